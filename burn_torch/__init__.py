@@ -1,0 +1,1 @@
+"""Burn, the deep-learning framework, on PyTorch tensors."""

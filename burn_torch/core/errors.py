@@ -1,0 +1,89 @@
+"""Every error that a user of burn_torch can meet, and the one way to word it.
+
+    BurnTorchError                       catch this to catch all of ours
+    ├── ShapeError        (ValueError)   sizes that do not fit an operation or a layer
+    ├── DTypeError        (TypeError)    element types that an operation does not take
+    ├── DeviceError       (RuntimeError) a place that is absent, or values of stacks that do not mix
+    ├── AutodiffError     (RuntimeError) backward without a tape, through a used tape, or over a changed value
+    ├── TraceError        (RuntimeError) a value was read while a function was being traced
+    ├── ConfigError       (ValueError)   a configuration field that is unknown, missing or ill-typed
+    ├── DataError         (ValueError)   a data file or folder that is missing, damaged or empty
+    ├── RecordError       (ValueError)   saved parameters that are damaged or belong to another model
+    ├── ArtifactError     (OSError)      an artifact directory that cannot be written or is already in use
+    └── NonFiniteError    (ArithmeticError) the loss became NaN or infinite
+
+A message has three parts: what was given, what was expected, how to mend it.  `explain` puts them together.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArtifactError",
+    "AutodiffError",
+    "BurnTorchError",
+    "ConfigError",
+    "DTypeError",
+    "DataError",
+    "DeviceError",
+    "NonFiniteError",
+    "RecordError",
+    "ShapeError",
+    "TraceError",
+    "explain",
+]
+
+
+class BurnTorchError(Exception):
+    """Base of all errors that burn_torch raises on a user's mistake or a damaged file."""
+
+
+class ShapeError(BurnTorchError, ValueError):
+    """Sizes that do not fit an operation or a layer."""
+
+
+class DTypeError(BurnTorchError, TypeError):
+    """Element types that an operation does not take."""
+
+
+class DeviceError(BurnTorchError, RuntimeError):
+    """A place that is absent, or values of backend stacks that do not mix."""
+
+
+class AutodiffError(BurnTorchError, RuntimeError):
+    """Backward without a tape, through a used tape, or over a value that was changed since."""
+
+
+class TraceError(BurnTorchError, RuntimeError):
+    """A value was read while a function was being traced."""
+
+
+class ConfigError(BurnTorchError, ValueError):
+    """A configuration field that is unknown, missing or ill-typed."""
+
+
+class DataError(BurnTorchError, ValueError):
+    """A data file or folder that is missing, damaged or empty."""
+
+
+class RecordError(BurnTorchError, ValueError):
+    """Saved parameters that are damaged or belong to another model."""
+
+
+class ArtifactError(BurnTorchError, OSError):
+    """An artifact directory that cannot be written or is already in use."""
+
+
+class NonFiniteError(BurnTorchError, ArithmeticError):
+    """The loss became NaN or infinite."""
+
+
+def explain(what: str, *, given: str, expected: str, mend: str) -> str:
+    """Words an error: one line of what went wrong, then its three parts, one line each.
+
+    >>> print(explain("add: the shapes differ", given="lhs (2,), rhs (3,)", expected="one shape", mend="slice rhs"))
+    add: the shapes differ
+      given:    lhs (2,), rhs (3,)
+      expected: one shape
+      mend:     slice rhs
+    """
+    return f"{what}\n  given:    {given}\n  expected: {expected}\n  mend:     {mend}"

@@ -1,0 +1,1 @@
+"""Fused Triton kernels over plain torch tensors."""
