@@ -1,0 +1,288 @@
+"""Autodiff: a decorator that records what is computed from tracked values, and walks it back.
+
+`backward` changes no tensor: it returns gradients.  The inner backend computes everything, gradients too, so
+`Autodiff(Autodiff(B))` differentiates twice.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, final
+
+from burn_torch.backend.autodiff.tape import CONSUMED, Edge, Node, Recording, Tracked
+from burn_torch.backend.base import Backend
+from burn_torch.core.data import TensorData
+from burn_torch.core.errors import AutodiffError, explain
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.op import REGISTRY, Call
+from burn_torch.ops.value import Executor
+
+__all__ = ["Autodiff"]
+
+_lock: Final = threading.Lock()
+
+
+@final
+class Autodiff(Backend):
+    """Adds gradients to a backend.  `Autodiff(inner, checkpoint)` with equal arguments is one object.
+
+    checkpoint: "none" saves what gradients read; "balanced" computes the outputs of cheap rows again instead.
+
+    A primitive is the inner primitive itself where nothing is tracked, else a Tracked.
+    """
+
+    is_autodiff = True
+    _instances: ClassVar[dict[tuple[int, str], Autodiff]] = {}
+
+    inner: Any
+    checkpoint: str
+    tracked: type[Tracked]
+
+    def __new__(cls, inner: Backend, checkpoint: str = "none") -> Autodiff:
+        """The stack of this composition: equal stacks are one object."""
+        if checkpoint not in ("none", "balanced"):
+            raise AutodiffError(
+                explain(
+                    "Autodiff: unknown checkpointing strategy",
+                    given=repr(checkpoint),
+                    expected='"none" or "balanced"',
+                    mend='Autodiff(inner, checkpoint="balanced") computes cheap values again in the backward',
+                )
+            )
+        key = (id(inner), checkpoint)
+        with _lock:
+            stack = cls._instances.get(key)
+            if stack is None:
+                stack = cls._instances[key] = cls._make(inner, checkpoint)
+        return stack
+
+    @classmethod
+    def over(cls, inner: Executor, checkpoint: str = "none") -> Autodiff:
+        """A tape over any executor, a Trace for instance; not interned, and nothing of it is kept on Calls."""
+        stack = cls._make(inner, checkpoint)
+        stack._own = {}
+        return stack
+
+    @classmethod
+    def _make(cls, inner: Any, checkpoint: str) -> Autodiff:
+        stack = object.__new__(cls)
+        stack.inner = inner
+        stack.checkpoint = checkpoint
+        stack.name = f"Autodiff({inner.name})" if checkpoint == "none" else f"Autodiff({inner.name}, {checkpoint!r})"
+        stack.depth = inner.depth + 1
+        stack.tracked = type("Tracked", (Tracked,), {"__slots__": ()})
+        stack._inner_execute = inner.execute
+        stack._own = None
+        return stack
+
+    _inner_execute: Callable[[Call, Sequence[Any]], Sequence[Any]]
+    _own: dict[tuple[Call, int], Recording] | None
+
+    # -- recording ----------------------------------------------------------------------
+    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Computes on the inner backend; records the Call if an input is tracked."""
+        tracked = self.tracked
+        for x in inputs:
+            if x.__class__ is tracked:
+                return self._record(call, inputs)
+        return self._inner_execute(call, inputs)
+
+    def _record(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+        tracked = self.tracked
+        raw: list[Any] = []
+        needs = 0
+        bit = 1
+        for x in inputs:
+            if x.__class__ is tracked:
+                raw.append(x.primitive)
+                needs |= bit
+            else:
+                raw.append(x)
+            bit <<= 1
+        recording = call.memo.get((self, needs)) or self._recording(call, needs)
+        outputs = self._inner_execute(call, raw)
+        edges = recording.edges
+        if not edges:
+            return outputs
+        saved = recording.save(raw, outputs)
+        if len(edges) == 1:
+            x = inputs[edges[0]]
+            parents: tuple[Edge, ...] = ((x.node, x.index),)
+        else:
+            parents = tuple([(inputs[i].node, inputs[i].index) for i in edges])
+        node = Node(recording, parents, saved, recording.version(saved))
+        if not call.multiple:
+            return (tracked(outputs[0], node, 0),)
+        return [
+            tracked(output, node, i) if carries and output is not None else output
+            for i, (output, carries) in enumerate(zip(outputs, recording.floats, strict=True))
+        ]
+
+    def _recording(self, call: Call, needs: int) -> Recording:
+        if self._own is not None and (call, needs) in self._own:
+            return self._own[call, needs]
+        mask = tuple(
+            bool(needs >> i & 1) and isinstance(spec, TensorSpec) and spec.dtype.is_float
+            for i, spec in enumerate(call.specs)
+        )
+        recording = Recording(call, mask, self.checkpoint == "balanced", self.inner)
+        if self._own is None:
+            call.memo[self, needs] = recording
+        else:
+            self._own[call, needs] = recording
+        return recording
+
+    # -- walking back -----------------------------------------------------------------------
+    def backward(self, roots: Sequence[tuple[Any, Any]], retain_graph: bool = False) -> dict[int, Any]:
+        """Gradients of the leaves under tracked `roots`, each with the gradient it starts from: {leaf id: primitive}.
+
+        Nodes run in the reverse of their creation, so sums are the same every time.  Consumes the tape unless
+        `retain_graph`.  Raises: AutodiffError through a consumed tape, or over a saved value written to since.
+        """
+        pending: dict[int, list[Any]] = {}
+        heap: list[int] = []
+        execute = self._inner_execute
+        for root, gradient in roots:
+            _contribute(pending, heap, execute, root.node, root.index, gradient)
+        leaves: dict[int, Any] = {}
+        while heap:
+            number = -heapq.heappop(heap)
+            entry = pending.pop(number)
+            node: Node = entry.pop()
+            recording = node.recording
+            if recording is None:
+                leaves[number] = entry[0]
+                continue
+            saved = node.saved
+            if not retain_graph:
+                node.saved = CONSUMED
+            if saved is CONSUMED:
+                raise _consumed(recording.call)
+            if recording.version(saved) != node.version:
+                raise _written_to(recording.call)
+            if recording.call.multiple:
+                backward = recording.backward(tuple([g is not None for g in entry]))
+            else:
+                backward = recording.backward(_ONE)
+            found = backward(entry, saved)
+            for (parent, index), gradient in zip(node.edges, found, strict=True):
+                if gradient is not None:
+                    slots = pending.get(parent.id)
+                    if slots is None:
+                        _contribute(pending, heap, execute, parent, index, gradient)
+                    elif slots[index] is None:
+                        slots[index] = gradient
+                    else:
+                        slots[index] = _sum(execute, _spec_of(parent, index), slots[index], gradient)
+            if not retain_graph:
+                node.edges = ()
+        return leaves
+
+    def track(self, primitive: Any, spec: TensorSpec) -> Tracked:
+        """A leaf of the tape: a value to which gradients are asked."""
+        return self.tracked(primitive, Node(None, (), spec, 0), 0)
+
+    def is_tracked(self, primitive: Any) -> bool:
+        """Whether gradients flow to or through this primitive."""
+        return primitive.__class__ is self.tracked
+
+    def is_leaf(self, primitive: Any) -> bool:
+        """Whether gradients were asked for this very primitive."""
+        return primitive.__class__ is self.tracked and primitive.node.recording is None
+
+    def inner_primitive(self, primitive: Any) -> Any:
+        """The value without its tape: the inner backend's primitive."""
+        return primitive.primitive if primitive.__class__ is self.tracked else primitive
+
+    # -- everything else is the inner backend's -------------------------------------------------
+    def lift(self, primitive: Any, source: Executor) -> Any:
+        """A value of an inner stack is a constant here."""
+        if source is self:
+            return primitive
+        return self.inner.lift(primitive, source)
+
+    def from_data(self, data: TensorData, place: str) -> Any:
+        """An untracked value."""
+        return self.inner.from_data(data, place)
+
+    def into_data(self, primitive: Any) -> TensorData:
+        """The data of the value."""
+        return self.inner.into_data(self.inner_primitive(primitive))
+
+    def spec(self, primitive: Any) -> TensorSpec:
+        """The spec of the value."""
+        return self.inner.spec(self.inner_primitive(primitive))
+
+    def sync(self, place: str) -> None:
+        """Waits for the inner backend."""
+        self.inner.sync(place)
+
+    def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
+        """The value at another place; a tracked one becomes an untracked constant there."""
+        return self.inner.move(self.inner_primitive(primitive), spec, place)
+
+    def version(self, primitive: Any) -> int:
+        """The inner backend's count of outside writes."""
+        return self.inner.version(self.inner_primitive(primitive))
+
+    def leaf(self) -> Backend:
+        """The leaf under all decorators."""
+        return self.inner.leaf()
+
+    def rebase(self, leaf: Any) -> Autodiff:
+        """The same decorators over another leaf."""
+        inner = self.inner.rebase(leaf)
+        return Autodiff(inner, self.checkpoint) if isinstance(inner, Backend) else Autodiff.over(inner, self.checkpoint)
+
+
+_ONE: Final = (True,)
+
+
+def _spec_of(node: Node, index: int) -> TensorSpec:
+    # a leaf saves nothing, so its spec has that place
+    spec: TensorSpec = node.saved if node.recording is None else node.recording.call.results[index]
+    return spec
+
+
+def _contribute(
+    pending: dict[int, list[Any]], heap: list[int], execute: Any, node: Node, index: int, gradient: Any
+) -> None:
+    slots = pending.get(node.id)
+    if slots is None:
+        width = 1 if node.recording is None else len(node.recording.call.results)
+        slots = [None] * width
+        slots.append(node)
+        pending[node.id] = slots
+        heapq.heappush(heap, -node.id)
+    slots[index] = gradient if slots[index] is None else _sum(execute, _spec_of(node, index), slots[index], gradient)
+
+
+def _sum(execute: Any, spec: TensorSpec, a: Any, b: Any) -> Any:
+    add = REGISTRY["add"]  # the one row that the tape knows: a gradient is the sum of its contributions
+    key = (spec, spec)
+    call = add.calls.get(key) or add.remember(key, add.bind(key, {}))
+    return execute(call, (a, b))[0]
+
+
+def _consumed(call: Call) -> AutodiffError:
+    return AutodiffError(
+        explain(
+            "backward went through a part of the tape that an earlier backward has used up",
+            given=f"a second backward through {call.op.name} {call.results}",
+            expected="one backward for each forward",
+            mend="compute the forward again, or keep the tape with loss.backward(retain_graph=True) in the first one",
+        )
+    )
+
+
+def _written_to(call: Call) -> AutodiffError:
+    return AutodiffError(
+        explain(
+            "a value that the backward needs was written to after it was used",
+            given=f"an input or output of {call.op.name} {call.results}, shared with torch and changed in place since",
+            expected="values that stay as they were until the backward has run",
+            mend="write to a copy: Tensor.from_torch(tensor.clone()), or tensor.into_torch().clone()",
+        )
+    )

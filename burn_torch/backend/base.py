@@ -1,0 +1,118 @@
+"""The narrow waist: what a backend is.
+
+A leaf computes Calls (LibTorch, NdArray).  A decorator is a backend that holds a backend; it sees specs, attributes
+and a row's properties, never its name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NoReturn
+
+from burn_torch.core.data import TensorData
+from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.ir import Graph
+from burn_torch.graph.source import calls_of_execute
+from burn_torch.graph.trace import Trace
+from burn_torch.ops.op import Call
+from burn_torch.ops.value import Executor, Value
+
+__all__ = ["Backend", "decomposed"]
+
+
+class Backend(ABC):
+    """One method computes every operation; the rest moves data and compiles graphs."""
+
+    name: str
+    depth: int = 0
+    is_autodiff: bool = False
+
+    @abstractmethod
+    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Computes a Call on primitives, numbers and None: one primitive an output (None where not live)."""
+
+    @abstractmethod
+    def from_data(self, data: TensorData, place: str) -> Any:
+        """A primitive at `place` with a copy of the data.  Raises: DeviceError where the place is absent."""
+
+    @abstractmethod
+    def into_data(self, primitive: Any) -> TensorData:
+        """The data of a primitive, on the host.  The only place that waits for the device."""
+
+    @abstractmethod
+    def spec(self, primitive: Any) -> TensorSpec:
+        """The spec of an adopted primitive, or of one whose shape depended on data."""
+
+    @abstractmethod
+    def sync(self, place: str) -> None:
+        """Waits until everything submitted to `place` is done."""
+
+    @abstractmethod
+    def leaf(self) -> Backend:
+        """The leaf under all decorators."""
+
+    @abstractmethod
+    def rebase(self, leaf: Backend | Trace) -> Executor:
+        """The same stack over another leaf."""
+
+    @abstractmethod
+    def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
+        """The primitive at another place of the same leaf."""
+
+    @abstractmethod
+    def version(self, primitive: Any) -> int:
+        """A count that grows when a primitive's memory is written to from outside; 0 where nothing can."""
+
+    def check_place(self, place: str) -> None:
+        """Raises DeviceError where this machine has no such place."""
+        self.leaf().check_place(place)
+
+    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
+        """A function from the graph's inputs to its outputs.  The default is generated calls of `execute`.
+
+        `donate` names inputs whose memory may be overwritten; the default leaves them be.
+        """
+        return calls_of_execute(graph, self.execute)
+
+    def lift(self, primitive: Any, source: Executor) -> Any:
+        """A primitive of an inner stack as a constant of this one.  Raises: DeviceError for any other stack."""
+        if source is self:
+            return primitive
+        self._refuse(source)
+
+    def _refuse(self, source: Executor) -> NoReturn:
+        raise DeviceError(
+            explain(
+                "values of different backend stacks were mixed",
+                given=f"{self.name} and {source.name}",
+                expected="one stack, or a value of an inner stack, which is taken as a constant",
+                mend="make both on one device, or move one with .to_device(device)",
+            )
+        )
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def decomposed(call: Call) -> Graph:
+    """What a Call does, written with other rows.  Derived once for each Call.
+
+    Raises: TypeError where the row has no decomposition.
+    """
+    graph = call.memo.get("decomposition")
+    if graph is None:
+        if call.op.decomposition is None:
+            raise TypeError(f"{call.op.name} has no decomposition")
+        trace = Trace()
+        inputs = [None if spec is None else trace.input(spec) for spec in call.specs]
+        outputs = call.op.decomposition(*inputs, **call.attrs)
+        values: Sequence[Value | None] = outputs if call.multiple else (outputs,)
+        for value, spec in zip(values, call.results, strict=True):
+            assert value is None or value.spec is spec, (
+                f"the decomposition of {call} gives {value and value.spec}, not {spec}"
+            )
+        graph = trace.graph(values)
+        call.memo["decomposition"] = graph
+    return graph

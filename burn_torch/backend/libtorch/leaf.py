@@ -1,0 +1,196 @@
+"""LibTorch: computes on torch tensors (CPU, CUDA, MPS).  It never uses torch's autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final, final
+
+import numpy as np
+import torch
+
+from burn_torch.backend.base import Backend, decomposed
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import DeviceError, DTypeError, explain
+from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.ir import Graph, Node
+from burn_torch.graph.source import straight_line
+from burn_torch.ops.op import Call, PerCall
+from burn_torch.ops.torch_types import FROM_TORCH, TO_TORCH
+
+__all__ = ["LibTorch"]
+
+
+@final
+class LibTorch(Backend):
+    """The leaf over torch.  `LibTorch()` is always the same object."""
+
+    _instance: ClassVar[LibTorch | None] = None
+    name: Final = "LibTorch"
+
+    def __new__(cls) -> LibTorch:
+        """The one leaf: equal stacks are one object."""
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+        return cls._instance
+
+    version_expression: Final = "{}._version"
+    """How generated code reads `version` of a tensor without a call."""
+
+    # -- computing -----------------------------------------------------------------
+    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Computes with the row's torch candidate, or with its decomposition."""
+        plan = call.plans.get(LibTorch)
+        if plan is None:
+            plan = self.plan(call)
+        if call.multiple:
+            return plan(*inputs)
+        return (plan(*inputs),)
+
+    def plan(self, call: Call) -> Callable[..., Any]:
+        """The function that computes a Call: a value for one output, a sequence for several."""
+        plan = call.plans.get(LibTorch)
+        if plan is None:
+            candidate = call.op.torch
+            if isinstance(candidate, PerCall):
+                plan = candidate.build(call)
+            elif candidate is None:
+                run = self.compile(decomposed(call))
+                plan = run if call.multiple else lambda *inputs: run(*inputs)[0]
+            else:
+                plan = partial(candidate, **call.attrs) if call.attrs else candidate
+            call.plans[LibTorch] = plan
+        return plan
+
+    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
+        """Straight-line Python over the plans of the graph's Calls."""
+
+        def emit(node: Node, inputs: Sequence[str], name: Callable[[Any], str]) -> str:
+            return f"{name(self.plan(node.call))}({', '.join(inputs)})"
+
+        return straight_line(graph, emit)
+
+    # -- data ------------------------------------------------------------------------
+    def from_data(self, data: TensorData, place: str) -> torch.Tensor:
+        """Copies host data to `place`."""
+        self.check_place(place)
+        array = np.array(data.array, order="C", copy=True)
+        if data.dtype is DType.BF16:
+            tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).reshape(data.shape)
+        else:
+            tensor = torch.from_numpy(array)
+        return tensor if place == "cpu" else tensor.to(place)
+
+    def into_data(self, primitive: torch.Tensor) -> TensorData:
+        """Copies a tensor to the host; waits for its device."""
+        dtype = FROM_TORCH[primitive.dtype]
+        host = primitive.detach().cpu()
+        if dtype is DType.BF16:
+            return TensorData(host.contiguous().view(torch.int16).numpy().view(np.uint16).copy(), dtype)
+        array = host.numpy()
+        return TensorData(array.copy() if primitive.device.type == "cpu" else array, dtype)
+
+    def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A torch tensor as a primitive: shares its memory, leaves torch's tape.
+
+        Raises: DTypeError for an element type that burn_torch has not (complex, quantised); DeviceError for layouts
+        without strides and for the meta device.
+        """
+        if tensor.dtype not in FROM_TORCH:
+            raise DTypeError(
+                explain(
+                    "from_torch: this element type is not supported",
+                    given=f"a torch tensor of {tensor.dtype}",
+                    expected=", ".join(str(dtype) for dtype in FROM_TORCH),
+                    mend="convert it in torch first, for example tensor.float()",
+                )
+            )
+        if tensor.layout is not torch.strided or tensor.device.type == "meta":
+            raise DeviceError(
+                explain(
+                    "from_torch: this tensor has no memory with strides",
+                    given=f"layout {tensor.layout} on {tensor.device}",
+                    expected="a dense tensor on cpu, cuda or mps",
+                    mend="tensor.to_dense() or tensor.to('cpu') in torch first",
+                )
+            )
+        if tensor.is_inference():  # has no version counter, so a later write could not be noticed
+            tensor = tensor.clone()
+        tensor = tensor.detach()
+        if tensor.is_neg() or tensor.is_conj():
+            tensor = tensor.resolve_neg().resolve_conj()
+        return tensor
+
+    def spec(self, primitive: torch.Tensor) -> TensorSpec:
+        """Reads shape, element type and place off a tensor (0.3 us)."""
+        return TensorSpec.of(tuple(primitive.shape), FROM_TORCH[primitive.dtype], place_of(primitive.device))
+
+    def sync(self, place: str) -> None:
+        """Waits for the device's queue; a CPU has none."""
+        if place.startswith("cuda"):
+            torch.cuda.synchronize(place)
+        elif place == "mps":
+            torch.mps.synchronize()
+
+    def move(self, primitive: torch.Tensor, spec: TensorSpec, place: str) -> torch.Tensor:
+        """Copies to another place; the same tensor if it lies there."""
+        self.check_place(place)
+        return primitive.to(place)
+
+    def version(self, primitive: Any) -> int:
+        """torch's own count of writes in place."""
+        return primitive._version if isinstance(primitive, torch.Tensor) else 0
+
+    # -- stack -------------------------------------------------------------------------
+    def leaf(self) -> Backend:
+        """Itself."""
+        return self
+
+    def rebase(self, leaf: Any) -> Any:
+        """The other leaf."""
+        return leaf
+
+    def check_place(self, place: str) -> None:
+        """Raises DeviceError where torch sees no such device."""
+        kind, _, index = place.partition(":")
+        if kind == "cpu" and not index:
+            return
+        if kind == "cuda" and index.isdigit():
+            count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+            if int(index) < count:
+                return
+            given = f"{place}, while torch {torch.__version__} sees {count} CUDA devices"
+        elif place == "mps":
+            if torch.backends.mps.is_available():
+                return
+            given = "mps, while torch sees no Apple GPU"
+        else:
+            given = place
+        raise DeviceError(
+            explain(
+                "there is no such device",
+                given=given,
+                expected=f"one of {', '.join(self.places())}",
+                mend="use Device.cpu(), or `burn-torch info` to see what is missing",
+            )
+        )
+
+    def places(self) -> list[str]:
+        """The places of this machine."""
+        places = ["cpu"]
+        if torch.cuda.is_available():
+            places += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+        if torch.backends.mps.is_available():
+            places.append("mps")
+        return places
+
+
+def place_of(device: torch.device) -> str:
+    """A torch device as a place string: "cpu", "cuda:0", "mps"."""
+    if device.type == "cuda":
+        return f"cuda:{device.index if device.index is not None else torch.cuda.current_device()}"
+    return device.type
+
+
+assert set(TO_TORCH) >= set(FROM_TORCH.values())

@@ -1,0 +1,141 @@
+"""NdArray: computes on numpy arrays, on the host.
+
+Arrays are never written after they are made.  bfloat16, which numpy lacks, is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burn_torch.backend.base import Backend, decomposed
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import DeviceError, DTypeError, explain
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.op import Call, PerCall
+
+__all__ = ["NdArray"]
+
+Array = NDArray[Any]
+
+
+@final
+class NdArray(Backend):
+    """The leaf over numpy.  `NdArray()` is always the same object."""
+
+    _instance: ClassVar[NdArray | None] = None
+    name: Final = "NdArray"
+
+    def __new__(cls) -> NdArray:
+        """The one leaf: equal stacks are one object."""
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+        return cls._instance
+
+    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Computes with the row's numpy candidate, or with its decomposition."""
+        plan = call.plans.get(NdArray)
+        if plan is None:
+            plan = call.plans[NdArray] = self._plan(call)
+        with np.errstate(all="ignore"):  # infinities and NaN are values here, as on every other leaf
+            outputs = plan(*inputs)
+        if not call.multiple:
+            outputs = (outputs,)
+        return [_as_array(x, spec) for x, spec in zip(outputs, call.results, strict=True)]
+
+    def _plan(self, call: Call) -> Callable[..., Any]:
+        for spec in (*call.specs, *call.results):
+            if isinstance(spec, TensorSpec) and spec.dtype is DType.BF16:
+                raise DTypeError(
+                    explain(
+                        f"{call.op.name}: numpy has no bfloat16",
+                        given=repr(call),
+                        expected="f64, f32, f16, integers or bool on NdArray",
+                        mend="cast to f32, or use Device.cpu(), whose leaf is torch",
+                    )
+                )
+        candidate = call.op.numpy
+        if isinstance(candidate, PerCall):
+            return candidate.build(call)
+        if candidate is None:
+            run = self.compile(decomposed(call))
+            return run if call.multiple else lambda *inputs: run(*inputs)[0]
+        return partial(candidate, **call.attrs) if call.attrs else candidate
+
+    def from_data(self, data: TensorData, place: str) -> Array:
+        """Copies host data."""
+        self.check_place(place)
+        if data.dtype is DType.BF16:
+            data = self._refuse_bf16(data)
+        return np.array(data.array, order="C", copy=True)
+
+    def _refuse_bf16(self, data: TensorData) -> TensorData:
+        raise DTypeError(
+            explain(
+                "from_data: numpy has no bfloat16",
+                given=f"data {data.shape} bf16",
+                expected="f64, f32, f16, integers or bool on NdArray",
+                mend="data.convert(DType.F32), or use Device.cpu(), whose leaf is torch",
+            )
+        )
+
+    def into_data(self, primitive: Array) -> TensorData:
+        """Copies an array."""
+        return TensorData(np.array(primitive, order="C", copy=True), DType.from_numpy(primitive.dtype))
+
+    def spec(self, primitive: Array) -> TensorSpec:
+        """Reads shape and element type off an array."""
+        return TensorSpec.of(tuple(primitive.shape), DType.from_numpy(primitive.dtype), "cpu")
+
+    def sync(self, place: str) -> None:
+        """Returns at once: numpy computes before it returns."""
+
+    def move(self, primitive: Array, spec: TensorSpec, place: str) -> Array:
+        """The same array: there is one place."""
+        self.check_place(place)
+        return primitive
+
+    def version(self, primitive: Any) -> int:
+        """0: arrays are copied in and out, so nobody else can write to them."""
+        return 0
+
+    def leaf(self) -> Backend:
+        """Itself."""
+        return self
+
+    def rebase(self, leaf: Any) -> Any:
+        """The other leaf."""
+        return leaf
+
+    def check_place(self, place: str) -> None:
+        """Raises DeviceError for any place but "cpu"."""
+        if place != "cpu":
+            raise DeviceError(
+                explain(
+                    "NdArray computes on the host only",
+                    given=place,
+                    expected="cpu",
+                    mend="use Device.cuda(0), whose leaf is torch",
+                )
+            )
+
+    def places(self) -> list[str]:
+        """The one place: "cpu"."""
+        return ["cpu"]
+
+
+def _as_array(x: Any, spec: TensorSpec | None) -> Array | None:
+    # numpy gives scalars for shapes without axes, and widens some integer results
+    if x is None:
+        return None
+    array = np.asarray(x)
+    if spec is not None:
+        assert array.shape == spec.shape, f"numpy gave {array.shape}, the rule says {spec.shape}"
+        if array.dtype != spec.dtype.numpy:
+            array = array.astype(spec.dtype.numpy)
+    return array

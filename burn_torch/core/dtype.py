@@ -1,0 +1,124 @@
+"""Element types: one object each, compared by identity.
+
+Shapes and devices know nothing of them; a leaf maps them to its own (`torch.float32`, `np.float32`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+__all__ = ["ALL", "BOOL", "FLOAT", "INT", "NUMERIC", "DType", "DTypeClass"]
+
+
+@final
+class DType:
+    """An element type, named as Burn names it: `DType.F32`, `DType.I64`, `DType.BOOL`.
+
+    `kind` is "float", "int", "uint" or "bool".  `itemsize` is in bytes.  `numpy` is the array type that holds it;
+    numpy has no bfloat16, so BF16 is held as its upper 16 bits in uint16 (see TensorData).
+    """
+
+    __slots__ = ("itemsize", "kind", "name", "numpy")
+
+    F64: ClassVar[DType]
+    F32: ClassVar[DType]
+    F16: ClassVar[DType]
+    BF16: ClassVar[DType]
+    I64: ClassVar[DType]
+    I32: ClassVar[DType]
+    I16: ClassVar[DType]
+    I8: ClassVar[DType]
+    U64: ClassVar[DType]
+    U32: ClassVar[DType]
+    U16: ClassVar[DType]
+    U8: ClassVar[DType]
+    BOOL: ClassVar[DType]
+
+    def __init__(self, name: str, kind: str, storage: type[np.generic]) -> None:
+        self.name: Final = name
+        self.kind: Final = kind
+        self.numpy: Final = np.dtype(storage)
+        self.itemsize: Final[int] = self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        """Whether gradients can flow through values of this type."""
+        return self.kind == "float"
+
+    @property
+    def is_int(self) -> bool:
+        """Whether it is a signed or unsigned integer type."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def is_bool(self) -> bool:
+        """Whether it is the truth type."""
+        return self.kind == "bool"
+
+    @staticmethod
+    def of(name: str) -> DType:
+        """The element type of a name, such as "f32".  Raises: KeyError for another name."""
+        return _BY_NAME[name]
+
+    @staticmethod
+    def from_numpy(dtype: np.dtype[np.generic]) -> DType:
+        """The element type that a numpy array has.  Raises: KeyError where burn_torch has none (complex, text)."""
+        return _BY_NUMPY[dtype]
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (DType.of, (self.name,))
+
+
+_BY_NAME: dict[str, DType] = {}
+for _name, _kind, _storage in (
+    ("f64", "float", np.float64),
+    ("f32", "float", np.float32),
+    ("f16", "float", np.float16),
+    ("bf16", "float", np.uint16),
+    ("i64", "int", np.int64),
+    ("i32", "int", np.int32),
+    ("i16", "int", np.int16),
+    ("i8", "int", np.int8),
+    ("u64", "uint", np.uint64),
+    ("u32", "uint", np.uint32),
+    ("u16", "uint", np.uint16),
+    ("u8", "uint", np.uint8),
+    ("bool", "bool", np.bool_),
+):
+    _BY_NAME[_name] = DType(_name, _kind, _storage)
+    setattr(DType, _name.upper(), _BY_NAME[_name])
+
+_BY_NUMPY = {dtype.numpy: dtype for dtype in _BY_NAME.values() if dtype is not DType.BF16}
+
+
+@final
+class DTypeClass:
+    """A named set of element types, for a row to require: `x.require(FLOAT)`."""
+
+    __slots__ = ("members", "name")
+
+    def __init__(self, name: str, *members: DType) -> None:
+        self.name: Final = name
+        self.members: Final = frozenset(members)
+
+    def __contains__(self, dtype: DType) -> bool:
+        return dtype in self.members
+
+    def __or__(self, other: DTypeClass) -> DTypeClass:
+        return DTypeClass(f"{self.name} or {other.name}", *self.members, *other.members)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+FLOAT = DTypeClass("float", DType.F64, DType.F32, DType.F16, DType.BF16)
+# u16, u32 and u64 are for storage and casts: torch computes almost nothing on them.
+INT = DTypeClass("integer", DType.I64, DType.I32, DType.I16, DType.I8, DType.U8)
+BOOL = DTypeClass("bool", DType.BOOL)
+NUMERIC = FLOAT | INT
+ALL = DTypeClass("any", *_BY_NAME.values())

@@ -1,0 +1,26 @@
+"""Passes: pure functions Graph -> Graph."""
+
+from __future__ import annotations
+
+from burn_torch.graph.ir import Graph, Node
+
+__all__ = ["dead_code"]
+
+
+def dead_code(graph: Graph) -> Graph:
+    """Removes nodes that no output needs, and tells rows with a `live` attribute which outputs are read.
+
+    Inputs stay, read or not: they are the graph's signature.
+    """
+    needed = {i for i in graph.outputs if i is not None}
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        live = tuple(i in needed for i in node.outputs)
+        if not any(live):
+            continue
+        if "live" in node.call.attrs and live != node.call.attrs["live"]:
+            call = node.call.op.bind(node.call.specs, {**node.call.attrs, "live": live})
+            node = Node(call, node.inputs, [i if alive else None for i, alive in zip(node.outputs, live, strict=True)])
+        needed.update(i for i in node.inputs if isinstance(i, int))
+        kept.append(node)
+    return Graph(graph.inputs, kept[::-1], graph.outputs)

@@ -1,0 +1,87 @@
+"""Writes a Graph as straight-line Python source and makes a function of it.
+
+A leaf decides how one node is written (`emit`); everything else (names, constants, numbers, outputs) is the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any, Protocol
+
+from burn_torch.graph.ir import Graph, Input, Literal, Node
+
+__all__ = ["Emit", "calls_of_execute", "straight_line"]
+
+
+class Emit(Protocol):
+    """Writes one node: `name(constant)` registers an object and returns the name it has in the source."""
+
+    def __call__(self, node: Node, inputs: Sequence[str], name: Callable[[Any], str]) -> str:
+        """The expression that computes the node: a value for one output, a sequence for several."""
+
+
+def calls_of_execute(graph: Graph, execute: Callable[..., Any], *, symbolic: bool = False) -> Callable[..., Any]:
+    """A function `f(*inputs) -> tuple of outputs` that calls `execute(call, inputs)` for each node.
+
+    `symbolic` gives arithmetic on numbers to `execute` too: under a trace they are not known.
+    """
+
+    def emit(node: Node, inputs: Sequence[str], name: Callable[[Any], str]) -> str:
+        expression = f"{name(execute)}({name(node.call)}, ({''.join(f'{i}, ' for i in inputs)}))"
+        return expression if node.call.multiple else f"{expression}[0]"
+
+    return straight_line(graph, emit, symbolic=symbolic)
+
+
+def straight_line(graph: Graph, emit: Emit, *, symbolic: bool = False) -> Callable[..., tuple[Any, ...]]:
+    """A function `f(*inputs) -> tuple of outputs` that runs the nodes in order."""
+    constants: dict[str, Any] = {}
+
+    def name(constant: Any) -> str:
+        key = f"k{len(constants)}"
+        constants[key] = constant
+        return key
+
+    last_use = {i: number for number, node in enumerate(graph.nodes) for i in node.inputs if isinstance(i, int)}
+    outputs = {i for i in graph.outputs if i is not None}
+    lines: list[str] = []
+    for number, node in enumerate(graph.nodes):
+        inputs = [_written(i, name) for i in node.inputs]
+        if node.call.is_number and not symbolic:
+            expression = f"{name(node.call.op.scalar)}({', '.join(inputs)})"
+        else:
+            expression = emit(node, inputs, name)
+        made = ["_" if i is None else f"v{i}" for i in node.outputs]
+        lines.append(f"{made[0]} = {expression}" if not node.call.multiple else f"{', '.join(made)}, = {expression}")
+        ended = sorted(
+            {i for i in node.inputs if isinstance(i, int) and last_use[i] == number and i not in outputs}
+            - {i for i, _ in graph.inputs}
+        )
+        if ended:  # intermediate values are freed at their last use
+            lines.append(f"del {', '.join(f'v{i}' for i in ended)}")
+    arguments = ", ".join(f"v{i}" for i, _ in graph.inputs)
+    returned = "".join("None, " if i is None else f"v{i}, " for i in graph.outputs)
+    body = "".join(f"    {line}\n" for line in [*lines, f"return ({returned})"])
+    parameters = ", ".join(constants)
+    source = f"def make({parameters}):\n  def run({arguments}):\n{body}  return run\n"
+    namespace: dict[str, Any] = {}
+    exec(_compiled(source), namespace)
+    made_function: Callable[..., tuple[Any, ...]] = namespace["make"](*constants.values())
+    return made_function
+
+
+def _written(i: Input, name: Callable[[Any], str]) -> str:
+    if isinstance(i, Literal):
+        # repr is exact for ints, bools and finite floats; NaN and infinities have no literal form
+        return repr(i.value) if repr(i.value).lstrip("-") not in ("nan", "inf") else name(i.value)
+    return "None" if i is None else f"v{i}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(source: str) -> CodeType:
+    filename = f"<burn_torch graph {abs(hash(source)):x}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    return compile(source, filename, "exec")

@@ -1,0 +1,119 @@
+"""Trace: a leaf that computes nothing and writes a Graph.
+
+Any function of values runs over it: gradient rules, decompositions, whole training steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, NoReturn, final
+
+from burn_torch.core.errors import DeviceError, TraceError, explain
+from burn_torch.core.frames import user_line
+from burn_torch.core.spec import Spec, TensorSpec
+from burn_torch.graph.ir import Graph, Input, Literal, Node
+from burn_torch.graph.source import calls_of_execute
+from burn_torch.ops.op import Call
+from burn_torch.ops.value import Executor, Value
+
+__all__ = ["Slot", "Trace"]
+
+
+@final
+class Slot:
+    """A value that will exist when the graph runs: the primitive of Trace."""
+
+    __slots__ = ("index", "trace")
+
+    def __init__(self, trace: Trace, index: int) -> None:
+        self.trace: Final = trace
+        self.index: Final = index
+
+    def __repr__(self) -> str:
+        return f"%{self.index}"
+
+
+@final
+class Trace:
+    """A leaf that appends each Call to a graph.  Make one for each graph; use it from one thread."""
+
+    name: Final = "Trace"
+    depth: Final = 0
+
+    def __init__(self) -> None:
+        self._inputs: list[tuple[int, Spec]] = []
+        self._nodes: list[Node] = []
+        self._count = 0
+
+    def input(self, spec: Spec) -> Value:
+        """Declares the next input of the graph: a tensor, or a run-time number for a NumberSpec."""
+        slot = self._slot()
+        self._inputs.append((slot.index, spec))
+        return Value(self, slot, spec)
+
+    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Appends the Call; its outputs are new slots.  Raises: TraceError for a value from outside the trace."""
+        slots = [
+            None if spec is None and _computes_not(call, i) else self._slot() for i, spec in enumerate(call.results)
+        ]
+        made = [None if slot is None else slot.index for slot in slots]
+        self._nodes.append(Node(call, [self._input(call, x) for x in inputs], made))
+        return slots
+
+    def graph(self, outputs: Sequence[Value | None]) -> Graph:
+        """What was written so far, with these values as outputs."""
+        ids = [None if value is None else self._own(value.primitive).index for value in outputs]
+        return Graph(self._inputs, self._nodes, ids)
+
+    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
+        """A function that appends the nodes of another graph to this trace."""
+        return calls_of_execute(graph, self.execute, symbolic=True)
+
+    def lift(self, primitive: Any, source: Executor) -> NoReturn:
+        """Refuses: a trace takes its tensors as inputs."""
+        raise self._foreign(f"a tensor of {source.name}")
+
+    def spec(self, primitive: Any) -> TensorSpec:
+        """Refuses: a shape that depends on data is unknown while tracing."""
+        raise TraceError(
+            explain(
+                "an operation whose shape depends on data was traced",
+                given=f"at {user_line(2) or 'an unknown line'}",
+                expected="operations whose result shape follows from the shapes of their inputs",
+                mend="compute it outside the traced function, or use mask_where instead of mask_select",
+            )
+        )
+
+    def _slot(self) -> Slot:
+        slot = Slot(self, self._count)
+        self._count += 1
+        return slot
+
+    def _own(self, primitive: Any) -> Slot:
+        if isinstance(primitive, Slot) and primitive.trace is self:
+            return primitive
+        raise self._foreign(repr(primitive))
+
+    def _input(self, call: Call, x: Any) -> Input:
+        if x.__class__ is Slot:
+            return self._own(x).index
+        if x is None:
+            return None
+        if isinstance(x, int | float):
+            return Literal(x)
+        raise self._foreign(f"{type(x).__name__} in {call.op.name}")
+
+    def _foreign(self, what: str) -> DeviceError:
+        return DeviceError(
+            explain(
+                "a value from outside was used in a trace",
+                given=what,
+                expected="values that the traced function received as arguments, or made itself",
+                mend="pass the tensor as an argument",
+            )
+        )
+
+
+def _computes_not(call: Call, output: int) -> bool:
+    live = call.attrs.get("live")
+    return live is not None and not live[output]

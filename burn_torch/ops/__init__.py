@@ -1,0 +1,31 @@
+"""The table: one row an operation, one file a family.
+
+`from burn_torch import ops`, then `ops.exp(x)`.  A row holds everything about its operation; backends, the tape, the
+tests, the methods of Tensor and the docs read it here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from burn_torch.ops.op import REGISTRY, Call, Op, op
+from burn_torch.ops.value import Executor, Value
+
+__all__ = ["REGISTRY", "Call", "Executor", "Op", "Value", "op"]
+
+FAMILIES = ("arithmetic", "shapes", "reductions", "creation", "products", "activations")
+
+for _family in FAMILIES:
+    importlib.import_module(f"burn_torch.ops.{_family}")
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return REGISTRY[name]
+    except KeyError:
+        raise AttributeError(f"the table has no row {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *REGISTRY])

@@ -1,0 +1,507 @@
+"""One row of the table, and a row at given input specs.
+
+    @op(torch=torch.exp, numpy=np.exp, pointwise="exp({0})", cost="cheap", samples=uniform(-3, 3, (3, 4)))
+    def exp(x: TensorSpec) -> TensorSpec: ...
+
+The decorated function is the rule of shapes and element types.  Its signature says what the inputs are: positional
+parameters are run-time inputs (`TensorSpec`, `TensorSpec | None`, `Number`, `Operand` = tensor or number, `*xs`),
+keyword-only ones are static attributes.  `Op.bind` runs the rule once for each combination and interns the result,
+a `Call`; everything that is static is derived from the Call once and kept on it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, final
+
+from burn_torch.core.dtype import DType, DTypeClass
+from burn_torch.core.errors import BurnTorchError, DeviceError, DTypeError, ShapeError, explain
+from burn_torch.core.frames import user_line
+from burn_torch.core.spec import NUMBER_SPECS, DTypeFault, NumberSpec, Spec, TensorSpec
+from burn_torch.ops.value import Executor, Value
+
+__all__ = ["REGISTRY", "Call", "Number", "Op", "Operand", "PerCall", "RuleFault", "dtype_fault", "op", "shape_fault"]
+
+Number: TypeAlias = NumberSpec
+"""In a row's signature: a host number, known at run time."""
+
+Operand: TypeAlias = TensorSpec | NumberSpec
+"""In a row's signature: a tensor, or a host number that stands for a tensor of one element."""
+
+REGISTRY: Final[dict[str, Op]] = {}
+
+_CALLS_PER_OP: Final = 512
+_lock: Final = threading.RLock()
+
+
+class RuleFault(Exception):
+    """What a rule of shapes and types finds wrong; `bind` adds the op's name and what was given."""
+
+    def __init__(self, error: type[BurnTorchError], what: str, expected: str, mend: str) -> None:
+        super().__init__(what)
+        self.error: Final = error
+        self.what: Final = what
+        self.expected: Final = expected
+        self.mend: Final = mend
+
+
+def shape_fault(what: str, *, expected: str, mend: str) -> RuleFault:
+    """To be raised by a rule whose inputs do not fit in shape."""
+    return RuleFault(ShapeError, what, expected, mend)
+
+
+def dtype_fault(what: str, *, expected: str, mend: str) -> RuleFault:
+    """To be raised by a rule whose inputs do not fit in element type."""
+    return RuleFault(DTypeError, what, expected, mend)
+
+
+class PerCall:
+    """A leaf's candidate that is built once for each Call: `torch=PerCall(build)`, `build(call)(*inputs)`."""
+
+    def __init__(self, build: Callable[[Call], Callable[..., Any]]) -> None:
+        self.build: Final = build
+
+
+@final
+class Call:
+    """A row at given input specs and attributes.  Interned: equal Calls that live are one object.
+
+    `results` has one spec an output; None where the shape depends on the data (`barrier` rows), or where the output
+    is not computed (an attribute `live` says so).  `plans` and `memo` keep what leaves and decorators derive from it.
+    """
+
+    __slots__ = ("__weakref__", "attrs", "memo", "multiple", "op", "plans", "result", "results", "specs")
+
+    def __init__(
+        self, op: Op, specs: tuple[Spec | None, ...], attrs: dict[str, Any], results: Sequence[Any], multiple: bool
+    ) -> None:
+        self.op: Final = op
+        self.specs: Final = specs
+        self.attrs: Final = attrs
+        self.results: Final[tuple[Any, ...]] = tuple(results)
+        self.result: Final[Any] = self.results[0] if self.results else None
+        self.multiple: Final = multiple
+        self.plans: Final[dict[Any, Callable[..., Any]]] = {}
+        self.memo: Final[dict[Any, Any]] = {}
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it computes a host number from host numbers."""
+        return isinstance(self.result, NumberSpec)
+
+    def __repr__(self) -> str:
+        attrs = "".join(f", {name}={value}" for name, value in self.attrs.items())
+        return f"{self.op.name}({', '.join(map(str, self.specs))}{attrs})"
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return (_rebind, (self.op.name, self.specs, self.attrs))
+
+
+def _rebind(name: str, specs: tuple[Spec | None, ...], attrs: dict[str, Any]) -> Call:
+    return REGISTRY[name].bind(specs, attrs)
+
+
+@final
+class Op:
+    """A row of the table.  Called with values, it computes; see the fields in `op`."""
+
+    def __init__(self, rule: Callable[..., Any], fields: Mapping[str, Any], namespace: str | None) -> None:
+        self.name: Final = f"{namespace}::{rule.__name__}" if namespace else rule.__name__
+        self.rule: Final = rule
+        self.__doc__ = rule.__doc__
+        self.__name__ = rule.__name__
+        self.__module__ = rule.__module__
+        self.torch: Final = fields["torch"]
+        self.numpy: Final = fields["numpy"]
+        self.scalar: Final[Callable[..., Any] | None] = fields["scalar"]
+        self.inplace: Final = fields["inplace"]
+        self.pointwise: Final[str | None] = fields["pointwise"]
+        self.view: Final[bool] = fields["view"]
+        self.cost: Final[str] = fields["cost"]
+        self.random: Final[bool] = fields["random"]
+        self.barrier: Final[bool] = fields["barrier"]
+        self.nondifferentiable: Final[bool] = fields["nondifferentiable"]
+        self.commutative: Final[bool] = fields["commutative"]
+        self.samples: Final = fields["samples"]
+        self.source: Final[str | None] = fields["source"]
+        self.decomposition: Callable[..., Any] | None = fields["decomposition"]
+        self.gradient_rule: Callable[..., Any] | None = None
+        self.signature: Final = Signature(rule)
+        self.calls: Final[dict[Any, Call]] = {}
+        """Calls by what a caller has at hand; see `remember`.  Read without a lock."""
+        self._interned: Final[weakref.WeakValueDictionary[Any, Call]] = weakref.WeakValueDictionary()
+
+    # -- declaring -----------------------------------------------------------------
+    def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Declares the gradient: `rule(g, y, *inputs, **attrs)` returns one entry an input, None for no gradient.
+
+        Written with table ops on values.  With several outputs g and y are tuples, an absent gradient is None.  The
+        rule may branch on shapes, attributes and `g is None`, never on values; NotImplemented falls to the
+        decomposition.
+        """
+        if self.nondifferentiable:
+            raise TypeError(f"{self.name} is nondifferentiable and has a gradient")
+        self.gradient_rule = rule
+        return rule
+
+    def decomposes(self, body: Callable[..., Any]) -> Callable[..., Any]:
+        """Declares the decomposition: `body(*inputs, **attrs)` computes the outputs with other rows."""
+        self.decomposition = body
+        return body
+
+    # -- binding --------------------------------------------------------------------
+    def bind(self, specs: Sequence[Spec | None], attrs: Mapping[str, Any]) -> Call:
+        """This row at input specs and attributes: the one place where rules of shape and type run.
+
+        Raises: ShapeError, DTypeError, DeviceError in the row's words.
+        """
+        specs = tuple(specs)
+        complete = self.signature.complete(attrs)
+        key = (specs, tuple(complete.values()))
+        call = self._interned.get(key)
+        if call is None:
+            results, multiple = self._apply_rule(specs, complete)
+            with _lock:
+                call = self._interned.get(key)
+                if call is None:
+                    call = Call(self, specs, complete, results, multiple)
+                    self._interned[key] = call
+        return call
+
+    def remember(self, key: Any, call: Call) -> Call:
+        """Keeps a Call under a key that a fast path can build without binding.  Bounded: drops the older half."""
+        with _lock:
+            if len(self.calls) >= _CALLS_PER_OP:
+                for old in list(self.calls)[: _CALLS_PER_OP // 2]:
+                    del self.calls[old]
+            self.calls[key] = call
+        return call
+
+    def _apply_rule(self, specs: tuple[Spec | None, ...], attrs: dict[str, Any]) -> tuple[Sequence[Any], bool]:
+        tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
+        if not tensors and specs and self.scalar is not None and all(isinstance(s, NumberSpec) for s in specs):
+            ones = [{"int": 1, "float": 1.0, "bool": True}[spec.kind] for spec in specs if isinstance(spec, NumberSpec)]
+            return (NUMBER_SPECS[type(self.scalar(*ones))],), False
+        try:
+            self.signature.check(self.name, specs)
+            if len({spec.place for spec in tensors}) > 1:
+                raise RuleFault(
+                    DeviceError,
+                    "the inputs lie on different devices",
+                    "all inputs on one device",
+                    f"move them first, for example with .to_device({tensors[0].place!r})",
+                )
+            results = self.rule(*specs, **attrs)
+        except RuleFault as fault:
+            given = self.signature.describe(specs, attrs)
+            message = explain(f"{self.name}: {fault.what}", given=given, expected=fault.expected, mend=fault.mend)
+            raise _at_user_line(fault.error(message)) from None
+        except DTypeFault as fault:
+            spec, dtypes = fault.args
+            name = self.signature.name_of(specs, spec)
+            message = explain(
+                f"{self.name}: {name} has an element type that the operation does not take",
+                given=self.signature.describe(specs, attrs),
+                expected=f"{name} of type {dtypes}: {', '.join(sorted(d.name for d in dtypes.members))}",
+                mend=f"cast it first, for example {name}.{_cast_hint(dtypes)}",
+            )
+            raise _at_user_line(DTypeError(message)) from None
+        if isinstance(results, tuple):
+            return results, True
+        return (results,), False
+
+    # -- computing ---------------------------------------------------------------------
+    def __call__(self, *inputs: Any, **attrs: Any) -> Any:
+        """Computes on the backend of the inputs: a value, or a tuple of values where the row has several outputs."""
+        backend: Executor | None = None
+        kind: type[Value] = Value
+        same = True
+        for x in inputs:
+            if isinstance(x, Value) and x.spec.__class__ is TensorSpec:
+                if backend is None:
+                    backend, kind = x.backend, type(x)
+                elif x.backend is not backend:
+                    same = False
+                    if x.backend.depth > backend.depth:
+                        backend = x.backend
+        if backend is None:
+            return self._without_tensors(inputs, attrs)
+        if not same:
+            inputs = tuple(
+                lift(x, backend) if isinstance(x, Value) and x.spec.__class__ is TensorSpec else x for x in inputs
+            )
+        return self.run(backend, kind, inputs, attrs)
+
+    def run(self, backend: Executor, kind: type[Value], inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        """Computes on a given backend; results are made as `kind(backend, primitive, spec)`."""
+        specs: list[Spec | None] = []
+        primitives: list[Any] = []
+        for x in inputs:
+            if isinstance(x, Value):
+                specs.append(x.spec)
+                primitives.append(x.primitive)
+            elif x is None:
+                specs.append(None)
+                primitives.append(None)
+            else:
+                spec = NUMBER_SPECS.get(x.__class__)
+                if spec is None:
+                    raise self._not_an_input(x)
+                specs.append(spec)
+                primitives.append(x)
+        raw = (*specs, *attrs.items())
+        try:
+            call = self.calls.get(raw) or self.remember(raw, self.bind(specs, attrs))
+        except TypeError:  # an attribute is a list: `bind` makes it a tuple
+            call = self.bind(specs, attrs)
+        outputs = backend.execute(call, primitives)
+        if not call.multiple:
+            return kind(backend, outputs[0], call.result or backend.spec(outputs[0]))
+        return tuple(
+            None if p is None else kind(backend, p, spec or backend.spec(p))
+            for p, spec in zip(outputs, call.results, strict=True)
+        )
+
+    def _without_tensors(self, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        symbols = [x for x in inputs if isinstance(x, Value)]
+        if symbols:  # arithmetic on traced numbers
+            return self.run(symbols[0].backend, Value, inputs, attrs)
+        if self.scalar is not None and all(x.__class__ in NUMBER_SPECS for x in inputs):
+            return self.scalar(*inputs)
+        raise TypeError(
+            explain(
+                f"{self.name}: no input is a tensor",
+                given=", ".join(type(x).__name__ for x in inputs) or "nothing",
+                expected="at least one tensor, whose backend computes the operation",
+                mend="wrap the data first, for example Tensor.from_data([...], device)",
+            )
+        )
+
+    def _not_an_input(self, x: object) -> DTypeError:
+        return _at_user_line(
+            DTypeError(
+                explain(
+                    f"{self.name}: an input is neither a tensor nor a number",
+                    given=f"{type(x).__module__}.{type(x).__qualname__}",
+                    expected=f"{self.name}({self.signature}), tensors and Python numbers",
+                    mend="Tensor.from_torch, Tensor.from_data or float(...) make one of it",
+                )
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}({self.signature})>"
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (REGISTRY.__getitem__, (self.name,))
+
+
+def lift(value: Value, backend: Executor) -> Value:
+    """`value` on `backend`, as a constant if it comes from an inner stack.  Raises: DeviceError for any other."""
+    if value.backend is backend:
+        return value
+    return type(value)(backend, backend.lift(value.primitive, value.backend), value.spec)
+
+
+def _at_user_line(error: Any) -> Any:
+    where = user_line(2)
+    if where is not None:
+        error.add_note(f"at {where}")
+    return error
+
+
+def _cast_hint(dtypes: DTypeClass) -> str:
+    if DType.F32 in dtypes:
+        return "float()"
+    return "int()" if DType.I64 in dtypes else "bool()"
+
+
+# -- signatures -----------------------------------------------------------------------------
+_KINDS: Final = {
+    "TensorSpec": "tensor",
+    "TensorSpec | None": "optional",
+    "Number": "number",
+    "Operand": "operand",
+    "Operand | None": "optional operand",
+}
+
+
+@final
+class Signature:
+    """The inputs and attributes of a row, read off its rule."""
+
+    def __init__(self, rule: Callable[..., Any]) -> None:
+        self.inputs: Final[list[tuple[str, str]]] = []
+        self.variadic = False
+        self.attrs: Final[dict[str, tuple[str, Any]]] = {}
+        for name, parameter in inspect.signature(rule).parameters.items():
+            annotation = str(parameter.annotation)
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                if annotation not in _COERCIONS:
+                    raise TypeError(f"{rule.__name__}: attribute {name} is {annotation}, not one of {list(_COERCIONS)}")
+                self.attrs[name] = (annotation, parameter.default)
+            else:
+                if annotation not in _KINDS:
+                    raise TypeError(f"{rule.__name__}: input {name} is {annotation}, not one of {list(_KINDS)}")
+                self.variadic = self.variadic or parameter.kind is parameter.VAR_POSITIONAL
+                self.inputs.append((name, _KINDS[annotation]))
+
+    def complete(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """All attributes in the declared order, coerced by declared type (1 == True == 1.0 hash alike)."""
+        complete: dict[str, Any] = {}
+        for name, (annotation, default) in self.attrs.items():
+            value = attrs.get(name, default)
+            if value is inspect.Parameter.empty:
+                raise TypeError(f"missing attribute {name}")
+            complete[name] = _COERCIONS[annotation](value)
+        if len(attrs) > len(complete) or any(name not in complete for name in attrs):
+            unknown = sorted(set(attrs) - set(complete))
+            raise TypeError(f"unknown attributes {unknown}, expected {list(self.attrs)}")
+        return complete
+
+    def check(self, op_name: str, specs: tuple[Spec | None, ...]) -> None:
+        """Raises RuleFault where the number or the kind of inputs is not the declared one."""
+        fixed = len(self.inputs) - (1 if self.variadic else 0)
+        if len(specs) < fixed or (len(specs) > fixed and not self.variadic):
+            raise shape_fault(
+                f"takes {fixed} inputs, {len(specs)} given", expected=str(self), mend=f"call {op_name}({self})"
+            )
+        for (name, kind), spec in zip(self.kinds(len(specs)), specs, strict=True):
+            if spec is None:
+                fits = kind.startswith("optional")
+            elif isinstance(spec, TensorSpec):
+                fits = kind != "number"
+            else:
+                fits = kind in ("number", "operand", "optional operand")
+            if not fits:
+                raise dtype_fault(
+                    f"{name} is {'None' if spec is None else spec}",
+                    expected=f"{name}: {kind}",
+                    mend="pass a tensor" if kind in ("tensor", "optional") else "pass a Python number",
+                )
+
+    def kinds(self, count: int) -> list[tuple[str, str]]:
+        """Name and kind of each of `count` inputs."""
+        if not self.variadic:
+            return self.inputs
+        *fixed, (name, kind) = self.inputs
+        return fixed + [(f"{name}[{i}]", kind) for i in range(count - len(fixed))]
+
+    def name_of(self, specs: tuple[Spec | None, ...], spec: Spec) -> str:
+        """The name of the first input with this spec."""
+        return next(
+            (name for (name, _), other in zip(self.kinds(len(specs)), specs, strict=False) if other is spec), "an input"
+        )
+
+    def describe(self, specs: tuple[Spec | None, ...], attrs: Mapping[str, Any]) -> str:
+        """The inputs in the words of an error: "lhs (4, 3) f32, rhs (4, 5) f32, dim 1"."""
+        words: list[str] = []
+        names = self.kinds(len(specs)) if self.variadic or len(specs) == len(self.inputs) else [("input", "")] * 99
+        places = {spec.place for spec in specs if isinstance(spec, TensorSpec)}
+        for (name, _), spec in zip(names, specs, strict=False):
+            if isinstance(spec, TensorSpec):
+                words.append(f"{name} {spec.shape} {spec.dtype}" + (f" on {spec.place}" if len(places) > 1 else ""))
+            else:
+                words.append(f"{name} {'None' if spec is None else 'a ' + str(spec)}")
+        words += [f"{name} {value}" for name, value in attrs.items() if name != "live"]
+        return ", ".join(words)
+
+    def __str__(self) -> str:
+        words = [
+            f"*{name}" if self.variadic and i == len(self.inputs) - 1 else name
+            for i, (name, _) in enumerate(self.inputs)
+        ]
+        if self.attrs:
+            words += ["*", *self.attrs]
+        return ", ".join(words)
+
+
+def _no_float(value: Any) -> int:
+    return operator.index(value)
+
+
+def _boolean(value: Any) -> bool:
+    if value is not True and value is not False:
+        raise TypeError(f"a bool was expected, {value!r} given")
+    return value
+
+
+def _integers(value: Any) -> tuple[int, ...]:
+    return tuple(operator.index(v) for v in value)
+
+
+def _optional(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else inner(value)
+
+
+def _dtype(value: Any) -> DType:
+    if not isinstance(value, DType):
+        raise TypeError(f"a DType was expected, {value!r} given")
+    return value
+
+
+_COERCIONS: Final[dict[str, Callable[[Any], Any]]] = {
+    "int": _no_float,
+    "bool": _boolean,
+    "str": str,
+    "DType": _dtype,
+    "Shape": _integers,
+    "tuple[int, ...]": _integers,
+    "tuple[bool, ...]": lambda value: tuple(_boolean(v) for v in value),
+    "tuple[tuple[int, int], ...]": lambda value: tuple((operator.index(a), operator.index(b)) for a, b in value),
+    "tuple[tuple[int, int, int], ...]": lambda value: tuple(_integers(v) for v in value),
+    "int | None": _optional(_no_float),
+    "Shape | None": _optional(_integers),
+}
+
+
+# -- declaring a row ----------------------------------------------------------------------------
+def op(
+    *,
+    torch: Callable[..., Any] | PerCall | None = None,
+    numpy: Callable[..., Any] | PerCall | None = None,
+    scalar: Callable[..., Any] | None = None,
+    inplace: Callable[..., Any] | None = None,
+    pointwise: str | None = None,
+    decomposition: Callable[..., Any] | None = None,
+    view: bool = False,
+    cost: str = "expensive",
+    random: bool = False,
+    barrier: bool = False,
+    nondifferentiable: bool = False,
+    commutative: bool = False,
+    samples: Any = (),
+    source: str | None = None,
+    namespace: str | None = None,
+) -> Callable[[Callable[..., Any]], Op]:
+    """Declares a row.  Users' rows enter by the same door, with a namespace.
+
+    torch, numpy       how each leaf computes it: `f(*inputs, **attrs)`, or `PerCall(build)` with `build(call)(*inputs)`
+    scalar             the same on Python numbers, where it makes sense there
+    inplace            torch's in-place form, for planned memory
+    pointwise          how a generated kernel writes it, "exp({0})"
+    decomposition      the same with other rows, for leaves without a candidate and for gradients without a rule
+    view               the result may alias input 0
+    cost               "cheap" to compute again (a checkpoint may drop the output) or "expensive"
+    random, barrier    draws from a key; has a shape that depends on the data
+    nondifferentiable  no output carries a gradient
+    commutative        the first two inputs may be swapped
+    samples            inputs that can expose a mistake, see `ops/samples.py`
+    source             where the formula is from
+    """
+    fields = {name: value for name, value in locals().items() if name != "namespace"}
+    if cost not in ("cheap", "expensive"):
+        raise TypeError(f"cost is 'cheap' or 'expensive', not {cost!r}")
+
+    def declare(rule: Callable[..., Any]) -> Op:
+        row = Op(rule, fields, namespace)
+        if row.name in REGISTRY and REGISTRY[row.name].rule.__module__ != rule.__module__:
+            raise TypeError(f"two rows are named {row.name}; give one a namespace")
+        REGISTRY[row.name] = row
+        return row
+
+    return declare

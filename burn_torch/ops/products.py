@@ -1,0 +1,122 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from burn_torch.core.dtype import NUMERIC
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.op import Call, PerCall, op, shape_fault
+from burn_torch.ops.rules import broadcast_shapes, same_dtype, sum_to
+from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.shapes import permute, reshape
+
+
+def transposed(x):
+    """The last two axes swapped."""
+    return permute(x, axes=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def _torch_matmul(call: Call):
+    x, y = call.specs
+    assert isinstance(x, TensorSpec)
+    assert isinstance(y, TensorSpec)
+    return torch.mm if x.ndim == y.ndim == 2 and x.dtype.is_float else torch.matmul
+
+
+@op(
+    torch=PerCall(_torch_matmul),
+    numpy=np.matmul,
+    samples=[
+        sample(uniform(-1, 1, (3, 4)), uniform(-1, 1, (4, 5))),
+        sample(uniform(-1, 1, (2, 1, 3, 4)), uniform(-1, 1, (3, 4, 2))),
+        sample(uniform(-1, 1, (3, 0)), uniform(-1, 1, (0, 2))),
+    ],
+)
+def matmul(lhs: TensorSpec, rhs: TensorSpec) -> TensorSpec:
+    """Matrix product over the last two axes, batched over the others.
+
+    Shapes: lhs (*batch, m, k), rhs (*batch, k, n) -> (*batch, m, n); batch axes broadcast.  Dtypes: numbers, the same.
+    """
+    lhs.require(NUMERIC)
+    rhs.require(NUMERIC)
+    same_dtype(lhs, rhs)
+    if lhs.ndim < 2 or rhs.ndim < 2 or lhs.shape[-1] != rhs.shape[-2]:
+        inner = f"; here k is {lhs.shape[-1]} and {rhs.shape[-2]}" if min(lhs.ndim, rhs.ndim) >= 2 else ""
+        raise shape_fault(
+            "the inner sizes differ" if inner else "an input has fewer than two axes",
+            expected=f"lhs (..., m, k) and rhs (..., k, n) with one k{inner}",
+            mend="transpose one side, for example lhs.transpose().matmul(rhs)"
+            if inner
+            else "insert an axis, for example x.unsqueeze_dim(0)",
+        )
+    batch = broadcast_shapes(lhs.shape[:-2], rhs.shape[:-2])
+    return lhs.with_shape((*batch, lhs.shape[-2], rhs.shape[-1]))
+
+
+@matmul.gradient
+def _(g, y, lhs, rhs):
+    return sum_to(matmul(g, transposed(rhs)), lhs), sum_to(matmul(transposed(lhs), g), rhs)
+
+
+def _torch_linear(call: Call):
+    x, weight, bias = call.specs
+    assert isinstance(x, TensorSpec)
+    if x.ndim == 2:
+        return (lambda x, w, b: torch.addmm(b, x, w)) if bias is not None else (lambda x, w, b: torch.mm(x, w))
+    if bias is None:
+        return lambda x, w, b: torch.matmul(x, w)
+    shape = (*x.shape[:-1], weight.shape[1])  # type: ignore[union-attr]  # a tensor: the rule ran
+    rows, cols = x.numel // max(x.shape[-1], 1), x.shape[-1]
+    return lambda x, w, b: torch.addmm(b, x.reshape(rows, cols), w).reshape(shape)
+
+
+def _numpy_linear(x, weight, bias):
+    y = np.matmul(x, weight)
+    return y if bias is None else y + bias
+
+
+@op(
+    torch=PerCall(_torch_linear),
+    numpy=_numpy_linear,
+    samples=[
+        sample(uniform(-1, 1, (3, 4)), uniform(-1, 1, (4, 5)), uniform(-1, 1, (5,))),
+        sample(uniform(-1, 1, (2, 3, 4)), uniform(-1, 1, (4, 5)), None),
+        sample(uniform(-1, 1, (2, 3, 4)), uniform(-1, 1, (4, 5)), uniform(-1, 1, (5,))),
+        sample(uniform(-1, 1, (0, 4)), uniform(-1, 1, (4, 5)), uniform(-1, 1, (5,))),
+    ],
+)
+def linear(x: TensorSpec, weight: TensorSpec, bias: TensorSpec | None) -> TensorSpec:
+    """x @ weight + bias.
+
+    Shapes: x (*batch, d_in), weight (d_in, d_out), bias (d_out,) -> (*batch, d_out).  Dtypes: numbers, all the same.
+    PyTorch: torch.nn.functional.linear, whose weight is (d_out, d_in).
+    """
+    same_dtype(x.require(NUMERIC), weight, bias)
+    if x.ndim < 1 or weight.ndim != 2 or x.shape[-1] != weight.shape[0]:
+        raise shape_fault(
+            "the input does not fit the weight",
+            expected="x (..., d_in) and weight (d_in, d_out) with one d_in",
+            mend="burn_torch keeps weights as (d_in, d_out); transpose a torch weight",
+        )
+    if bias is not None and bias.shape != weight.shape[1:]:
+        raise shape_fault(
+            "the bias does not fit the weight",
+            expected=f"bias {weight.shape[1:]}",
+            mend="give one number for each output feature",
+        )
+    return x.with_shape((*x.shape[:-1], weight.shape[1]))
+
+
+@linear.gradient
+def _(g, y, x, weight, bias):
+    rows = (x.spec.numel // x.shape[-1] if x.shape[-1] else 0, x.shape[-1])
+    flat_g = g if g.ndim == 2 else reshape(g, shape=(g.spec.numel // g.shape[-1] if g.shape[-1] else 0, g.shape[-1]))
+    flat_x = x if x.ndim == 2 else reshape(x, shape=rows)
+    dx = matmul(flat_g, transposed(weight))
+    return (
+        dx if x.ndim == 2 else reshape(dx, shape=x.shape),
+        matmul(transposed(flat_x), flat_g),
+        None if bias is None else sum_to(flat_g, bias),
+    )

@@ -1,0 +1,78 @@
+"""Inputs that can expose a mistake: what a row's `samples` are made of.
+
+A drawer takes a numpy Generator and returns float64, int64 or bool data; tests cast it.  A row's samples are one
+drawer (a row of one input), or a list of `sample(...)`, each with drawers, numbers or None as inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from burn_torch.core.spec import Shape
+
+__all__ = ["Drawer", "Sample", "booleans", "distinct", "fixed", "integers", "normalise", "sample", "uniform"]
+
+Array = NDArray[Any]
+Drawer = Callable[[Generator], Array]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One set of inputs and attributes of a row."""
+
+    inputs: tuple[Any, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+    def draw(self, generator: Generator) -> list[Any]:
+        """The inputs: arrays for drawers, numbers and None as they are."""
+        return [x(generator) if callable(x) else x for x in self.inputs]
+
+
+def sample(*inputs: Any, **attrs: Any) -> Sample:
+    """Inputs (drawers, numbers, None) and attributes of one call."""
+    return Sample(inputs, attrs)
+
+
+def normalise(samples: Any) -> list[Sample]:
+    """A row's `samples` field as a list."""
+    if callable(samples):
+        return [Sample((samples,))]
+    return [s if isinstance(s, Sample) else Sample((s,)) for s in samples]
+
+
+def uniform(low: float, high: float, shape: Shape = (3, 4)) -> Drawer:
+    """Floats drawn evenly from [low, high)."""
+    return lambda generator: generator.uniform(low, high, shape)
+
+
+def integers(low: int, high: int, shape: Shape = (3, 4)) -> Drawer:
+    """int64 drawn evenly from [low, high)."""
+    return lambda generator: generator.integers(low, high, shape, dtype=np.int64)
+
+
+def booleans(shape: Shape = (3, 4)) -> Drawer:
+    """Truth values, each with probability 1/2."""
+    return lambda generator: generator.random(shape) < 0.5
+
+
+def distinct(shape: Shape = (3, 4), step: float = 0.25) -> Drawer:
+    """Floats that differ pairwise by at least `step`: a maximum keeps its place under a small change."""
+
+    def draw(generator: Generator) -> Array:
+        count = math.prod(shape)
+        return (generator.permutation(count).reshape(shape) - count / 2) * step
+
+    return draw
+
+
+def fixed(values: Iterable[Any], dtype: Any = np.float64) -> Drawer:
+    """The given values, for ties, NaN and ends of ranges."""
+    data = np.array(list(values) if not isinstance(values, np.ndarray) else values, dtype=dtype)
+    return lambda generator: data.copy()

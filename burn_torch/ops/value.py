@@ -1,0 +1,194 @@
+"""Values: what gradient rules, decompositions and users compute with.
+
+A `Value` is (backend, primitive, spec) with operators.  `Tensor` is a Value with the user's API.  A number that is
+known only at run time (a traced learning rate) is a Value too, with a NumberSpec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
+
+from burn_torch.core.errors import TraceError, explain
+from burn_torch.core.frames import user_line
+from burn_torch.core.spec import Shape, TensorSpec
+
+if TYPE_CHECKING:
+    from burn_torch.core.dtype import DType
+    from burn_torch.ops.op import Call
+
+__all__ = ["Executor", "Number", "Value"]
+
+
+class Executor(Protocol):
+    """What a value needs of its backend; `burn_torch.backend.Backend` is the whole of it."""
+
+    @property
+    def name(self) -> str:
+        """How the stack is written: "Autodiff(LibTorch)"."""
+
+    @property
+    def depth(self) -> int:
+        """How many decorators stand on the leaf."""
+
+    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Computes a Call: one primitive an output."""
+
+    def lift(self, primitive: Any, source: Executor) -> Any:
+        """A primitive of an inner stack as a constant of this one.  Raises: DeviceError for any other stack."""
+
+    def spec(self, primitive: Any) -> TensorSpec:
+        """The spec of a primitive whose shape depends on data."""
+
+
+def _rows() -> Any:
+    # Operators call rows, and rows are written with operators: the one cycle of the table, closed at first use.
+    global _rows_module
+    if _rows_module is None:
+        import burn_torch.ops as rows
+
+        _rows_module = rows
+    return _rows_module
+
+
+_rows_module: Any = None
+
+
+class Value:
+    """A tensor on some backend, or a run-time number, with operators.  Immutable."""
+
+    __slots__ = ("__weakref__", "backend", "primitive", "spec")
+
+    backend: Executor
+    primitive: Any
+    spec: TensorSpec
+
+    def __init__(self, backend: Executor, primitive: Any, spec: Any) -> None:
+        self.backend = backend
+        self.primitive = primitive
+        self.spec = spec
+
+    # -- what is known without the data ---------------------------------------
+    @property
+    def shape(self) -> Shape:
+        """Sizes of the axes."""
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.spec.ndim
+
+    @property
+    def place(self) -> str:
+        """Where the data lies: "cpu", "cuda:0"."""
+        return self.spec.place
+
+    @property
+    def is_number(self) -> bool:
+        """Whether this is a number that is known only at run time, not a tensor."""
+        return self.spec.__class__ is not TensorSpec
+
+    # -- arithmetic --------------------------------------------------------------
+    def __add__(self, other: Any) -> Self:
+        return _rows().add(self, other)
+
+    def __radd__(self, other: Any) -> Self:
+        return _rows().add(self, other)
+
+    def __sub__(self, other: Any) -> Self:
+        return _rows().sub(self, other)
+
+    def __rsub__(self, other: Any) -> Self:
+        return _rows().sub(other, self)
+
+    def __mul__(self, other: Any) -> Self:
+        return _rows().mul(self, other)
+
+    def __rmul__(self, other: Any) -> Self:
+        return _rows().mul(self, other)
+
+    def __truediv__(self, other: Any) -> Self:
+        return _rows().div(self, other)
+
+    def __rtruediv__(self, other: Any) -> Self:
+        return _rows().div(other, self)
+
+    def __mod__(self, other: Any) -> Self:
+        return _rows().remainder(self, other)
+
+    def __rmod__(self, other: Any) -> Self:
+        return _rows().remainder(other, self)
+
+    def __pow__(self, other: Any) -> Self:
+        return _rows().pow(self, other)
+
+    def __rpow__(self, other: Any) -> Self:
+        return _rows().pow(other, self)
+
+    def __neg__(self) -> Self:
+        return _rows().neg(self)
+
+    def __abs__(self) -> Self:
+        return _rows().abs(self)
+
+    def __matmul__(self, other: Any) -> Self:
+        return _rows().matmul(self, other)
+
+    # -- comparison: element-wise, so that a rule can select by it; identity is `is` ----------------
+    def __lt__(self, other: Any) -> Self:
+        return _rows().lower(self, other)
+
+    def __le__(self, other: Any) -> Self:
+        return _rows().lower_equal(self, other)
+
+    def __gt__(self, other: Any) -> Self:
+        return _rows().greater(self, other)
+
+    def __ge__(self, other: Any) -> Self:
+        return _rows().greater_equal(self, other)
+
+    # -- numbers that are not known yet -------------------------------------------------
+    def __bool__(self) -> bool:
+        self._not_known("bool")
+
+    def __float__(self) -> float:
+        self._not_known("float")
+
+    def __int__(self) -> int:
+        self._not_known("int")
+
+    def __index__(self) -> int:
+        self._not_known("an index")
+
+    def _not_known(self, what: str) -> NoReturn:
+        raise TraceError(
+            explain(
+                f"a traced value was read as {what}",
+                given=f"{self.spec} at {user_line(3) or 'an unknown line'}",
+                expected="operations on values; their data does not exist while a function is traced",
+                mend="choose by value with mask_where, or pass what decides as a bool or a static argument",
+            )
+        )
+
+    # -- constants beside this value ------------------------------------------------------
+    def new_full(self, shape: Shape, number: Number) -> Self:
+        """A constant of this value's element type, place and backend.
+
+        Rules write constants this way: `zeros_like(x)` would keep x alive.
+        """
+        spec = self.spec
+        return _rows().full.run(
+            self.backend, type(self), (number,), {"shape": shape, "dtype": spec.dtype, "place": spec.place}
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.spec}, {self.backend.name})"
+
+
+Number = int | float | bool | Value
