@@ -52,7 +52,7 @@ check: .venv/ready  ## format, lint, generated files, import contracts, types; c
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python docs/generate --check
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 
 format: .venv/ready  ## put the code into form: the one target that edits it
@@ -92,12 +92,12 @@ endif
 	@if ! [ -f $@ ] || [ '$(WISH)' != '$(MADE_WITH)' ] || ! $(PIP) --version >/dev/null 2>&1; then $(make_venv); fi
 	@rm -f $@ .venv/docs-ready
 	$(PIP) install $(if $(TORCH_INDEX),--index-url '$(TORCH_INDEX)') '$(TORCH)'
-	@$(report_cuda)
 	@$(BIN)/python -c 'from importlib.metadata import version; print("torch==" + version("torch"))' > .venv/torch.txt
 	@$(PIP) show --quiet triton 2>/dev/null || $(PIP) install '$(TRITON); platform_system == "Linux"'
 	$(PIP) install --constraint .venv/torch.txt --editable '.[dev]'
 	@{ echo 'MADE_WITH := $(WISH)'; $(foreach name,PYTHON TORCH TRITON TORCH_INDEX,$(call keep,$(name))) } > .venv/settings.mk
 	@touch $@
+	@$(report_cuda)
 
 .venv/docs-ready: .venv/ready
 	$(PIP) install --constraint .venv/torch.txt --editable '.[docs]'
@@ -121,7 +121,7 @@ $(PYTHON) -m venv --clear .venv && $(PIP) --version >/dev/null || { \
   echo "setup: $(PYTHON) could not make .venv"; \
   echo "  given:    $$($(PYTHON) --version), and what it says above"; \
   echo "  expected: a Python with the modules venv and ensurepip"; \
-  echo "  mend:     on Debian and Ubuntu: apt install python3-venv; or give another Python: make setup PYTHON=..."; \
+  echo "  mend:     on Debian and Ubuntu: apt install python3-venv; or: make setup PYTHON=another-python"; \
   exit 1; \
 } >&2
 endef

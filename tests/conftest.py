@@ -29,16 +29,18 @@ def device(request: pytest.FixtureRequest) -> Device:
     return Device.cpu() if request.param == "cpu" else Device.cuda(0)
 
 
+@pytest.hookimpl(trylast=True)  # after -m and -k have deselected: the look for a GPU costs the import of torch
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skips, by name, what this run or this machine is not for."""
     skip_gpu = _why_no_gpu(items)
     skip_slow = "" if _slow_wanted(config) else "slow: make test-all runs it, or BURN_TORCH_SLOW=1, or -m slow"
+    interpreted = config.rootpath / "tests" / "interpreted"
     for item in items:
         if skip_gpu and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=skip_gpu))
         if skip_slow and item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason=skip_slow))
-        if not INTERPRETED and "interpreted" in item.path.relative_to(config.rootpath).parts:
+        if not INTERPRETED and item.path.is_relative_to(interpreted):
             item.add_marker(pytest.mark.skip(reason="needs TRITON_INTERPRET=1 in a process of its own: make test"))
 
 
