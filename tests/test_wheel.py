@@ -20,8 +20,8 @@ LEFT_BEHIND = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of a copy of this checkout: building in place would leave build/ behind."""
-    pytest.importorskip("setuptools", minversion="77", reason="builds the wheel")
-    pytest.importorskip("pip", reason="builds the wheel")
+    pytest.importorskip("setuptools", minversion="77", reason="building the wheel needs setuptools 77")
+    pytest.importorskip("pip", reason="building the wheel needs pip")
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in ("burn_torch", "kernels"):
         shutil.copytree(ROOT / name, source / name, ignore=LEFT_BEHIND)
