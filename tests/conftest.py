@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -27,6 +28,16 @@ def device(request: pytest.FixtureRequest) -> Device:
     from burn_torch import Device
 
     return Device.cpu() if request.param == "cpu" else Device.cuda(0)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data sets beside the repository, or in BURN_TORCH_SHARED; its tests are skipped without it."""
+    named = os.environ.get("BURN_TORCH_SHARED")
+    shared = Path(named) if named else Path(__file__).resolve().parents[2] / "shared"
+    if not (shared / "data").is_dir():
+        pytest.skip("the folder of shared data sets is absent (BURN_TORCH_SHARED names it)")
+    return shared / "data"
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k have deselected: the look for a GPU costs the import of torch
