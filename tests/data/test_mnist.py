@@ -90,7 +90,7 @@ def test_a_folder_that_lacks_the_files_is_told_and_nothing_else_is_searched(tmp_
     with pytest.raises(DataError, match="which is empty"):
         MnistDataset.train(folder, mirror=site.url)
     (folder / "other.txt").write_text("x")
-    with pytest.raises(DataError, match="which has other.txt"):
+    with pytest.raises(DataError, match=r"which has other\.txt"):
         MnistDataset.test(folder, mirror=site.url)
     with pytest.raises(DataError, match="which is a file"):
         MnistDataset.test(folder / "other.txt", mirror=site.url)
@@ -125,37 +125,36 @@ def test_the_cache_is_in_the_home_folder_unless_named(monkeypatch, tmp_path):
     assert cache_dir("mnist") == tmp_path / "home" / ".cache" / "burn_torch" / "mnist"
 
 
-def fetch(site, name, cache, file=None):
-    known = {file.name: file for pair in remote_files(site.folder).values() for file in pair}
-    return find_file("mnist", file or known[name], base_url=site.url)
+def fetch(site, file):
+    return find_file("mnist", file, base_url=site.url)
 
 
 def test_other_bytes_are_refused_and_nothing_is_kept(site, cache):
     good = remote_files(site.folder)["train"][1]
     with pytest.raises(
         DataError,
-        match=r"train-labels-idx1-ubyte: the downloaded file is not the right one\n  given:    http.*13 bytes with sha256 \w+\n"
+        match=r"train-labels-idx1-ubyte: the downloaded file is not the right.*\n  given: .*13 bytes with sha256 \w+\n"
         r"  expected: 13 bytes with sha256 0000, unpacked\n  mend:     try again",
     ):
-        fetch(site, good.name, cache, RemoteFile(good.name, good.size_bytes, "0000"))
+        fetch(site, RemoteFile(good.name, good.size_bytes, "0000"))
     with pytest.raises(DataError, match="not the right one"):
-        fetch(site, good.name, cache, RemoteFile(good.name, good.size_bytes - 1, good.sha256))
+        fetch(site, RemoteFile(good.name, good.size_bytes - 1, good.sha256))
     packed = site.folder / f"{good.name}.gz"
     whole = packed.read_bytes()
     for damaged in (whole[:-5], b"<html>not found</html>", whole[:12] + bytes([whole[12] ^ 255]) + whole[13:]):
         packed.write_bytes(damaged)
         with pytest.raises(DataError, match=r"not the right one\n  given:    http"):
-            fetch(site, good.name, cache, good)
+            fetch(site, good)
     assert list((cache / "mnist").iterdir()) == []
     packed.write_bytes(whole)
-    assert fetch(site, good.name, cache, good) == cache / "mnist" / packed.name
+    assert fetch(site, good) == cache / "mnist" / packed.name
 
 
 def test_a_server_that_sends_without_end_is_cut_off(site, cache):
     good = remote_files(site.folder)["train"][1]
     (site.folder / f"{good.name}.gz").write_bytes(b"\0" * (good.size_bytes + (1 << 20) + 1))
     with pytest.raises(DataError, match="sends more than the"):
-        fetch(site, good.name, cache, good)
+        fetch(site, good)
     assert list((cache / "mnist").iterdir()) == []
 
 
@@ -163,7 +162,7 @@ def test_a_bomb_is_not_inflated(site, cache):
     good = remote_files(site.folder)["train"][1]
     (site.folder / f"{good.name}.gz").write_bytes(gzip.compress(b"\0" * 100_000_000, 9))
     with pytest.raises(DataError, match=r"not the right one\n  given:    http\S+ 65536 bytes"):
-        fetch(site, good.name, cache, good)
+        fetch(site, good)
 
 
 def test_no_network_names_the_address_the_folder_and_the_way_out(cache):
@@ -172,14 +171,14 @@ def test_no_network_names_the_address_the_folder_and_the_way_out(cache):
         match=r"mnist: train-images-idx3-ubyte is not here and could not be downloaded\n"
         r"  given:    http://127.0.0.1:1/train-images-idx3-ubyte.gz: .*refused.*; searched .*cache/mnist\n"
         r"  expected: train-images-idx3-ubyte or train-images-idx3-ubyte.gz in that folder, or a network\n"
-        r"  mend:     give the folder that has the files \(--data-dir, data_dir=\), or put them into .*BURN_TORCH_CACHE",
+        r"  mend:     give the folder that has the files \(--data-dir, data_dir=\), or put them.*BURN_TORCH_CACHE",
     ):
         MnistDataset.train(mirror="http://127.0.0.1:1/")
     assert list((cache / "mnist").iterdir()) == []
 
 
 def test_a_missing_file_on_the_server_and_a_strange_address_are_told(site, tmp_path):
-    with pytest.raises(DataError, match="could not be downloaded\n  given:    http.*404"):
+    with pytest.raises(DataError, match=r"could not be downloaded\n  given:    http.*404"):
         MnistDataset.train(mirror=f"{site.url}/nowhere")
     with pytest.raises(DataError, match="only http and https are spoken"):
         MnistDataset.train(mirror=f"file://{tmp_path}")
