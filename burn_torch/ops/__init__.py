@@ -25,6 +25,7 @@ FAMILIES = (
     "creation",
     "products",
     "activations",
+    "updates",
 )
 
 for _family in FAMILIES:
