@@ -22,6 +22,7 @@ FAMILIES = (
     "products",
     "activations",
     "randomness",
+    "updates",
 )
 
 for _family in FAMILIES:
