@@ -3,6 +3,7 @@
     BurnTorchError                       catch this to catch all of ours
     ├── ShapeError        (ValueError)   sizes that do not fit an operation or a layer
     ├── DTypeError        (TypeError)    element types that an operation does not take
+    ├── ArgumentError     (ValueError)   a number outside the range that a function takes
     ├── DeviceError       (RuntimeError) a place that is absent, or values of stacks that do not mix
     ├── AutodiffError     (RuntimeError) backward without a tape, through a used tape, or over a changed value
     ├── TraceError        (RuntimeError) a value was read while a function was being traced
@@ -18,6 +19,7 @@ A message has three parts: what was given, what was expected, how to mend it.  `
 from __future__ import annotations
 
 __all__ = [
+    "ArgumentError",
     "ArtifactError",
     "AutodiffError",
     "BurnTorchError",
@@ -43,6 +45,10 @@ class ShapeError(BurnTorchError, ValueError):
 
 class DTypeError(BurnTorchError, TypeError):
     """Element types that an operation does not take."""
+
+
+class ArgumentError(BurnTorchError, ValueError):
+    """A number outside the range that a function takes."""
 
 
 class DeviceError(BurnTorchError, RuntimeError):

@@ -25,6 +25,7 @@ FAMILIES = (
     "creation",
     "products",
     "activations",
+    "randomness",
     "updates",
 )
 
