@@ -26,10 +26,12 @@ FAMILIES = (
     "creation",
     "products",
     "activations",
+    "updates",
 )
 
 for _family in FAMILIES:
     importlib.import_module(f"burn_torch.ops.{_family}")
+globals().update(REGISTRY)  # a row is a plain attribute: 0.2 us less a call than through __getattr__
 
 
 def __getattr__(name: str) -> Any:
