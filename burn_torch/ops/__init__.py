@@ -14,7 +14,15 @@ from burn_torch.ops.value import Executor, Value
 
 __all__ = ["REGISTRY", "Call", "Executor", "Op", "Value", "op"]
 
-FAMILIES = ("arithmetic", "shapes", "reductions", "creation", "products", "activations")
+FAMILIES = (
+    "arithmetic",
+    "shapes",
+    "reductions",
+    "creation",
+    "products",
+    "activations",
+    "convolution",
+)
 
 for _family in FAMILIES:
     importlib.import_module(f"burn_torch.ops.{_family}")
