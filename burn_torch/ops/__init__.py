@@ -26,6 +26,7 @@ FAMILIES = (
 
 for _family in FAMILIES:
     importlib.import_module(f"burn_torch.ops.{_family}")
+globals().update(REGISTRY)  # a row is a plain attribute: 0.2 us less a call than through __getattr__
 
 
 def __getattr__(name: str) -> Any:
