@@ -525,16 +525,15 @@ _COLUMN_CASES = [  # x, settings
 ]
 
 
-def _column_shape(batch, channels, size, kernel, stride, dilation, padding):
+def _column_shape(batch, channels, size, *, kernel, stride, dilation, padding):
     counts = window_counts(size, kernel, stride, both_sides(padding), dilation)
     return batch, channels * math.prod(kernel), math.prod(counts)
 
 
 def _numpy_unfold4d(x, *, kernel, stride, dilation, padding):
     view = windows(fit(x, both_sides(padding)), kernel, stride, dilation)
-    return view.transpose(0, 1, 4, 5, 2, 3).reshape(
-        _column_shape(*x.shape[:2], x.shape[2:], kernel, stride, dilation, padding)
-    )
+    batch, channels, *counts = view.shape[:4]
+    return view.transpose(0, 1, 4, 5, 2, 3).reshape(batch, channels * math.prod(kernel), math.prod(counts))
 
 
 def _torch_unfold4d(call: Call):
@@ -563,9 +562,10 @@ def unfold4d(
     """
     faults = Faults()
     check_spatial(faults, x.require(FLOAT), axes=(2,))
-    _check_columns(faults, x.shape[2:], kernel, stride, dilation, padding)
+    settings = {"kernel": kernel, "stride": stride, "dilation": dilation, "padding": padding}
+    _check_columns(faults, x.shape[2:], **settings)
     faults.stop()
-    return x.with_shape(_column_shape(*x.shape[:2], x.shape[2:], kernel, stride, dilation, padding))
+    return x.with_shape(_column_shape(x.shape[0], x.shape[1], x.shape[2:], **settings))
 
 
 @unfold4d.gradient
@@ -590,7 +590,7 @@ def _torch_fold4d(call: Call):
     torch=PerCall(_torch_fold4d),
     numpy=_numpy_fold4d,
     samples=[
-        sample(uniform(-1, 1, _column_shape(*x[:2], x[2:], **settings)), output_size=x[2:], **settings)
+        sample(uniform(-1, 1, _column_shape(x[0], x[1], x[2:], **settings)), output_size=x[2:], **settings)
         for x, settings in _COLUMN_CASES
     ],
 )
@@ -614,11 +614,12 @@ def fold4d(
     if x.ndim != 3:
         faults.add(f"x has {x.ndim} axes", expected="x (batch, rows, windows)", mend="insert the batch axis")
     check_settings(faults, 2, output_size=output_size)
-    _check_columns(faults, output_size, kernel, stride, dilation, padding)
+    settings = {"kernel": kernel, "stride": stride, "dilation": dilation, "padding": padding}
+    _check_columns(faults, output_size, **settings)
     faults.stop()
     taps = math.prod(kernel)
     batch, channels = x.shape[0], x.shape[1] // taps
-    expected = _column_shape(batch, channels, output_size, kernel, stride, dilation, padding)
+    expected = _column_shape(batch, channels, output_size, **settings)
     if x.shape != expected or not channels:
         faults.add(
             "the columns do not fit the windows",

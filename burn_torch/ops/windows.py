@@ -106,7 +106,7 @@ def check_fit(faults: Faults, size: Shape, kernel: Shape, padding: Pairs, dilati
         if reach(k, d) > s + before + after:
             faults.add(
                 f"the kernel is larger than the padded input along spatial axis {axis}",
-                expected=f"a kernel that reaches over at most {s} + {before} + {after} = {s + before + after} elements; "
+                expected=f"a kernel over at most {s} + {before} + {after} = {s + before + after} elements; "
                 f"size {k} with dilation {d} reaches over {reach(k, d)}",
                 mend="pad more, or take a smaller kernel or dilation",
             )
@@ -115,9 +115,10 @@ def check_fit(faults: Faults, size: Shape, kernel: Shape, padding: Pairs, dilati
 # -- numpy ---------------------------------------------------------------------------------------------
 def fit(x: Any, padding: Pairs, value: float = 0.0) -> Any:
     """Pads the last axes of an array with `value`; a negative amount cuts off."""
-    lead = ((0, 0),) * (x.ndim - len(padding))
-    x = x[(..., *(slice(max(-b, 0), size - max(-a, 0)) for size, (b, a) in zip(_tail(x, padding), padding, strict=True)))]
-    amounts = (*lead, *((max(b, 0), max(a, 0)) for b, a in padding))
+    lead = x.ndim - len(padding)
+    kept = (slice(max(-b, 0), size - max(-a, 0)) for size, (b, a) in zip(x.shape[lead:], padding, strict=True))
+    x = x[(..., *kept)]
+    amounts = (*((0, 0),) * lead, *((max(b, 0), max(a, 0)) for b, a in padding))
     return np.pad(x, amounts, constant_values=value) if any(map(any, amounts)) else x
 
 
@@ -130,8 +131,8 @@ def windows(x: Any, kernel: Shape, stride: Shape, dilation: Shape) -> Any:
     """A view (*lead, *counts, *kernel) of an array (*lead, *spatial)."""
     axes = tuple(range(x.ndim - len(kernel), x.ndim))
     spans = tuple(map(reach, kernel, dilation))
-    view = np.lib.stride_tricks.sliding_window_view(x, spans, axis=axes)
-    steps = (*(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))
+    view: Any = np.lib.stride_tricks.sliding_window_view(x, spans, axis=axes)
+    steps: Any = (*(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))
     return view[(..., *steps)]
 
 
@@ -153,7 +154,8 @@ def tap_slices(counts: Shape, kernel: Shape, stride: Shape, dilation: Shape) -> 
 def scatter_windows(columns: Any, size: Shape, stride: Shape, dilation: Shape) -> Any:
     """The transpose of `windows`: sums (*lead, *counts, *kernel) into an array (*lead, *size)."""
     spatial = len(size)
-    lead, counts, kernel = columns.shape[: -2 * spatial], columns.shape[-2 * spatial : -spatial], columns.shape[-spatial:]
+    lead, counts = columns.shape[: -2 * spatial], columns.shape[-2 * spatial : -spatial]
+    kernel = columns.shape[-spatial:]
     x = np.zeros((*lead, *size), columns.dtype)
     for offset, where in tap_slices(counts, kernel, stride, dilation):
         x[where] += columns[(..., *offset)]
@@ -163,10 +165,6 @@ def scatter_windows(columns: Any, size: Shape, stride: Shape, dilation: Shape) -
 def widened(x: Any) -> Any:
     """Half precision as float32, in which sums are taken; the leaf rounds the result back."""
     return x.astype(np.float32) if x.dtype == np.float16 else x
-
-
-def _tail(x: Any, padding: Pairs) -> Shape:
-    return x.shape[x.ndim - len(padding) :]
 
 
 # -- torch ---------------------------------------------------------------------------------------------
