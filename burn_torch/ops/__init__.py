@@ -22,6 +22,7 @@ FAMILIES = (
     "products",
     "activations",
     "convolution",
+    "pooling",
 )
 
 for _family in FAMILIES:

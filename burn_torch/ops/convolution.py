@@ -21,6 +21,7 @@ from burn_torch.ops.reductions import sum as sum_over
 from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.windows import (
     Faults,
     both_sides,
@@ -238,10 +239,11 @@ def _torch_input_gradient(call: Call):
         def whole(g, weight):
             return _convolution(g, weight, None, stride, inner, dilation, True, beyond, 1)
     else:
-        like = stand_in((g.shape[0], weight.shape[1] * groups, *padded), g.dtype, g.place)
+        shape, dtype, place = (g.shape[0], weight.shape[1] * groups, *padded), TO_TORCH[g.dtype], g.place
         none = (0,) * len(stride)
 
         def whole(g, weight):
+            like = torch.empty(shape, dtype=dtype, device=place)  # torch reads its shape only
             return _convolution_backward(
                 g, like, weight, None, stride, inner, dilation, False, none, groups, (True, False, False)
             )[0]
@@ -316,7 +318,10 @@ def _torch_weight_gradient(call: Call):
     assert isinstance(g, TensorSpec)
     kernel, stride, padding, dilation, groups = call.attrs.values()
     inner, rest = _split(padding)
-    like = stand_in((g.shape[1], x.shape[1] // groups, *kernel), g.dtype, g.place)
+    shape = (g.shape[1], x.shape[1] // groups, *kernel)
+    # torch reads its shape only.  On a CPU it must be contiguous, or torch copies it: 3.3 ms instead of 2.3 for 512 to
+    # 1024 channels, 3x3.  Elsewhere that would hold memory.
+    like = torch.empty(shape, dtype=TO_TORCH[g.dtype]) if g.place == "cpu" else stand_in(shape, g.dtype, g.place)
     none = (0,) * len(stride)
     mask = (False, True, False)
 
