@@ -23,6 +23,8 @@ FAMILIES = (
     "activations",
     "convolution",
     "pooling",
+    "resampling",
+    "grid_sampling",
 )
 
 for _family in FAMILIES:
