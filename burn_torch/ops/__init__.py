@@ -22,6 +22,7 @@ FAMILIES = (
     "products",
     "activations",
     "convolution",
+    "folding",
     "pooling",
     "resampling",
     "grid_sampling",

@@ -198,9 +198,10 @@ def _check(x, grid, mode, padding_mode, name="x", ndim=4):
     check_choice("padding_mode", padding_mode, PADDING_MODES)
     same_dtype(x.require(FLOAT), grid)
     if x.ndim != ndim or grid.ndim != 4 or grid.shape[3] != 2 or grid.shape[0] != x.shape[0] or 0 in x.shape[1:]:
+        axes = "batch, channels, height, width" + (", partials" if ndim == 5 else "")
         raise shape_fault(
             f"{name} and grid do not fit",
-            expected=f"{name} (batch, channels, height, width{', partials' if ndim == 5 else ''}) without empty axes but the batch, and "
+            expected=f"{name} ({axes}) without empty axes but the batch, and "
             "grid (batch, out_height, out_width, 2) with the same batch",
             mend="the last axis of grid is (x, y), each from -1 to 1 over the image",
         )
