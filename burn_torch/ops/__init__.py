@@ -16,11 +16,16 @@ __all__ = ["REGISTRY", "Call", "Executor", "Op", "Value", "op"]
 
 FAMILIES = (
     "arithmetic",
+    "functions",
+    "comparison",
+    "logic",
+    "selection",
     "shapes",
     "reductions",
     "creation",
     "products",
     "activations",
+    "updates",
     "convolution",
     "folding",
     "pooling",
