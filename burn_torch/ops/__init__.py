@@ -32,6 +32,11 @@ FAMILIES = (
     "activations",
     "randomness",
     "updates",
+    "convolution",
+    "folding",
+    "pooling",
+    "resampling",
+    "grid_sampling",
 )
 
 for _family in FAMILIES:
