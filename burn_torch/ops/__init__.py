@@ -14,10 +14,18 @@ from burn_torch.ops.value import Executor, Value
 
 __all__ = ["REGISTRY", "Call", "Executor", "Op", "Value", "op"]
 
-FAMILIES = ("arithmetic", "shapes", "reductions", "creation", "products", "activations")
+FAMILIES = (
+    "arithmetic",
+    "shapes",
+    "reductions",
+    "creation",
+    "products",
+    "activations",
+)
 
 for _family in FAMILIES:
     importlib.import_module(f"burn_torch.ops.{_family}")
+globals().update(REGISTRY)  # a row is a plain attribute: 0.2 us less a call than through __getattr__
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,276 @@
+"""The types that a configuration field may have: how each is checked, read, written, and typed on a command line.
+
+`kind_of(annotation)` (in `_schema`) turns a type annotation into a `Kind` once per class.  A kind does four things:
+
+    check(value)    a Python value given to a constructor  -> the value to keep
+    decode(value)   a value parsed from JSON               -> the value to keep
+    encode(value)   a kept value                           -> what JSON can hold
+    parse(text)     the text right of `=` in an override   -> the value to keep
+
+The first, second and last note their faults at a `Place` and then return `INVALID`, so one pass finds all of them.
+Types are strict: a bool is no int, text is no number; the one widening is an int where a float is asked for.
+Numbers are finite, because JSON has no other: use `X | None` for "no limit" and "not known".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import numbers
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path, PurePath
+from typing import Any
+
+from burn_torch.config import _json
+from burn_torch.config._faults import Place, mend_name, shown
+
+__all__ = ["BoolKind", "ChoiceKind", "FloatKind", "IntKind", "Kind", "NullKind", "PathKind", "StrKind", "form_of"]
+
+
+class Kind(ABC):
+    """One type of field."""
+
+    forms: frozenset[str] = frozenset()
+    """The JSON forms it is written in; members of a union must differ in them."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The type in a reader's words, for the `expected` part of an error."""
+
+    @abstractmethod
+    def claims(self, value: object) -> bool:
+        """Whether a Python value is meant for this member of a union."""
+
+    @abstractmethod
+    def check(self, value: Any, place: Place) -> Any:
+        """Checks a Python value and brings it to the form that is kept."""
+
+    def decode(self, value: Any, place: Place) -> Any:
+        """Reads a value that came out of JSON."""
+        return self.check(value, place)
+
+    def encode(self, value: Any) -> Any:
+        """Writes a kept value as JSON can hold it."""
+        return value
+
+    def parse(self, text: str, place: Place) -> Any:
+        """Reads the text of an override: JSON, unless the kind knows a shorter way."""
+        try:
+            value = _json.parse(text)
+        except ValueError as error:
+            return place.fault("no value", given=f"= {text!r} ({error})", expected=self.describe(), mend="write JSON")
+        return self.decode(value, place)
+
+    def is_optional(self) -> bool:
+        """Whether None is one of the values."""
+        return False
+
+
+def form_of(value: object) -> str:
+    """The JSON form of a value that came out of JSON."""
+    if value is None:
+        return "null"
+    for type_, form in ((bool, "bool"), (int, "int"), (float, "float"), (str, "string"), (Mapping, "object")):
+        if isinstance(value, type_):
+            return form
+    return "array"
+
+
+# -- scalars -----------------------------------------------------------------
+
+
+class NullKind(Kind):
+    """None, the absent value."""
+
+    forms = frozenset({"null"})
+
+    def describe(self) -> str:
+        return "null"
+
+    def claims(self, value: object) -> bool:
+        return value is None
+
+    def check(self, value: Any, place: Place) -> Any:
+        return None if value is None else place.wrong_type(value, self.describe())
+
+    def parse(self, text: str, place: Place) -> Any:
+        if text.strip().lower() in ("null", "none"):
+            return None
+        return place.fault("no null", given=f"= {text!r}", expected="null", mend="write null or none")
+
+    def is_optional(self) -> bool:
+        return True
+
+
+class BoolKind(Kind):
+    """True or False, never 1 or 0."""
+
+    forms = frozenset({"bool"})
+
+    def describe(self) -> str:
+        return "bool"
+
+    def claims(self, value: object) -> bool:
+        return isinstance(value, bool)
+
+    def check(self, value: Any, place: Place) -> Any:
+        return value if isinstance(value, bool) else place.wrong_type(value, self.describe())
+
+    def parse(self, text: str, place: Place) -> Any:
+        truth = {"true": True, "false": False}.get(text.strip().lower())
+        if truth is None:
+            return place.fault("no bool", given=f"= {text!r}", expected="true or false", mend="write true or false")
+        return truth
+
+
+class IntKind(Kind):
+    """A whole number; numpy's integers become int."""
+
+    forms = frozenset({"int"})
+
+    def describe(self) -> str:
+        return "int"
+
+    def claims(self, value: object) -> bool:
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+    def check(self, value: Any, place: Place) -> Any:
+        return int(value) if self.claims(value) else place.wrong_type(value, self.describe())
+
+    def parse(self, text: str, place: Place) -> Any:
+        try:
+            return int(text)
+        except ValueError:
+            return place.fault("no int", given=f"= {text!r}", expected="int", mend="write a whole number, such as 64")
+
+
+class FloatKind(Kind):
+    """A finite number; an int is widened."""
+
+    forms = frozenset({"float"})
+
+    def describe(self) -> str:
+        return "float"
+
+    def claims(self, value: object) -> bool:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+    def check(self, value: Any, place: Place) -> Any:
+        if not self.claims(value):
+            return place.wrong_type(value, self.describe())
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            return place.fault(
+                "not a finite number",
+                given=shown(value),
+                expected="a finite float",
+                mend="JSON has no NaN and no infinity: declare the field as `float | None` and use None",
+            )
+        return number
+
+    def parse(self, text: str, place: Place) -> Any:
+        try:
+            number = float(text)
+        except ValueError:
+            return place.fault("no float", given=f"= {text!r}", expected="float", mend="write a number, such as 1e-3")
+        return self.check(number, place)
+
+
+class StrKind(Kind):
+    """Text; in an override it is taken as it stands, without quotes."""
+
+    forms = frozenset({"string"})
+
+    def describe(self) -> str:
+        return "str"
+
+    def claims(self, value: object) -> bool:
+        return isinstance(value, str) and not isinstance(value, Enum)
+
+    def check(self, value: Any, place: Place) -> Any:
+        return str(value) if self.claims(value) else place.wrong_type(value, self.describe())
+
+    def parse(self, text: str, place: Place) -> Any:
+        return text
+
+
+class PathKind(Kind):
+    """A path of the file system, written as text with forward slashes."""
+
+    forms = frozenset({"string"})
+
+    def describe(self) -> str:
+        return "path"
+
+    def claims(self, value: object) -> bool:
+        return isinstance(value, (str, os.PathLike))
+
+    def check(self, value: Any, place: Place) -> Any:
+        return Path(value) if self.claims(value) else place.wrong_type(value, self.describe())
+
+    def decode(self, value: Any, place: Place) -> Any:
+        return Path(value) if isinstance(value, str) else place.wrong_type(value, self.describe())
+
+    def encode(self, value: Any) -> Any:
+        return PurePath(value).as_posix()
+
+    def parse(self, text: str, place: Place) -> Any:
+        return Path(text)
+
+
+class ChoiceKind(Kind):
+    """One of a few: a `Literal` or an `Enum`.
+
+    A member of an Enum is written as its value where all values are text, else as its name: serde's unit variants.
+    """
+
+    def __init__(self, title: str, by_token: Mapping[Any, Any]) -> None:
+        self._title = title
+        self._by_token = dict(by_token)
+        self._texts = [token if isinstance(token, str) else json.dumps(token) for token in self._by_token]
+        self.forms = frozenset(form_of(token) for token in self._by_token)
+
+    @classmethod
+    def of_literal(cls, values: Sequence[Any]) -> ChoiceKind:
+        """The choice between the values of a Literal."""
+        return cls("", {value: value for value in values})
+
+    @classmethod
+    def of_enum(cls, enum: type[Enum]) -> ChoiceKind:
+        """The choice between the members of an Enum."""
+        textual = all(isinstance(member.value, str) for member in enum)
+        return cls(f"{enum.__name__}: ", {str(member.value) if textual else member.name: member for member in enum})
+
+    def describe(self) -> str:
+        return f"{self._title}one of {', '.join(map(repr, self._by_token))}"
+
+    def claims(self, value: object) -> bool:
+        return any(value == kept and type(value) is type(kept) for kept in self._by_token.values())
+
+    def check(self, value: Any, place: Place) -> Any:
+        return value if self.claims(value) else self._unknown(value, place)
+
+    def decode(self, value: Any, place: Place) -> Any:
+        for token, kept in self._by_token.items():
+            if value == token and type(value) is type(token):
+                return kept
+        return self._unknown(value, place)
+
+    def encode(self, value: Any) -> Any:
+        return next(token for token, kept in self._by_token.items() if kept == value and type(kept) is type(value))
+
+    def parse(self, text: str, place: Place) -> Any:
+        for known, kept in zip(self._texts, self._by_token.values(), strict=True):
+            if text == known:
+                return kept
+        return self._unknown(text, place)
+
+    def _unknown(self, value: Any, place: Place) -> Any:
+        mend = mend_name(value if isinstance(value, str) else "", self._texts, otherwise="take one of them")
+        return place.fault("no such choice", given=shown(value), expected=self.describe(), mend=mend)

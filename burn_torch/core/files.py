@@ -1,0 +1,56 @@
+"""Writing a file so that a reader sees the old bytes or the new ones, never half of them.
+
+The bytes go to a temporary name in the same folder (a rename across file systems would be a copy), are flushed to
+the disk, take the final name in one step, and then the folder itself is flushed: after the call returns, a power cut
+loses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+__all__ = ["replacing_file", "write_atomic"]
+
+
+@contextmanager
+def replacing_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Opens a temporary neighbour of `path` for writing; it becomes `path` when the block ends without an error.
+
+    After an error the neighbour is removed and `path` is as it was.  The folder must exist.
+    Raises: OSError as the operating system words it; the caller knows what the file was for.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, temporary)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _flush_folder(target.parent)
+
+
+def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
+    """Writes `data` to `path`, whole or not at all."""
+    with replacing_file(path) as file:
+        file.write(data)
+
+
+def _flush_folder(folder: Path) -> None:
+    with suppress(OSError):  # not every file system lets a folder be opened or flushed; the rename stands all the same
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,143 @@
+"""Device: a place and the stack of backends that computes there.  Every tensor carries one."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, ClassVar, Final, final
+
+from burn_torch.backend import Autodiff, Backend, LibTorch, NdArray
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import DeviceError, explain
+
+__all__ = ["Device"]
+
+_lock: Final = threading.Lock()
+
+
+@final
+class Device:
+    """Where tensors live and how they are computed.
+
+        Device.cpu()                    torch on the host
+        Device.cuda(0).autodiff()       torch on a GPU, with gradients
+        Device.ndarray()                numpy on the host
+
+    Equal places with equal stacks are one object.  Raises: DeviceError where this machine has no such place.
+    """
+
+    __slots__ = ("backend", "place")
+
+    _instances: ClassVar[dict[tuple[int, str], Device]] = {}
+
+    backend: Backend
+    place: str
+
+    def __new__(cls, backend: Backend, place: str = "cpu") -> Device:
+        """The device of this stack and place."""
+        key = (id(backend), place)
+        device = cls._instances.get(key)
+        if device is None:
+            backend.check_place(place)
+            with _lock:
+                device = cls._instances.get(key)
+                if device is None:
+                    device = object.__new__(cls)
+                    device.backend = backend
+                    device.place = place
+                    cls._instances[key] = device
+        return device
+
+    # -- constructors ------------------------------------------------------------------
+    @staticmethod
+    def cpu() -> Device:
+        """torch on the host."""
+        return Device(LibTorch(), "cpu")
+
+    @staticmethod
+    def cuda(index: int = 0) -> Device:
+        """torch on an NVIDIA or AMD GPU."""
+        return Device(LibTorch(), f"cuda:{index}")
+
+    @staticmethod
+    def mps() -> Device:
+        """torch on an Apple GPU."""
+        return Device(LibTorch(), "mps")
+
+    @staticmethod
+    def ndarray() -> Device:
+        """numpy on the host."""
+        return Device(NdArray(), "cpu")
+
+    @staticmethod
+    def libtorch() -> Device:
+        """Burn's name for `Device.cpu()`."""
+        return Device.cpu()
+
+    @staticmethod
+    def libtorch_cuda(index: int = 0) -> Device:
+        """Burn's name for `Device.cuda(index)`."""
+        return Device.cuda(index)
+
+    @staticmethod
+    def libtorch_mps() -> Device:
+        """Burn's name for `Device.mps()`."""
+        return Device.mps()
+
+    @staticmethod
+    def parse(text: str) -> Device:
+        """The device that a word names: "cpu", "cuda", "cuda:1", "mps", "ndarray".  Raises: DeviceError."""
+        word = text.strip().lower()
+        if word == "ndarray":
+            return Device.ndarray()
+        return Device(LibTorch(), "cuda:0" if word == "cuda" else word)
+
+    @staticmethod
+    def enumerate() -> list[Device]:
+        """All devices of this machine, torch's first."""
+        return [Device(LibTorch(), place) for place in LibTorch().places()] + [Device.ndarray()]
+
+    # -- stacks ---------------------------------------------------------------------------
+    def autodiff(self, checkpoint: str = "none") -> Device:
+        """The same place with gradients.  checkpoint: "none", or "balanced" to compute cheap values again."""
+        return Device(Autodiff(self.backend, checkpoint), self.place)
+
+    def inner(self) -> Device:
+        """The same place without the outermost decorator.  Raises: DeviceError on a leaf."""
+        if not isinstance(self.backend, Autodiff):
+            raise DeviceError(
+                explain(
+                    "inner: this device has no decorator to take off",
+                    given=repr(self),
+                    expected="a device with gradients, such as Device.cpu().autodiff()",
+                    mend="use the device as it is",
+                )
+            )
+        return Device(self.backend.inner, self.place)
+
+    def is_autodiff(self) -> bool:
+        """Whether tensors here can carry gradients."""
+        return self.backend.is_autodiff
+
+    # -- the machine -------------------------------------------------------------------------
+    def sync(self) -> None:
+        """Waits until everything submitted to this device is done."""
+        self.backend.sync(self.place)
+
+    def supports_dtype(self, dtype: DType) -> bool:
+        """Whether tensors of this element type can be made here."""
+        return not (isinstance(self.backend.leaf(), NdArray) and dtype is DType.BF16) and not (
+            self.place == "mps" and dtype is DType.F64
+        )
+
+    def __repr__(self) -> str:
+        return f"Device({self.place}, {self.backend.name})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (self.backend.name, self.place))
+
+
+def _rebuild(stack: str, place: str) -> Device:
+    device = Device(NdArray() if "NdArray" in stack else LibTorch(), place)
+    for _ in range(stack.count("Autodiff(")):
+        device = device.autodiff("balanced" if "balanced" in stack else "none")
+    return device

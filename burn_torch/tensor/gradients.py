@@ -1,0 +1,75 @@
+"""Gradients: what `backward` returns.  Nothing is written on tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+from burn_torch.core.errors import AutodiffError, explain
+from burn_torch.ops.value import Executor
+
+if TYPE_CHECKING:
+    from burn_torch.tensor.tensor import Tensor
+
+__all__ = ["Gradients"]
+
+
+@final
+class Gradients:
+    """The gradients of one backward: one tensor of the inner device for each tensor that asked with `require_grad`.
+
+    Read them with `x.grad(gradients)`, or take them out with `x.grad_remove(gradients)`.
+    """
+
+    __slots__ = ("_by_leaf", "_inner", "_tensor")
+
+    def __init__(self, inner: Executor, by_leaf: dict[int, Any], tensor: type[Tensor]) -> None:
+        self._inner = inner
+        self._by_leaf = by_leaf
+        self._tensor = tensor
+
+    def get(self, x: Tensor) -> Tensor | None:
+        """The gradient of a leaf; None if no gradient reached it."""
+        primitive = self._by_leaf.get(leaf_id(x))
+        return None if primitive is None else self._tensor(self._inner, primitive, x.spec)
+
+    def remove(self, x: Tensor) -> Tensor | None:
+        """Takes the gradient of a leaf out; None if there is none."""
+        primitive = self._by_leaf.pop(leaf_id(x), None)
+        return None if primitive is None else self._tensor(self._inner, primitive, x.spec)
+
+    def replace(self, x: Tensor, gradient: Tensor) -> None:
+        """Puts another gradient in the place of a leaf's.
+
+        Raises: AutodiffError unless it has the leaf's shape, type and place and lies on the inner device.
+        """
+        if gradient.spec is not x.spec or gradient.backend is not self._inner:
+            raise AutodiffError(
+                explain(
+                    "grad_replace: this gradient does not fit",
+                    given=f"{gradient.spec} on {gradient.backend.name}",
+                    expected=f"{x.spec} on {self._inner.name}",
+                    mend="gradients live on the inner device: gradient.inner(), and have the shape of the tensor",
+                )
+            )
+        self._by_leaf[leaf_id(x)] = gradient.primitive
+
+    def __len__(self) -> int:
+        return len(self._by_leaf)
+
+    def __repr__(self) -> str:
+        return f"Gradients({len(self)} tensors on {self._inner.name})"
+
+
+def leaf_id(x: Tensor) -> int:
+    """The tape's number of a leaf.  Raises: AutodiffError for a tensor that cannot have a gradient."""
+    backend = x.backend
+    if not getattr(backend, "is_autodiff", False):
+        raise AutodiffError(
+            explain(
+                "grad: this tensor lives on a device without gradients",
+                given=f"{x.spec} on {backend.name}",
+                expected="a tensor of a device.autodiff(), marked with require_grad()",
+                mend="make it on Device.cpu().autodiff() and call .require_grad() before the forward",
+            )
+        )
+    return x.primitive.node.id if backend.is_leaf(x.primitive) else -1  # type: ignore[attr-defined]  # an Autodiff: the line above

@@ -1,0 +1,70 @@
+"""Builds the wheel: `burn_torch` from the root and `burn_kernels` from `kernels/`, which is a folder, not a package."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+
+
+def version() -> str:
+    """Returns the version by reading its file: importing it would need torch, which a build environment lacks."""
+    text = (ROOT / "burn_torch" / "version.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
+    if found is None:
+        raise SystemExit('setup.py: burn_torch/version.py has no line of the form __version__ = "1.2.3"')
+    return found[1]
+
+
+# Why each bound is what it is, and why torch has no upper one: docs/decisions/0002-what-the-package-requires.md
+REQUIRES = [
+    "torch>=2.11",
+    'triton>=3.6; platform_system == "Linux"',
+    "numpy>=1.26",
+    "safetensors>=0.5",
+]
+
+# No extra may need torch itself (torchvision, say): it would exchange the torch that is there for the index's newest.
+ONNX = ["onnx>=1.19"]
+TENSORBOARD = ["tensorboard>=2.18"]
+DOCS = ["sphinx>=8", "myst-parser>=4", "furo>=2024.8"]
+DEV = [
+    *ONNX,
+    *TENSORBOARD,
+    "hypothesis>=6.100",
+    "import-linter>=2.5",
+    "mypy==2.4.1",  # exact, as ruff: what they report changes with each release, and `make check` must not
+    "pytest>=9",
+    "ruff==0.17.6",
+    "scipy>=1.14",  # a reference in tests, never imported by the package
+    "setuptools>=77",  # tests/test_wheel.py builds the wheel with it, offline
+]
+
+setup(
+    name="burn-torch",
+    version=version(),
+    description="Burn, the deep-learning framework, on PyTorch tensors",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license_expression="MIT OR Apache-2.0",
+    license_files=["LICENSE-MIT", "LICENSE-APACHE", "NOTICE"],
+    python_requires=">=3.11",
+    install_requires=REQUIRES,
+    extras_require={"onnx": ONNX, "tensorboard": TENSORBOARD, "docs": DOCS, "dev": DEV},
+    packages=find_packages(include=["burn_torch", "burn_torch.*"]) + find_packages("kernels"),
+    package_dir={"burn_kernels": "kernels/burn_kernels"},
+    package_data={"": ["py.typed", "*.pyi"], "burn_torch": ["data/source/*"]},
+    exclude_package_data={"": ["__pycache__/*", "*.pyc"]},
+    entry_points={"console_scripts": ["burn-torch = burn_torch.cli.main:main"]},
+    zip_safe=False,
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: OS Independent",
+        "Programming Language :: Python :: 3 :: Only",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)

@@ -1,0 +1,69 @@
+"""Fixtures and marks that every test may use."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from burn_torch import Device
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator of its own for each test: the same numbers in every run, whatever else runs."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Device:
+    """Each place that this machine has, with the plain stack; tests add `.autodiff()` or `.fused()`."""
+    from burn_torch import Device
+
+    return Device.cpu() if request.param == "cpu" else Device.cuda(0)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data sets beside the repository, or in BURN_TORCH_SHARED; its tests are skipped without it."""
+    named = os.environ.get("BURN_TORCH_SHARED")
+    shared = Path(named) if named else Path(__file__).resolve().parents[2] / "shared"
+    if not (shared / "data").is_dir():
+        pytest.skip("the folder of shared data sets is absent (BURN_TORCH_SHARED names it)")
+    return shared / "data"
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k have deselected: the look for a GPU costs the import of torch
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skips, by name, what this run or this machine is not for."""
+    skip_gpu = _why_no_gpu(items)
+    skip_slow = "" if _slow_wanted(config) else "slow: make test-all runs it, or BURN_TORCH_SLOW=1, or -m slow"
+    interpreted = config.rootpath / "tests" / "interpreted"
+    for item in items:
+        if skip_gpu and item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason=skip_gpu))
+        if skip_slow and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason=skip_slow))
+        if not INTERPRETED and item.path.is_relative_to(interpreted):
+            item.add_marker(pytest.mark.skip(reason="needs TRITON_INTERPRET=1 in a process of its own: make test"))
+
+
+def _slow_wanted(config: pytest.Config) -> bool:
+    marks = cast(str, config.option.markexpr)
+    return os.environ.get("BURN_TORCH_SLOW") == "1" or ("slow" in marks and "not slow" not in marks)
+
+
+def _why_no_gpu(items: list[pytest.Item]) -> str:
+    """Returns why the gpu tests cannot run here, or nothing; imports torch only where there are such tests."""
+    if not any(item.get_closest_marker("gpu") for item in items):
+        return ""
+    import torch
+
+    return "" if torch.cuda.is_available() else "gpu: torch finds no CUDA device"

@@ -1,0 +1,94 @@
+"""The wheel: everything that users need, nothing else, and small."""
+
+from __future__ import annotations
+
+import email
+import email.message
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MAX_BYTES = 1 << 20
+LEFT_BEHIND = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of a copy of this checkout: building in place would leave build/ behind."""
+    pytest.importorskip("setuptools", minversion="77", reason="building the wheel needs setuptools 77")
+    pytest.importorskip("pip", reason="building the wheel needs pip")
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("burn_torch", "kernels"):
+        shutil.copytree(ROOT / name, source / name, ignore=LEFT_BEHIND)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE", "NOTICE"):
+        shutil.copy(ROOT / name, source)
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
+    built = subprocess.run(
+        [*command, "--wheel-dir", str(target), str(source)], capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    (made,) = target.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> email.message.Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return email.message_from_bytes(archive.read(name))
+
+
+def test_the_wheel_is_pure_and_at_most_one_mebibyte(wheel: Path) -> None:
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert wheel.stat().st_size <= MAX_BYTES
+
+
+def test_the_wheel_holds_both_packages_whole(names: set[str]) -> None:
+    expected = set()
+    for base in (ROOT / "burn_torch", ROOT / "kernels" / "burn_kernels"):
+        files = [path for path in base.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+        expected |= {path.relative_to(base.parent).as_posix() for path in files}
+    assert {"burn_torch/py.typed", "burn_kernels/py.typed", "burn_torch/version.py"} <= expected
+    assert {name for name in names if ".dist-info/" not in name} == expected
+
+
+def test_the_wheel_carries_licences_and_attribution(names: set[str], metadata: email.message.Message) -> None:
+    licences = {name.rpartition("/")[2] for name in names if ".dist-info/licenses/" in name}
+    assert licences == {"LICENSE-MIT", "LICENSE-APACHE", "NOTICE"}
+    assert metadata["License-Expression"] == "MIT OR Apache-2.0"
+
+
+def test_what_the_wheel_requires(metadata: email.message.Message) -> None:
+    needed = {line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line}
+    assert needed == {"torch>=2.11", 'triton>=3.6; platform_system == "Linux"', "numpy>=1.26", "safetensors>=0.5"}
+
+
+def test_no_extra_needs_torch(metadata: email.message.Message) -> None:
+    from_torch = ("torch", "torchvision", "torchaudio", "onnxscript", "lightning")
+    extras = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" in line]
+    assert extras != []
+    assert [line for line in extras if line.startswith(from_torch)] == []
+
+
+def test_the_version_is_the_one_of_the_package(metadata: email.message.Message) -> None:
+    from burn_torch.version import __version__
+
+    assert metadata["Name"] == "burn-torch"
+    assert metadata["Version"] == __version__
+
+
+def test_the_command_is_declared(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt"))
+        assert archive.read(name).decode() == "[console_scripts]\nburn-torch = burn_torch.cli.main:main\n"
