@@ -21,6 +21,13 @@ FAMILIES = (
     "creation",
     "products",
     "activations",
+    "smooth_activations",
+    "softmaxes",
+    "normalisation",
+    "batch_normalisation",
+    "attending",
+    "lookup",
+    "losses",
 )
 
 for _family in FAMILIES:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.op import Number, op, shape_fault
-from burn_torch.ops.rules import elementwise, same_dtype, sum_to
+from burn_torch.ops.rules import alike, elementwise, same_dtype, sum_to
 from burn_torch.ops.samples import distinct, sample, uniform
 from burn_torch.ops.shapes import reshape
 
@@ -47,14 +47,7 @@ def backward_samples(*numbers: float) -> list:
 
 def backward_spec(g: TensorSpec, x: TensorSpec, *numbers: Number) -> TensorSpec:
     """The rule of a backward row: g and x of one shape and float type, numbers that fit."""
-    same_dtype(g.require(FLOAT), x)
-    if g.shape != x.shape:
-        raise shape_fault(
-            "the upstream gradient has another shape",
-            expected=f"one shape for both, here {x.shape}",
-            mend="a backward row takes the gradient of its own output",
-        )
-    return elementwise(g, *numbers)
+    return elementwise(alike(g, x), *numbers)
 
 
 # -- relu --------------------------------------------------------------------------------------

@@ -28,11 +28,12 @@ __all__ = [
     "in_float32",
     "like",
     "mean_over",
+    "reciprocal_root",
     "scaled_by",
     "statistics_dtype",
     "statistics_of",
-    "wide",
     "wide_array",
+    "widened",
 ]
 
 HALF: Final = (DType.F16, DType.BF16)
@@ -118,7 +119,7 @@ def wide_array(x: Any) -> Any:
 
 
 # -- decompositions --------------------------------------------------------------------------------------
-def wide(x: Any) -> Any:
+def widened(x: Any) -> Any:
     """A value in the type of its statistics."""
     from burn_torch.ops import cast
 
@@ -137,11 +138,18 @@ def mean_over(x: Any, dims: tuple[int, ...]) -> Any:
     return sum(x, dims=dims) * (1.0 / max(math.prod(x.shape[i] for i in dims), 1))
 
 
+def reciprocal_root(variance: Any) -> Any:
+    """1 / sqrt(variance)."""
+    from burn_torch.ops import rsqrt
+
+    return rsqrt(variance)
+
+
 def scaled_by(y: Any, gamma: Any, beta: Any, shape: Shape) -> Any:
     """y * gamma + beta, either of which may be None, reshaped to `shape` to stand beside y."""
     if gamma is not None:
-        y = y * reshape(wide(gamma), shape=shape)
-    return y if beta is None else y + reshape(wide(beta), shape=shape)
+        y = y * reshape(widened(gamma), shape=shape)
+    return y if beta is None else y + reshape(widened(beta), shape=shape)
 
 
 # -- samples -----------------------------------------------------------------------------------------------

@@ -14,10 +14,26 @@ from typing import Any
 import numpy as np
 import torch
 
-from burn_torch.core.dtype import FLOAT, DType
-from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
+from burn_torch.core.dtype import FLOAT
+from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.arithmetic import mul
-from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, op, shape_fault
+from burn_torch.ops.moments import (
+    EPS,
+    affine_samples,
+    alive,
+    channels_of,
+    check_affine,
+    in_float32,
+    like,
+    mean_over,
+    reciprocal_root,
+    scaled_by,
+    statistics_dtype,
+    statistics_of,
+    wide_array,
+    widened,
+)
+from burn_torch.ops.op import Call, Number, PerCall, op, shape_fault
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import sample, uniform
@@ -25,9 +41,6 @@ from burn_torch.ops.shapes import reshape
 from burn_torch.ops.torch_types import TO_TORCH
 
 aten = torch.ops.aten
-
-HALF = (DType.F16, DType.BF16)
-EPS = 1e-5
 
 
 # -- layer norm --------------------------------------------------------------------------------------
@@ -82,10 +95,10 @@ def _(g, y, x, gamma, beta, eps):
 @layer_norm.decomposes
 def _(x, gamma, beta, eps):
     dims, shape = (x.ndim - 1,), (1,) * (x.ndim - 1) + x.shape[-1:]
-    wide = wide(x)
+    wide = widened(x)
     mean = mean_over(wide, dims)
     centred = wide - mean
-    rstd = rsqrt(mean_over(centred * centred, dims) + eps)
+    rstd = reciprocal_root(mean_over(centred * centred, dims) + eps)
     return like(x, scaled_by(centred * rstd, gamma, beta, shape)), mean, rstd
 
 
@@ -157,8 +170,8 @@ def layer_norm_backward(
 def _(g, x, mean, rstd, gamma, *, live):
     last, rows = (x.ndim - 1,), tuple(range(x.ndim - 1))
     shape = (1,) * (x.ndim - 1) + x.shape[-1:]
-    wide = wide(g)
-    normal = (wide(x) - mean) * rstd
+    wide = widened(g)
+    normal = (widened(x) - mean) * rstd
     dx = None
     if live[0]:
         scaled = scaled_by(wide, gamma, None, shape)
@@ -231,8 +244,8 @@ def _(g, y, x, gamma, eps):
 
 @rms_norm.decomposes
 def _(x, gamma, eps):
-    wide = wide(x)
-    rstd = rsqrt(mean_over(wide * wide, (x.ndim - 1,)) + eps)
+    wide = widened(x)
+    rstd = reciprocal_root(mean_over(wide * wide, (x.ndim - 1,)) + eps)
     return like(x, scaled_by(wide * rstd, gamma, None, (1,) * (x.ndim - 1) + x.shape[-1:])), rstd
 
 
@@ -270,8 +283,8 @@ def rms_norm_backward(
 
 @rms_norm_backward.decomposes
 def _(g, x, rstd, gamma, *, live):
-    wide = wide(g)
-    normal = wide(x) * rstd
+    wide = widened(g)
+    normal = widened(x) * rstd
     dx = None
     if live[0]:
         scaled = scaled_by(wide, gamma, None, (1,) * (x.ndim - 1) + x.shape[-1:])
@@ -354,7 +367,7 @@ def _(g, y, x, gamma, beta, eps, *, groups):
 
 
 def _lines(x, groups):
-    return reshape(wide(x), shape=(x.shape[0], groups, math.prod(x.shape[1:]) // groups))
+    return reshape(widened(x), shape=(x.shape[0], groups, math.prod(x.shape[1:]) // groups))
 
 
 @group_norm.decomposes
@@ -362,7 +375,7 @@ def _(x, gamma, beta, eps, *, groups):
     lines = _lines(x, groups)
     mean = mean_over(lines, (2,))
     centred = lines - mean
-    rstd = rsqrt(mean_over(centred * centred, (2,)) + eps)
+    rstd = reciprocal_root(mean_over(centred * centred, (2,)) + eps)
     y = scaled_by(reshape(centred * rstd, shape=x.shape), gamma, beta, (1, x.shape[1]) + (1,) * (x.ndim - 2))
     statistics = (x.shape[0], groups)
     return like(x, y), reshape(mean, shape=statistics), reshape(rstd, shape=statistics)
@@ -445,7 +458,7 @@ def group_norm_backward(
 def _(g, x, mean, rstd, gamma, *, groups, live):
     beside, each = (1, x.shape[1]) + (1,) * (x.ndim - 2), (*mean.shape, 1)
     but_channels = (0, *range(2, x.ndim))
-    wide = wide(g)
+    wide = widened(g)
     mean, rstd = reshape(mean, shape=each), reshape(rstd, shape=each)
     normal = (_lines(x, groups) - mean) * rstd
     dx = None
@@ -454,7 +467,7 @@ def _(g, x, mean, rstd, gamma, *, groups, live):
         dx = rstd * (scaled - mean_over(scaled, (2,)) - normal * mean_over(scaled * normal, (2,)))
         dx = like(x, reshape(dx, shape=x.shape))
     dgamma, dbeta = (
-        like(x, reshape(sum(y, dims=but_channels), shape=(x.shape[1],))) if alive else None
-        for y, alive in ((mul(wide, reshape(normal, shape=x.shape)), live[1]), (wide, live[2]))
+        like(x, reshape(sum(y, dims=but_channels), shape=(x.shape[1],))) if used else None
+        for y, used in ((mul(wide, reshape(normal, shape=x.shape)), live[1]), (wide, live[2]))
     )
     return dx, dgamma, dbeta
