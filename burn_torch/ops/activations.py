@@ -31,7 +31,7 @@ def with_numbers(*numbers: float) -> list:
     return [
         sample(_off_zero(), *numbers),
         sample(uniform(0.6, 0.9, ()), *numbers),
-        sample(uniform(-0.9, -0.6, (2, 1)), *numbers),
+        sample(uniform(0.6, 0.9, (2, 1)), *numbers),
         sample(uniform(-1, 1, (0, 3)), *numbers),
     ]
 

@@ -25,6 +25,7 @@ __all__ = [
     "alive",
     "channels_of",
     "check_affine",
+    "check_statistics",
     "in_float32",
     "like",
     "mean_over",
@@ -51,7 +52,7 @@ def statistics_of(x: TensorSpec, shape: Shape) -> TensorSpec:
     return TensorSpec.of(shape, statistics_dtype(x), x.place)
 
 
-def check_affine(x: TensorSpec, size: int, eps: Number, **parameters: TensorSpec | None) -> None:
+def check_affine(x: TensorSpec, size: int, eps: Number | None, **parameters: TensorSpec | None) -> None:
     """Raises faults unless the parameters are (size,) of the type of x, and eps is a number."""
     same_dtype(x.require(FLOAT), *parameters.values())
     for name, spec in parameters.items():
@@ -63,6 +64,24 @@ def check_affine(x: TensorSpec, size: int, eps: Number, **parameters: TensorSpec
             )
     if isinstance(eps, NumberSpec) and eps.kind == "bool":
         raise dtype_fault("eps is a bool", expected="eps, a number such as 1e-5", mend="pass a float")
+
+
+def check_statistics(x: TensorSpec, shape: Shape, *statistics: TensorSpec) -> None:
+    """Raises faults unless these are statistics of x of this shape: inputs of a backward row."""
+    expected = statistics_of(x, shape)
+    for spec in statistics:
+        if spec.shape != shape:
+            raise shape_fault(
+                f"statistics of shape {spec.shape} are not those of the input",
+                expected=f"{shape}, here",
+                mend="pass the outputs of the forward row",
+            )
+        if spec.dtype is not expected.dtype:
+            raise dtype_fault(
+                f"statistics of type {spec.dtype} beside {x.dtype} values",
+                expected=f"{expected.dtype}: statistics of half types are float32",
+                mend="pass the outputs of the forward row",
+            )
 
 
 def channels_of(x: TensorSpec) -> int:
@@ -114,8 +133,11 @@ def in_float32(build: Callable[[Call], Callable[..., Any]]) -> PerCall:
 
 
 def wide_array(x: Any) -> Any:
-    """A numpy array in the type of its statistics; the leaf narrows results."""
-    return x.astype(np.float32) if x is not None and x.dtype == np.float16 else x
+    """A numpy array in float64: numpy rounds every step, so float32 would lose more than torch does.
+
+    The leaf narrows results.
+    """
+    return None if x is None else np.asarray(x, np.float64)
 
 
 # -- decompositions --------------------------------------------------------------------------------------

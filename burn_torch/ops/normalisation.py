@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.arithmetic import mul
 from burn_torch.ops.moments import (
@@ -23,6 +22,7 @@ from burn_torch.ops.moments import (
     alive,
     channels_of,
     check_affine,
+    check_statistics,
     in_float32,
     like,
     mean_over,
@@ -35,7 +35,7 @@ from burn_torch.ops.moments import (
 )
 from burn_torch.ops.op import Call, Number, PerCall, op, shape_fault
 from burn_torch.ops.reductions import sum
-from burn_torch.ops.rules import same_dtype
+from burn_torch.ops.rules import alike
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.shapes import reshape
 from burn_torch.ops.torch_types import TO_TORCH
@@ -110,6 +110,8 @@ def _torch_layer_norm_backward(call: Call):
     def run(g, x, mean, rstd, gamma):
         if gamma is None and (live[1] or live[2]):  # torch sizes the sums by it
             gamma = x.new_ones(shape)
+        # torch reads its inputs as if they lay in order
+        g, x, mean, rstd = g.contiguous(), x.contiguous(), mean.contiguous(), rstd.contiguous()
         return backward(g, x, shape, mean, rstd, gamma, gamma, live)
 
     return run
@@ -136,6 +138,7 @@ def _numpy_layer_norm_backward(g, x, mean, rstd, gamma, *, live):
         sample(*(uniform(-1, 1, shape) for shape in shapes), uniform(0.5, 1, (*shapes[0][:-1], 1)), gamma)
         for shapes in (((3, 5), (3, 5), (3, 1)), ((2, 3, 5), (2, 3, 5), (2, 3, 1)), ((0, 5), (0, 5), (0, 1)))
         for gamma in (uniform(0.5, 1.5, (5,)), None)
+        if shapes[0][0] or gamma is None  # no rows give gamma no gradient to check
     ],
 )
 def layer_norm_backward(
@@ -155,13 +158,8 @@ def layer_norm_backward(
     Shapes: g, x (*batch, d_model), mean, rstd (*batch, 1), gamma (d_model,) -> (*batch, d_model), two (d_model,).
     Dtypes: float, all the same; mean and rstd of half types are float32.
     """
-    same_dtype(g.require(FLOAT), x, gamma)
-    if g.shape != x.shape or mean.shape != (*x.shape[:-1], 1) or rstd is not mean:
-        raise shape_fault(
-            "the inputs are not those of one layer_norm",
-            expected="g and x of one shape, mean and rstd with a last axis of 1",
-            mend="pass the outputs of layer_norm",
-        )
+    check_affine(alike(g, x), x.shape[-1], None, gamma=gamma)
+    check_statistics(x, (*x.shape[:-1], 1), mean, rstd)
     features = x.with_shape(x.shape[-1:])
     return alive(live, x, features, features)
 
@@ -254,6 +252,7 @@ def _(x, gamma, eps):
         sample(uniform(-1, 1, shape), uniform(-2, 2, shape), uniform(0.5, 1, (*shape[:-1], 1)), gamma)
         for shape in ((3, 5), (2, 3, 5), (0, 5))
         for gamma in (uniform(0.5, 1.5, (5,)), None)
+        if shape[0] or gamma is None  # no rows give gamma no gradient to check
     ],
 )
 def rms_norm_backward(
@@ -271,13 +270,8 @@ def rms_norm_backward(
     Shapes: g, x (*batch, d_model), rstd (*batch, 1), gamma (d_model,) -> (*batch, d_model), (d_model,).
     Dtypes: float, all the same; half types compute in float32, and rstd is float32.
     """
-    same_dtype(g.require(FLOAT), x, gamma)
-    if g.shape != x.shape or rstd.shape != (*x.shape[:-1], 1):
-        raise shape_fault(
-            "the inputs are not those of one rms_norm",
-            expected="g and x of one shape, rstd with a last axis of 1",
-            mend="pass the outputs of rms_norm",
-        )
+    check_affine(alike(g, x), x.shape[-1], None, gamma=gamma)
+    check_statistics(x, (*x.shape[:-1], 1), rstd)
     return alive(live, x, x.with_shape(x.shape[-1:]))
 
 
@@ -314,7 +308,13 @@ def _check_groups(x: TensorSpec, groups: int) -> None:
 def _torch_group_norm(call: Call):
     groups = call.attrs["groups"]
     n, c, hw = _group_sizes(call.specs[0], groups)  # type: ignore[arg-type]  # a tensor: the rule ran
-    return lambda x, gamma, beta, eps: torch.native_group_norm(x.contiguous(), gamma, beta, n, c, hw, groups, eps)
+
+    def run(x, gamma, beta, eps):
+        # torch reads its inputs as if they lay in order
+        gamma, beta = (None if y is None else y.contiguous() for y in (gamma, beta))
+        return torch.native_group_norm(x.contiguous(), gamma, beta, n, c, hw, groups, eps)
+
+    return run
 
 
 def _grouped_array(x, groups):
@@ -389,7 +389,10 @@ def _torch_group_norm_backward(call: Call):
     def run(g, x, mean, rstd, gamma):
         if gamma is None and (live[1] or live[2]):  # torch sizes the sums by it
             gamma = x.new_ones((c,))
-        return backward(g.contiguous(), x.contiguous(), mean, rstd, gamma, n, c, hw, groups, live)
+        if gamma is not None:
+            gamma = gamma.contiguous()
+        g, x, mean, rstd = g.contiguous(), x.contiguous(), mean.contiguous(), rstd.contiguous()
+        return backward(g, x, mean, rstd, gamma, n, c, hw, groups, live)
 
     return run
 
@@ -423,6 +426,7 @@ def _numpy_group_norm_backward(g, x, mean, rstd, gamma, *, groups, live):
         )
         for shape in ((2, 4, 3), (3, 4), (2, 4, 3, 2), (0, 4, 3))
         for gamma in (uniform(0.5, 1.5, (4,)), None)
+        if shape[0] or gamma is None  # no items give gamma no gradient to check
     ],
 )
 def group_norm_backward(
@@ -442,14 +446,9 @@ def group_norm_backward(
     Shapes: g, x (batch, channels, *s), mean, rstd (batch, groups), gamma (channels,) -> like x, two (channels,).
     Dtypes: float, all the same; mean and rstd of half types are float32.
     """
-    same_dtype(g.require(FLOAT), x, gamma)
     _check_groups(x, groups)
-    if g.shape != x.shape or mean.shape != (x.shape[0], groups) or rstd is not mean:
-        raise shape_fault(
-            "the inputs are not those of one group_norm",
-            expected="g and x of one shape, mean and rstd (batch, groups)",
-            mend="pass the outputs of group_norm",
-        )
+    check_affine(alike(g, x), x.shape[1], None, gamma=gamma)
+    check_statistics(x, (x.shape[0], groups), mean, rstd)
     features = x.with_shape((x.shape[1],))
     return alive(live, x, features, features)
 

@@ -44,7 +44,7 @@ def _samples(*numbers: float) -> list:
 def _backward_samples(*numbers: float) -> list:
     return [
         sample(uniform(-1, 1), uniform(-3, 3), *numbers),
-        sample(uniform(-1, 1, ()), uniform(-3, 3, ()), *numbers),
+        sample(uniform(-1, 1, ()), uniform(-1.2, -0.2, ()), *numbers),
         sample(uniform(-1, 1, (0, 3)), uniform(-3, 3, (0, 3)), *numbers),
     ]
 
@@ -252,9 +252,15 @@ def _numpy_mish_backward(g, x):
     return g * (t + x * _sigmoid(x) * (1 - t * t))
 
 
+def _mish_backward_pointwise() -> str:
+    t = "tanh(maximum({1}, 0.0) + log1p(exp(-abs({1}))))"
+    return f"({{0}} * ({t} + {{1}} * sigmoid({{1}}) * (1.0 - {t} * {t})))"
+
+
 @op(
     torch=aten.mish_backward.default,
     numpy=_numpy_mish_backward,
+    pointwise=_mish_backward_pointwise(),
     cost="cheap",
     samples=_backward_samples(),
 )
@@ -362,9 +368,16 @@ def _(g, y, x):
     return gelu_approximate_backward(g, x)
 
 
+def _gelu_approximate_backward_pointwise() -> str:
+    t = f"tanh({SQRT_TWO_OVER_PI} * ({{1}} + {GELU_CUBIC} * {{1}} * {{1}} * {{1}}))"
+    slope = f"({SQRT_TWO_OVER_PI} * (1.0 + {3 * GELU_CUBIC} * {{1}} * {{1}}))"
+    return f"({{0}} * 0.5 * (1.0 + {t} + {{1}} * (1.0 - {t} * {t}) * {slope}))"
+
+
 @op(
     torch=lambda g, x: aten.gelu_backward.default(g, x, approximate="tanh"),
     numpy=_numpy_gelu_approximate_backward,
+    pointwise=_gelu_approximate_backward_pointwise(),
     cost="cheap",
     samples=_backward_samples(),
 )
