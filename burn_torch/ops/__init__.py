@@ -37,6 +37,13 @@ FAMILIES = (
     "pooling",
     "resampling",
     "grid_sampling",
+    "smooth_activations",
+    "softmaxes",
+    "normalisation",
+    "batch_normalisation",
+    "attending",
+    "lookup",
+    "losses",
 )
 
 for _family in FAMILIES:
