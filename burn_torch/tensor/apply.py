@@ -14,10 +14,10 @@ import numpy as np
 from burn_torch.core.errors import BurnTorchError, DTypeError, explain
 from burn_torch.core.frames import called_name
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, NUMBER_SPECS, Spec
-from burn_torch.ops.op import Call, Op
+from burn_torch.ops.op import REGISTRY, Call, Op
 from burn_torch.ops.value import Value
 
-__all__ = ["NUMBERS", "apply", "binary", "number", "operate", "reflect", "unary"]
+__all__ = ["NUMBERS", "apply", "binary", "flat", "number", "operate", "reflect", "unary"]
 
 T = TypeVar("T", bound=Value)
 
@@ -53,6 +53,11 @@ def binary(op: Op, x: T, y: Any) -> T:
         return op(x, number(y))  # type: ignore[no-any-return]
     call = op.calls.get(key) or op.remember(key, op.bind(key, {}))
     return x.__class__(backend, backend.execute(call, (x.primitive, y))[0], call.result)
+
+
+def flat(x: T) -> T:
+    """A reduction over all axes as one axis of size 1."""
+    return x if x.spec.shape == (1,) else unary(REGISTRY["reshape"], x, (1,))
 
 
 def operate(op: Op, x: T, y: Any) -> T:
