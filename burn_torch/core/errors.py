@@ -4,7 +4,6 @@
     ├── ShapeError        (ValueError)   sizes that do not fit an operation or a layer
     ├── DTypeError        (TypeError)    element types that an operation does not take
     ├── ArgumentError     (ValueError)   a number outside the range that a function takes
-    ├── OutOfRangeError   (IndexError)   an index that names no element of an axis
     ├── DeviceError       (RuntimeError) a place that is absent, or values of stacks that do not mix
     ├── AutodiffError     (RuntimeError) backward without a tape, through a used tape, or over a changed value
     ├── TraceError        (RuntimeError) a value was read while a function was being traced
@@ -29,7 +28,6 @@ __all__ = [
     "DataError",
     "DeviceError",
     "NonFiniteError",
-    "OutOfRangeError",
     "RecordError",
     "ShapeError",
     "TraceError",
@@ -51,10 +49,6 @@ class DTypeError(BurnTorchError, TypeError):
 
 class ArgumentError(BurnTorchError, ValueError):
     """A number outside the range that a function takes."""
-
-
-class OutOfRangeError(BurnTorchError, IndexError):
-    """An index that names no element of an axis."""
 
 
 class DeviceError(BurnTorchError, RuntimeError):
