@@ -12,7 +12,7 @@ import numpy as np
 from burn_torch import ops
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import BurnTorchError, DTypeError, OutOfRangeError, ShapeError
+from burn_torch.core.errors import BoundsError, BurnTorchError, DTypeError, ShapeError
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.value import Value
 from burn_torch.tensor._arguments import told
@@ -58,7 +58,7 @@ class Ranges:
 def ranges_of(x: Value, slices: Any) -> Ranges:
     """The ranges of `x.slice(slices)`: an index counts as a range of one element, so every axis stays.
 
-    Raises: DTypeError for what is no slice; ShapeError for more slices than axes; OutOfRangeError for an index.
+    Raises: DTypeError for what is no slice; ShapeError for more slices than axes; BoundsError for an index.
     """
     items = _without_ellipsis(x, tuple(slices) if isinstance(slices, tuple | list) else (slices,))
     ranges: list[Range] = []
@@ -248,7 +248,7 @@ def _range(part: Any, size: int, x: Value, at: int) -> tuple[Range, bool]:
             i = operator.index(part)
             if not -size <= i < size:
                 raise told(
-                    OutOfRangeError,
+                    BoundsError,
                     "the index names no element",
                     given=f"index {i} on axis {at} of {x.spec}",
                     expected=f"{-size} to {size - 1}" if size else "an axis with elements",
