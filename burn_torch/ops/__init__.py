@@ -21,6 +21,7 @@ FAMILIES = (
     "creation",
     "products",
     "activations",
+    "updates",
 )
 
 for _family in FAMILIES:

@@ -8,7 +8,7 @@ import torch
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import op
-from burn_torch.ops.rules import same_dtype
+from burn_torch.ops.rules import alike
 from burn_torch.ops.samples import distinct, sample, uniform
 
 
@@ -45,8 +45,7 @@ def relu_backward(g: TensorSpec, y: TensorSpec) -> TensorSpec:
 
     Shapes: g, y (*s) -> (*s).  Dtypes: float, both the same.
     """
-    same_dtype(g.require(FLOAT), y)
-    return g
+    return alike(g, y)
 
 
 @relu_backward.gradient

@@ -9,7 +9,7 @@ from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
 from burn_torch.ops.op import Operand, dtype_fault, shape_fault
 from burn_torch.ops.value import Value
 
-__all__ = ["axes", "axis", "broadcast_shapes", "elementwise", "same_dtype", "sum_to"]
+__all__ = ["alike", "axes", "axis", "broadcast_shapes", "elementwise", "same_dtype", "sum_to"]
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -39,6 +39,17 @@ def same_dtype(*operands: Operand | None) -> None:
             expected="one element type; nothing is converted in silence",
             mend="cast one side, for example with .cast(DType.F32)",
         )
+
+
+def alike(*tensors: TensorSpec, dtypes: DTypeClass = FLOAT) -> TensorSpec:
+    """The one spec that all tensors have; backward rows ask for it.  Raises faults: shapes or types that differ."""
+    first = tensors[0]
+    for spec in tensors:
+        spec.require(dtypes)
+    same_dtype(*tensors)
+    if any(spec.shape != first.shape for spec in tensors):
+        raise shape_fault("the shapes differ", expected="one shape", mend="expand the smaller inputs first")
+    return first
 
 
 def elementwise(*operands: Operand, dtypes: DTypeClass = NUMERIC) -> TensorSpec:

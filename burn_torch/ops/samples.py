@@ -63,11 +63,11 @@ def booleans(shape: Shape = (3, 4)) -> Drawer:
 
 
 def distinct(shape: Shape = (3, 4), step: float = 0.25) -> Drawer:
-    """Floats that differ pairwise by at least `step`: a maximum keeps its place under a small change."""
+    """Floats that differ pairwise by at least `step` and from 0 by half of it, so no order changes nearby."""
 
     def draw(generator: Generator) -> Array:
         count = math.prod(shape)
-        return (generator.permutation(count).reshape(shape) - count / 2) * step
+        return (generator.permutation(count).reshape(shape) - count // 2 + 0.5) * step
 
     return draw
 

@@ -121,6 +121,36 @@ class Tensor(Value):
             return self
         return Tensor(backend, backend.track(backend.inner_primitive(self.primitive), self.spec), self.spec)
 
+    def is_require_grad(self) -> bool:
+        """Whether gradients are asked to this very tensor."""
+        return isinstance(self.backend, Autodiff) and self.backend.is_leaf(self.primitive)
+
+    def detach(self) -> Tensor:
+        """The same value without its tape, on the same device."""
+        backend = self.backend
+        if not isinstance(backend, Autodiff):
+            return self
+        return Tensor(backend, backend.inner_primitive(self.primitive), self.spec)
+
+    def inner(self) -> Tensor:
+        """The same value on the inner device, without its tape.  Raises: DeviceError on a device without gradients."""
+        backend = self.device.inner().backend
+        return Tensor(backend, self.backend.inner_primitive(self.primitive), self.spec)  # type: ignore[attr-defined]
+
+    def to_device(self, device: Device) -> Tensor:
+        """The same value on another device, as a constant there."""
+        if device is self.device:
+            return self
+        spec = TensorSpec.of(self.spec.shape, self.spec.dtype, device.place)
+        bare, primitive = self.backend, self.primitive
+        while isinstance(bare, Autodiff):
+            primitive, bare = bare.inner_primitive(primitive), bare.inner
+        if device.backend.leaf() is not bare:
+            return Tensor(device.backend, device.backend.from_data(bare.into_data(primitive), device.place), spec)
+        if device.place != self.place:
+            primitive = bare.move(primitive, self.spec, device.place)
+        return Tensor(device.backend, primitive, spec)
+
 
 def _no_tape(x: Tensor) -> AutodiffError:
     tracked = isinstance(x.backend, Autodiff)

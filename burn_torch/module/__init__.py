@@ -1,0 +1,24 @@
+"""Modules: networks as immutable trees of parameters, and what walks them."""
+
+from burn_torch.module.display import Content, DisplaySettings
+from burn_torch.module.module import Module
+from burn_torch.module.param import Param, ParamId, ParamMapper
+from burn_torch.module.record import ModuleRecord
+from burn_torch.module.running_state import RunningState
+from burn_torch.module.tree import Tree
+from burn_torch.module.visitor import ModuleMapper, ModuleVisitor, list_param_ids
+
+__all__ = [
+    "Content",
+    "DisplaySettings",
+    "Module",
+    "ModuleMapper",
+    "ModuleRecord",
+    "ModuleVisitor",
+    "Param",
+    "ParamId",
+    "ParamMapper",
+    "RunningState",
+    "Tree",
+    "list_param_ids",
+]

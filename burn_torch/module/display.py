@@ -1,0 +1,125 @@
+"""How modules print: Burn's nested tree.
+
+Model {
+  conv1: Conv2d {ch_in: 1, ch_out: 8, stride: [1, 1], params: 80}
+  activation: Relu
+  params: 80
+}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from burn_torch.module.param import Param
+from burn_torch.module.running_state import RunningState
+from burn_torch.tensor import Tensor
+
+if TYPE_CHECKING:
+    from burn_torch.module.module import Module
+
+__all__ = ["Content", "DisplaySettings", "format_module"]
+
+
+@dataclass(frozen=True)
+class DisplaySettings:
+    """What `print(module)` shows.  `with_...` methods give changed settings."""
+
+    show_param_id: bool = False
+    show_all_attributes: bool = False
+    show_num_parameters: bool = True
+    new_line_after_attribute: bool = True
+    indentation_size: int = 2
+    level: int = 1
+
+    def with_show_param_id(self, flag: bool) -> DisplaySettings:
+        """Whether parameters show their ids."""
+        return replace(self, show_param_id=flag)
+
+    def with_show_all_attributes(self, flag: bool) -> DisplaySettings:
+        """Whether a module's own choice of content is ignored and every field shown."""
+        return replace(self, show_all_attributes=flag)
+
+    def with_show_num_parameters(self, flag: bool) -> DisplaySettings:
+        """Whether each module shows how many parameters it has."""
+        return replace(self, show_num_parameters=flag)
+
+    def with_new_line_after_attribute(self, flag: bool) -> DisplaySettings:
+        """Whether a module with modules inside takes a line for each of them."""
+        return replace(self, new_line_after_attribute=flag)
+
+    def with_indentation_size(self, size: int) -> DisplaySettings:
+        """Spaces a level."""
+        return replace(self, indentation_size=size)
+
+
+class Content:
+    """What one module shows: names and values, in order."""
+
+    def __init__(self, settings: DisplaySettings, type_name: str) -> None:
+        self.settings = settings
+        self.type_name = type_name
+        self.attributes: list[tuple[str, Any]] = []
+
+    def set_top_level_type(self, name: str) -> Self:
+        """Another name than that of the class."""
+        self.type_name = name
+        return self
+
+    def add(self, name: str, value: Any) -> Self:
+        """An attribute: a number, a text, a module, a parameter, a list."""
+        self.attributes.append((name, value))
+        return self
+
+    def add_single(self, value: Any) -> Self:
+        """A value without a name."""
+        return self.add("", value)
+
+
+def format_module(module: Module, settings: DisplaySettings) -> str:
+    """The nested tree of a module as text."""
+    content = Content(settings, type(module).__name__)
+    custom = None if settings.show_all_attributes else module.custom_content(content)
+    if custom is None:
+        content = Content(settings, type(module).__name__)
+        for name in module.__module_fields__:
+            content.add(name, module.__dict__[name])
+    attributes = content.attributes
+    params = module.num_params()
+    if params and settings.show_num_parameters:
+        attributes = [*attributes, ("params", params)]
+    if not attributes:
+        return content.type_name
+    inner = replace(settings, level=settings.level + 1)
+    lines = [f"{name}: {_text(value, inner)}" if name else _text(value, inner) for name, value in attributes]
+    if settings.new_line_after_attribute and custom is None:
+        pad = " " * (settings.indentation_size * settings.level)
+        end = " " * (settings.indentation_size * (settings.level - 1))
+        return f"{content.type_name} {{\n" + "".join(f"{pad}{line}\n" for line in lines) + f"{end}}}"
+    return f"{content.type_name} {{{', '.join(lines)}}}"
+
+
+def _text(value: Any, settings: DisplaySettings) -> str:
+    from burn_torch.module.module import Module
+
+    if isinstance(value, Module):
+        return format_module(value, settings)
+    if isinstance(value, Param):
+        ident = f"id: {value.id}, " if settings.show_param_id else ""
+        return f"Param {{{ident}rank: {len(value.shape)}, shape: {list(value.shape)}}}"
+    if isinstance(value, RunningState):
+        return f"RunningState {{shape: {list(value.value().shape)}}}"
+    if isinstance(value, Tensor):
+        return f"Tensor {{rank: {value.ndim}, shape: {list(value.shape)}, dtype: {value.dtype}}}"
+    if isinstance(value, tuple | list):
+        if any(isinstance(item, Module | Param) for item in value):
+            pad = " " * (settings.indentation_size * settings.level)
+            end = " " * (settings.indentation_size * (settings.level - 1))
+            inner = replace(settings, level=settings.level + 1)
+            lines = (f"{pad}{i}: {_text(item, inner)}\n" for i, item in enumerate(value))
+            return "[\n" + "".join(lines) + f"{end}]"
+        return "[" + ", ".join(_text(item, settings) for item in value) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

@@ -1,0 +1,256 @@
+"""Module: a network as an immutable, typed tree of fields."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, dataclass_transform
+
+from burn_torch.core.errors import DeviceError, explain
+from burn_torch.module import display, tree
+from burn_torch.module.param import Param, ParamId
+from burn_torch.module.running_state import RunningState
+from burn_torch.module.tree import Tree
+from burn_torch.tensor import Device, Tensor
+
+if TYPE_CHECKING:
+    from burn_torch.module.record import ModuleRecord
+    from burn_torch.module.visitor import ModuleMapper, ModuleVisitor
+
+__all__ = ["Module"]
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
+class Module(Tree):
+    """Base of all networks.  Declare fields by annotation; the constructor takes them in order.
+
+        class Mlp(Module):
+            linear1: Linear
+            linear2: Linear
+            activation: Relu
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.linear2.forward(self.activation.forward(self.linear1.forward(x)))
+
+    Fields that hold a Module, Param, RunningState or Tensor (alone or in lists, tuples, dicts, or None) form the tree;
+    all other fields are constants.  Lists are kept as tuples.  A module never changes: training, moving and loading
+    give a new one that shares what stayed the same.
+    """
+
+    def named_params(self) -> Iterator[tuple[str, Param]]:
+        """Paths and parameters in order, each parameter once: ("conv1.weight", Param)."""
+        seen: set[int] = set()
+        for path, leaf in tree.walk(self):
+            if isinstance(leaf, Param) and id(leaf) not in seen:
+                seen.add(id(leaf))
+                yield path, leaf
+
+    def named_states(self) -> Iterator[tuple[str, RunningState]]:
+        """Paths and running states in order, each once: ("norm.running_mean", RunningState)."""
+        seen: set[int] = set()
+        for path, leaf in tree.walk(self):
+            if isinstance(leaf, RunningState) and id(leaf) not in seen:
+                seen.add(id(leaf))
+                yield path, leaf
+
+    def map_params(self, function: Any) -> Self:
+        """The same module with `function(param)` in the place of each parameter; a shared one is mapped once."""
+        return tree.rebuild(self, lambda leaf: function(leaf) if isinstance(leaf, Param) else leaf)  # type: ignore[no-any-return]
+
+    def with_states(self, states: Mapping[Any, Any]) -> Self:
+        """The same module with new values of running states, by their id; see StepScope."""
+        if not states:
+            return self
+        return tree.rebuild(  # type: ignore[no-any-return]
+            self,
+            lambda leaf: (
+                leaf.with_value(states[leaf.id]) if isinstance(leaf, RunningState) and leaf.id in states else leaf
+            ),
+        )
+
+    # -- counting and walking ---------------------------------------------------------------
+    def num_params(self) -> int:
+        """Number of elements in all parameters, shared ones once.  Running statistics are none."""
+        return sum(param.numel for _, param in self.named_params())
+
+    def devices(self) -> list[Device]:
+        """The devices of all parameters, running states and constant tensors, each once."""
+        return list(dict.fromkeys(leaf.device for _, leaf in tree.walk(self)))
+
+    def visit(self, visitor: ModuleVisitor) -> None:
+        """Shows each parameter to a visitor."""
+        _visit(self, visitor, "")
+
+    def map(self, mapper: ModuleMapper) -> Self:
+        """The same module with each parameter as the mapper gives it back."""
+        return _map(self, mapper, {})  # type: ignore[no-any-return]
+
+    # -- devices and gradients ------------------------------------------------------------------
+    def to_device(self, device: Device) -> Self:
+        """The same module on another device; parameters keep their ids and become leaves there."""
+        return self._moved(device)
+
+    def fork(self, device: Device) -> Self:
+        """A copy on `device` for a worker: new leaves, detached from any tape."""
+        fresh = tree.rebuild(
+            self, lambda leaf: leaf.with_value(leaf.val().detach()) if _is_tracked_param(leaf) else leaf
+        )
+        return fresh._moved(device)  # type: ignore[no-any-return]
+
+    def _moved(self, device: Device) -> Self:
+        def move(leaf: Any) -> Any:
+            if isinstance(leaf, Param):
+                return leaf.on_device(device)
+            target = device.inner() if isinstance(leaf, RunningState) and device.is_autodiff() else device
+            return leaf.to_device(target)
+
+        return tree.rebuild(self, move)  # type: ignore[no-any-return]
+
+    def no_grad(self) -> Self:
+        """The same module with frozen parameters: no gradient is computed for them."""
+        return self.map_params(lambda param: param.set_require_grad(False))
+
+    def requires_grad(self) -> Self:
+        """The same module with all float parameters trainable again."""
+        return self.map_params(lambda param: param.set_require_grad(True))
+
+    def valid(self) -> Self:
+        """The module for evaluation: on the inner device, where Dropout and BatchNorm do not train.
+
+        Raises: DeviceError if the module is on a device without gradients already.
+        """
+        device = self._only_device("valid")
+        if not device.is_autodiff():
+            raise DeviceError(
+                explain(
+                    "valid: the module is on a device without gradients already",
+                    given=repr(device),
+                    expected="a module of a device.autodiff()",
+                    mend="use it as it is",
+                )
+            )
+        return self._moved(device.inner())
+
+    def train(self) -> Self:
+        """The module for training again: on the same place with gradients."""
+        device = self._only_device("train")
+        return self if device.is_autodiff() else self._moved(device.autodiff())
+
+    def _only_device(self, what: str) -> Device:
+        found = list(dict.fromkeys(param.device for _, param in self.named_params()))
+        found = found or self.devices()
+        if len(found) > 1:
+            raise DeviceError(
+                explain(
+                    f"{what}: the parameters lie on several devices",
+                    given=", ".join(map(repr, found)),
+                    expected="one device",
+                    mend="move the module first: module.to_device(device)",
+                )
+            )
+        return found[0] if found else Device.cpu()
+
+    # -- records ---------------------------------------------------------------------------------
+    def into_record(self) -> ModuleRecord:
+        """Its parameters and running states as a record: named tensors."""
+        from burn_torch.module.record import ModuleRecord
+
+        return ModuleRecord.from_module(self)
+
+    def load_record(self, record: ModuleRecord) -> Self:
+        """The same module with the values of a record.
+
+        Raises: RecordError that lists every missing, unused and mismatched key; nothing is loaded then.
+        """
+        return record.apply(self)
+
+    def save_file(self, path: str | Path) -> Path:
+        """Writes the record to a file, whole or not at all; the ending chooses the format (default .safetensors).
+
+        Returns: the path written.  Raises: RecordError for an unknown ending, ArtifactError where it cannot write.
+        """
+        return self.into_record().save(path)
+
+    def load_file(self, path: str | Path) -> Self:
+        """The same module with the values of a file; all keys are checked before anything changes.
+
+        Raises: RecordError for a damaged file or one of another model.
+        """
+        from burn_torch.module.record import ModuleRecord
+
+        return self.load_record(ModuleRecord.load(path))
+
+    # -- display -----------------------------------------------------------------------------------
+    def custom_content(self, content: display.Content) -> display.Content | None:
+        """What `print(module)` shows of it; None for all fields.  Layers override it to show their sizes."""
+        return None
+
+    def format(self, settings: display.DisplaySettings | None = None) -> str:
+        """The nested tree as text."""
+        return display.format_module(self, settings or display.DisplaySettings())
+
+    def __repr__(self) -> str:
+        return self.format()
+
+
+def _is_tracked_param(leaf: Any) -> bool:
+    return isinstance(leaf, Param) and leaf.is_initialized() and leaf.val().device.is_autodiff()
+
+
+def _kind(param: Param) -> str:
+    dtype = param.val().dtype
+    return "float" if dtype.is_float else "int" if dtype.is_int else "bool"
+
+
+def _visit(value: Any, visitor: ModuleVisitor, path: str) -> None:
+    for name, child in tree.children(value):
+        where = f"{path}.{name}" if path else name
+        if isinstance(child, Param):
+            kind = _kind(child)
+            visitor.enter_module(name, "Param")
+            getattr(visitor, f"visit_{kind}")(child)
+            getattr(visitor, f"visit_{kind}_with_path")(where, child.id, child.val())
+            visitor.exit_module(name, "Param")
+        elif isinstance(child, RunningState):
+            visitor.visit_state(where, child)
+        elif not isinstance(child, Tensor):
+            container = tree.container_name(child)
+            visitor.enter_module(name, container)
+            _visit(child, visitor, where)
+            visitor.exit_module(name, container)
+
+
+def _map(value: Any, mapper: ModuleMapper, memo: dict[int, Any]) -> Any:
+    if id(value) in memo:
+        return memo[id(value)]
+    made = value
+    if isinstance(value, Param):
+        made = getattr(mapper, f"map_{_kind(value)}")(value)
+    elif isinstance(value, RunningState):
+        made = mapper.map_state(value)
+    elif not isinstance(value, Tensor):
+        entries: dict[str, Any] = {}
+        for name, child in tree.children(value):
+            container = "Param" if isinstance(child, Param) else tree.container_name(child)
+            mapper.enter_module(name, container)
+            entries[name] = _map(child, mapper, memo)
+            mapper.exit_module(name, container)
+        made = _with_entries(value, entries)
+    memo[id(value)] = made
+    return made
+
+
+def _with_entries(value: Any, entries: dict[str, Any]) -> Any:
+    if isinstance(value, Module):
+        changed = {name: new for name, new in entries.items() if new is not value.__dict__[name]}
+        return value._with_fields(changed) if changed else value
+    if isinstance(value, dict):
+        return {key: entries.get(str(key), item) for key, item in value.items()}
+    items = [entries.get(str(i), item) for i, item in enumerate(value)]
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+
+
+def param_ids(module: Module) -> dict[ParamId, str]:
+    """Path of each parameter by its id."""
+    return {param.id: path for path, param in module.named_params()}

@@ -1,0 +1,280 @@
+"""Param: a tensor that training changes, with an identity of its own."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from burn_torch.core.errors import ShapeError, explain
+from burn_torch.core.spec import Shape
+from burn_torch.tensor import Device, Tensor
+
+__all__ = ["Param", "ParamId", "ParamMapper"]
+
+_lock: Final = threading.Lock()
+
+
+@final
+class ParamId(int):
+    """The identity of a parameter, a random 63-bit number: the key of its gradient and of its optimizer state.
+
+    It survives training steps, moves between devices and records.
+    """
+
+    __slots__ = ()
+
+    @staticmethod
+    def new() -> ParamId:
+        """An identity that no other parameter has."""
+        return ParamId(secrets.randbits(63))
+
+    @staticmethod
+    def parse(text: str) -> ParamId:
+        """The identity that `str` wrote.  Raises: ValueError for other text."""
+        return ParamId(int(text, 16))
+
+    def __str__(self) -> str:
+        return f"{int(self):016x}"
+
+    def __repr__(self) -> str:
+        return f"ParamId({self})"
+
+
+@final
+@dataclass(frozen=True)
+class ParamMapper:
+    """What happens to a parameter's tensor on its way from and into a record."""
+
+    load: Callable[[Tensor], Tensor] | None = None
+    save: Callable[[Tensor], Tensor] | None = None
+
+    def on_load(self, tensor: Tensor) -> Tensor:
+        """The tensor as the module wants it."""
+        return tensor if self.load is None else self.load(tensor)
+
+    def on_save(self, tensor: Tensor) -> Tensor:
+        """The tensor as the record wants it."""
+        return tensor if self.save is None else self.save(tensor)
+
+
+@final
+@dataclass(frozen=True)
+class _Lazy:
+    """How an uninitialised parameter will be made."""
+
+    make: Callable[[Device, bool], Tensor]
+    device: Device
+    shape: Shape
+
+
+@final
+class Param:
+    """A tensor with an identity, made when it is first read.
+
+    `val()` gives the tensor: on a device with gradients it is a leaf of the tape, unless `require_grad` is off.
+    Immutable: `map` and the module's methods give new Params with the same id.
+    """
+
+    __slots__ = ("__weakref__", "_lazy", "_value", "id", "mapper", "require_grad")
+
+    id: ParamId
+    require_grad: bool
+    mapper: ParamMapper
+    _value: Tensor | None
+    _lazy: _Lazy | None
+
+    def __init__(
+        self, value: Tensor, id: ParamId | None = None, *, require_grad: bool = True, mapper: ParamMapper | None = None
+    ) -> None:
+        self.id = ParamId.new() if id is None else id
+        self.require_grad = require_grad and value.dtype.is_float
+        self.mapper = mapper or ParamMapper()
+        self._lazy = None
+        self._value = _as_leaf(value, self.require_grad)
+
+    # -- making ------------------------------------------------------------------------
+    @staticmethod
+    def initialized(id: ParamId, value: Tensor) -> Param:
+        """A parameter with a given identity."""
+        return Param(value, id)
+
+    @staticmethod
+    def from_tensor(value: Tensor) -> Param:
+        """A parameter with a new identity."""
+        return Param(value)
+
+    @staticmethod
+    def from_data(data: Any, device: Device) -> Param:
+        """A parameter from nested sequences, arrays or TensorData."""
+        return Param(Tensor.from_data(data, device))
+
+    @staticmethod
+    def uninitialized(
+        id: ParamId, init: Callable[[Device, bool], Tensor], device: Device, require_grad: bool, shape: Shape
+    ) -> Param:
+        """A parameter that `init(device, require_grad)` makes when it is first read."""
+        param = object.__new__(Param)
+        param.id = id
+        param.require_grad = require_grad
+        param.mapper = ParamMapper()
+        param._value = None
+        param._lazy = _Lazy(init, device, tuple(shape))
+        return param
+
+    # -- reading -------------------------------------------------------------------------
+    def val(self) -> Tensor:
+        """The tensor; made now if it was not yet."""
+        value = self._value
+        return value if value is not None else self._materialise()
+
+    def _materialise(self) -> Tensor:
+        with _lock:  # two threads that read first must see one tensor
+            value = self._value
+            if value is None:
+                lazy = self._lazy
+                assert lazy is not None
+                made = lazy.make(lazy.device, self.require_grad)
+                if made.shape != lazy.shape:
+                    raise ShapeError(
+                        explain(
+                            "an initializer made another shape than the parameter has",
+                            given=f"{made.shape}",
+                            expected=f"{lazy.shape}",
+                            mend="return a tensor of the shape that Param.uninitialized was given",
+                        )
+                    )
+                value = self._value = _as_leaf(made, self.require_grad)
+                self._lazy = None
+        return value
+
+    def is_initialized(self) -> bool:
+        """Whether the tensor exists already."""
+        return self._value is not None
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes of the axes; makes nothing."""
+        lazy = self._lazy
+        return lazy.shape if lazy is not None else self.val().shape
+
+    @property
+    def device(self) -> Device:
+        """Where the tensor lives, or will; makes nothing."""
+        lazy = self._lazy
+        return lazy.device if lazy is not None else self.val().device
+
+    lazy_shape = shape
+    lazy_device = device
+
+    @property
+    def numel(self) -> int:
+        """Number of elements; makes nothing."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    def into_value(self) -> Tensor:
+        """The tensor alone."""
+        return self.val()
+
+    def consume(self) -> tuple[ParamId, Tensor, ParamMapper]:
+        """Identity, tensor and mapper."""
+        return self.id, self.val(), self.mapper
+
+    # -- new parameters with the same identity ----------------------------------------------------
+    def map(self, function: Callable[[Tensor], Tensor]) -> Param:
+        """The same parameter with `function(tensor)` for its tensor."""
+        return self.with_value(function(self.val()))
+
+    def with_value(self, value: Tensor) -> Param:
+        """The same parameter with another tensor."""
+        return Param(value, self.id, require_grad=self.require_grad, mapper=self.mapper)
+
+    def set_require_grad(self, require_grad: bool) -> Param:
+        """The same parameter, with or without gradients."""
+        if require_grad == self.require_grad:
+            return self
+        value = self.val()
+        return Param(_untracked(value), self.id, require_grad=require_grad, mapper=self.mapper)
+
+    def on_device(self, device: Device) -> Param:
+        """The same parameter on another device, as a leaf there.  An uninitialised one stays so."""
+        lazy = self._lazy
+        if lazy is not None:
+            if lazy.device is device:
+                return self
+            moved = Param.uninitialized(self.id, _moved(self, device), device, self.require_grad, lazy.shape)
+            moved.mapper = self.mapper
+            return moved
+        value = self.val()
+        return self if value.device is device else self.with_value(_untracked(value).to_device(device))
+
+    def with_mapper(
+        self, load: Callable[[Tensor], Tensor] | None = None, save: Callable[[Tensor], Tensor] | None = None
+    ) -> Param:
+        """The same parameter with functions that its tensor passes on its way from and into records."""
+        param = object.__new__(Param)
+        param.id, param.require_grad = self.id, self.require_grad
+        param._value, param._lazy = self._value, self._lazy
+        param.mapper = ParamMapper(load or self.mapper.load, save or self.mapper.save)
+        return param
+
+    def load_mapper(self, function: Callable[[Tensor], Tensor]) -> Param:
+        """The same parameter whose tensor passes `function` when it is loaded."""
+        return self.with_mapper(load=function)
+
+    def save_mapper(self, function: Callable[[Tensor], Tensor]) -> Param:
+        """The same parameter whose tensor passes `function` when it is saved."""
+        return self.with_mapper(save=function)
+
+    def init_mapper(self, function: Callable[[Tensor], Tensor]) -> Param:
+        """The same parameter whose tensor passes `function` when it is made; at once if it exists."""
+        lazy = self._lazy
+        if lazy is None:
+            return self.map(lambda value: function(_untracked(value)))
+        make = lazy.make
+        param = Param.uninitialized(
+            self.id, lambda device, grad: function(make(device, grad)), lazy.device, self.require_grad, lazy.shape
+        )
+        param.mapper = self.mapper
+        return param
+
+    def transform_for_load(self, tensor: Tensor, id: ParamId) -> Param:
+        """This parameter with a tensor from a record, on this parameter's device."""
+        value = self.mapper.on_load(tensor).to_device(self.device)
+        return Param(value, id, require_grad=self.require_grad, mapper=self.mapper)
+
+    def transform_for_save(self) -> Tensor:
+        """The tensor that goes into a record."""
+        return self.mapper.on_save(_untracked(self.val()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (_untracked(self.val()), self.id, self.require_grad))
+
+    def __repr__(self) -> str:
+        state = "" if self.is_initialized() else ", not yet made"
+        return f"Param({self.id}, shape={self.shape}{state})"
+
+
+def _rebuild(value: Tensor, id: ParamId, require_grad: bool) -> Param:
+    return Param(value, id, require_grad=require_grad)
+
+
+def _moved(param: Param, device: Device) -> Callable[[Device, bool], Tensor]:
+    return lambda _device, _grad: _untracked(param.val()).to_device(device)
+
+
+def _as_leaf(value: Tensor, require_grad: bool) -> Tensor:
+    if not value.device.is_autodiff():
+        return value
+    if require_grad:
+        return value if value.is_require_grad() else value.detach().require_grad()
+    return value.detach()
+
+
+def _untracked(value: Tensor) -> Tensor:
+    return value.detach() if value.device.is_autodiff() else value

@@ -1,0 +1,205 @@
+"""ModuleRecord: a module's values by name, apart from the module."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, final
+
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import RecordError, explain
+from burn_torch.core.spec import Shape
+from burn_torch.module import tree
+from burn_torch.module.module import Module
+from burn_torch.module.param import Param, ParamId
+from burn_torch.module.running_state import RunningState
+from burn_torch.tensor import Device, Tensor
+
+__all__ = ["FORMATS", "ModuleRecord", "RecordEntry", "RecordFormat"]
+
+M = TypeVar("M", bound=Module)
+
+
+@final
+@dataclass(frozen=True)
+class RecordEntry:
+    """One named value of a record.  `read` gives the data, which may still lie in a file."""
+
+    dtype: DType
+    shape: Shape
+    id: ParamId | None
+    read: Callable[[], TensorData]
+    state: bool = False
+    """Whether it is a running state, not a parameter."""
+
+
+class RecordFormat(Protocol):
+    """A file format of records; formats register themselves in `FORMATS` by the ending of their files."""
+
+    def save(self, record: ModuleRecord, path: Path) -> None:
+        """Writes a record, whole or not at all.  Raises: ArtifactError where it cannot."""
+
+    def load(self, path: Path) -> ModuleRecord:
+        """Reads what a file holds; values may be read later.  Raises: RecordError for a missing or damaged file."""
+
+
+FORMATS: dict[str, RecordFormat] = {}
+"""Formats by file ending, ".safetensors".  `burn_torch.record`, a layer above, fills it when it is first needed."""
+
+DEFAULT_ENDING = ".safetensors"
+
+
+@final
+@dataclass(frozen=True)
+class ModuleRecord:
+    """Named values in the order of the module's fields, with metadata.
+
+    `allow_partial` lets keys be missing, `allow_unused` lets the record hold more; `cast` converts values to the
+    module's element types instead of refusing others.
+    """
+
+    entries: Mapping[str, RecordEntry]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    partial: bool = False
+    unused: bool = False
+    cast: bool = False
+
+    @staticmethod
+    def from_module(module: Module) -> ModuleRecord:
+        """The values of a module, read when the record is saved or applied."""
+        entries: dict[str, RecordEntry] = {}
+        for path, leaf in tree.walk(module):
+            if isinstance(leaf, Param):
+                tensor = leaf.transform_for_save()
+                entries[path] = RecordEntry(tensor.dtype, tensor.shape, leaf.id, tensor.into_data)
+            elif isinstance(leaf, RunningState):
+                value = leaf.value()
+                entries[path] = RecordEntry(value.dtype, value.shape, ParamId(leaf.id), value.into_data, state=True)
+        return ModuleRecord(entries, {"module": type(module).__name__})
+
+    # -- policies -----------------------------------------------------------------------
+    def allow_partial(self, allow: bool = True) -> ModuleRecord:
+        """The same record; keys that it lacks keep the module's values."""
+        return replace(self, partial=allow)
+
+    def allow_unused(self, allow: bool = True) -> ModuleRecord:
+        """The same record; keys that the module lacks are left."""
+        return replace(self, unused=allow)
+
+    def cast_to_module_dtype(self) -> ModuleRecord:
+        """The same record; values are converted to the module's element types."""
+        return replace(self, cast=True)
+
+    # -- applying --------------------------------------------------------------------------
+    def validate(self, module: Module) -> list[str]:
+        """Every fault between this record and a module, in words; empty if it fits."""
+        wanted = dict(_savable(module))
+        faults: list[str] = []
+        missing = [] if self.partial else [key for key in wanted if key not in self.entries]
+        extra = [] if self.unused else [key for key in self.entries if key not in wanted]
+        faults += [f"missing key {key}{_nearest(key, extra)}" for key in missing]
+        faults += [f"unused key {key}{_nearest(key, missing)}" for key in extra]
+        for key, leaf in wanted.items():
+            entry = self.entries.get(key)
+            if entry is None:
+                continue
+            shape, dtype = _expected(leaf)
+            if entry.shape != shape:
+                faults.append(f"{key} has shape {entry.shape}, the module wants {shape}")
+            if entry.dtype is not dtype and not self.cast:
+                faults.append(f"{key} has type {entry.dtype}, the module wants {dtype}")
+        return faults
+
+    def apply(self, module: M) -> M:
+        """The module with the values of this record.
+
+        Raises: RecordError that lists every fault at once; then nothing was read.
+        """
+        faults = self.validate(module)
+        if faults:
+            listed = "\n            ".join(faults[:20] + ([f"and {len(faults) - 20} more"] if len(faults) > 20 else []))
+            name = self.metadata.get("module", "another module")
+            raise RecordError(
+                explain(
+                    f"this record does not fit {type(module).__name__}",
+                    given=f"a record of {name}:\n            {listed}",
+                    expected="the same keys, shapes and types as the module has",
+                    mend="build the module with the configuration that was saved beside it, or use"
+                    " record.allow_partial(), .allow_unused(), .cast_to_module_dtype()",
+                )
+            )
+        new = {id(leaf): self._loaded(leaf, self.entries[key]) for key, leaf in _savable(module) if key in self.entries}
+        return tree.rebuild(module, lambda leaf: new.get(id(leaf), leaf))  # type: ignore[no-any-return]
+
+    def _loaded(self, leaf: Any, entry: RecordEntry) -> Any:
+        dtype = _expected(leaf)[1]
+        device: Device = leaf.device
+        host = device.inner() if device.is_autodiff() else device
+        tensor = Tensor.from_data(entry.read().convert(dtype), host)
+        if isinstance(leaf, Param):
+            return leaf.transform_for_load(tensor, leaf.id if entry.id is None else entry.id)
+        return leaf.with_value(tensor)
+
+    # -- files --------------------------------------------------------------------------------
+    def save(self, path: str | Path) -> Path:
+        """Writes the record, whole or not at all; returns the path, with the default ending if it had none."""
+        path = _with_ending(Path(path))
+        _format(path).save(self, path)
+        return path
+
+    @staticmethod
+    def load(path: str | Path) -> ModuleRecord:
+        """The record of a file.  Raises: RecordError for a missing, damaged or foreign file."""
+        path = _with_ending(Path(path))
+        return _format(path).load(path)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def is_empty(self) -> bool:
+        """Whether it holds nothing."""
+        return not self.entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+
+def _savable(module: Module) -> Iterator[tuple[str, Any]]:
+    return ((path, leaf) for path, leaf in tree.walk(module) if isinstance(leaf, Param | RunningState))
+
+
+def _expected(leaf: Any) -> tuple[Shape, DType]:
+    if isinstance(leaf, Param):
+        saved = leaf.transform_for_save() if leaf.mapper.save is not None else leaf.val()
+        return saved.shape, saved.dtype
+    value = leaf.value()
+    return value.shape, value.dtype
+
+
+def _nearest(key: str, others: list[str]) -> str:
+    close = difflib.get_close_matches(key, others, 1)
+    return f" (is it {close[0]}?)" if close else ""
+
+
+def _with_ending(path: Path) -> Path:
+    return path if path.suffix else path.with_suffix(DEFAULT_ENDING)
+
+
+def _format(path: Path) -> RecordFormat:
+    # The formats live a layer above and know this class; they enter here at first use, not by an import of ours.
+    importlib.import_module("burn_torch.record")
+    found = FORMATS.get(path.suffix)
+    if found is None:
+        raise RecordError(
+            explain(
+                f"no record format has the ending {path.suffix}",
+                given=str(path),
+                expected=f"one of {', '.join(sorted(FORMATS))}",
+                mend=f"save to {path.with_suffix(DEFAULT_ENDING).name}",
+            )
+        )
+    return found

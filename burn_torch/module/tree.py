@@ -1,0 +1,148 @@
+"""Trees: immutable values of declared fields; how to walk them, and how to make one with other nodes.
+
+Fields that hold a Module, Param, RunningState or Tensor, alone or in a list, tuple or dict, are nodes; all other
+fields are constants.  Order is that of declaration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, NoReturn, Self, dataclass_transform
+
+from burn_torch.core.errors import explain
+from burn_torch.module.param import Param
+from burn_torch.module.running_state import RunningState
+from burn_torch.tensor import Tensor
+
+__all__ = ["LEAVES", "Tree", "children", "container_name", "is_node", "rebuild", "walk"]
+
+LEAVES = (Param, RunningState, Tensor)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
+class Tree:
+    """An immutable value of declared fields; Module and Optimizer are trees.
+
+    Lists given to the constructor are kept as tuples.  `dataclasses.replace` makes one with other fields.
+    """
+
+    __module_fields__: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own_init = "__init__" in cls.__dict__
+        dataclasses.dataclass(frozen=True, eq=False, repr=False, init=not own_init)(cls)
+        cls.__setattr__ = _refuse_assignment  # type: ignore[assignment]  # dataclass's own error names no way out
+        cls.__delattr__ = _refuse_deletion  # type: ignore[assignment]
+        cls.__module_fields__ = tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        fields = self.__dict__
+        for name in self.__module_fields__:
+            if isinstance(fields.get(name), list):
+                fields[name] = tuple(fields[name])
+
+    def _children(self) -> Iterator[tuple[str, Any]]:
+        return children(self)
+
+    def _with_fields(self, changed: Mapping[str, Any]) -> Self:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.__dict__.update(changed)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), dict(self.__dict__)))
+
+
+def _rebuild(cls: type[Tree], fields: dict[str, Any]) -> Tree:
+    made = object.__new__(cls)
+    made.__dict__.update(fields)
+    return made
+
+
+def _refuse_assignment(self: Tree, name: str, value: Any) -> NoReturn:
+    name_of_type = type(self).__name__
+    raise AttributeError(
+        explain(
+            f"a {name_of_type} cannot be changed",
+            given=f"{name_of_type}.{name} = ...",
+            expected="modules and optimizers are values: their methods give new ones",
+            mend=f"dataclasses.replace(it, {name}=...) makes one with another field",
+        )
+    )
+
+
+def _refuse_deletion(self: Tree, name: str) -> NoReturn:
+    _refuse_assignment(self, name, None)
+
+
+def is_node(value: Any) -> bool:
+    """Whether a field's value belongs to the tree (a container does if anything in it does)."""
+    if isinstance(value, Tree | Param | RunningState | Tensor):
+        return True
+    if isinstance(value, tuple | list):
+        return any(map(is_node, value))
+    return isinstance(value, dict) and any(map(is_node, value.values()))
+
+
+def children(value: Any) -> Iterator[tuple[str, Any]]:
+    """Names and values one level below a module or a container; constants are left out."""
+    if isinstance(value, Tree):
+        items: Any = ((name, value.__dict__[name]) for name in value.__module_fields__)
+    elif isinstance(value, dict):
+        items = ((str(key), item) for key, item in value.items())
+    else:
+        items = ((str(i), item) for i, item in enumerate(value))
+    return ((name, item) for name, item in items if is_node(item))
+
+
+def container_name(value: Any) -> str:
+    """How visitors are told of a container: "Struct:Linear", "List", "Tuple", "Dict"."""
+    if isinstance(value, tuple | list | dict):
+        return type(value).__name__.capitalize()
+    return f"Struct:{type(value).__name__}"
+
+
+def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Paths and leaves (Param, RunningState, Tensor) in order; a shared leaf comes once for each place."""
+    for name, child in children(value):
+        where = f"{path}.{name}" if path else name
+        if isinstance(child, LEAVES):
+            yield where, child
+        else:
+            yield from walk(child, where)
+
+
+def rebuild(value: Any, change: Callable[[Any], Any], memo: dict[int, Any] | None = None) -> Any:
+    """The same tree with `change(leaf)` for each leaf.
+
+    What does not change is the same object, and what was shared stays shared: one object, one new object.
+    """
+    memo = {} if memo is None else memo
+    found = memo.get(id(value))
+    if found is not None:
+        return found
+    made = _rebuilt(value, change, memo)
+    memo[id(value)] = made
+    return made
+
+
+def _rebuilt(value: Any, change: Callable[[Any], Any], memo: dict[int, Any]) -> Any:
+    if isinstance(value, LEAVES):
+        return change(value)
+    if isinstance(value, tuple | list):
+        items = [rebuild(item, change, memo) if is_node(item) else item for item in value]
+        if all(a is b for a, b in zip(items, value, strict=True)):
+            return value
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, dict):
+        entries = {key: rebuild(item, change, memo) if is_node(item) else item for key, item in value.items()}
+        return value if all(entries[key] is value[key] for key in value) else entries
+    changed: dict[str, Any] = {}
+    for name, child in children(value):
+        new = rebuild(child, change, memo)
+        if new is not child:
+            changed[name] = new
+    return value._with_fields(changed) if changed else value

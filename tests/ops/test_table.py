@@ -1,0 +1,551 @@
+"""Walks the table: every row, every sample, every leaf.  `-k name` picks rows.
+
+A row fails here for a part it lacks, a flag that is wrong, samples that could not expose a mistake, a result or a
+gradient that is wrong.  Behaviour at ties, NaN and ends of ranges is tested beside each family.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pytest
+import torch
+
+from burn_torch.backend.autodiff.decorator import Autodiff
+from burn_torch.backend.base import decomposed
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+from burn_torch.core.spec import NUMBER_SPECS, TensorSpec
+from burn_torch.graph import Trace, interpret
+from burn_torch.ops import REGISTRY, Call, Op, Value
+from burn_torch.ops.rules import broadcast_shapes
+from tests.ops import table_harness as table
+from tests.ops.table_harness import NUMPY, TORCH, Array, Case, Typed
+
+NOT_TWICE: Final[dict[str, str]] = {}
+"""Rows whose second gradient is not checked numerically, each with the reason."""
+
+TORCH_DIFFERS: Final[dict[str, str]] = {}
+"""Rows whose torch candidate has another derivative under torch's autograd, each with the reason."""
+
+ROWS: Final = [name for name in REGISTRY if "::" not in name]
+"""Users' rows are theirs to test."""
+
+
+@pytest.fixture(params=ROWS)
+def row(request: pytest.FixtureRequest) -> Op:
+    return REGISTRY[request.param]
+
+
+@pytest.fixture(params=[pytest.param(p, marks=[pytest.mark.gpu] * p.startswith("cuda")) for p in table.places()])
+def place(request: pytest.FixtureRequest) -> str:
+    torch.backends.cudnn.allow_tf32 = False  # errors are judged in float32
+    return str(request.param)
+
+
+def leaves(place: str) -> list[tuple[Any, str]]:
+    return [(TORCH, place), (NUMPY, "cpu")]
+
+
+def float64(row: Op, *, own: bool = False) -> Iterator[Typed]:
+    """The cases that can carry gradients, in float64: float attributes too."""
+    for case in table.cases(row.name):
+        variant = _float64(case)
+        if variant.floats() and (case.own or not own):
+            yield variant
+
+
+_wide: dict[Case, Typed] = {}
+
+
+def _float64(case: Case) -> Typed:
+    if case not in _wide:
+        _wide[case] = table.typed(case, DType.F64).widened()
+    return _wide[case]
+
+
+# -- parts -----------------------------------------------------------------------------------------------
+def test_row_has_all_its_parts(row: Op) -> None:
+    lacks = []
+    text = row.__doc__ or ""
+    lacks += [f"{heading} in its docstring" for heading in ("Shapes:", "Dtypes:") if heading not in text]
+    if not table.cases(row.name):
+        lacks.append("samples")
+    for leaf, candidate in (("torch", row.torch), ("numpy", row.numpy)):
+        if candidate is None and row.decomposition is None:
+            lacks.append(f"{leaf}= or a decomposition")
+    if row.gradient_rule is None and row.decomposition is None and not row.nondifferentiable:
+        lacks.append("a gradient, a decomposition or nondifferentiable=True")
+    if row.pointwise is None and is_elementwise(row):
+        lacks.append("pointwise=, since it is element-wise")
+    if row.pointwise is not None and row.cost != "cheap":
+        lacks.append('cost="cheap", since it is element-wise')
+    assert not lacks, f"row {row.name} lacks {', '.join(lacks)}"
+
+
+def is_elementwise(row: Op) -> bool:
+    """Whether on every sample an output element depends on the input elements at its place alone."""
+    if row.view or row.random or row.barrier or set(row.signature.attrs) - {"dtype"}:
+        return False
+    seen = False
+    for case in table.cases(row.name):
+        variant = next(table.variants(case))
+        call, _, outputs = table.execute(TORCH, variant)
+        tensors = [spec for spec in call.specs if isinstance(spec, TensorSpec)]
+        try:
+            common = broadcast_shapes(*(spec.shape for spec in tensors))
+        except Exception:  # a fault is no error of the user's; any says that the shapes do not broadcast
+            return False
+        if call.multiple or not tensors or common != call.result.shape:
+            return False
+        before = table.arrays(TORCH, outputs)[0]
+        for i, x in enumerate(variant.data):
+            if isinstance(x, TensorData) and x.shape == common and before.size > 1:
+                seen = True
+                changed = x.array.copy()
+                changed.reshape(-1)[0] = changed.reshape(-1)[-1]
+                data = [TensorData(changed, x.dtype) if j == i else other for j, other in enumerate(variant.data)]
+                after = table.arrays(TORCH, table.execute(TORCH, Typed(case, None, tuple(data), case.attrs))[2])[0]
+                if not np.array_equal(before.reshape(-1)[1:], after.reshape(-1)[1:], equal_nan=True):
+                    return False
+    return seen
+
+
+def test_pointwise_expression_computes_the_row(row: Op) -> None:
+    if row.pointwise is None:
+        pytest.skip("not element-wise")
+    for case in table.cases(row.name):
+        variant = next(table.variants(case))
+        wide = variant.widened() if variant.floats() else variant
+        expected = table.reference(variant)[0]
+        names = {f"x{i}": x.values if isinstance(x, TensorData) else x for i, x in enumerate(wide.data)}
+        source = row.pointwise.format(*names, **wide.attrs)
+        with np.errstate(all="ignore"):
+            actual = np.asarray(eval(source, {"__builtins__": {}, **_PRIMITIVES}, names))
+        actual = np.broadcast_to(actual, expected.shape)
+        table.judge(f"{row.pointwise} on {case!r}", actual, expected, 1e-13 * (1 + np.abs(expected)))
+
+
+_PRIMITIVES: Final[dict[str, Any]] = {
+    **{name: getattr(np, name) for name in ("where", "maximum", "minimum", "exp", "log", "sqrt", "sin", "cos", "tan")},
+    **{
+        name: getattr(np, name) for name in ("sinh", "cosh", "tanh", "expm1", "log1p", "floor", "ceil", "trunc", "fmod")
+    },
+    **{name: getattr(np, name) for name in ("hypot", "isnan", "isinf", "isfinite", "sign", "abs")},
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "pow": np.power,
+    "rint": np.rint,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "erf": np.vectorize(math.erf, otypes=[np.float64]),
+    "cast": lambda x, dtype: np.asarray(x).astype(dtype.numpy),
+}
+"""What an expression may call: the kernel primitives, here in numpy."""
+
+
+def test_scalar_inplace_and_commutative_agree_with_the_row(row: Op) -> None:
+    if row.scalar is None and row.inplace is None and not row.commutative:
+        pytest.skip("has none of them")
+    for case in table.cases(row.name):
+        variant = next(table.variants(case))
+        call, inputs, outputs = table.execute(TORCH, variant)
+        expected = table.arrays(TORCH, outputs)[0]
+        if row.commutative:
+            swapped = Typed(case, variant.dtype, (*variant.data[1::-1], *variant.data[2:]), variant.attrs)
+            table.judge(f"swapped {case!r}", table.arrays(TORCH, table.execute(TORCH, swapped)[2])[0], expected, 0)
+        if row.inplace is not None and isinstance(call.specs[0], TensorSpec) and call.specs[0] is call.result:
+            written = row.inplace(inputs[0].clone(), *inputs[1:], **call.attrs)
+            table.judge(f"in place {case!r}", table.arrays(TORCH, [written])[0], expected, 0)
+        if row.scalar is not None:
+            count = expected.size
+            columns = [
+                np.broadcast_to(x.values, expected.shape).ravel().tolist() if isinstance(x, TensorData) else [x] * count
+                for x in variant.data
+            ]
+            numbers = [row.scalar(*numbers) for numbers in zip(*columns, strict=True)]
+            actual = np.array(numbers, dtype=np.float64).reshape(expected.shape)
+            table.judge(f"scalar {case!r}", actual, expected, 1e-13 * (1 + np.abs(expected)))
+
+
+# -- memory ------------------------------------------------------------------------------------------------
+def test_view_flag_says_which_results_share_memory(row: Op, place: str) -> None:
+    shared_once = False
+    for case in table.cases(row.name):
+        variant = next(table.variants(case))
+        for leaf, where in leaves(place):
+            for strided in (False, True):
+                call, inputs, outputs = table.execute(leaf, variant, where, strided)
+                again = leaf.execute(call, inputs)
+                for j, y in enumerate(outputs):
+                    for i, x in enumerate(inputs):
+                        if _shares(x, y):
+                            shared_once = True
+                            assert row.view, f"{leaf} {case!r}: output {j} shares memory with input {i}; view=True?"
+                            assert i == 0, f"{leaf} {case!r}: output {j} shares memory with input {i}, view is of 0"
+                    others = itertools.chain(again, outputs[:j])
+                    assert row.view or not any(_shares(y, z) for z in others), (
+                        f"{leaf} {case!r}: output {j} shares memory with another output"
+                    )
+    assert shared_once or not row.view, f"row {row.name} says view=True, and no result shares memory with input 0"
+
+
+def _shares(x: Any, y: Any) -> bool:
+    if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
+        return x.numel() > 0 and y.numel() > 0 and x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    return isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and np.shares_memory(x, y)
+
+
+def test_inputs_stay_as_they_were(row: Op, place: str) -> None:
+    for case in table.cases(row.name):
+        variant = next(table.variants(case))
+        for leaf, where in leaves(place):
+            for strided in (False, True):
+                inputs = table.execute(leaf, variant, where, strided)[1]
+                _assert_unchanged(f"{leaf} {case!r} forward", leaf, variant.data, inputs)
+        if case.own and variant.floats():
+            wide = _float64(case)
+            for leaf, where in leaves(place):
+                made = table.gradients(Autodiff(leaf), wide, table.upstream(wide), place=where)
+                _assert_unchanged(f"{leaf} {case!r} backward", leaf, wide.data, made.inputs)
+                expected = table.arrays(leaf, table.execute(leaf, wide, where)[2])
+                for y, z in zip(table.arrays(leaf, made.outputs), expected, strict=True):
+                    table.judge(f"{leaf} {case!r}: an output after the backward", y, z, 0)
+
+
+def _assert_unchanged(what: str, leaf: Any, data: Sequence[Any], inputs: Sequence[Any]) -> None:
+    for i, (x, primitive) in enumerate(zip(data, inputs, strict=True)):
+        if isinstance(x, TensorData):
+            assert leaf.into_data(primitive).array.tobytes() == x.array.tobytes(), f"{what}: wrote to input {i}"
+
+
+# -- forward -----------------------------------------------------------------------------------------------------
+def test_forward(row: Op, place: str) -> None:
+    for case in table.cases(row.name):
+        for variant in table.variants(case):
+            _check_forward(variant, place)
+
+
+def _check_forward(variant: Typed, place: str) -> None:
+    floats = variant.dtype in (*table.FLOATS, *table.HALVES) and variant.dtype is not None
+    results: dict[str, list[Array]] = {}
+    viewed = False
+    for leaf, where in leaves(place):
+        if leaf is NUMPY and variant.dtype in table.HALVES:
+            continue
+        for strided in (False, True):
+            call, inputs, outputs = table.execute(leaf, variant, where, strided)
+            viewed = viewed or any(_shares(inputs[0], y) for y in outputs)
+            what = f"{leaf} {variant!r}{' strided' if strided else ''}"
+            for y, spec in zip(outputs, call.results, strict=True):
+                real = leaf.spec(y)
+                assert spec is None or spec is real, f"{what}: the rule says {spec}, the leaf gives {real}"
+            results[what] = table.arrays(leaf, outputs)
+    call = variant.call("cpu")
+    first = next(iter(results.values()))
+    exact = viewed or variant.dtype not in table.EPS
+    wide = table.reference(variant) if floats else first
+    for what, made in results.items():
+        for j, y in enumerate(made):
+            spec = call.results[j]
+            dtype = DType.from_numpy(y.dtype) if spec is None else spec.dtype
+            if exact or not dtype.is_float:
+                table.judge(f"{what}: output {j}", y, first[j] if exact else wide[j], 0)
+            else:
+                _judge_float(f"{what}: output {j}", variant, j, y, dtype, first[j], is_torch=y is first[j])
+
+
+def _judge_float(what: str, variant: Typed, j: int, y: Array, dtype: DType, twin: Array, *, is_torch: bool) -> None:
+    with np.errstate(over="ignore"):
+        expected = table.reference(variant)[j]
+    table.judge(what, y, expected, table.stable(expected, table.sensitivity(variant)[j], dtype))
+    if not is_torch and dtype in table.FLOATS and expected.size >= _FEW:
+        # torch's error in float64 is measured in float32: there is no wider type to measure it with
+        error = table.largest(twin, expected)
+        if dtype is DType.F64:
+            narrow = _narrow(variant)
+            error = table.largest(table.arrays(TORCH, table.execute(TORCH, narrow)[2])[j], table.reference(narrow)[j])
+            error = 1.5 * error * table.EPS[DType.F64] / table.EPS[DType.F32] + table.ulp(expected, dtype).max() / 2
+        table.judge(f"{what} against twice torch's error", y, expected, table.twice(expected, error, dtype))
+
+
+_FEW: Final = 8  # on fewer elements torch's largest error is luck
+
+_narrowed: dict[Typed, Typed] = {}
+
+
+def _narrow(variant: Typed) -> Typed:
+    if variant not in _narrowed:
+        _narrowed[variant] = table.typed(variant.case, DType.F32)
+    return _narrowed[variant]
+
+
+# -- gradients ------------------------------------------------------------------------------------------------------
+def test_nondifferentiable_rows_are_flat(row: Op) -> None:
+    if not row.nondifferentiable:
+        pytest.skip("differentiable")
+    for variant in float64(row):
+        for i, numeric in table.numeric_gradients(variant).items():
+            assert not numeric.values.any(), f"{variant!r}: input {i} has a gradient, {numeric.values}"
+
+
+def test_samples_have_a_gradient_to_check(row: Op) -> None:
+    _skip_unless_differentiable(row)
+    for variant in float64(row, own=True):
+        found = table.gradients(Autodiff(TORCH), variant, table.upstream(variant)).found
+        call = variant.call("cpu")
+        if not any(g is not None and g.array.size for g in table.upstream(variant)):
+            continue
+        for i, numeric in table.numeric_gradients(variant).items():
+            if i in found and found[i].size:
+                assert np.abs(numeric.values).max() > 1e-8, (
+                    f"{variant!r}: the true gradient of input {i} ({call.specs[i]}) is zero: a wrong rule would pass"
+                )
+
+
+def test_gradient_against_central_differences(row: Op, place: str) -> None:
+    _skip_unless_differentiable(row)
+    for variant in float64(row):
+        numerics = table.numeric_gradients(variant)
+        if not variant.case.own and any(numeric.kink for numeric in numerics.values()):
+            continue  # values of a sample, put into another shape, can meet where the function has no derivative
+        for leaf, where in leaves(place):
+            found = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).found
+            for i, numeric in numerics.items():
+                _judge_numeric(f"{leaf} {variant!r}: gradient of input {i}", found.get(i), numeric)
+
+
+def _judge_numeric(what: str, found: Array | None, numeric: table.Numeric) -> None:
+    actual = np.zeros(numeric.values.shape) if found is None else found.reshape(-1)[numeric.positions]
+    table.judge(what, actual, numeric.values, numeric.tolerance)
+
+
+def test_gradient_against_torch_in_float64(row: Op, place: str) -> None:
+    _skip_unless_differentiable(row)
+    if row.name in TORCH_DIFFERS:
+        pytest.skip(TORCH_DIFFERS[row.name])
+    for variant in float64(row):
+        expected = table.through_torch(variant, table.upstream(variant), place)
+        if expected is None:
+            continue
+        for leaf, where in leaves(place):
+            found = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).found
+            for i, g in expected.items():
+                what = f"{leaf} {variant!r}: gradient of input {i} against torch"
+                actual = found.get(i, np.zeros_like(g))
+                table.judge(what, actual, g, _stable_gradient(variant, DType.F64, i))
+
+
+def test_gradient_in_float32(row: Op, place: str) -> None:
+    _skip_unless_differentiable(row)
+    for wide in float64(row):
+        variant = _narrow(wide)
+        expected = table.gradients(Autodiff(TORCH), variant.widened(), _widened(table.upstream(variant))).found
+        theirs = None if row.name in TORCH_DIFFERS else table.through_torch(variant, table.upstream(variant), place)
+        for leaf, where in leaves(place):
+            found = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).found
+            assert found.keys() == expected.keys()
+            for i, g in expected.items():
+                what = f"{leaf} {variant!r}: gradient of input {i}"
+                table.judge(what, found[i], g, _stable_gradient(variant, DType.F32, i))
+                if theirs is not None and i in theirs and g.size >= _FEW:
+                    allowed = table.twice(g, table.largest(theirs[i], g), DType.F32)
+                    table.judge(f"{what} against twice torch's error", found[i], g, allowed)
+
+
+def _widened(upstream: Sequence[TensorData | None]) -> list[TensorData | None]:
+    return [None if g is None else g.convert(DType.F64) for g in upstream]
+
+
+def _stable_gradient(variant: Typed, dtype: DType, i: int) -> float:
+    """What one rounding of the inputs and of the upstream gradients changes in the float64 gradient of input i."""
+    key = (variant, dtype)
+    if key not in _changes:
+        wide = variant.widened()
+        start = table.gradients(Autodiff(TORCH), wide, _widened(table.upstream(variant))).found
+        generator = variant.case.generator("gradient sensitivity")
+        changes = dict.fromkeys(start, 0.0)
+        for _ in range(2):
+            moved = wide.replaced({k: table._moved(wide.data[k], dtype, generator) for k in wide.floats()})
+            seeds = [
+                None if g is None else TensorData(table._moved(g.convert(DType.F64), dtype, generator), DType.F64)
+                for g in table.upstream(variant)
+            ]
+            end = table.gradients(Autodiff(TORCH), moved, seeds).found
+            for k in start:
+                changes[k] = max(changes[k], table.largest(start[k], end[k]))
+        _changes[key] = {k: table.stable(start[k], changes[k], dtype) for k in start}
+    return _changes[key].get(i, 0.0)
+
+
+_changes: dict[tuple[Typed, DType], dict[int, float]] = {}
+
+
+def test_gradient_through_each_output(row: Op, place: str) -> None:
+    _skip_unless_differentiable(row)
+    for variant in float64(row, own=True):
+        seeds = table.upstream(variant)
+        live = [j for j, g in enumerate(seeds) if g is not None]
+        if len(live) < 2:
+            continue
+        for leaf, where in leaves(place):
+            stack = Autodiff(leaf)
+            together = table.gradients(stack, variant, seeds, place=where).found
+            total = {i: np.zeros_like(g) for i, g in together.items()}
+            for j in live:
+                alone = table.gradients(
+                    stack, variant, [g if k == j else None for k, g in enumerate(seeds)], place=where
+                )
+                for i, g in alone.found.items():
+                    total[i] += g
+            for i, g in together.items():
+                scale = max(1.0, table.largest(g, np.zeros_like(g)))
+                table.judge(f"{leaf} {variant!r}: input {i}, sum over outputs", total[i], g, 1e-12 * scale)
+
+
+def test_gradient_for_each_subset_of_inputs(row: Op, place: str) -> None:
+    _skip_unless_differentiable(row)
+    for variant in float64(row, own=True):
+        wanted = variant.floats()
+        if len(wanted) < 2:
+            continue
+        subsets: list[tuple[int, ...]] = [(i,) for i in wanted]
+        if len(wanted) > 2:
+            subsets += itertools.combinations(wanted, 2)
+        for leaf, where in leaves(place):
+            stack = Autodiff(leaf)
+            whole = table.gradients(stack, variant, table.upstream(variant), place=where).found
+            for needs in subsets:
+                found = table.gradients(stack, variant, table.upstream(variant), place=where, needs=needs).found
+                assert found.keys() == whole.keys() & set(needs), f"{leaf} {variant!r}: {needs} alone gives {[*found]}"
+                for i, g in found.items():
+                    # a row with `live` may use another kernel for fewer outputs
+                    allowed = 1e-13 * max(1.0, table.largest(g, np.zeros_like(g)))
+                    table.judge(f"{leaf} {variant!r}: input {i} with {needs} tracked", g, whole[i], allowed)
+
+
+def test_balanced_checkpointing_changes_no_bit(row: Op, place: str) -> None:
+    _skip_unless_differentiable(row)
+    for variant in float64(row, own=True):
+        for leaf, where in leaves(place):
+            saved = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).found
+            again = table.gradients(Autodiff(leaf, "balanced"), variant, table.upstream(variant), place=where).found
+            assert saved.keys() == again.keys()
+            for i, g in saved.items():
+                # on a GPU some reductions add in an order of their own each time
+                allowed = 0.0 if where == "cpu" else _stable_gradient(variant, DType.F64, i)
+                table.judge(f"{leaf} {variant!r}: input {i}, computed again", again[i], g, allowed)
+
+
+def test_second_gradient(row: Op, place: str) -> None:
+    _skip_unless_differentiable(row)
+    if row.name in NOT_TWICE:
+        pytest.skip(NOT_TWICE[row.name])
+    for variant in float64(row, own=True):
+        seeds = table.upstream(variant)
+        wanted = variant.floats()
+        outputs = [j for j, g in enumerate(seeds) if g is not None]
+        generator = variant.case.generator("weights")
+        weights = {i: generator.normal(size=x.shape) for i in wanted if isinstance(x := variant.data[i], TensorData)}
+
+        def first(points: list[Array], variant: Typed = variant, outputs: list[int] = outputs) -> list[Array | None]:
+            wanted = variant.floats()
+            moved = variant.replaced(dict(zip(wanted, points, strict=False)))
+            new: list[TensorData | None] = [None] * len(table.upstream(variant))
+            for j, g in zip(outputs, points[len(wanted) :], strict=True):
+                new[j] = TensorData(g, DType.F64)
+            found = table.gradients(Autodiff(TORCH), moved, new).found
+            return [found.get(i) for i in wanted]
+
+        points = [x.values for i in wanted if isinstance(x := variant.data[i], TensorData)]
+        points += [g.values for g in seeds if g is not None]
+        expected = table.differentiate(first, points, [weights[i] for i in wanted], generator)
+        for leaf, where in leaves(place):
+            inputs, upstreams = table.second_gradients(leaf, variant, seeds, weights, where)
+            for i, numeric in zip(wanted, expected, strict=False):
+                _judge_numeric(f"{leaf} {variant!r}: second gradient of input {i}", inputs.get(i), numeric)
+            for j, numeric in zip(outputs, expected[len(wanted) :], strict=True):
+                _judge_numeric(f"{leaf} {variant!r}: second gradient of upstream {j}", upstreams.get(j), numeric)
+
+
+def _skip_unless_differentiable(row: Op) -> None:
+    if row.nondifferentiable:
+        pytest.skip("nondifferentiable")
+    if not any(True for _ in float64(row)):
+        pytest.skip("no float inputs")
+
+
+# -- decompositions and graphs ---------------------------------------------------------------------------------------
+def test_decomposition_agrees_with_candidates_and_rule(row: Op, place: str) -> None:
+    if row.decomposition is None or (row.torch is None and row.numpy is None and row.gradient_rule is None):
+        pytest.skip("has not both")
+    for case in table.cases(row.name):
+        variant = next(table.variants(case))
+        variant = _float64(case) if variant.floats() else variant
+        for leaf, where in leaves(place):
+            call, inputs, outputs = table.execute(leaf, variant, where)
+            made = interpret(decomposed(call), leaf, [x for x in inputs if x is not None])
+            pairs = zip(table.arrays(leaf, made), table.arrays(leaf, outputs), strict=True)
+            for j, (y, z) in enumerate(pairs):
+                spec = call.results[j]
+                allowed = 0.0
+                if variant.floats() and spec is not None and spec.dtype.is_float:
+                    allowed = table.stable(z, table.sensitivity(variant)[j], DType.F64)
+                table.judge(f"{leaf} {variant!r}: decomposition, output {j}", y, z, allowed)
+            if variant.floats() and row.gradient_rule is not None:
+                stack = Autodiff(leaf)
+                seeds = table.upstream(variant)
+                rule = table.gradients(stack, variant, seeds, place=where).found
+                found = table.gradients(stack, variant, seeds, place=where, run=_decomposition_on(stack)).found
+                for i in variant.floats():
+                    g = found.get(i, np.zeros(1))
+                    allowed = _stable_gradient(variant, DType.F64, i)
+                    table.judge(
+                        f"{leaf} {variant!r}: gradient {i} by decomposition",
+                        np.broadcast_to(g, rule.get(i, g).shape),
+                        rule.get(i, np.zeros_like(g)),
+                        allowed,
+                    )
+
+
+def _decomposition_on(stack: Autodiff) -> Callable[[Call, Sequence[Any]], Sequence[Any]]:
+    return lambda call, inputs: interpret(decomposed(call), stack, [x for x in inputs if x is not None])
+
+
+def test_traced_row_gives_the_same_bits(row: Op, place: str) -> None:
+    if row.barrier:
+        pytest.skip("its shape depends on the data")
+    for case in table.cases(row.name):
+        variant = next(table.variants(case))
+        for symbolic in (False, True):
+            for leaf, where in leaves(place):
+                call, inputs, outputs = table.execute(leaf, variant, where)
+                trace = Trace()
+                fed: list[Any] = []
+                given: list[Any] = []
+                for x, spec in zip(inputs, call.specs, strict=True):
+                    number = x is not None and not isinstance(spec, TensorSpec)
+                    if x is None or (number and not symbolic):
+                        fed.append(x)
+                    else:
+                        fed.append(trace.input(NUMBER_SPECS[type(x)] if number else spec))  # type: ignore[arg-type]  # no None here
+                        given.append(x)
+                made = row.run(trace, Value, fed, call.attrs)
+                graph = trace.graph(made if call.multiple else (made,))
+                expected = table.arrays(leaf, outputs)
+                for how, run in (("interpreted", _interpreted(leaf, graph)), ("compiled", leaf.compile(graph))):
+                    for y, z in zip(table.arrays(leaf, run(*given)), expected, strict=True):
+                        table.judge(f"{leaf} {case!r} {how}", y, z, 0)
+
+
+def _interpreted(leaf: Any, graph: Any) -> Callable[..., Sequence[Any]]:
+    return lambda *inputs: interpret(graph, leaf, inputs)
