@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, final
 
-__all__ = ["KeySource", "installed", "next_key", "seed"]
+__all__ = ["KeySource", "innermost", "installed", "next_key", "seed"]
 
 _THREAD_SHIFT: Final = 40
 """A thread may draw 2^40 times before its streams meet those of the next thread; streams stay below 2^63."""
@@ -76,6 +76,11 @@ def next_key() -> tuple[int, int]:
             thread = 0 if threading.current_thread() is threading.main_thread() else next(_other_threads)
             default = _state.default = _Default(key, thread, generation)
     return default.next_key()
+
+
+def innermost() -> KeySource | None:
+    """What `installed` put in place last on this thread and not yet taken away; None outside any scope."""
+    return _state.sources[-1] if _state.sources else None
 
 
 @contextmanager

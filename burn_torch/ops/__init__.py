@@ -21,6 +21,7 @@ FAMILIES = (
     "creation",
     "products",
     "activations",
+    "randomness",
     "updates",
 )
 
