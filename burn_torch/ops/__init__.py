@@ -20,6 +20,7 @@ FAMILIES = (
     "reductions",
     "creation",
     "products",
+    "placement",
     "activations",
     "randomness",
     "updates",
