@@ -29,6 +29,7 @@ FAMILIES = (
     "order",
     "creation",
     "products",
+    "placement",
     "activations",
     "randomness",
     "updates",
