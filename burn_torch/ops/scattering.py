@@ -403,12 +403,14 @@ def _(g, y, x, indices, values, *, dim, update):
 _ENTRIES = fixed([[2, 0], [0, 1], [2, 0]], np.int64)
 _ROWS_APART = fixed([[2], [0]], np.int64)
 _ROWS = fixed([[2], [0], [2]], np.int64)
+_V4 = fixed([[1.0, 0.0, -1.25, 2.5], [-2.0, -3.0, 3.0, -1.75], [0.125, 1.375, -0.125, -0.625]])
 
 
 @op(
     samples=[
-        *(sample(uniform(0.5, 2, (3, 2)), _ENTRIES, uniform(0.5, 2, (3,)), update=u) for u in ("assign", "add", "mul")),
-        *(sample(distinct((3, 2, 2)), _ENTRIES, uniform(0.05, 0.2, (3, 2)), update=u) for u in ("min", "max")),
+        sample(uniform(-1, 1, (3, 2)), _ROWS_APART, uniform(-1, 1, (2, 2)), update="assign"),
+        *(sample(uniform(0.5, 2, (3, 2)), _ENTRIES, uniform(0.5, 2, (3,)), update=u) for u in ("add", "mul")),
+        *(sample(_X, _ROWS, _V4, update=u) for u in ("min", "max")),
         sample(uniform(-1, 1, (3, 2)), integers(0, 3, (2, 2, 1)), uniform(-1, 1, (2, 2, 2)), update="add"),
         sample(uniform(-1, 1, (3, 2)), integers(0, 3, (0, 1)), uniform(-1, 1, (0, 2)), update="assign"),
     ],
