@@ -16,6 +16,10 @@ __all__ = ["REGISTRY", "Call", "Executor", "Op", "Value", "op"]
 
 FAMILIES = (
     "arithmetic",
+    "functions",
+    "comparison",
+    "logic",
+    "selection",
     "shapes",
     "slicing",
     "indexing",
@@ -25,8 +29,22 @@ FAMILIES = (
     "order",
     "creation",
     "products",
+    "placement",
     "activations",
+    "randomness",
     "updates",
+    "convolution",
+    "folding",
+    "pooling",
+    "resampling",
+    "grid_sampling",
+    "smooth_activations",
+    "softmaxes",
+    "normalisation",
+    "batch_normalisation",
+    "attending",
+    "lookup",
+    "losses",
 )
 
 for _family in FAMILIES:
