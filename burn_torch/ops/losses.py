@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from burn_torch.core.dtype import FLOAT, DType
+from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops.arithmetic import mul
 from burn_torch.ops.bounds import check_numpy, indexing, require_indices

@@ -8,8 +8,6 @@ Statistics of half types are float32.  mean, rstd and var are outputs like any o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch

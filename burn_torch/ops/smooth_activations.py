@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.activations import backward_spec, relu_backward
-from burn_torch.ops.arithmetic import exp
+from burn_torch.ops.functions import exp
 from burn_torch.ops.op import Call, Number, PerCall, op
 from burn_torch.ops.rules import elementwise
 from burn_torch.ops.samples import sample, uniform

@@ -12,7 +12,7 @@ import torch
 
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.arithmetic import exp
+from burn_torch.ops.functions import exp
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import alike, axis
