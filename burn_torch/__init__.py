@@ -17,8 +17,10 @@ _EXPORTS: Final = {
     "core.distribution": ("Distribution",),
     "core.dtype": ("DType",),
     "core.errors": (
+        "ArgumentError",
         "ArtifactError",
         "AutodiffError",
+        "BoundsError",
         "BurnTorchError",
         "ConfigError",
         "DTypeError",
@@ -30,7 +32,8 @@ _EXPORTS: Final = {
         "TraceError",
     ),
     "module": ("Module", "ModuleMapper", "ModuleRecord", "ModuleVisitor", "Param", "ParamId", "RunningState"),
-    "module.scope": ("StepScope", "seed"),
+    "core.ambient": ("seed",),
+    "module.scope": ("StepScope",),
     "ops.op": ("op",),
     "tensor": ("Device", "Gradients", "Tensor"),
 }
@@ -54,8 +57,7 @@ _PACKAGES: Final = (
 
 _HOME: Final = {name: home for home, names in _EXPORTS.items() for name in names}
 
-__all__ = ["__version__"]
-__all__ += [*_HOME, *_PACKAGES]
+__all__ = ["__version__", *_HOME, *_PACKAGES]  # noqa: PLE0604  # strings all: the names above
 
 
 def __getattr__(name: str) -> Any:
