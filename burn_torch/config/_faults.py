@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reprlib import Repr
 from typing import Final, NoReturn
 
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import BurnTorchError, ConfigError, explain
 
 
 class Invalid:
@@ -71,21 +71,19 @@ class Place:
         return INVALID
 
 
-def raise_faults(subject: str, faults: Sequence[Fault], *, cause: BaseException | None = None) -> NoReturn:
-    """Raises one ConfigError that tells all faults, numbered when there are several."""
+def raise_faults(subject: str, faults: Sequence[Fault], *, error: type[BurnTorchError] = ConfigError) -> NoReturn:
+    """Raises one error that tells all faults, numbered when there are several."""
     if len(faults) == 1:
         (fault,) = faults
-        raise ConfigError(
-            explain(f"{subject}: {fault.what}", given=fault.given, expected=fault.expected, mend=fault.mend)
-        ) from cause
-    raise ConfigError(
+        raise error(explain(f"{subject}: {fault.what}", given=fault.given, expected=fault.expected, mend=fault.mend))
+    raise error(
         explain(
             f"{subject}: {len(faults)} faults",
             given=_numbered(f"{fault.given}: {fault.what}" for fault in faults),
             expected=_numbered(fault.expected for fault in faults),
             mend=_numbered(fault.mend for fault in faults),
         )
-    ) from cause
+    )
 
 
 def nearest(name: str, options: Iterable[str]) -> str | None:

@@ -16,6 +16,10 @@ __all__ = ["REGISTRY", "Call", "Executor", "Op", "Value", "op"]
 
 FAMILIES = (
     "arithmetic",
+    "functions",
+    "comparison",
+    "logic",
+    "selection",
     "shapes",
     "reductions",
     "creation",
@@ -28,6 +32,7 @@ FAMILIES = (
     "attending",
     "lookup",
     "losses",
+    "updates",
 )
 
 for _family in FAMILIES:

@@ -32,7 +32,7 @@ class Sample:
 
     def draw(self, generator: Generator) -> list[Any]:
         """The inputs: arrays for drawers, numbers and None as they are."""
-        return [x(generator) if callable(x) else x for x in self.inputs]
+        return [np.asarray(x(generator)) if callable(x) else x for x in self.inputs]
 
 
 def sample(*inputs: Any, **attrs: Any) -> Sample:

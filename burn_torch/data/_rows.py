@@ -1,0 +1,190 @@
+"""Rows of JSON and CSV files as typed items."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import os
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from burn_torch.config import _json
+from burn_torch.config._containers import note_duplicates
+from burn_torch.config._faults import Place, listed, mend_name, raise_faults, shown
+from burn_torch.config._kinds import Kind
+from burn_torch.config._schema import kind_of, note_unknown
+from burn_torch.core.errors import ConfigError, DataError, explain
+
+MAX_FAULTS = 8  # a file that is of another kind has a fault in every row; the first few say so
+
+
+def read_json_rows(path: str | os.PathLike[str], item_type: type[Any] | None) -> list[Any]:
+    """Reads one JSON object a line; lines without anything but spaces are passed over."""
+    rows = _Rows(path, item_type)
+    for number, line in enumerate(rows.lines(), start=1):
+        if not line.strip():
+            continue
+        place = rows.place(number)
+        try:
+            value = _json.parse(line)
+        except ValueError as error:
+            place.fault("no JSON", given=f"{shown(line.strip())}: {error}", expected="one JSON object", mend="mend it")
+            continue
+        if not isinstance(value, Mapping):
+            place.wrong_type(value, "a JSON object")
+        elif item_type is None:
+            rows.items.append(dict(value))
+        else:
+            rows.add(value, _decode, place)
+    return rows.finish()
+
+
+def read_csv_rows(
+    path: str | os.PathLike[str], item_type: type[Any] | None, *, delimiter: str, header: bool
+) -> list[Any]:
+    """Reads rows of cells."""
+    rows = _Rows(path, item_type)
+    reader = csv.reader(rows.lines(newline=""), delimiter=delimiter, strict=True)
+    columns = list(rows.kinds)
+    if not header and item_type is None:
+        raise DataError(
+            explain(
+                f"{path}: the columns have no names",
+                given="header=False and no item_type",
+                expected="names from a header line, or from the fields of an item_type",
+                mend="from_csv(path, item_type, header=False)",
+            )
+        )
+    try:
+        if header:
+            columns = next(reader, [])
+            rows.require_columns(columns)
+        for cells in reader:
+            if not cells:
+                continue
+            place = rows.place(reader.line_num)
+            if len(cells) != len(columns):
+                place.fault(
+                    "wrong number of cells",
+                    given=f"has {len(cells)}",
+                    expected=f"{len(columns)}: {listed(columns)}",
+                    mend="quote cells that hold the delimiter, or name the delimiter",
+                )
+            elif item_type is None:
+                rows.items.append(dict(zip(columns, cells, strict=True)))
+            else:
+                rows.add({k: c for k, c in zip(columns, cells, strict=True) if k in rows.kinds}, _parse_cell, place)
+    except csv.Error as error:
+        rows.place(reader.line_num).fault("no CSV", given=str(error), expected="rows of cells", mend="mend the line")
+    return rows.finish()
+
+
+def _decode(kind: Kind, value: Any, place: Place) -> Any:
+    return kind.decode(value, place)
+
+
+def _parse_cell(kind: Kind, value: Any, place: Place) -> Any:
+    return None if value == "" and kind.is_optional() else kind.parse(value, place)
+
+
+class _Rows:
+    """The items and the faults of one file."""
+
+    def __init__(self, path: str | os.PathLike[str], item_type: type[Any] | None) -> None:
+        self.path = Path(path)
+        self.item_type = item_type
+        self.kinds = {} if item_type is None else _kinds_of(item_type)
+        bare = [] if item_type is None else _without_default(item_type)
+        self._required = [name for name in bare if not self.kinds[name].is_optional()]
+        self._absent = {name: None for name in bare if self.kinds[name].is_optional()}
+        self.items: list[Any] = []
+        self._root = Place()
+
+    def lines(self, newline: str | None = None) -> Iterator[str]:
+        """The lines of the file."""
+        try:
+            with self.path.open(encoding="utf-8-sig", newline=newline) as file:
+                yield from file
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(
+                explain(
+                    f"{self.path}: cannot be read",
+                    given=f"{self.path.absolute()} ({error})",
+                    expected="a text file in UTF-8",
+                    mend="check the path and the encoding",
+                )
+            ) from error
+
+    def place(self, number: int) -> Place:
+        """The place of a line; stops the reading when there are faults enough."""
+        if len(self._root.faults) >= MAX_FAULTS:
+            self.finish()
+        return Place(f"line {number}", self._root.faults)
+
+    def require_columns(self, columns: Sequence[str]) -> None:
+        """Checks that the header has each field once; one with a default may be absent."""
+        for name in self.kinds:
+            count = columns.count(name)
+            if count > 1 or (count == 0 and name in self._required):
+                self.place(1).fault(
+                    "column given twice" if count else "column missing",
+                    given=f"has the columns {listed(columns)}",
+                    expected=f"one column {name}",
+                    mend=mend_name(name, columns, otherwise="rename the column or the field, or give header=False"),
+                )
+        if self._root.faults:
+            self.finish()
+
+    def add(self, values: Mapping[str, Any], read: Callable[[Kind, Any, Place], Any], place: Place) -> None:
+        """Reads one row and keeps its item, unless it has a fault."""
+        assert self.item_type is not None
+        before = len(place.faults)
+        note_duplicates(values, place)
+        for name in values:
+            if name not in self.kinds:
+                note_unknown(name, values[name], list(self.kinds), self.item_type, place)
+        for name in self._required:
+            if name not in values:
+                place.at(name).fault(
+                    "missing field",
+                    given="is not given",
+                    expected=self.kinds[name].describe(),
+                    mend="add it, or give the field a default",
+                )
+        fields = dict(self._absent)
+        fields.update((n, read(kind, values[n], place.at(n))) for n, kind in self.kinds.items() if n in values)
+        if len(place.faults) > before:
+            return
+        try:
+            self.items.append(self.item_type(**fields))
+        except ConfigError as error:
+            place.refused(error)
+
+    def finish(self) -> list[Any]:
+        """The items; raises the faults if there are any."""
+        if self._root.faults:
+            stopped = ", reading stopped there" if len(self._root.faults) >= MAX_FAULTS else ""
+            raise_faults(f"{self.path}{stopped}", self._root.faults, error=DataError)
+        return self.items
+
+
+def _kinds_of(item_type: type[Any]) -> dict[str, Kind]:
+    if not dataclasses.is_dataclass(item_type):
+        raise DataError(
+            explain(
+                "items of a file are dataclasses",
+                given=f"item_type={item_type!r}",
+                expected="a class with @dataclass, or a Config",
+                mend="declare the fields of an item in a dataclass",
+            )
+        )
+    hints = typing.get_type_hints(item_type, include_extras=True)
+    return {field.name: kind_of(hints[field.name]) for field in dataclasses.fields(item_type)}
+
+
+def _without_default(item_type: type[Any]) -> list[str]:
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(item_type)
+    return [field.name for field in fields if field.default is missing and field.default_factory is missing]

@@ -1,0 +1,228 @@
+"""Optimizer updates of many tensors in one call.
+
+Optimizers call these rows in eager code too, so an eager and a compiled step agree in every bit.  Tensors come as
+`*xs`: all parameters, then all gradients, then each kind of state, n of each.  The old values are not written to.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from burn_torch.core.dtype import FLOAT
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.op import Number, op, shape_fault
+from burn_torch.ops.samples import sample, uniform
+
+
+def _groups(xs, kinds: int):
+    """`xs` cut into `kinds` equal runs."""
+    n = len(xs) // kinds
+    return [list(xs[i * n : (i + 1) * n]) for i in range(kinds)]
+
+
+def _spec_groups(xs: tuple[TensorSpec, ...], kinds: int) -> list[list[TensorSpec]]:
+    if len(xs) % kinds:
+        raise shape_fault(
+            f"{len(xs)} tensors do not make {kinds} equal runs",
+            expected=f"n parameters, n gradients and {kinds - 2} times n states",
+            mend="pass one gradient and one state for each parameter",
+        )
+    groups = _groups(xs, kinds)
+    for same in zip(*groups, strict=True):
+        same[0].require(FLOAT)
+        if any(spec is not same[0] for spec in same):
+            raise shape_fault(
+                f"a gradient or a state does not fit its parameter {same[0]}: {same[1:]}",
+                expected="the parameter's shape and element type",
+                mend="compute gradients of the parameters that are updated",
+            )
+    return groups
+
+
+# -- stochastic gradient descent ----------------------------------------------------------------------
+def _torch_sgd(lr, penalty, *xs):
+    params, grads = _groups(xs, 2)
+    if penalty:
+        grads = torch._foreach_add(grads, params, alpha=penalty)
+    return torch._foreach_add(params, grads, alpha=-lr)
+
+
+def _numpy_sgd(lr, penalty, *xs):
+    params, grads = _groups(xs, 2)
+    return [p - lr * (g + penalty * p if penalty else g) for p, g in zip(params, grads, strict=True)]
+
+
+@op(
+    torch=_torch_sgd,
+    numpy=_numpy_sgd,
+    samples=[
+        sample(0.1, 0.0, uniform(-1, 1), uniform(-1, 1)),
+        sample(0.1, 0.5, uniform(-1, 1, (2, 3)), uniform(-1, 1, (4,)), uniform(-1, 1, (2, 3)), uniform(-1, 1, (4,))),
+    ],
+)
+def sgd_update(lr: Number, penalty: Number, *xs: TensorSpec) -> tuple[TensorSpec, ...]:
+    """Steps down the gradient: p - lr (g + penalty p).
+
+    Shapes: n parameters, n gradients of the same shapes -> n parameters.  Dtypes: float.
+    """
+    return tuple(_spec_groups(xs, 2)[0])
+
+
+@sgd_update.decomposes
+def _(lr, penalty, *xs):
+    params, grads = _groups(xs, 2)
+    return tuple(p - (g + p * penalty) * lr for p, g in zip(params, grads, strict=True))
+
+
+# -- momentum ------------------------------------------------------------------------------------------
+def _torch_momentum(lr, penalty, momentum, share, *xs, nesterov):
+    params, grads, velocities = _groups(xs, 3)
+    if penalty:
+        grads = torch._foreach_add(grads, params, alpha=penalty)
+    new = torch._foreach_mul(velocities, momentum)
+    torch._foreach_add_(new, grads, alpha=share)
+    steps = torch._foreach_add(grads, new, alpha=momentum) if nesterov else new
+    return (*torch._foreach_add(params, steps, alpha=-lr), *new)
+
+
+def _numpy_momentum(lr, penalty, momentum, share, *xs, nesterov):
+    params, grads, velocities = _groups(xs, 3)
+    if penalty:
+        grads = [g + penalty * p for g, p in zip(grads, params, strict=True)]
+    new = [momentum * v + share * g for v, g in zip(velocities, grads, strict=True)]
+    steps = [g + momentum * v for g, v in zip(grads, new, strict=True)] if nesterov else new
+    return (*(p - lr * s for p, s in zip(params, steps, strict=True)), *new)
+
+
+@op(
+    torch=_torch_momentum,
+    numpy=_numpy_momentum,
+    samples=[
+        sample(0.1, 0.5, 0.9, 0.9, *[uniform(-1, 1)] * 3, nesterov=False),
+        sample(0.1, 0.0, 0.9, 1.0, *[uniform(-1, 1, (2,)), uniform(-1, 1, (3, 1))] * 3, nesterov=True),
+    ],
+)
+def momentum_update(
+    lr: Number, penalty: Number, momentum: Number, share: Number, *xs: TensorSpec, nesterov: bool
+) -> tuple[TensorSpec, ...]:
+    """v' = momentum v + share g;  p' = p - lr v', or with nesterov p - lr (g + momentum v').
+
+    g has penalty p added first.  `share` is 1 in the first step and 1 - dampening later, as in Burn.
+
+    Shapes: n parameters, n gradients, n velocities -> n parameters, n velocities.  Dtypes: float.
+    Source: Sutskever et al. 2013, https://proceedings.mlr.press/v28/sutskever13.html.
+    """
+    params, _, velocities = _spec_groups(xs, 3)
+    return (*params, *velocities)
+
+
+@momentum_update.decomposes
+def _(lr, penalty, momentum, share, *xs, nesterov):
+    params, grads, velocities = _groups(xs, 3)
+    grads = [g + p * penalty for g, p in zip(grads, params, strict=True)]
+    new = [v * momentum + g * share for v, g in zip(velocities, grads, strict=True)]
+    steps = [g + v * momentum for g, v in zip(grads, new, strict=True)] if nesterov else new
+    return (*(p - s * lr for p, s in zip(params, steps, strict=True)), *new)
+
+
+# -- Adam ------------------------------------------------------------------------------------------------
+def _torch_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious):
+    params, grads, means, squares, *largest = _groups(xs, 5 if amsgrad else 4)
+    if penalty:
+        grads = torch._foreach_add(grads, params, alpha=penalty)
+    means = torch._foreach_mul(means, beta_1)
+    torch._foreach_add_(means, grads, alpha=1 - beta_1)
+    squares = torch._foreach_mul(squares, beta_2)
+    torch._foreach_addcmul_(squares, grads, grads, value=1 - beta_2)
+    if amsgrad:
+        largest = [torch._foreach_maximum(largest[0], squares)]
+    size = torch._foreach_sqrt(largest[0] if amsgrad else squares)
+    torch._foreach_div_(size, math.sqrt(1 - beta_2**time))
+    torch._foreach_add_(size, epsilon)
+    if decay and cautious:
+        agree = [(p * m > 0).to(p.dtype) for p, m in zip(params, means, strict=True)]
+        params = torch._foreach_sub(params, torch._foreach_mul(torch._foreach_mul(params, agree), lr * decay))
+    elif decay:
+        params = torch._foreach_mul(params, 1 - lr * decay)
+    new = torch._foreach_addcdiv(params, means, size, value=-lr / (1 - beta_1**time))
+    return (*new, *means, *squares, *(largest[0] if amsgrad else ()))
+
+
+def _numpy_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious):
+    groups = [[], [], [], []]  # type: ignore[var-annotated]
+    for p, g, m, v, *largest in zip(*_groups(xs, 5 if amsgrad else 4), strict=True):
+        if penalty:
+            g = g + penalty * p
+        m = beta_1 * m + (1 - beta_1) * g
+        v = beta_2 * v + (1 - beta_2) * (g * g)
+        most = np.maximum(largest[0], v) if amsgrad else v
+        size = np.sqrt(most) / math.sqrt(1 - beta_2**time) + epsilon
+        if decay:
+            p = p - (p * (p * m > 0) if cautious else p) * (lr * decay)
+        for group, value in zip(groups, (p - m / size * (lr / (1 - beta_1**time)), m, v, most), strict=True):
+            group.append(value)
+    new, means, squares, most = groups
+    return (*new, *means, *squares, *(most if amsgrad else ()))
+
+
+@op(
+    torch=_torch_adam,
+    numpy=_numpy_adam,
+    samples=[
+        sample(0.1, 0.9, 0.99, 1e-5, 0.3, 0.0, 1, *[uniform(-1, 1)] * 3, uniform(0.5, 1), amsgrad=False,
+               cautious=False),
+        sample(0.1, 0.9, 0.99, 1e-5, 0.0, 0.1, 7, *[uniform(-1, 1, (3,))] * 3, uniform(0.5, 1, (3,)), amsgrad=False,
+               cautious=True),
+        sample(0.1, 0.9, 0.99, 1e-5, 0.0, 0.1, 3, *[uniform(-1, 1, (2, 2)), uniform(-1, 1, (5,))] * 3,
+               *[uniform(0.5, 1, (2, 2)), uniform(0.5, 1, (5,))] * 2, amsgrad=True, cautious=False),
+    ],
+)  # fmt: skip
+def adam_update(
+    lr: Number,
+    beta_1: Number,
+    beta_2: Number,
+    epsilon: Number,
+    penalty: Number,
+    decay: Number,
+    time: Number,
+    *xs: TensorSpec,
+    amsgrad: bool,
+    cautious: bool,
+) -> tuple[TensorSpec, ...]:
+    """Adam, and AdamW where decay is not 0.
+
+        g = g + penalty p;  m' = beta_1 m + (1 - beta_1) g;  v' = beta_2 v + (1 - beta_2) g^2
+        p' = p - lr decay p - lr m' / (1 - beta_1^time) / (sqrt(v' / (1 - beta_2^time)) + epsilon)
+
+    amsgrad: the largest v' so far stands in the root.  cautious: decays only where p and m' agree in sign.
+
+    Shapes: n parameters, n gradients, n first, n second moments (n largest ones) -> the same without gradients.
+    Dtypes: float.
+    Source: Kingma, Ba 2015, algorithm 1; Loshchilov, Hutter 2019, algorithm 2; Chen et al. 2025 (cautious decay).
+    """
+    params, _, *states = _spec_groups(xs, 5 if amsgrad else 4)
+    return (*params, *(spec for group in states for spec in group))
+
+
+@adam_update.decomposes
+def _(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious):
+    from burn_torch import ops
+
+    groups = [[], [], [], []]  # type: ignore[var-annotated]
+    root = (1 - beta_2**time) ** 0.5
+    rate = lr / (1 - beta_1**time)
+    for p, g, m, v, *largest in zip(*_groups(xs, 5 if amsgrad else 4), strict=True):
+        g = g + p * penalty
+        m = m * beta_1 + g * (1 - beta_1)
+        v = v * beta_2 + g * g * (1 - beta_2)
+        most = ops.maximum(largest[0], v) if amsgrad else v
+        size = ops.sqrt(most) / root + epsilon
+        shrunk = ops.mask_where(p.new_full(p.shape, 0.0), ops.greater(p * m, 0.0), p) if cautious else p
+        new = p - shrunk * (lr * decay) - m / size * rate
+        for group, value in zip(groups, (new, m, v, most), strict=True):
+            group.append(value)
+    new, means, squares, most = groups
+    return (*new, *means, *squares, *(most if amsgrad else ()))

@@ -1,0 +1,56 @@
+"""Optimizers as pure functions, gradient clipping, learning-rate schedules."""
+
+from burn_torch.optim.adam import Adam, AdamConfig, AdamW, AdamWConfig
+from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
+from burn_torch.optim.grads import GradientsAccumulator, GradientsParams
+from burn_torch.optim.optimizer import Optimizer, OptimizerRecord, StateGroup
+from burn_torch.optim.scheduler import (
+    ConstantLr,
+    CosineAnnealingLrScheduler,
+    CosineAnnealingLrSchedulerConfig,
+    ExponentialLrScheduler,
+    ExponentialLrSchedulerConfig,
+    LearningRate,
+    LinearLrScheduler,
+    LinearLrSchedulerConfig,
+    LrScheduler,
+    NoamLrScheduler,
+    NoamLrSchedulerConfig,
+    StepLrScheduler,
+    StepLrSchedulerConfig,
+    scheduler_of,
+)
+from burn_torch.optim.sgd import MomentumConfig, Sgd, SgdConfig, SgdWithMomentum, WeightDecayConfig
+
+__all__ = [
+    "Adam",
+    "AdamConfig",
+    "AdamW",
+    "AdamWConfig",
+    "ConstantLr",
+    "CosineAnnealingLrScheduler",
+    "CosineAnnealingLrSchedulerConfig",
+    "ExponentialLrScheduler",
+    "ExponentialLrSchedulerConfig",
+    "GradientClipping",
+    "GradientClippingConfig",
+    "GradientsAccumulator",
+    "GradientsParams",
+    "LearningRate",
+    "LinearLrScheduler",
+    "LinearLrSchedulerConfig",
+    "LrScheduler",
+    "MomentumConfig",
+    "NoamLrScheduler",
+    "NoamLrSchedulerConfig",
+    "Optimizer",
+    "OptimizerRecord",
+    "Sgd",
+    "SgdConfig",
+    "SgdWithMomentum",
+    "StateGroup",
+    "StepLrScheduler",
+    "StepLrSchedulerConfig",
+    "WeightDecayConfig",
+    "scheduler_of",
+]

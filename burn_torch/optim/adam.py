@@ -1,0 +1,105 @@
+"""Adam and AdamW."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from burn_torch import ops
+from burn_torch.config import Config
+from burn_torch.optim.clipping import GradientClippingConfig
+from burn_torch.optim.optimizer import Optimizer
+from burn_torch.optim.sgd import WeightDecayConfig
+from burn_torch.tensor import Tensor
+
+__all__ = ["Adam", "AdamConfig", "AdamW", "AdamWConfig"]
+
+
+class AdamConfig(Config):
+    """Adam with Burn's defaults: the paper's, but epsilon 1e-5 (PyTorch: 1e-8), which half precision can hold."""
+
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-5
+    amsgrad: bool = False
+    weight_decay: WeightDecayConfig | None = None
+    grad_clipping: GradientClippingConfig | None = None
+
+    def init(self) -> Adam:
+        """A fresh optimizer."""
+        penalty = 0.0 if self.weight_decay is None else self.weight_decay.penalty
+        return Adam((), self.grad_clipping, self.beta_1, self.beta_2, self.epsilon, self.amsgrad, penalty)
+
+
+class AdamWConfig(Config):
+    """AdamW with Burn's defaults: weight decay 1e-4 (PyTorch: 1e-2), epsilon 1e-5 (PyTorch: 1e-8).
+
+    cautious_weight_decay decays only where parameter and update agree in sign.
+    """
+
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-5
+    weight_decay: float = 1e-4
+    cautious_weight_decay: bool = False
+    amsgrad: bool = False
+    grad_clipping: GradientClippingConfig | None = None
+
+    def init(self) -> AdamW:
+        """A fresh optimizer."""
+        return AdamW(
+            (), self.grad_clipping, self.beta_1, self.beta_2, self.epsilon, self.amsgrad, self.weight_decay,
+            self.cautious_weight_decay,
+        )  # fmt: skip
+
+
+class _AdamBase(Optimizer):
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    amsgrad: bool
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """Means of gradients and of their squares; with amsgrad the largest square too."""
+        return ("mean", "square", "largest") if self.amsgrad else ("mean", "square")
+
+    def _updated(
+        self, lr: Any, penalty: float, decay: float, cautious: bool, time: Any, params: Sequence[Tensor],
+        grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]],
+    ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:  # fmt: skip
+        states = [tensor for slot in slots for tensor in slot]
+        found = ops.adam_update(
+            lr, self.beta_1, self.beta_2, self.epsilon, penalty, decay, time, *params, *grads, *states,
+            amsgrad=self.amsgrad, cautious=cautious,
+        )  # fmt: skip
+        n = len(params)
+        return found[:n], [found[i : i + n] for i in range(n, len(found), n)]
+
+
+class Adam(_AdamBase):
+    """Adam; weight decay is an L2 penalty on the gradient.
+
+    See the row `adam_update`.  PyTorch: torch.optim.Adam.
+    """
+
+    penalty: float
+
+    def update(
+        self, lr: Any, time: Any, params: Sequence[Tensor], grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]
+    ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
+        """See `Optimizer.update`."""
+        return self._updated(lr, self.penalty, 0.0, False, time, params, grads, slots)
+
+
+class AdamW(_AdamBase):
+    """Adam with the weight decay apart from the gradient.  See the row `adam_update`.  PyTorch: torch.optim.AdamW."""
+
+    decay: float
+    cautious: bool
+
+    def update(
+        self, lr: Any, time: Any, params: Sequence[Tensor], grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]
+    ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
+        """See `Optimizer.update`."""
+        return self._updated(lr, 0.0, self.decay, self.cautious, time, params, grads, slots)

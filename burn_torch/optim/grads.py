@@ -1,0 +1,100 @@
+"""Gradients by parameter: what optimizers take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import final
+
+from burn_torch.module import Module, ParamId
+from burn_torch.tensor import Device, Gradients, Tensor
+
+__all__ = ["GradientsAccumulator", "GradientsParams"]
+
+
+@final
+class GradientsParams:
+    """Gradients keyed by ParamId, on the inner device.  Picklable: ids survive where tensors' tape numbers do not."""
+
+    __slots__ = ("_by_id",)
+
+    def __init__(self, by_id: dict[ParamId, Tensor] | None = None) -> None:
+        self._by_id: dict[ParamId, Tensor] = dict(by_id or {})
+
+    @staticmethod
+    def from_grads(gradients: Gradients, module: Module) -> GradientsParams:
+        """The gradients of a module's parameters; taken out of `gradients`, so their memory has one owner."""
+        return GradientsParams.from_params(gradients, module, None)
+
+    @staticmethod
+    def from_module(gradients: Gradients, module: Module) -> GradientsParams:
+        """The same as `from_grads`, for a part of the network."""
+        return GradientsParams.from_params(gradients, module, None)
+
+    @staticmethod
+    def from_params(gradients: Gradients, module: Module, ids: Iterable[ParamId] | None) -> GradientsParams:
+        """The gradients of the parameters with these ids (None: all)."""
+        wanted = None if ids is None else set(ids)
+        found: dict[ParamId, Tensor] = {}
+        for _, param in module.named_params():
+            if param.require_grad and (wanted is None or param.id in wanted):
+                gradient = gradients.remove(param.val())
+                if gradient is not None:
+                    found[param.id] = gradient
+        return GradientsParams(found)
+
+    def get(self, id: ParamId) -> Tensor | None:
+        """The gradient of a parameter; None if it has none."""
+        return self._by_id.get(id)
+
+    def remove(self, id: ParamId) -> Tensor | None:
+        """Takes the gradient of a parameter out; None if it has none."""
+        return self._by_id.pop(id, None)
+
+    def register(self, id: ParamId, gradient: Tensor) -> None:
+        """Puts a gradient in, in the place of an earlier one."""
+        self._by_id[id] = gradient
+
+    def to_device(self, device: Device) -> GradientsParams:
+        """The same gradients on another device."""
+        return GradientsParams({id: gradient.to_device(device) for id, gradient in self._by_id.items()})
+
+    def items(self) -> Iterable[tuple[ParamId, Tensor]]:
+        """Ids and gradients in the order of the module's fields."""
+        return self._by_id.items()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def is_empty(self) -> bool:
+        """Whether no parameter has a gradient."""
+        return not self._by_id
+
+    def __iter__(self) -> Iterator[ParamId]:
+        return iter(self._by_id)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._by_id
+
+    def __repr__(self) -> str:
+        return f"GradientsParams({len(self)} gradients)"
+
+
+@final
+class GradientsAccumulator:
+    """Sums gradients over several batches; the caller scales them, by the share of items of each batch for instance."""
+
+    def __init__(self) -> None:
+        self._sum = GradientsParams()
+
+    def accumulate(self, module: Module, gradients: GradientsParams) -> None:
+        """Adds the gradients of one batch."""
+        for _, param in module.named_params():
+            gradient = gradients.get(param.id)
+            if gradient is not None:
+                before = self._sum.get(param.id)
+                self._sum.register(param.id, gradient if before is None else before + gradient)
+
+    def grads(self) -> GradientsParams:
+        """The sums so far; starts again from nothing."""
+        result, self._sum = self._sum, GradientsParams()
+        return result

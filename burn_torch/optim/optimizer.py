@@ -1,0 +1,176 @@
+"""What all optimizers share: state by parameter, one row call for all tensors, records."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+from burn_torch.core.errors import RecordError, explain
+from burn_torch.core.number import Scalar
+from burn_torch.module import Module, Param, ParamId, Tree
+from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
+from burn_torch.optim.grads import GradientsParams
+from burn_torch.tensor import Device, Tensor
+
+__all__ = ["Optimizer", "OptimizerRecord", "StateGroup"]
+
+M = TypeVar("M", bound=Module)
+
+
+class StateGroup(Tree):
+    """The states of parameters that have been stepped equally often.
+
+    `slots` has one tuple of tensors for each kind of state ("mean", "square"), in the order of `ids`.
+    """
+
+    ids: tuple[ParamId, ...]
+    time: Scalar
+    slots: tuple[tuple[Tensor, ...], ...]
+
+
+@dataclass(frozen=True)
+class OptimizerRecord:
+    """An optimizer's states apart from the optimizer: for each parameter its steps and named tensors."""
+
+    kind: str
+    states: dict[ParamId, tuple[int, dict[str, Tensor]]]
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def is_empty(self) -> bool:
+        """Whether no parameter was ever stepped."""
+        return not self.states
+
+
+class Optimizer(Tree):
+    """A pure update: `model, optim = optim.step(lr, model, gradients)`; neither argument changes.
+
+    State is keyed by ParamId, so it follows a parameter through steps, devices and records.  Parameters without a
+    gradient, and their state, stay as they are.
+    """
+
+    groups: tuple[StateGroup, ...]
+    clipping: GradientClippingConfig | None
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """The kinds of state: what records call them."""
+        return ()
+
+    @abstractmethod
+    def update(
+        self, lr: Any, time: Any, params: Sequence[Tensor], grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]
+    ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
+        """New parameters and states of tensors of one place, in their `time`-th step (from 1)."""
+
+    def new_slots(self, params: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], ...]:
+        """The states before the first step: zeros."""
+        return tuple(tuple(p.new_full(p.shape, 0.0) for p in params) for _ in self.slot_names)
+
+    # -- stepping -------------------------------------------------------------------------
+    def step(self, lr: Any, model: M, gradients: GradientsParams) -> tuple[M, Self]:
+        """The model and the optimizer after one update with learning rate `lr` (per step)."""
+        params = {param.id: param for _, param in model.named_params() if param.id in gradients}
+        clip = None if self.clipping is None else GradientClipping(self.clipping).clip_gradient
+        known: set[ParamId] = set()
+        groups: list[StateGroup] = []
+        values: dict[ParamId, Tensor] = {}
+        for group in self.groups:
+            known.update(group.ids)
+            groups += self._stepped(lr, group, params, gradients, clip, values)
+        fresh = [id for id in params if id not in known]
+        if fresh:
+            empty = StateGroup(tuple(fresh), 0, self.new_slots([_bare(params[id]) for id in fresh]))
+            groups += self._stepped(lr, empty, params, gradients, clip, values)
+        new = {id(params[ident]): _replaced(params[ident], value) for ident, value in values.items()}
+        stepped = model.map_params(lambda param: new.get(id(param), param))
+        return stepped, self._with_fields({"groups": tuple(groups)})
+
+    def _stepped(
+        self, lr: Any, group: StateGroup, params: dict[ParamId, Param], gradients: GradientsParams, clip: Any,
+        values: dict[ParamId, Tensor],
+    ) -> list[StateGroup]:  # fmt: skip
+        here = [i for i, ident in enumerate(group.ids) if ident in params]
+        if len(here) < len(group.ids):  # some have no gradient now: their count of steps parts from the others'
+            left = [i for i in range(len(group.ids)) if i not in set(here)]
+            kept = [_picked(group, left)]
+            return kept + (self._stepped(lr, _picked(group, here), params, gradients, clip, values) if here else [])
+        time = group.time + 1
+        places: dict[str, list[int]] = {}
+        for i, ident in enumerate(group.ids):
+            places.setdefault(params[ident].val().place, []).append(i)
+        slots: list[list[Any]] = [[None] * len(group.ids) for _ in group.slots]
+        for members in places.values():  # one row call a place
+            bare = [_bare(params[group.ids[i]]) for i in members]
+            found: list[Any] = [gradients.get(group.ids[i]) for i in members]
+            grads = found if clip is None else [clip(g) for g in found]
+            states = [[slot[i] for i in members] for slot in group.slots]
+            new_params, new_states = self.update(lr, time, bare, grads, states)
+            for i, value in zip(members, new_params, strict=True):
+                values[group.ids[i]] = value
+            for slot, new in zip(slots, new_states, strict=True):
+                for i, value in zip(members, new, strict=True):
+                    slot[i] = value
+        return [StateGroup(group.ids, time, tuple(map(tuple, slots)))]
+
+    def with_grad_clipping(self, clipping: GradientClippingConfig) -> Self:
+        """The same optimizer with gradients bounded first."""
+        return self._with_fields({"clipping": clipping})
+
+    # -- records ------------------------------------------------------------------------------
+    def to_record(self) -> OptimizerRecord:
+        """The states of all parameters."""
+        states: dict[ParamId, tuple[int, dict[str, Tensor]]] = {}
+        for group in self.groups:
+            for i, ident in enumerate(group.ids):
+                named = {name: slot[i] for name, slot in zip(self.slot_names, group.slots, strict=True)}
+                states[ident] = (int(group.time), named)
+        return OptimizerRecord(type(self).__name__, states)
+
+    def load_record(self, record: OptimizerRecord, device: Device | None = None) -> Self:
+        """The same optimizer with the states of a record, on `device` (default: where the record's tensors are).
+
+        Raises: RecordError for the record of another kind of optimizer.
+        """
+        wrong = sorted({name for _, named in record.states.values() for name in named} ^ set(self.slot_names))
+        if record.kind != type(self).__name__ or (record.states and wrong):
+            raise RecordError(
+                explain(
+                    "this optimizer record belongs to another optimizer",
+                    given=f"a record of {record.kind}" + (f" that differs in {', '.join(wrong)}" if wrong else ""),
+                    expected=f"a record of {type(self).__name__} with states {', '.join(self.slot_names) or 'none'}",
+                    mend="resume with the optimizer configuration that was saved beside it",
+                )
+            )
+        by_time: dict[int, list[ParamId]] = {}
+        for ident, (time, _) in record.states.items():
+            by_time.setdefault(time, []).append(ident)
+        groups = []
+        for time, idents in by_time.items():
+            slots = tuple(
+                tuple(_placed(record.states[ident][1][name], device) for ident in idents) for name in self.slot_names
+            )
+            groups.append(StateGroup(tuple(idents), time, slots))
+        return self._with_fields({"groups": tuple(groups)})
+
+
+def _placed(tensor: Tensor, device: Device | None) -> Tensor:
+    return tensor if device is None else tensor.to_device(device.inner() if device.is_autodiff() else device)
+
+
+def _picked(group: StateGroup, members: Sequence[int]) -> StateGroup:
+    slots = tuple(tuple(slot[i] for i in members) for slot in group.slots)
+    return StateGroup(tuple(group.ids[i] for i in members), group.time, slots)
+
+
+def _bare(param: Param) -> Tensor:
+    value = param.val()
+    return value.inner() if value.device.is_autodiff() else value
+
+
+def _replaced(param: Param, value: Tensor) -> Param:
+    backend = param.val().backend
+    return param.with_value(Tensor(backend, value.primitive, value.spec))

@@ -1,0 +1,278 @@
+"""Learning-rate schedules: pure functions of the step, with Burn's counter on top."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, TypeAlias
+
+from burn_torch.config import Config
+from burn_torch.core.errors import ConfigError, RecordError, explain
+
+__all__ = [
+    "ConstantLr",
+    "CosineAnnealingLrScheduler",
+    "CosineAnnealingLrSchedulerConfig",
+    "ExponentialLrScheduler",
+    "ExponentialLrSchedulerConfig",
+    "LearningRate",
+    "LinearLrScheduler",
+    "LinearLrSchedulerConfig",
+    "LrScheduler",
+    "NoamLrScheduler",
+    "NoamLrSchedulerConfig",
+    "StepLrScheduler",
+    "StepLrSchedulerConfig",
+    "scheduler_of",
+]
+
+LearningRate: TypeAlias = float
+"""A learning rate per step; a plain one serves as a constant schedule."""
+
+
+class LrScheduler(ABC):
+    """A schedule: `lr_at(step)` is pure, `step()` gives the next rate and counts."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    @abstractmethod
+    def lr_at(self, step: int) -> float:
+        """The learning rate of the step with this number, counted from 0."""
+
+    def step(self) -> float:
+        """The learning rate of the next step."""
+        lr = self.lr_at(self.taken)
+        self.taken += 1
+        return lr
+
+    def to_record(self) -> dict[str, Any]:
+        """How many steps were taken, as JSON can hold it."""
+        return {"kind": type(self).__name__, "taken": self.taken}
+
+    def load_record(self, record: dict[str, Any]) -> LrScheduler:
+        """This schedule, gone on to where the record was made.
+
+        Raises: RecordError for the record of another kind of schedule.
+        """
+        taken = record.get("taken")
+        if record.get("kind") != type(self).__name__ or not isinstance(taken, int) or taken < 0:
+            raise RecordError(
+                explain(
+                    "this record belongs to another schedule",
+                    given=f"{record}",
+                    expected=f"a record of {type(self).__name__}",
+                    mend="resume with the schedule that the run was started with",
+                )
+            )
+        self.taken = taken
+        return self
+
+
+def scheduler_of(lr: LrScheduler | Config | float) -> LrScheduler:
+    """A schedule from a schedule, its configuration, or a constant rate.  Raises: ConfigError for anything else."""
+    if isinstance(lr, LrScheduler):
+        return lr
+    if isinstance(lr, int | float) and not isinstance(lr, bool):
+        return ConstantLr(float(lr))
+    made = lr.init() if isinstance(lr, Config) and hasattr(lr, "init") else None
+    if isinstance(made, LrScheduler):
+        return made
+    raise ConfigError(
+        explain(
+            "this is no learning-rate schedule",
+            given=repr(lr)[:80],
+            expected="a number, a scheduler or a scheduler's configuration",
+            mend="pass 1e-3, or CosineAnnealingLrSchedulerConfig(1e-3, num_iters=1000)",
+        )
+    )
+
+
+def _require_rate(name: str, lr: float) -> None:
+    if not 0 < lr <= 1:
+        raise ConfigError(
+            explain(
+                f"{name}: this learning rate is out of range",
+                given=f"{lr}",
+                expected="above 0 and at most 1",
+                mend="most networks train with 1e-4 to 1e-1",
+            )
+        )
+
+
+def _require_count(name: str, field: str, count: int) -> None:
+    if count < 1:
+        raise ConfigError(
+            explain(f"{name}: {field} is too small", given=f"{count}", expected="at least 1", mend="give a step count")
+        )
+
+
+class ConstantLr(LrScheduler):
+    """The same rate for every step."""
+
+    def __init__(self, lr: float) -> None:
+        super().__init__()
+        self.lr = lr
+
+    def lr_at(self, step: int) -> float:
+        """The constant."""
+        return self.lr
+
+
+class LinearLrSchedulerConfig(Config):
+    """From initial_lr to final_lr in num_iters steps, then constant."""
+
+    initial_lr: float
+    final_lr: float
+    num_iters: int
+
+    def __post_init__(self) -> None:
+        _require_rate("LinearLrScheduler", self.initial_lr)
+        _require_count("LinearLrScheduler", "num_iters", self.num_iters)
+
+    def init(self) -> LinearLrScheduler:
+        """The schedule."""
+        return LinearLrScheduler(self)
+
+
+class LinearLrScheduler(LrScheduler):
+    """initial + (final - initial) min(step, n) / n.  PyTorch: torch.optim.lr_scheduler.LinearLR."""
+
+    def __init__(self, config: LinearLrSchedulerConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def lr_at(self, step: int) -> float:
+        """The rate of a step."""
+        c = self.config
+        done = min(step, c.num_iters) / c.num_iters
+        return c.initial_lr + (c.final_lr - c.initial_lr) * done
+
+
+class CosineAnnealingLrSchedulerConfig(Config):
+    """Half a cosine from initial_lr to min_lr (0 unless given) in num_iters steps; then it starts again."""
+
+    initial_lr: float
+    num_iters: int
+    min_lr: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require_rate("CosineAnnealingLrScheduler", self.initial_lr)
+        _require_count("CosineAnnealingLrScheduler", "num_iters", self.num_iters)
+        if not 0 <= self.min_lr <= self.initial_lr:
+            raise ConfigError(
+                explain(
+                    "CosineAnnealingLrScheduler: min_lr is out of range",
+                    given=f"{self.min_lr} with initial_lr {self.initial_lr}",
+                    expected="from 0 to initial_lr",
+                    mend="exchange the two, or leave min_lr out",
+                )
+            )
+
+    def init(self) -> CosineAnnealingLrScheduler:
+        """The schedule."""
+        return CosineAnnealingLrScheduler(self)
+
+
+class CosineAnnealingLrScheduler(LrScheduler):
+    """min + (initial - min) (1 + cos(pi t / n)) / 2, where t counts from 0 to n and starts again.
+
+    Source: Loshchilov, Hutter 2017, equation 5, with restarts every n + 1 steps as in Burn.
+    """
+
+    def __init__(self, config: CosineAnnealingLrSchedulerConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def lr_at(self, step: int) -> float:
+        """The rate of a step."""
+        c = self.config
+        t = step % (c.num_iters + 1)
+        return c.min_lr + 0.5 * (c.initial_lr - c.min_lr) * (1 + math.cos(math.pi * t / c.num_iters))
+
+
+class ExponentialLrSchedulerConfig(Config):
+    """initial_lr times gamma at every step."""
+
+    initial_lr: float
+    gamma: float
+
+    def __post_init__(self) -> None:
+        _require_rate("ExponentialLrScheduler", self.initial_lr)
+        _require_rate("ExponentialLrScheduler: gamma", self.gamma)
+
+    def init(self) -> ExponentialLrScheduler:
+        """The schedule."""
+        return ExponentialLrScheduler(self)
+
+
+class ExponentialLrScheduler(LrScheduler):
+    """initial gamma^step.  PyTorch: torch.optim.lr_scheduler.ExponentialLR."""
+
+    def __init__(self, config: ExponentialLrSchedulerConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def lr_at(self, step: int) -> float:
+        """The rate of a step."""
+        return self.config.initial_lr * self.config.gamma**step
+
+
+class StepLrSchedulerConfig(Config):
+    """initial_lr times gamma every step_size steps; gamma 0.1 takes one decimal place, as in PyTorch."""
+
+    initial_lr: float
+    step_size: int
+    gamma: float = 0.1
+
+    def __post_init__(self) -> None:
+        _require_rate("StepLrScheduler", self.initial_lr)
+        _require_count("StepLrScheduler", "step_size", self.step_size)
+
+    def init(self) -> StepLrScheduler:
+        """The schedule."""
+        return StepLrScheduler(self)
+
+
+class StepLrScheduler(LrScheduler):
+    """initial gamma^(step // size).  PyTorch: torch.optim.lr_scheduler.StepLR."""
+
+    def __init__(self, config: StepLrSchedulerConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def lr_at(self, step: int) -> float:
+        """The rate of a step."""
+        return self.config.initial_lr * self.config.gamma ** (step // self.config.step_size)
+
+
+class NoamLrSchedulerConfig(Config):
+    """The Transformer's schedule: warm-up over 4000 steps and a model of 512 features are the paper's."""
+
+    factor: float
+    warmup_steps: int = 4000
+    model_size: int = 512
+
+    def __post_init__(self) -> None:
+        _require_count("NoamLrScheduler", "warmup_steps", self.warmup_steps)
+        _require_count("NoamLrScheduler", "model_size", self.model_size)
+
+    def init(self) -> NoamLrScheduler:
+        """The schedule."""
+        return NoamLrScheduler(self)
+
+
+class NoamLrScheduler(LrScheduler):
+    """factor size^-0.5 min(n^-0.5, n warmup^-1.5) with n = step + 1.
+
+    Source: Vaswani et al. 2017, equation 3.
+    """
+
+    def __init__(self, config: NoamLrSchedulerConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def lr_at(self, step: int) -> float:
+        """The rate of a step."""
+        c, n = self.config, step + 1
+        return float(c.factor * c.model_size**-0.5 * min(n**-0.5, n * c.warmup_steps**-1.5))
