@@ -59,7 +59,7 @@ def integers(low: int, high: int, shape: Shape = (3, 4)) -> Drawer:
 
 def booleans(shape: Shape = (3, 4)) -> Drawer:
     """Truth values, each with probability 1/2."""
-    return lambda generator: generator.random(shape) < 0.5
+    return lambda generator: np.asarray(generator.random(shape) < 0.5)
 
 
 def distinct(shape: Shape = (3, 4), step: float = 0.25) -> Drawer:
