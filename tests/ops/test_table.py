@@ -18,7 +18,7 @@ import torch
 from burn_torch.backend.autodiff.decorator import Autodiff
 from burn_torch.backend.base import decomposed
 from burn_torch.core.data import TensorData
-from burn_torch.core.dtype import DType
+from burn_torch.core.dtype import ALL, DType
 from burn_torch.core.spec import NUMBER_SPECS, TensorSpec
 from burn_torch.graph import Trace, interpret
 from burn_torch.ops import REGISTRY, Call, Op, Value
@@ -29,7 +29,10 @@ from tests.ops.table_harness import NUMPY, TORCH, Array, Case, Typed
 NOT_TWICE: Final[dict[str, str]] = {}
 """Rows whose second gradient is not checked numerically, each with the reason."""
 
-TORCH_DIFFERS: Final[dict[str, str]] = {}
+TORCH_DIFFERS: Final[dict[str, str]] = {
+    "layer_norm": "torch gives its mean and rstd no gradient",
+    "attention": "torch's gradient of a query that sees no key is NaN",
+}
 """Rows whose torch candidate has another derivative under torch's autograd, each with the reason."""
 
 ROWS: Final = [name for name in REGISTRY if "::" not in name]
@@ -149,6 +152,8 @@ _PRIMITIVES: Final[dict[str, Any]] = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": np.vectorize(math.erf, otypes=[np.float64]),
     "cast": lambda x, dtype: np.asarray(x).astype(dtype.numpy),
+    "float": float,
+    **{dtype.name: dtype for dtype in ALL.members},
 }
 """What an expression may call: the kernel primitives, here in numpy."""
 
@@ -295,7 +300,7 @@ def test_nondifferentiable_rows_are_flat(row: Op) -> None:
         pytest.skip("differentiable")
     for variant in float64(row):
         for i, numeric in table.numeric_gradients(variant).items():
-            assert not numeric.values.any(), f"{variant!r}: input {i} has a gradient, {numeric.values}"
+            assert numeric.kink or not numeric.values.any(), f"{variant!r}: input {i} has a gradient, {numeric.values}"
 
 
 def test_samples_have_a_gradient_to_check(row: Op) -> None:
