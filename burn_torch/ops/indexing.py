@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ from burn_torch.ops.rules import elementwise, front_axis
 from burn_torch.ops.samples import booleans, fixed, integers, sample, uniform
 from burn_torch.ops.shapes import reshape
 from burn_torch.ops.torch_types import TO_TORCH, moving
+from burn_torch.ops.value import Value
+
+V = TypeVar("V", bound=Value)
 
 
 # -- select ---------------------------------------------------------------------------------------------
@@ -284,12 +288,14 @@ def mask_select(x: TensorSpec, mask: TensorSpec) -> None:
         )
 
 
-def selected_by_mask(x, mask):
+def selected_by_mask(x: V, mask: V) -> V:
     """`mask_select` on values, with a gradient: the places of true entries are found first, then read."""
+    if x.backend.depth == 0:  # a bare leaf records nothing: one kernel does
+        return cast(V, mask_select(x, mask))
     mask_select.bind((x.spec, mask.spec), {})  # the same complaints
     count = x.spec.numel
     places = nonzero(reshape(mask, shape=(count,)))
-    return select(reshape(x, shape=(count,)), reshape(places, shape=(places.shape[0],)), dim=0)
+    return cast(V, select(reshape(x, shape=(count,)), reshape(places, shape=(places.shape[0],)), dim=0))
 
 
 def _torch_nonzero(call: Call):
