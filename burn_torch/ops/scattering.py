@@ -127,7 +127,8 @@ def _numpy_scatter(call: Call):
     return run
 
 
-# "assign" has distinct indices here: torch gives a gradient to values that were overwritten (tests/ops/test_indexing.py)
+# "assign" has distinct indices here, since torch gives gradients to values that were overwritten; equal ones are in
+# tests/ops/test_indexing.py
 _AT = fixed(np.array([[2, 0, 1, 2], [0, 0, 2, 2]]), np.int64)  # two places are named twice
 _ONCE = fixed(np.array([[2, 0, 1, 2], [0, 1, 2, 1]]), np.int64)
 _X = fixed(np.array([[0.5, -1.0, 2.0, 0.25], [1.5, -0.25, 0.75, -1.5], [1.25, 1.75, -0.75, -0.5]]))
