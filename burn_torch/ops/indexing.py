@@ -149,6 +149,9 @@ def _(g, y, x, indices, *, dim):
 
 
 # -- indices of several axes ------------------------------------------------------------------------------
+_ND = "gather_nd or scatter_nd"  # who asks for a linear index
+
+
 def _torch_linear_index(call: Call):
     sizes = call.attrs["sizes"]
     long = widened(call, 0)
@@ -160,7 +163,7 @@ def _torch_linear_index(call: Call):
         if host:
             for part, size in zip(parts, sizes, strict=True):
                 if part.numel():
-                    check_numpy(call, torch.stack(torch.aminmax(part)), size)
+                    check_numpy(call, torch.stack(torch.aminmax(part)), size, name=_ND)
         flat = parts[0] * (total // sizes[0] if sizes[0] else 0)
         stride = total // sizes[0] if sizes[0] else 0
         for part, size in zip(parts[1:], sizes[1:], strict=True):
@@ -182,7 +185,7 @@ def _numpy_linear_index(call: Call):
     def run(indices):
         parts = np.moveaxis(indices.reshape(-1, len(sizes)).astype(np.int64), 1, 0)
         for part, size in zip(parts, sizes, strict=True):
-            check_numpy(call, part, size)
+            check_numpy(call, part, size, name=_ND)
         return np.asarray(np.ravel_multi_index(tuple(parts), sizes)) if parts.size else np.zeros(0, np.int64)
 
     return run

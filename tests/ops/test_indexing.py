@@ -16,7 +16,7 @@ from burn_torch.core.errors import BoundsError, ConfigError, DTypeError, ShapeEr
 from burn_torch.core.spec import NUMBER_SPECS, TensorSpec
 from burn_torch.ops import Value
 from burn_torch.ops.indexing import selected_by_mask
-from burn_torch.ops.scattering import _device_add, _device_assign, _last_positions
+from burn_torch.ops.scattering import _device_add, _device_assign, _device_entries, _device_entries_add, _last_positions
 from tests.ops.behaviour import Where, check_gradients, everywhere, gradients, on_host, one_message, read
 
 UPDATES = ("assign", "add", "mul", "min", "max")
@@ -100,6 +100,10 @@ def test_what_devices_compute_equals_what_the_host_computes(seed: np.random.Gene
     values = torch.from_numpy(seed.normal(size=(3, 20, 2)))
     torch.testing.assert_close(_device_add(1)(x, at, values), x.scatter_add(1, at, values))
     assert torch.equal(_device_assign(1)(x, at, values), x.scatter(1, at, values))
+    line, entries = at[0, :, 0], torch.from_numpy(seed.normal(size=(4, 20, 3)))
+    torch.testing.assert_close(_device_entries_add(1)(x, line, entries), x.index_add(1, line, entries))
+    assert torch.equal(_device_entries(1)(x, line, entries), x.scatter(1, line[:, None].expand(4, 20, 3), entries))
+    assert torch.equal(_device_entries(1)(x, line[:0], entries[:, :0]), x)
     empty = torch.zeros(3, 0, 2, dtype=torch.int64)
     assert torch.equal(_device_assign(1)(x, empty, values[:, :0]), x)
     assert _last_positions(torch.tensor([2, 0, 2]), 0, 4).tolist() == [1, -1, 2, -1]
@@ -324,8 +328,8 @@ def test_an_index_out_of_range_is_told_in_three_parts(where: Where, name: str, w
         "select_assign": ((x, at, values), {"dim": 0, "update": "add"}, "select_assign"),
         "scatter": ((x, at, values), {"dim": 0, "update": "assign"}, "scatter"),
         "scatter_distinct": ((at, values), {"dim": 0, "size": 3}, "scatter_distinct"),
-        "gather_nd": ((x, at[:, None]), {}, "linear_index"),
-        "scatter_nd": ((x, at[:, None], values), {"update": "add"}, "linear_index"),
+        "gather_nd": ((x, at[:, None]), {}, "gather_nd or scatter_nd"),
+        "scatter_nd": ((x, at[:, None], values), {"update": "add"}, "gather_nd or scatter_nd"),
         "last_writer": ((at,), {"dim": 0, "size": 3}, "last_writer"),
     }
     inputs, attrs, says = cases[name]
