@@ -26,6 +26,10 @@ ALL = [
 ]
 
 
+def any_value(x: Any) -> Any:
+    return x
+
+
 def draw(distribution: Distribution, dtype: DType, count: int = 20_000) -> Any:
     leaf = LibTorch()
     value = draw_from(distribution, leaf, Value, 3, 4, shape=(count,), dtype=dtype, place="cpu")
@@ -47,7 +51,9 @@ def test_they_do_not_change() -> None:
 
 
 def test_numbers_of_numpy_become_python_numbers() -> None:
-    found = Distribution.Uniform(np.float32(0.5), np.int64(2**60))
+    low, high = np.array([0.5], np.float32), np.array([2**60])
+    numbers: list[Any] = [low[0], high[0]]
+    found = Distribution.Uniform(*numbers)
     assert (type(found.low), type(found.high), found.high) == (float, int, 2**60)
 
 
