@@ -19,7 +19,7 @@ from burn_torch.graph.trace import Trace
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor, Value
 
-__all__ = ["Backend", "decomposed"]
+__all__ = ["Backend", "decomposed", "run_decomposed"]
 
 
 class Backend(ABC):
@@ -97,7 +97,7 @@ class Backend(ABC):
 
 
 def decomposed(call: Call) -> Graph:
-    """What a Call does, written with other rows.  Derived once for each Call.
+    """What a Call does, written with other rows; its inputs are those that are not None.  Derived once for each Call.
 
     Raises: TypeError where the row has no decomposition.
     """
@@ -116,3 +116,14 @@ def decomposed(call: Call) -> Graph:
         graph = trace.graph(values)
         call.memo["decomposition"] = graph
     return graph
+
+
+def run_decomposed(backend: Backend, call: Call) -> Callable[..., Any]:
+    """A function of a Call's inputs that runs its decomposition on `backend`: a leaf's plan without a candidate."""
+    run = backend.compile(decomposed(call))
+    given = [i for i, spec in enumerate(call.specs) if spec is not None]
+    if len(given) < len(call.specs):  # an absent input is no input of the graph
+        if call.multiple:
+            return lambda *inputs: run(*[inputs[i] for i in given])
+        return lambda *inputs: run(*[inputs[i] for i in given])[0]
+    return run if call.multiple else lambda *inputs: run(*inputs)[0]

@@ -4,6 +4,7 @@
     ├── ShapeError        (ValueError)   sizes that do not fit an operation or a layer
     ├── DTypeError        (TypeError)    element types that an operation does not take
     ├── ArgumentError     (ValueError)   a number outside the range that a function takes
+    ├── BoundsError       (IndexError)   an index in a tensor's data that lies outside the axis it points into
     ├── DeviceError       (RuntimeError) a place that is absent, or values of stacks that do not mix
     ├── AutodiffError     (RuntimeError) backward without a tape, through a used tape, or over a changed value
     ├── TraceError        (RuntimeError) a value was read while a function was being traced
@@ -22,6 +23,7 @@ __all__ = [
     "ArgumentError",
     "ArtifactError",
     "AutodiffError",
+    "BoundsError",
     "BurnTorchError",
     "ConfigError",
     "DTypeError",
@@ -49,6 +51,10 @@ class DTypeError(BurnTorchError, TypeError):
 
 class ArgumentError(BurnTorchError, ValueError):
     """A number outside the range that a function takes."""
+
+
+class BoundsError(BurnTorchError, IndexError):
+    """An index in a tensor's data that lies outside the axis it points into."""
 
 
 class DeviceError(BurnTorchError, RuntimeError):

@@ -16,7 +16,7 @@ def interpret(graph: Graph, backend: Executor, inputs: Sequence[Any]) -> list[An
     values: dict[int, Any] = {i: x for (i, _), x in zip(graph.inputs, inputs, strict=True)}
     for node in graph.nodes:
         read = [values[i] if isinstance(i, int) else i.value if isinstance(i, Literal) else None for i in node.inputs]
-        if node.call.is_number:
+        if node.call.is_number and all(isinstance(x, int | float) for x in read):  # else a trace holds them
             assert node.call.op.scalar is not None
             made: Sequence[Any] = (node.call.op.scalar(*read),)
         else:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.module import display, tree
 from burn_torch.module.param import Param, ParamId
 from burn_torch.module.running_state import RunningState
+from burn_torch.module.tree import Tree
 from burn_torch.tensor import Device, Tensor
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ __all__ = ["Module"]
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
-class Module:
+class Module(Tree):
     """Base of all networks.  Declare fields by annotation; the constructor takes them in order.
 
         class Mlp(Module):
@@ -36,32 +37,6 @@ class Module:
     all other fields are constants.  Lists are kept as tuples.  A module never changes: training, moving and loading
     give a new one that shares what stayed the same.
     """
-
-    __module_fields__: ClassVar[tuple[str, ...]] = ()
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        own_init = "__init__" in cls.__dict__
-        dataclasses.dataclass(frozen=True, eq=False, repr=False, init=not own_init)(cls)
-        cls.__setattr__ = _refuse_assignment  # type: ignore[assignment]  # dataclass's own error names no way out
-        cls.__delattr__ = _refuse_deletion  # type: ignore[assignment]
-        cls.__module_fields__ = tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
-
-    def __post_init__(self) -> None:
-        fields = self.__dict__
-        for name in self.__module_fields__:
-            if isinstance(fields.get(name), list):
-                fields[name] = tuple(fields[name])
-
-    # -- the tree -------------------------------------------------------------------------
-    def _children(self) -> Iterator[tuple[str, Any]]:
-        return tree.children(self)
-
-    def _with_fields(self, changed: Mapping[str, Any]) -> Self:
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        made.__dict__.update(changed)
-        return made
 
     def named_params(self) -> Iterator[tuple[str, Param]]:
         """Paths and parameters in order, each parameter once: ("conv1.weight", Param)."""
@@ -218,33 +193,9 @@ class Module:
     def __repr__(self) -> str:
         return self.format()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), dict(self.__dict__)))
-
-
-def _rebuild(cls: type[Module], fields: dict[str, Any]) -> Module:
-    made = object.__new__(cls)
-    made.__dict__.update(fields)
-    return made
-
 
 def _is_tracked_param(leaf: Any) -> bool:
     return isinstance(leaf, Param) and leaf.is_initialized() and leaf.val().device.is_autodiff()
-
-
-def _refuse_assignment(self: Module, name: str, value: Any) -> NoReturn:
-    raise AttributeError(
-        explain(
-            "a module cannot be changed",
-            given=f"{type(self).__name__}.{name} = ...",
-            expected="modules are values: methods give new ones",
-            mend=f"dataclasses.replace(module, {name}=...) makes a module with another field",
-        )
-    )
-
-
-def _refuse_deletion(self: Module, name: str) -> NoReturn:
-    _refuse_assignment(self, name, None)
 
 
 def _kind(param: Param) -> str:

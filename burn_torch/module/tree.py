@@ -1,4 +1,4 @@
-"""A module as a tree: what its fields are, how to walk them, how to rebuild it with other ones.
+"""Trees: immutable values of declared fields; how to walk them, and how to make one with other nodes.
 
 Fields that hold a Module, Param, RunningState or Tensor, alone or in a list, tuple or dict, are nodes; all other
 fields are constants.  Order is that of declaration.
@@ -6,26 +6,81 @@ fields are constants.  Order is that of declaration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, NoReturn, Self, dataclass_transform
 
+from burn_torch.core.errors import explain
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
 from burn_torch.tensor import Tensor
 
-if TYPE_CHECKING:
-    from burn_torch.module.module import Module
-
-__all__ = ["LEAVES", "children", "container_name", "is_node", "rebuild", "walk"]
+__all__ = ["LEAVES", "Tree", "children", "container_name", "is_node", "rebuild", "walk"]
 
 LEAVES = (Param, RunningState, Tensor)
 
 
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
+class Tree:
+    """An immutable value of declared fields; Module and Optimizer are trees.
+
+    Lists given to the constructor are kept as tuples.  `dataclasses.replace` makes one with other fields.
+    """
+
+    __module_fields__: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own_init = "__init__" in cls.__dict__
+        dataclasses.dataclass(frozen=True, eq=False, repr=False, init=not own_init)(cls)
+        cls.__setattr__ = _refuse_assignment  # type: ignore[assignment]  # dataclass's own error names no way out
+        cls.__delattr__ = _refuse_deletion  # type: ignore[assignment]
+        cls.__module_fields__ = tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        fields = self.__dict__
+        for name in self.__module_fields__:
+            if isinstance(fields.get(name), list):
+                fields[name] = tuple(fields[name])
+
+    def _children(self) -> Iterator[tuple[str, Any]]:
+        return children(self)
+
+    def _with_fields(self, changed: Mapping[str, Any]) -> Self:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.__dict__.update(changed)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), dict(self.__dict__)))
+
+
+def _rebuild(cls: type[Tree], fields: dict[str, Any]) -> Tree:
+    made = object.__new__(cls)
+    made.__dict__.update(fields)
+    return made
+
+
+def _refuse_assignment(self: Tree, name: str, value: Any) -> NoReturn:
+    name_of_type = type(self).__name__
+    raise AttributeError(
+        explain(
+            f"a {name_of_type} cannot be changed",
+            given=f"{name_of_type}.{name} = ...",
+            expected="modules and optimizers are values: their methods give new ones",
+            mend=f"dataclasses.replace(it, {name}=...) makes one with another field",
+        )
+    )
+
+
+def _refuse_deletion(self: Tree, name: str) -> NoReturn:
+    _refuse_assignment(self, name, None)
+
+
 def is_node(value: Any) -> bool:
     """Whether a field's value belongs to the tree (a container does if anything in it does)."""
-    from burn_torch.module.module import Module  # the base class is defined with this file's help
-
-    if isinstance(value, (Module, *LEAVES)):
+    if isinstance(value, Tree | Param | RunningState | Tensor):
         return True
     if isinstance(value, tuple | list):
         return any(map(is_node, value))
@@ -34,9 +89,7 @@ def is_node(value: Any) -> bool:
 
 def children(value: Any) -> Iterator[tuple[str, Any]]:
     """Names and values one level below a module or a container; constants are left out."""
-    from burn_torch.module.module import Module
-
-    if isinstance(value, Module):
+    if isinstance(value, Tree):
         items: Any = ((name, value.__dict__[name]) for name in value.__module_fields__)
     elif isinstance(value, dict):
         items = ((str(key), item) for key, item in value.items())
@@ -87,10 +140,9 @@ def _rebuilt(value: Any, change: Callable[[Any], Any], memo: dict[int, Any]) -> 
     if isinstance(value, dict):
         entries = {key: rebuild(item, change, memo) if is_node(item) else item for key, item in value.items()}
         return value if all(entries[key] is value[key] for key in value) else entries
-    module: Module = value
     changed: dict[str, Any] = {}
-    for name, child in children(module):
+    for name, child in children(value):
         new = rebuild(child, change, memo)
         if new is not child:
             changed[name] = new
-    return module._with_fields(changed) if changed else module
+    return value._with_fields(changed) if changed else value

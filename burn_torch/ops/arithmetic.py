@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 
 from burn_torch.core.dtype import FLOAT, NUMERIC
-from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import Operand, op
+from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.ops import special
+from burn_torch.ops.comparison import equal, greater, greater_equal, lower, not_equal
+from burn_torch.ops.functions import floor, log, trunc
+from burn_torch.ops.logic import bool_and
+from burn_torch.ops.op import Call, Operand, PerCall, op
 from burn_torch.ops.rules import elementwise, sum_to
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.samples import distinct, sample, uniform
+from burn_torch.ops.selection import cast, mask_where
+from burn_torch.ops.torch_types import TO_TORCH
 
 _PAIR = [
     sample(uniform(-3, 3), uniform(-3, 3)),
@@ -21,6 +29,32 @@ _PAIR = [
     sample(uniform(-3, 3), 1.5),
     sample(2.5, uniform(-3, 3)),
 ]
+
+_QUOTIENT = [
+    sample(uniform(-7, 7), uniform(1, 3)),
+    sample(uniform(3, 7, (2, 1, 4)), uniform(-3, -1, (3, 1))),
+    sample(uniform(3, 7, (0, 3)), uniform(1, 3, (3,))),
+    sample(uniform(3, 7, ()), uniform(1, 3, ())),
+    sample(uniform(-7, 7), 1.5),
+    sample(6.5, uniform(1, 3)),
+]
+
+
+def _dtype(call: Call):
+    return next(spec.dtype for spec in call.specs if isinstance(spec, TensorSpec))
+
+
+def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[[Call], Callable[..., torch.Tensor]]:
+    # for functions of torch that take no number: makes a 0-d tensor of it, which mixes with every device
+    def build(call: Call):
+        if not any(isinstance(spec, NumberSpec) for spec in call.specs):
+            return function
+        dtype = TO_TORCH[_dtype(call)]
+        if isinstance(call.specs[0], NumberSpec):
+            return lambda x, y: function(torch.full((), x, dtype=dtype), y)
+        return lambda x, y: function(x, torch.full((), y, dtype=dtype))
+
+    return build
 
 
 @op(
@@ -36,7 +70,7 @@ _PAIR = [
 def add(x: Operand, y: Operand) -> TensorSpec:
     """Element-wise sum.
 
-    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.
+    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.  Integers wrap around.
     """
     return elementwise(x, y)
 
@@ -58,7 +92,7 @@ def _(g, z, x, y):
 def sub(x: Operand, y: Operand) -> TensorSpec:
     """Element-wise difference x - y.
 
-    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.
+    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.  Integers wrap around.
     """
     return elementwise(x, y)
 
@@ -81,7 +115,7 @@ def _(g, z, x, y):
 def mul(x: Operand, y: Operand) -> TensorSpec:
     """Element-wise product.
 
-    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.
+    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.  Integers wrap around.
     """
     return elementwise(x, y)
 
@@ -91,6 +125,289 @@ def _(g, z, x, y):
     return sum_to(g * y, x), sum_to(g * x, y)
 
 
+# -- quotients --------------------------------------------------------------------------------------------
+_truncated = partial(torch.div, rounding_mode="trunc")
+
+
+def _torch_div(call: Call):
+    if not _dtype(call).is_float:
+        return _truncated
+    # torch writes 2.5 / x as 2.5 * (1 / x), which rounds twice
+    return _on_tensors(torch.div)(call) if isinstance(call.specs[0], NumberSpec) else operator.truediv
+
+
+def _numpy_div(call: Call):
+    return operator.truediv if _dtype(call).is_float else _truncated_quotient
+
+
+def _truncated_quotient(x, y):
+    _refuse_zero(y)
+    quotient = np.floor_divide(x, y)
+    return quotient + ((np.remainder(x, y) != 0) & ((x < 0) != (y < 0)))
+
+
+def _refuse_zero(y):
+    if not np.all(y):
+        raise ZeroDivisionError("integer division or modulo by zero")
+
+
+def _checked(function: Callable[..., np.ndarray]) -> Callable[[Call], Callable[..., np.ndarray]]:
+    # integers have no NaN to stand for x mod 0; torch raises too
+    def whole(x, y):
+        _refuse_zero(y)
+        return function(x, y)
+
+    return lambda call: function if _dtype(call).is_float else whole
+
+
+@op(
+    torch=PerCall(_torch_div),
+    numpy=PerCall(_numpy_div),
+    scalar=special.divide,
+    inplace=lambda x, y: torch.Tensor.div_(x, y, rounding_mode=None if x.is_floating_point() else "trunc"),
+    pointwise="({0} / {1})",  # of floats; an integer kernel truncates toward zero, as `/` of C does
+    cost="cheap",
+    samples=_QUOTIENT,
+)
+def div(x: Operand, y: Operand) -> TensorSpec:
+    """Element-wise quotient x / y; of integers the quotient truncated toward zero, 7 / -2 = -3, as in Burn.
+
+    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.
+    Raises: for an integer divided by 0, on the CPU.  PyTorch: torch.div; of integers with rounding_mode="trunc".
+    """
+    return elementwise(x, y)
+
+
+@div.gradient
+def _(g, z, x, y):
+    return sum_to(g / y, x), sum_to(-g * (z / y), y)
+
+
+@op(
+    torch=torch.remainder,
+    numpy=PerCall(_checked(np.remainder)),
+    scalar=special.modulo,
+    inplace=torch.Tensor.remainder_,
+    pointwise="({0} - floor({0} / {1}) * {1})",
+    cost="cheap",
+    samples=_QUOTIENT,
+)
+def remainder(x: Operand, y: Operand) -> TensorSpec:
+    """What x leaves when divided by y: x - floor(x / y) * y.  It has the sign of y, as Python's % has.
+
+    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.
+    Raises: for an integer modulo 0, on the CPU; floats give NaN.  At multiples of y the gradient is that from above.
+    """
+    return elementwise(x, y)
+
+
+@remainder.gradient
+def _(g, z, x, y):
+    return sum_to(g, x), sum_to(-g * floor(x / y), y)
+
+
+@op(
+    torch=PerCall(_on_tensors(torch.fmod)),
+    numpy=PerCall(_checked(np.fmod)),
+    inplace=torch.Tensor.fmod_,
+    pointwise="fmod({0}, {1})",
+    cost="cheap",
+    samples=_QUOTIENT,
+)
+def fmod(x: Operand, y: Operand) -> TensorSpec:
+    """What x leaves when divided by y toward zero: x - trunc(x / y) * y.  It has the sign of x, as C's fmod has.
+
+    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.
+    Raises: for an integer modulo 0, on the CPU; floats give NaN.
+    """
+    return elementwise(x, y)
+
+
+@fmod.gradient
+def _(g, z, x, y):
+    return sum_to(g, x), sum_to(-g * trunc(x / y), y)
+
+
+# -- powers --------------------------------------------------------------------------------------------------
+def _torch_pow(call: Call):
+    if _dtype(call).is_float or not isinstance(call.specs[1], NumberSpec):
+        return torch.pow
+    return lambda x, y: torch.pow(x, y) if y >= 0 else _units(x, y, torch.where)  # torch refuses this for numbers
+
+
+def _numpy_pow(call: Call):
+    return np.power if _dtype(call).is_float else _whole_power
+
+
+def _whole_power(x, y):
+    dtype = np.result_type(x, y)
+    power = np.power(x, np.maximum(y, 0).astype(dtype), dtype=dtype)
+    return np.where(np.less(y, 0), _units(np.asarray(x, dtype), y, np.where), power)
+
+
+def _units(x, y, where):
+    # x^y truncated toward zero for y < 0: only 1 and -1 keep a value
+    minus_one = (x == -1) & (x < 0)  # u8 has a 255 that equals -1
+    return where((x == 1) | (minus_one & (y % 2 != 0)), x, minus_one * x * x)
+
+
+@op(
+    torch=PerCall(_torch_pow),
+    numpy=PerCall(_numpy_pow),
+    scalar=special.power,
+    inplace=lambda x, y: x.copy_(torch.pow(x, y)),
+    pointwise="pow({0}, {1})",
+    cost="cheap",
+    samples=[
+        sample(uniform(0.3, 2), uniform(-2, 3)),
+        sample(uniform(0.3, 2, (2, 1, 4)), uniform(0.5, 3, (3, 1))),
+        sample(uniform(0.3, 2, (0, 3)), uniform(-2, 3, (3,))),
+        sample(uniform(1.5, 2, ()), uniform(0.5, 3, ())),
+        sample(uniform(0.3, 2), 2.5),
+        sample(uniform(-3, 3), 3),
+        sample(uniform(0.3, 2), -1.5),
+        sample(2.5, uniform(-2, 3)),
+    ],
+)
+def pow(x: Operand, y: Operand) -> TensorSpec:
+    """x to the power y.  Integers to a negative power are truncated toward zero: 1 and -1 stay, others become 0.
+
+    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same; a float to an int number too.
+    A negative float at a fractional power is NaN.  At y = 0 the gradient of x is 0, and at x = 0 that of y is 0 for
+    y >= 0, also where the formulas y x^(y-1) and x^y log x have no value.
+    """
+    return elementwise(x, y)
+
+
+@pow.gradient
+def _(g, z, x, y):
+    if x.is_number:
+        return None, g * (z * log(x + equal(x, 0)))  # log 0 where x = 0 would spoil z = 0
+    step = not_equal(y, 0)
+    lowered = y - (step if y.is_number else cast(step, dtype=y.dtype))  # y - 1, and 0 for y = 0
+    dx = sum_to(g * (y * pow(x, lowered)), x)
+    if y.is_number:
+        return dx, None
+    flat = bool_and(equal(x, 0.0), greater_equal(y, 0.0))
+    return dx, sum_to(mask_where(g * (z * log(x)), flat, 0.0), y)
+
+
+# -- extremes and angles ----------------------------------------------------------------------------------------
+_DISTINCT_PAIR = [
+    sample(distinct((3, 4)), uniform(-0.05, 0.05)),
+    sample(distinct((2, 1, 4)), uniform(-0.05, 0.05, (3, 1))),
+    sample(uniform(-3, 3, (0, 3)), uniform(-3, 3, (3,))),
+    sample(distinct((3, 4)), 0.7),
+    sample(-0.7, distinct((3, 4))),
+]
+
+
+def _shared(g, x, y, wins, loses):
+    # all of g where one side wins, half of it at equal values
+    half = mask_where(g, equal(x, y), g * 0.5)
+    return sum_to(mask_where(half, loses(x, y), 0.0), x), sum_to(mask_where(half, wins(x, y), 0.0), y)
+
+
+def _torch_extreme(of_two: Callable[..., torch.Tensor], of_number: Callable[..., torch.Tensor]):
+    def build(call: Call):
+        if isinstance(call.specs[1], NumberSpec):
+            return of_number
+        return (lambda x, y: of_number(y, x)) if isinstance(call.specs[0], NumberSpec) else of_two
+
+    return build
+
+
+@op(
+    torch=PerCall(_torch_extreme(torch.maximum, torch.clamp_min)),
+    numpy=np.maximum,
+    scalar=special.larger,
+    inplace=torch.Tensor.clamp_min_,
+    pointwise="maximum({0}, {1})",
+    cost="cheap",
+    commutative=True,
+    samples=_DISTINCT_PAIR,
+)
+def maximum(x: Operand, y: Operand) -> TensorSpec:
+    """The larger of two, element by element; NaN where either is NaN.
+
+    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.
+    At equal values each side gets half of the gradient.
+    """
+    return elementwise(x, y)
+
+
+@maximum.gradient
+def _(g, z, x, y):
+    return _shared(g, x, y, greater, lower)
+
+
+@op(
+    torch=PerCall(_torch_extreme(torch.minimum, torch.clamp_max)),
+    numpy=np.minimum,
+    scalar=special.smaller,
+    inplace=torch.Tensor.clamp_max_,
+    pointwise="minimum({0}, {1})",
+    cost="cheap",
+    commutative=True,
+    samples=_DISTINCT_PAIR,
+)
+def minimum(x: Operand, y: Operand) -> TensorSpec:
+    """The smaller of two, element by element; NaN where either is NaN.
+
+    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.
+    At equal values each side gets half of the gradient.
+    """
+    return elementwise(x, y)
+
+
+@minimum.gradient
+def _(g, z, x, y):
+    return _shared(g, x, y, lower, greater)
+
+
+@op(
+    torch=PerCall(_on_tensors(torch.atan2)),
+    numpy=np.arctan2,
+    pointwise="atan2({0}, {1})",
+    cost="cheap",
+    samples=_PAIR,
+)
+def atan2(y: Operand, x: Operand) -> TensorSpec:
+    """The angle of the point (x, y) from the positive x axis, in (-pi, pi].
+
+    Shapes: y, x broadcast -> their common shape.  Dtypes: floats, both the same.
+    At the origin the angle is 0 or pi by the signs of the zeros, and the gradient NaN.
+    """
+    return elementwise(y, x, dtypes=FLOAT)
+
+
+@atan2.gradient
+def _(g, z, y, x):
+    scaled = g / (x * x + y * y)
+    return sum_to(scaled * x, y), sum_to(-scaled * y, x)
+
+
+@op(
+    torch=PerCall(_on_tensors(torch.hypot)),
+    numpy=np.hypot,
+    pointwise="hypot({0}, {1})",
+    cost="cheap",
+    commutative=True,
+    samples=_PAIR,
+)
+def hypot(x: Operand, y: Operand) -> TensorSpec:
+    """sqrt(x^2 + y^2), with no overflow between.
+
+    Shapes: x, y broadcast -> their common shape.  Dtypes: floats, both the same.  The gradient at the origin is NaN.
+    """
+    return elementwise(x, y, dtypes=FLOAT)
+
+
+@hypot.gradient
+def _(g, z, x, y):
+    return sum_to(g * (x / z), x), sum_to(g * (y / z), y)
+
+
 @op(
     torch=torch.neg,
     numpy=np.negative,
@@ -98,12 +415,12 @@ def _(g, z, x, y):
     inplace=torch.Tensor.neg_,
     pointwise="(-{0})",
     cost="cheap",
-    samples=uniform(-3, 3),
+    samples=[uniform(-3, 3), uniform(-3, 3, ()), uniform(-3, 3, (0, 2))],
 )
 def neg(x: TensorSpec) -> TensorSpec:
     """Element-wise negation.
 
-    Shapes: x (*s) -> (*s).  Dtypes: numbers in, the same out.
+    Shapes: x (*s) -> (*s).  Dtypes: numbers in, the same out; unsigned ones wrap around.
     """
     return x.require(NUMERIC)
 
@@ -111,24 +428,3 @@ def neg(x: TensorSpec) -> TensorSpec:
 @neg.gradient
 def _(g, y, x):
     return -g
-
-
-@op(
-    torch=torch.exp,
-    numpy=np.exp,
-    inplace=torch.Tensor.exp_,
-    pointwise="exp({0})",
-    cost="cheap",
-    samples=uniform(-3, 3),
-)
-def exp(x: TensorSpec) -> TensorSpec:
-    """Element-wise exponential.
-
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
-    """
-    return x.require(FLOAT)
-
-
-@exp.gradient
-def _(g, y, x):
-    return g * y

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 
-from burn_torch.core.dtype import DType
+from burn_torch.core.dtype import NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.op import Call, Number, PerCall, op
+from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, op, shape_fault
 from burn_torch.ops.samples import sample
 from burn_torch.ops.torch_types import TO_TORCH
+
+
+def _made(shape: Shape, dtype: DType, place: str) -> TensorSpec:
+    if any(size < 0 for size in shape):
+        raise shape_fault(
+            f"a negative size in {shape}", expected="sizes of 0 or more", mend="check how the shape is worked out"
+        )
+    return TensorSpec.of(shape, dtype, place)
 
 
 def _torch_full(call: Call):
@@ -33,4 +43,90 @@ def full(value: Number, *, shape: Shape, dtype: DType, place: str) -> TensorSpec
 
     Shapes: () -> shape.  Dtypes: any; the value is converted.
     """
-    return TensorSpec.of(shape, dtype, place)
+    return _made(shape, dtype, place)
+
+
+def _torch_arange(call: Call):
+    length, dtype, place = call.attrs["length"], call.attrs["dtype"], torch.device(call.attrs["place"])
+    theirs = TO_TORCH[dtype]
+    # one rounding, from double; integers wrap around.  MPS has no double.
+    wide, home = (
+        (torch.float64 if dtype.is_float else torch.int64),
+        torch.device("cpu" if place.type == "mps" else place),
+    )
+
+    def run(start, step):
+        if start == 0 and step == 1:
+            return torch.arange(length, dtype=theirs, device=place)
+        return torch.arange(length, dtype=wide, device=home).mul_(step).add_(start).to(theirs).to(place)
+
+    return run
+
+
+def _numpy_arange(start, step, *, length, dtype, place):
+    wide = np.float64 if dtype.is_float else np.int64
+    return (np.arange(length, dtype=wide) * wide(step) + wide(start)).astype(dtype.numpy)
+
+
+@op(
+    torch=PerCall(_torch_arange),
+    numpy=_numpy_arange,
+    cost="cheap",
+    nondifferentiable=True,
+    samples=[
+        sample(0, 1, length=5, dtype=DType.I64, place="cpu"),
+        sample(7, -3, length=4, dtype=DType.I32, place="cpu"),
+        sample(0.5, 0.1, length=11, dtype=DType.F32, place="cpu"),
+        sample(0, 1, length=0, dtype=DType.F64, place="cpu"),
+    ],
+)
+def arange(start: Number, step: Number, *, length: int, dtype: DType, place: str) -> TensorSpec:
+    """start, start + step, start + 2 step, ...
+
+    Shapes: () -> (length,).  Dtypes: numbers; each element of a float type is rounded once, integers wrap around.
+    PyTorch: torch.arange, which takes the end instead of the length.
+    """
+    y = _made((length,), dtype, place)
+    if dtype not in NUMERIC:
+        raise dtype_fault(f"a range of {dtype}", expected="a float or integer type", mend="cast the range instead")
+    wrong = [
+        f"{name} is a {number.kind} number"
+        for name, number in (("start", start), ("step", step))
+        if number.kind == "bool" or (number.kind == "float" and not dtype.is_float)
+    ]
+    if wrong:
+        raise dtype_fault(
+            f"{' and '.join(wrong)} for a range of {dtype}",
+            expected="whole numbers" if dtype.is_int else "numbers",
+            mend="ask for a float range" if dtype.is_int else "convert with float(...)",
+        )
+    return y
+
+
+def _torch_eye(call: Call):
+    size, dtype, place = call.attrs["size"], TO_TORCH[call.attrs["dtype"]], torch.device(call.attrs["place"])
+    if call.attrs["dtype"] in _STORAGE:
+        return lambda: torch.eye(size, dtype=torch.uint8, device=place).to(dtype)
+    return partial(torch.eye, size, dtype=dtype, device=place)
+
+
+_STORAGE = frozenset((DType.U16, DType.U32, DType.U64))  # torch computes almost nothing on them
+
+
+@op(
+    torch=PerCall(_torch_eye),
+    numpy=lambda *, size, dtype, place: np.eye(size, dtype=dtype.numpy),
+    cost="cheap",
+    nondifferentiable=True,
+    samples=[
+        sample(size=3, dtype=DType.F32, place="cpu"),
+        sample(size=1, dtype=DType.BOOL, place="cpu"),
+        sample(size=0, dtype=DType.I32, place="cpu"),
+    ],
+)
+def eye(*, size: int, dtype: DType, place: str) -> TensorSpec:
+    """The identity matrix.
+
+    Shapes: () -> (size, size).  Dtypes: any.
+    """
+    return _made((size, size), dtype, place)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 
 from burn_torch.core.dtype import NUMERIC
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call, PerCall, op, shape_fault
-from burn_torch.ops.rules import broadcast_shapes, same_dtype, sum_to
+from burn_torch.ops.rules import broadcast_shapes, front_axis, same_dtype, sum_to
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.shapes import permute, reshape
 
@@ -120,3 +122,48 @@ def _(g, y, x, weight, bias):
         matmul(transposed(flat_x), flat_g),
         None if bias is None else sum_to(flat_g, bias),
     )
+
+
+def _numpy_cross(x, y, *, dim):
+    x, y = np.broadcast_arrays(x, y)
+    return np.roll(x, -1, dim) * np.roll(y, -2, dim) - np.roll(x, -2, dim) * np.roll(y, -1, dim)
+
+
+@op(
+    torch=PerCall(lambda call: partial(torch.linalg.cross, dim=call.attrs["dim"])),
+    numpy=_numpy_cross,
+    samples=[
+        sample(uniform(-1, 1, (3,)), uniform(-1, 1, (3,)), dim=0),
+        sample(uniform(-1, 1, (2, 3, 4)), uniform(-1, 1, (2, 3, 4)), dim=1),
+        sample(uniform(-1, 1, (2, 1, 3)), uniform(-1, 1, (1, 4, 3)), dim=2),
+        sample(uniform(-1, 1, (0, 3)), uniform(-1, 1, (1, 3)), dim=1),
+    ],
+)
+def cross(lhs: TensorSpec, rhs: TensorSpec, *, dim: int) -> TensorSpec:
+    """Cross product of vectors in space, which lie along an axis of size 3.
+
+        y[0] = lhs[1] rhs[2] - lhs[2] rhs[1], and so on in a circle
+
+    Shapes: lhs, rhs with as many axes, 3 on `dim`, the others broadcast -> their common shape.
+    Dtypes: numbers, both the same.  PyTorch: torch.linalg.cross.
+    """
+    same_dtype(lhs.require(NUMERIC), rhs)
+    if lhs.ndim != rhs.ndim:
+        raise shape_fault(
+            "the numbers of axes differ",
+            expected="as many axes on both sides",
+            mend="insert axes, for example x.unsqueeze_dim(0)",
+        )
+    front_axis(dim, lhs.ndim)
+    if not lhs.shape[dim] == rhs.shape[dim] == 3:
+        raise shape_fault(
+            f"axis {dim} does not hold vectors of three elements",
+            expected=f"size 3 on axis {dim} of both sides; here {lhs.shape[dim]} and {rhs.shape[dim]}",
+            mend="name the axis of the vectors with dim",
+        )
+    return lhs.with_shape(broadcast_shapes(lhs.shape, rhs.shape))
+
+
+@cross.gradient
+def _(g, y, lhs, rhs, *, dim):
+    return sum_to(cross(rhs, g, dim=dim), lhs), sum_to(cross(g, lhs, dim=dim), rhs)

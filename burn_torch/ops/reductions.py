@@ -1,32 +1,69 @@
-"""Reductions.  Axes named by `dims` are kept with size 1; the Tensor methods squeeze."""
+"""Reductions.  Axes named by `dims` are kept with size 1; the Tensor methods squeeze.
+
+With no axes named nothing is reduced.  numpy sums half and single precision in double: it has no cascade along
+axes that do not lie last.
+"""
 
 from __future__ import annotations
 
+import builtins
+import math
 from functools import partial
 
 import numpy as np
 import torch
 
-from burn_torch.core.dtype import NUMERIC
+from burn_torch import ops
+from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.op import Call, PerCall, op
-from burn_torch.ops.rules import axes
-from burn_torch.ops.samples import sample, uniform
-from burn_torch.ops.shapes import expand
+from burn_torch.ops.op import Call, PerCall, op, shape_fault
+from burn_torch.ops.rules import front_axes, front_axis
+from burn_torch.ops.samples import booleans, distinct, integers, sample, uniform
+from burn_torch.ops.shapes import expand, flip, permute, reshape
+from burn_torch.ops.slicing import narrow, pad
 from burn_torch.ops.torch_types import TO_TORCH
 
 
 def reduced(x: TensorSpec, dims: tuple[int, ...]) -> Shape:
     """The shape of x with `dims` reduced to size 1."""
-    gone = axes(dims, x.ndim)
+    gone = front_axes(dims, x.ndim)
     return tuple(1 if i in gone else size for i, size in enumerate(x.shape))
 
 
-def _torch_sum(call: Call):
-    spec, dims = call.specs[0], call.attrs["dims"]
-    if not dims:  # torch reads an empty list as "all axes"
-        return lambda x: x
+def accumulated(dtype: np.dtype) -> np.dtype:
+    """The type in which numpy adds up: double for floats, the same for integers, which wrap around."""
+    return np.dtype(np.float64) if dtype.kind == "f" else dtype
+
+
+def count_of(x: TensorSpec, dims: tuple[int, ...]) -> int:
+    """How many elements go into one result."""
+    return math.prod(x.shape[dim] for dim in dims)
+
+
+def _dims_of(call: Call) -> tuple[TensorSpec, tuple[int, ...]]:
+    spec = call.specs[0]
     assert isinstance(spec, TensorSpec)
+    return spec, call.attrs["dims"]
+
+
+def _same(x):
+    return x
+
+
+_REDUCED = [
+    sample(uniform(-1, 1, (3, 4)), dims=(0,)),
+    sample(uniform(-1, 1, (2, 3, 4)), dims=(0, 2)),
+    sample(uniform(-1, 1, (0, 3)), dims=(1,)),
+    sample(uniform(-1, 1, (2, 3)), dims=()),
+    sample(uniform(-1, 1, ()), dims=()),
+]
+
+
+# -- sums and means -------------------------------------------------------------------------------------
+def _torch_sum(call: Call):
+    spec, dims = _dims_of(call)
+    if not dims:  # torch reads an empty list as "all axes"
+        return _same
     if spec.dtype.is_float:
         return partial(torch.sum, dim=dims, keepdim=True)
     return partial(torch.sum, dim=dims, keepdim=True, dtype=TO_TORCH[spec.dtype])  # torch widens integers to int64
@@ -34,17 +71,12 @@ def _torch_sum(call: Call):
 
 @op(
     torch=PerCall(_torch_sum),
-    numpy=lambda x, *, dims: np.sum(x, axis=dims, keepdims=True, dtype=x.dtype),
+    numpy=lambda x, *, dims: np.sum(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)),
     view=True,  # with no axes to sum the result is x itself
-    samples=[
-        sample(uniform(-1, 1, (3, 4)), dims=(0,)),
-        sample(uniform(-1, 1, (2, 3, 4)), dims=(0, 2)),
-        sample(uniform(-1, 1, (2, 0)), dims=(1,)),
-        sample(uniform(-1, 1, (2, 3)), dims=()),
-    ],
+    samples=[*_REDUCED, sample(uniform(-1, 1, (2, 0)), dims=(1,))],
 )
 def sum(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
-    """Sum over axes; integers keep their type and wrap around.
+    """Sum over axes; integers keep their type and wrap around; of nothing it is 0.
 
     Shapes: x (*s) -> (*s with dims of size 1).  Dtypes: numbers in, the same out.
     """
@@ -54,3 +86,436 @@ def sum(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
 @sum.gradient
 def _(g, y, x, *, dims):
     return expand(g, shape=x.shape)
+
+
+def _torch_mean(call: Call):
+    _, dims = _dims_of(call)
+    return partial(torch.mean, dim=dims, keepdim=True) if dims else _same
+
+
+def _numpy_mean(x, *, dims):
+    # not np.mean, which warns of an empty one
+    count = math.prod(x.shape[dim] for dim in dims)
+    return np.sum(x, axis=dims, keepdims=True, dtype=np.float64) / np.float64(count)
+
+
+@op(
+    torch=PerCall(_torch_mean),
+    numpy=_numpy_mean,
+    view=True,
+    samples=_REDUCED,
+)
+def mean(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
+    """Mean over axes; NaN over an empty one.
+
+    Shapes: x (*s) -> (*s with dims of size 1).  Dtypes: float in, the same float out.
+    """
+    return x.require(FLOAT).with_shape(reduced(x, dims))
+
+
+@mean.gradient
+def _(g, y, x, *, dims):
+    if not dims:
+        return g
+    return expand(g / float(count_of(x.spec, dims)), shape=x.shape)
+
+
+# -- product -----------------------------------------------------------------------------------------------
+def _torch_prod(call: Call):
+    spec, dims = _dims_of(call)
+    if not dims:
+        return _same
+    dtype = TO_TORCH[spec.dtype]
+    if len(dims) == 1:
+        return lambda x: torch.prod(x, dims[0], True, dtype=dtype)
+
+    def run(x):
+        for dim in dims:
+            x = torch.prod(x, dim, True, dtype=dtype)
+        return x
+
+    return run
+
+
+@op(
+    torch=PerCall(_torch_prod),
+    numpy=lambda x, *, dims: np.prod(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)),
+    view=True,
+    samples=[
+        sample(uniform(0.5, 2, (3, 4)), dims=(0,)),
+        sample(uniform(-2, -0.5, (2, 3, 4)), dims=(0, 2)),
+        sample(uniform(0.5, 2, (2, 0)), dims=(1,)),
+        sample(uniform(0.5, 2, (0, 2)), dims=(1,)),
+        sample(uniform(0.5, 2, (2, 3)), dims=()),
+    ],
+)
+def prod(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
+    """Product over axes; integers keep their type and wrap around; of nothing it is 1.
+
+    Shapes: x (*s) -> (*s with dims of size 1).  Dtypes: numbers in, the same out.
+    The gradient is the product of all other elements, made without division: exact where some are 0, at any order.
+    """
+    return x.require(NUMERIC).with_shape(reduced(x, dims))
+
+
+@prod.gradient
+def _(g, y, x, *, dims):
+    if not dims:
+        return g
+    if not x.spec.numel:
+        return g.new_full(x.shape, 0.0)
+    if len(dims) == 1:
+        return g * _others(x, dims[0])
+    kept = tuple(i for i in range(x.ndim) if i not in dims)
+    order = (*kept, *sorted(dims))
+    last = permute(x, axes=order)
+    lines = reshape(last, shape=(*(x.shape[i] for i in kept), count_of(x.spec, dims)))
+    others = reshape(_others(lines, len(kept)), shape=last.shape)
+    return g * permute(others, axes=tuple(order.index(i) for i in range(x.ndim)))
+
+
+def _others(x, dim: int):
+    """For each element, the product of the other ones along an axis."""
+    after = flip(product_before(flip(x, axes=(dim,)), dim), axes=(dim,))
+    return product_before(x, dim) * after
+
+
+def product_before(x, dim: int):
+    """For each element, the product of those before it along an axis that is not empty."""
+    ones = tuple((1, 0) if i == dim else (0, 0) for i in range(x.ndim))
+    shifted = pad(narrow(x, dim, 0, x.shape[dim] - 1), 1.0, padding=ones, mode="constant")
+    return ops.cumprod(shifted, dim=dim)
+
+
+# -- extremes ----------------------------------------------------------------------------------------------
+def _extreme(x: TensorSpec, dims: tuple[int, ...]) -> TensorSpec:
+    shape = reduced(x.require(NUMERIC), dims)
+    _not_empty(x, dims)
+    return x.with_shape(shape)
+
+
+def _not_empty(x: TensorSpec, dims: tuple[int, ...]) -> None:
+    empty = [dim for dim in dims if x.shape[dim] == 0]
+    if empty:
+        raise shape_fault(
+            f"axis {empty[0]} is empty",
+            expected="at least one element to choose from",
+            mend="check for emptiness first, or reduce over another axis",
+        )
+
+
+_CHOSEN = [
+    sample(distinct((3, 4)), dims=(0,)),
+    sample(distinct((2, 3, 4)), dims=(0, 2)),
+    sample(distinct((0, 3)), dims=(1,)),
+    sample(distinct((2, 3)), dims=()),
+]
+
+
+@op(
+    torch=PerCall(lambda call: partial(torch.amax, dim=d, keepdim=True) if (d := call.attrs["dims"]) else _same),
+    numpy=lambda x, *, dims: np.max(x, axis=dims, keepdims=True),
+    view=True,
+    samples=_CHOSEN,
+)
+def amax(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
+    """Largest element over axes; NaN if one of them is NaN.
+
+    Shapes: x (*s) -> (*s with dims of size 1).  Dtypes: numbers in, the same out.
+    The gradient is shared evenly by equal maxima, and is NaN where the result is.
+    """
+    return _extreme(x, dims)
+
+
+@op(
+    torch=PerCall(lambda call: partial(torch.amin, dim=d, keepdim=True) if (d := call.attrs["dims"]) else _same),
+    numpy=lambda x, *, dims: np.min(x, axis=dims, keepdims=True),
+    view=True,
+    samples=_CHOSEN,
+)
+def amin(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
+    """Smallest element over axes; NaN if one of them is NaN.
+
+    Shapes: x (*s) -> (*s with dims of size 1).  Dtypes: numbers in, the same out.
+    The gradient is shared evenly by equal minima, and is NaN where the result is.
+    """
+    return _extreme(x, dims)
+
+
+@amax.gradient
+@amin.gradient
+def _(g, y, x, *, dims):
+    if not dims:
+        return g
+    chosen = ops.cast(ops.equal(x, y), dtype=g.dtype)
+    return chosen * (g / sum(chosen, dims=dims))
+
+
+def _along(x: TensorSpec, dim: int) -> TensorSpec:
+    front_axis(dim, x.require(NUMERIC).ndim)
+    _not_empty(x, (dim,))
+    return x.with_shape(tuple(1 if i == dim else size for i, size in enumerate(x.shape)))
+
+
+_LINES = [
+    sample(distinct((3, 4)), dim=0),
+    sample(distinct((2, 3, 4)), dim=2),
+    sample(distinct((2, 3, 4)), dim=1),
+    sample(distinct((0, 3)), dim=1),
+    sample(distinct((1,)), dim=0),
+]
+
+
+@op(
+    torch=PerCall(lambda call: partial(torch.argmax, dim=call.attrs["dim"], keepdim=True)),
+    numpy=lambda x, *, dim: np.argmax(x, axis=dim, keepdims=True),
+    nondifferentiable=True,
+    samples=_LINES,
+)
+def argmax(x: TensorSpec, *, dim: int) -> TensorSpec:
+    """Index of the largest element along an axis: the first of equal ones, the first NaN if there is one.
+
+    Shapes: x (*s) -> (*s with dim of size 1).  Dtypes: numbers -> i64.
+    """
+    return _along(x, dim).with_dtype(DType.I64)
+
+
+@op(
+    torch=PerCall(lambda call: partial(torch.argmin, dim=call.attrs["dim"], keepdim=True)),
+    numpy=lambda x, *, dim: np.argmin(x, axis=dim, keepdims=True),
+    nondifferentiable=True,
+    samples=_LINES,
+)
+def argmin(x: TensorSpec, *, dim: int) -> TensorSpec:
+    """Index of the smallest element along an axis: the first of equal ones, the first NaN if there is one.
+
+    Shapes: x (*s) -> (*s with dim of size 1).  Dtypes: numbers -> i64.
+    """
+    return _along(x, dim).with_dtype(DType.I64)
+
+
+def _numpy_chosen(choose):
+    def run(x, *, dim):
+        indices = choose(x, axis=dim, keepdims=True)
+        return np.take_along_axis(x, indices, dim), indices
+
+    return run
+
+
+@op(
+    torch=PerCall(lambda call: partial(torch.max, dim=call.attrs["dim"], keepdim=True)),
+    numpy=_numpy_chosen(np.argmax),
+    samples=_LINES,
+)
+def max_with_indices(x: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorSpec]:
+    """Largest element along an axis and its index: the first of equal ones, the first NaN if there is one.
+
+    Shapes: x (*s) -> twice (*s with dim of size 1).  Dtypes: numbers -> the same, and i64.
+    The gradient goes to the element at the index.  PyTorch: torch.max with dim; amax shares it among equal ones.
+    """
+    y = _along(x, dim)
+    return y, y.with_dtype(DType.I64)
+
+
+@op(
+    torch=PerCall(lambda call: partial(torch.min, dim=call.attrs["dim"], keepdim=True)),
+    numpy=_numpy_chosen(np.argmin),
+    samples=_LINES,
+)
+def min_with_indices(x: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorSpec]:
+    """Smallest element along an axis and its index: the first of equal ones, the first NaN if there is one.
+
+    Shapes: x (*s) -> twice (*s with dim of size 1).  Dtypes: numbers -> the same, and i64.
+    The gradient goes to the element at the index.  PyTorch: torch.min with dim; amin shares it among equal ones.
+    """
+    y = _along(x, dim)
+    return y, y.with_dtype(DType.I64)
+
+
+@max_with_indices.gradient
+@min_with_indices.gradient
+def _(g, y, x, *, dim):
+    return ops.scatter_distinct(y[1], g[0], dim=dim, size=x.shape[dim])
+
+
+# -- truth -----------------------------------------------------------------------------------------------------
+_TRUTHS = [
+    sample(booleans((3, 4)), dims=(0,)),
+    sample(booleans((2, 3, 4)), dims=(0, 2)),
+    sample(integers(0, 2, (3, 2)), dims=(1,)),
+    sample(booleans((2, 0)), dims=(1,)),
+    sample(booleans((2, 3)), dims=()),
+]
+
+
+def _torch_truth(reduce):
+    def build(call: Call):
+        spec, dims = _dims_of(call)
+        if not dims:
+            return torch.Tensor.bool
+        if spec.dtype is DType.U8:  # torch answers u8 with u8
+            return lambda x: reduce(x.bool(), dim=dims, keepdim=True)
+        return partial(reduce, dim=dims, keepdim=True)
+
+    return PerCall(build)
+
+
+@op(
+    torch=_torch_truth(torch.any),
+    numpy=lambda x, *, dims: np.any(x, axis=dims, keepdims=True),
+    view=True,
+    nondifferentiable=True,
+    samples=_TRUTHS,
+)
+def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
+    """Whether any element over axes is true: not zero, so NaN is; of nothing it is false.
+
+    Shapes: x (*s) -> (*s with dims of size 1).  Dtypes: any -> bool.
+    """
+    return x.require(ALL).with_shape(reduced(x, dims)).with_dtype(DType.BOOL)
+
+
+@op(
+    torch=_torch_truth(torch.all),
+    numpy=lambda x, *, dims: np.all(x, axis=dims, keepdims=True),
+    view=True,
+    nondifferentiable=True,
+    samples=_TRUTHS,
+)
+def all(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
+    """Whether all elements over axes are true: not zero, so NaN is; of nothing it is true.
+
+    Shapes: x (*s) -> (*s with dims of size 1).  Dtypes: any -> bool.
+    """
+    return x.require(ALL).with_shape(reduced(x, dims)).with_dtype(DType.BOOL)
+
+
+# -- variance --------------------------------------------------------------------------------------------------
+def _degrees(x: TensorSpec, dims: tuple[int, ...], correction: int) -> int:
+    return builtins.max(count_of(x, dims) - correction, 0)
+
+
+def _torch_var_mean(call: Call):
+    spec, dims = _dims_of(call)
+    correction = call.attrs["correction"]
+    if dims and spec.numel and _degrees(spec, dims, correction):
+        return partial(torch.var_mean, dim=dims, correction=correction, keepdim=True)
+
+    def run(x):  # torch warns of these, or reads no axes as all axes; the numbers are its own
+        mean_of_x = x.mean(dims, keepdim=True) if dims else x.clone()
+        square = (x - mean_of_x).square()
+        return (square.sum(dims, keepdim=True) if dims else square) / _degrees(spec, dims, correction), mean_of_x
+
+    return run
+
+
+def _torch_var(call: Call):
+    spec, dims = _dims_of(call)
+    correction = call.attrs["correction"]
+    if dims and spec.numel and _degrees(spec, dims, correction):
+        return partial(torch.var, dim=dims, correction=correction, keepdim=True)
+    both = _torch_var_mean(call)
+    return lambda x: both(x)[0]
+
+
+def _numpy_var_mean(x, *, dims, correction):
+    count = math.prod(x.shape[dim] for dim in dims)
+    mean_of_x = np.sum(x, axis=dims, keepdims=True, dtype=np.float64) / np.float64(count)
+    square = np.square(x - mean_of_x)
+    return np.sum(square, axis=dims, keepdims=True) / np.float64(builtins.max(count - correction, 0)), mean_of_x
+
+
+_SPREAD = [
+    sample(uniform(-1, 1, (3, 4)), dims=(0,), correction=1),
+    sample(uniform(-1, 1, (2, 3, 4)), dims=(0, 2), correction=0),
+    sample(uniform(-1, 1, (5, 1)), dims=(0, 1), correction=2),
+    sample(uniform(-1, 1, (0, 3)), dims=(1,), correction=1),
+]
+
+
+@op(
+    torch=PerCall(_torch_var),
+    numpy=lambda x, *, dims, correction: _numpy_var_mean(x, dims=dims, correction=correction)[0],
+    samples=_SPREAD,
+)
+def var(x: TensorSpec, *, dims: tuple[int, ...], correction: int) -> TensorSpec:
+    """Variance over axes.
+
+        sum((x - mean(x))^2) / max(n - correction, 0)        n elements go into one result
+
+    Of n <= correction elements it is NaN where they are all equal, else infinite.
+
+    Shapes: x (*s) -> (*s with dims of size 1).  Dtypes: float in, the same float out.
+    PyTorch: torch.var.  Burn: `var` has correction 1, `var_bias` 0.
+    """
+    return x.require(FLOAT).with_shape(reduced(x, dims))
+
+
+def _var_gradient(g, x, dims: tuple[int, ...], correction: int):
+    degrees = _degrees(x.spec, dims, correction)
+    return g * (x - mean(x, dims=dims)) * (2.0 / degrees if degrees else math.nan)
+
+
+@var.gradient
+def _(g, y, x, *, dims, correction):
+    return _var_gradient(g, x, dims, correction)
+
+
+@op(torch=PerCall(_torch_var_mean), numpy=_numpy_var_mean, samples=_SPREAD)
+def var_mean(x: TensorSpec, *, dims: tuple[int, ...], correction: int) -> tuple[TensorSpec, TensorSpec]:
+    """Variance, as `var`, and mean over axes.
+
+    Shapes: x (*s) -> twice (*s with dims of size 1).  Dtypes: float in, the same float out.
+    """
+    y = x.require(FLOAT).with_shape(reduced(x, dims))
+    return y, y
+
+
+@var_mean.gradient
+def _(g, y, x, *, dims, correction):
+    through_var = None if g[0] is None else _var_gradient(g[0], x, dims, correction)
+    if g[1] is None:
+        return (through_var,)
+    through_mean = expand(g[1] / float(count_of(x.spec, dims)), shape=x.shape)
+    return (through_mean if through_var is None else through_var + through_mean,)
+
+
+# -- logsumexp -------------------------------------------------------------------------------------------------
+def _torch_logsumexp(call: Call):
+    _, dims = _dims_of(call)
+    return partial(torch.logsumexp, dim=dims, keepdim=True) if dims else _same
+
+
+def _numpy_logsumexp(x, *, dims):
+    if not dims:
+        return x
+    wide = x.astype(np.float64)
+    top = np.max(wide, axis=dims, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, 0.0)
+    return np.log(np.sum(np.exp(wide - top), axis=dims, keepdims=True)) + top
+
+
+@op(
+    torch=PerCall(_torch_logsumexp),
+    numpy=_numpy_logsumexp,
+    view=True,
+    samples=[
+        *_REDUCED,
+        sample(uniform(-1, 1, (2, 0)), dims=(1,)),
+        sample(uniform(900, 1000, (2, 3)), dims=(1,)),
+    ],
+)
+def logsumexp(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
+    """log(sum(exp(x))) over axes, without overflow; -inf over nothing or over -inf only.
+
+    Shapes: x (*s) -> (*s with dims of size 1).  Dtypes: float in, the same float out.
+    The gradient is the softmax of x; 0 where the result is -inf (torch gives NaN).
+    """
+    return x.require(FLOAT).with_shape(reduced(x, dims))
+
+
+@logsumexp.gradient
+def _(g, y, x, *, dims):
+    if not dims:
+        return g
+    return g * ops.exp(x - ops.mask_where(y, ops.equal(y, -math.inf), 0.0))

@@ -9,7 +9,17 @@ from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
 from burn_torch.ops.op import Operand, dtype_fault, shape_fault
 from burn_torch.ops.value import Value
 
-__all__ = ["alike", "axes", "axis", "broadcast_shapes", "elementwise", "same_dtype", "sum_to"]
+__all__ = [
+    "alike",
+    "axes",
+    "axis",
+    "broadcast_shapes",
+    "elementwise",
+    "front_axes",
+    "front_axis",
+    "same_dtype",
+    "sum_to",
+]
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -101,6 +111,24 @@ def axes(dims: tuple[int, ...], ndim: int) -> tuple[int, ...]:
     if len(set(result)) < len(result):
         raise shape_fault(f"dims {dims} name an axis twice", expected="distinct axes", mend="name each axis once")
     return result
+
+
+def front_axis(dim: int, ndim: int) -> int:
+    """`dim`, which rows take counted from the front.  Raises a shape fault outside [0, ndim)."""
+    if not 0 <= dim < ndim:
+        raise shape_fault(
+            f"dim {dim} is out of range",
+            expected=f"an axis counted from the front: 0 to {ndim - 1}" if ndim else "a tensor with at least one axis",
+            mend="Tensor methods count negative axes from the end; rows of the table do not"
+            if dim < 0
+            else "count axes from 0",
+        )
+    return dim
+
+
+def front_axes(dims: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """Axes counted from the front, sorted.  Raises a shape fault for one outside [0, ndim) or named twice."""
+    return axes(tuple(front_axis(dim, ndim) for dim in dims), ndim)
 
 
 # -- gradient rules -----------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ class Sample:
 
     def draw(self, generator: Generator) -> list[Any]:
         """The inputs: arrays for drawers, numbers and None as they are."""
-        return [x(generator) if callable(x) else x for x in self.inputs]
+        return [np.asarray(x(generator)) if callable(x) else x for x in self.inputs]
 
 
 def sample(*inputs: Any, **attrs: Any) -> Sample:
@@ -59,7 +59,7 @@ def integers(low: int, high: int, shape: Shape = (3, 4)) -> Drawer:
 
 def booleans(shape: Shape = (3, 4)) -> Drawer:
     """Truth values, each with probability 1/2."""
-    return lambda generator: generator.random(shape) < 0.5
+    return lambda generator: np.asarray(generator.random(shape) < 0.5)
 
 
 def distinct(shape: Shape = (3, 4), step: float = 0.25) -> Drawer:

@@ -1,23 +1,32 @@
-"""Rows that rearrange elements and compute none."""
+"""Rows that put the elements of one tensor into another order or shape, and compute none."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
+import torch
 
+from burn_torch import ops
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.op import PerCall, op, shape_fault
-from burn_torch.ops.rules import broadcast_shapes, sum_to
+from burn_torch.ops.op import Call, PerCall, op, shape_fault
+from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis, sum_to
 from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.torch_types import moving
 
 
+# -- views ------------------------------------------------------------------------------------------
 @op(
     torch=PerCall(lambda call: lambda x, shape=call.attrs["shape"]: x.reshape(shape)),
     numpy=lambda x, *, shape: np.reshape(x, shape),
     view=True,
     cost="cheap",
-    samples=[sample(uniform(-1, 1, (3, 4)), shape=(2, 6)), sample(uniform(-1, 1, (0, 4)), shape=(2, 0))],
+    samples=[
+        sample(uniform(-1, 1, (3, 4)), shape=(2, 6)),
+        sample(uniform(-1, 1, (0, 4)), shape=(2, 0)),
+        sample(uniform(-1, 1, ()), shape=(1, 1)),
+    ],
 )
 def reshape(x: TensorSpec, *, shape: Shape) -> TensorSpec:
     """The same elements in row-major order under another shape, which has no -1 here.
@@ -43,7 +52,11 @@ def _(g, y, x, *, shape):
     numpy=lambda x, *, axes: np.transpose(x, axes),
     view=True,
     cost="cheap",
-    samples=[sample(uniform(-1, 1, (2, 3, 4)), axes=(2, 0, 1)), sample(uniform(-1, 1, ()), axes=())],
+    samples=[
+        sample(uniform(-1, 1, (2, 3, 4)), axes=(2, 0, 1)),
+        sample(uniform(-1, 1, (2, 0)), axes=(1, 0)),
+        sample(uniform(-1, 1, ()), axes=()),
+    ],
 )
 def permute(x: TensorSpec, *, axes: tuple[int, ...]) -> TensorSpec:
     """Axes in another order: axis i of the result is axis axes[i] of x.
@@ -53,7 +66,7 @@ def permute(x: TensorSpec, *, axes: tuple[int, ...]) -> TensorSpec:
     if sorted(axes) != list(range(x.ndim)):
         raise shape_fault(
             f"axes {axes} are no order of {x.ndim} axes",
-            expected=f"each of 0 to {x.ndim - 1} once",
+            expected=f"each of 0 to {x.ndim - 1} once" if x.ndim else "no axes",
             mend="name every axis once",
         )
     return x.with_shape(tuple(x.shape[i] for i in axes))
@@ -69,18 +82,23 @@ def _(g, y, x, *, axes):
     numpy=lambda x, *, shape: np.broadcast_to(x, shape),
     view=True,
     cost="cheap",
-    samples=[sample(uniform(-1, 1, (3, 1)), shape=(2, 3, 4)), sample(uniform(-1, 1, ()), shape=(2, 0))],
+    samples=[
+        sample(uniform(-1, 1, (3, 1)), shape=(2, 3, 4)),
+        sample(uniform(-1, 1, ()), shape=(2, 0)),
+        sample(uniform(-1, 1, (1, 0, 2)), shape=(3, 0, 2)),
+        sample(uniform(-1, 1, ()), shape=()),
+    ],
 )
 def expand(x: TensorSpec, *, shape: Shape) -> TensorSpec:
     """Repeats axes of size 1 without copying.
 
     Shapes: x (*s) -> shape, to which s broadcasts.  Dtypes: any.
     """
-    if broadcast_shapes(x.shape, shape) != shape:
+    if any(size < 0 for size in shape) or broadcast_shapes(x.shape, shape) != shape:
         raise shape_fault(
             f"{x.shape} does not expand to {shape}",
-            expected="axes of size 1, or new axes in front",
-            mend="insert axes with unsqueeze_dim first",
+            expected="axes of size 1 where sizes differ, or new axes in front",
+            mend="insert axes with unsqueeze_dim first, or use repeat to copy longer axes",
         )
     return x.with_shape(shape)
 
@@ -88,3 +106,160 @@ def expand(x: TensorSpec, *, shape: Shape) -> TensorSpec:
 @expand.gradient
 def _(g, y, x, *, shape):
     return sum_to(g, x)
+
+
+# -- copies ----------------------------------------------------------------------------------------------
+@op(
+    torch=PerCall(lambda call: moving(call, partial(torch.flip, dims=call.attrs["axes"]))),
+    numpy=lambda x, *, axes: np.array(np.flip(x, axes)),
+    cost="cheap",
+    samples=[
+        sample(uniform(-1, 1, (2, 3, 4)), axes=(0, 2)),
+        sample(uniform(-1, 1, (3, 0)), axes=(1,)),
+        sample(uniform(-1, 1, (3,)), axes=()),
+        sample(uniform(-1, 1, ()), axes=()),
+    ],
+)
+def flip(x: TensorSpec, *, axes: tuple[int, ...]) -> TensorSpec:
+    """Elements in reverse order along some axes.
+
+    Shapes: x (*s) -> (*s).  Dtypes: any.
+    """
+    front_axes(axes, x.ndim)
+    return x
+
+
+@flip.gradient
+def _(g, y, x, *, axes):
+    return flip(g, axes=axes)
+
+
+def _torch_roll(call: Call):
+    shifts, dims = call.attrs["shifts"], call.attrs["dims"]
+    if not dims:  # torch reads an empty list as "all elements in one line"
+        return torch.clone
+    return moving(call, lambda x: torch.roll(x, shifts, dims))
+
+
+@op(
+    torch=PerCall(_torch_roll),
+    numpy=lambda x, *, shifts, dims: np.roll(x, shifts, dims) if dims else np.array(x),
+    cost="cheap",
+    samples=[
+        sample(uniform(-1, 1, (3, 4)), shifts=(1,), dims=(0,)),
+        sample(uniform(-1, 1, (2, 3, 4)), shifts=(-2, 7), dims=(2, 1)),
+        sample(uniform(-1, 1, (5,)), shifts=(1, 2), dims=(0, 0)),
+        sample(uniform(-1, 1, (0, 3)), shifts=(2,), dims=(0,)),
+        sample(uniform(-1, 1, ()), shifts=(), dims=()),
+    ],
+)
+def roll(x: TensorSpec, *, shifts: tuple[int, ...], dims: tuple[int, ...]) -> TensorSpec:
+    """Moves elements along axes by shifts; what leaves at the end comes in at the start.
+
+        y[i] = x[(i - shift) mod size]        along each of dims; shifts of an axis named twice add up
+
+    Shapes: x (*s) -> (*s).  Dtypes: any.
+    """
+    for dim in dims:
+        front_axis(dim, x.ndim)
+    if len(shifts) != len(dims):
+        raise shape_fault(
+            f"{len(shifts)} shifts for {len(dims)} axes",
+            expected="one shift an axis",
+            mend="give shifts and dims of one length",
+        )
+    return x
+
+
+@roll.gradient
+def _(g, y, x, *, shifts, dims):
+    return roll(g, shifts=tuple(-shift for shift in shifts), dims=dims)
+
+
+@op(
+    torch=PerCall(lambda call: lambda x, times=call.attrs["times"]: x.repeat(times)),
+    numpy=lambda x, *, times: np.tile(x, times),
+    cost="cheap",
+    samples=[
+        sample(uniform(-1, 1, (2, 3)), times=(2, 3)),
+        sample(uniform(-1, 1, (2, 1, 3)), times=(1, 4, 1)),
+        sample(uniform(-1, 1, (3,)), times=(0,)),
+        sample(uniform(-1, 1, (0, 2)), times=(2, 2)),
+        sample(uniform(-1, 1, ()), times=()),
+    ],
+)
+def repeat(x: TensorSpec, *, times: tuple[int, ...]) -> TensorSpec:
+    """Copies of the whole tensor side by side, times[i] of them along axis i.
+
+    Shapes: x (s0, s1, ...) -> (s0 * times[0], s1 * times[1], ...).  Dtypes: any.
+    PyTorch: torch.Tensor.repeat with one count an axis; numpy.tile.
+    """
+    if len(times) != x.ndim or any(count < 0 for count in times):
+        raise shape_fault(
+            f"times {times} do not say how often each axis is repeated",
+            expected=f"{x.ndim} counts of 0 or more, one an axis",
+            mend="insert axes with unsqueeze first; 1 leaves an axis as it is",
+        )
+    return x.with_shape(tuple(size * count for size, count in zip(x.shape, times, strict=True)))
+
+
+@repeat.gradient
+def _(g, y, x, *, times):
+    apart = tuple(size for pair in zip(times, x.shape, strict=True) for size in pair)
+    return reshape(ops.sum(reshape(g, shape=apart), dims=tuple(range(0, 2 * x.ndim, 2))), shape=x.shape)
+
+
+def _triangle(x: TensorSpec) -> TensorSpec:
+    if x.ndim < 2:
+        raise shape_fault(
+            f"x has {x.ndim} axes",
+            expected="a matrix or a batch of matrices, (*batch, rows, cols)",
+            mend="insert an axis, for example x.unsqueeze_dim(0)",
+        )
+    return x
+
+
+_MATRICES = [
+    sample(uniform(-1, 1, (3, 4)), diagonal=0),
+    sample(uniform(-1, 1, (2, 4, 3)), diagonal=-1),
+    sample(uniform(-1, 1, (3, 3)), diagonal=1),
+    sample(uniform(-1, 1, (0, 3)), diagonal=0),
+]
+
+
+@op(
+    torch=PerCall(lambda call: moving(call, partial(torch.triu, diagonal=call.attrs["diagonal"]))),
+    numpy=lambda x, *, diagonal: np.triu(x, diagonal),
+    cost="cheap",
+    samples=_MATRICES,
+)
+def triu(x: TensorSpec, *, diagonal: int) -> TensorSpec:
+    """The upper triangle of each matrix: x[i, j] where j - i >= diagonal, else 0 (also over NaN).
+
+    Shapes: x (*batch, rows, cols) -> the same.  Dtypes: any.
+    """
+    return _triangle(x)
+
+
+@triu.gradient
+def _(g, y, x, *, diagonal):
+    return triu(g, diagonal=diagonal)
+
+
+@op(
+    torch=PerCall(lambda call: moving(call, partial(torch.tril, diagonal=call.attrs["diagonal"]))),
+    numpy=lambda x, *, diagonal: np.tril(x, diagonal),
+    cost="cheap",
+    samples=_MATRICES,
+)
+def tril(x: TensorSpec, *, diagonal: int) -> TensorSpec:
+    """The lower triangle of each matrix: x[i, j] where j - i <= diagonal, else 0 (also over NaN).
+
+    Shapes: x (*batch, rows, cols) -> the same.  Dtypes: any.
+    """
+    return _triangle(x)
+
+
+@tril.gradient
+def _(g, y, x, *, diagonal):
+    return tril(g, diagonal=diagonal)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 
 from burn_torch.core.dtype import DType
+from burn_torch.ops.op import Call
 
-__all__ = ["FROM_TORCH", "TO_TORCH"]
+__all__ = ["FROM_TORCH", "TO_TORCH", "moving"]
 
 TO_TORCH: Final[dict[DType, torch.dtype]] = {
     DType.F64: torch.float64,
@@ -27,3 +29,23 @@ TO_TORCH: Final[dict[DType, torch.dtype]] = {
 }
 
 FROM_TORCH: Final[dict[torch.dtype, DType]] = {theirs: ours for ours, theirs in TO_TORCH.items()}
+
+_SAME_BITS: Final = {DType.U16: torch.int16, DType.U32: torch.int32, DType.U64: torch.int64}
+
+
+def moving(call: Call, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A function that only moves elements of input 0 (and of values of its type), made to work on every type.
+
+    torch has few kernels for u16, u32 and u64: these are moved as signed integers of the same bits.
+    """
+    dtype = call.specs[0].dtype  # type: ignore[union-attr]  # rows that move elements have a tensor first
+    signed = _SAME_BITS.get(dtype)
+    if signed is None:
+        return function
+    unsigned = TO_TORCH[dtype]
+
+    def run(*inputs: Any) -> torch.Tensor:
+        made = function(*(x.view(signed) if getattr(x, "dtype", None) is unsigned else x for x in inputs))
+        return made.view(unsigned)
+
+    return run

@@ -16,7 +16,7 @@ __all__ = ["Adam", "AdamConfig", "AdamW", "AdamWConfig"]
 
 
 class AdamConfig(Config):
-    """Adam with Burn's defaults: those of the paper, but epsilon 1e-5 (PyTorch: 1e-8), which half precision can hold."""
+    """Adam with Burn's defaults: the paper's, but epsilon 1e-5 (PyTorch: 1e-8), which half precision can hold."""
 
     beta_1: float = 0.9
     beta_2: float = 0.999

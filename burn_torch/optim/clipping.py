@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from burn_torch import ops
 from burn_torch.config import Config
@@ -58,12 +58,13 @@ class GradientClipping:
         """The bounded gradient; a NaN stays one."""
         config = self.config
         if isinstance(config, ClipValue):
-            return ops.clamp(gradient, -config.threshold, config.threshold)  # type: ignore[no-any-return]
+            clipped: Tensor = ops.clamp(gradient, -config.threshold, config.threshold)
+            return clipped
         assert isinstance(config, ClipNorm)
         every = tuple(range(gradient.ndim))
         norm = ops.sqrt(ops.sum(gradient * gradient, dims=every))
         # threshold / max(norm, threshold) is 1 for a small gradient, and never divides by zero
-        return gradient * (config.threshold / ops.maximum(norm, config.threshold))
+        return gradient * (config.threshold / cast(Tensor, ops.maximum(norm, config.threshold)))
 
 
 def _require_positive(name: str, threshold: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from burn_torch.core.errors import RecordError, explain
 from burn_torch.core.number import Scalar
-from burn_torch.module import Module, Param, ParamId
+from burn_torch.module import Module, Param, ParamId, Tree
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
 from burn_torch.optim.grads import GradientsParams
 from burn_torch.tensor import Device, Tensor
@@ -19,7 +19,7 @@ __all__ = ["Optimizer", "OptimizerRecord", "StateGroup"]
 M = TypeVar("M", bound=Module)
 
 
-class StateGroup(Module):
+class StateGroup(Tree):
     """The states of parameters that have been stepped equally often.
 
     `slots` has one tuple of tensors for each kind of state ("mean", "square"), in the order of `ids`.
@@ -45,7 +45,7 @@ class OptimizerRecord:
         return not self.states
 
 
-class Optimizer(Module):
+class Optimizer(Tree):
     """A pure update: `model, optim = optim.step(lr, model, gradients)`; neither argument changes.
 
     State is keyed by ParamId, so it follows a parameter through steps, devices and records.  Parameters without a

@@ -198,19 +198,25 @@ def test_an_iterator_closed_by_another_thread_ends_the_loop():
     assert not closer.is_alive()
 
 
-def test_batches_are_not_kept_alive():
+def test_a_worker_that_makes_a_batch_does_not_keep_the_one_before():
+    begun, go_on = threading.Event(), threading.Event()
+
     class Box:
         def __init__(self, items):
             self.items = items
 
     class Boxes:
         def batch(self, items, device):
+            if items[0] == 1:
+                begun.set()
+                go_on.wait(5)
             return Box(items)
 
-    with DataLoader(list(range(8)), Boxes(), batch_size=1, num_workers=2).epoch(0) as batches:
+    with DataLoader([0, 1], Boxes(), batch_size=1, num_workers=1).epoch(0) as batches:
         gone = weakref.ref(next(batches))
-        next(batches)
+        assert begun.wait(5)
         assert gone() is None
+        go_on.set()
 
 
 def explode(index):

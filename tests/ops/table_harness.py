@@ -182,9 +182,10 @@ def typed(case: Case, dtype: DType) -> Typed:
 
 
 def _accepted(case: Case, floats: DType | None, integers: DType, *, optional: bool) -> Iterator[Typed]:
-    exact = floats is not None and not floats.is_float
     data = tuple(_converted(x, floats, integers) for x in case.inputs)
-    attempts = [tuple(_number(x, floats) for x in data), data] if exact else [data]
+    attempts = [data]
+    if floats is not None and not floats.is_float:
+        attempts.insert(0, tuple(_number(x, floats) for x in data))
     for attempt in attempts:
         variant = Typed(case, floats or integers, attempt, case.attrs)
         try:
@@ -220,10 +221,10 @@ def _whole(x: Any) -> Any:
     return np.sign(x) * np.ceil(np.abs(4 * x))
 
 
-def _number(x: Data, dtype: DType | None) -> Data:
-    if isinstance(x, float) and dtype is not None:
-        return bool(x > 0) if dtype.is_bool else int(_whole(x))
-    return x
+def _number(x: Data, dtype: DType) -> Data:
+    if isinstance(x, float):
+        x = bool(x > 0) if dtype.is_bool else int(_whole(x))
+    return abs(x) if dtype.kind == "uint" and isinstance(x, int) else x
 
 
 # -- runs ----------------------------------------------------------------------------------------------
@@ -465,7 +466,7 @@ class Numeric:
     values: Array
     scale: float
     kink: bool
-    """Whether slopes from the left and from the right differ somewhere."""
+    """Whether slopes from the left and from the right differ somewhere, or the values do."""
 
     @property
     def tolerance(self) -> float:
@@ -504,7 +505,8 @@ def differentiate(
                 )
             flat[k] = old
             slopes.append((8 * (rise[1] - rise[-1]) - (rise[2] - rise[-2])) / (12 * _STEP))
-            kink = kink or abs(rise[1] + rise[-1]) > 0.05 * _STEP * max(1.0, scale)
+            bend, jump = abs(rise[1] + rise[-1]), abs(rise[1] - rise[-1])
+            kink = kink or max(bend, jump / 1000) > 0.05 * _STEP * max(1.0, scale)
         result.append(Numeric(positions, np.array(slopes), scale, kink))
     return result
 

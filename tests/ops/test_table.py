@@ -18,7 +18,7 @@ import torch
 from burn_torch.backend.autodiff.decorator import Autodiff
 from burn_torch.backend.base import decomposed
 from burn_torch.core.data import TensorData
-from burn_torch.core.dtype import DType
+from burn_torch.core.dtype import ALL, DType
 from burn_torch.core.spec import NUMBER_SPECS, TensorSpec
 from burn_torch.graph import Trace, interpret
 from burn_torch.ops import REGISTRY, Call, Op, Value
@@ -29,8 +29,14 @@ from tests.ops.table_harness import NUMPY, TORCH, Array, Case, Typed
 NOT_TWICE: Final[dict[str, str]] = {}
 """Rows whose second gradient is not checked numerically, each with the reason."""
 
-TORCH_DIFFERS: Final[dict[str, str]] = {}
+TORCH_DIFFERS: Final[dict[str, str]] = {
+    "layer_norm": "torch gives its mean and rstd no gradient",
+    "attention": "torch's gradient of a query that sees no key is NaN",
+}
 """Rows whose torch candidate has another derivative under torch's autograd, each with the reason."""
+
+NO_TORCH_TWIN: Final[frozenset[str]] = frozenset({"grid_sample_2d_derivative", "grid_sample_2d_scatter"})
+"""Rows that torch lacks, whose candidate sums otherwise than their gradient: no measure of the gradient's rounding."""
 
 ROWS: Final = [name for name in REGISTRY if "::" not in name]
 """Users' rows are theirs to test."""
@@ -149,6 +155,8 @@ _PRIMITIVES: Final[dict[str, Any]] = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": np.vectorize(math.erf, otypes=[np.float64]),
     "cast": lambda x, dtype: np.asarray(x).astype(dtype.numpy),
+    "float": float,
+    **{dtype.name: dtype for dtype in ALL.members},
 }
 """What an expression may call: the kernel primitives, here in numpy."""
 
@@ -244,7 +252,7 @@ def _check_forward(variant: Typed, place: str) -> None:
             continue
         for strided in (False, True):
             call, inputs, outputs = table.execute(leaf, variant, where, strided)
-            viewed = viewed or any(_shares(inputs[0], y) for y in outputs)
+            viewed = viewed or any(_shares(x, y) for x in inputs[:1] for y in outputs)
             what = f"{leaf} {variant!r}{' strided' if strided else ''}"
             for y, spec in zip(outputs, call.results, strict=True):
                 real = leaf.spec(y)
@@ -295,7 +303,7 @@ def test_nondifferentiable_rows_are_flat(row: Op) -> None:
         pytest.skip("differentiable")
     for variant in float64(row):
         for i, numeric in table.numeric_gradients(variant).items():
-            assert not numeric.values.any(), f"{variant!r}: input {i} has a gradient, {numeric.values}"
+            assert numeric.kink or not numeric.values.any(), f"{variant!r}: input {i} has a gradient, {numeric.values}"
 
 
 def test_samples_have_a_gradient_to_check(row: Op) -> None:
@@ -350,7 +358,8 @@ def test_gradient_in_float32(row: Op, place: str) -> None:
     for wide in float64(row):
         variant = _narrow(wide)
         expected = table.gradients(Autodiff(TORCH), variant.widened(), _widened(table.upstream(variant))).found
-        theirs = None if row.name in TORCH_DIFFERS else table.through_torch(variant, table.upstream(variant), place)
+        measured = row.name not in TORCH_DIFFERS and row.name not in NO_TORCH_TWIN
+        theirs = table.through_torch(variant, table.upstream(variant), place) if measured else None
         for leaf, where in leaves(place):
             found = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).found
             assert found.keys() == expected.keys()

@@ -121,7 +121,7 @@ def _through_decomposition(
         None if x is None else tape.track(x.primitive, x.spec) if need else x.primitive
         for x, need in zip(inputs, needs, strict=True)
     ]
-    outputs = interpret(decomposed(call), tape, primitives)
+    outputs = interpret(decomposed(call), tape, [p for p in primitives if p is not None])
     roots = [
         (output, gradient.primitive)
         for output, gradient in zip(outputs, gradients, strict=True)

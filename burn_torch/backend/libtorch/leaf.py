@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 import torch
 
-from burn_torch.backend.base import Backend, decomposed
+from burn_torch.backend.base import Backend, run_decomposed
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, DTypeError, explain
@@ -56,8 +56,7 @@ class LibTorch(Backend):
             if isinstance(candidate, PerCall):
                 plan = candidate.build(call)
             elif candidate is None:
-                run = self.compile(decomposed(call))
-                plan = run if call.multiple else lambda *inputs: run(*inputs)[0]
+                plan = run_decomposed(self, call)
             else:
                 plan = partial(candidate, **call.attrs) if call.attrs else candidate
             call.plans[LibTorch] = plan

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from burn_torch.backend.base import Backend, decomposed
+from burn_torch.backend.base import Backend, run_decomposed
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, DTypeError, explain
@@ -63,8 +63,7 @@ class NdArray(Backend):
         if isinstance(candidate, PerCall):
             return candidate.build(call)
         if candidate is None:
-            run = self.compile(decomposed(call))
-            return run if call.multiple else lambda *inputs: run(*inputs)[0]
+            return run_decomposed(self, call)
         return partial(candidate, **call.attrs) if call.attrs else candidate
 
     def from_data(self, data: TensorData, place: str) -> Array:

@@ -1,0 +1,120 @@
+"""Rows of a table looked up by index, and the sum that undoes it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from burn_torch.core.dtype import FLOAT
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.bounds import check_numpy, indexing, require_indices
+from burn_torch.ops.op import Call, PerCall, op, shape_fault
+from burn_torch.ops.samples import integers, sample, uniform
+
+aten = torch.ops.aten
+
+
+def _torch_embedding(call: Call):
+    return indexing(call, torch.embedding, call.specs[0].shape[0])  # type: ignore[union-attr]  # the rule ran
+
+
+def _numpy_embedding(call: Call):
+    rows = call.specs[0].shape[0]  # type: ignore[union-attr]
+
+    def run(weight, indices):
+        check_numpy(call, indices, rows)
+        return weight[indices]
+
+    return run
+
+
+@op(
+    torch=PerCall(_torch_embedding),
+    numpy=PerCall(_numpy_embedding),
+    samples=[
+        sample(uniform(-1, 1, (5, 3)), integers(0, 5, (2, 7))),
+        sample(uniform(-1, 1, (5, 3)), integers(0, 5, ())),
+        sample(uniform(-1, 1, (5, 3)), integers(0, 5, (0, 4))),
+    ],
+)
+def embedding(weight: TensorSpec, indices: TensorSpec) -> TensorSpec:
+    """The row of weight at each index.
+
+    Shapes: weight (rows, d_model), indices (*s) -> (*s, d_model).
+    Dtypes: weight float, indices any integer -> that of weight.
+    Raises: BoundsError for an index outside [0, rows), where the data is on the host.
+    """
+    weight.require(FLOAT)
+    require_indices(indices)
+    if weight.ndim != 2:
+        raise shape_fault(
+            "the weight is not a table of rows",
+            expected="weight (n_embedding, d_model)",
+            mend="give a weight of two axes",
+        )
+    return weight.with_shape((*indices.shape, weight.shape[1]))
+
+
+@embedding.gradient
+def _(g, y, weight, indices):
+    return embedding_backward(g, indices, rows=weight.shape[0]), None
+
+
+def _torch_embedding_backward(call: Call):
+    rows = call.attrs["rows"]
+    width = call.results[0].shape[1]
+    if call.results[0].place == "cpu":
+        backward = aten.embedding_dense_backward.default
+        return indexing(call, lambda g, indices: backward(g, indices, rows, -1, False), rows)
+
+    def run(g, indices):
+        # sorts the indices and sums each row in one order; embedding_dense_backward adds with atomics
+        y = g.new_zeros((rows, width))
+        return y.index_put_((indices.reshape(-1),), g.reshape(-1, width), accumulate=True)
+
+    return indexing(call, run, rows)
+
+
+def _numpy_embedding_backward(call: Call):
+    rows = call.attrs["rows"]
+
+    def run(g, indices):
+        check_numpy(call, indices, rows)
+        y = np.zeros((rows, g.shape[-1]), np.float32 if g.dtype == np.float16 else g.dtype)
+        np.add.at(y, indices.reshape(-1), g.reshape(-1, g.shape[-1]))
+        return y
+
+    return run
+
+
+@op(
+    torch=PerCall(_torch_embedding_backward),
+    numpy=PerCall(_numpy_embedding_backward),
+    samples=[
+        sample(uniform(-1, 1, (2, 7, 3)), integers(0, 5, (2, 7)), rows=5),
+        sample(uniform(-1, 1, (3,)), integers(0, 5, ()), rows=5),
+        sample(uniform(-1, 1, (0, 4, 3)), integers(0, 5, (0, 4)), rows=5),
+    ],
+)
+def embedding_backward(g: TensorSpec, indices: TensorSpec, *, rows: int) -> TensorSpec:
+    """The sum of the rows of g that belong to each index: the gradient of an embedding's weight.
+
+    The same bits each time on every device: equal indices are summed in one order.
+
+    Shapes: g (*s, d_model), indices (*s) -> (rows, d_model).  Dtypes: g float, indices any integer -> that of g.
+    Raises: BoundsError for an index outside [0, rows), where the data is on the host.
+    """
+    g.require(FLOAT)
+    require_indices(indices)
+    if g.ndim < 1 or g.shape[:-1] != indices.shape:
+        raise shape_fault(
+            "g and the indices do not fit together",
+            expected="g (*s, d_model) and indices (*s)",
+            mend="pass the gradient of the output of embedding",
+        )
+    return g.with_shape((rows, g.shape[-1]))
+
+
+@embedding_backward.gradient
+def _(h, z, g, indices, *, rows):
+    return embedding(h, indices), None

@@ -1,0 +1,429 @@
+"""Losses that need care: cross entropy over classes and of pairs, written so that nothing overflows or becomes NaN.
+
+A term 0 * log 0 counts as 0, here as in information theory: a class of probability 0, or of weight 0, adds nothing.
+Losses come for each item; the layers in `nn` take means.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from burn_torch.core.dtype import FLOAT
+from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.ops.arithmetic import mul
+from burn_torch.ops.bounds import check_numpy, indexing, require_indices
+from burn_torch.ops.comparison import equal
+from burn_torch.ops.indexing import one_hot
+from burn_torch.ops.logic import bool_or
+from burn_torch.ops.moments import like, statistics_dtype, wide_array, widened
+from burn_torch.ops.op import Call, Operand, PerCall, dtype_fault, op, shape_fault
+from burn_torch.ops.reductions import sum
+from burn_torch.ops.rules import alike, same_dtype
+from burn_torch.ops.samples import Sample, fixed, integers, sample, uniform
+from burn_torch.ops.selection import mask_where
+from burn_torch.ops.shapes import expand, reshape
+from burn_torch.ops.smooth_activations import sigmoid
+from burn_torch.ops.softmaxes import log_softmax, softmax
+from burn_torch.ops.torch_types import TO_TORCH
+
+
+# -- what the rows of class targets share ---------------------------------------------------------------
+def _check_classes(
+    logits: TensorSpec, targets: TensorSpec, weight: TensorSpec | None, smoothing: Operand | None
+) -> TensorSpec:
+    # gives the spec of one number an item
+    same_dtype(logits.require(FLOAT), weight)
+    require_indices(targets)
+    if logits.ndim != 2 or targets.shape != logits.shape[:1]:
+        raise shape_fault(
+            "logits and targets do not fit together",
+            expected="logits (items, classes) and targets (items,)",
+            mend="flatten all axes but that of classes into one, for example logits.reshape(-1, classes)",
+        )
+    if weight is not None and weight.shape != logits.shape[1:]:
+        raise shape_fault(
+            "the weights do not fit the classes",
+            expected=f"weight {logits.shape[1:]}, one number a class",
+            mend="give one weight for each class",
+        )
+    if smoothing is not None and (not isinstance(smoothing, NumberSpec) or smoothing.kind == "bool"):
+        raise dtype_fault("smoothing is no number", expected="a number from 0 to 1, or None", mend="pass a float")
+    return logits.with_shape(targets.shape)
+
+
+def _without_pads(targets: Any, pads: tuple[int, ...], where: Any) -> tuple[Any, Any]:
+    # targets that can be looked up, and a mask of the items that count for nothing (None if there can be none)
+    if not pads:
+        return targets, None
+    padded = targets == pads[0]
+    for token in pads[1:]:
+        padded = padded | (targets == token)
+    return where(padded, 0, targets), padded
+
+
+def _traced_coefficients(targets, weight, smoothing, pads, classes, dtype):
+    # (items, classes): what -log p is multiplied by, the smoothed target distribution times the class weight
+    padded = None
+    for token in pads:
+        same = equal(targets, token)
+        padded = same if padded is None else bool_or(padded, same)
+    if padded is not None:
+        targets = mask_where(targets, padded, 0)
+    rest = 0.0 if smoothing is None else smoothing / classes
+    peak = 1.0 if smoothing is None else 1.0 - smoothing + rest
+    q = one_hot(targets, peak, rest, num_classes=classes, axis=1, dtype=dtype)
+    if weight is not None:
+        q = q * weight
+    if padded is not None:
+        q = mask_where(q, expand(reshape(padded, shape=(*padded.shape, 1)), shape=q.shape), 0.0)
+    return q
+
+
+def _product(coefficients, logs):
+    # coefficients * logs, where 0 * log 0 is 0
+    return mask_where(coefficients * logs, equal(coefficients, 0.0), 0.0)
+
+
+def _column(x):
+    return reshape(x, shape=(*x.shape, 1))
+
+
+def _torch_nll(logs, targets, weight, smoothing, pads):
+    # for each item; logs in the type to compute in
+    targets, padded = _without_pads(targets, pads, torch.where)
+    losses = -logs.gather(1, targets.unsqueeze(1)).squeeze(1)
+    if weight is not None:
+        weight = weight.to(logs.dtype)
+        chosen = weight[targets]
+        losses = torch.where(chosen == 0, 0.0, losses * chosen)
+    if smoothing:
+        terms = logs if weight is None else torch.where(weight == 0, 0.0, logs * weight)
+        losses = losses * (1 - smoothing) - terms.sum(1) * (smoothing / logs.shape[1])
+    return losses if padded is None else losses.masked_fill_(padded, 0)
+
+
+def _numpy_nll(logs, targets, weight, smoothing, pads, check):
+    targets, padded = _without_pads(targets, pads, np.where)
+    check(targets)
+    losses = -np.take_along_axis(logs, targets[:, None].astype(np.int64), 1)[:, 0]
+    if weight is not None:
+        weight = wide_array(weight)
+        chosen = weight[targets]
+        losses = np.where(chosen == 0, 0, losses * chosen)
+    if smoothing:
+        terms = logs if weight is None else np.where(weight == 0, 0, logs * weight)
+        losses = losses * (1 - smoothing) - np.sum(terms, axis=1) * (smoothing / logs.shape[1])
+    return losses if padded is None else np.where(padded, 0, losses)
+
+
+def _samples(low: float, high: float) -> list[Sample]:
+    def case(items: int, classes: int, weight=None, smoothing=None, pads=()) -> Sample:
+        logits = uniform(low, high, (items, classes))
+        return sample(logits, integers(0, classes, (items,)), weight, smoothing, pad_tokens=pads)
+
+    weight = uniform(0.5, 1.5, (5,))
+    return [
+        case(4, 5),
+        case(6, 5, weight),
+        case(4, 5, weight, 0.1),
+        case(7, 5, None, 0.3, (1, 2)),
+        case(7, 5, weight, 0.2, (0,)),
+        sample(
+            uniform(low, high, (3, 5)), fixed([4, -100, 2], np.int64), None, None, pad_tokens=(-100,)
+        ),  # a pad that is no class
+        case(0, 5, weight, 0.2),
+    ]
+
+
+# -- negative log likelihood -------------------------------------------------------------------------------
+def _torch_negative_log_likelihood(call: Call):
+    spec, pads, classes = call.specs[0], call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]
+    assert isinstance(spec, TensorSpec)
+    dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
+
+    def run(logs, targets, weight, smoothing):
+        return _torch_nll(logs.to(wide), targets, weight, smoothing, pads).to(dtype)
+
+    return indexing(call, run, classes)
+
+
+def _numpy_negative_log_likelihood(call: Call):
+    pads, classes = call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]
+
+    def run(logs, targets, weight, smoothing):
+        return _numpy_nll(
+            wide_array(logs), targets, weight, smoothing, pads, lambda found: check_numpy(call, found, classes)
+        )
+
+    return run
+
+
+@op(
+    torch=PerCall(_torch_negative_log_likelihood),
+    numpy=PerCall(_numpy_negative_log_likelihood),
+    samples=_samples(-3, -0.1),
+)
+def negative_log_likelihood(
+    log_probabilities: TensorSpec,
+    targets: TensorSpec,
+    weight: TensorSpec | None,
+    smoothing: Operand | None,
+    *,
+    pad_tokens: tuple[int, ...] = (),
+) -> TensorSpec:
+    """Cross entropy from logarithms of probabilities, for each item; see `cross_entropy`.
+
+    Shapes: log_probabilities (items, classes), targets (items,), weight (classes,) -> (items,).
+    Dtypes: float, all the same; targets any integer.  Half types compute in float32.
+    Raises: BoundsError for a target outside [0, classes) that is no pad token, where the data is on the host.
+    PyTorch: torch.nn.functional.nll_loss(reduction="none"), which has no smoothing and one pad token.
+    """
+    return _check_classes(log_probabilities, targets, weight, smoothing)
+
+
+@negative_log_likelihood.decomposes
+def _(log_probabilities, targets, weight, smoothing, *, pad_tokens):
+    logs = widened(log_probabilities)
+    weight = weight if weight is None else widened(weight)
+    q = _traced_coefficients(targets, weight, smoothing, pad_tokens, logs.shape[1], logs.dtype)
+    return like(log_probabilities, reshape(-sum(_product(q, logs), dims=(1,)), shape=targets.shape))
+
+
+# -- cross entropy -------------------------------------------------------------------------------------------
+def _torch_cross_entropy(call: Call):
+    spec, pads, classes = call.specs[0], call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]
+    assert isinstance(spec, TensorSpec)
+    dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
+
+    def run(logits, targets, weight, smoothing):
+        return _torch_nll(torch.log_softmax(logits, 1, dtype=wide), targets, weight, smoothing, pads).to(dtype)
+
+    return indexing(call, run, classes)
+
+
+def _numpy_log_softmax(logits):
+    shifted = logits - np.max(logits, axis=1, keepdims=True, initial=-np.inf)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=1, keepdims=True))
+
+
+def _numpy_cross_entropy(call: Call):
+    run = _numpy_negative_log_likelihood(call)
+    return lambda logits, *others: run(_numpy_log_softmax(wide_array(logits)), *others)
+
+
+@op(
+    torch=PerCall(_torch_cross_entropy),
+    numpy=PerCall(_numpy_cross_entropy),
+    samples=_samples(-3, 3),
+    source="Szegedy et al. 2015, section 7 (smoothing), https://arxiv.org/abs/1512.00567",
+)
+def cross_entropy(
+    logits: TensorSpec,
+    targets: TensorSpec,
+    weight: TensorSpec | None,
+    smoothing: Operand | None,
+    *,
+    pad_tokens: tuple[int, ...] = (),
+) -> TensorSpec:
+    """-sum(q * weight * log_softmax(logits)) over the classes, for each item.
+
+        q = (1 - smoothing) * one_hot(target) + smoothing / classes
+
+    An item whose target is one of pad_tokens has loss 0 and no gradient; a pad token need not be a class.
+    A class of weight 0 adds nothing, even where its logit is -inf.  No mean is taken: with weights it is
+    sum(losses) / sum(weight[targets]), which counts padded items in Burn and not in PyTorch.
+
+    Shapes: logits (items, classes), targets (items,), weight (classes,) -> (items,).
+    Dtypes: float, all the same; targets any integer; smoothing a number or None.  Half types compute in float32.
+    Raises: BoundsError for a target outside [0, classes) that is no pad token, where the data is on the host.
+    PyTorch: torch.nn.functional.cross_entropy(reduction="none"), whose ignore_index is one pad token.
+    """
+    return _check_classes(logits, targets, weight, smoothing)
+
+
+@cross_entropy.gradient
+def _(g, y, logits, targets, weight, smoothing, *, pad_tokens):
+    dlogits = cross_entropy_backward(g, logits, targets, weight, smoothing, pad_tokens=pad_tokens)
+    if weight is None:
+        return dlogits, None, None, None
+    q = _traced_coefficients(targets, None, smoothing, pad_tokens, logits.shape[1], logits.dtype)
+    dweight = -sum(_product(q, log_softmax(logits, dim=1)) * _column(g), dims=(0,))
+    return dlogits, None, reshape(dweight, shape=weight.shape), None
+
+
+@cross_entropy.decomposes
+def _(logits, targets, weight, smoothing, *, pad_tokens):
+    logs = log_softmax(widened(logits), dim=1)
+    weight = weight if weight is None else widened(weight)
+    return like(logits, negative_log_likelihood(logs, targets, weight, smoothing, pad_tokens=pad_tokens))
+
+
+def _torch_cross_entropy_backward(call: Call):
+    spec, pads, classes = call.specs[1], call.attrs["pad_tokens"], call.specs[1].shape[1]  # type: ignore[union-attr]
+    assert isinstance(spec, TensorSpec)
+    dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
+
+    def run(g, logits, targets, weight, smoothing):
+        targets, padded = _without_pads(targets, pads, torch.where)
+        g = g.to(wide)
+        if padded is not None:
+            g = g.masked_fill(padded, 0)
+        peak = g if weight is None else g * weight.to(wide)[targets]
+        total = peak
+        if smoothing:
+            even = g * (smoothing / classes)
+            peak = peak * (1 - smoothing)
+            total = peak + (even * classes if weight is None else even * weight.to(wide).sum())
+        y = torch.softmax(logits, 1, dtype=wide).mul_(total.unsqueeze(1))
+        if smoothing:
+            y.sub_(even.unsqueeze(1) if weight is None else even.unsqueeze(1) * weight.to(wide))
+        return y.scatter_add_(1, targets.unsqueeze(1), peak.neg().unsqueeze(1)).to(dtype)
+
+    return indexing(call, run, classes, position=2)
+
+
+def _numpy_cross_entropy_backward(call: Call):
+    pads, classes = call.attrs["pad_tokens"], call.specs[1].shape[1]  # type: ignore[union-attr]
+
+    def run(g, logits, targets, weight, smoothing):
+        targets, padded = _without_pads(targets, pads, np.where)
+        check_numpy(call, targets, classes)
+        smoothing = smoothing or 0.0
+        g, logits = wide_array(g), wide_array(logits)
+        q = np.full(logits.shape, smoothing / classes, logits.dtype)
+        q[np.arange(len(targets)), targets] += 1 - smoothing
+        if weight is not None:
+            q = q * weight
+        if padded is not None:
+            q[padded] = 0
+        p = np.exp(_numpy_log_softmax(logits))
+        return g[:, None] * (p * np.sum(q, axis=1, keepdims=True) - q)
+
+    return run
+
+
+def _backward_samples() -> list[Sample]:
+    return [
+        Sample((uniform(-1, 1, (7 if s.attrs["pad_tokens"] == (0,) else 4,)), *s.inputs), s.attrs)
+        for s in [*_samples(-3, 3)[:1], *_samples(-3, 3)[2:3], *_samples(-3, 3)[4:5]]
+    ] + [
+        sample(uniform(-1, 1, (0,)), uniform(-1, 1, (0, 5)), integers(0, 5, (0,)), None, 0.2, pad_tokens=()),
+    ]
+
+
+@op(
+    torch=PerCall(_torch_cross_entropy_backward),
+    numpy=PerCall(_numpy_cross_entropy_backward),
+    samples=_backward_samples(),
+)
+def cross_entropy_backward(
+    g: TensorSpec,
+    logits: TensorSpec,
+    targets: TensorSpec,
+    weight: TensorSpec | None,
+    smoothing: Operand | None,
+    *,
+    pad_tokens: tuple[int, ...] = (),
+) -> TensorSpec:
+    """The gradient of logits from that of `cross_entropy`: g * (softmax(logits) * sum(w q) - w q).
+
+    Shapes: g (items,), logits (items, classes), targets (items,), weight (classes,) -> (items, classes).
+    Dtypes: float, all the same; targets any integer.  Half types compute in float32.
+    """
+    alike(_check_classes(logits, targets, weight, smoothing), g)
+    return logits
+
+
+@cross_entropy_backward.decomposes
+def _(g, logits, targets, weight, smoothing, *, pad_tokens):
+    wide = widened(logits)
+    weight = weight if weight is None else widened(weight)
+    q = _traced_coefficients(targets, weight, smoothing, pad_tokens, logits.shape[1], wide.dtype)
+    return like(logits, _column(widened(g)) * (softmax(wide, dim=1) * sum(q, dims=(1,)) - q))
+
+
+# -- cross entropy with probabilities ---------------------------------------------------------------------------
+def _torch_cross_entropy_with_probabilities(call: Call):
+    spec = call.results[0]
+    dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
+
+    def run(logits, probabilities):
+        logs = torch.log_softmax(logits, -1, dtype=wide)
+        return torch.where(probabilities == 0, 0.0, logs * probabilities).sum(-1).neg_().to(dtype)
+
+    return run
+
+
+def _numpy_cross_entropy_with_probabilities(logits, probabilities):
+    logits = wide_array(logits)
+    shifted = logits - np.max(logits, axis=-1, keepdims=True, initial=-np.inf)
+    logs = shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
+    return -np.sum(np.where(probabilities == 0, 0, logs * probabilities), axis=-1)
+
+
+@op(
+    torch=PerCall(_torch_cross_entropy_with_probabilities),
+    numpy=_numpy_cross_entropy_with_probabilities,
+    samples=[
+        sample(uniform(-3, 3, (4, 5)), uniform(0.1, 1, (4, 5))),
+        sample(uniform(-3, 3, (2, 3, 5)), uniform(0.1, 1, (2, 3, 5))),
+        sample(uniform(-3, 3, (5,)), uniform(0.1, 1, (5,))),
+        sample(uniform(-3, 3, (0, 5)), uniform(0.1, 1, (0, 5))),
+    ],
+)
+def cross_entropy_with_probabilities(logits: TensorSpec, probabilities: TensorSpec) -> TensorSpec:
+    """-sum(probabilities * log_softmax(logits)) over the last axis, for each item.
+
+    A class of probability 0 adds nothing, even where its logit is -inf.  The probabilities need not sum to 1.
+
+    Shapes: logits, probabilities (*batch, classes) -> (*batch).
+    Dtypes: float, both the same; half types compute in float32.
+    PyTorch: torch.nn.functional.cross_entropy with probabilities as target, classes on axis 1, reduction="none".
+    """
+    alike(logits, probabilities)
+    if logits.ndim < 1:
+        raise shape_fault("there is no axis of classes", expected="(*batch, classes)", mend="insert an axis")
+    return logits.with_shape(logits.shape[:-1])
+
+
+@cross_entropy_with_probabilities.gradient
+def _(g, y, logits, probabilities):
+    last, each = logits.ndim - 1, _column(g)
+    total = sum(probabilities, dims=(last,))
+    return each * (softmax(logits, dim=last) * total - probabilities), -(each * log_softmax(logits, dim=last))
+
+
+# -- binary cross entropy -------------------------------------------------------------------------------------
+def _numpy_binary_cross_entropy_with_logits(logits, targets):
+    return (1 - targets) * logits - (np.minimum(logits, 0) - np.log1p(np.exp(-np.abs(logits))))
+
+
+@op(
+    torch=lambda logits, targets: functional.binary_cross_entropy_with_logits(logits, targets, reduction="none"),
+    numpy=_numpy_binary_cross_entropy_with_logits,
+    pointwise="((1.0 - {1}) * {0} - (minimum({0}, 0.0) - log1p(exp(-abs({0})))))",
+    cost="cheap",
+    samples=[
+        sample(uniform(-3, 3), uniform(0, 1)),
+        sample(uniform(-3, 3, ()), uniform(0, 1, ())),
+        sample(uniform(-3, 3, (0, 2)), uniform(0, 1, (0, 2))),
+    ],
+)
+def binary_cross_entropy_with_logits(logits: TensorSpec, targets: TensorSpec) -> TensorSpec:
+    """-(t * log(p) + (1 - t) * log(1 - p)) with p = sigmoid(logits), element by element.
+
+    Computed as (1 - t) * logits - log_sigmoid(logits), which overflows for no finite logit.
+
+    Shapes: logits, targets (*s) -> (*s).  Dtypes: float, both the same.
+    PyTorch: torch.nn.functional.binary_cross_entropy_with_logits(reduction="none").
+    """
+    return alike(logits, targets)
+
+
+@binary_cross_entropy_with_logits.gradient
+def _(g, y, logits, targets):
+    return g * (sigmoid(logits) - targets), -mul(g, logits)
