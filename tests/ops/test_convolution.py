@@ -114,20 +114,14 @@ def test_conv_transpose_agrees_with_torch(case: dict[str, Any], data: st.DataObj
 
     y, _ = by_torch(theirs, x, weight, bias)
     g = generator.normal(size=y.shape)
-    # torch's own backward refuses output padding of a whole stride: the gradients are judged where it takes it
-    fits = all(o < s for o, s in zip(extra, case["stride"], strict=True))
-    expected = by_torch(theirs, x, weight, bias, g=g)[1] if fits else None
+    _, expected = by_torch(theirs, x, weight, bias, g=g)
     for leaf in LEAVES:
         assert_close(run(leaf, "conv_transpose", x, weight, bias, **attrs)[0], y, f"{leaf}")
         found = gradients(leaf, "conv_transpose", x, weight, bias, g=g, **attrs)
-        assert found[0] is not None
-        # the output without its bias is linear in x: <g, y(x)> = <dx, x>
-        flat = y if bias is None else y - bias.reshape(-1, *(1,) * spatial)
-        np.testing.assert_allclose(np.sum(found[0] * x), np.sum(g * flat), rtol=1e-9, atol=1e-9)
-        for ours, other in zip(found, expected or [], strict=False):
-            if other is not None:
-                assert ours is not None
-                assert_close(ours, other, f"{leaf}")
+        for name, ours, other in zip(("x", "weight", "bias"), found, expected, strict=True):
+            assert (ours is None) == (other is None)
+            if ours is not None and other is not None:
+                assert_close(ours, other, f"{leaf} gradient of {name}")
 
 
 def test_depthwise_convolution_of_a_strided_input() -> None:
