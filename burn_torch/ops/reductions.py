@@ -350,8 +350,12 @@ _TRUTHS = [
 
 def _torch_truth(reduce):
     def build(call: Call):
-        _, dims = _dims_of(call)
-        return partial(reduce, dim=dims, keepdim=True) if dims else torch.Tensor.bool
+        spec, dims = _dims_of(call)
+        if not dims:
+            return torch.Tensor.bool
+        if spec.dtype is DType.U8:  # torch answers u8 with u8
+            return lambda x: reduce(x.bool(), dim=dims, keepdim=True)
+        return partial(reduce, dim=dims, keepdim=True)
 
     return PerCall(build)
 

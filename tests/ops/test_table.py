@@ -252,7 +252,7 @@ def _check_forward(variant: Typed, place: str) -> None:
             continue
         for strided in (False, True):
             call, inputs, outputs = table.execute(leaf, variant, where, strided)
-            viewed = viewed or any(_shares(inputs[0], y) for y in outputs)
+            viewed = viewed or any(_shares(x, y) for x in inputs[:1] for y in outputs)
             what = f"{leaf} {variant!r}{' strided' if strided else ''}"
             for y, spec in zip(outputs, call.results, strict=True):
                 real = leaf.spec(y)
