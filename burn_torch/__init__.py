@@ -1,1 +1,74 @@
-"""Burn, the deep-learning framework, on PyTorch tensors."""
+"""Burn, the deep-learning framework, on PyTorch tensors.
+
+Public names are resolved on first use, so that a command line or an error message needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+from burn_torch.version import __version__
+
+_EXPORTS: Final = {
+    "backend": ("Autodiff", "LibTorch", "NdArray"),
+    "config": ("Config",),
+    "core.data": ("TensorData",),
+    "core.distribution": ("Distribution",),
+    "core.dtype": ("DType",),
+    "core.errors": (
+        "ArgumentError",
+        "ArtifactError",
+        "AutodiffError",
+        "BoundsError",
+        "BurnTorchError",
+        "ConfigError",
+        "DTypeError",
+        "DataError",
+        "DeviceError",
+        "NonFiniteError",
+        "RecordError",
+        "ShapeError",
+        "TraceError",
+    ),
+    "module": ("Module", "ModuleMapper", "ModuleRecord", "ModuleVisitor", "Param", "ParamId", "RunningState"),
+    "core.ambient": ("seed",),
+    "module.scope": ("StepScope",),
+    "ops.op": ("op",),
+    "tensor": ("Device", "Gradients", "Tensor"),
+}
+"""Public names by the module that has them; `__init__.pyi` says the same to type checkers (make generate)."""
+
+_PACKAGES: Final = (
+    "backend",
+    "cli",
+    "config",
+    "core",
+    "data",
+    "graph",
+    "module",
+    "nn",
+    "ops",
+    "optim",
+    "record",
+    "tensor",
+    "train",
+)
+
+_HOME: Final = {name: home for home, names in _EXPORTS.items() for name in names}
+
+__all__ = ["__version__", *_HOME, *_PACKAGES]  # noqa: PLE0604  # strings all: the names above
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        found = getattr(importlib.import_module(f"burn_torch.{_HOME[name]}"), name)
+        globals()[name] = found
+        return found
+    if name in _PACKAGES:
+        return importlib.import_module(f"burn_torch.{name}")
+    raise AttributeError(f"module 'burn_torch' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,6 +3,7 @@
     BurnTorchError                       catch this to catch all of ours
     ├── ShapeError        (ValueError)   sizes that do not fit an operation or a layer
     ├── DTypeError        (TypeError)    element types that an operation does not take
+    ├── ArgumentError     (ValueError)   a number outside the range that a function takes
     ├── BoundsError       (IndexError)   an index in a tensor's data that lies outside the axis it points into
     ├── DeviceError       (RuntimeError) a place that is absent, or values of stacks that do not mix
     ├── AutodiffError     (RuntimeError) backward without a tape, through a used tape, or over a changed value
@@ -19,6 +20,7 @@ A message has three parts: what was given, what was expected, how to mend it.  `
 from __future__ import annotations
 
 __all__ = [
+    "ArgumentError",
     "ArtifactError",
     "AutodiffError",
     "BoundsError",
@@ -45,6 +47,10 @@ class ShapeError(BurnTorchError, ValueError):
 
 class DTypeError(BurnTorchError, TypeError):
     """Element types that an operation does not take."""
+
+
+class ArgumentError(BurnTorchError, ValueError):
+    """A number outside the range that a function takes."""
 
 
 class BoundsError(BurnTorchError, IndexError):

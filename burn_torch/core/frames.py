@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PACKAGE_DIRECTORY", "user_line"]
+__all__ = ["PACKAGE_DIRECTORY", "called_name", "user_line"]
 
 PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parents[1])
 
@@ -27,3 +27,11 @@ def user_line(skip: int = 1) -> str | None:
         if frame.f_back is None:
             return None
         frame = frame.f_back
+
+
+def called_name(skip: int = 1) -> str:
+    """The name of the function of this package that the user called, in whose words an error is told."""
+    frame = sys._getframe(skip)
+    while frame.f_back is not None and frame.f_back.f_code.co_filename.startswith((PACKAGE_DIRECTORY, "<")):
+        frame = frame.f_back
+    return frame.f_code.co_name

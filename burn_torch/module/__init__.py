@@ -5,6 +5,7 @@ from burn_torch.module.module import Module
 from burn_torch.module.param import Param, ParamId, ParamMapper
 from burn_torch.module.record import ModuleRecord
 from burn_torch.module.running_state import RunningState
+from burn_torch.module.scope import StepScope, current_scope, draw
 from burn_torch.module.tree import Tree
 from burn_torch.module.visitor import ModuleMapper, ModuleVisitor, list_param_ids
 
@@ -19,6 +20,9 @@ __all__ = [
     "ParamId",
     "ParamMapper",
     "RunningState",
+    "StepScope",
     "Tree",
+    "current_scope",
+    "draw",
     "list_param_ids",
 ]

@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
-from typing import final
+import threading
+from typing import Final, final
 
 from burn_torch.module.param import ParamId
+from burn_torch.module.scope import current_scope
 from burn_torch.tensor import Device, Tensor
 
 __all__ = ["RunningState"]
 
+_lock: Final = threading.Lock()
+
 
 @final
 class RunningState:
-    """A value that a layer hands on from step to step, such as the running mean of BatchNorm; never on a tape."""
+    """A value that a layer hands on from step to step, such as the running mean of BatchNorm; never on a tape.
+
+    In a StepScope the next value is the scope's: the cell stays as it was, and `module.with_states(scope.states)`
+    makes a module with new cells.  So threads with scopes of their own may share a module.  Outside any scope the cell
+    takes the value at once.
+    """
 
     __slots__ = ("__weakref__", "_value", "id")
 
     def __init__(self, value: Tensor, id: ParamId | None = None) -> None:
-        self.id = ParamId.new() if id is None else id
+        self.id: Final = ParamId.new() if id is None else id
         self._value = value
 
     def value(self) -> Tensor:
-        """The current value."""
-        return self._value
+        """The current value: the one handed in during this step, else the cell's."""
+        scope = current_scope()
+        if scope is None:
+            return self._value
+        value: Tensor = scope.pending(self, self._value)
+        return value
 
     def update(self, value: Tensor) -> None:
-        """Hands in the next value."""
-        self._value = value
+        """Hands in the next value.
+
+        Raises: ArgumentError where a copy of this cell has handed in a value in the same step.
+        """
+        scope = current_scope()
+        if scope is not None:
+            scope.hand_in(self, value)
+        else:
+            with _lock:
+                self._value = value
 
     def with_value(self, value: Tensor) -> RunningState:
         """A cell of the same identity with another value."""

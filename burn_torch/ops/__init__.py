@@ -29,7 +29,15 @@ FAMILIES = (
     "order",
     "creation",
     "products",
+    "placement",
     "activations",
+    "randomness",
+    "updates",
+    "convolution",
+    "folding",
+    "pooling",
+    "resampling",
+    "grid_sampling",
     "smooth_activations",
     "softmaxes",
     "normalisation",
@@ -37,7 +45,6 @@ FAMILIES = (
     "attending",
     "lookup",
     "losses",
-    "updates",
 )
 
 for _family in FAMILIES:

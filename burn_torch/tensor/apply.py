@@ -1,28 +1,40 @@
-"""The short way from a Tensor method to a backend: one lookup, one call."""
+"""The short way from a Tensor method to a backend: one lookup, one call.
+
+Each function builds the key of a Call from what is at hand and finds it in the row's own cache; only a miss binds.
+Attributes come in the declared order, already normalised (non-negative axes, tuples).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
 
-from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER
-from burn_torch.ops.op import Op
+import numpy as np
 
-if TYPE_CHECKING:
-    from burn_torch.tensor.tensor import Tensor
+from burn_torch.core.errors import BurnTorchError, DTypeError, explain
+from burn_torch.core.frames import called_name
+from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, NUMBER_SPECS, Spec
+from burn_torch.ops.op import REGISTRY, Call, Op
+from burn_torch.ops.value import Value
 
-__all__ = ["binary", "unary"]
+__all__ = ["NUMBERS", "apply", "binary", "flat", "number", "operate", "reflect", "unary"]
+
+T = TypeVar("T", bound=Value)
+
+NUMBERS: Final = (int, float, np.number, np.bool_)
+"""What counts as a number beside a tensor."""
 
 
-def unary(op: Op, x: Tensor, *attrs: Any) -> Tensor:
-    """A row of one tensor and one output; attributes in the declared order, already normalised."""
+def unary(op: Op, x: T, *attrs: Any) -> T:
+    """A row of one tensor and one output."""
     spec = x.spec
     key = (spec, *attrs) if attrs else spec
-    call = op.calls.get(key) or op.remember(key, op.bind((spec,), dict(zip(op.signature.attrs, attrs, strict=True))))
+    call = op.calls.get(key) or _bound(op, key, (spec,), attrs)
     backend = x.backend
     return x.__class__(backend, backend.execute(call, (x.primitive,))[0], call.result)
 
 
-def binary(op: Op, x: Tensor, y: Any) -> Tensor:
+def binary(op: Op, x: T, y: Any) -> T:
     """A row of two operands without attributes; y is a tensor of any stack that mixes, or a number."""
     spec = x.spec
     backend = x.backend
@@ -38,6 +50,92 @@ def binary(op: Op, x: Tensor, y: Any) -> Tensor:
     elif kind is int:
         key = (spec, INT_NUMBER)
     else:
-        return op(x, y)  # type: ignore[no-any-return]
+        return op(x, number(y))  # type: ignore[no-any-return]
     call = op.calls.get(key) or op.remember(key, op.bind(key, {}))
     return x.__class__(backend, backend.execute(call, (x.primitive, y))[0], call.result)
+
+
+def flat(x: T) -> T:
+    """A reduction over all axes as one axis of size 1."""
+    return x if x.spec.shape == (1,) else unary(REGISTRY["reshape"], x, (1,))
+
+
+def operate(op: Op, x: T, y: Any) -> T:
+    """`binary` for an operator: what is neither tensor nor number is left to Python, which words the TypeError."""
+    kind = y.__class__
+    if kind is x.__class__ or kind is float or kind is int or isinstance(y, Value | NUMBERS):
+        return binary(op, x, y)
+    return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
+
+
+def reflect(op: Op, y: T, x: Any) -> T:
+    """`operate` with the number on the left: op(x, y)."""
+    kind = x.__class__
+    if kind is float:
+        spec = FLOAT_NUMBER
+    elif kind is int:
+        spec = INT_NUMBER
+    elif isinstance(x, Value | NUMBERS):
+        return op(number(x), y)  # type: ignore[no-any-return]
+    else:
+        return NotImplemented  # type: ignore[no-any-return]
+    key = (spec, y.spec)
+    call = op.calls.get(key) or op.remember(key, op.bind(key, {}))
+    backend = y.backend
+    return y.__class__(backend, backend.execute(call, (x, y.primitive))[0], call.result)
+
+
+def apply(op: Op, inputs: Sequence[Any], *attrs: Any) -> Any:
+    """Any row whose first input is a tensor; other inputs are tensors, numbers or None.
+
+    Returns: a tensor, or a tuple of tensors where the row has several outputs.
+    """
+    first = inputs[0]
+    backend = first.backend
+    kind = first.__class__
+    specs: list[Spec | None] = []
+    primitives: list[Any] = []
+    for x in inputs:
+        if x.__class__ is kind and x.backend is backend:
+            specs.append(x.spec)
+            primitives.append(x.primitive)
+        elif x is None:
+            specs.append(None)
+            primitives.append(None)
+        else:
+            spec = NUMBER_SPECS.get(x.__class__)
+            if spec is None:
+                return op(*map(number, inputs), **_named(op, attrs))  # lifts constants, or words the error
+            specs.append(spec)
+            primitives.append(x)
+    key = (*specs, *attrs)
+    call = op.calls.get(key) or _bound(op, key, specs, attrs)
+    outputs = backend.execute(call, primitives)
+    if not call.multiple:
+        return kind(backend, outputs[0], call.result or backend.spec(outputs[0]))
+    return tuple([None if p is None else kind(backend, p, spec) for p, spec in zip(outputs, call.results, strict=True)])
+
+
+def number(x: Any) -> Any:
+    """numpy's numbers as Python's; everything else as it is."""
+    return x.item() if isinstance(x, np.number | np.bool_) else x
+
+
+def _named(op: Op, attrs: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(op.signature.attrs, attrs, strict=True))
+
+
+def _bound(op: Op, key: Any, specs: Sequence[Spec | None], attrs: Sequence[Any]) -> Call:
+    try:
+        return op.remember(key, op.bind(specs, _named(op, attrs)))
+    except BurnTorchError:
+        raise
+    except TypeError as err:  # an attribute of another type: a float among the sizes, a text as an axis
+        raise DTypeError(
+            explain(
+                f"{called_name()}: an argument has the wrong type",
+                given=", ".join(f"{name} {value!r}" for name, value in _named(op, attrs).items()),
+                expected=", ".join(f"{name}: {kind}" for name, (kind, _) in op.signature.attrs.items()),
+                mend=f"pass whole numbers where sizes and axes are meant ({err})",
+            )
+        ) from err

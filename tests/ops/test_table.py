@@ -35,6 +35,9 @@ TORCH_DIFFERS: Final[dict[str, str]] = {
 }
 """Rows whose torch candidate has another derivative under torch's autograd, each with the reason."""
 
+NO_TORCH_TWIN: Final[frozenset[str]] = frozenset({"grid_sample_2d_derivative", "grid_sample_2d_scatter"})
+"""Rows that torch lacks, whose candidate sums otherwise than their gradient: no measure of the gradient's rounding."""
+
 ROWS: Final = [name for name in REGISTRY if "::" not in name]
 """Users' rows are theirs to test."""
 
@@ -355,7 +358,8 @@ def test_gradient_in_float32(row: Op, place: str) -> None:
     for wide in float64(row):
         variant = _narrow(wide)
         expected = table.gradients(Autodiff(TORCH), variant.widened(), _widened(table.upstream(variant))).found
-        theirs = None if row.name in TORCH_DIFFERS else table.through_torch(variant, table.upstream(variant), place)
+        measured = row.name not in TORCH_DIFFERS and row.name not in NO_TORCH_TWIN
+        theirs = table.through_torch(variant, table.upstream(variant), place) if measured else None
         for leaf, where in leaves(place):
             found = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).found
             assert found.keys() == expected.keys()

@@ -1,0 +1,52 @@
+"""What a recipe is: data, a model and settings that train together.  Imports no torch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from burn_torch.config import Config
+
+if TYPE_CHECKING:
+    from burn_torch.data import DataLoader
+    from burn_torch.module import Module
+    from burn_torch.tensor import Device
+
+__all__ = ["Prediction", "Recipe"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of one input: the best class and how sure it is (0 to 1)."""
+
+    source: str
+    label: str
+    confidence: float
+
+
+class Recipe(ABC):
+    """One file in `cli/recipes/` defines `RECIPE`, an instance of a subclass.
+
+    `config` is the class of the settings, with defaults for all; `--set` changes them, `config.json` keeps them.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    config: ClassVar[type[Config]]
+
+    @abstractmethod
+    def loaders(
+        self, config: Any, data_dir: Path | None, device: Device, seed: int
+    ) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
+        """The training data on `device` and the validation data on its inner device."""
+
+    @abstractmethod
+    def model(self, config: Any, device: Device) -> Module:
+        """A freshly initialised model."""
+
+    @abstractmethod
+    def predict(self, config: Any, model: Module, inputs: Sequence[Path]) -> list[Prediction]:
+        """What a trained model says of files.  Raises: DataError for a file that it cannot read."""

@@ -1,0 +1,40 @@
+"""The words of `core/philox.py` in torch's int64 arithmetic, for places that numpy cannot reach.
+
+Bit for bit the same: a product of two 32-bit words fits 64 bits, and int64 multiplication wraps modulo 2^64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import torch
+
+from burn_torch.core.philox import KEY_STEPS, MASK32, MULTIPLIERS, ROUNDS, split64
+
+__all__ = ["chunks"]
+
+_CHUNK: Final = 1 << 22  # blocks a piece: 32 MiB a temporary, so a tensor of any size needs no more than 300 MiB
+
+
+def chunks(key: int, stream: int, first: int, count: int, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
+    """Blocks [first, first + count) of a stream, in pieces: (number of the first block, words as int64)."""
+    at, end = first, first + count
+    while at < end:
+        size = min(_CHUNK - at % _CHUNK, end - at)
+        yield at, _cipher(at, size, split64(stream), split64(key), device)
+        at += size
+
+
+def _cipher(at: int, size: int, stream: tuple[int, int], key: tuple[int, int], device: torch.device) -> torch.Tensor:
+    low, high = split64(at)
+    c0 = torch.arange(low, low + size, dtype=torch.int64, device=device)
+    c1, c2, c3 = (torch.full((), number, dtype=torch.int64, device=device) for number in (high, *stream))
+    k0, k1 = key
+    for _ in range(ROUNDS):
+        p0, p1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
+        # `>>` keeps the sign, so the upper half is masked too
+        c0, c1 = ((p1 >> 32) & MASK32) ^ c1 ^ k0, p1 & MASK32
+        c2, c3 = ((p0 >> 32) & MASK32) ^ c3 ^ k1, p0 & MASK32
+        k0, k1 = (k0 + KEY_STEPS[0]) & MASK32, (k1 + KEY_STEPS[1]) & MASK32
+    return torch.stack((c0, c1, c2, c3), dim=-1).reshape(-1)

@@ -1,0 +1,28 @@
+"""Moving values between devices of one leaf."""
+
+from __future__ import annotations
+
+import torch
+
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.op import PerCall, op
+from burn_torch.ops.samples import sample, uniform
+
+
+@op(
+    torch=PerCall(lambda call: lambda x, device=torch.device(call.attrs["place"]): x.to(device)),
+    numpy=lambda x, *, place: x,
+    view=True,  # where it lies there already
+    samples=[sample(uniform(-1, 1, (2, 3)), place="cpu"), sample(uniform(-1, 1, (0,)), place="cpu")],
+)
+def to_place(x: TensorSpec, *, place: str) -> TensorSpec:
+    """The same values at another place; the gradient comes back to the place of x.
+
+    Shapes: x (*s) -> (*s).  Dtypes: any.  PyTorch: Tensor.to(device).
+    """
+    return TensorSpec.of(x.shape, x.dtype, place)
+
+
+@to_place.gradient
+def _(g, y, x, *, place):
+    return to_place(g, place=x.place)

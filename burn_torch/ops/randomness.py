@@ -1,0 +1,409 @@
+"""Rows that draw: functions of (key, stream), so the same numbers give the same values on every leaf.
+
+Keys and streams are run-time integers, taken modulo 2^64: a new key retraces nothing.  Element i of the row-major
+order takes the words at i times "words an element" of the stream; see `sampling.py` for the maps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from burn_torch.core.distribution import Distribution, check_normal, check_probability, check_uniform
+from burn_torch.core.dtype import BOOL, FLOAT, INT, NUMERIC, DType, DTypeClass
+from burn_torch.core.errors import ArgumentError, DTypeError, explain
+from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
+from burn_torch.ops.mask_cache import MASKS
+from burn_torch.ops.op import Call, Number, Op, PerCall, dtype_fault, op
+from burn_torch.ops.samples import sample
+from burn_torch.ops.samples import uniform as evenly
+from burn_torch.ops.sampling import (
+    Map,
+    bernoulli_map,
+    bits_map,
+    integer_map,
+    normal_map,
+    on_host,
+    on_torch,
+    threshold,
+    uniform_map,
+)
+from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Executor, Value
+
+__all__ = ["draw_from"]
+
+_HALF = (DType.F16, DType.BF16)
+
+
+# -- on the leaves -------------------------------------------------------------------------------------
+def _host_type(dtype: DType) -> np.dtype[Any]:
+    # half types are the float32 value, rounded once more
+    return np.dtype(np.float32) if dtype in _HALF else dtype.numpy
+
+
+def _numpy(mapping: Callable[..., Map]) -> PerCall:
+    def build(call: Call):
+        spec = call.result
+        count, shape, dtype = spec.numel, spec.shape, spec.dtype
+
+        def run(*numbers):
+            *parameters, key, stream = numbers
+            drawn = on_host(mapping(*parameters, dtype), key, stream, 0, count, _host_type(dtype))
+            return drawn.reshape(shape).astype(dtype.numpy, copy=False)
+
+        return run
+
+    return PerCall(build)
+
+
+def _torch(mapping: Callable[..., Map]) -> PerCall:
+    def build(call: Call):
+        spec = call.result
+        count, shape, dtype = spec.numel, spec.shape, spec.dtype
+        theirs, device = TO_TORCH[dtype], torch.device(spec.place)
+
+        def on_device(*numbers):
+            *parameters, key, stream = numbers
+            return on_torch(mapping(*parameters, dtype), key, stream, 0, count, theirs, device).reshape(shape)
+
+        def from_host(*numbers):
+            *parameters, key, stream = numbers
+            drawn = on_host(mapping(*parameters, dtype), key, stream, 0, count, _host_type(dtype))
+            return torch.from_numpy(drawn.reshape(shape)).to(device, theirs)
+
+        # Apple GPUs have no float64, which the normal map needs: drawn on the host, their values are the same
+        return on_device if device.type == "cuda" else from_host
+
+    return PerCall(build)
+
+
+def _spec(key: NumberSpec, stream: NumberSpec, shape: Shape, dtype: DType, place: str, among: DTypeClass) -> TensorSpec:
+    for name, number in (("key", key), ("stream", stream)):
+        _whole(name, number, "a key is made by fold(key, number), a stream by stream_of(name)")
+    if dtype not in among:
+        raise dtype_fault(
+            f"{dtype} values cannot be drawn",
+            expected=f"{among}: {', '.join(sorted(d.name for d in among.members))}",
+            mend="draw another type and cast it",
+        )
+    return TensorSpec.of(shape, dtype, place)
+
+
+def _whole(name: str, number: NumberSpec, mend: str) -> None:
+    if number.kind != "int":
+        raise dtype_fault(f"{name} is a {number.kind} number", expected=f"{name}: a whole number", mend=mend)
+
+
+# -- rows ----------------------------------------------------------------------------------------------
+@op(
+    torch=_torch(lambda dtype: bits_map()),
+    numpy=_numpy(lambda dtype: bits_map()),
+    cost="cheap",
+    random=True,
+    nondifferentiable=True,
+    samples=[sample(7, 11, shape=(3, 5), place="cpu"), sample(-1, 2**64 - 1, shape=(), place="cpu")],
+    source="Salmon et al. 2011, section 3.3",
+)
+def random_bits(key: Number, stream: Number, *, shape: Shape, place: str) -> TensorSpec:
+    """32 random bits an element, as an integer in [0, 2^32).
+
+    Shapes: () -> shape.  Dtypes: i64, since torch computes almost nothing on u32.
+    """
+    return _spec(key, stream, shape, DType.I64, place, INT)
+
+
+def _uniform(low, high, dtype):
+    check_uniform("uniform", low, high)
+    largest = torch.finfo(TO_TORCH[dtype]).max
+    widest = torch.finfo(torch.float64 if dtype is DType.F64 else torch.float32).max
+    if max(abs(low), abs(high)) > largest or high - low > widest:
+        raise ArgumentError(
+            explain(
+                "uniform: the range leaves the element type",
+                given=f"low {low}, high {high}, {dtype}",
+                expected=f"low and high of at most {largest:g} in size, and at most {widest:g} apart",
+                mend="draw a wider type, or a smaller range and scale it",
+            )
+        )
+    return uniform_map(low, high, dtype)
+
+
+@op(
+    torch=_torch(_uniform),
+    numpy=_numpy(_uniform),
+    cost="cheap",
+    random=True,
+    nondifferentiable=True,
+    samples=[
+        sample(0.0, 1.0, 7, 11, shape=(3, 5), dtype=DType.F32, place="cpu"),
+        sample(-2, 3.5, 8, 12, shape=(7,), dtype=DType.F64, place="cpu"),
+        sample(0, 1, 9, 13, shape=(2, 0), dtype=DType.F32, place="cpu"),
+        sample(0.0, 1.0, 10, 14, shape=(), dtype=DType.F16, place="cpu"),
+    ],
+)
+def uniform(
+    low: Number, high: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str
+) -> TensorSpec:
+    """Evenly from [low, high), in steps of (high - low) * 2^-24 (f64: 2^-53).  `high` is never drawn.
+
+    A value that rounds to `high` or beyond becomes the largest value of its type below `high`.
+
+    Shapes: () -> shape.  Dtypes: float; f16 and bf16 are the f32 value rounded to nearest even, equal on all leaves.
+    Raises: ArgumentError unless low < high, both within the type.
+    PyTorch: Tensor.uniform_(low, high).
+    """
+    return _spec(key, stream, shape, dtype, place, FLOAT)
+
+
+def _normal(mean, std, dtype):
+    check_normal("normal", mean, std)
+    return normal_map(mean, std, dtype)
+
+
+@op(
+    torch=_torch(_normal),
+    numpy=_numpy(_normal),
+    random=True,
+    nondifferentiable=True,
+    samples=[
+        sample(0.0, 1.0, 7, 11, shape=(3, 5), dtype=DType.F32, place="cpu"),
+        sample(3, 0.5, 8, 12, shape=(7,), dtype=DType.F64, place="cpu"),
+        sample(0.0, 1, 9, 13, shape=(0,), dtype=DType.F32, place="cpu"),
+        sample(-1.0, 2.0, 10, 14, shape=(), dtype=DType.F16, place="cpu"),
+    ],
+    source="Box and Muller 1958",
+)
+def normal(
+    mean: Number, std: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str
+) -> TensorSpec:
+    """Normal values of mean `mean` and standard deviation `std`, by the transform of Box and Muller in float64.
+
+    Shapes: () -> shape.  Dtypes: float.  LibTorch on the CPU and NdArray give equal bits; CUDA, whose logarithm and
+    sine are its own, differs by at most 2 units in the last place of |mean| + |std * z|.
+    Raises: ArgumentError unless mean and std are finite and std >= 0.
+    PyTorch: torch.normal(mean, std, size).
+    """
+    return _spec(key, stream, shape, dtype, place, FLOAT)
+
+
+def _bernoulli(prob, dtype):
+    check_probability("bernoulli", prob)
+    return bernoulli_map(prob)
+
+
+@op(
+    torch=_torch(_bernoulli),
+    numpy=_numpy(_bernoulli),
+    cost="cheap",
+    random=True,
+    nondifferentiable=True,
+    samples=[
+        sample(0.3, 7, 11, shape=(3, 5), dtype=DType.BOOL, place="cpu"),
+        sample(0.5, 8, 12, shape=(7,), dtype=DType.F32, place="cpu"),
+        sample(1, 9, 13, shape=(2, 0), dtype=DType.I64, place="cpu"),
+        sample(0.5, 10, 14, shape=(), dtype=DType.BOOL, place="cpu"),
+    ],
+)
+def bernoulli(prob: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str) -> TensorSpec:
+    """1 with probability `prob`, else 0: never for 0, always for 1, else to the nearest multiple of 2^-32.
+
+    Shapes: () -> shape.  Dtypes: bool or any number type.  Equal on all leaves and devices.
+    Raises: ArgumentError unless 0 <= prob <= 1.
+    PyTorch: Tensor.bernoulli_(prob).
+    """
+    return _spec(key, stream, shape, dtype, place, NUMERIC | BOOL)
+
+
+def _randint(low, high, dtype):
+    info = np.iinfo(dtype.numpy)
+    # the last bound keeps `high` itself inside 64 bits, where compiled programs pass it
+    if not info.min <= low < high <= min(info.max + 1, 2**63 - 1):
+        raise ArgumentError(
+            explain(
+                "randint: the range is empty, or leaves the element type",
+                given=f"low {low}, high {high}, {dtype}",
+                expected=f"{info.min} <= low < high <= {min(info.max + 1, 2**63 - 1)}; high itself is not drawn",
+                mend="name the lower end first, or draw i64",
+            )
+        )
+    return integer_map(low, high)
+
+
+@op(
+    torch=_torch(_randint),
+    numpy=_numpy(_randint),
+    cost="cheap",
+    random=True,
+    nondifferentiable=True,
+    samples=[
+        sample(0, 10, 7, 11, shape=(3, 5), dtype=DType.I64, place="cpu"),
+        sample(-128, 128, 8, 12, shape=(7,), dtype=DType.I8, place="cpu"),
+        sample(-(2**62), 2**62, 9, 13, shape=(5,), dtype=DType.I64, place="cpu"),
+        sample(5, 6, 10, 14, shape=(), dtype=DType.U8, place="cpu"),
+        sample(0, 2, 10, 15, shape=(0, 3), dtype=DType.I32, place="cpu"),
+    ],
+    source="Lemire 2019, section 3",
+)
+def randint(
+    low: Number, high: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str
+) -> TensorSpec:
+    """Integers evenly from [low, high); the probability of each is off by less than 2^-32 of itself.
+
+    Shapes: () -> shape.  Dtypes: integers that hold the whole range.  Equal on all leaves and devices.
+    Raises: ArgumentError unless low < high fit the type.
+    PyTorch: torch.randint(low, high, size).
+    """
+    _whole("low", low, "pass int(low)")
+    _whole("high", high, "pass int(high)")
+    return _spec(key, stream, shape, dtype, place, INT)
+
+
+# -- dropout -------------------------------------------------------------------------------------------
+def _kept_scale(prob: float, largest: float) -> float:
+    # 1 / (1 - prob), which must not become infinite in a half type: 0 * infinity would make NaN of dropped elements
+    return min(1.0 / (1.0 - prob), largest) if prob < 1 else 0.0
+
+
+def _numpy_mask(spec: TensorSpec) -> Callable[..., Any]:
+    kind, largest = spec.dtype.numpy, float(np.finfo(spec.dtype.numpy).max)
+
+    def run(prob, key, stream):
+        check_probability("dropout", prob)
+        keep = MASKS.keep(threshold(1.0 - prob), key, stream, spec.numel)
+        return keep.reshape(spec.shape).astype(kind) * kind.type(_kept_scale(prob, largest))
+
+    return run
+
+
+def _torch_mask(spec: TensorSpec) -> Callable[..., Any]:
+    theirs, device = TO_TORCH[spec.dtype], torch.device(spec.place)
+    shape, count, largest = spec.shape, spec.numel, torch.finfo(theirs).max
+
+    def run(prob, key, stream):
+        check_probability("dropout", prob)
+        if device.type == "cuda":
+            keep = on_torch(bernoulli_map(1.0 - prob), key, stream, 0, count, theirs, device).reshape(shape)
+        else:
+            bits = MASKS.keep(threshold(1.0 - prob), key, stream, count).reshape(shape)
+            keep = torch.from_numpy(bits).to(device, theirs)
+        return keep.mul_(_kept_scale(prob, largest))
+
+    return run
+
+
+def _product(mask: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, prob, key, stream: x * mask(prob, key, stream)
+
+
+@op(
+    torch=PerCall(lambda call: _torch_mask(call.result)),
+    numpy=PerCall(lambda call: _numpy_mask(call.result)),
+    cost="cheap",
+    random=True,
+    nondifferentiable=True,
+    samples=[
+        sample(0.3, 7, 11, shape=(3, 5), dtype=DType.F32, place="cpu"),
+        sample(0.5, 8, 12, shape=(0, 2), dtype=DType.F64, place="cpu"),
+        sample(1, 9, 13, shape=(7,), dtype=DType.F16, place="cpu"),
+        sample(0, 9, 13, shape=(), dtype=DType.F32, place="cpu"),
+    ],
+)
+def dropout_mask(prob: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str) -> TensorSpec:
+    """0 with probability `prob`, else 1 / (1 - prob), rounded to the type: what dropout multiplies with.
+
+    An element is kept where `bernoulli(1 - prob, key, stream)` is 1.  All are 0 for prob 1.
+
+    Shapes: () -> shape.  Dtypes: float.  Equal on all leaves and devices.
+    Raises: ArgumentError unless 0 <= prob <= 1.
+    """
+    return _spec(key, stream, shape, dtype, place, FLOAT)
+
+
+@op(
+    torch=PerCall(lambda call: _product(_torch_mask(call.result))),
+    numpy=PerCall(lambda call: _product(_numpy_mask(call.result))),
+    cost="cheap",
+    random=True,
+    samples=[
+        sample(evenly(-3, 3, (3, 5)), 0.3, 7, 11),
+        sample(evenly(-3, 3, (2, 1, 7)), 0.5, 8, 12),
+        sample(evenly(-3, 3, (0, 2)), 0.5, 9, 13),
+        sample(evenly(-3, 3, ()), 0.25, 10, 17),
+    ],
+    source="Srivastava et al. 2014, https://jmlr.org/papers/v15/srivastava14a.html",
+)
+def dropout(x: TensorSpec, prob: Number, key: Number, stream: Number) -> TensorSpec:
+    """Sets elements to zero with probability `prob` and divides the others by 1 - prob.
+
+        y = x * dropout_mask(prob, key, stream)
+
+    The gradient draws the same mask again, so the tape saves three numbers.  A dropped NaN or infinity becomes NaN:
+    faults stay visible.
+
+    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
+    Raises: ArgumentError unless 0 <= prob <= 1.
+    PyTorch: torch.nn.functional.dropout(x, prob, training=True).
+    """
+    return _spec(key, stream, x.require(FLOAT).shape, x.dtype, x.place, FLOAT)
+
+
+@dropout.decomposes
+def _(x, prob, key, stream):
+    return x * dropout_mask(prob, key, stream, shape=x.shape, dtype=x.dtype, place=x.place)
+
+
+@dropout.gradient
+def _(g, y, x, prob, key, stream):
+    return dropout(g, prob, key, stream), None, None, None
+
+
+# -- distributions -------------------------------------------------------------------------------------
+def draw_from(
+    distribution: Distribution,
+    backend: Executor,
+    kind: type[Value],
+    key: Any,
+    stream: Any,
+    *,
+    shape: Shape,
+    dtype: DType,
+    place: str,
+) -> Any:
+    """A `kind` value on `backend` whose elements follow `distribution`.
+
+    Integers take Default (0 to 254), Bernoulli and Uniform (low and high rounded up); bool takes Default (a fair coin)
+    and Bernoulli.  Raises: DTypeError for any other pair.
+    """
+    row: Op
+    parameters: tuple[float, ...]
+    match distribution:
+        case Distribution.Bernoulli(p=p):
+            row, parameters = bernoulli, (p,)
+        case Distribution.Uniform(low=low, high=high) if dtype in FLOAT:
+            row, parameters = uniform, (low, high)
+        case Distribution.Normal(mean=mean, std=std) if dtype in FLOAT:
+            row, parameters = normal, (mean, std)
+        case Distribution.Uniform(low=low, high=high) if dtype in INT:
+            row, parameters = randint, (math.ceil(low), math.ceil(high))
+        case _ if distribution is Distribution.Default and dtype in FLOAT:
+            row, parameters = uniform, (0.0, 1.0)
+        case _ if distribution is Distribution.Default and dtype in INT:
+            row, parameters = randint, (0, min(255, np.iinfo(dtype.numpy).max + 1))
+        case _ if distribution is Distribution.Default and dtype in BOOL:
+            row, parameters = bernoulli, (0.5,)
+        case _:
+            raise DTypeError(
+                explain(
+                    f"random: {distribution!r} does not give {dtype} values",
+                    given=f"{distribution!r}, {dtype}",
+                    expected="Normal and fractions with float types, Uniform with numbers, Bernoulli with any type",
+                    mend="draw floats and convert them, for example with .int()",
+                )
+            )
+    attrs = {"shape": tuple(shape), "dtype": dtype, "place": place}
+    return row.run(backend, kind, (*parameters, key, stream), attrs)

@@ -1,0 +1,122 @@
+"""Axes, shapes and numbers as callers write them, made into what rows take; the errors of those that fit nothing."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import BurnTorchError, DTypeError, ShapeError, explain
+from burn_torch.core.frames import called_name, user_line
+from burn_torch.core.spec import Shape
+from burn_torch.ops.value import Value
+from burn_torch.tensor.apply import number
+
+__all__ = ["all_axes", "axes", "axis", "dtype_of", "fitting", "integer", "new_axis", "sizes", "told"]
+
+
+def told(error: type[BurnTorchError], what: str, *, given: str, expected: str, mend: str) -> BurnTorchError:
+    """The error of a method: named for what the user called, with a note of the user's line."""
+    err = error(explain(f"{called_name(2)}: {what}", given=given, expected=expected, mend=mend))
+    where = user_line(2)
+    if where is not None:
+        err.add_note(f"at {where}")
+    return err
+
+
+def integer(value: Any, name: str) -> int:
+    """A whole number, numpy's included.  Raises: DTypeError."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise told(
+            DTypeError,
+            f"{name} is not a whole number",
+            given=f"{name} {value!r} ({type(value).__name__})",
+            expected="an int",
+            mend=f"pass {name} as an int, for example 0 or -1",
+        ) from None
+
+
+def axis(x: Value, dim: int) -> int:
+    """An axis of x, counted from the front.  Raises: ShapeError where x has no such axis."""
+    ndim = x.spec.ndim
+    if dim.__class__ is int and 0 <= dim < ndim:
+        return dim
+    return _resolve(x, dim, ndim)
+
+
+def new_axis(x: Value, dim: int, added: int = 1) -> int:
+    """A place for a new axis: an axis of the result, which has `added` axes more than x."""
+    return _resolve(x, dim, x.spec.ndim + added)
+
+
+def axes(x: Value, dims: Sequence[int] | int) -> tuple[int, ...]:
+    """Distinct axes of x in the order given.  Raises: ShapeError."""
+    named = tuple([axis(x, dim) for dim in dims]) if isinstance(dims, list | tuple | range) else (axis(x, dims),)  # type: ignore[arg-type]
+    if len(set(named)) < len(named):
+        raise told(
+            ShapeError,
+            "an axis is named twice",
+            given=f"dims {tuple(dims)} of {x.spec}",  # type: ignore[arg-type]
+            expected="distinct axes",
+            mend="name each axis once; -1 is the last",
+        )
+    return named
+
+
+def all_axes(x: Value) -> tuple[int, ...]:
+    """Every axis of x."""
+    return _ALL[x.spec.ndim] if x.spec.ndim < len(_ALL) else tuple(range(x.spec.ndim))
+
+
+_ALL = [tuple(range(n)) for n in range(9)]
+
+
+def sizes(shape: Any) -> Shape:
+    """A shape as a tuple of whole numbers; one number is a shape of one axis.  Raises: DTypeError."""
+    if shape.__class__ is int:
+        return (shape,)
+    if isinstance(shape, Sequence) and not isinstance(shape, str):
+        return tuple([integer(size, "a size") for size in shape])
+    return (integer(shape, "shape"),)
+
+
+def fitting(dtype: DType, value: Any) -> Any:
+    """A number as values of this type hold it: 2.0 is 2 for integers, 1 is True for bool; 0.5 stays, to be refused."""
+    value = number(value)
+    if isinstance(value, Value) or dtype.is_float:
+        return value
+    if dtype.is_bool:
+        return bool(value) if value in (0, 1) else value
+    return int(value) if value == value // 1 else value
+
+
+def dtype_of(dtype: DType | str) -> DType:
+    """An element type, or the one of this name.  Raises: DTypeError."""
+    if isinstance(dtype, DType):
+        return dtype
+    try:
+        return DType.of(dtype)
+    except (KeyError, TypeError):
+        raise told(
+            DTypeError,
+            "there is no such element type",
+            given=repr(dtype),
+            expected="a DType, or a name such as 'f32', 'i64', 'bool'",
+            mend="write DType.F32; torch.float32 is DType.F32, torch.int64 DType.I64",
+        ) from None
+
+
+def _resolve(x: Value, dim: Any, ndim: int) -> int:
+    index = integer(dim, "dim")
+    if -ndim <= index < ndim:
+        return index % ndim
+    raise told(
+        ShapeError,
+        f"dim {index} is out of range",
+        given=f"a tensor {x.spec}, dim {index}",
+        expected=f"{-ndim} to {ndim - 1}" if ndim else "a tensor with at least one axis",
+        mend="count axes from 0, or from the end with -1" if ndim else "give it an axis with unsqueeze_dim(0)",
+    )
