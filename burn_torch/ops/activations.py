@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from burn_torch.core.dtype import FLOAT
+from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.comparison import greater
 from burn_torch.ops.op import Call, Number, PerCall, op, shape_fault
@@ -377,8 +377,14 @@ def _(h, z, g, y, alpha):
     return hard_sigmoid_backward(h, y, alpha), None, None
 
 
+def _torch_hard_swish(call: Call):
+    if call.results[0].dtype is DType.F64:  # torch's kernel for CUDA has 1/6 in float32
+        return lambda x: x * torch.clamp(x + 3, 0, 6) / 6
+    return functional.hardswish
+
+
 @op(
-    torch=functional.hardswish,
+    torch=PerCall(_torch_hard_swish),
     numpy=lambda x: x * np.clip(x + 3, 0, 6) / 6,
     pointwise="({0} * minimum(maximum({0} + 3.0, 0.0), 6.0) / 6.0)",
     cost="cheap",
