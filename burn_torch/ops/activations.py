@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.comparison import greater
 from burn_torch.ops.op import Number, op, shape_fault
 from burn_torch.ops.rules import alike, elementwise, same_dtype, sum_to
-from burn_torch.ops.samples import distinct, sample, uniform
+from burn_torch.ops.samples import Sample, distinct, sample, uniform
+from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import reshape
 
 aten = torch.ops.aten
@@ -26,7 +28,7 @@ def _off_zero(shape: Shape = (3, 4)):
     return lambda generator: draw(generator) + 0.11
 
 
-def with_numbers(*numbers: float) -> list:
+def with_numbers(*numbers: float) -> list[Sample]:
     """Samples of a row of one tensor and some numbers: a matrix, a scalar, an empty one."""
     return [
         sample(_off_zero(), *numbers),
@@ -36,7 +38,7 @@ def with_numbers(*numbers: float) -> list:
     ]
 
 
-def backward_samples(*numbers: float) -> list:
+def backward_samples(*numbers: float) -> list[Sample]:
     """Samples of a backward row: g, x and some numbers."""
     return [
         sample(uniform(-1, 1), _off_zero(), *numbers),
@@ -93,7 +95,7 @@ def _(h, z, g, y):
 
 
 @op(
-    torch=F.leaky_relu,
+    torch=functional.leaky_relu,
     numpy=lambda x, slope: np.where(x > 0, x, x * slope),
     pointwise="where({0} > 0.0, {0}, {0} * {1})",
     cost="cheap",
@@ -170,8 +172,6 @@ def prelu(x: TensorSpec, alpha: TensorSpec) -> TensorSpec:
 
 @prelu.gradient
 def _(g, y, x, alpha):
-    from burn_torch.ops import greater, mask_where
-
     channels = alpha.shape[0]
     beside = reshape(alpha, shape=(1,) * x.ndim if channels == 1 else (1, channels) + (1,) * (x.ndim - 2))
     dalpha = sum_to(-(g * relu(-x)), beside)
@@ -242,7 +242,7 @@ def _(h, z, g, x, threshold):
 
 # -- shrinkage -------------------------------------------------------------------------------------
 @op(
-    torch=F.hardshrink,
+    torch=functional.hardshrink,
     numpy=lambda x, lambd: np.where(np.abs(x) <= lambd, np.zeros((), x.dtype), x),
     pointwise="where(abs({0}) <= {1}, 0.0, {0})",
     cost="cheap",
@@ -370,7 +370,7 @@ def _(h, z, g, y, alpha):
 
 
 @op(
-    torch=F.hardswish,
+    torch=functional.hardswish,
     numpy=lambda x: x * np.clip(x + 3, 0, 6) / 6,
     pointwise="({0} * minimum(maximum({0} + 3.0, 0.0), 6.0) / 6.0)",
     cost="cheap",

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from burn_torch.core.dtype import BOOL, FLOAT
 from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.ops.comparison import equal, greater
+from burn_torch.ops.functions import tanh
 from burn_torch.ops.op import Call, Number, Operand, PerCall, dtype_fault, op, shape_fault
 from burn_torch.ops.products import matmul, transposed
+from burn_torch.ops.reductions import amax
 from burn_torch.ops.rules import broadcast_shapes, same_dtype
 from burn_torch.ops.samples import Sample, booleans, sample, uniform
-from burn_torch.ops.shapes import expand, reshape
+from burn_torch.ops.selection import mask_where
+from burn_torch.ops.shapes import expand, reshape, triu
 from burn_torch.ops.softmaxes import softmax
 
 # -- torch ------------------------------------------------------------------------------------------------
@@ -32,7 +36,7 @@ def _torch_attention(call: Call):
     grouped = heads != key_heads
     if not (masked or biased or capped) and (not causal or offset == 0):
         # with the diagonal visible to every row no row is fully masked, so torch's kernels mean the same
-        return lambda query, key, value, mask, bias, scale, softcap: F.scaled_dot_product_attention(
+        return lambda query, key, value, mask, bias, scale, softcap: functional.scaled_dot_product_attention(
             query, key, value, is_causal=causal, scale=scale, enable_gqa=grouped
         )
     minus_infinity = -math.inf
@@ -52,7 +56,7 @@ def _torch_attention(call: Call):
         dead = None if shut is None and added is None else (shut if added is None else added == minus_infinity)
         dead = None if dead is None else dead.all(-1, keepdim=True)
         if softcap is None:
-            y = F.scaled_dot_product_attention(
+            y = functional.scaled_dot_product_attention(
                 query,
                 key,
                 value,
@@ -164,8 +168,6 @@ def attention(
 
 @attention.decomposes
 def _(query, key, value, mask, bias, scale, softcap, *, causal, offset):
-    from burn_torch.ops import amax, equal, greater, mask_where, tanh, triu
-
     batch, heads, seq_q, d_head = query.shape
     key_heads, seq_k, d_value = key.shape[1], key.shape[2], value.shape[3]
     if query.spec.numel == 0 or key.spec.numel == 0 or d_value == 0:

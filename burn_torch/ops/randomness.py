@@ -119,6 +119,17 @@ def random_bits(key: Number, stream: Number, *, shape: Shape, place: str) -> Ten
 
 def _uniform(low, high, dtype):
     check_uniform("uniform", low, high)
+    largest = torch.finfo(TO_TORCH[dtype]).max
+    widest = torch.finfo(torch.float64 if dtype is DType.F64 else torch.float32).max
+    if max(abs(low), abs(high)) > largest or high - low > widest:
+        raise ArgumentError(
+            explain(
+                "uniform: the range leaves the element type",
+                given=f"low {low}, high {high}, {dtype}",
+                expected=f"low and high of at most {largest:g} in size, and at most {widest:g} apart",
+                mend="draw a wider type, or a smaller range and scale it",
+            )
+        )
     return uniform_map(low, high, dtype)
 
 
@@ -143,7 +154,7 @@ def uniform(
     A value that rounds to `high` or beyond becomes the largest value of its type below `high`.
 
     Shapes: () -> shape.  Dtypes: float; f16 and bf16 are the f32 value rounded to nearest even, equal on all leaves.
-    Raises: ArgumentError unless low < high and high - low is finite.
+    Raises: ArgumentError unless low < high, both within the type.
     PyTorch: Tensor.uniform_(low, high).
     """
     return _spec(key, stream, shape, dtype, place, FLOAT)

@@ -213,17 +213,19 @@ def largest_below(limit: float, dtype: DType) -> float:
         down = bits - 1 if value > 0 else bits + 1 if value < 0 else np.array([0x8001])
         return float(f32_from_bf16(down.astype(np.uint16))[0])
     rounded = np.array(limit).astype(dtype.numpy)
-    return float(rounded if rounded < limit else np.nextafter(rounded, np.array(-np.inf, dtype.numpy)))
+    below = rounded if float(rounded) < limit else np.nextafter(rounded, np.array(-np.inf, dtype.numpy))
+    return float(below)
 
 
 # -- drawing -----------------------------------------------------------------------------------------
 def on_host(mapping: Map, key: int, stream: int, start: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Elements [start, start + count) of a stream, by numpy, in pieces that stay in cache."""
     out = np.empty(count, dtype)
-    for at, words in philox.chunks(key, stream, *_blocks(mapping, start, count)):
-        values = mapping.values(words, Host)
-        begin = at * 4 // mapping.words - start
-        out[max(begin, 0) : begin + values.size] = values[max(-begin, 0) : count - begin]
+    with np.errstate(over="ignore"):  # a normal value past the largest float is infinite, as on every device
+        for at, words in philox.chunks(key, stream, *_blocks(mapping, start, count)):
+            values = mapping.values(words, Host)
+            begin = at * 4 // mapping.words - start
+            out[max(begin, 0) : begin + values.size] = values[max(-begin, 0) : count - begin]
     return out
 
 

@@ -15,7 +15,7 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.functions import exp
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.reductions import sum
-from burn_torch.ops.rules import alike, axis
+from burn_torch.ops.rules import alike, front_axis
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.torch_types import TO_TORCH
 
@@ -34,7 +34,7 @@ _BACKWARD_SAMPLES = [
 
 
 def _along(x: TensorSpec, dim: int) -> TensorSpec:
-    axis(dim, x.ndim)
+    front_axis(dim, x.ndim)
     return x.require(FLOAT)
 
 
