@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -320,6 +321,14 @@ def _cast_hint(dtypes: DTypeClass) -> str:
     return "int()" if DType.I64 in dtypes else "bool()"
 
 
+def _written(annotation: Any) -> str:
+    """An annotation as source writes it, with or without `from __future__ import annotations`."""
+    if isinstance(annotation, str):
+        return annotation
+    text = re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(annotation))
+    return text.replace("TensorSpec | NumberSpec", "Operand").replace("NumberSpec", "Number")
+
+
 # -- signatures -----------------------------------------------------------------------------
 _KINDS: Final = {
     "TensorSpec": "tensor",
@@ -339,7 +348,7 @@ class Signature:
         self.variadic = False
         self.attrs: Final[dict[str, tuple[str, Any]]] = {}
         for name, parameter in inspect.signature(rule).parameters.items():
-            annotation = str(parameter.annotation)
+            annotation = _written(parameter.annotation)
             if parameter.kind is parameter.KEYWORD_ONLY:
                 if annotation not in _COERCIONS:
                     raise TypeError(f"{rule.__name__}: attribute {name} is {annotation}, not one of {list(_COERCIONS)}")
