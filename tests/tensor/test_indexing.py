@@ -121,7 +121,7 @@ def test_iteration_and_length() -> None:
     assert len(x) == 3
     assert [row.tolist() for row in x] == [[1, 2], [3, 4], [5, 6]]
     assert 4 in x[:, 1]
-    with pytest.raises(DTypeError, match="(?s)a tensor without axes has no length.*into_scalar"):
+    with pytest.raises(DTypeError, match=r"(?s)a tensor without axes has no length.*into_scalar"):
         len(x[0, 0])
 
 
@@ -188,5 +188,5 @@ def test_a_float_tensor_is_no_index() -> None:
 
 def test_assignment_in_place_is_refused_with_the_way_to_write_it() -> None:
     x = Tensor.zeros((4, 5), Device.cpu())
-    with pytest.raises(DTypeError, match="(?s)tensors are immutable.*slice_assign"):
+    with pytest.raises(DTypeError, match=r"(?s)tensors are immutable.*slice_assign"):
         x[0] = 1.0

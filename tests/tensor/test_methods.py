@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
-from tests.tensor.leaves import LEAVES, numbers, same, tensors, torches
+import torch.nn.functional as F
 
 from burn_torch import DType
 from burn_torch.tensor import GridSampleOptions, IndexingUpdateOp, PadMode, Tensor, s
+from tests.tensor.leaves import LEAVES, numbers, same, tensors, torches
 
 Case = tuple[Callable[..., Any], Callable[..., Any]]
 
@@ -320,8 +320,26 @@ METHODS: dict[str, list[Case]] = {
     # -- floats ------------------------------------------------------------------------------------------------
     **{
         name: [(by_name(name), lambda x, name=name: getattr(torch, name)(x))]
-        for name in ("exp", "expm1", "erf", "sin", "cos", "tan", "sinh", "cosh", "tanh", "atan", "asinh", "relu")
-        + ("round", "floor", "ceil", "trunc", "deg2rad", "rad2deg")
+        for name in [
+            "exp",
+            "expm1",
+            "erf",
+            "sin",
+            "cos",
+            "tan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "atan",
+            "asinh",
+            "relu",
+            "round",
+            "floor",
+            "ceil",
+            "trunc",
+            "deg2rad",
+            "rad2deg",
+        ]
     },
     **{
         name: [(lambda p, name=name: getattr(p, name)(), lambda p, name=name: getattr(torch, name)(p))]

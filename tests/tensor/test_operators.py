@@ -81,10 +81,10 @@ def test_equality_is_element_wise_and_hash_is_identity() -> None:
 
 def test_what_is_no_operand_is_left_to_python() -> None:
     x = Tensor.ones((2,), Device.cpu())
-    for f, sign in ((operator.add, r"\+"), (operator.mul, r"\*"), (operator.truediv, "/"), (operator.and_, "&")):
-        with pytest.raises(TypeError, match=f"unsupported operand type.* for {sign}: 'Tensor' and 'str'"):
+    for f, sign in ((operator.add, r"\+"), (operator.sub, "-"), (operator.truediv, "/"), (operator.and_, "&")):
+        with pytest.raises(TypeError, match=rf"unsupported operand type.* for {sign}: 'Tensor' and 'str'"):
             f(x, "text")
-        with pytest.raises(TypeError, match=f"unsupported operand type.* for {sign}: 'object' and 'Tensor'"):
+        with pytest.raises(TypeError, match=rf"unsupported operand type.* for {sign}: 'object' and 'Tensor'"):
             f(object(), x)
     with pytest.raises(TypeError, match="not supported between instances of 'Tensor' and 'str'"):
         operator.lt(x, "text")
@@ -96,7 +96,7 @@ def test_an_array_beside_a_tensor_is_refused_not_converted() -> None:
     x = Tensor.ones((2,), Device.cpu())
     array = np.ones(2, np.float32)
     for f in (lambda: x + array, lambda: x * array, lambda: array * x, lambda: array - x):
-        with pytest.raises(TypeError, match="unsupported operand type"):
+        with pytest.raises(TypeError, match=r"unsupported operand type|does not support ufuncs"):
             f()
     with pytest.raises(TypeError, match="not implemented for NumPy arrays"):  # Python takes both for sequences
         array + x
@@ -113,15 +113,15 @@ def test_an_operator_object_of_another_class_has_its_say() -> None:
 
 def test_errors_of_operands() -> None:
     x, i = Tensor.ones((2, 3), Device.cpu()), Tensor.from_ints([[1, 2, 3]], Device.cpu())
-    with pytest.raises(ShapeError, match="(?s)add: the shapes do not broadcast.*given.*expected.*mend"):
+    with pytest.raises(ShapeError, match=r"(?s)add: the shapes do not broadcast.*given.*expected.*mend"):
         x + Tensor.ones((4,), Device.cpu())
-    with pytest.raises(DTypeError, match="(?s)add: the element types differ.*cast one side"):
+    with pytest.raises(DTypeError, match=r"(?s)add: the element types differ.*cast one side"):
         x + i
-    with pytest.raises(DTypeError, match="(?s)a float number beside i64 values"):
+    with pytest.raises(DTypeError, match=r"(?s)a float number beside i64 values"):
         i + 0.5
-    with pytest.raises(DeviceError, match="(?s)different backend stacks.*to_device"):
+    with pytest.raises(DeviceError, match=r"(?s)different backend stacks.*to_device"):
         x + Tensor.ones((2, 3), Device.ndarray())
-    with pytest.raises(DTypeError, match="(?s)mul: an input is neither a tensor nor a number.*str"):
+    with pytest.raises(DTypeError, match=r"(?s)mul: an input is neither a tensor nor a number.*str"):
         x.mul("text")  # type: ignore[arg-type]  # the mistake
 
 

@@ -114,5 +114,5 @@ def test_a_traced_tensor_prints_its_spec() -> None:
 
 
 def test_other_formats_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="(?s)a tensor has no such format.*'>10'.*'.2f'"):
+    with pytest.raises(ArgumentError, match=r"(?s)a tensor has no such format.*'>10'.*'.2f'"):
         format(Tensor.ones((1,), Device.cpu()), ">10")
