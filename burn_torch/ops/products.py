@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from functools import partial
-
 import numpy as np
 import torch
 
