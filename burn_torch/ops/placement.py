@@ -5,12 +5,17 @@ from __future__ import annotations
 import torch
 
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import PerCall, op
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.samples import sample, uniform
 
 
+def _torch_to_place(call: Call):
+    device = torch.device(call.attrs["place"])
+    return lambda x: x.to(device)
+
+
 @op(
-    torch=PerCall(lambda call: lambda x, device=torch.device(call.attrs["place"]): x.to(device)),
+    torch=PerCall(_torch_to_place),
     numpy=lambda x, *, place: x,
     view=True,  # where it lies there already
     samples=[sample(uniform(-1, 1, (2, 3)), place="cpu"), sample(uniform(-1, 1, (0,)), place="cpu")],
