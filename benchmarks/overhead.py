@@ -52,7 +52,6 @@ def mlp_variants() -> dict[str, Callable[[], Any]]:
             y = torch.relu(torch.addmm(leaves[i + 1], y, leaves[i]))
         return torch.autograd.grad(y.sum(), leaves)
 
-
     def tape() -> Any:
         y = ours_x
         for i in range(0, 2 * LAYERS, 2):

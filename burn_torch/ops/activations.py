@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from burn_torch.core.dtype import FLOAT
+from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.comparison import greater
-from burn_torch.ops.op import Number, op, shape_fault
+from burn_torch.ops.op import Call, Number, PerCall, op, shape_fault
 from burn_torch.ops.rules import alike, elementwise, same_dtype, sum_to
 from burn_torch.ops.samples import Sample, distinct, sample, uniform
 from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.torch_types import TO_TORCH
 
 aten = torch.ops.aten
 
@@ -323,8 +324,15 @@ def _(h, z, g, x, lambd):
 
 
 # -- hard forms of sigmoid and swish ---------------------------------------------------------------------
+def _torch_hard_sigmoid(call: Call):
+    dtype = TO_TORCH[call.results[0].dtype]
+    if call.results[0].dtype.itemsize > 2:
+        return lambda x, alpha, beta: torch.clamp(x * alpha + beta, 0, 1)
+    return lambda x, alpha, beta: x.float().mul_(alpha).add_(beta).clamp_(0, 1).to(dtype)  # rounds once
+
+
 @op(
-    torch=lambda x, alpha, beta: torch.clamp(x * alpha + beta, 0, 1),
+    torch=PerCall(_torch_hard_sigmoid),
     numpy=lambda x, alpha, beta: np.clip(x * alpha + beta, 0, 1),
     pointwise="minimum(maximum({0} * {1} + {2}, 0.0), 1.0)",
     cost="cheap",
@@ -369,8 +377,14 @@ def _(h, z, g, y, alpha):
     return hard_sigmoid_backward(h, y, alpha), None, None
 
 
+def _torch_hard_swish(call: Call):
+    if call.results[0].dtype is DType.F64:  # torch's kernel for CUDA has 1/6 in float32
+        return lambda x: x * torch.clamp(x + 3, 0, 6) / 6
+    return functional.hardswish
+
+
 @op(
-    torch=functional.hardswish,
+    torch=PerCall(_torch_hard_swish),
     numpy=lambda x: x * np.clip(x + 3, 0, 6) / 6,
     pointwise="({0} * minimum(maximum({0} + 3.0, 0.0), 6.0) / 6.0)",
     cost="cheap",

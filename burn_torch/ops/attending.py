@@ -8,13 +8,13 @@ import torch
 from torch.nn import functional
 
 from burn_torch.core.dtype import BOOL, FLOAT
-from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
 from burn_torch.ops.comparison import equal, greater
 from burn_torch.ops.functions import tanh
 from burn_torch.ops.op import Call, Number, Operand, PerCall, dtype_fault, op, shape_fault
 from burn_torch.ops.products import matmul, transposed
 from burn_torch.ops.reductions import amax
-from burn_torch.ops.rules import broadcast_shapes, same_dtype
+from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import Sample, booleans, sample, uniform
 from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import expand, reshape, triu
@@ -49,6 +49,7 @@ def _torch_attention(call: Call):
         return future if mask is None else mask | future
 
     def run(query, key, value, mask, bias, scale, softcap):
+        mask, bias = (None if x is None else torch.atleast_2d(x) for x in (mask, bias))
         added = None
         shut = hidden(query, mask)
         if bias is not None:
@@ -76,6 +77,11 @@ def _torch_attention(call: Call):
         return y if dead is None else torch.where(dead, 0.0, y)
 
     return run
+
+
+def _fits(shape: Shape, scores: Shape) -> bool:
+    # whether it broadcasts to the scores
+    return len(shape) <= 4 and all(a in (1, b) for a, b in zip(shape[::-1], scores[::-1], strict=False))
 
 
 # -- the row ------------------------------------------------------------------------------------------------
@@ -157,7 +163,7 @@ def attention(
         )
     scores = (batch, heads, seq_q, seq_k)
     for name, spec in (("mask", mask), ("bias", bias)):
-        if spec is not None and (spec.ndim > 4 or broadcast_shapes(spec.shape, scores) != scores):
+        if spec is not None and not _fits(spec.shape, scores):
             raise shape_fault(
                 f"{name} does not fit the scores",
                 expected=f"{name} that broadcasts to (batch, heads, seq_q, seq_k), here {scores}",

@@ -105,17 +105,17 @@ def alive(live: tuple[bool, ...], *specs: TensorSpec) -> tuple[TensorSpec | None
 
 
 # -- candidates ----------------------------------------------------------------------------------------
-def in_float32(build: Callable[[Call], Callable[..., Any]]) -> PerCall:
-    """A candidate that computes half types in float32 where the place is the CPU.
+def in_float32(build: Callable[[Call], Callable[..., Any]], *, everywhere: bool = False) -> PerCall:
+    """A candidate that computes half types in float32 on the CPU, or everywhere.
 
-    torch's kernels there keep the statistics of half inputs in half; on a GPU they are float32.
+    torch's kernels for the CPU keep the statistics of half inputs in half; most of those for a GPU do not.
     """
 
     def wrapped(call: Call) -> Callable[..., Any]:
         run = build(call)
         first = call.specs[0]
         assert isinstance(first, TensorSpec)
-        if first.dtype not in HALF or first.place != "cpu":
+        if first.dtype not in HALF or not (everywhere or first.place == "cpu"):
             return run
         dtypes = [None if spec is None else TO_TORCH[spec.dtype] for spec in call.results]
 

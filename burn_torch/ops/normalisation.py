@@ -332,7 +332,7 @@ def _numpy_group_norm(x, gamma, beta, eps, *, groups):
 
 
 @op(
-    torch=in_float32(_torch_group_norm),
+    torch=in_float32(_torch_group_norm, everywhere=True),
     numpy=_numpy_group_norm,
     samples=[
         *affine_samples((2, 4, 3), (3, 4), (2, 4, 3, 2), (0, 4, 3), features=1, groups=2),
@@ -411,7 +411,7 @@ def _numpy_group_norm_backward(g, x, mean, rstd, gamma, *, groups, live):
 
 
 @op(
-    torch=in_float32(_torch_group_norm_backward),
+    torch=in_float32(_torch_group_norm_backward, everywhere=True),
     numpy=_numpy_group_norm_backward,
     samples=[
         sample(

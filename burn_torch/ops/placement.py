@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
+
 import torch
 
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import PerCall, op
 from burn_torch.ops.samples import sample, uniform
 
 
-def _torch_to_place(call: Call):
-    device = torch.device(call.attrs["place"])
-    return lambda x: x.to(device)
-
-
 @op(
-    torch=PerCall(_torch_to_place),
+    torch=PerCall(lambda call: methodcaller("to", torch.device(call.attrs["place"]))),
     numpy=lambda x, *, place: x,
     view=True,  # where it lies there already
     samples=[sample(uniform(-1, 1, (2, 3)), place="cpu"), sample(uniform(-1, 1, (0,)), place="cpu")],

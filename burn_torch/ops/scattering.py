@@ -127,7 +127,8 @@ def _numpy_scatter(call: Call):
     return run
 
 
-# "assign" has distinct indices here: torch gives a gradient to values that were overwritten (tests/ops/test_indexing.py)
+# "assign" has distinct indices here, since torch gives gradients to values that were overwritten; equal ones are in
+# tests/ops/test_indexing.py
 _AT = fixed(np.array([[2, 0, 1, 2], [0, 0, 2, 2]]), np.int64)  # two places are named twice
 _ONCE = fixed(np.array([[2, 0, 1, 2], [0, 1, 2, 1]]), np.int64)
 _X = fixed(np.array([[0.5, -1.0, 2.0, 0.25], [1.5, -0.25, 0.75, -1.5], [1.25, 1.75, -0.75, -0.5]]))
@@ -306,25 +307,30 @@ def _torch_select_assign(call: Call):
     x, dim, update = call.specs[0], call.attrs["dim"], call.attrs["update"]
     assert isinstance(x, TensorSpec)
     size = x.shape[dim]
-    if update == "add":
-        if on_host(call):
-            return indexing(call, lambda x, i, v: x.clone().index_add_(dim, i, v), size)
-        whole = [None] * dim
-        return indexing(call, lambda x, i, v: torch.ops.aten.index_put_(x.clone(), [*whole, i], v, True), size)
     if update in _TORCH_REDUCTION:
         reduction = _TORCH_REDUCTION[update]
         return indexing(call, lambda x, i, v: x.clone().scatter_reduce_(dim, _spread(i, v, dim), v, reduction), size)
-    if on_host(call):
-        return indexing(call, moving(call, lambda x, i, v: x.clone().scatter_(dim, _spread(i, v, dim), v)), size)
+    if not on_host(call):
+        return indexing(call, moving(call, _device_entries_add(dim) if update == "add" else _device_entries(dim)), size)
+    if update == "add":
+        return indexing(call, lambda x, i, v: x.clone().index_add_(dim, i, v), size)
+    return indexing(call, moving(call, lambda x, i, v: x.clone().scatter_(dim, _spread(i, v, dim), v)), size)
 
-    def assign(x, indices, values):
+
+def _device_entries_add(dim: int):
+    whole = [None] * dim
+    return lambda x, indices, values: torch.ops.aten.index_put_(x.clone(), [*whole, indices], values, True)
+
+
+def _device_entries(dim: int):
+    def run(x, indices, values):
         if not indices.numel():
             return x.clone()
-        last = _last_positions(indices, 0, size)
+        last = _last_positions(indices, 0, x.shape[dim])
         named = (last >= 0).reshape(-1, *[1] * (x.ndim - 1 - dim))
         return torch.where(named, torch.index_select(values, dim, last.clamp(min=0)), x)
 
-    return indexing(call, moving(call, assign), size)
+    return run
 
 
 def _spread(indices: torch.Tensor, values: torch.Tensor, dim: int) -> torch.Tensor:

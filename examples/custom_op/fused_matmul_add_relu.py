@@ -1,7 +1,7 @@
 """An operation of one's own, with its own gradient: relu(lhs @ rhs + bias) as one row of the table.
 
-The Burn book's example.  A row is all that is needed: it computes on every leaf, differentiates (twice, too), traces and
-prints; nothing else in the framework knows of it.
+The Burn book's example.  A row is all that is needed: it computes on every leaf, differentiates (twice, too), traces
+and prints; nothing else in the framework knows of it.
 
     python examples/custom_op/fused_matmul_add_relu.py
 """

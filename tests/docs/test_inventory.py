@@ -72,6 +72,7 @@ OTHER_DOORS = {
     "dropout": "burn_torch.nn draws its key by path",
     "dropout_mask": "burn_torch.nn draws its key by path",
     "batch_norm": "burn_torch.nn keeps its running statistics",
+    "binary_cross_entropy_with_logits": "burn_torch.nn.loss",
     "cross_entropy": "burn_torch.nn.loss, with Burn's padding tokens",
     "negative_log_likelihood": "burn_torch.nn.loss",
     "cummax_with_indices": "under cummax",
@@ -98,6 +99,11 @@ def test_every_row_is_reached_by_a_method_or_function() -> None:
     rows = {name for name, row in REGISTRY.items() if "::" not in name and row.__module__.startswith("burn_torch.ops.")}
     rows = {name for name in rows if not name.endswith(INTERNAL)}
     assert sorted(rows - reached() - set(OTHER_DOORS)) == []
+
+
+def test_other_doors_lead_to_rows() -> None:
+    assert sorted(set(OTHER_DOORS) - set(REGISTRY)) == []
+    assert sorted(set(OTHER_DOORS) & reached()) == []
 
 
 def test_no_method_names_a_row_that_is_not_there() -> None:

@@ -13,7 +13,7 @@ triton: Any = pytest.importorskip("triton")
 tl: Any = pytest.importorskip("triton.language")
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]  # triton is untyped
 def _words(
     out_ptr: Any, key: Any, stream_low: Any, stream_high: Any, first: Any, blocks: Any, SIZE: tl.constexpr
 ) -> None:

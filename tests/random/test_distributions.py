@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from burn_torch.backend import LibTorch, NdArray
 from burn_torch.core.dtype import DType
@@ -32,6 +31,11 @@ from burn_torch.ops.torch_types import TO_TORCH
 KEY, STREAM = fold(2026, 11), stream_of("distributions")
 CPU = torch.device("cpu")
 FLOATS = [DType.F64, DType.F32, DType.F16, DType.BF16]
+
+
+@pytest.fixture
+def stats() -> Any:
+    return pytest.importorskip("scipy.stats")
 
 
 def draw(name: str, *parameters: Any, shape: Any = (3, 5), dtype: DType, leaf: Any = None, key: int = KEY) -> Any:
@@ -92,39 +96,44 @@ def test_torch_formula_equals_numpy(mapping: Any, dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
 @pytest.mark.parametrize("place", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
-def test_normal_formula_of_torch_is_within_two_units_in_the_last_place(dtype: DType, place: str) -> None:
+def test_normal_formula_of_torch_is_within_units_in_the_last_place(dtype: DType, place: str) -> None:
     mean, std = 0.5, 2.0
     mapping = normal_map(mean, std, dtype)
     ours = on_host(mapping, KEY, STREAM, 3, 100_001, dtype.numpy)
     theirs = on_torch(mapping, KEY, STREAM, 3, 100_001, TO_TORCH[dtype], torch.device(place)).cpu().numpy()
     scale = (abs(mean) + np.abs(ours - mean)).astype(dtype.numpy)
-    assert np.all(np.abs(ours - theirs) <= 2 * np.spacing(scale))
+    # f64: one unit each for log, cos, sqrt and their product; the narrower f32 hides all of it but its own rounding
+    assert np.all(np.abs(ours - theirs) <= (4 if dtype is DType.F64 else 1) * np.spacing(scale))
 
 
 @pytest.mark.parametrize("name", ["random_bits", "uniform", "normal", "bernoulli", "randint", "dropout"])
 @pytest.mark.gpu
 def test_cuda_draws_what_the_cpu_draws(name: str) -> None:
     parameters: dict[str, Any] = {
-        "uniform": (-1.0, 2.0), "normal": (0.0, 1.0), "bernoulli": (0.4,), "randint": (-9, 2**40), "random_bits": ()
-    }  # fmt: skip
+        "uniform": (-1.0, 2.0),
+        "normal": (0.0, 1.0),
+        "bernoulli": (0.4,),
+        "randint": (-9, 2**40),
+        "random_bits": (),
+    }
     leaf, results = LibTorch(), []
     for place in ("cpu", "cuda:0"):
         if name == "dropout":
-            x = leaf.move(torch.linspace(-3, 3, 1000), None, place)
+            x = torch.linspace(-3, 3, 1000).to(place)
             found = REGISTRY[name](Value(leaf, x, leaf.spec(x)), 0.3, KEY, STREAM)
         else:
-            attrs = {"shape": (1000,), "dtype": DType.F32, "place": place}
+            attrs: dict[str, Any] = {"shape": (1000,), "place": place}
             attrs["dtype"] = {"bernoulli": DType.BOOL, "randint": DType.I64}.get(name, DType.F32)
             if name == "random_bits":
                 del attrs["dtype"]
             found = REGISTRY[name].run(leaf, Value, (*parameters[name], KEY, STREAM), attrs)
         assert found.place == place
         results.append(leaf.into_data(found.primitive).values)
-    ulps = 2 if name == "normal" else 0
-    if ulps:
-        assert np.all(np.abs(results[0] - results[1]) <= ulps * np.spacing(np.abs(results[0])))
+    ours, theirs = results
+    if name == "normal":
+        assert np.all(np.abs(ours - theirs) <= np.spacing(np.abs(ours)))
     else:
-        np.testing.assert_array_equal(*results)
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("start", [1, 3, 2**32 + 1, 2**35 + 3])
@@ -180,7 +189,7 @@ def test_largest_below_has_no_value_between(limit: float, dtype: DType) -> None:
     assert torch.nextafter(found, torch.tensor(math.inf, dtype=theirs)).double().item() >= limit
 
 
-def test_uniform_moments_and_shape() -> None:
+def test_uniform_moments_and_shape(stats: Any) -> None:
     for dtype in (DType.F32, DType.F64):
         drawn = draw("uniform", -1.0, 3.0, shape=(200_000,), dtype=dtype).astype(np.float64)
         assert stats.kstest(drawn, stats.uniform(-1, 4).cdf).pvalue > 1e-3
@@ -207,7 +216,7 @@ def test_normal_tails_are_where_they_are_said_to_be() -> None:
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
-def test_normal_moments_and_shape(dtype: DType) -> None:
+def test_normal_moments_and_shape(dtype: DType, stats: Any) -> None:
     drawn = draw("normal", 1.0, 2.0, shape=(200_000,), dtype=dtype).astype(np.float64)
     z = (drawn - 1.0) / 2.0
     assert stats.kstest(z, "norm").pvalue > 1e-3
@@ -243,7 +252,7 @@ def test_bernoulli_of_zero_is_never_and_of_one_always(leaf: Any, prob: float) ->
 
 
 @pytest.mark.parametrize("prob", [0.01, 0.3, 0.5, 0.9])
-def test_bernoulli_frequency(prob: float) -> None:
+def test_bernoulli_frequency(prob: float, stats: Any) -> None:
     drawn = draw("bernoulli", prob, shape=(200_000,), dtype=DType.BOOL)
     assert stats.binomtest(int(drawn.sum()), drawn.size, prob).pvalue > 1e-3
 
@@ -254,6 +263,7 @@ def test_bernoulli_frequency(prob: float) -> None:
 )
 def test_randint_is_the_high_part_of_the_product(low: int, high: int) -> None:
     mapping = integer_map(low, high)
+    assert mapping.words == (2 if high - low <= 2**32 else 4)  # else some values would be likelier than others
     raw = words(KEY, STREAM, 0, 64).tolist()
     raw[:4], raw[4:8] = [0] * 4, [2**32 - 1] * 4
     found = host(mapping, raw).view(np.int64).tolist()
@@ -265,7 +275,7 @@ def test_randint_is_the_high_part_of_the_product(low: int, high: int) -> None:
     assert max(found) == high - 1
 
 
-def test_randint_frequency() -> None:
+def test_randint_frequency(stats: Any) -> None:
     drawn = draw("randint", -3, 8, shape=(110_000,), dtype=DType.I64)
     _, counts = np.unique(drawn, return_counts=True)
     assert len(counts) == 11
@@ -273,7 +283,7 @@ def test_randint_frequency() -> None:
 
 
 # -- bits ------------------------------------------------------------------------------------------------
-def test_bits_are_even_and_bytes_are_even() -> None:
+def test_bits_are_even_and_bytes_are_even(stats: Any) -> None:
     drawn = words(KEY, STREAM, 0, 1 << 18)
     ones = np.array([(drawn >> np.uint32(bit) & np.uint32(1)).sum() for bit in range(32)])
     z = (ones - drawn.size / 2) / math.sqrt(drawn.size / 4)
@@ -286,7 +296,7 @@ def test_random_bits_are_the_words() -> None:
     assert value.primitive.tolist() == words(KEY, STREAM, 0, 6).reshape(2, 3).tolist()
 
 
-def test_neighbouring_keys_streams_and_steps_are_independent() -> None:
+def test_neighbouring_keys_streams_and_steps_are_independent(stats: Any) -> None:
     size = 50_000
     base = on_host(normal_map(0.0, 1.0, DType.F32), KEY, STREAM, 0, size, np.dtype("f4"))
     others = [(KEY + 1, STREAM), (KEY, STREAM + 1), (fold(2026, 12), STREAM), (KEY, stream_of("distributions#1"))]

@@ -32,7 +32,9 @@ def oracle(key: int, stream: int, i: int) -> int:
 
 
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)
-def test_known_answers_on_integers_numpy_and_torch(counter, key, answer) -> None:
+def test_known_answers_on_integers_numpy_and_torch(
+    counter: tuple[int, int, int, int], key: tuple[int, int], answer: tuple[int, ...]
+) -> None:
     assert block(counter, key) == answer
     number, stream = join(*counter[:2]), join(*counter[2:])
     assert tuple(words(join(*key), stream, 4 * number, 4).tolist()) == answer
