@@ -31,6 +31,7 @@ class Recipe(ABC):
     """One file in `cli/recipes/` defines `RECIPE`, an instance of a subclass.
 
     `config` is the class of the settings, with defaults for all; `--set` changes them, `config.json` keeps them.
+    It has at least the fields recipe, seed, num_epochs, data_dir and optimizer (lr and algorithm).
     """
 
     name: ClassVar[str]
@@ -38,9 +39,7 @@ class Recipe(ABC):
     config: ClassVar[type[Config]]
 
     @abstractmethod
-    def loaders(
-        self, config: Any, data_dir: Path | None, device: Device, seed: int
-    ) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
+    def loaders(self, config: Any, device: Device) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
         """The training data on `device` and the validation data on its inner device."""
 
     @abstractmethod

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from burn_torch.core.distribution import Distribution
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError, ShapeError, explain
 from burn_torch.core.spec import Shape
+from burn_torch.core.tolerance import Tolerance
 
 __all__ = ["TensorData", "bf16_from_f32", "f32_from_bf16"]
 
@@ -78,6 +81,65 @@ class TensorData:
         data = TensorData(array, natural)
         return data if dtype is None else data.convert(dtype)
 
+    @staticmethod
+    def new(values: Any, shape: Sequence[int], dtype: DType | None = None) -> TensorData:
+        """From values in row-major order and a shape.  Raises: ShapeError where they are not as many."""
+        flat = TensorData.of(values, dtype)
+        return TensorData(_shaped(flat.array.reshape(-1), tuple(shape)), flat.dtype)
+
+    @staticmethod
+    def full(shape: Sequence[int], value: float, dtype: DType = DType.F32) -> TensorData:
+        """One number everywhere."""
+        return TensorData.of(np.full(tuple(shape), value), dtype)
+
+    @staticmethod
+    def zeros(shape: Sequence[int], dtype: DType = DType.F32) -> TensorData:
+        """Zeros."""
+        return TensorData(np.zeros(tuple(shape), dtype.numpy), dtype)
+
+    @staticmethod
+    def ones(shape: Sequence[int], dtype: DType = DType.F32) -> TensorData:
+        """Ones."""
+        return TensorData.full(shape, 1, dtype)
+
+    @staticmethod
+    def random(
+        shape: Sequence[int], distribution: Distribution, generator: np.random.Generator, dtype: DType = DType.F32
+    ) -> TensorData:
+        """Drawn from a distribution with numpy's generator.  `Tensor.random` draws from the key of a step instead."""
+        size = tuple(shape)
+        drawn: Array
+        if isinstance(distribution, Distribution.Normal):
+            drawn = generator.normal(distribution.mean, distribution.std, size)
+        elif isinstance(distribution, Distribution.Bernoulli):
+            drawn = generator.random(size) < distribution.p
+        elif isinstance(distribution, Distribution.Uniform):
+            drawn = _even(generator, distribution.low, distribution.high, size, dtype)
+        elif dtype.is_bool:
+            drawn = generator.random(size) < 0.5
+        else:
+            drawn = _even(generator, 0, 1 if dtype.is_float else 127 if dtype is DType.I8 else 255, size, dtype)
+        return TensorData.of(np.asarray(drawn), dtype)
+
+    @staticmethod
+    def from_bytes(data: bytes | bytearray | memoryview, shape: Sequence[int], dtype: DType) -> TensorData:
+        """From the bytes of the elements in row-major order, each little-endian; copies.
+
+        Raises: ShapeError where the bytes are not as many as the shape needs.
+        """
+        wanted = math.prod(shape) * dtype.itemsize
+        if memoryview(data).nbytes != wanted:
+            raise ShapeError(
+                explain(
+                    "TensorData.from_bytes: the bytes do not fill the shape",
+                    given=f"{memoryview(data).nbytes} bytes for {tuple(shape)} {dtype}",
+                    expected=f"{wanted} bytes",
+                    mend="check the element type; bf16 and f16 take two bytes, f32 four",
+                )
+            )
+        array = np.frombuffer(data, dtype.numpy.newbyteorder("<")).astype(dtype.numpy)
+        return TensorData(_shaped(array, tuple(shape)), dtype)
+
     @property
     def shape(self) -> Shape:
         """Sizes of the axes."""
@@ -87,6 +149,11 @@ class TensorData:
     def values(self) -> Array:
         """The values as a numpy array; bfloat16 comes as float32."""
         return f32_from_bf16(self.array) if self.dtype is DType.BF16 else self.array
+
+    @property
+    def num_elements(self) -> int:
+        """How many values there are."""
+        return int(self.array.size)
 
     def convert(self, dtype: DType) -> TensorData:
         """The same values in another element type: to integers toward zero, to bool "is not zero"."""
@@ -98,23 +165,131 @@ class TensorData:
         with np.errstate(invalid="ignore", over="ignore"):
             return TensorData(values.astype(dtype.numpy), dtype)
 
+    convert_dtype = convert
+
+    def try_cast(self, dtype: DType) -> TensorData:
+        """The same values in another element type that holds each of them exactly; NaN stays NaN.
+
+        Raises: DTypeError where a value would change.
+        """
+        cast = self.convert(dtype)
+        back = cast.convert(self.dtype)
+        same = np.array_equal(back.values, self.values, equal_nan=self.dtype.is_float)
+        if not same or (dtype.is_int and not self._fits(dtype)):
+            raise DTypeError(
+                explain(
+                    "TensorData.try_cast: a value would change",
+                    given=f"data {self.shape} {self.dtype} to {dtype}",
+                    expected=f"values that {dtype} holds exactly",
+                    mend="data.convert(dtype) rounds and cuts instead",
+                )
+            )
+        return cast
+
+    def _fits(self, dtype: DType) -> bool:
+        if not self.num_elements or self.dtype.is_bool:
+            return True
+        info = np.iinfo(dtype.numpy)
+        return bool(int(self.values.min()) >= info.min and int(self.values.max()) <= info.max)
+
+    # -- reading -----------------------------------------------------------------------------
+    def view(self) -> Array:
+        """The values as a numpy array that cannot be written to: `data.view()[1, 2]`."""
+        values = self.values.view()
+        values.flags.writeable = False
+        return values
+
+    def mut_view(self) -> Array:
+        """The array itself, to be written to; bfloat16 is its bits.  Raises: DTypeError for a read-only array."""
+        if not self.array.flags.writeable:
+            raise DTypeError(
+                explain(
+                    "TensorData: this array is read-only",
+                    given=f"data {self.shape} {self.dtype} over shared memory",
+                    expected="data of its own",
+                    mend="copy it first: TensorData(data.array.copy(), data.dtype)",
+                )
+            )
+        return self.array
+
+    def as_slice(self) -> Array:
+        """The values in row-major order, as one axis that cannot be written to."""
+        return self.view().reshape(-1)
+
+    def as_mut_slice(self) -> Array:
+        """The array in row-major order, as one axis to be written to; bfloat16 is its bits."""
+        array = self.mut_view()
+        if not array.flags.c_contiguous:
+            raise DTypeError(
+                explain(
+                    "TensorData: the elements do not lie in row-major order",
+                    given=f"a strided array {self.shape}",
+                    expected="a contiguous array",
+                    mend="use mut_view(), which has the axes of the data",
+                )
+            )
+        return array.reshape(-1)
+
+    def to_vec(self) -> list[Any]:
+        """The values in row-major order, as Python numbers."""
+        values: list[Any] = self.values.ravel().tolist()
+        return values
+
+    into_vec = try_to_vec = try_into_vec = to_vec
+
     def to_list(self) -> Any:
         """Nested Python lists (a number for a shape without axes)."""
         return self.values.tolist()
 
     def iter(self) -> Iterator[Any]:
         """The values in row-major order, as Python numbers."""
-        return iter(self.values.ravel().tolist())
+        return iter(self.to_vec())
 
+    def to_bytes(self) -> bytes:
+        """The elements in row-major order, each little-endian."""
+        return np.ascontiguousarray(self.array).astype(self.array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+    # -- comparing -----------------------------------------------------------------------------
     def assert_eq(self, other: TensorData, strict: bool = True) -> None:
         """Raises AssertionError unless shapes and values are equal (and, if strict, element types); NaN equals NaN."""
         if strict and self.dtype is not other.dtype:
             raise AssertionError(f"element types differ: {self.dtype} and {other.dtype}")
+        if self.shape != other.shape:
+            raise AssertionError(f"shapes differ: {self.shape} and {other.shape}")
         np.testing.assert_array_equal(self.values, other.values)
 
-    def assert_approx_eq(self, other: TensorData, rtol: float = 1e-5, atol: float = 1e-8) -> None:
-        """Raises AssertionError unless |a - b| <= atol + rtol * |b| everywhere; NaN equals NaN."""
-        np.testing.assert_allclose(self.values, other.values, rtol=rtol, atol=atol)
+    def assert_approx_eq(self, other: TensorData, tolerance: Tolerance | None = None) -> None:
+        """Raises AssertionError, with the first differences, unless shapes agree and all values are near.
+
+        Default: Tolerance.balanced().  NaN is near NaN, an infinity only to itself.
+        """
+        if self.shape != other.shape:
+            raise AssertionError(f"shapes differ: {self.shape} and {other.shape}")
+        chosen = tolerance or Tolerance.balanced()
+        x, y = self.values.astype(np.float64), other.values.astype(np.float64)
+        apart = np.argwhere(~np.atleast_1d(chosen.near(x, y, self.dtype)))
+        if not len(apart):
+            return
+        lines = []
+        for position in apart[:_SHOWN]:
+            at = tuple(position.tolist()) if self.shape else ()
+            a, b = float(x[at]), float(y[at])
+            lines.append(f"  at {list(at)}: {a} and {b}, {abs(a - b):.3g} apart")
+        more = f"\n  and {len(apart) - _SHOWN} more" if len(apart) > _SHOWN else ""
+        raise AssertionError(f"values are not near, by {chosen}:\n" + "\n".join(lines) + more)
+
+    def assert_within_range(self, low: float, high: float) -> None:
+        """Raises AssertionError unless low <= value < high everywhere; NaN is outside."""
+        self._within(low, high, (self.values >= low) & (self.values < high), "")
+
+    def assert_within_range_inclusive(self, low: float, high: float) -> None:
+        """Raises AssertionError unless low <= value <= high everywhere; NaN is outside."""
+        self._within(low, high, (self.values >= low) & (self.values <= high), "=")
+
+    def _within(self, low: float, high: float, inside: Any, bound: str) -> None:
+        if not np.all(inside):
+            first = self.values[~np.asarray(inside)].reshape(-1)[0]
+            raise AssertionError(f"{first} is not within {low} <= value <{bound} {high}")
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -129,8 +304,33 @@ class TensorData:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self.values, dtype=dtype, copy=copy)
 
+    def __reduce__(self) -> tuple[object, tuple[Array, DType]]:
+        return (TensorData, (self.array, self.dtype))
+
     def __repr__(self) -> str:
         return f"TensorData({self.values.tolist()}, shape={self.shape}, dtype={self.dtype})"
+
+
+_SHOWN: Final = 5
+
+
+def _shaped(flat: Array, shape: Shape) -> Array:
+    if flat.size != math.prod(shape):
+        raise ShapeError(
+            explain(
+                "TensorData: the values do not fill the shape",
+                given=f"{flat.size} values for {shape}",
+                expected=f"{math.prod(shape)} values",
+                mend="count the values, or leave the shape to TensorData.of(nested lists)",
+            )
+        )
+    return flat.reshape(shape)
+
+
+def _even(generator: np.random.Generator, low: float, high: float, shape: Shape, dtype: DType) -> Array:
+    if dtype.is_int:
+        return generator.integers(math.ceil(low), math.ceil(high), shape, dtype=np.int64)
+    return np.asarray(generator.uniform(low, high, shape))
 
 
 def bf16_from_f32(values: NDArray[np.float32]) -> NDArray[np.uint16]:

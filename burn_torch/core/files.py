@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-__all__ = ["replacing_file", "write_atomic"]
+__all__ = ["make_folder", "replacing_file", "write_atomic"]
 
 
 @contextmanager
@@ -45,6 +45,18 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     """Writes `data` to `path`, whole or not at all."""
     with replacing_file(path) as file:
         file.write(data)
+
+
+def make_folder(path: str | os.PathLike[str]) -> None:
+    """Makes a folder and those above it where they are absent; a power cut does not lose their names.
+
+    Raises: OSError as the operating system words it.
+    """
+    folder = Path(path)
+    absent = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in absent:
+        _flush_folder(place.parent)
 
 
 def _flush_folder(folder: Path) -> None:

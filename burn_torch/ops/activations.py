@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
-from burn_torch.core.dtype import FLOAT
+from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.op import Number, op, shape_fault
+from burn_torch.ops.comparison import greater
+from burn_torch.ops.op import Call, Number, PerCall, op, shape_fault
 from burn_torch.ops.rules import alike, elementwise, same_dtype, sum_to
-from burn_torch.ops.samples import distinct, sample, uniform
+from burn_torch.ops.samples import Sample, distinct, sample, uniform
+from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.torch_types import TO_TORCH
 
 aten = torch.ops.aten
 
@@ -26,7 +29,7 @@ def _off_zero(shape: Shape = (3, 4)):
     return lambda generator: draw(generator) + 0.11
 
 
-def with_numbers(*numbers: float) -> list:
+def with_numbers(*numbers: float) -> list[Sample]:
     """Samples of a row of one tensor and some numbers: a matrix, a scalar, an empty one."""
     return [
         sample(_off_zero(), *numbers),
@@ -36,7 +39,7 @@ def with_numbers(*numbers: float) -> list:
     ]
 
 
-def backward_samples(*numbers: float) -> list:
+def backward_samples(*numbers: float) -> list[Sample]:
     """Samples of a backward row: g, x and some numbers."""
     return [
         sample(uniform(-1, 1), _off_zero(), *numbers),
@@ -93,7 +96,7 @@ def _(h, z, g, y):
 
 
 @op(
-    torch=F.leaky_relu,
+    torch=functional.leaky_relu,
     numpy=lambda x, slope: np.where(x > 0, x, x * slope),
     pointwise="where({0} > 0.0, {0}, {0} * {1})",
     cost="cheap",
@@ -170,8 +173,6 @@ def prelu(x: TensorSpec, alpha: TensorSpec) -> TensorSpec:
 
 @prelu.gradient
 def _(g, y, x, alpha):
-    from burn_torch.ops import greater, mask_where
-
     channels = alpha.shape[0]
     beside = reshape(alpha, shape=(1,) * x.ndim if channels == 1 else (1, channels) + (1,) * (x.ndim - 2))
     dalpha = sum_to(-(g * relu(-x)), beside)
@@ -242,7 +243,7 @@ def _(h, z, g, x, threshold):
 
 # -- shrinkage -------------------------------------------------------------------------------------
 @op(
-    torch=F.hardshrink,
+    torch=functional.hardshrink,
     numpy=lambda x, lambd: np.where(np.abs(x) <= lambd, np.zeros((), x.dtype), x),
     pointwise="where(abs({0}) <= {1}, 0.0, {0})",
     cost="cheap",
@@ -323,8 +324,15 @@ def _(h, z, g, x, lambd):
 
 
 # -- hard forms of sigmoid and swish ---------------------------------------------------------------------
+def _torch_hard_sigmoid(call: Call):
+    dtype = TO_TORCH[call.results[0].dtype]
+    if call.results[0].dtype.itemsize > 2:
+        return lambda x, alpha, beta: torch.clamp(x * alpha + beta, 0, 1)
+    return lambda x, alpha, beta: x.float().mul_(alpha).add_(beta).clamp_(0, 1).to(dtype)  # rounds once
+
+
 @op(
-    torch=lambda x, alpha, beta: torch.clamp(x * alpha + beta, 0, 1),
+    torch=PerCall(_torch_hard_sigmoid),
     numpy=lambda x, alpha, beta: np.clip(x * alpha + beta, 0, 1),
     pointwise="minimum(maximum({0} * {1} + {2}, 0.0), 1.0)",
     cost="cheap",
@@ -369,8 +377,14 @@ def _(h, z, g, y, alpha):
     return hard_sigmoid_backward(h, y, alpha), None, None
 
 
+def _torch_hard_swish(call: Call):
+    if call.results[0].dtype is DType.F64:  # torch's kernel for CUDA has 1/6 in float32
+        return lambda x: x * torch.clamp(x + 3, 0, 6) / 6
+    return functional.hardswish
+
+
 @op(
-    torch=F.hardswish,
+    torch=PerCall(_torch_hard_swish),
     numpy=lambda x: x * np.clip(x + 3, 0, 6) / 6,
     pointwise="({0} * minimum(maximum({0} + 3.0, 0.0), 6.0) / 6.0)",
     cost="cheap",

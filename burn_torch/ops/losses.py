@@ -10,17 +10,21 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops.arithmetic import mul
 from burn_torch.ops.bounds import check_numpy, indexing, require_indices
+from burn_torch.ops.comparison import equal
+from burn_torch.ops.indexing import one_hot
+from burn_torch.ops.logic import bool_or
 from burn_torch.ops.moments import like, statistics_dtype, wide_array, widened
 from burn_torch.ops.op import Call, Operand, PerCall, dtype_fault, op, shape_fault
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import alike, same_dtype
 from burn_torch.ops.samples import Sample, fixed, integers, sample, uniform
+from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import expand, reshape
 from burn_torch.ops.smooth_activations import sigmoid
 from burn_torch.ops.softmaxes import log_softmax, softmax
@@ -63,8 +67,6 @@ def _without_pads(targets: Any, pads: tuple[int, ...], where: Any) -> tuple[Any,
 
 def _traced_coefficients(targets, weight, smoothing, pads, classes, dtype):
     # (items, classes): what -log p is multiplied by, the smoothed target distribution times the class weight
-    from burn_torch.ops import bool_or, equal, mask_where, one_hot
-
     padded = None
     for token in pads:
         same = equal(targets, token)
@@ -83,8 +85,6 @@ def _traced_coefficients(targets, weight, smoothing, pads, classes, dtype):
 
 def _product(coefficients, logs):
     # coefficients * logs, where 0 * log 0 is 0
-    from burn_torch.ops import equal, mask_where
-
     return mask_where(coefficients * logs, equal(coefficients, 0.0), 0.0)
 
 
@@ -403,7 +403,7 @@ def _numpy_binary_cross_entropy_with_logits(logits, targets):
 
 
 @op(
-    torch=lambda logits, targets: F.binary_cross_entropy_with_logits(logits, targets, reduction="none"),
+    torch=lambda logits, targets: functional.binary_cross_entropy_with_logits(logits, targets, reduction="none"),
     numpy=_numpy_binary_cross_entropy_with_logits,
     pointwise="((1.0 - {1}) * {0} - (minimum({0}, 0.0) - log1p(exp(-abs({0})))))",
     cost="cheap",

@@ -15,6 +15,7 @@ from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, shape_fault
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import Sample, sample, uniform
+from burn_torch.ops.selection import cast
 from burn_torch.ops.shapes import reshape
 from burn_torch.ops.torch_types import TO_TORCH
 
@@ -29,7 +30,6 @@ __all__ = [
     "in_float32",
     "like",
     "mean_over",
-    "reciprocal_root",
     "scaled_by",
     "statistics_dtype",
     "statistics_of",
@@ -105,17 +105,17 @@ def alive(live: tuple[bool, ...], *specs: TensorSpec) -> tuple[TensorSpec | None
 
 
 # -- candidates ----------------------------------------------------------------------------------------
-def in_float32(build: Callable[[Call], Callable[..., Any]]) -> PerCall:
-    """A candidate that computes half types in float32 where the place is the CPU.
+def in_float32(build: Callable[[Call], Callable[..., Any]], *, everywhere: bool = False) -> PerCall:
+    """A candidate that computes half types in float32 on the CPU, or everywhere.
 
-    torch's kernels there keep the statistics of half inputs in half; on a GPU they are float32.
+    torch's kernels for the CPU keep the statistics of half inputs in half; most of those for a GPU do not.
     """
 
     def wrapped(call: Call) -> Callable[..., Any]:
         run = build(call)
         first = call.specs[0]
         assert isinstance(first, TensorSpec)
-        if first.dtype not in HALF or first.place != "cpu":
+        if first.dtype not in HALF or not (everywhere or first.place == "cpu"):
             return run
         dtypes = [None if spec is None else TO_TORCH[spec.dtype] for spec in call.results]
 
@@ -143,28 +143,17 @@ def wide_array(x: Any) -> Any:
 # -- decompositions --------------------------------------------------------------------------------------
 def widened(x: Any) -> Any:
     """A value in the type of its statistics."""
-    from burn_torch.ops import cast
-
     return cast(x, dtype=DType.F32) if x.dtype in HALF else x
 
 
 def like(x: Any, y: Any) -> Any:
     """y in the type of x; None stays None."""
-    from burn_torch.ops import cast
-
     return y if y is None or y.dtype is x.dtype else cast(y, dtype=x.dtype)
 
 
 def mean_over(x: Any, dims: tuple[int, ...]) -> Any:
     """The mean over axes, which stay with size 1; 0 over no elements."""
     return sum(x, dims=dims) * (1.0 / max(math.prod(x.shape[i] for i in dims), 1))
-
-
-def reciprocal_root(variance: Any) -> Any:
-    """1 / sqrt(variance)."""
-    from burn_torch.ops import rsqrt
-
-    return rsqrt(variance)
 
 
 def scaled_by(y: Any, gamma: Any, beta: Any, shape: Shape) -> Any:

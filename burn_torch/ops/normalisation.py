@@ -14,6 +14,7 @@ import torch
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.arithmetic import mul
+from burn_torch.ops.functions import rsqrt
 from burn_torch.ops.moments import (
     EPS,
     affine_samples,
@@ -24,7 +25,6 @@ from burn_torch.ops.moments import (
     in_float32,
     like,
     mean_over,
-    reciprocal_root,
     scaled_by,
     statistics_dtype,
     statistics_of,
@@ -96,7 +96,7 @@ def _(x, gamma, beta, eps):
     wide = widened(x)
     mean = mean_over(wide, dims)
     centred = wide - mean
-    rstd = reciprocal_root(mean_over(centred * centred, dims) + eps)
+    rstd = rsqrt(mean_over(centred * centred, dims) + eps)
     return like(x, scaled_by(centred * rstd, gamma, beta, shape)), mean, rstd
 
 
@@ -241,7 +241,7 @@ def _(g, y, x, gamma, eps):
 @rms_norm.decomposes
 def _(x, gamma, eps):
     wide = widened(x)
-    rstd = reciprocal_root(mean_over(wide * wide, (x.ndim - 1,)) + eps)
+    rstd = rsqrt(mean_over(wide * wide, (x.ndim - 1,)) + eps)
     return like(x, scaled_by(wide * rstd, gamma, None, (1,) * (x.ndim - 1) + x.shape[-1:])), rstd
 
 
@@ -332,7 +332,7 @@ def _numpy_group_norm(x, gamma, beta, eps, *, groups):
 
 
 @op(
-    torch=in_float32(_torch_group_norm),
+    torch=in_float32(_torch_group_norm, everywhere=True),
     numpy=_numpy_group_norm,
     samples=[
         *affine_samples((2, 4, 3), (3, 4), (2, 4, 3, 2), (0, 4, 3), features=1, groups=2),
@@ -373,7 +373,7 @@ def _(x, gamma, beta, eps, *, groups):
     lines = _lines(x, groups)
     mean = mean_over(lines, (2,))
     centred = lines - mean
-    rstd = reciprocal_root(mean_over(centred * centred, (2,)) + eps)
+    rstd = rsqrt(mean_over(centred * centred, (2,)) + eps)
     y = scaled_by(reshape(centred * rstd, shape=x.shape), gamma, beta, (1, x.shape[1]) + (1,) * (x.ndim - 2))
     statistics = (x.shape[0], groups)
     return like(x, y), reshape(mean, shape=statistics), reshape(rstd, shape=statistics)
@@ -411,7 +411,7 @@ def _numpy_group_norm_backward(g, x, mean, rstd, gamma, *, groups, live):
 
 
 @op(
-    torch=in_float32(_torch_group_norm_backward),
+    torch=in_float32(_torch_group_norm_backward, everywhere=True),
     numpy=_numpy_group_norm_backward,
     samples=[
         sample(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -99,6 +100,10 @@ class Call:
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return (_rebind, (self.op.name, self.specs, self.attrs))
+
+
+def _row(name: str) -> Op:
+    return REGISTRY[name]
 
 
 def _rebind(name: str, specs: tuple[Spec | None, ...], attrs: dict[str, Any]) -> Call:
@@ -297,7 +302,7 @@ class Op:
         return f"<op {self.name}({self.signature})>"
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
-        return (REGISTRY.__getitem__, (self.name,))
+        return (_row, (self.name,))
 
 
 def lift(value: Value, backend: Executor) -> Value:
@@ -320,6 +325,14 @@ def _cast_hint(dtypes: DTypeClass) -> str:
     return "int()" if DType.I64 in dtypes else "bool()"
 
 
+def _written(annotation: Any) -> str:
+    """An annotation as source writes it, with or without `from __future__ import annotations`."""
+    if isinstance(annotation, str):
+        return annotation
+    text = re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(annotation))
+    return text.replace("TensorSpec | NumberSpec", "Operand").replace("NumberSpec", "Number")
+
+
 # -- signatures -----------------------------------------------------------------------------
 _KINDS: Final = {
     "TensorSpec": "tensor",
@@ -339,7 +352,7 @@ class Signature:
         self.variadic = False
         self.attrs: Final[dict[str, tuple[str, Any]]] = {}
         for name, parameter in inspect.signature(rule).parameters.items():
-            annotation = str(parameter.annotation)
+            annotation = _written(parameter.annotation)
             if parameter.kind is parameter.KEYWORD_ONLY:
                 if annotation not in _COERCIONS:
                     raise TypeError(f"{rule.__name__}: attribute {name} is {annotation}, not one of {list(_COERCIONS)}")

@@ -6,15 +6,17 @@ gradient to the elements that their indices name.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
 from burn_torch import ops
 from burn_torch.core.dtype import NUMERIC, DType
-from burn_torch.core.spec import TensorSpec
+from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.op import Call, PerCall, op, shape_fault
 from burn_torch.ops.rules import front_axis
-from burn_torch.ops.samples import distinct, sample
+from burn_torch.ops.samples import Drawer, distinct, sample
 
 
 def _line(x: TensorSpec, dim: int) -> int:
@@ -73,14 +75,19 @@ def _numpy_topk(x, *, k, dim, largest):
     return np.take_along_axis(x, order, dim), order
 
 
+def _positive(shape: Shape) -> Drawer:
+    """Distinct in unsigned types too: which of equal elements topk takes is not settled."""
+    return lambda generator: distinct(shape)(generator) + math.prod(shape)
+
+
 @op(
     torch=PerCall(_torch_topk),
     numpy=_numpy_topk,
     samples=[
-        sample(distinct((5, 4)), k=2, dim=0, largest=True),
-        sample(distinct((2, 5, 3)), k=5, dim=1, largest=False),
-        sample(distinct((2, 3)), k=0, dim=1, largest=True),
-        sample(distinct((0, 3)), k=1, dim=1, largest=True),
+        sample(_positive((5, 4)), k=2, dim=0, largest=True),
+        sample(_positive((2, 5, 3)), k=5, dim=1, largest=False),
+        sample(_positive((2, 3)), k=0, dim=1, largest=True),
+        sample(_positive((0, 3)), k=1, dim=1, largest=True),
     ],
 )
 def topk_with_indices(x: TensorSpec, *, k: int, dim: int, largest: bool) -> tuple[TensorSpec, TensorSpec]:

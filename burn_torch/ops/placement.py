@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
+
 import torch
 
 from burn_torch.core.spec import TensorSpec
@@ -10,7 +12,7 @@ from burn_torch.ops.samples import sample, uniform
 
 
 @op(
-    torch=PerCall(lambda call: lambda x, device=torch.device(call.attrs["place"]): x.to(device)),
+    torch=PerCall(lambda call: methodcaller("to", torch.device(call.attrs["place"]))),
     numpy=lambda x, *, place: x,
     view=True,  # where it lies there already
     samples=[sample(uniform(-1, 1, (2, 3)), place="cpu"), sample(uniform(-1, 1, (0,)), place="cpu")],

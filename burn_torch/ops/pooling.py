@@ -71,12 +71,11 @@ def _counts_over(faults, size, kernel, stride, padding, dilation, ceil_mode):
     counts = pool_counts(size, kernel, stride, padding, dilation, ceil_mode)
     for axis, (s, k, step, p, d) in enumerate(zip(size, kernel, stride, padding, dilation, strict=True)):
         before = range(min(counts[axis], -(-p // step)))  # windows that start in the padding
-        if 2 * p > reach(k, d) or any((i * step - p) % d >= s for i in before):
+        if 2 * p > k or any((i * step - p) % d >= s for i in before):
             faults.add(
                 f"padding {p} is too large along spatial axis {axis}",
-                expected=f"at most {reach(k, d) // 2}, half of what the kernel reaches over, and an element of the "
-                "input in each window",
-                mend="lower the padding, or pad the input first",
+                expected=f"at most {k // 2}, half of the kernel, and an element of the input in each window",
+                mend="lower the padding, or pad the input first (for a maximum with -inf)",
             )
     faults.stop()
     return counts
@@ -181,8 +180,8 @@ def max_pool_with_indices(
 ) -> tuple[TensorSpec, TensorSpec]:
     """The largest element of each window, and its flat index in the spatial axes of x.
 
-    Padding never wins.  Of equal elements the first counts; NaN is larger than all, and of several the last counts.
-    The gradient goes to the element at the index.
+    Padding never wins, and is at most half of the kernel, so that each window holds an element.  Of equal elements the
+    first counts; NaN is larger than all, and of several the last counts.  The gradient goes to the index.
 
     Shapes: x (batch, channels, *spatial) -> values, indices (batch, channels, *counts), 1 to 3 spatial axes; with
         `ceil_mode` a window may reach past the end (see `pool_counts`).  The batch may be empty.
@@ -321,21 +320,42 @@ _AVG_CASES = [
     ((1, 2, 6, 8), _avg_settings((3, 4), (2, 3), (1, 2), True, True)),
     ((1, 2, 6, 8), _avg_settings((3, 4), (2, 3), (1, 2), False, True)),
     ((1, 2, 4, 5, 3), _avg_settings((2, 2, 2), (2, 2, 1), (0, 1, 1), False, True)),
+    ((1, 2, 1, 3, 2), _avg_settings((2, 2, 2), (1, 2, 2), (1, 1, 0), False, True)),  # smaller than the kernel
     ((0, 2, 4, 4), _avg_settings((2, 2), (2, 2), (0, 0), True, False)),
 ]
 
 
 def _torch_avg_pool(call: Call):
+    x = call.specs[0]
+    assert isinstance(x, TensorSpec)
     kernel, stride, padding, count_include_pad, ceil_mode = call.attrs.values()
-    pool = {1: torch.avg_pool1d, 2: _nn.avg_pool2d, 3: _nn.avg_pool3d}[len(kernel)]
-    if _lacks_half(call.specs[0]):
-        return lambda x: pool(x.float(), kernel, stride, padding, ceil_mode, count_include_pad).to(x.dtype)
-    return lambda x: pool(x, kernel, stride, padding, ceil_mode, count_include_pad)
+
+    def over(axes):
+        pool = {1: torch.avg_pool1d, 2: _nn.avg_pool2d, 3: _nn.avg_pool3d}[len(kernel[axes])]
+        settings = (kernel[axes], stride[axes], padding[axes], ceil_mode, count_include_pad)
+        return lambda x: pool(x, *settings)
+
+    if _is_small(x.shape[2:], kernel):
+        return partial(_axis_by_axis, over(slice(1, 3)), over(slice(0, 1)))
+    return _wide_enough(over(slice(None)), x)
 
 
-def _lacks_half(x):
-    """torch has no half precision over three axes on a CPU; float32 gives the same after one rounding."""
-    return x.place == "cpu" and x.ndim == 5 and x.dtype in (DType.F16, DType.BF16)
+def _is_small(size, kernel):
+    """Whether torch's kernels over three axes refuse the input: padded to the kernel's size, but smaller itself."""
+    return len(size) == 3 and any(s < k for s, k in zip(size, kernel, strict=True))
+
+
+def _axis_by_axis(planes, line, x):
+    """A mean over three axes as one over the last two, then one over the first."""
+    y = planes(x.flatten(1, 2)).unflatten(1, x.shape[1:3]).movedim(2, -1)
+    return line(y.flatten(1, 3)).unflatten(1, y.shape[1:4]).movedim(-1, 2)
+
+
+def _wide_enough(run, x):
+    """`run` in float32 where torch lacks half precision: over three axes on a CPU."""
+    if x.place == "cpu" and x.ndim == 5 and x.dtype in (DType.F16, DType.BF16):
+        return lambda x: run(x.float()).to(x.dtype)
+    return run
 
 
 def _divisors(size, kernel, stride, padding, count_include_pad, counts):
@@ -393,19 +413,24 @@ def _torch_avg_pool_backward(call: Call):
     g = call.specs[0]
     assert isinstance(g, TensorSpec)
     size, kernel, stride, padding, count_include_pad, ceil_mode = call.attrs.values()
-    spread = (_aten.avg_pool3d_backward if len(size) == 3 else _aten.avg_pool2d_backward).default
-    like = stand_in((*g.shape[:2], *_flat_lift(size)), g.dtype, g.place)
-    if len(size) == 1:
-        kernel, stride, padding = _lift((1, kernel), (1, stride), (0, padding))
-        return lambda g: spread(
-            g.unsqueeze(2), like, kernel, stride, padding, ceil_mode, count_include_pad, None
-        ).squeeze(2)
-    if _lacks_half(g):
-        like = stand_in(like.shape, DType.F32, "cpu")
-        return lambda g: spread(g.float(), like, kernel, stride, padding, ceil_mode, count_include_pad, None).to(
-            g.dtype
-        )
-    return lambda g: spread(g, like, kernel, stride, padding, ceil_mode, count_include_pad, None)
+    dtype = DType.F32 if g.ndim == 5 and g.place == "cpu" and g.dtype is not DType.F64 else g.dtype
+
+    def over(axes, channels):
+        ends = (kernel[axes], stride[axes], padding[axes])
+        settings = (*ends, ceil_mode, count_include_pad, None)
+        spread = _aten.avg_pool3d_backward.default if len(size[axes]) == 3 else _aten.avg_pool2d_backward.default
+        if len(size[axes]) > 1:
+            like = stand_in((g.shape[0], channels, *size[axes]), dtype, g.place)
+            return lambda g: spread(g, like, *settings)
+        lifted = (*_lift(*zip((1, 1, 0), ends, strict=True)), ceil_mode, count_include_pad, None)
+        flat = stand_in((g.shape[0], channels, 1, *size[axes]), dtype, g.place)
+        return lambda g: spread(g.unsqueeze(2), flat, *lifted).squeeze(2)
+
+    channels = g.shape[1]
+    if _is_small(size, kernel):
+        planes, line = over(slice(1, 3), channels * g.shape[2]), over(slice(0, 1), channels * size[1] * size[2])
+        return _wide_enough(partial(_axis_by_axis, planes, line), g)
+    return _wide_enough(over(slice(None), channels), g)
 
 
 def _numpy_avg_pool_backward(g, *, size, kernel, stride, padding, count_include_pad, ceil_mode):

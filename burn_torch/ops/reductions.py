@@ -350,8 +350,15 @@ _TRUTHS = [
 
 def _torch_truth(reduce):
     def build(call: Call):
-        _, dims = _dims_of(call)
-        return partial(reduce, dim=dims, keepdim=True) if dims else torch.Tensor.bool
+        spec, dims = _dims_of(call)
+        if not dims:
+            return torch.Tensor.bool
+        if spec.dtype.kind == "uint":  # torch answers u8 with u8, and CUDA has no kernel for the wider ones
+            signed = {DType.U16: torch.int16, DType.U32: torch.int32, DType.U64: torch.int64}.get(
+                spec.dtype, torch.uint8
+            )
+            return lambda x: reduce(x.view(signed).ne(0), dim=dims, keepdim=True)
+        return partial(reduce, dim=dims, keepdim=True)
 
     return PerCall(build)
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from burn_torch.core.dtype import FLOAT, DType
-from burn_torch.core.errors import ConfigError
+from burn_torch.core.errors import ArgumentError
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.op import Call, PerCall, RuleFault, op
 from burn_torch.ops.samples import sample, uniform
@@ -32,7 +32,7 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Raises a fault for a word that is not one of `choices`."""
     if value not in choices:
         raise RuleFault(
-            ConfigError,
+            ArgumentError,
             f"{name} is {value!r}",
             expected=f"one of {', '.join(map(repr, choices))}",
             mend="check the spelling",

@@ -38,9 +38,15 @@ __all__ = [
 
 
 class Host:
-    """numpy's spelling."""
+    """numpy's spelling, on both leaves."""
 
-    sqrt, log, cos, sin = np.sqrt, np.log, np.cos, np.sin
+    sqrt, log = np.sqrt, np.log
+
+    @staticmethod
+    def cos_sin(angle: Any) -> tuple[Any, Any]:
+        """Cosine and sine.  torch's: 3 ns an element, numpy's 13 (float64, benchmarks/notes/random.md)."""
+        shared = torch.from_numpy(angle)
+        return torch.cos(shared).numpy(), torch.sin(shared).numpy()
 
     @staticmethod
     def real(words: Any, dtype: DType) -> Any:
@@ -71,7 +77,12 @@ class Host:
 class Torch:
     """torch's spelling."""
 
-    sqrt, log, cos, sin = torch.sqrt, torch.log, torch.cos, torch.sin
+    sqrt, log = torch.sqrt, torch.log
+
+    @staticmethod
+    def cos_sin(angle: Any) -> tuple[Any, Any]:
+        """Cosine and sine."""
+        return torch.cos(angle), torch.sin(angle)
 
     @staticmethod
     def real(words: Any, dtype: DType) -> Any:
@@ -160,8 +171,8 @@ def normal_map(mean: float, std: float, dtype: DType) -> Map:
         unit = _unit53(words, math) if double else math.real(words, DType.F64) * 2.0**-32
         u, v = unit[0::2], unit[1::2]
         radius = math.sqrt(math.log(1.0 - u) * -2.0)
-        angle = v * _TURN
-        return math.interleave(radius * math.cos(angle), radius * math.sin(angle)) * std + mean
+        cosine, sine = math.cos_sin(v * _TURN)
+        return math.interleave(radius * cosine, radius * sine) * std + mean
 
     return Map(2 if double else 1, values)
 
@@ -213,17 +224,19 @@ def largest_below(limit: float, dtype: DType) -> float:
         down = bits - 1 if value > 0 else bits + 1 if value < 0 else np.array([0x8001])
         return float(f32_from_bf16(down.astype(np.uint16))[0])
     rounded = np.array(limit).astype(dtype.numpy)
-    return float(rounded if rounded < limit else np.nextafter(rounded, np.array(-np.inf, dtype.numpy)))
+    below = rounded if float(rounded) < limit else np.nextafter(rounded, np.array(-np.inf, dtype.numpy))
+    return float(below)
 
 
 # -- drawing -----------------------------------------------------------------------------------------
 def on_host(mapping: Map, key: int, stream: int, start: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Elements [start, start + count) of a stream, by numpy, in pieces that stay in cache."""
     out = np.empty(count, dtype)
-    for at, words in philox.chunks(key, stream, *_blocks(mapping, start, count)):
-        values = mapping.values(words, Host)
-        begin = at * 4 // mapping.words - start
-        out[max(begin, 0) : begin + values.size] = values[max(-begin, 0) : count - begin]
+    with np.errstate(over="ignore"):  # a normal value past the largest float is infinite, as on every device
+        for at, words in philox.chunks(key, stream, *_blocks(mapping, start, count)):
+            values = mapping.values(words, Host)
+            begin = at * 4 // mapping.words - start
+            out[max(begin, 0) : begin + values.size] = values[max(-begin, 0) : count - begin]
     return out
 
 

@@ -11,15 +11,16 @@ from typing import Final
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import TensorSpec
+from burn_torch.ops import special
 from burn_torch.ops.activations import backward_spec, relu_backward
-from burn_torch.ops.functions import exp
+from burn_torch.ops.functions import exp, tanh
 from burn_torch.ops.op import Call, Number, PerCall, op
 from burn_torch.ops.rules import elementwise
-from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.samples import Sample, sample, uniform
 
 aten = torch.ops.aten
 
@@ -32,7 +33,7 @@ SQRT_TWO_OVER_PI: Final = math.sqrt(2 / math.pi)
 GELU_CUBIC: Final = 0.044715
 
 
-def _samples(*numbers: float) -> list:
+def _samples(*numbers: float) -> list[Sample]:
     return [
         sample(uniform(-3, 3), *numbers),
         sample(uniform(-3, 3, ()), *numbers),
@@ -41,7 +42,7 @@ def _samples(*numbers: float) -> list:
     ]
 
 
-def _backward_samples(*numbers: float) -> list:
+def _backward_samples(*numbers: float) -> list[Sample]:
     return [
         sample(uniform(-1, 1), uniform(-3, 3), *numbers),
         sample(uniform(-1, 1, ()), uniform(-1.2, -0.2, ()), *numbers),
@@ -100,7 +101,7 @@ def _(h, z, g, y):
 
 
 @op(
-    torch=F.logsigmoid,
+    torch=functional.logsigmoid,
     numpy=lambda x: np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x))),
     pointwise="(minimum({0}, 0.0) - log1p(exp(-abs({0}))))",
     cost="cheap",
@@ -120,7 +121,7 @@ def _(g, y, x):
 
 
 @op(
-    torch=F.silu,
+    torch=functional.silu,
     numpy=lambda x: x / (1 + np.exp(-x)),
     pointwise="({0} * sigmoid({0}))",
     cost="cheap",
@@ -176,7 +177,7 @@ def _linear_from(call: Call) -> float:
 
 def _torch_softplus(call: Call):
     threshold = _linear_from(call)
-    return lambda x, beta: F.softplus(x, beta, threshold)
+    return lambda x, beta: functional.softplus(x, beta, threshold)
 
 
 def _torch_softplus_backward(call: Call):
@@ -227,7 +228,7 @@ def _(h, z, g, x, beta):
 
 # -- mish ---------------------------------------------------------------------------------------------
 @op(
-    torch=F.mish,
+    torch=functional.mish,
     numpy=lambda x: x * np.tanh(np.logaddexp(x, np.zeros((), x.dtype))),
     pointwise="({0} * tanh(maximum({0}, 0.0) + log1p(exp(-abs({0})))))",
     cost="cheap",
@@ -274,27 +275,22 @@ def mish_backward(g: TensorSpec, x: TensorSpec) -> TensorSpec:
 
 @mish_backward.decomposes
 def _(g, x):
-    from burn_torch.ops import tanh
-
     t = tanh(softplus(x, 1.0))
     return g * (t + x * sigmoid(x) * (1 - t * t))
 
 
 # -- gelu ---------------------------------------------------------------------------------------------
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-
-
 def _numpy_gelu(x):
-    return x * 0.5 * (1 + _erf(x * SQRT_HALF))
+    return x * 0.5 * (1 + special.erf(x * SQRT_HALF))
 
 
 def _numpy_gelu_backward(g, x):
     density = np.exp(x * x * -0.5) * (SQRT_TWO_OVER_PI / 2)
-    return g * (0.5 * (1 + _erf(x * SQRT_HALF)) + x * density)
+    return g * (0.5 * (1 + special.erf(x * SQRT_HALF)) + x * density)
 
 
 @op(
-    torch=F.gelu,
+    torch=functional.gelu,
     numpy=_numpy_gelu,
     pointwise=f"({{0}} * 0.5 * (1.0 + erf({{0}} * {SQRT_HALF})))",
     cost="cheap",
@@ -347,7 +343,7 @@ def _numpy_gelu_approximate_backward(g, x):
 
 
 @op(
-    torch=lambda x: F.gelu(x, approximate="tanh"),
+    torch=lambda x: functional.gelu(x, approximate="tanh"),
     numpy=_numpy_gelu_approximate,
     pointwise=f"({{0}} * 0.5 * (1.0 + tanh({SQRT_TWO_OVER_PI} * ({{0}} + {GELU_CUBIC} * {{0}} * {{0}} * {{0}}))))",
     cost="cheap",
@@ -391,8 +387,6 @@ def gelu_approximate_backward(g: TensorSpec, x: TensorSpec) -> TensorSpec:
 
 @gelu_approximate_backward.decomposes
 def _(g, x):
-    from burn_torch.ops import tanh
-
     square = x * x
     t = tanh(x * (1 + square * GELU_CUBIC) * SQRT_TWO_OVER_PI)
     slope = (1 + square * (3 * GELU_CUBIC)) * SQRT_TWO_OVER_PI
@@ -401,7 +395,7 @@ def _(g, x):
 
 # -- exponential units ------------------------------------------------------------------------------------
 @op(
-    torch=F.elu,
+    torch=functional.elu,
     numpy=lambda x, alpha: np.where(x > 0, x, np.expm1(x) * alpha),
     pointwise="where({0} > 0.0, {0}, {1} * expm1({0}))",
     cost="cheap",

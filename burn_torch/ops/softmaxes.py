@@ -13,9 +13,10 @@ import torch
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.functions import exp
+from burn_torch.ops.moments import wide_array
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.reductions import sum
-from burn_torch.ops.rules import alike, axis
+from burn_torch.ops.rules import alike, front_axis
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.torch_types import TO_TORCH
 
@@ -34,7 +35,7 @@ _BACKWARD_SAMPLES = [
 
 
 def _along(x: TensorSpec, dim: int) -> TensorSpec:
-    axis(dim, x.ndim)
+    front_axis(dim, x.ndim)
     return x.require(FLOAT)
 
 
@@ -47,8 +48,14 @@ def _largest(x, dim):
 
 
 def _numpy_softmax(x, *, dim):
+    x = wide_array(x)
     e = np.exp(x - _largest(x, dim))
     return e / np.sum(e, axis=dim, keepdims=True)
+
+
+def _numpy_softmax_backward(g, y, *, dim):
+    g, y = wide_array(g), wide_array(y)
+    return y * (g - np.sum(g * y, axis=dim, keepdims=True))
 
 
 def _by_dim(function: Any) -> PerCall:
@@ -77,7 +84,7 @@ def _(g, y, x, *, dim):
 
 @op(
     torch=_by_dim(torch._softmax_backward_data),
-    numpy=lambda g, y, *, dim: y * (g - np.sum(g * y, axis=dim, keepdims=True)),
+    numpy=_numpy_softmax_backward,
     samples=_BACKWARD_SAMPLES,
 )
 def softmax_backward(g: TensorSpec, y: TensorSpec, *, dim: int) -> TensorSpec:
@@ -95,8 +102,14 @@ def _(h, z, g, y, *, dim):
 
 # -- log_softmax ------------------------------------------------------------------------------------------
 def _numpy_log_softmax(x, *, dim):
+    x = wide_array(x)
     shifted = x - _largest(x, dim)
     return shifted - np.log(np.sum(np.exp(shifted), axis=dim, keepdims=True))
+
+
+def _numpy_log_softmax_backward(g, y, *, dim):
+    g, y = wide_array(g), wide_array(y)
+    return g - np.exp(y) * np.sum(g, axis=dim, keepdims=True)
 
 
 @op(torch=torch.log_softmax, numpy=_numpy_log_softmax, samples=_SAMPLES)
@@ -116,7 +129,7 @@ def _(g, y, x, *, dim):
 
 @op(
     torch=_by_dim(torch._log_softmax_backward_data),
-    numpy=lambda g, y, *, dim: g - np.exp(y) * np.sum(g, axis=dim, keepdims=True),
+    numpy=_numpy_log_softmax_backward,
     samples=_BACKWARD_SAMPLES,
 )
 def log_softmax_backward(g: TensorSpec, y: TensorSpec, *, dim: int) -> TensorSpec:
@@ -151,6 +164,7 @@ def _torch_quiet_softmax(call: Call):
 
 
 def _numpy_quiet_softmax(x, *, dim):
+    x = wide_array(x)
     largest = np.maximum(_largest(x, dim), 0)
     e = np.exp(x - largest)
     return e / (np.sum(e, axis=dim, keepdims=True) + np.exp(-largest))

@@ -1,7 +1,57 @@
-"""What users hold: Tensor, Device, Gradients."""
+"""What users hold: Tensor, Device, Gradients; functions of tensors; options."""
 
+from burn_torch.core.distribution import Distribution
+from burn_torch.tensor import activation, functional, grid, stats
+from burn_torch.tensor._indexing import s
 from burn_torch.tensor.device import Device
 from burn_torch.tensor.gradients import Gradients
+from burn_torch.tensor.options import (
+    AttentionModuleOptions,
+    ConvOptions,
+    ConvTransposeOptions,
+    GridIndexing,
+    GridSampleOptions,
+    GridSamplePaddingMode,
+    GridSparsity,
+    IndexingUpdateOp,
+    IndexPos,
+    InterpolateMode,
+    InterpolateOptions,
+    PaddedConvOptions,
+    PadMode,
+    TensorCreationOptions,
+    UnfoldOptions,
+)
+from burn_torch.tensor.printing import PrintOptions, set_print_options
 from burn_torch.tensor.tensor import Tensor
+from burn_torch.tensor.transaction import Transaction
 
-__all__ = ["Device", "Gradients", "Tensor"]
+__all__ = [
+    "AttentionModuleOptions",
+    "ConvOptions",
+    "ConvTransposeOptions",
+    "Device",
+    "Distribution",
+    "Gradients",
+    "GridIndexing",
+    "GridSampleOptions",
+    "GridSamplePaddingMode",
+    "GridSparsity",
+    "IndexPos",
+    "IndexingUpdateOp",
+    "InterpolateMode",
+    "InterpolateOptions",
+    "PadMode",
+    "PaddedConvOptions",
+    "PrintOptions",
+    "Tensor",
+    "TensorCreationOptions",
+    "Transaction",
+    "UnfoldOptions",
+    "activation",
+    "functional",
+    "grid",
+    "s",
+    "set_print_options",
+    "stats",
+]

@@ -53,6 +53,10 @@ class FloatMethods(OrderMethods):
         """The error function."""
         return unary(ops.erf, self)
 
+    def relu(self) -> Self:
+        """max(x, 0).  The other activations are functions: `activation.gelu(x)`."""
+        return unary(ops.relu, self)
+
     # -- trigonometry -----------------------------------------------------------------------------
     def sin(self) -> Self:
         """Sine."""

@@ -10,6 +10,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError
 from burn_torch.core.spec import Shape
+from burn_torch.ops.indexing import selected_by_mask
 from burn_torch.tensor._arguments import axis, fitting, integer, told
 from burn_torch.tensor._indexing import Ranges, index, ranges_of, sliced
 from burn_torch.tensor._shape_methods import ShapeMethods
@@ -154,7 +155,7 @@ class IndexMethods(ShapeMethods):
 
     def mask_select(self, mask: Self) -> Self:
         """The elements where the mask is true, in row-major order, as one axis.  The result's size depends on data."""
-        result: Self = apply(ops.mask_select, (self, mask))
+        result: Self = selected_by_mask(self, mask)
         return result
 
     async def mask_select_async(self, mask: Self) -> Self:

@@ -2,97 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, final
-
-import torch
+import builtins
+from typing import final
 
 from burn_torch import ops
-from burn_torch.backend import Autodiff, Backend, LibTorch
-from burn_torch.core.data import TensorData
+from burn_torch.backend import Autodiff, Backend
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import AutodiffError, DeviceError, explain
-from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.value import Value
-from burn_torch.tensor.apply import binary, unary
-from burn_torch.tensor.device import Device
+from burn_torch.core.errors import AutodiffError, explain
+from burn_torch.tensor._operators import Operators
 from burn_torch.tensor.gradients import Gradients
 
 __all__ = ["Tensor"]
 
-_add, _sub, _mul = ops.add, ops.sub, ops.mul
-
 
 @final
-class Tensor(Value):
+class Tensor(Operators):
     """An immutable array on a device.  Every operation gives a new tensor.
 
-    Make one with `Tensor.from_data`, `zeros`, `random`, `from_torch`, ...
+        x = Tensor.from_data([[1.0, 2.0], [3.0, 4.0]], Device.cpu())
+        y = (x @ x.transpose()).exp().sum_dim(1)
+
+    Its methods stand in the files of this folder, a family each, one class above the other: shapes, indices, numbers,
+    order, floats, data, constructors, operators; here stand gradients and the names that hide Python's own.
     """
 
     __slots__ = ()
 
     backend: Backend
 
-    # -- making ---------------------------------------------------------------------------
-    @staticmethod
-    def from_data(data: Any, device: Device, dtype: DType | None = None) -> Tensor:
-        """From nested sequences, numbers, numpy arrays or TensorData; copies.
-
-        Python floats become f32 and ints i64 unless `dtype` says otherwise; arrays keep their type.
-        """
-        data = TensorData.of(data, dtype)
-        spec = TensorSpec.of(data.shape, data.dtype, device.place)
-        return Tensor(device.backend, device.backend.from_data(data, device.place), spec)
-
-    @staticmethod
-    def from_torch(tensor: torch.Tensor, device: Device | None = None) -> Tensor:
-        """A torch tensor without a copy; its own tape is cut.
-
-        `device` chooses the stack (default: the tensor's place, without gradients); its place must be the tensor's.
-        Writing to the torch tensor afterwards makes a backward that needs the old value raise.
-        """
-        leaf = LibTorch()
-        primitive = leaf.adopt(tensor)
-        spec = leaf.spec(primitive)
-        if device is None:
-            return Tensor(leaf, primitive, spec)
-        if device.backend.leaf() is not leaf or device.place != spec.place:
-            raise DeviceError(
-                explain(
-                    "from_torch: the tensor does not lie on this device",
-                    given=f"a torch tensor on {spec.place}, {device}",
-                    expected=f"a device of LibTorch at {spec.place}",
-                    mend="move it in torch first, or leave `device` out and call .to_device(device)",
-                )
-            )
-        return Tensor(device.backend, primitive, spec)
-
-    # -- reading --------------------------------------------------------------------------
-    @property
-    def device(self) -> Device:
-        """Where it lives and how it is computed."""
-        return Device(self.backend, self.spec.place)
-
-    def into_data(self) -> TensorData:
-        """Its data on the host; waits for the device."""
-        return self.backend.into_data(self.primitive)
-
-    # -- operators: the general ones are Value's; these are the hot ones -------------------------
-    def __add__(self, other: Any) -> Tensor:
-        return binary(_add, self, other)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return binary(_sub, self, other)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return binary(_mul, self, other)
-
-    def relu(self) -> Tensor:
-        """max(x, 0)."""
-        return unary(ops.relu, self)
-
     # -- gradients ---------------------------------------------------------------------------
-    def backward(self, retain_graph: bool = False) -> Gradients:
+    def backward(self, retain_graph: builtins.bool = False) -> Gradients:
         """Gradients of the sum of this tensor for every tensor under it that asked with `require_grad`.
 
         Changes no tensor.  Consumes the tape unless `retain_graph`.
@@ -100,63 +39,96 @@ class Tensor(Value):
         """
         backend = self.backend
         if not isinstance(backend, Autodiff) or not backend.is_tracked(self.primitive):
-            raise _no_tape(self)
+            raise _no_tape("backward", self)
         inner = backend.inner
         spec = self.spec
-        one = ops.full.run(
-            inner, Tensor, (1.0,), {"shape": spec.shape, "dtype": spec.dtype, "place": spec.place}
-        ).primitive
+        attrs = {"shape": spec.shape, "dtype": spec.dtype, "place": spec.place}
+        one = ops.full.run(inner, Tensor, (1.0,), attrs).primitive
         return Gradients(inner, backend.backward([(self.primitive, one)], retain_graph), Tensor)
 
     def grad(self, gradients: Gradients) -> Tensor | None:
         """This tensor's gradient, on the inner device; None if none reached it."""
         return gradients.get(self)
 
+    def grad_remove(self, gradients: Gradients) -> Tensor | None:
+        """Takes this tensor's gradient out of the gradients; None if there is none."""
+        return gradients.remove(self)
+
+    def grad_replace(self, gradients: Gradients, gradient: Tensor) -> None:
+        """Puts another gradient, of the inner device, in the place of this tensor's."""
+        gradients.replace(self, gradient)
+
     def require_grad(self) -> Tensor:
         """This value as a leaf to which gradients are asked."""
         backend = self.backend
         if not isinstance(backend, Autodiff):
-            raise _no_tape(self)
+            raise _no_tape("require_grad", self)
         if backend.is_leaf(self.primitive):
             return self
+        if not self.spec.dtype.is_float:
+            raise AutodiffError(
+                explain(
+                    "require_grad: only floats have gradients",
+                    given=str(self.spec),
+                    expected="a float type: f64, f32, f16, bf16",
+                    mend="cast it first with .float()",
+                )
+            )
         return Tensor(backend, backend.track(backend.inner_primitive(self.primitive), self.spec), self.spec)
 
-    def is_require_grad(self) -> bool:
-        """Whether gradients are asked to this very tensor."""
-        return isinstance(self.backend, Autodiff) and self.backend.is_leaf(self.primitive)
+    def is_require_grad(self) -> builtins.bool:
+        """Whether gradients were asked for this very tensor.  PyTorch: requires_grad and is_leaf."""
+        backend = self.backend
+        return isinstance(backend, Autodiff) and backend.is_leaf(self.primitive)
+
+    def set_require_grad(self, require_grad: builtins.bool) -> Tensor:
+        """`require_grad()` if true, else `detach()`."""
+        return self.require_grad() if require_grad else self.detach()
 
     def detach(self) -> Tensor:
-        """The same value without its tape, on the same device."""
+        """The same value on the same device, through which no gradient flows."""
         backend = self.backend
-        if not isinstance(backend, Autodiff):
+        if not isinstance(backend, Autodiff) or not backend.is_tracked(self.primitive):
             return self
         return Tensor(backend, backend.inner_primitive(self.primitive), self.spec)
 
+    def no_grad(self) -> Tensor:
+        """The value on the inner device; the tensor itself where there are no gradients."""
+        return self.inner() if isinstance(self.backend, Autodiff) else self
+
     def inner(self) -> Tensor:
-        """The same value on the inner device, without its tape.  Raises: DeviceError on a device without gradients."""
-        backend = self.device.inner().backend
-        return Tensor(backend, self.backend.inner_primitive(self.primitive), self.spec)  # type: ignore[attr-defined]
+        """The value on the inner device, without gradients.  Raises: AutodiffError where there are none."""
+        backend = self.backend
+        if not isinstance(backend, Autodiff):
+            raise _no_tape("inner", self)
+        return Tensor(backend.inner, backend.inner_primitive(self.primitive), self.spec)
 
-    def to_device(self, device: Device) -> Tensor:
-        """The same value on another device, as a constant there."""
-        if device is self.device:
-            return self
-        spec = TensorSpec.of(self.spec.shape, self.spec.dtype, device.place)
-        bare, primitive = self.backend, self.primitive
-        while isinstance(bare, Autodiff):
-            primitive, bare = bare.inner_primitive(primitive), bare.inner
-        if device.backend.leaf() is not bare:
-            return Tensor(device.backend, device.backend.from_data(bare.into_data(primitive), device.place), spec)
-        if device.place != self.place:
-            primitive = bare.move(primitive, self.spec, device.place)
-        return Tensor(device.backend, primitive, spec)
+    @staticmethod
+    def from_inner(inner: Tensor) -> Tensor:
+        """The value on a device with gradients, as a constant."""
+        return Tensor(Autodiff(inner.backend), inner.primitive, inner.spec)
+
+    # -- element types, last: inside a class these names would hide Python's own in annotations --------------
+    def float(self) -> Tensor:
+        """As f32."""
+        return self.cast(DType.F32)
+
+    def int(self) -> Tensor:
+        """As i64; floats are cut toward zero."""
+        return self.cast(DType.I64)
+
+    def bool(self) -> Tensor:
+        """Whether each element is not zero."""
+        return self.cast(DType.BOOL)
 
 
-def _no_tape(x: Tensor) -> AutodiffError:
+def _no_tape(method: str, x: Tensor) -> AutodiffError:
     tracked = isinstance(x.backend, Autodiff)
     return AutodiffError(
         explain(
-            "there is no tape to walk back" if tracked else "this tensor lives on a device without gradients",
+            f"{method}: there is no tape to walk back"
+            if tracked
+            else f"{method}: this tensor lives on a device without gradients",
             given=f"{x.spec} on {x.backend.name}",
             expected="a tensor computed from one that asked with require_grad()"
             if tracked

@@ -15,16 +15,17 @@ BLOCKS = (
     "tensor",
     "autodiff",
     "module",
+    "nn",
     "config",
     "record",
     "dataset",
-    "dataloader",
-    "training",
     "optimizer",
+    "learner",
+    "metric",
+    "cli",
     "randomness",
     "backend",
     "custom-op",
-    "cli",
     "errors",
 )
 BEGIN = "<!-- contents: written by docs/generate/contents.py -->"
@@ -41,7 +42,7 @@ def main(check: bool) -> list[str]:
 
 def contents(docs: Path) -> str:
     """Returns the lists of pages and, hidden, Sphinx's own tree of them."""
-    blocks = sorted((page for page in docs.glob("*.md") if page.stem not in ("index", "style")), key=reading_order)
+    blocks = sorted((docs / "building-blocks").glob("*.md"), key=reading_order)
     decisions = sorted((docs / "decisions").glob("*.md"))
     findings = sorted((docs / "findings").glob("*.md"))
     text = section("Building blocks", blocks, docs)

@@ -6,6 +6,7 @@ gradient that is wrong.  Behaviour at ties, NaN and ends of ranges is tested bes
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,22 @@ TORCH_DIFFERS: Final[dict[str, str]] = {
     "attention": "torch's gradient of a query that sees no key is NaN",
 }
 """Rows whose torch candidate has another derivative under torch's autograd, each with the reason."""
+
+NO_TORCH_TWIN: Final[frozenset[str]] = frozenset({"grid_sample_2d_derivative", "grid_sample_2d_scatter"})
+"""Rows that torch lacks, whose candidate sums otherwise than their gradient: no measure of the gradient's rounding."""
+
+SUMS_BY_ATOMICS: Final[frozenset[str]] = frozenset(
+    {"conv_input_gradient", "conv_weight_gradient", "interpolate_backward", "grid_sample_2d_backward"}
+)
+"""Rows that torch computes on CUDA with float atomics: two runs differ in the last bits."""
+
+
+def _between_runs(row: Op, place: str, expected: table.Array) -> float:
+    """How much two runs of a row may differ: nothing, but for atomics."""
+    if place == "cpu" or row.name not in SUMS_BY_ATOMICS or not expected.size:
+        return 0.0
+    return 1e-12 * float(np.abs(expected).max())
+
 
 ROWS: Final = [name for name in REGISTRY if "::" not in name]
 """Users' rows are theirs to test."""
@@ -224,7 +241,7 @@ def test_inputs_stay_as_they_were(row: Op, place: str) -> None:
                 _assert_unchanged(f"{leaf} {case!r} backward", leaf, wide.data, made.inputs)
                 expected = table.arrays(leaf, table.execute(leaf, wide, where)[2])
                 for y, z in zip(table.arrays(leaf, made.outputs), expected, strict=True):
-                    table.judge(f"{leaf} {case!r}: an output after the backward", y, z, 0)
+                    table.judge(f"{leaf} {case!r}: an output after the backward", y, z, _between_runs(row, place, z))
 
 
 def _assert_unchanged(what: str, leaf: Any, data: Sequence[Any], inputs: Sequence[Any]) -> None:
@@ -249,7 +266,7 @@ def _check_forward(variant: Typed, place: str) -> None:
             continue
         for strided in (False, True):
             call, inputs, outputs = table.execute(leaf, variant, where, strided)
-            viewed = viewed or any(_shares(inputs[0], y) for y in outputs)
+            viewed = viewed or any(_shares(x, y) for x in inputs[:1] for y in outputs)
             what = f"{leaf} {variant!r}{' strided' if strided else ''}"
             for y, spec in zip(outputs, call.results, strict=True):
                 real = leaf.spec(y)
@@ -266,32 +283,35 @@ def _check_forward(variant: Typed, place: str) -> None:
             if exact or not dtype.is_float:
                 table.judge(f"{what}: output {j}", y, first[j] if exact else wide[j], 0)
             else:
-                _judge_float(f"{what}: output {j}", variant, j, y, dtype, first[j], is_torch=y is first[j])
+                _judge_float(f"{what}: output {j}", variant, j, y, dtype, place, is_torch=what.startswith("LibTorch"))
 
 
-def _judge_float(what: str, variant: Typed, j: int, y: Array, dtype: DType, twin: Array, *, is_torch: bool) -> None:
+def _judge_float(what: str, variant: Typed, j: int, y: Array, dtype: DType, place: str, *, is_torch: bool) -> None:
     with np.errstate(over="ignore"):
         expected = table.reference(variant)[j]
     table.judge(what, y, expected, table.stable(expected, table.sensitivity(variant)[j], dtype))
-    if not is_torch and dtype in table.FLOATS and expected.size >= _FEW:
-        # torch's error in float64 is measured in float32: there is no wider type to measure it with
-        error = table.largest(twin, expected)
-        if dtype is DType.F64:
-            narrow = _narrow(variant)
-            error = table.largest(table.arrays(TORCH, table.execute(TORCH, narrow)[2])[j], table.reference(narrow)[j])
-            error = 1.5 * error * table.EPS[DType.F64] / table.EPS[DType.F32] + table.ulp(expected, dtype).max() / 2
+    if not is_torch and dtype in table.FLOATS and y.size >= _FEW:
+        error = _torch_errors(variant.case.row, place).get(j, 0.0) * table.size(expected)
+        if dtype is DType.F64:  # there is no wider type to measure torch's error with, nor to have no error itself
+            error *= 1.5 * table.EPS[DType.F64] / table.EPS[DType.F32]
+            error += float(table.ulp(expected, dtype).max(initial=0.0)) / 2
         table.judge(f"{what} against twice torch's error", y, expected, table.twice(expected, error, dtype))
 
 
 _FEW: Final = 8  # on fewer elements torch's largest error is luck
 
-_narrowed: dict[Typed, Typed] = {}
 
-
-def _narrow(variant: Typed) -> Typed:
-    if variant not in _narrowed:
-        _narrowed[variant] = table.typed(variant.case, DType.F32)
-    return _narrowed[variant]
+@functools.cache
+def _torch_errors(row: Op, place: str) -> dict[int, float]:
+    """For each output the largest error of torch in float32 over the row's samples, as a part of the largest value."""
+    errors: dict[int, float] = {}
+    for case in table.cases(row.name):
+        variant = table.typed(case, DType.F32)
+        if case.own and variant.floats():
+            made = table.arrays(TORCH, table.execute(TORCH, variant, place)[2])
+            for j, (y, expected) in enumerate(zip(made, table.reference(variant), strict=True)):
+                errors[j] = max(errors.get(j, 0.0), table.part(y, expected))
+    return errors
 
 
 # -- gradients ------------------------------------------------------------------------------------------------------
@@ -305,16 +325,22 @@ def test_nondifferentiable_rows_are_flat(row: Op) -> None:
 
 def test_samples_have_a_gradient_to_check(row: Op) -> None:
     _skip_unless_differentiable(row)
+    steep: set[int] = set()
+    flat: set[int] = set()
     for variant in float64(row, own=True):
-        found = table.gradients(Autodiff(TORCH), variant, table.upstream(variant)).found
-        call = variant.call("cpu")
-        if not any(g is not None and g.array.size for g in table.upstream(variant)):
+        seeds = table.upstream(variant)
+        found = table.gradients(Autodiff(TORCH), variant, seeds).found
+        if not any(g is not None and g.array.size for g in seeds):
             continue
         for i, numeric in table.numeric_gradients(variant).items():
             if i in found and found[i].size:
-                assert np.abs(numeric.values).max() > 1e-8, (
-                    f"{variant!r}: the true gradient of input {i} ({call.specs[i]}) is zero: a wrong rule would pass"
+                slope = np.abs(numeric.values).max() > 1e-8
+                (steep if slope else flat).add(i)
+                # one element may be what is replaced or cut off; then another sample has to show the slope
+                assert slope or found[i].size == 1, (
+                    f"{variant!r}: the true gradient of input {i} is zero: a wrong rule would pass"
                 )
+    assert flat <= steep, f"row {row.name}: in no sample have inputs {flat - steep} a gradient that is not zero"
 
 
 def test_gradient_against_central_differences(row: Op, place: str) -> None:
@@ -353,18 +379,38 @@ def test_gradient_against_torch_in_float64(row: Op, place: str) -> None:
 def test_gradient_in_float32(row: Op, place: str) -> None:
     _skip_unless_differentiable(row)
     for wide in float64(row):
-        variant = _narrow(wide)
-        expected = table.gradients(Autodiff(TORCH), variant.widened(), _widened(table.upstream(variant))).found
-        theirs = None if row.name in TORCH_DIFFERS else table.through_torch(variant, table.upstream(variant), place)
+        variant = table.typed(wide.case, DType.F32)
+        expected = _wide_gradient(variant)
         for leaf, where in leaves(place):
             found = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).found
             assert found.keys() == expected.keys()
             for i, g in expected.items():
                 what = f"{leaf} {variant!r}: gradient of input {i}"
                 table.judge(what, found[i], g, _stable_gradient(variant, DType.F32, i))
-                if theirs is not None and i in theirs and g.size >= _FEW:
-                    allowed = table.twice(g, table.largest(theirs[i], g), DType.F32)
+                error = _torch_gradient_errors(row, place).get(i)
+                if error is not None and g.size >= _FEW:
+                    allowed = table.twice(g, error * table.size(g), DType.F32)
                     table.judge(f"{what} against twice torch's error", found[i], g, allowed)
+
+
+def _wide_gradient(variant: Typed) -> dict[int, Array]:
+    return table.gradients(Autodiff(TORCH), variant.widened(), _widened(table.upstream(variant))).found
+
+
+@functools.cache
+def _torch_gradient_errors(row: Op, place: str) -> dict[int, float]:
+    """For each input the largest error of torch's autograd in float32 over the samples, as a part of the largest."""
+    errors: dict[int, float] = {}
+    if row.name in TORCH_DIFFERS or row.name in NO_TORCH_TWIN:
+        return errors
+    for wide in float64(row, own=True):
+        variant = table.typed(wide.case, DType.F32)
+        theirs = table.through_torch(variant, table.upstream(variant), place)
+        expected = _wide_gradient(variant) if theirs else {}
+        for i, g in (theirs or {}).items():
+            if i in expected and g.size:
+                errors[i] = max(errors.get(i, 0.0), table.part(g, expected[i]))
+    return errors
 
 
 def _widened(upstream: Sequence[TensorData | None]) -> list[TensorData | None]:
@@ -413,7 +459,7 @@ def test_gradient_through_each_output(row: Op, place: str) -> None:
                 for i, g in alone.found.items():
                     total[i] += g
             for i, g in together.items():
-                scale = max(1.0, table.largest(g, np.zeros_like(g)))
+                scale = max(1.0, table.size(g))
                 table.judge(f"{leaf} {variant!r}: input {i}, sum over outputs", total[i], g, 1e-12 * scale)
 
 
@@ -434,7 +480,7 @@ def test_gradient_for_each_subset_of_inputs(row: Op, place: str) -> None:
                 assert found.keys() == whole.keys() & set(needs), f"{leaf} {variant!r}: {needs} alone gives {[*found]}"
                 for i, g in found.items():
                     # a row with `live` may use another kernel for fewer outputs
-                    allowed = 1e-13 * max(1.0, table.largest(g, np.zeros_like(g)))
+                    allowed = 1e-13 * max(1.0, table.size(g))
                     table.judge(f"{leaf} {variant!r}: input {i} with {needs} tracked", g, whole[i], allowed)
 
 
@@ -473,7 +519,7 @@ def test_second_gradient(row: Op, place: str) -> None:
 
         points = [x.values for i in wanted if isinstance(x := variant.data[i], TensorData)]
         points += [g.values for g in seeds if g is not None]
-        expected = table.differentiate(first, points, [weights[i] for i in wanted], generator)
+        expected = table.differentiate(first, points, [weights[i] for i in wanted], generator, most=12)
         for leaf, where in leaves(place):
             inputs, upstreams = table.second_gradients(leaf, variant, seeds, weights, where)
             for i, numeric in zip(wanted, expected, strict=False):
@@ -549,7 +595,7 @@ def test_traced_row_gives_the_same_bits(row: Op, place: str) -> None:
                 expected = table.arrays(leaf, outputs)
                 for how, run in (("interpreted", _interpreted(leaf, graph)), ("compiled", leaf.compile(graph))):
                     for y, z in zip(table.arrays(leaf, run(*given)), expected, strict=True):
-                        table.judge(f"{leaf} {case!r} {how}", y, z, 0)
+                        table.judge(f"{leaf} {case!r} {how}", y, z, _between_runs(row, place, z))
 
 
 def _interpreted(leaf: Any, graph: Any) -> Callable[..., Sequence[Any]]:

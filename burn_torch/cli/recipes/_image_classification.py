@@ -1,0 +1,129 @@
+"""What the image recipes share: batches, steps of training and validation, prediction from files."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from burn_torch.cli.recipe import Prediction, Recipe
+from burn_torch.config import Config, Tag
+from burn_torch.data import DataLoader, Dataset
+from burn_torch.data.source.image_file import read_grey_images
+from burn_torch.module import Module
+from burn_torch.nn import CrossEntropyLossConfig
+from burn_torch.optim import AdamConfig, AdamWConfig, SgdConfig
+from burn_torch.tensor import Device, Tensor, activation
+from burn_torch.train import ClassificationOutput, TrainOutput
+
+__all__ = ["ClassificationConfig", "ImageBatch", "ImageBatcher", "ImageClassifier", "ImageRecipe", "OptimizerSettings"]
+
+
+class OptimizerSettings(Config):
+    """The optimizer and its learning rate per step."""
+
+    lr: float = 1e-3
+    algorithm: (
+        Annotated[AdamConfig, Tag("Adam")] | Annotated[AdamWConfig, Tag("AdamW")] | Annotated[SgdConfig, Tag("Sgd")]
+    ) = AdamConfig()
+
+
+class ClassificationConfig(Config):
+    """What a classification run can be told; each recipe has defaults of its own."""
+
+    recipe: str
+    data_dir: str | None = None
+    num_epochs: int = 10
+    batch_size: int = 64
+    num_workers: int = 0
+    seed: int = 42
+    optimizer: OptimizerSettings = OptimizerSettings()
+    dropout: float = 0.5
+
+
+@dataclass(frozen=True)
+class ImageBatch:
+    """images (batch, height, width) float, targets (batch,) int."""
+
+    images: Tensor
+    targets: Tensor
+
+
+class ImageBatcher:
+    """Stacks items with `.image` and `.label`, and brings pixels to zero mean and unit variance."""
+
+    def __init__(self, mean: float, std: float) -> None:
+        self.mean, self.std = np.float32(mean), np.float32(std)
+
+    def batch(self, items: Sequence[Any], device: Device) -> ImageBatch:
+        """One batch on `device`."""
+        images = (np.stack([item.image for item in items]) - self.mean) / self.std
+        targets = np.array([item.label for item in items], dtype=np.int64)
+        return ImageBatch(Tensor.from_data(images, device), Tensor.from_data(targets, device))
+
+
+class ImageClassifier(Module):
+    """A network from images (batch, height, width) to logits (batch, classes)."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The logits of a batch."""
+        raise TypeError(f"{type(self).__name__} does not say how it computes; define forward")
+
+    def classify(self, batch: ImageBatch) -> ClassificationOutput:
+        """Logits and their mean cross entropy."""
+        logits = self.forward(batch.images)
+        loss = CrossEntropyLossConfig().init(logits.device).forward(logits, batch.targets)
+        return ClassificationOutput(loss, logits, batch.targets)
+
+    def train_step(self, batch: ImageBatch) -> TrainOutput[ClassificationOutput]:
+        """Burn's TrainStep::step: loss and gradients of a batch."""
+        item = self.classify(batch)
+        return TrainOutput.new(self, item.loss.backward(), item)
+
+    def valid_step(self, batch: ImageBatch) -> ClassificationOutput:
+        """Burn's InferenceStep::step."""
+        return self.classify(batch)
+
+
+class ImageRecipe(Recipe):
+    """A recipe over a data set of small grey images."""
+
+    size: ClassVar[tuple[int, int]]
+    white: ClassVar[float]
+    mean: ClassVar[float]
+    std: ClassVar[float]
+    classes: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def datasets(self, data_dir: Path | None) -> tuple[Dataset[Any], Dataset[Any]]:
+        """Training and validation data."""
+
+    def loaders(
+        self, config: ClassificationConfig, device: Device
+    ) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
+        """See `Recipe.loaders`."""
+        train, valid = self.datasets(None if config.data_dir is None else Path(config.data_dir))
+        batcher = ImageBatcher(self.mean, self.std)
+        common = {"batch_size": config.batch_size, "num_workers": config.num_workers}
+        return (
+            DataLoader(train, batcher, shuffle=config.seed, device=device, **common),
+            DataLoader(valid, batcher, device=device.inner(), **common),
+        )
+
+    def predict(self, config: ClassificationConfig, model: Module, inputs: Sequence[Path]) -> list[Prediction]:
+        """See `Recipe.predict`."""
+        device = model.devices()[0]
+        found: list[Prediction] = []
+        for path in inputs:
+            images = read_grey_images(path, self.size, self.white)
+            batch = Tensor.from_data((images - np.float32(self.mean)) / np.float32(self.std), device)
+            sure = activation.softmax(model.forward(batch), 1).into_data().values  # type: ignore[attr-defined]
+            for i, row in enumerate(sure):
+                source = str(path) if len(images) == 1 else f"{path}[{i}]"
+                best = int(row.argmax())
+                found.append(Prediction(source, self.classes[best], float(row[best])))
+        return found

@@ -1,0 +1,108 @@
+"""Grey images from files that a person has at hand: .npy, .csv, .pgm, IDX, and .png or .jpg where Pillow is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burn_torch.core.errors import DataError, explain
+from burn_torch.data.source.idx import read_idx
+
+__all__ = ["read_grey_images"]
+
+Images = NDArray[np.float32]
+
+FORMATS = ".npy, .csv, .pgm, .png, .jpg, or IDX (-ubyte, .gz)"
+
+
+def read_grey_images(path: Path, size: tuple[int, int], white: float) -> Images:
+    """The images of a file as (count, height, width) float32, 0 (black) to `white`.
+
+    Pictures (.pgm, .png, .jpg) are scaled from their own white; arrays (.npy, .csv, IDX) hold values of the data set
+    already.  A .csv has one image a line.
+    Raises: DataError for a file that is missing, damaged or of another size.
+    """
+    if not path.is_file():
+        raise _fault(path, "there is no such file", "a file", "check the path")
+    ending = path.suffix.lower()
+    try:
+        if ending == ".npy":
+            values = np.load(path, allow_pickle=False)
+        elif ending == ".csv":
+            values = np.loadtxt(path, delimiter=",", ndmin=2)
+        elif ending == ".pgm":
+            values = _pgm(path.read_bytes()) * white
+        elif ending in (".png", ".jpg", ".jpeg"):
+            values = _picture(path) * white
+        elif path.name.endswith("-ubyte") or ending == ".gz":
+            values = read_idx(path)
+        else:
+            raise _fault(path, f"an ending {ending or 'of nothing'}", FORMATS, "convert the image first")
+    except (ValueError, EOFError, OSError) as err:
+        if isinstance(err, DataError):
+            raise
+        raise _fault(path, f"it is damaged: {err}", FORMATS, "save the image again") from err
+    return _shaped(path, values, size)
+
+
+def _shaped(path: Path, values: Any, size: tuple[int, int]) -> Images:
+    height, width = size
+    shape = values.shape
+    fits = shape == size or shape[1:] == size or (len(shape) == 2 and shape[1] == height * width)
+    if not fits or values.dtype.kind not in "fiub":
+        raise _fault(
+            path,
+            f"values of shape {shape} and type {values.dtype}",
+            f"grey images of {height} x {width} pixels",
+            f"scale the image to {width} x {height} and save it in grey",
+        )
+    images = np.asarray(values, dtype=np.float32).reshape(-1, height, width)
+    if not np.isfinite(images).all():
+        raise _fault(path, "values that are NaN or infinite", "finite numbers", "save the image again")
+    return images
+
+
+def _pgm(content: bytes) -> NDArray[np.float64]:
+    """A PGM picture, 0 to 1.  Source: https://netpbm.sourceforge.net/doc/pgm.html."""
+    fields: list[bytes] = []
+    position = 0
+    while len(fields) < 4:
+        while content[position : position + 1].isspace():
+            position += 1
+        if content[position : position + 1] == b"#":
+            position = content.index(b"\n", position)
+            continue
+        start = position
+        while position < len(content) and not content[position : position + 1].isspace():
+            position += 1
+        if start == position:
+            raise ValueError("the header ends early")
+        fields.append(content[start:position])
+    magic, width, height, white = fields[0], *(int(field) for field in fields[1:])
+    if magic not in (b"P2", b"P5") or not 0 < white < 65536 or width < 1 or height < 1:
+        raise ValueError(f"this is no PGM header: {b' '.join(fields)[:40]!r}")
+    if magic == b"P2":
+        pixels = np.array(content[position:].split(), dtype=np.float64)
+    else:
+        pixels = np.frombuffer(content[position + 1 :], np.dtype(">u2") if white > 255 else np.dtype("u1"))
+    if pixels.size != width * height:
+        raise ValueError(f"{pixels.size} pixels, the header says {width} x {height}")
+    return np.asarray(pixels.reshape(height, width) / white, dtype=np.float64)
+
+
+def _picture(path: Path) -> NDArray[np.float64]:
+    try:
+        from PIL import Image  # an optional package
+    except ImportError as err:
+        raise _fault(
+            path, "a picture, while Pillow is not installed", ".pgm, .npy or .csv without Pillow", "pip install pillow"
+        ) from err
+    with Image.open(path) as image:
+        return np.asarray(image.convert("L"), dtype=np.float64) / 255
+
+
+def _fault(path: Path, given: str, expected: str, mend: str) -> DataError:
+    return DataError(explain("the image cannot be read", given=f"{path}: {given}", expected=expected, mend=mend))

@@ -1,0 +1,305 @@
+"""Constructors.  `options` is a device, (device, dtype) or TensorCreationOptions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import torch
+import torch.utils.dlpack
+
+from burn_torch import ops
+from burn_torch.backend import LibTorch
+from burn_torch.core.ambient import next_key
+from burn_torch.core.data import TensorData
+from burn_torch.core.distribution import Distribution
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from burn_torch.core.spec import TensorSpec
+from burn_torch.tensor._arguments import dtype_of, fitting, integer, sizes, told
+from burn_torch.tensor._data_methods import DataMethods
+from burn_torch.tensor.apply import NUMBERS, number
+from burn_torch.tensor.device import Device
+from burn_torch.tensor.options import creation
+
+__all__ = ["CreationMethods"]
+
+
+class CreationMethods(DataMethods):
+    """Constructors.  Each takes a device, `(device, dtype)` or TensorCreationOptions as its last argument."""
+
+    __slots__ = ()
+
+    # -- of data -----------------------------------------------------------------------------
+    @classmethod
+    def from_data(cls, data: Any, options: Any, dtype: DType | str | None = None) -> Self:
+        """From nested sequences, numbers, numpy arrays or TensorData; copies.
+
+        Python floats become f32 and ints i64 unless `dtype` says otherwise; arrays keep their type.
+        """
+        wanted = None if dtype is None else dtype_of(dtype)
+        if options.__class__ is not Device:
+            own = TensorData.of(data)
+            device, chosen = creation(options, own.dtype)
+            data, wanted = own, wanted or chosen
+        else:
+            device = options
+        made = TensorData.of(data, wanted)
+        spec = TensorSpec.of(made.shape, made.dtype, device.place)
+        return cls(device.backend, device.backend.from_data(made, device.place), spec)
+
+    @classmethod
+    def from_floats(cls, floats: Any, options: Any) -> Self:
+        """From numbers, as f32."""
+        return cls._of(floats, options, DType.F32)
+
+    @classmethod
+    def from_ints(cls, ints: Any, options: Any) -> Self:
+        """From numbers, as i64."""
+        return cls._of(ints, options, DType.I64)
+
+    @classmethod
+    def from_bool(cls, data: Any, options: Any) -> Self:
+        """From truth values."""
+        return cls._of(data, options, DType.BOOL)
+
+    @classmethod
+    def _of(cls, data: Any, options: Any, dtype: DType) -> Self:
+        device, dtype = creation(options, dtype)
+        return cls.from_data(data, device, dtype)
+
+    @classmethod
+    def from_torch(cls, tensor: torch.Tensor, device: Device | None = None) -> Self:
+        """A torch tensor without a copy; its own tape is cut.
+
+        `device` chooses the stack (default: the tensor's place, without gradients); its place must be the tensor's.
+        Writing to the torch tensor afterwards makes a backward that needs the old value raise.
+        """
+        leaf = LibTorch()
+        primitive = leaf.adopt(tensor)
+        spec = leaf.spec(primitive)
+        if device is None:
+            return cls(leaf, primitive, spec)
+        if device.backend.leaf() is not leaf or device.place != spec.place:
+            raise told(
+                DeviceError,
+                "the tensor does not lie on this device",
+                given=f"a torch tensor on {spec.place}, {device}",
+                expected=f"a device of LibTorch at {spec.place}",
+                mend="move it in torch first, or leave `device` out and call .to_device(device)",
+            )
+        return cls(device.backend, primitive, spec)
+
+    @classmethod
+    def from_dlpack(cls, x: Any, device: Device | None = None) -> Self:
+        """Whatever speaks DLPack (torch, numpy, jax, cupy, ...), without a copy where its leaf is LibTorch."""
+        made = cls.from_torch(torch.utils.dlpack.from_dlpack(x))
+        return made if device is None else made.to_device(device)
+
+    # -- of one value --------------------------------------------------------------------------
+    @classmethod
+    def full(cls, shape: Any, fill_value: float, options: Any) -> Self:
+        """One number everywhere: f32 for a float, i64 for an int, bool for a bool, unless the options say otherwise."""
+        value = number(fill_value)
+        if not isinstance(value, NUMBERS):
+            raise told(
+                DTypeError,
+                "the value is no number",
+                given=f"{fill_value!r} ({type(fill_value).__name__})",
+                expected="a number or a truth value",
+                mend="expand a tensor instead: x.expand(shape)",
+            )
+        natural = DType.BOOL if value.__class__ is bool else DType.I64 if value.__class__ is int else DType.F32
+        device, dtype = creation(options, natural)
+        return cls._full(shape, value, device, dtype)
+
+    @classmethod
+    def zeros(cls, shape: Any, options: Any) -> Self:
+        """Zeros, of f32 unless the options say otherwise."""
+        return cls._full(shape, 0, *creation(options, DType.F32))
+
+    @classmethod
+    def ones(cls, shape: Any, options: Any) -> Self:
+        """Ones, of f32 unless the options say otherwise."""
+        return cls._full(shape, 1, *creation(options, DType.F32))
+
+    @classmethod
+    def empty(cls, shape: Any, options: Any) -> Self:
+        """Of this shape; what is in it is not promised.  It is zeros here, so that no run depends on old memory."""
+        return cls.zeros(shape, options)
+
+    @classmethod
+    def _full(cls, shape: Any, value: Any, device: Device, dtype: DType) -> Self:
+        wanted = sizes(shape)
+        if wanted and min(wanted) < 0:
+            raise told(
+                ShapeError,
+                "a size is negative",
+                given=f"shape {wanted}",
+                expected="sizes of 0 or more",
+                mend="count the elements first; -1 is for reshape",
+            )
+        attrs = {"shape": wanted, "dtype": dtype, "place": device.place}
+        made: Self = ops.full.run(device.backend, cls, (fitting(dtype, value),), attrs)
+        return made
+
+    def full_like(self, fill_value: float) -> Self:
+        """One number everywhere, with the shape, element type and device of x."""
+        return self.new_full(self.spec.shape, fitting(self.spec.dtype, fill_value))
+
+    def zeros_like(self) -> Self:
+        """Zeros with the shape, element type and device of x."""
+        return self.full_like(0)
+
+    def ones_like(self) -> Self:
+        """Ones with the shape, element type and device of x."""
+        return self.full_like(1)
+
+    def empty_like(self) -> Self:
+        """With the shape, element type and device of x; what is in it is not promised."""
+        return self.full_like(0)
+
+    # -- of numbers in a row ----------------------------------------------------------------------
+    @classmethod
+    def arange(cls, range: Any, options: Any) -> Self:
+        """Whole numbers: `Tensor.arange(5, device)` or `Tensor.arange(range(2, 10, 3), device)`; i64 by itself."""
+        numbers = _range(range)
+        device, dtype = creation(options, DType.I64)
+        attrs = {"length": len(numbers), "dtype": dtype, "place": device.place}
+        made: Self = ops.arange.run(device.backend, cls, (numbers.start, numbers.step), attrs)
+        return made
+
+    @classmethod
+    def arange_step(cls, range: Any, step: int, options: Any) -> Self:
+        """Whole numbers from a range, `step` apart."""
+        numbers = _range(range)
+        return cls.arange(numbers[:: integer(step, "step")], options)
+
+    @classmethod
+    def eye(cls, size: int, options: Any) -> Self:
+        """The identity matrix, of f32 unless the options say otherwise."""
+        device, dtype = creation(options, DType.F32)
+        attrs = {"size": integer(size, "size"), "dtype": dtype, "place": device.place}
+        made: Self = ops.eye.run(device.backend, cls, (), attrs)
+        return made
+
+    @classmethod
+    def cartesian_grid(cls, shape: Any, options: Any) -> Self:
+        """The index of each element of a tensor of this shape.  Shapes: -> (*shape, rank).  Dtypes: i64."""
+        wanted = sizes(shape)
+        parts = []
+        for i, size in enumerate(wanted):
+            around = (*[1] * i, size, *[1] * (len(wanted) - i - 1))
+            parts.append(cls.arange(size, options).reshape(around).expand(wanted))
+        return cls.stack(parts, -1)
+
+    # -- masks: true outside ---------------------------------------------------------------------------
+    @classmethod
+    def triu_mask(cls, shape: Any, offset: int, options: Any) -> Self:
+        """True below the diagonal `offset`: what `mask_fill` must fill to keep the upper triangle."""
+        return cls._diagonals(shape, options).lower(integer(offset, "offset")).expand(sizes(shape))
+
+    @classmethod
+    def tril_mask(cls, shape: Any, offset: int, options: Any) -> Self:
+        """True above the diagonal `offset`: what `mask_fill` must fill to keep the lower triangle (a causal mask)."""
+        return cls._diagonals(shape, options).greater(integer(offset, "offset")).expand(sizes(shape))
+
+    @classmethod
+    def diag_mask(cls, shape: Any, offset: int, options: Any) -> Self:
+        """True everywhere but on the diagonal `offset`."""
+        return cls._diagonals(shape, options).not_equal(integer(offset, "offset")).expand(sizes(shape))
+
+    @classmethod
+    def _diagonals(cls, shape: Any, options: Any) -> Self:
+        """Of each element of a matrix, the number of its diagonal."""
+        wanted = sizes(shape)
+        if len(wanted) < 2:
+            raise told(
+                ShapeError,
+                "a mask of a triangle needs a matrix",
+                given=f"shape {wanted}",
+                expected="two axes or more: (..., rows, columns)",
+                mend="write (size, size) for a square",
+            )
+        device, _ = creation(options, DType.BOOL)
+        rows, columns = wanted[-2:]
+        return cls.arange(columns, device).sub(cls.arange(rows, device).reshape(rows, 1))
+
+    # -- random ------------------------------------------------------------------------------------------
+    @classmethod
+    def random(cls, shape: Any, distribution: Distribution, options: Any) -> Self:
+        """Drawn from a distribution, of f32 unless the options say otherwise.
+
+        The key comes from the step scope, or counts on from `burn_torch.seed`; equal on all leaves and devices.
+        """
+        device, dtype = creation(options, DType.F32)
+        row, parameters = _row_of(distribution, dtype)
+        attrs = {"shape": sizes(shape), "dtype": dtype, "place": device.place}
+        made: Self = row.run(device.backend, cls, (*parameters, *next_key()), attrs)
+        return made
+
+    def random_like(self, distribution: Distribution) -> Self:
+        """Drawn from a distribution, with the shape, element type and device of x."""
+        row, parameters = _row_of(distribution, self.spec.dtype)
+        attrs = {"shape": self.spec.shape, "dtype": self.spec.dtype, "place": self.spec.place}
+        made: Self = row.run(self.backend, self.__class__, (*parameters, *next_key()), attrs)
+        return made
+
+    def categorical(self, num_samples: int) -> Self:
+        """Indices drawn, with replacement, with the weights along the last axis (which need not sum to 1).
+
+        Shapes: x (*batch, classes) -> (*batch, num_samples).  Dtypes: float in, i64 out.
+        PyTorch: torch.multinomial(x, num_samples, replacement=True).
+        """
+        count = integer(num_samples, "num_samples")
+        if count < 1 or not self.spec.ndim or not self.spec.shape[-1]:
+            raise told(
+                ShapeError,
+                "there is nothing to draw",
+                given=f"num_samples {num_samples}, weights {self.spec}",
+                expected="num_samples of 1 or more, and weights of one class or more along the last axis",
+                mend="give a weight for each class",
+            )
+        batch, classes = self.spec.shape[:-1], self.spec.shape[-1]
+        attrs = {"shape": (*batch, count, 1), "dtype": self.spec.dtype, "place": self.spec.place}
+        even: Self = ops.uniform.run(self.backend, self.__class__, (0.0, 1.0, *next_key()), attrs)
+        edges = self.cumsum(-1).reshape(*batch, 1, classes)
+        total = edges.narrow(-1, classes - 1, 1)
+        found = edges.lower_equal(even.mul(total)).cast(DType.I64).sum_dim(-1)
+        last = edges.lower(total).cast(DType.I64).sum_dim(-1)  # rounding must not reach a class without weight
+        return found.min_pair(last.expand(found.spec.shape)).reshape(*batch, count)
+
+
+def _range(numbers: Any) -> range:
+    if isinstance(numbers, range):
+        return numbers
+    end = integer(numbers, "range")
+    return range(end)
+
+
+def _row_of(distribution: Distribution, dtype: DType) -> tuple[Any, tuple[Any, ...]]:
+    """The row that draws, and its parameters."""
+    if distribution is Distribution.Default:
+        if dtype.is_bool:
+            return ops.bernoulli, (0.5,)
+        return (ops.uniform, (0.0, 1.0)) if dtype.is_float else (ops.randint, _whole(dtype, 0, 255))
+    if isinstance(distribution, Distribution.Uniform):
+        if dtype.is_float:
+            return ops.uniform, (float(distribution.low), float(distribution.high))
+        low, high = math.ceil(distribution.low), math.ceil(distribution.high)
+        return ops.randint, (low, high)
+    if isinstance(distribution, Distribution.Normal):
+        return ops.normal, (float(distribution.mean), float(distribution.std))
+    if isinstance(distribution, Distribution.Bernoulli):
+        return ops.bernoulli, (float(distribution.p),)
+    raise told(
+        ArgumentError,
+        "this is no distribution",
+        given=f"{distribution!r} ({type(distribution).__name__})",
+        expected="Distribution.Default, .Uniform(low, high), .Normal(mean, std) or .Bernoulli(p)",
+        mend="write Distribution.Uniform(0.0, 1.0)",
+    )
+
+
+def _whole(dtype: DType, low: int, high: int) -> tuple[int, int]:
+    return low, 127 if dtype is DType.I8 else high

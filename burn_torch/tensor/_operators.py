@@ -1,0 +1,122 @@
+"""Python's operators, element by element; numbers may stand on either side."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from burn_torch import ops
+from burn_torch.tensor._creation_methods import CreationMethods
+from burn_torch.tensor.apply import binary, operate, reflect, unary
+
+__all__ = ["Operators"]
+
+
+class Operators(CreationMethods):
+    """Operators.  `==` and `!=` compare elements, so `is` tells whether two names mean one tensor."""
+
+    __slots__ = ()
+
+    # -- arithmetic -----------------------------------------------------------------------------
+    def __add__(self, other: Any) -> Self:
+        return operate(ops.add, self, other)
+
+    def __sub__(self, other: Any) -> Self:
+        return operate(ops.sub, self, other)
+
+    def __mul__(self, other: Any) -> Self:
+        return operate(ops.mul, self, other)
+
+    def __truediv__(self, other: Any) -> Self:
+        return operate(ops.div, self, other)
+
+    def __mod__(self, other: Any) -> Self:
+        return operate(ops.remainder, self, other)
+
+    def __pow__(self, other: Any) -> Self:
+        return operate(ops.pow, self, other)
+
+    def __matmul__(self, other: Any) -> Self:
+        return binary(ops.matmul, self, other) if isinstance(other, Operators) else NotImplemented
+
+    def __radd__(self, other: Any) -> Self:
+        return operate(ops.add, self, other)
+
+    def __rsub__(self, other: Any) -> Self:
+        return reflect(ops.sub, self, other)
+
+    def __rmul__(self, other: Any) -> Self:
+        return operate(ops.mul, self, other)
+
+    def __rtruediv__(self, other: Any) -> Self:
+        return reflect(ops.div, self, other)
+
+    def __rmod__(self, other: Any) -> Self:
+        return reflect(ops.remainder, self, other)
+
+    def __rpow__(self, other: Any) -> Self:
+        return reflect(ops.pow, self, other)
+
+    def __neg__(self) -> Self:
+        return unary(ops.neg, self)
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __abs__(self) -> Self:
+        return unary(ops.abs, self)
+
+    # -- comparison -------------------------------------------------------------------------------
+    def __eq__(self, other: Any) -> Self:  # type: ignore[override]  # element by element, as in torch
+        return operate(ops.equal, self, other)
+
+    def __ne__(self, other: Any) -> Self:  # type: ignore[override]  # element by element, as in torch
+        return operate(ops.not_equal, self, other)
+
+    def __lt__(self, other: Any) -> Self:
+        return operate(ops.lower, self, other)
+
+    def __le__(self, other: Any) -> Self:
+        return operate(ops.lower_equal, self, other)
+
+    def __gt__(self, other: Any) -> Self:
+        return operate(ops.greater, self, other)
+
+    def __ge__(self, other: Any) -> Self:
+        return operate(ops.greater_equal, self, other)
+
+    __hash__ = object.__hash__
+
+    # -- truth values and bits ----------------------------------------------------------------------
+    def __invert__(self) -> Self:
+        return unary(ops.bool_not if self.spec.dtype.is_bool else ops.bitwise_not, self)
+
+    def __and__(self, other: Any) -> Self:
+        if self.spec.dtype.is_bool:
+            return operate(ops.bool_and, self, self._truth(other))
+        return operate(ops.bitwise_and, self, other)
+
+    def __or__(self, other: Any) -> Self:
+        if self.spec.dtype.is_bool:
+            return operate(ops.bool_or, self, self._truth(other))
+        return operate(ops.bitwise_or, self, other)
+
+    def __xor__(self, other: Any) -> Self:
+        if self.spec.dtype.is_bool:
+            return operate(ops.bool_xor, self, self._truth(other))
+        return operate(ops.bitwise_xor, self, other)
+
+    __rand__ = __and__
+    __ror__ = __or__
+    __rxor__ = __xor__
+
+    def _truth(self, other: Any) -> Any:
+        # rows of truth values take tensors
+        return self.new_full((), bool(other)) if isinstance(other, bool | np.bool_) else other
+
+    def __lshift__(self, other: Any) -> Self:
+        return operate(ops.bitwise_left_shift, self, other)
+
+    def __rshift__(self, other: Any) -> Self:
+        return operate(ops.bitwise_right_shift, self, other)

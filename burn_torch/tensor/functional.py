@@ -1,0 +1,523 @@
+"""Layers as functions of tensors: `functional.conv2d(x, weight, bias, ConvOptions(padding=1))`.
+
+Burn's `tensor::module` and `tensor::loss`.  Settings of spatial axes are one number for all axes, or one each.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from burn_torch import ops
+from burn_torch.core.errors import DTypeError, ShapeError
+from burn_torch.tensor._arguments import integer, told
+from burn_torch.tensor.apply import apply
+from burn_torch.tensor.options import (
+    AttentionModuleOptions,
+    ConvOptions,
+    ConvTransposeOptions,
+    InterpolateMode,
+    InterpolateOptions,
+    UnfoldOptions,
+)
+from burn_torch.tensor.tensor import Tensor
+
+__all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "attention",
+    "attention_fallback",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool2d_backward",
+    "avg_pool3d",
+    "batch_norm",
+    "conv1d",
+    "conv2d",
+    "conv2d_weight_backward",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "cross_entropy_with_logits",
+    "embedding",
+    "fold4d",
+    "group_norm",
+    "interpolate",
+    "layer_norm",
+    "linear",
+    "max_pool1d",
+    "max_pool1d_with_indices",
+    "max_pool2d",
+    "max_pool2d_backward",
+    "max_pool2d_with_indices",
+    "max_pool2d_with_indices_backward",
+    "max_pool3d",
+    "rms_norm",
+    "unfold4d",
+]
+
+Sizes = int | tuple[int, ...] | list[int]
+
+
+# -- linear, embedding ----------------------------------------------------------------------------------
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weight + bias.
+
+    Shapes: x (*batch, d_in), weight (d_in, d_out), bias (d_out,) -> (*batch, d_out).
+    PyTorch: torch.nn.functional.linear, whose weight is (d_out, d_in).
+    """
+    row = ops.linear
+    backend = x.backend
+    if weight.__class__ is not Tensor or weight.backend is not backend:
+        return row(x, weight, bias)  # type: ignore[no-any-return]  # the general way lifts constants
+    if bias is None:
+        key = (x.spec, weight.spec, None)
+        primitives = (x.primitive, weight.primitive, None)
+    elif bias.__class__ is Tensor and bias.backend is backend:
+        key = (x.spec, weight.spec, bias.spec)  # type: ignore[assignment]
+        primitives = (x.primitive, weight.primitive, bias.primitive)
+    else:
+        return row(x, weight, bias)  # type: ignore[no-any-return]
+    call = row.calls.get(key) or row.remember(key, row.bind(key, {}))
+    return Tensor(backend, backend.execute(call, primitives)[0], call.result)
+
+
+def embedding(weights: Tensor, indices: Tensor) -> Tensor:
+    """Rows of `weights` by their indices.  Shapes: weights (vocab, d), indices (*s) -> (*s, d)."""
+    result: Tensor = apply(ops.embedding, (weights, indices))
+    return result
+
+
+# -- convolution ---------------------------------------------------------------------------------------
+def conv1d(x: Tensor, weight: Tensor, bias: Tensor | None = None, options: ConvOptions | None = None) -> Tensor:
+    """Convolution over one axis.
+
+    Shapes: x (batch, channels_in, length), weight (channels_out, channels_in / groups, kernel) -> (batch,
+    channels_out, counts).
+    """
+    return _conv(x, weight, bias, options, 1)
+
+
+def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, options: ConvOptions | None = None) -> Tensor:
+    """Convolution over two axes.
+
+    Shapes: x (batch, channels_in, height, width), weight (channels_out, channels_in / groups, *kernel) -> (batch,
+    channels_out, *counts).
+    """
+    return _conv(x, weight, bias, options, 2)
+
+
+def conv3d(x: Tensor, weight: Tensor, bias: Tensor | None = None, options: ConvOptions | None = None) -> Tensor:
+    """Convolution over three axes."""
+    return _conv(x, weight, bias, options, 3)
+
+
+def _conv(x: Tensor, weight: Tensor, bias: Tensor | None, options: ConvOptions | None, n: int) -> Tensor:
+    _spatial(x, n)
+    result: Tensor = apply(ops.conv, (x, weight, bias), *_conv_attrs(options or ConvOptions(), n))
+    return result
+
+
+def _conv_attrs(options: ConvOptions, n: int) -> tuple[Any, ...]:
+    padding = options.padding
+    if isinstance(padding, list | tuple) and padding and isinstance(padding[0], list | tuple):
+        pairs = tuple([_each("padding", pair, 2) for pair in padding])
+    else:
+        pairs = tuple([(size, size) for size in _each("padding", padding, n)])  # type: ignore[arg-type]
+    groups = integer(options.groups, "groups")
+    return _each("stride", options.stride, n), pairs, _each("dilation", options.dilation, n), groups
+
+
+def conv_transpose1d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, options: ConvTransposeOptions | None = None
+) -> Tensor:
+    """The transpose of a convolution over one axis.  Shapes: weight (channels_in, channels_out / groups, kernel)."""
+    return _conv_transpose(x, weight, bias, options, 1)
+
+
+def conv_transpose2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, options: ConvTransposeOptions | None = None
+) -> Tensor:
+    """The transpose of a convolution over two axes.  Shapes: weight (channels_in, channels_out / groups, *kernel)."""
+    return _conv_transpose(x, weight, bias, options, 2)
+
+
+def conv_transpose3d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, options: ConvTransposeOptions | None = None
+) -> Tensor:
+    """The transpose of a convolution over three axes.  Shapes: weight (channels_in, channels_out / groups, *kernel)."""
+    return _conv_transpose(x, weight, bias, options, 3)
+
+
+def _conv_transpose(
+    x: Tensor, weight: Tensor, bias: Tensor | None, options: ConvTransposeOptions | None, n: int
+) -> Tensor:
+    _spatial(x, n)
+    chosen = options or ConvTransposeOptions()
+    result: Tensor = apply(
+        ops.conv_transpose,
+        (x, weight, bias),
+        _each("stride", chosen.stride, n),
+        _each("padding", chosen.padding, n),
+        _each("padding_out", chosen.padding_out, n),
+        _each("dilation", chosen.dilation, n),
+        integer(chosen.groups, "groups"),
+    )
+    return result
+
+
+def conv2d_weight_backward(
+    x: Tensor, weight: Tensor, output_grad: Tensor, options: ConvOptions | None = None
+) -> Tensor:
+    """The gradient of conv2d with respect to its weight.  PyTorch: torch.nn.grad.conv2d_weight."""
+    attrs = _conv_attrs(options or ConvOptions(), 2)
+    result: Tensor = apply(ops.conv_weight_gradient, (x, output_grad), weight.shape[2:], *attrs)
+    return result
+
+
+def unfold4d(x: Tensor, kernel_size: Sizes, options: UnfoldOptions | None = None) -> Tensor:
+    """The windows of an image as columns.  PyTorch: torch.nn.functional.unfold.
+
+    Shapes: x (batch, channels, height, width) -> (batch, channels * kernel height * kernel width, windows).
+    """
+    result: Tensor = apply(ops.unfold4d, (x,), *_unfold_attrs(kernel_size, options))
+    return result
+
+
+def fold4d(x: Tensor, output_size: Sizes, kernel_size: Sizes, options: UnfoldOptions | None = None) -> Tensor:
+    """Columns added into the windows of an image.  PyTorch: torch.nn.functional.fold."""
+    size = _each("output_size", output_size, 2)
+    result: Tensor = apply(ops.fold4d, (x,), size, *_unfold_attrs(kernel_size, options))
+    return result
+
+
+def _unfold_attrs(kernel_size: Sizes, options: UnfoldOptions | None) -> tuple[Any, ...]:
+    chosen = options or UnfoldOptions()
+    return (
+        _each("kernel_size", kernel_size, 2),
+        _each("stride", chosen.stride, 2),
+        _each("dilation", chosen.dilation, 2),
+        _each("padding", chosen.padding, 2),
+    )
+
+
+# -- pooling -------------------------------------------------------------------------------------------------
+def max_pool1d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The largest element of each window; stride None is the kernel's size."""
+    return max_pool1d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+
+def max_pool2d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The largest element of each window; stride None is the kernel's size."""
+    return max_pool2d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+
+def max_pool3d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The largest element of each window; stride None is the kernel's size."""
+    return _max_pool(x, 3, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+
+def max_pool1d_with_indices(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The largest element of each window and where it is."""
+    return _max_pool(x, 1, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def max_pool2d_with_indices(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The largest element of each window and where it is, as a flat index into height * width."""
+    return _max_pool(x, 2, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def _max_pool(x: Tensor, n: int, *settings: Any) -> tuple[Tensor, Tensor]:
+    _spatial(x, n)
+    found: tuple[Tensor, Tensor] = apply(ops.max_pool_with_indices, (x,), *_max_pool_attrs(n, *settings))
+    return found
+
+
+def _max_pool_attrs(
+    n: int, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
+) -> tuple[Any, ...]:
+    kernel = _each("kernel_size", kernel_size, n)
+    steps = kernel if stride is None else _each("stride", stride, n)
+    return kernel, steps, _each("padding", padding, n), _each("dilation", dilation, n), bool(ceil_mode)
+
+
+def max_pool2d_with_indices_backward(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool,
+    output_grad: Tensor,
+    indices: Tensor,
+) -> Tensor:
+    """The gradient of max_pool2d: each element of `output_grad` goes where its index says."""
+    attrs = _max_pool_attrs(2, kernel_size, stride, padding, dilation, ceil_mode)
+    result: Tensor = apply(ops.max_pool_with_indices_backward, (output_grad, indices), x.shape[2:], *attrs)
+    return result
+
+
+max_pool2d_backward = max_pool2d_with_indices_backward
+
+
+def avg_pool1d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    count_include_pad: bool = True,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The mean of each window; stride None is the kernel's size."""
+    return _avg_pool(x, 1, kernel_size, stride, padding, count_include_pad, ceil_mode)
+
+
+def avg_pool2d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    count_include_pad: bool = True,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The mean of each window; stride None is the kernel's size."""
+    return _avg_pool(x, 2, kernel_size, stride, padding, count_include_pad, ceil_mode)
+
+
+def avg_pool3d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    count_include_pad: bool = True,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The mean of each window; stride None is the kernel's size."""
+    return _avg_pool(x, 3, kernel_size, stride, padding, count_include_pad, ceil_mode)
+
+
+def _avg_pool(x: Tensor, n: int, *settings: Any) -> Tensor:
+    _spatial(x, n)
+    result: Tensor = apply(ops.avg_pool, (x,), *_avg_pool_attrs(n, *settings))
+    return result
+
+
+def _avg_pool_attrs(
+    n: int, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, count_include_pad: bool, ceil_mode: bool
+) -> tuple[Any, ...]:
+    kernel = _each("kernel_size", kernel_size, n)
+    steps = kernel if stride is None else _each("stride", stride, n)
+    return kernel, steps, _each("padding", padding, n), bool(count_include_pad), bool(ceil_mode)
+
+
+def avg_pool2d_backward(
+    x: Tensor,
+    grad: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    count_include_pad: bool,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The gradient of avg_pool2d: each element of `grad` spread over its window."""
+    attrs = _avg_pool_attrs(2, kernel_size, stride, padding, count_include_pad, ceil_mode)
+    result: Tensor = apply(ops.avg_pool_backward, (grad,), x.shape[2:], *attrs)
+    return result
+
+
+def adaptive_avg_pool1d(x: Tensor, output_size: Sizes) -> Tensor:
+    """Means of as many parts of the axis as the result has elements."""
+    return _adaptive(x, output_size, 1)
+
+
+def adaptive_avg_pool2d(x: Tensor, output_size: Sizes) -> Tensor:
+    """Means of as many parts of the axes as the result has elements."""
+    return _adaptive(x, output_size, 2)
+
+
+def adaptive_avg_pool3d(x: Tensor, output_size: Sizes) -> Tensor:
+    """Means of as many parts of the axes as the result has elements."""
+    return _adaptive(x, output_size, 3)
+
+
+def _adaptive(x: Tensor, output_size: Sizes, n: int) -> Tensor:
+    _spatial(x, n)
+    result: Tensor = apply(ops.adaptive_avg_pool, (x,), _each("output_size", output_size, n))
+    return result
+
+
+# -- resampling ------------------------------------------------------------------------------------------------
+_INTERPOLATE = {
+    InterpolateMode.Nearest: "nearest",
+    InterpolateMode.NearestExact: "nearest_exact",
+    InterpolateMode.Bilinear: "linear",
+    InterpolateMode.Bicubic: "cubic",
+    InterpolateMode.Lanczos3: "lanczos",
+}
+
+
+def interpolate(x: Tensor, output_size: Sizes, options: InterpolateOptions | None = None) -> Tensor:
+    """An image, or a signal of one axis, at another size.  Corners are aligned unless told otherwise, as in Burn."""
+    chosen = options or InterpolateOptions()
+    n = max(x.spec.ndim - 2, 1)
+    mode = _INTERPOLATE[InterpolateMode.of(chosen.mode)]
+    result: Tensor = apply(
+        ops.interpolate, (x,), _each("output_size", output_size, n), mode, bool(chosen.align_corners)
+    )
+    return result
+
+
+# -- normalisation ------------------------------------------------------------------------------------------------
+def layer_norm(x: Tensor, gamma: Tensor | None, beta: Tensor | None = None, epsilon: float = 1e-5) -> Tensor:
+    """Normalised over the last axis, scaled by gamma, shifted by beta."""
+    y: Tensor = apply(ops.layer_norm, (x, gamma, beta, float(epsilon)))[0]
+    return y
+
+
+def rms_norm(x: Tensor, gamma: Tensor | None, epsilon: float = 1e-5) -> Tensor:
+    """Divided by the root of the mean square over the last axis, scaled by gamma."""
+    y: Tensor = apply(ops.rms_norm, (x, gamma, float(epsilon)))[0]
+    return y
+
+
+def group_norm(
+    x: Tensor, num_groups: int, gamma: Tensor | None, beta: Tensor | None = None, epsilon: float = 1e-5
+) -> Tensor:
+    """Normalised over groups of channels (axis 1) and all spatial axes, scaled and shifted by channel."""
+    y: Tensor = apply(ops.group_norm, (x, gamma, beta, float(epsilon)), integer(num_groups, "num_groups"))[0]
+    return y
+
+
+def batch_norm(
+    x: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    epsilon: float = 1e-5,
+) -> Tensor:
+    """Normalised by channel (axis 1) with given statistics.  PyTorch: batch_norm(training=False)."""
+    result: Tensor = apply(ops.batch_norm_inference, (x, gamma, beta, mean, variance, float(epsilon)))
+    return result
+
+
+# -- attention ----------------------------------------------------------------------------------------------------
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    attn_bias: Tensor | None = None,
+    options: AttentionModuleOptions | None = None,
+) -> Tensor:
+    """What each query reads of the values: softmax(query @ key^T * scale + bias) @ value.
+
+    `mask` is true where a key is hidden.  `scale` is 1 / sqrt(d_head) unless told.
+    Shapes: query (batch, heads, seq_q, d_head), key and value (batch, heads, seq_k, d) -> (batch, heads, seq_q, d).
+    PyTorch: torch.nn.functional.scaled_dot_product_attention, whose mask is true where a key is seen.
+    """
+    inputs, causal = _attention(query, key, value, mask, attn_bias, options)
+    result: Tensor = apply(ops.attention, inputs, causal, 0)
+    return result
+
+
+def attention_fallback(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    attn_bias: Tensor | None = None,
+    options: AttentionModuleOptions | None = None,
+) -> Tensor:
+    """`attention` step by step, as its row's decomposition says it: the reference of every faster way."""
+    inputs, causal = _attention(query, key, value, mask, attn_bias, options)
+    result: Tensor = ops.attention.decomposition(*inputs, causal=causal, offset=0)
+    return result
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    attn_bias: Tensor | None,
+    options: AttentionModuleOptions | None,
+) -> tuple[tuple[Any, ...], bool]:
+    chosen = options or AttentionModuleOptions()
+    scale = 1.0 / math.sqrt(max(query.shape[-1], 1)) if chosen.scale is None else float(chosen.scale)
+    softcap = None if chosen.softcap is None else float(chosen.softcap)
+    return (query, key, value, mask, attn_bias, scale, softcap), bool(chosen.is_causal)
+
+
+# -- losses ----------------------------------------------------------------------------------------------------
+def cross_entropy_with_logits(logits: Tensor, target_probs: Tensor) -> Tensor:
+    """The mean over all items of -sum(target_probs * log_softmax(logits)) over the last axis.  Shapes: -> (1,)."""
+    items: Tensor = apply(ops.cross_entropy_with_probabilities, (logits, target_probs))
+    return items.mean()
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------
+def _spatial(x: Tensor, n: int) -> None:
+    if x.spec.ndim != n + 2:
+        raise told(
+            ShapeError,
+            f"{n} spatial axes are needed",
+            given=str(x.spec),
+            expected=f"{n + 2} axes: batch, channels and {n} spatial",
+            mend="insert the batch axis with x.unsqueeze_dim(0)",
+        )
+
+
+def _each(name: str, value: Sizes, n: int) -> tuple[int, ...]:
+    """One whole number for each of n axes."""
+    if value.__class__ is int:
+        return (value,) * n
+    if not isinstance(value, list | tuple):
+        return (integer(value, name),) * n
+    sizes = tuple([integer(size, name) for size in value])
+    if len(sizes) != n:
+        raise told(
+            DTypeError,
+            f"{name} is not one number for each axis",
+            given=f"{name} {value}",
+            expected=f"one number, or {n}",
+            mend="write one number where all axes have the same",
+        )
+    return sizes

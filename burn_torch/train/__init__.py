@@ -1,0 +1,96 @@
+"""Training: the Learner, its metrics, logs, checkpoints and renderers."""
+
+from burn_torch.train.builder import BookLearner, LearnerBuilder
+from burn_torch.train.checkpoint import (
+    CheckpointingStrategy,
+    ComposedCheckpointingStrategy,
+    KeepLastNCheckpoints,
+    MetricCheckpointingStrategy,
+)
+from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy, NoImprovementSince
+from burn_torch.train.event import EventReader
+from burn_torch.train.execution import ExecutionStrategy, SingleDevice
+from burn_torch.train.history import Direction, EpochSummary, History, MetricDefinition, MetricValue
+from burn_torch.train.interrupt import Interrupter
+from burn_torch.train.learner import Learner
+from burn_torch.train.logger import (
+    ApplicationLogger,
+    FileApplicationLogger,
+    FileMetricLogger,
+    InMemoryMetricLogger,
+    MetricLogger,
+)
+from burn_torch.train.loop import GradientWindow, fold, train_step, valid_step
+from burn_torch.train.metric import (
+    AccuracyMetric,
+    IterationSpeedMetric,
+    LearningRateMetric,
+    LossMetric,
+    Metric,
+    MetricMetadata,
+    NumericMetric,
+    Reading,
+    ResumableMetric,
+    Split,
+)
+from burn_torch.train.output import AccuracyInput, ClassificationOutput, LossInput, RegressionOutput
+from burn_torch.train.renderer import BarRenderer, MetricsRenderer, PlainRenderer, SilentRenderer, default_renderer
+from burn_torch.train.step import InferenceStep, TrainOutput, TrainStep
+from burn_torch.train.summary import LearnerSummary
+from burn_torch.train.supervised import LearningResult, SupervisedTraining
+
+__all__ = [
+    "AccuracyInput",
+    "AccuracyMetric",
+    "ApplicationLogger",
+    "BarRenderer",
+    "BookLearner",
+    "CheckpointingStrategy",
+    "ClassificationOutput",
+    "ComposedCheckpointingStrategy",
+    "Direction",
+    "EarlyStoppingStrategy",
+    "EpochSummary",
+    "EventReader",
+    "ExecutionStrategy",
+    "FileApplicationLogger",
+    "FileMetricLogger",
+    "GradientWindow",
+    "History",
+    "InMemoryMetricLogger",
+    "InferenceStep",
+    "Interrupter",
+    "IterationSpeedMetric",
+    "KeepLastNCheckpoints",
+    "Learner",
+    "LearnerBuilder",
+    "LearnerSummary",
+    "LearningRateMetric",
+    "LearningResult",
+    "LossInput",
+    "LossMetric",
+    "Metric",
+    "MetricCheckpointingStrategy",
+    "MetricDefinition",
+    "MetricEarlyStoppingStrategy",
+    "MetricLogger",
+    "MetricMetadata",
+    "MetricValue",
+    "MetricsRenderer",
+    "NoImprovementSince",
+    "NumericMetric",
+    "PlainRenderer",
+    "Reading",
+    "RegressionOutput",
+    "ResumableMetric",
+    "SilentRenderer",
+    "SingleDevice",
+    "Split",
+    "SupervisedTraining",
+    "TrainOutput",
+    "TrainStep",
+    "default_renderer",
+    "fold",
+    "train_step",
+    "valid_step",
+]

@@ -1,0 +1,154 @@
+"""The artifact directory of a run.
+
+<dir>/experiment.log                  what happened
+<dir>/config.json                     the configuration, if the run was given one
+<dir>/checkpoint/epoch-3.safetensors  all that a resume needs
+<dir>/train/epoch-1/Loss.log          one value a line, one line a batch; the same under valid/
+<dir>/model.safetensors               the model after the last epoch
+<dir>/result.json                     how the run ended
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any, Final, final
+
+from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.files import make_folder, write_atomic
+
+__all__ = ["ArtifactDir"]
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows has none: there two runs in one directory are not noticed
+    fcntl = None
+
+_OF_A_RUN: Final = ("checkpoint/*.safetensors", "train/*", "valid/*", "model.safetensors")
+_TOUCHED: Final = ".lock"
+"""Left by every run, also by one that was ended before it had written anything else."""
+
+
+@final
+class ArtifactDir:
+    """Paths of a run's files, and the right to write them: one run at a time holds a directory."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.checkpoints = self.path / "checkpoint"
+        self.log = self.path / "experiment.log"
+        self.config = self.path / "config.json"
+        self.model = self.path / "model.safetensors"
+        self.result = self.path / "result.json"
+        self._lock: IO[bytes] | None = None
+
+    def claim(self, *, resume: bool) -> None:
+        """Makes the directory and takes it for this process, before any work is done.
+
+        Raises: ArtifactError if it cannot be written, if another process is training in it, if it holds a run and
+        this is no resume, or if this is a resume and it holds none.
+        """
+        if resume and not (self.has_run() or (self.path / _TOUCHED).exists()):
+            raise ArtifactError(
+                explain(
+                    "there is no run to resume",
+                    given=f"{self.path}" + ("" if self.path.is_dir() else ", which does not exist"),
+                    expected="the artifact directory of a run that was started before",
+                    mend="check the path, or start the run without resuming",
+                )
+            )
+        if not resume:
+            self._require_unused()
+        try:
+            make_folder(self.path)
+            self._lock = self._locked()
+            write_atomic(self.path / ".probe", b"")
+            (self.path / ".probe").unlink()
+        except ArtifactError:
+            raise
+        except OSError as err:
+            self.release()
+            raise self._unwritable(err) from err
+        if not resume:
+            try:
+                self._require_unused()  # another process may have been quicker
+            except ArtifactError:
+                self.release()
+                raise
+
+    def has_run(self) -> bool:
+        """Whether a run has left anything here."""
+        return bool(self._found())
+
+    def release(self) -> None:
+        """Gives the directory back."""
+        if self._lock is not None:
+            self._lock.close()  # the lock goes with the file
+            self._lock = None
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Writes result.json, whole or not at all."""
+        self._write(self.result, (json.dumps(result, indent=2) + "\n").encode())
+
+    def write_config(self, text: str) -> None:
+        """Writes config.json, whole or not at all."""
+        self._write(self.config, text.encode())
+
+    def clear_result(self) -> None:
+        """Removes what said how an earlier part of this run ended."""
+        with suppress(FileNotFoundError):
+            self.result.unlink()
+
+    def _require_unused(self) -> None:
+        found = self._found()
+        if found:
+            raise ArtifactError(
+                explain(
+                    "the artifact directory holds another run",
+                    given=f"{self.path} with {', '.join(found)}",
+                    expected="an empty directory, or one that does not exist yet",
+                    mend="go on with that run (resume(), --resume), name another directory, or remove this one",
+                )
+            )
+
+    def _write(self, path: Path, content: bytes) -> None:
+        try:
+            write_atomic(path, content)
+        except OSError as err:
+            raise self._unwritable(err) from err
+
+    def _found(self) -> list[str]:
+        return [pattern.partition("/")[0] for pattern in _OF_A_RUN if any(self.path.glob(pattern))]
+
+    def _locked(self) -> IO[bytes]:
+        file = (self.path / _TOUCHED).open("ab")
+        if fcntl is None:
+            return file
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            file.close()
+            raise ArtifactError(
+                explain(
+                    "another process is training in this artifact directory",
+                    given=f"{self.path}",
+                    expected="one run at a time",
+                    mend="wait for it, stop it, or name another directory",
+                )
+            ) from err
+        return file
+
+    def _unwritable(self, err: OSError) -> ArtifactError:
+        return ArtifactError(
+            explain(
+                "the artifact directory cannot be written",
+                given=f"{self.path}: {err.strerror or err}",
+                expected="a directory that exists or can be made, with room and the right to write",
+                mend="name another directory, or change its rights",
+            )
+        )

@@ -1,0 +1,174 @@
+"""What a checkpoint holds, and how it lies in one record file.
+
+Entries: `model.<path>`, `optim.<path>.<slot>`, `history.<split>.<epoch>.<number>` (two rows: values and weights).
+Everything else is JSON under the metadata key `checkpoint`.  The record's SHA-256 covers all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from array import array
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, final
+
+import numpy as np
+
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import RecordError, explain
+from burn_torch.module import Module, ModuleRecord, ParamId
+from burn_torch.module.record import RecordEntry
+from burn_torch.optim import OptimizerRecord
+from burn_torch.tensor import Device, Tensor
+from burn_torch.train.history import History
+from burn_torch.version import __version__
+
+__all__ = ["Checkpoint", "Position", "versions"]
+
+VERSION: Final = 1
+"""Of the layout; a reader refuses a newer one."""
+
+
+@final
+@dataclass(frozen=True)
+class Position:
+    """How far a run is."""
+
+    epoch: int = 1
+    """The epoch that is being trained, or that is over; the first one is 1."""
+    batch: int = 0
+    """How many batches of this epoch have been trained on."""
+    complete: bool = False
+    """Whether the epoch is over, validation included."""
+    iteration: int = 0
+    """How many batches the run has trained on: with the run's key it gives the key of the next step."""
+    valid_iteration: int = 0
+    """How many batches it has validated on in the epochs before this one."""
+    updates: int = 0
+    """How often the optimizer has stepped."""
+
+
+@final
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a run needs to go on as if it had never stopped."""
+
+    position: Position
+    run_key: int
+    model: ModuleRecord
+    optim: OptimizerRecord
+    scheduler: Mapping[str, Any]
+    history: History
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """States of the training metrics by name, for an epoch that is not over."""
+    loader: Mapping[str, Any] = field(default_factory=dict)
+    """What the order of the training data depends on."""
+    config: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def to_record(self, model: Module) -> ModuleRecord:
+        """As one record; `model` gives the optimizer's states their names."""
+        entries = {f"model.{path}": entry for path, entry in self.model.entries.items()}
+        paths = {param.id: path for path, param in model.named_params()}
+        for id, (_, slots) in self.optim.states.items():
+            for slot, tensor in slots.items():
+                key = f"optim.{paths.get(id, str(id))}.{slot}"
+                entries[key] = RecordEntry(tensor.dtype, tensor.shape, id, tensor.into_data, state=True)
+        columns, described = self.history.to_state()
+        for key, column in columns.items():
+            data = TensorData(np.array(column, np.float64), DType.F64)
+            entries[f"history.{key}"] = RecordEntry(DType.F64, data.shape, None, _constant(data))
+        about = {
+            "version": VERSION,
+            "position": asdict(self.position),
+            "run_key": self.run_key,
+            "optim": {
+                "kind": self.optim.kind,
+                "states": [[str(id), time, list(slots)] for id, (time, slots) in self.optim.states.items()],
+            },
+            "scheduler": dict(self.scheduler),
+            "history": described,
+            "metrics": dict(self.metrics),
+            "loader": dict(self.loader),
+            "config": self.config,
+            "versions": dict(self.versions),
+        }
+        return ModuleRecord(entries, {**self.model.metadata, "checkpoint": json.dumps(about)})
+
+    @staticmethod
+    def from_record(record: ModuleRecord) -> Checkpoint:
+        """From one record.  Raises: RecordError if it is no checkpoint of a version that this program knows."""
+        try:
+            about = json.loads(record.metadata["checkpoint"])
+            if about["version"] != VERSION:
+                raise _no_checkpoint(f"a checkpoint of layout {about['version']}")
+            return Checkpoint(
+                position=Position(**about["position"]),
+                run_key=int(about["run_key"]),
+                model=ModuleRecord(_below(record, "model."), record.metadata),
+                optim=_optimizer_record(about["optim"], _below(record, "optim.")),
+                scheduler=about["scheduler"],
+                history=_history(about["history"], _below(record, "history.")),
+                metrics=about["metrics"],
+                loader=about["loader"],
+                config=about["config"],
+                versions=about["versions"],
+            )
+        except (KeyError, TypeError, ValueError) as err:
+            if isinstance(err, RecordError):
+                raise
+            name = record.metadata.get("module", "other data")
+            raise _no_checkpoint(f"a record of {name} ({type(err).__name__}: {err})") from err
+
+
+def versions() -> dict[str, str]:
+    """What the bits of a run may depend on."""
+    import torch
+
+    return {
+        "burn_torch": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _below(record: ModuleRecord, prefix: str) -> dict[str, RecordEntry]:
+    return {key.removeprefix(prefix): entry for key, entry in record.entries.items() if key.startswith(prefix)}
+
+
+def _optimizer_record(about: Mapping[str, Any], entries: Mapping[str, RecordEntry]) -> OptimizerRecord:
+    host = Device.cpu()
+    found: dict[tuple[ParamId | None, str], Tensor] = {}
+    for key, entry in entries.items():
+        found[entry.id, key.rpartition(".")[2]] = Tensor.from_data(entry.read(), host)
+    states: dict[ParamId, tuple[int, dict[str, Tensor]]] = {}
+    for text, time, slots in about["states"]:
+        id = ParamId.parse(text)
+        states[id] = (int(time), {slot: found[id, slot] for slot in slots})
+    return OptimizerRecord(about["kind"], states)
+
+
+def _history(about: Mapping[str, Any], entries: Mapping[str, RecordEntry]) -> History:
+    columns = {}
+    for key, entry in entries.items():
+        values, counts = entry.read().array
+        columns[key] = (array("d", values.tobytes()), array("d", counts.tobytes()))
+    return History.from_state(columns, about)
+
+
+def _constant(data: TensorData) -> Any:
+    return lambda: data
+
+
+def _no_checkpoint(given: str) -> RecordError:
+    return RecordError(
+        explain(
+            "this file is no checkpoint of a run",
+            given=given,
+            expected=f"a checkpoint of layout {VERSION}, as burn_torch {__version__} writes them",
+            mend="take a file that a run wrote under checkpoint/, or the version of burn_torch that wrote this one",
+        )
+    )

@@ -1,0 +1,160 @@
+"""Checkpoints in a folder: one file for each, whole or not there.
+
+    checkpoint/epoch-3.safetensors             epoch 3 is over
+    checkpoint/epoch-4-batch-120.safetensors   the run stopped after 120 batches of epoch 4
+
+Burn writes three files an epoch (model-3, optim-3, scheduler-3), so a crash can leave two of them.  Here a checkpoint
+is written under a temporary name in this folder, flushed to the disk, renamed, and the folder flushed; only when that
+is done are older ones removed.  A checksum over everything tells a damaged file, and the one before it is used.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from burn_torch.core.errors import ArtifactError, RecordError, explain
+from burn_torch.core.files import make_folder
+from burn_torch.module import Module, ModuleRecord
+from burn_torch.train.checkpoint.content import Checkpoint, Position
+from burn_torch.train.checkpoint.strategy import CheckpointingStrategy
+
+__all__ = ["CheckpointFile", "CheckpointStore"]
+
+_NAME: Final = re.compile(r"epoch-(\d+)(?:-batch-(\d+))?\.safetensors")
+
+
+@final
+@dataclass(frozen=True)
+class CheckpointFile:
+    """A file of the folder, by its name alone."""
+
+    path: Path
+    epoch: int
+    batch: float
+    """Infinite if the epoch is over."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the epoch is over."""
+        return math.isinf(self.batch)
+
+    @property
+    def key(self) -> tuple[int, float]:
+        """A later one is greater."""
+        return self.epoch, self.batch
+
+
+@final
+class CheckpointStore:
+    """The checkpoints of one run."""
+
+    def __init__(self, folder: Path, strategy: CheckpointingStrategy) -> None:
+        self.folder = folder
+        self.strategy = strategy
+
+    def files(self) -> list[CheckpointFile]:
+        """What there is, the oldest first."""
+        found = []
+        for path in self.folder.glob("epoch-*.safetensors"):
+            match = _NAME.fullmatch(path.name)
+            if match is not None:
+                found.append(CheckpointFile(path, int(match[1]), math.inf if match[2] is None else int(match[2])))
+        return sorted(found, key=lambda file: file.key)
+
+    def path(self, position: Position) -> Path:
+        """Where the checkpoint of a position lies."""
+        batch = "" if position.complete else f"-batch-{position.batch}"
+        return self.folder / f"epoch-{position.epoch}{batch}.safetensors"
+
+    def save(self, checkpoint: Checkpoint, model: Module) -> Path:
+        """Writes a checkpoint, then removes those that the strategy does not keep.
+
+        Raises: ArtifactError if it cannot be written; then the earlier ones are all still there.
+        """
+        path = self.path(checkpoint.position)
+        try:
+            make_folder(self.folder)
+        except OSError as err:
+            raise ArtifactError(
+                explain(
+                    "the folder of the checkpoints cannot be made",
+                    given=f"{self.folder}: {err.strerror or err}",
+                    expected="an artifact directory that can be written, with room",
+                    mend="make room or change its rights, then resume the run",
+                )
+            ) from err
+        checkpoint.to_record(model).save(path)
+        self._prune(path, checkpoint)
+        return path
+
+    def load(self, epoch: int) -> tuple[Path, Checkpoint]:
+        """Path and content of the checkpoint of an epoch that is over.
+
+        Raises: RecordError if there is none, or it is damaged.
+        """
+        path = self.path(Position(epoch=epoch, complete=True))
+        if not path.exists():
+            there = ", ".join(str(file.epoch) for file in self.files() if file.complete)
+            raise RecordError(
+                explain(
+                    f"there is no checkpoint of epoch {epoch}",
+                    given=f"{self.folder} with " + (f"epochs {there}" if there else "none"),
+                    expected="an epoch that was kept",
+                    mend="name one of those, or resume from the newest one: resume()",
+                )
+            )
+        return path, Checkpoint.from_record(ModuleRecord.load(path))
+
+    def newest(self, notice: Callable[[str], None]) -> tuple[Path, Checkpoint] | None:
+        """The newest checkpoint that is sound; None if there is none at all.
+
+        Tells `notice` in one line of each damaged one that it passes over.
+        Raises: RecordError if there are some and all are damaged.
+        """
+        faults: list[str] = []
+        for file in reversed(self.files()):
+            try:
+                return file.path, Checkpoint.from_record(ModuleRecord.load(file.path))
+            except RecordError as err:
+                reason = _reason(err)
+                faults.append(f"{file.path.name}: {reason}")
+                notice(f"checkpoint {file.path.name} is passed over: {reason}")
+        if not faults:
+            return None
+        raise RecordError(
+            explain(
+                "no checkpoint of this run can be read",
+                given=f"{self.folder}:\n            " + "\n            ".join(faults),
+                expected="one sound checkpoint at least",
+                mend="restore one from a copy, or start the run again in another directory",
+            )
+        )
+
+    def remove_leftovers(self) -> None:
+        """Removes what a process that was killed while it wrote has left."""
+        for path in self.folder.glob(".epoch-*.part"):
+            path.unlink(missing_ok=True)
+
+    def _prune(self, saved: Path, checkpoint: Checkpoint) -> None:
+        files = self.files()
+        now = next(file for file in files if file.path == saved)
+        complete = [file.epoch for file in files if file.complete and file.key <= now.key]
+        kept = set(self.strategy.keep(complete, checkpoint.history)) if complete else set()
+        for file in files:
+            # an unfinished epoch gives way to anything later; what lies ahead is from a future that was given up
+            stays = file.epoch in kept if file.complete and file.key <= now.key else False
+            if file.path != saved and not stays:
+                file.path.unlink(missing_ok=True)
+
+
+def _reason(err: RecordError) -> str:
+    """The line of an error that says what is wrong, without the path that every line has anyway."""
+    for line in str(err).splitlines():
+        if line.strip().startswith("given:"):
+            return line.partition("given:")[2].strip().rpartition(".safetensors: ")[2]
+    return str(err).partition("\n")[0]

@@ -1,0 +1,86 @@
+"""Which checkpoints stay: pure functions of the epochs saved and of the history."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol, final, runtime_checkable
+
+from burn_torch.core.errors import ConfigError, explain
+from burn_torch.train.history import Direction, History
+from burn_torch.train.metric.base import Split
+
+__all__ = [
+    "CheckpointingStrategy",
+    "ComposedCheckpointingStrategy",
+    "KeepLastNCheckpoints",
+    "MetricCheckpointingStrategy",
+    "default_strategy",
+]
+
+
+@runtime_checkable
+class CheckpointingStrategy(Protocol):
+    """Decides after each epoch, when its checkpoint is safe on the disk."""
+
+    def keep(self, saved: Sequence[int], history: History, /) -> Collection[int]:
+        """The epochs whose checkpoints stay, of those saved (in order; the last one has just been written)."""
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class KeepLastNCheckpoints:
+    """Keeps the newest n.  With 1, a disk error in the only checkpoint ends the run; the default is 2.
+
+    Raises: ConfigError for n below 1.
+    """
+
+    num_keep: int = 2
+
+    def __post_init__(self) -> None:
+        if self.num_keep < 1:
+            raise ConfigError(
+                explain(
+                    "KeepLastNCheckpoints keeps nothing",
+                    given=f"{self.num_keep}",
+                    expected="1 or more",
+                    mend="2 survives a checkpoint that turns out to be damaged",
+                )
+            )
+
+    def keep(self, saved: Sequence[int], history: History, /) -> Collection[int]:
+        """The newest n."""
+        return set(saved[-self.num_keep :])
+
+
+@final
+@dataclass(frozen=True)
+class MetricCheckpointingStrategy:
+    """Keeps the epoch in which a metric was best."""
+
+    metric: str = "Loss"
+    direction: Direction | str = Direction.LOWEST
+    split: Split | str = Split.VALID
+
+    def keep(self, saved: Sequence[int], history: History, /) -> Collection[int]:
+        """The best epoch, the earliest of equal ones; none where the metric has no values."""
+        best = history.find_epoch(self.metric, self.direction, self.split)
+        return set() if best is None else {best}
+
+
+@final
+class ComposedCheckpointingStrategy:
+    """Keeps what any of several strategies keeps."""
+
+    def __init__(self, *strategies: CheckpointingStrategy) -> None:
+        self.strategies = strategies
+
+    def keep(self, saved: Sequence[int], history: History, /) -> Collection[int]:
+        """What any of them keeps."""
+        return {epoch for strategy in self.strategies for epoch in strategy.keep(saved, history)}
+
+
+def default_strategy() -> CheckpointingStrategy:
+    """Burn's: the last two, and the one with the lowest loss on the validation data."""
+    return ComposedCheckpointingStrategy(KeepLastNCheckpoints(2), MetricCheckpointingStrategy())

@@ -1,0 +1,49 @@
+"""Stopping before the last epoch, when a metric no longer improves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol, final, runtime_checkable
+
+from burn_torch.train.history import Direction, History
+from burn_torch.train.metric.base import Split
+
+__all__ = ["EarlyStoppingStrategy", "MetricEarlyStoppingStrategy", "NoImprovementSince"]
+
+
+@runtime_checkable
+class EarlyStoppingStrategy(Protocol):
+    """Decides after each epoch; a function of the history, so a resumed run decides as one that never stopped."""
+
+    def should_stop(self, epoch: int, history: History, /) -> bool:
+        """Whether this epoch was the last one."""
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class NoImprovementSince:
+    """So many epochs in a row without a better value."""
+
+    n_epochs: int
+
+
+@final
+@dataclass(frozen=True)
+class MetricEarlyStoppingStrategy:
+    """Stops when a metric has not improved for some epochs; the first `warmup_epochs` epochs never stop it."""
+
+    metric: str
+    direction: Direction | str
+    split: Split | str
+    condition: NoImprovementSince
+    warmup_epochs: int = 0
+
+    def with_warmup_epochs(self, warmup_epochs: int) -> MetricEarlyStoppingStrategy:
+        """The same strategy with a longer start."""
+        return replace(self, warmup_epochs=warmup_epochs)
+
+    def should_stop(self, epoch: int, history: History, /) -> bool:
+        """Whether the best value is `n_epochs` old."""
+        best = history.find_epoch(self.metric, self.direction, self.split)
+        return best is not None and epoch > self.warmup_epochs and epoch - best >= self.condition.n_epochs

@@ -1,0 +1,65 @@
+"""Learner: a model, its optimizer and its learning-rate schedule."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar, final
+
+from burn_torch.core.errors import ConfigError, explain
+from burn_torch.module import Module
+from burn_torch.optim import GradientsParams, LrScheduler, scheduler_of
+from burn_torch.train.loop import train_step
+
+__all__ = ["Learner"]
+
+M = TypeVar("M", bound=Module)
+
+
+@final
+@dataclass(frozen=True)
+class Learner(Generic[M]):
+    """What a training run changes.  A value: each step gives a new one, and the one you made stays as it is.
+
+    The learning rate is a number, a schedule, or a schedule's configuration.
+    Raises: ConfigError for an optimizer or a schedule that is none.
+    """
+
+    model: M
+    optim: Any
+    lr_scheduler: Any
+
+    def __post_init__(self) -> None:
+        if not (callable(getattr(self.optim, "step", None)) and callable(getattr(self.optim, "to_record", None))):
+            raise ConfigError(
+                explain(
+                    "Learner: this is no optimizer",
+                    given=repr(self.optim)[:80],
+                    expected="an optimizer, such as AdamConfig().init()",
+                    mend="call init() of the optimizer's configuration",
+                )
+            )
+        object.__setattr__(self, "lr_scheduler", scheduler_of(self.lr_scheduler))
+
+    def fork(self) -> Learner[M]:
+        """The same learner with a schedule of its own, the one part that counts in place."""
+        return replace(self, lr_scheduler=copy.deepcopy(self.lr_scheduler))
+
+    def lr_step(self) -> float:
+        """The learning rate of the next update; the schedule counts it."""
+        scheduler: LrScheduler = self.lr_scheduler
+        return scheduler.step()
+
+    def train_step(self, batch: Any, key: int) -> tuple[Learner[M], GradientsParams, Any]:
+        """Forward and backward of one batch: the learner with its new running states, the gradients, the item."""
+        model, grads, item = train_step(self.model, batch, key)
+        return self.with_model(model), grads, item
+
+    def optimizer_step(self, lr: float, grads: GradientsParams) -> Learner[M]:
+        """The learner after one update of the parameters."""
+        model, optim = self.optim.step(lr, self.model, grads)
+        return replace(self, model=model, optim=optim)
+
+    def with_model(self, model: M) -> Learner[M]:
+        """The same learner with another model."""
+        return self if model is self.model else replace(self, model=model)

@@ -1,0 +1,78 @@
+"""Loaders as the training loop sees them: epochs of batches from any batch on, and how far each batch brings us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, nullcontext
+from itertools import islice
+from typing import Any, final
+
+from burn_torch.core.errors import ConfigError, DataError, explain
+from burn_torch.tensor import Device
+
+__all__ = ["Batches"]
+
+_FACTS = ("batch_size", "shuffle", "drop_last")
+
+
+@final
+class Batches:
+    """A `DataLoader`, or anything else that can be iterated again and again: a list of batches, a loader of PyTorch.
+
+    A DataLoader starts an epoch at any batch at once, in an order that its seed gives; of other loaders the batches
+    before are drawn and dropped, and their order is their own affair.
+    """
+
+    def __init__(self, loader: Any, device: Device | None, name: str) -> None:
+        self.name = name
+        self._loader = loader.to_device(device) if device is not None and hasattr(loader, "to_device") else loader
+        self._seekable = all(hasattr(loader, name) for name in ("epoch", "num_items", "batch_size"))
+        if not self._seekable and not (hasattr(loader, "__iter__") and iter(loader) is not loader):
+            raise ConfigError(
+                explain(
+                    f"the {name} loader can be run through only once",
+                    given=f"{type(loader).__name__}",
+                    expected="a DataLoader, a list of batches, or another object that iter() starts again",
+                    mend="put the batches in a list, or write a class whose __iter__ starts from the beginning",
+                )
+            )
+        self.batches_total: int | None = len(self._loader) if hasattr(self._loader, "__len__") else None
+        self.items_total: int | None = self._loader.num_items() if self._seekable else None
+        if self.batches_total == 0:
+            raise empty(name)
+
+    def items_at(self, batch: int) -> int:
+        """How many items the first `batch` batches of an epoch have; 0 where the loader does not say."""
+        if not self._seekable:
+            return 0
+        assert self.items_total is not None
+        return min(batch * int(self._loader.batch_size), self.items_total)
+
+    def epoch(self, epoch: int, start: int) -> Iterator[tuple[Any, int]]:
+        """The batches of an epoch (the first one is 1) from `start` on, each with the items so far."""
+        if not self._seekable:
+            yield from ((batch, 0) for batch in islice(iter(self._loader), start, None))
+            return
+        batches = self._loader.epoch(epoch - 1, start)
+        with closing(batches) if hasattr(batches, "close") else nullcontext():
+            number = start
+            for batch in batches:
+                number += 1
+                yield batch, self.items_at(number)
+
+    def facts(self) -> dict[str, Any]:
+        """What the batches of an epoch depend on, as JSON can hold it."""
+        found = {name: getattr(self._loader, name) for name in _FACTS if hasattr(self._loader, name)}
+        return {**found, "items": self.items_total, "batches": self.batches_total}
+
+
+def empty(name: str) -> DataError:
+    """The error for a loader without a batch."""
+    return DataError(
+        explain(
+            f"the {name} loader is empty",
+            given="an epoch of 0 batches",
+            expected="one batch at least",
+            mend="check the data set, its filters and drop_last",
+        )
+    )

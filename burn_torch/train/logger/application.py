@@ -1,0 +1,73 @@
+"""The application log of a run: `experiment.log`, through Python's logging.
+
+Only the logger `burn_torch` is touched, and only while a run lasts; the root logger and its handlers are the user's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol, final, runtime_checkable
+
+from burn_torch.core.errors import ArtifactError, explain
+
+__all__ = ["LOG", "ApplicationLogger", "FileApplicationLogger", "installed"]
+
+LOG: Final = logging.getLogger("burn_torch.train")
+"""What the training loop writes to."""
+
+
+@runtime_checkable
+class ApplicationLogger(Protocol):
+    """Makes the handler that follows a run."""
+
+    def handler(self) -> logging.Handler:
+        """A fresh handler; it is closed when the run is over."""
+        ...
+
+
+@final
+class FileApplicationLogger:
+    """Appends lines with time, level and text to a file."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def handler(self) -> logging.Handler:
+        """A handler that appends to the file.  Raises: ArtifactError if it cannot be opened."""
+        try:
+            made = logging.FileHandler(self.path, encoding="utf-8")
+        except OSError as err:
+            raise ArtifactError(
+                explain(
+                    "the application log cannot be written",
+                    given=f"{self.path}: {err.strerror or err}",
+                    expected="a file that can be appended to",
+                    mend="name another path, or switch it off: with_application_logger(None)",
+                )
+            ) from err
+        made.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        return made
+
+
+@contextmanager
+def installed(logger: ApplicationLogger | None) -> Iterator[None]:
+    """The handler hangs on the logger `burn_torch` until the block ends; messages from INFO up reach it."""
+    if logger is None:
+        yield
+        return
+    target = logging.getLogger("burn_torch")
+    handler = logger.handler()
+    handler.setLevel(logging.INFO)
+    before = LOG.level
+    target.addHandler(handler)
+    if not LOG.isEnabledFor(logging.INFO):
+        LOG.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOG.setLevel(before)
+        target.removeHandler(handler)
+        handler.close()

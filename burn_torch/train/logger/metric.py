@@ -1,0 +1,188 @@
+"""Where the values of metrics are written: files, as in the Burn book, or memory."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Final, Protocol, final, runtime_checkable
+
+from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.files import write_atomic
+from burn_torch.train.history import EpochSummary, History, MetricDefinition, MetricValue
+from burn_torch.train.metric.base import Split
+
+__all__ = ["FileMetricLogger", "InMemoryMetricLogger", "MetricLogger"]
+
+FLUSH_EVERY_S: Final = 1.0
+"""How old a line may be before `tail -f` shows it."""
+
+
+@runtime_checkable
+class MetricLogger(Protocol):
+    """Takes every value of every metric of a run."""
+
+    def log_metric_definition(self, split: Split, definition: MetricDefinition, /) -> None:
+        """A metric that will come."""
+        ...
+
+    def log(self, split: Split, epoch: int, values: tuple[MetricValue, ...], /) -> None:
+        """The values of one batch."""
+        ...
+
+    def log_epoch_summary(self, summary: EpochSummary, /) -> None:
+        """The values of an epoch that is over."""
+        ...
+
+    def read_numeric(self, name: str, epoch: int, split: Split, /) -> list[float]:
+        """The values of a metric in an epoch, one a batch."""
+        ...
+
+    def restore(self, history: History, /) -> None:
+        """Holds these values and no others: a run goes on from a checkpoint, and what came after it never was."""
+        ...
+
+    def close(self) -> None:
+        """The run is over."""
+        ...
+
+
+@final
+class InMemoryMetricLogger:
+    """Keeps the values; `history` has them."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.definitions: dict[Split, list[MetricDefinition]] = {}
+
+    def log_metric_definition(self, split: Split, definition: MetricDefinition, /) -> None:
+        """A metric that will come."""
+        self.definitions.setdefault(split, []).append(definition)
+
+    def log(self, split: Split, epoch: int, values: tuple[MetricValue, ...], /) -> None:
+        """The values of one batch."""
+        self.history.add(split, epoch, values)
+
+    def log_epoch_summary(self, summary: EpochSummary, /) -> None:
+        """The values of an epoch that is over."""
+        self.history.finish(summary)
+
+    def read_numeric(self, name: str, epoch: int, split: Split, /) -> list[float]:
+        """The values of a metric in an epoch, one a batch."""
+        return self.history.values(name, split, epoch)
+
+    def restore(self, history: History, /) -> None:
+        """Holds a copy of these values."""
+        self.history = History.from_state(*history.to_state())
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@final
+class FileMetricLogger:
+    """`<dir>/<split>/epoch-<n>/<Metric>.log`: one value a line, one line a batch.
+
+    Numbers are written so that reading them gives the same float64.  Spaces in names become `_`.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        self._open: dict[tuple[Split, str], IO[str]] = {}
+        self._epochs: dict[Split, int] = {}
+        self._flushed = time.monotonic()
+
+    def log_metric_definition(self, split: Split, definition: MetricDefinition, /) -> None:
+        """The name of the file says it all."""
+
+    def log(self, split: Split, epoch: int, values: tuple[MetricValue, ...], /) -> None:
+        """Appends the values of one batch."""
+        if self._epochs.get(split) != epoch:
+            self._close(split)
+            self._epochs[split] = epoch
+        for value in values:
+            file = self._open.get((split, value.name))
+            if file is None:
+                file = self._open[split, value.name] = self._file(split, epoch, value.name)
+            file.write(f"{value.value!r}\n")
+        now = time.monotonic()
+        if now - self._flushed > FLUSH_EVERY_S:
+            self._flushed = now
+            for file in self._open.values():
+                file.flush()
+
+    def log_epoch_summary(self, summary: EpochSummary, /) -> None:
+        """The files of the epoch are whole now."""
+        self._close(summary.split)
+
+    def read_numeric(self, name: str, epoch: int, split: Split, /) -> list[float]:
+        """The values in a file; none if it does not exist."""
+        file = self._open.get((split, name))
+        if file is not None:
+            file.flush()
+        path = self.path(split, epoch, name)
+        return [float(line) for line in path.read_text().split()] if path.exists() else []
+
+    def restore(self, history: History, /) -> None:
+        """Writes the files again from these values, and removes those of later epochs."""
+        self.close()
+        for split in Split:
+            kept = set(history.epochs(split))
+            for folder in (self.directory / str(split)).glob("epoch-*"):
+                if folder.name.removeprefix("epoch-") not in map(str, kept):
+                    shutil.rmtree(folder)
+            for epoch in kept:
+                self._rewrite(history, split, epoch)
+
+    def _rewrite(self, history: History, split: Split, epoch: int) -> None:
+        wanted = {
+            self.path(split, epoch, name): "".join(f"{value!r}\n" for value in history.values(name, split, epoch))
+            for name in history.names(split)
+        }
+        folder = self.directory / str(split) / f"epoch-{epoch}"
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob("*.log"):
+            if not wanted.get(path):
+                path.unlink()
+        for path, text in wanted.items():
+            if text and not (path.exists() and path.read_text() == text):
+                write_atomic(path, text.encode())
+
+    def close(self) -> None:
+        """Closes all files."""
+        for split in list(self._epochs):
+            self._close(split)
+        self._epochs.clear()
+
+    def path(self, split: Split, epoch: int, name: str) -> Path:
+        """The file of a metric."""
+        return self.directory / str(split) / f"epoch-{epoch}" / f"{file_name(name)}.log"
+
+    def _file(self, split: Split, epoch: int, name: str) -> IO[str]:
+        path = self.path(split, epoch, name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return path.open("a", encoding="utf-8")
+        except OSError as err:
+            raise ArtifactError(
+                explain(
+                    f"the log of the metric {name} cannot be written",
+                    given=f"{path}: {err.strerror or err}",
+                    expected="a folder that can be written, with room for it",
+                    mend="make room or change its rights, then resume the run",
+                )
+            ) from err
+
+    def _close(self, split: Split) -> None:
+        for key in _of_split(self._open, split):
+            self._open.pop(key).close()
+
+
+def file_name(name: str) -> str:
+    """The name of a metric as the name of a file: no spaces, no separators."""
+    return "".join("_" if char in ' /\\:*?"<>|' else char for char in name)
+
+
+def _of_split(keys: Iterable[tuple[Split, str]], split: Split) -> list[tuple[Split, str]]:
+    return [key for key in keys if key[0] is split]

@@ -1,0 +1,121 @@
+"""The measuring of a split: metrics take items as they come, and their numbers are read when they are ready."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, final
+
+from burn_torch.train.event import StepDone
+from burn_torch.train.history import EpochSummary, MetricDefinition, MetricValue
+from burn_torch.train.metric.base import Metric, MetricMetadata, Reading, ResumableMetric, Split
+from burn_torch.train.metric.builtin import LossMetric
+from burn_torch.train.output import LossInput
+
+__all__ = ["MAX_WAITING", "Meter", "patience_of", "shows_loss"]
+
+MAX_WAITING: Final = 64
+"""Steps whose numbers may wait: each holds a few small tensors."""
+
+Found = tuple[StepDone, list[tuple[str, Reading]], Reading | None]
+
+
+def patience_of(place: str) -> float:
+    """How many seconds the numbers of a step may stay on the device before the host asks for them.
+
+    On the host they are there at once.  To ask an accelerator is to wait until it has done all it was given, and then
+    it has nothing to do until the next step is submitted; so it is asked for many steps at a time.
+    """
+    return 0.0 if place == "cpu" else 0.25
+
+
+@final
+class Meter:
+    """Feeds the metrics of one split and tells of each step once its numbers are read.
+
+    On an accelerator that is up to `patience_s` seconds, or MAX_WAITING steps, later; never after the epoch.
+    `watch` makes it look at the loss of every step, through the loss metric's own reading if there is one, so that a
+    loss is read once; `on_step(event, loss)` gets the loss, or None if it is not watched.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        metrics: Sequence[Metric],
+        *,
+        patience_s: float,
+        watch: bool,
+        on_step: Callable[[StepDone, float | None], None],
+    ) -> None:
+        self.split: Final = split
+        self.metrics: Final = tuple(metrics)
+        self.definitions: Final = tuple(MetricDefinition(m.name, m.unit, m.higher_is_better) for m in metrics)
+        self._patience_s = patience_s
+        self._asked = time.monotonic()
+        self._on_step = on_step
+        self._waiting: deque[Found] = deque()
+        shown = next((number for number, metric in enumerate(metrics) if isinstance(metric, LossMetric)), None)
+        self._shown_loss = shown if watch else None
+        self._hidden_loss = LossMetric() if watch and shown is None else None
+
+    def clear(self) -> None:
+        """A new epoch begins."""
+        self._waiting.clear()
+        for metric in self.metrics:
+            metric.clear()
+
+    def add(self, item: Any, metadata: MetricMetadata, batches_done: int, items_done: int) -> None:
+        """Measures the item of one batch."""
+        readings = [(metric.name, _reading(metric.update(item, metadata))) for metric in self.metrics]
+        loss = None
+        if self._shown_loss is not None:
+            loss = readings[self._shown_loss][1]
+        elif self._hidden_loss is not None and shows_loss(item):
+            loss = self._hidden_loss.measure(item, metadata)
+        event = StepDone(self.split, metadata.epoch, metadata.iteration, batches_done, items_done, ())
+        self._waiting.append((event, readings, loss))
+        if metadata.time_s - self._asked >= self._patience_s or len(self._waiting) >= MAX_WAITING:
+            self._asked = metadata.time_s
+            self.drain()
+
+    def drain(self) -> None:
+        """Waits for all that is measured."""
+        while self._waiting:
+            self._tell()
+
+    def summary(self, epoch: int) -> EpochSummary:
+        """The values over all items of the epoch; waits for them."""
+        self.drain()
+        return EpochSummary(self.split, epoch, tuple(MetricValue(m.name, float(m.value())) for m in self.metrics))
+
+    def state(self) -> dict[str, Any]:
+        """What the metrics have added up so far, by name, of those that can say it."""
+        self.drain()
+        return {m.name: dict(m.state()) for m in self.metrics if isinstance(m, ResumableMetric)}
+
+    def load_state(self, states: Mapping[str, Any]) -> list[str]:
+        """Goes on from there; gives the names of the metrics that could not."""
+        left = []
+        for metric in self.metrics:
+            if isinstance(metric, ResumableMetric) and metric.name in states:
+                metric.load_state(states[metric.name])
+            else:
+                left.append(metric.name)
+        return left
+
+    def _tell(self) -> None:
+        event, readings, loss = self._waiting.popleft()
+        values = tuple(MetricValue(name, reading.value, reading.count) for name, reading in readings)
+        told = StepDone(event.split, event.epoch, event.iteration, event.batches_done, event.items_done, values)
+        self._on_step(told, None if loss is None else loss.value)
+
+
+def shows_loss(item: Any) -> bool:
+    """Whether the loss metric could read this item."""
+    method = getattr(item, "adapt", None)
+    return isinstance(item, LossInput) or (method is not None and isinstance(method(LossInput), LossInput))
+
+
+def _reading(found: Reading | float) -> Reading:
+    return found if isinstance(found, Reading) else Reading.of_mean(float(found))

@@ -1,0 +1,226 @@
+"""Metrics: what a run measures of the items of its steps.
+
+A metric of your own is one class:
+
+    class MeanAbsoluteError(NumericMetric):
+        name = "Mean Absolute Error"
+        higher_is_better = False
+
+        def measure(self, item: RegressionOutput, metadata: MetricMetadata) -> Reading:
+            errors = (item.output - item.targets).abs()
+            return Reading.of_mean(errors.mean(), errors.shape[0])
+
+Nothing here waits for the device: a Reading holds what is still being computed, and its numbers are read on the host
+when somebody needs them, which the training loop does for many steps at a time on an accelerator.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol, final, runtime_checkable
+
+from burn_torch.core.errors import ShapeError, explain
+from burn_torch.tensor import Tensor
+
+__all__ = ["Metric", "MetricMetadata", "NumericMetric", "Reading", "ResumableMetric", "Split"]
+
+
+class Split(StrEnum):
+    """A part of the data.  The value is its folder in the artifact directory."""
+
+    TRAIN = "train"
+    VALID = "valid"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MetricMetadata:
+    """Where in the run an item comes from."""
+
+    split: Split
+    epoch: int
+    """The first one is 1."""
+    iteration: int
+    """Batches of this split so far in the whole run, this one included."""
+    items: int
+    """Items of this batch; 0 where the loader does not say."""
+    lr: float
+    """The learning rate of the newest update."""
+    time_s: float
+    """A clock that never goes back."""
+
+
+@final
+class Reading:
+    """What one batch measured: a mean, and over how many items; perhaps still on the device.
+
+    `of_mean` for a mean that is known as such (a loss), `of_total` for a sum over items (right answers): over an epoch
+    the sums are added, in float64, so the result is that of all items at once whatever the sizes of the batches.
+    """
+
+    __slots__ = ("_count", "_number", "_read", "_scale", "_total")
+
+    def __init__(self, number: Tensor | float, count: Tensor | float, *, scale: float | None) -> None:
+        self._number = number
+        self._count = count
+        self._scale = scale
+        self._read = False
+        self._total = math.nan
+
+    @staticmethod
+    def of_mean(mean: Tensor | float, count: Tensor | float = 1) -> Reading:
+        """The mean over `count` items."""
+        return Reading(mean, count, scale=None)
+
+    @staticmethod
+    def of_total(total: Tensor | float, count: Tensor | float, *, scale: float = 1.0) -> Reading:
+        """`scale` times the sum over `count` items; a scale of 100 makes percent of right answers."""
+        return Reading(total, count, scale=scale)
+
+    def _fetch(self) -> tuple[float, float]:
+        if not self._read:
+            number = self._number = _number(self._number)
+            count = self._count = _number(self._count)
+            if self._scale is None:
+                self._total = number * count if count else 0.0
+            else:
+                self._total = self._scale * number
+                self._number = self._total / count if count else math.nan
+            self._read = True
+        return self._number, self._count  # type: ignore[return-value]  # numbers since the fetch
+
+    @property
+    def value(self) -> float:
+        """The mean over the items of this batch; waits for the device."""
+        return self._fetch()[0]
+
+    @property
+    def count(self) -> float:
+        """Over how many items; waits for the device."""
+        return self._fetch()[1]
+
+    @property
+    def total(self) -> float:
+        """The sum over the items of this batch; waits for the device."""
+        self._fetch()
+        return self._total
+
+    def __repr__(self) -> str:
+        return f"Reading({self.value!r}, count={self.count!r})"
+
+
+def _number(value: Tensor | float) -> float:
+    if not isinstance(value, Tensor):
+        return float(value)
+    if value.spec.numel != 1:
+        raise ShapeError(
+            explain(
+                "a metric was given a tensor where it wants one number",
+                given=f"a tensor of shape {value.shape}",
+                expected="a tensor of one element",
+                mend="reduce it first, for example loss.mean()",
+            )
+        )
+    return float(value.into_data().values.reshape(()))
+
+
+@runtime_checkable
+class Metric(Protocol):
+    """What the training loop needs of a metric; `NumericMetric` is most of one.
+
+    `update` adds the item of one batch and gives the reading of that batch alone (a plain number counts as one of
+    weight 1); `value` is over all batches since the last `clear`.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is called on screen and in the names of files; no two metrics of a split have one name."""
+        ...
+
+    @property
+    def unit(self) -> str | None:
+        """ "%", "items/s"; None for a plain number."""
+        ...
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Which of two values is the better one."""
+        ...
+
+    def update(self, item: Any, metadata: MetricMetadata, /) -> Reading | float:
+        """Adds the item of a batch."""
+        ...
+
+    def value(self) -> float:
+        """Over all items since the last clear; NaN if there were none."""
+        ...
+
+    def clear(self) -> None:
+        """Starts a new epoch."""
+        ...
+
+
+@runtime_checkable
+class ResumableMetric(Protocol):
+    """A metric that can go on in the middle of an epoch after a resume."""
+
+    def state(self) -> Mapping[str, Any]:
+        """What it has added up so far, as values that JSON can hold."""
+        ...
+
+    def load_state(self, state: Mapping[str, Any], /) -> None:
+        """Goes on from what `state` gave."""
+        ...
+
+
+class NumericMetric(ABC):
+    """A metric that is a mean over items: write `measure`, name it, and say which direction is better."""
+
+    name: str
+    unit: ClassVar[str | None] = None
+    higher_is_better: bool
+
+    def __init__(self) -> None:
+        self.clear()
+
+    @abstractmethod
+    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+        """What the item of one batch measures."""
+
+    def update(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+        """Adds the item of a batch; waits for nothing."""
+        reading = self.measure(item, metadata)
+        self._pending.append(reading)
+        return reading
+
+    def value(self) -> float:
+        """The mean over all items since the last clear."""
+        self._add_pending()
+        return self._total / self._count if self._count else math.nan
+
+    def clear(self) -> None:
+        """Starts a new epoch."""
+        self._pending: list[Reading] = []
+        self._total = 0.0
+        self._count = 0.0
+
+    def state(self) -> Mapping[str, Any]:
+        """The sum and the number of items so far."""
+        self._add_pending()
+        return {"total": self._total.hex(), "count": self._count}
+
+    def load_state(self, state: Mapping[str, Any], /) -> None:
+        """Goes on from a sum and a number of items."""
+        self.clear()
+        self._total = float.fromhex(state["total"])
+        self._count = float(state["count"])
+
+    def _add_pending(self) -> None:
+        for reading in self._pending:
+            self._total += reading.total
+            self._count += reading.count
+        self._pending.clear()

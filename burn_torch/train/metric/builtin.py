@@ -1,0 +1,150 @@
+"""The metrics that a first training needs: accuracy, loss, learning rate, speed."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any, Self, TypeVar, final
+
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import ShapeError, explain
+from burn_torch.tensor import Tensor
+from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
+from burn_torch.train.output import AccuracyInput, LossInput, adapt
+
+__all__ = ["AccuracyMetric", "IterationSpeedMetric", "LearningRateMetric", "LossMetric"]
+
+P = TypeVar("P", bound="LossMetric | AccuracyMetric")
+
+
+@final
+class LossMetric(NumericMetric):
+    """The mean loss over the items of the epoch: each batch counts as many times as it has items.
+
+    With a pad token, a batch counts as many times as it has targets that are not the pad token; that is the mean over
+    tokens if the loss itself leaves them out.
+    """
+
+    name = "Loss"
+    higher_is_better = False
+    pad_token: int | None = None
+
+    def with_pad_token(self, index: int) -> Self:
+        """The same metric, leaving targets of this class out of the count."""
+        return _with_pad_token(self, index)
+
+    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+        """The loss of the item, and over how many items it is the mean."""
+        found = adapt(item, LossInput, "LossMetric")
+        count = found.count
+        if self.pad_token is not None and found.targets is not None:
+            count = _not_padding(found.targets, self.pad_token).int().sum()
+        return Reading.of_mean(_on_leaf(found.loss), count)
+
+
+@final
+class AccuracyMetric(NumericMetric):
+    """Percent of items whose highest score is at the right class; the first of equal scores counts.
+
+    Targets of the pad token, if one is set, are left out.
+    """
+
+    name = "Accuracy"
+    unit = "%"
+    higher_is_better = True
+    pad_token: int | None = None
+
+    def with_pad_token(self, index: int) -> Self:
+        """The same metric, leaving targets of this class out."""
+        return _with_pad_token(self, index)
+
+    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+        """How many items are right, of how many."""
+        found = adapt(item, AccuracyInput, "AccuracyMetric")
+        scores, targets = _on_leaf(found.outputs), _on_leaf(found.targets)
+        if scores.ndim != targets.ndim + 1 or scores.shape[:-1] != targets.shape:
+            raise ShapeError(
+                explain(
+                    "AccuracyMetric: the scores do not fit the targets",
+                    given=f"scores {scores.shape}, targets {targets.shape}",
+                    expected="scores (*items, classes) and targets (*items,)",
+                    mend="give class indices as targets, not one-hot rows",
+                )
+            )
+        right = scores.argmax(-1).reshape(targets.shape).equal(targets.cast(DType.I64))
+        if self.pad_token is None:
+            return Reading.of_total(right.int().sum(), targets.spec.numel, scale=100.0)
+        counted = _not_padding(targets, self.pad_token)
+        return Reading.of_total(right.bool_and(counted).int().sum(), counted.int().sum(), scale=100.0)
+
+
+@final
+class LearningRateMetric(NumericMetric):
+    """The learning rate of the updates; over an epoch, that of the last one."""
+
+    name = "Learning Rate"
+    higher_is_better = False
+
+    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+        """The learning rate of this step."""
+        self._last = metadata.lr
+        return Reading.of_mean(metadata.lr)
+
+    def value(self) -> float:
+        """The learning rate of the last step."""
+        return self._last
+
+    def clear(self) -> None:
+        """Starts a new epoch."""
+        super().clear()
+        self._last = math.nan
+
+    def state(self) -> dict[str, Any]:
+        """The last learning rate."""
+        return {**super().state(), "last": self._last.hex()}
+
+    def load_state(self, state: Any, /) -> None:
+        """Goes on from a last learning rate."""
+        super().load_state(state)
+        self._last = float.fromhex(state["last"])
+
+
+@final
+class IterationSpeedMetric(NumericMetric):
+    """Batches a second: each reading over the time since the batch before, the epoch over the whole of it.
+
+    The first batch of an epoch starts the clock and has no speed of its own.
+    """
+
+    name = "Iteration Speed"
+    unit = "iter/s"
+    higher_is_better = True
+    _before: float | None
+
+    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+        """The speed since the batch before."""
+        now, before = metadata.time_s, self._before
+        self._before = now
+        if before is None or now <= before:
+            return Reading.of_mean(math.nan, 0)
+        return Reading.of_total(1.0, now - before)
+
+    def clear(self) -> None:
+        """Starts a new epoch."""
+        super().clear()
+        self._before = None
+
+
+def _on_leaf(x: Tensor) -> Tensor:
+    return x.inner() if x.device.is_autodiff() else x
+
+
+def _not_padding(targets: Tensor, pad_token: int) -> Tensor:
+    return _on_leaf(targets).not_equal(pad_token)
+
+
+def _with_pad_token(metric: P, index: int) -> P:
+    changed = copy.copy(metric)
+    changed.clear()
+    changed.pad_token = index
+    return changed

@@ -1,0 +1,24 @@
+"""Renderers: what a person sees of a run while it lasts.
+
+A renderer is a reader of events with `handle` and `close`; `MetricsRenderer` is Burn's name for the protocol.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+from burn_torch.train.event import EventReader as MetricsRenderer
+from burn_torch.train.renderer.bar import BarRenderer
+from burn_torch.train.renderer.plain import PlainRenderer, SilentRenderer
+
+__all__ = ["BarRenderer", "MetricsRenderer", "PlainRenderer", "SilentRenderer", "default_renderer"]
+
+
+def default_renderer(stream: TextIO | None = None) -> MetricsRenderer:
+    """A progress bar on a terminal that can move its cursor; else plain lines."""
+    stream = sys.stdout if stream is None else stream
+    if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return BarRenderer(stream)
+    return PlainRenderer(stream)

@@ -1,0 +1,374 @@
+"""One run: epochs of training and validation, measured, checkpointed, stoppable."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, NoReturn, final
+
+from burn_torch.core.errors import ArtifactError, DeviceError, NonFiniteError, explain
+from burn_torch.tensor import Device
+from burn_torch.train.artifact import ArtifactDir
+from burn_torch.train.checkpoint import Checkpoint, CheckpointStore, Position
+from burn_torch.train.checkpoint.content import versions
+from burn_torch.train.early_stopping import EarlyStoppingStrategy
+from burn_torch.train.event import (
+    CheckpointSaved,
+    EpochDone,
+    Event,
+    EventReader,
+    Notice,
+    RunEnded,
+    RunStarted,
+    SplitDone,
+    SplitStarted,
+    StepDone,
+)
+from burn_torch.train.execution import ExecutionStrategy
+from burn_torch.train.history import History
+from burn_torch.train.interrupt import Interrupter
+from burn_torch.train.learner import Learner
+from burn_torch.train.loading import Batches, empty
+from burn_torch.train.logger.application import LOG
+from burn_torch.train.logger.metric import MetricLogger
+from burn_torch.train.loop import GradientWindow, fold, valid_step
+from burn_torch.train.measure import Meter, patience_of, shows_loss
+from burn_torch.train.metric.base import Metric, MetricMetadata, Split
+from burn_torch.train.output import LossInput
+from burn_torch.train.summary import LearnerSummary
+
+__all__ = ["Parts", "Run"]
+
+_VALID_KEYS: Final = (1 << 64) - 1
+"""Training steps fold their number into the run's key; no run has this many, so validation has keys of its own."""
+
+
+@final
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of, apart from the learner."""
+
+    artifact: ArtifactDir
+    train: Batches
+    valid: Batches | None
+    device: Device
+    train_metrics: Sequence[Metric]
+    valid_metrics: Sequence[Metric]
+    num_epochs: int
+    accumulation: int
+    execution: ExecutionStrategy
+    store: CheckpointStore
+    early_stopping: EarlyStoppingStrategy | None
+    renderer: EventReader
+    loggers: Sequence[MetricLogger]
+    interrupter: Interrupter
+    config: str | None
+    show_summary: bool
+
+
+@final
+class Run:
+    """Trains a learner from a position to the last epoch, or to where it is told to stop."""
+
+    def __init__(self, parts: Parts, learner: Learner[Any], run_key: int) -> None:
+        self.parts: Final = parts
+        self.learner = learner
+        self.position = Position()
+        self.history = History()
+        self.last_checkpoint: Path | None = None
+        self._run_key = run_key
+        self._renderer: EventReader | None = parts.renderer
+        self._lr = math.nan
+        patience = patience_of(parts.device.place)
+        self._train = Meter(Split.TRAIN, parts.train_metrics, patience_s=patience, watch=True, on_step=self._on_step)
+        self._valid = Meter(Split.VALID, parts.valid_metrics, patience_s=patience, watch=False, on_step=self._on_step)
+
+    # -- going on from a checkpoint ------------------------------------------------------------
+    def restore(self, checkpoint: Checkpoint, path: Path) -> None:
+        """Goes on from a checkpoint.  Raises: RecordError if it is of another model, optimizer or schedule."""
+        learner = self.learner
+        model = checkpoint.model.apply(learner.model)
+        optim = learner.optim.load_record(checkpoint.optim, self.parts.device)
+        scheduler = learner.lr_scheduler.load_record(dict(checkpoint.scheduler))
+        self.learner = replace(learner, model=model, optim=optim, lr_scheduler=scheduler)
+        self.history = checkpoint.history
+        self.position = checkpoint.position
+        self._run_key = checkpoint.run_key
+        self.last_checkpoint = path
+        if not self.position.complete:
+            for name in self._train.load_state(checkpoint.metrics):
+                self.say(f"metric {name} keeps no state: in epoch {self.position.epoch} it starts again at the resume")
+
+    def _checkpoint(self) -> None:
+        parts, learner = self.parts, self.learner
+        checkpoint = Checkpoint(
+            position=self.position,
+            run_key=self._run_key,
+            model=learner.model.into_record(),
+            optim=learner.optim.to_record(),
+            scheduler=learner.lr_scheduler.to_record(),
+            history=self.history,
+            metrics={} if self.position.complete else self._train.state(),
+            loader=parts.train.facts(),
+            config=parts.config,
+            versions=versions(),
+        )
+        self.last_checkpoint = parts.store.save(checkpoint, learner.model)
+        LOG.info("checkpoint %s", self.last_checkpoint.name)
+        self._publish(CheckpointSaved(str(self.last_checkpoint), self.position.epoch, self.position.complete))
+
+    # -- the run -----------------------------------------------------------------------------------
+    def fit(self) -> str:
+        """Runs to the end; gives the status of the result."""
+        parts = self.parts
+        first = self.position.epoch + 1 if self.position.complete else self.position.epoch
+        self._publish(
+            RunStarted(
+                parts.num_epochs,
+                first,
+                parts.train.items_total,
+                None if parts.valid is None else parts.valid.items_total,
+                self._train.definitions,
+                self._valid.definitions,
+            )
+        )
+        for split, meter in ((Split.TRAIN, self._train), (Split.VALID, self._valid)):
+            for definition in meter.definitions:
+                for logger in parts.loggers:
+                    logger.log_metric_definition(split, definition)
+        status = self._epochs()
+        LOG.info("the run ends: %s", status)
+        return status
+
+    def _epochs(self) -> str:
+        parts = self.parts
+        while not (self.position.complete and self.position.epoch >= parts.num_epochs):
+            if self.position.complete:
+                if self._stops_early():
+                    return "early_stopped"
+                if parts.interrupter.should_stop():
+                    return self._stopped()
+                self.position = replace(self.position, epoch=self.position.epoch + 1, batch=0, complete=False)
+            if self._train_epoch() or (parts.valid is not None and self._valid_epoch(parts.valid)):
+                self._checkpoint()
+                return self._stopped()
+            self._finish_epoch()
+        return "completed"
+
+    def _stops_early(self) -> bool:
+        strategy = self.parts.early_stopping
+        return strategy is not None and strategy.should_stop(self.position.epoch, self.history)
+
+    def _stopped(self) -> str:
+        interrupter = self.parts.interrupter
+        self.say(f"stopped in epoch {self.position.epoch}: {interrupter.get_message()}")
+        return interrupter.status or "stopped"
+
+    def _train_epoch(self) -> bool:
+        """Trains what is left of the epoch; whether it was told to stop before its end."""
+        parts, start = self.parts, self.position
+        if start.batch == 0:
+            self._train.clear()
+        self._announce(Split.TRAIN, parts.train, start.batch)
+        window = GradientWindow(parts.accumulation)
+        items_before = parts.train.items_at(start.batch)
+        try:
+            for batch, items in parts.train.epoch(start.epoch, start.batch):
+                self._train_batch(batch, items, items - items_before, window)
+                items_before = items
+                if window.batches == 0 and parts.interrupter.should_stop():
+                    break
+            if window.batches:  # the last window of an epoch may be shorter
+                self._update(window)
+            self._train.drain()
+        except Exception as err:
+            self._note(err, "train", self.position.epoch, self.position.batch + 1)
+            raise
+        if self.position.batch == 0:
+            raise empty(parts.train.name)
+        if parts.interrupter.should_stop():
+            return True
+        self._close_split(self._train)
+        return False
+
+    def _train_batch(self, batch: Any, items_done: int, items: int, window: GradientWindow) -> None:
+        position = self.position
+        if window.batches == 0:
+            self._lr = self.learner.lr_step()
+        self.learner, grads, item = self.parts.execution.train_step(
+            self.learner, batch, fold(self._run_key, position.iteration)
+        )
+        window.add(self.learner.model, grads, item)
+        if position.iteration == 0 and not shows_loss(item):
+            LOG.info("%s shows no %s: nobody watches for NaN", type(item).__name__, LossInput.__name__)
+        if window.full:
+            self._update(window)
+        self.position = replace(self.position, batch=position.batch + 1, iteration=position.iteration + 1)
+        metadata = MetricMetadata(
+            Split.TRAIN, position.epoch, position.iteration + 1, items, self._lr, time.monotonic()
+        )
+        self._train.add(item, metadata, position.batch + 1, items_done)
+
+    def _update(self, window: GradientWindow) -> None:
+        self.learner = self.parts.execution.optimizer_step(self.learner, self._lr, window.take())
+        self.position = replace(self.position, updates=self.position.updates + 1)
+
+    def _valid_epoch(self, batches: Batches) -> bool:
+        """Validates; whether it was told to stop before the end.  Then none of it counts."""
+        epoch, interrupter = self.position.epoch, self.parts.interrupter
+        model = self.learner.model.valid()
+        key = fold(fold(self._run_key, _VALID_KEYS), epoch)
+        self._valid.clear()
+        self._announce(Split.VALID, batches, 0)
+        number = items_before = 0
+        try:
+            for batch, items in batches.epoch(1, 0):  # the first order every time: epochs are compared
+                item = valid_step(model, batch, fold(key, number))
+                if number == 0:
+                    _require_no_gradients(item)
+                number += 1
+                metadata = MetricMetadata(
+                    Split.VALID, epoch, self.position.valid_iteration + number, items - items_before, self._lr,
+                    time.monotonic(),
+                )  # fmt: skip
+                items_before = items
+                self._valid.add(item, metadata, number, items)
+                if interrupter.should_stop():
+                    break
+            self._valid.drain()
+        except Exception as err:
+            self._note(err, "valid", epoch, number + 1)
+            raise
+        if number == 0:
+            raise empty(batches.name)
+        if interrupter.should_stop():
+            self.history.discard(Split.VALID, epoch)
+            self.history.reopen(Split.TRAIN, epoch)
+            return True
+        self.position = replace(self.position, valid_iteration=self.position.valid_iteration + number)
+        self._close_split(self._valid)
+        return False
+
+    def _finish_epoch(self) -> None:
+        self.position = replace(self.position, complete=True)
+        epoch = self.position.epoch
+        for split in Split:
+            names = self._train.definitions if split is Split.TRAIN else self._valid.definitions
+            values = {d.name: self.history.find_metric(d.name, epoch, split) for d in names}
+            if values:
+                LOG.info("epoch %d %s: %s", epoch, split, values)
+        self._publish(EpochDone(epoch))
+        self._checkpoint()
+
+    # -- telling ---------------------------------------------------------------------------------
+    def _announce(self, split: Split, batches: Batches, start: int) -> None:
+        self._publish(
+            SplitStarted(
+                split, self.position.epoch, start, batches.batches_total, batches.items_at(start), batches.items_total
+            )
+        )
+
+    def _on_step(self, event: StepDone, loss: float | None) -> None:
+        if loss is not None and not math.isfinite(loss):
+            self._refuse(event, loss)
+        self.history.add(event.split, event.epoch, event.values)
+        for logger in self.parts.loggers:
+            logger.log(event.split, event.epoch, event.values)
+        self._publish(event)
+
+    def _close_split(self, meter: Meter) -> None:
+        summary = meter.summary(self.position.epoch)
+        self.history.finish(summary)
+        for logger in self.parts.loggers:
+            logger.log_epoch_summary(summary)
+        self._publish(SplitDone(summary))
+
+    def _publish(self, event: Event) -> None:
+        if self._renderer is None:
+            return
+        try:
+            self._renderer.handle(event)
+        except OSError as err:  # a closed pipe or terminal is no reason to lose the run
+            self._renderer = None
+            LOG.warning("nothing is shown any more: %s", err)
+
+    def say(self, text: str) -> None:
+        """One line for the log and for whoever watches."""
+        LOG.info("%s", text)
+        self._publish(Notice(text))
+
+    def _refuse(self, event: StepDone, loss: float) -> NoReturn:
+        raise NonFiniteError(
+            explain(
+                "the loss is not finite",
+                given=f"loss {loss} in epoch {event.epoch}, batch {event.batches_done} (step {event.iteration} of the"
+                " run)",
+                expected="a finite loss",
+                mend="lower the learning rate, clip the gradients, or look for log(0) and 0/0 in the loss;"
+                f" the last checkpoint is {self.last_checkpoint or 'none: the first epoch was not over'}",
+            )
+        )
+
+    def _note(self, err: Exception, split: str, epoch: int, batch: int) -> None:
+        if isinstance(err, NonFiniteError):
+            return  # it says so itself, and may be of the step before
+        saved = "" if self.last_checkpoint is None else f"; the last checkpoint is {self.last_checkpoint}"
+        err.add_note(
+            f"in {split} batch {batch} of epoch {epoch} (step {self.position.iteration + 1} of the run){saved}"
+        )
+
+    # -- the end ------------------------------------------------------------------------------------
+    def finish(self, status: str) -> str | None:
+        """Writes the model and the result, and shows the summary; gives its text, if one was asked for."""
+        parts = self.parts
+        if status in ("completed", "early_stopped", "stopped"):
+            self.learner.model.save_file(parts.artifact.model)
+        definitions = [(meter.split, d) for meter in (self._train, self._valid) for d in meter.definitions]
+        summary = str(LearnerSummary(self.history, definitions, str(self.learner.model)))
+        self.write_result(status, None)
+        self._publish(RunEnded(status, summary if parts.show_summary else None))
+        return summary if parts.show_summary else None
+
+    def write_result(self, status: str, error: BaseException | None) -> None:
+        """Writes result.json; after an error as well as it can."""
+        metrics = {
+            str(split): {name: [_json(value) for _, value in self.history.series(name, split)] for name in names}
+            for split in Split
+            if (names := self.history.names(split))
+        }
+        result = {
+            "status": status,
+            "message": self.parts.interrupter.get_message() if error is None else str(error),
+            "position": asdict(self.position),
+            "checkpoint": None if self.last_checkpoint is None else self.last_checkpoint.name,
+            "metrics": metrics,
+            "versions": versions(),
+        }
+        if error is None:
+            self.parts.artifact.write_result(result)
+        else:
+            with suppress(ArtifactError):  # the error that ended the run is the one to tell
+                self.parts.artifact.write_result(result)
+
+
+def _json(value: float) -> float | None:
+    return value if math.isfinite(value) else None  # JSON has no NaN
+
+
+def _require_no_gradients(item: Any) -> None:
+    method = getattr(item, "adapt", None)
+    found = item if isinstance(item, LossInput) else None if method is None else method(LossInput)
+    if isinstance(found, LossInput) and found.loss.device.is_autodiff():
+        raise DeviceError(
+            explain(
+                "validation ran on a device with gradients, where Dropout drops and BatchNorm learns",
+                given=f"a loss on {found.loss.device!r}",
+                expected="validation batches on the inner device, as the model in valid_step is",
+                mend="build the loader with a batcher that uses the device it is given, or make the batches on"
+                " device.inner()",
+            )
+        )

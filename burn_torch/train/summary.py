@@ -1,0 +1,56 @@
+"""The table at the end of a run, as Burn prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import final
+
+from burn_torch.train.history import Direction, History, MetricDefinition
+from burn_torch.train.metric.base import Split
+
+__all__ = ["LearnerSummary"]
+
+_HEAD = ("Split", "Metric", "Min.", "Epoch", "Max.", "Epoch")
+
+
+@final
+class LearnerSummary:
+    """The smallest and largest value of each metric over the epochs, and when they were reached."""
+
+    def __init__(self, history: History, definitions: Iterable[tuple[Split, MetricDefinition]], model: str) -> None:
+        self.model = model
+        self.epochs = len(history.epochs(Split.TRAIN))
+        self.rows = [
+            row for split, definition in definitions if (row := _row(history, split, definition.name)) is not None
+        ]
+
+    def __str__(self) -> str:
+        table = [_HEAD, *self.rows]
+        widths = [max(len(row[column]) for row in table) for column in range(len(_HEAD))]
+        lines = [
+            "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+            for row in table
+        ]
+        rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+        title = f"{'=' * 24} Learner Summary {'=' * 24}"
+        return "\n".join([title, "Model:", self.model, f"Total Epochs: {self.epochs}", "", lines[0], rule, *lines[1:]])
+
+
+def _row(history: History, split: Split, name: str) -> tuple[str, ...] | None:
+    lowest = history.find_epoch(name, Direction.LOWEST, split)
+    highest = history.find_epoch(name, Direction.HIGHEST, split)
+    if lowest is None or highest is None:
+        return None
+    values = dict(history.series(name, split))
+    return (
+        str(split).capitalize(),
+        name,
+        _number(values[lowest]),
+        str(lowest),
+        _number(values[highest]),
+        str(highest),
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.3e}"

@@ -1,0 +1,373 @@
+"""SupervisedTraining: the training of a model on batches with targets, put together step by step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar, final
+
+from burn_torch.config import Config
+from burn_torch.core.ambient import next_key
+from burn_torch.core.errors import ConfigError, NonFiniteError, explain
+from burn_torch.module import Module
+from burn_torch.train.artifact import ArtifactDir
+from burn_torch.train.checkpoint import Checkpoint, CheckpointingStrategy, CheckpointStore
+from burn_torch.train.checkpoint.strategy import default_strategy
+from burn_torch.train.early_stopping import EarlyStoppingStrategy
+from burn_torch.train.execution import ExecutionStrategy, SingleDevice
+from burn_torch.train.history import History
+from burn_torch.train.interrupt import Interrupter, stopping_on_signals
+from burn_torch.train.learner import Learner
+from burn_torch.train.loading import Batches
+from burn_torch.train.logger.application import LOG, ApplicationLogger, FileApplicationLogger, installed
+from burn_torch.train.logger.metric import FileMetricLogger, MetricLogger, file_name
+from burn_torch.train.loop import fold
+from burn_torch.train.metric.base import Metric
+from burn_torch.train.renderer import MetricsRenderer, default_renderer
+from burn_torch.train.run import Parts, Run
+
+__all__ = ["LearningResult", "SupervisedTraining"]
+
+M = TypeVar("M", bound=Module)
+
+
+@final
+@dataclass(frozen=True)
+class LearningResult(Generic[M]):
+    """What a run gives back.
+
+    status: "completed", "early_stopped", "stopped" (by an Interrupter), "interrupted" (Ctrl-C), "terminated" (SIGTERM).
+    """
+
+    status: str
+    model: M
+    """The trained model for inference, on the device without gradients."""
+    learner: Learner[M]
+    """Model, optimizer and schedule as the last step left them, to train on with."""
+    history: History
+    artifact_dir: Path
+    checkpoint: Path | None
+    """The newest checkpoint."""
+    summary: str | None
+    """The summary table, if summary() asked for it."""
+    message: str | None
+    """Why it stopped, if it was told to."""
+
+
+@final
+class SupervisedTraining:
+    """Trains a model, epoch by epoch, with metrics, logs, checkpoints and a view of what happens.
+
+        result = (
+            SupervisedTraining("artifacts/mnist", train_loader, valid_loader)
+            .metrics(AccuracyMetric(), LossMetric())
+            .num_epochs(10)
+            .summary()
+            .launch(Learner(model, AdamConfig().init(), 1e-3))
+        )
+        result.model.forward(images)
+
+    Each step gives a new builder.  `valid_loader` may be None.  Loaders are `DataLoader`s, or anything else that can be
+    iterated again and again; a DataLoader is moved to the model's device, the one for validation to its inner device.
+    """
+
+    def __init__(self, artifact_dir: str | Path, train_loader: Any, valid_loader: Any) -> None:
+        self._artifact_dir = Path(artifact_dir)
+        self._train_loader = train_loader
+        self._valid_loader = valid_loader
+        self._train_metrics: tuple[Metric, ...] = ()
+        self._valid_metrics: tuple[Metric, ...] = ()
+        self._num_epochs = 1
+        self._accumulation = 1
+        self._execution: ExecutionStrategy = SingleDevice()
+        self._strategy: CheckpointingStrategy = default_strategy()
+        self._early_stopping: EarlyStoppingStrategy | None = None
+        self._renderer: MetricsRenderer | None = None
+        self._loggers: tuple[MetricLogger, ...] = ()
+        self._application: ApplicationLogger | str | None = "default"
+        self._interrupter = Interrupter()
+        self._config: Config | None = None
+        self._seed: int | None = None
+        self._resume: bool = False
+        self._from_epoch: int | None = None
+        self._summary = False
+
+    def with_loaders(self, train_loader: Any, valid_loader: Any) -> Self:
+        """The same training on other data."""
+        return self._with(_train_loader=train_loader, _valid_loader=valid_loader)
+
+    # -- what is measured -------------------------------------------------------------------
+    def metrics(self, *metrics: Metric | Sequence[Metric]) -> Self:
+        """Metrics of both splits; each split has its own copy."""
+        found = _flat(metrics)
+        return self._with(_train_metrics=self._train_metrics + found, _valid_metrics=self._valid_metrics + found)
+
+    def metric_train(self, metric: Metric) -> Self:
+        """A metric of the training split alone."""
+        return self._with(_train_metrics=(*self._train_metrics, metric))
+
+    def metric_valid(self, metric: Metric) -> Self:
+        """A metric of the validation split alone."""
+        return self._with(_valid_metrics=(*self._valid_metrics, metric))
+
+    def metric_train_numeric(self, metric: Metric) -> Self:
+        """Burn's name for `metric_train` of a metric with a number; all are."""
+        return self.metric_train(metric)
+
+    def metric_valid_numeric(self, metric: Metric) -> Self:
+        """Burn's name for `metric_valid` of a metric with a number; all are."""
+        return self.metric_valid(metric)
+
+    # -- how it is trained --------------------------------------------------------------------
+    def num_epochs(self, num_epochs: int) -> Self:
+        """How often the training data is gone through; 1 unless given."""
+        return self._with(_num_epochs=num_epochs)
+
+    def grads_accumulation(self, batches: int) -> Self:
+        """One update for so many batches, as if they were one large batch; the last ones of an epoch may be fewer."""
+        return self._with(_accumulation=batches)
+
+    def with_training_strategy(self, strategy: ExecutionStrategy) -> Self:
+        """How steps are executed; SingleDevice unless given."""
+        return self._with(_execution=strategy)
+
+    def seed(self, seed: int) -> Self:
+        """The random key of the run: of dropout and whatever else its steps draw.
+
+        Without one the key comes from `burn_torch.seed`.  The order of the data is the loader's (shuffle=seed).
+        """
+        return self._with(_seed=seed)
+
+    def early_stopping(self, strategy: EarlyStoppingStrategy) -> Self:
+        """Stops before the last epoch."""
+        return self._with(_early_stopping=strategy)
+
+    def interrupter(self) -> Interrupter:
+        """A handle to stop the run from outside."""
+        return self._interrupter
+
+    def with_interrupter(self, interrupter: Interrupter) -> Self:
+        """Uses a handle that exists already."""
+        return self._with(_interrupter=interrupter)
+
+    # -- checkpoints ----------------------------------------------------------------------------
+    def with_checkpointing_strategy(self, strategy: CheckpointingStrategy) -> Self:
+        """Which checkpoints stay; by default the last two and the one with the lowest validation loss."""
+        return self._with(_strategy=strategy)
+
+    def with_default_checkpointers(self) -> Self:
+        """Burn's switch for checkpoints; here every epoch ends with one anyway, and this picks the default strategy."""
+        return self._with(_strategy=default_strategy())
+
+    def checkpoint(self, epoch: int) -> Self:
+        """Goes on after this epoch of the run in the artifact directory; later ones are given up."""
+        return self._with(_resume=True, _from_epoch=epoch)
+
+    def resume(self, flag: bool = True) -> Self:
+        """Goes on from the newest sound checkpoint of the run in the artifact directory.
+
+        A run that was ended before its first checkpoint starts again from the beginning.
+        """
+        return self._with(_resume=flag, _from_epoch=None)
+
+    # -- what is shown and kept --------------------------------------------------------------------
+    def renderer(self, renderer: MetricsRenderer) -> Self:
+        """What a person sees; by default a progress bar on a terminal, plain lines elsewhere."""
+        return self._with(_renderer=renderer)
+
+    def with_metric_logger(self, logger: MetricLogger) -> Self:
+        """Where metrics are written; the first one takes the place of the FileMetricLogger, more may follow."""
+        return self._with(_loggers=(*self._loggers, logger))
+
+    def with_application_logger(self, logger: ApplicationLogger | None) -> Self:
+        """Where messages are written, `experiment.log` by default; None for nowhere."""
+        return self._with(_application=logger)
+
+    def with_config(self, config: Config) -> Self:
+        """The configuration that all this was built from; kept as config.json and in every checkpoint."""
+        return self._with(_config=config)
+
+    def summary(self) -> Self:
+        """Shows the summary table at the end."""
+        return self._with(_summary=True)
+
+    def _with(self, **changed: Any) -> Self:
+        made = copy.copy(self)
+        made.__dict__.update(changed)
+        return made
+
+    # -- going --------------------------------------------------------------------------------------
+    def launch(self, learner: Learner[M]) -> LearningResult[M]:
+        """Trains.  The learner given stays as it is; the result has the trained one.
+
+        Ctrl-C or SIGTERM finishes the step, writes a checkpoint and returns; a second one ends it at once.
+
+        Raises: ConfigError, DeviceError, ArtifactError, RecordError before any work; NonFiniteError for a loss that is
+            NaN or infinite; and whatever the model, the loader or a metric raises, with a note that says where.
+        """
+        self._check(learner)
+        learner, device = self._execution.prepare(learner.fork())
+        train = Batches(self._train_loader, device, "training")
+        valid = None if self._valid_loader is None else Batches(self._valid_loader, device.inner(), "validation")
+        artifact = ArtifactDir(self._artifact_dir)
+        artifact.claim(resume=self._resume)
+        with ExitStack() as stack:
+            stack.callback(artifact.release)
+            application = self._application
+            if isinstance(application, str):
+                application = FileApplicationLogger(artifact.log)
+            stack.enter_context(installed(application))
+            renderer = default_renderer() if self._renderer is None else self._renderer
+            stack.callback(renderer.close)
+            loggers = self._loggers or (FileMetricLogger(artifact.path),)
+            for logger in loggers:
+                stack.callback(logger.close)
+            parts = Parts(
+                artifact=artifact,
+                train=train,
+                valid=valid,
+                device=device,
+                train_metrics=copy.deepcopy(self._train_metrics),
+                valid_metrics=copy.deepcopy(self._valid_metrics),
+                num_epochs=self._num_epochs,
+                accumulation=self._accumulation,
+                execution=self._execution,
+                store=CheckpointStore(artifact.checkpoints, self._strategy),
+                early_stopping=self._early_stopping,
+                renderer=renderer,
+                loggers=loggers,
+                interrupter=self._interrupter,
+                config=None if self._config is None else self._config.to_json(),
+                show_summary=self._summary,
+            )
+            return self._launched(Run(parts, learner, self._run_key()), parts)
+
+    def _launched(self, run: Run, parts: Parts) -> LearningResult[Any]:
+        LOG.info("the run begins in %s", parts.artifact.path)
+        if self._resume:
+            self._restore(run, parts)
+        if parts.config is not None:
+            parts.artifact.write_config(parts.config + "\n")
+        parts.artifact.clear_result()
+        try:
+            with stopping_on_signals(parts.interrupter):
+                status = run.fit()
+                summary = run.finish(status)
+        except BaseException as err:
+            LOG.exception("the run failed")
+            run.write_result(_status_of(err), err)
+            raise
+        message = parts.interrupter.get_message()
+        if status in ("interrupted", "terminated"):
+            parts.interrupter.reset()  # that signal has been dealt with; another launch is another run
+        return LearningResult(
+            status=status,
+            model=run.learner.model.valid(),
+            learner=run.learner,
+            history=run.history,
+            artifact_dir=parts.artifact.path,
+            checkpoint=run.last_checkpoint,
+            summary=summary,
+            message=message,
+        )
+
+    def _restore(self, run: Run, parts: Parts) -> None:
+        store = parts.store
+        store.remove_leftovers()
+        found = store.newest(run.say) if self._from_epoch is None else store.load(self._from_epoch)
+        if found is None:
+            run.say("there is no checkpoint yet: the run starts from the beginning")
+        else:
+            path, checkpoint = found
+            self._check_order(checkpoint, parts.train, run)
+            run.restore(checkpoint, path)
+            LOG.info("goes on from %s", path.name)
+        for logger in parts.loggers:
+            logger.restore(run.history)
+
+    def _check_order(self, checkpoint: Checkpoint, train: Batches, run: Run) -> None:
+        """What a resume with the same bits needs besides the checkpoint."""
+        if self._seed is not None and checkpoint.run_key != _key_of(self._seed):
+            raise ConfigError(
+                explain(
+                    "the run to resume has another seed",
+                    given=f"seed({self._seed})",
+                    expected="the seed that the run was started with",
+                    mend="leave seed() out: the checkpoint knows it",
+                )
+            )
+        facts = train.facts()
+        before = checkpoint.loader
+        other = [f"{name} {facts.get(name)}, was {before[name]}" for name in before if facts.get(name) != before[name]]
+        if other and not checkpoint.position.complete:
+            raise ConfigError(
+                explain(
+                    "the run stopped in the middle of an epoch, and its training loader has changed",
+                    given=", ".join(other),
+                    expected="the same data, batch size and shuffle seed; the number of workers may differ",
+                    mend="give those, or go on from an epoch that is over:"
+                    f" checkpoint({checkpoint.position.epoch - 1})",
+                )
+            )
+        if other:
+            run.say(f"the training loader has changed, so the bits will differ: {', '.join(other)}")
+
+    def _run_key(self) -> int:
+        return fold(*next_key()) if self._seed is None else _key_of(self._seed)
+
+    def _check(self, learner: Learner[Any]) -> None:
+        faults: list[tuple[str, str, str]] = []
+        for name, value in (("num_epochs", self._num_epochs), ("grads_accumulation", self._accumulation)):
+            if value < 1:
+                faults.append((f"{name}({value})", f"{name} of 1 or more", "give a positive number"))
+        if self._from_epoch is not None and self._from_epoch < 1:
+            faults.append((f"checkpoint({self._from_epoch})", "an epoch; the first one is 1", "name one that is over"))
+        steps = ["train_step"] if self._valid_loader is None else ["train_step", "valid_step"]
+        for name in steps:
+            if not callable(getattr(learner.model, name, None)):
+                kind = type(learner.model).__name__
+                faults.append((f"{kind} without {name}", f"a model with {name}(batch)", f"write {kind}.{name}"))
+        for split, metrics in (("train", self._train_metrics), ("valid", self._valid_metrics)):
+            faults += _metric_faults(split, metrics)
+        if faults:
+            given, expected, mend = ("\n            ".join(part) for part in zip(*faults, strict=True))
+            raise ConfigError(
+                explain("SupervisedTraining: this cannot be trained", given=given, expected=expected, mend=mend)
+            )
+
+
+def _metric_faults(split: str, metrics: Sequence[Any]) -> list[tuple[str, str, str]]:
+    faults = []
+    seen: set[str] = set()
+    for metric in metrics:
+        if isinstance(metric, type) or not isinstance(metric, Metric):
+            given = f"{metric!r}"[:60]
+            faults.append(
+                (f"{given} as a {split} metric", "an object with the methods of Metric", "write LossMetric()")
+            )
+            continue
+        name = file_name(metric.name)
+        if name in seen:
+            faults.append((f"two {split} metrics {metric.name}", "a name of its own for each", "give one another name"))
+        seen.add(name)
+    return faults
+
+
+def _status_of(err: BaseException) -> str:
+    if isinstance(err, NonFiniteError):
+        return "diverged"
+    return "failed" if isinstance(err, Exception) else "aborted"
+
+
+def _key_of(seed: int) -> int:
+    return fold(seed, 0)
+
+
+def _flat(metrics: Sequence[Any]) -> tuple[Metric, ...]:
+    found: list[Metric] = []
+    for metric in metrics:
+        found += metric if isinstance(metric, tuple | list) else [metric]
+    return tuple(found)
