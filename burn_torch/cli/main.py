@@ -45,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             names = [str(name) for name in action.choices]
             what = f"there is no {str(action.metavar or action.dest).lower()} {value!r}"
-            raise _UsageError(self, what, _did_you_mean(str(value), names) or f"one of {', '.join(names)}")
+            raise _UsageError(self, what, _did_you_mean(str(value), names) or f"name one of {', '.join(names)};")
 
     def refuse_rest(self, rest: Sequence[str]) -> NoReturn:
         """Words arguments that nothing takes."""
@@ -96,7 +96,7 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
                 f"{prog}: {fault.what}",
                 given=" ".join(["burn-torch", *given]),
                 expected=fault.parser.shape(),
-                mend="; ".join(filter(None, [fault.mend, f"{prog} --help explains them"])),
+                mend=" ".join(filter(None, [fault.mend, f"{prog} --help tells more"])),
             )
         ) from None
     return args

@@ -19,7 +19,7 @@ DESCRIPTION: Final = "Shows versions, devices, data, what is available here, and
 REQUIRED: Final = ("torch", "numpy", "safetensors")
 OPTIONAL: Final = {
     "triton": "GPU kernels",
-    "PIL": "predict from .png and .jpg",
+    "PIL": "predictions of .png and .jpg",
     "onnx": "ONNX models",
     "tensorboard": "TensorBoard logs",
 }
@@ -65,7 +65,7 @@ def _versions() -> dict[str, str]:
     for name in REQUIRED:
         found[name] = _version(name) or "not installed, and burn_torch needs it"
     for name, use in OPTIONAL.items():
-        found[DISTRIBUTIONS.get(name, name)] = _version(name) or f"not installed: {use} needs it, all else does not"
+        found[DISTRIBUTIONS.get(name, name)] = _version(name) or f"not installed; only for {use}"
     return found
 
 

@@ -57,10 +57,10 @@ class ClassificationConfig(Config):
                     "out of range",
                     given=f"{path} = {value}",
                     expected=f"{path}: {expected}",
-                    mend=f"--set {path}=... with such a value, or leave it out",
+                    mend=f"give {path} such a value, or leave it out",
                 )
         if place.faults:
-            raise_faults(type(self).__name__, place.faults)
+            raise_faults("settings", place.faults)
 
     def limits(self) -> dict[str, tuple[Any, bool, str]]:
         """Settings by their path: the value, whether it is in range, and the range."""
