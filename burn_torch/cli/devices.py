@@ -45,7 +45,12 @@ def places() -> dict[str, str]:
         found["mps"] = "Apple GPU"
     else:
         found["mps"] = "no: torch finds no Apple GPU"
-    found["ndarray"] = "numpy on the CPU: slow, and the second opinion"
+    try:
+        import numpy as np
+
+        found["ndarray"] = f"numpy {np.__version__} on the CPU: slow, and the second opinion"
+    except ImportError as err:
+        found["ndarray"] = f"no: {err}"
     return found
 
 

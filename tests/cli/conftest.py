@@ -36,12 +36,18 @@ class Done:
 Run = Callable[..., Done]
 
 
-def environment(**changes: str) -> dict[str, str]:
+def clean_environment(**changes: str) -> dict[str, str]:
     """This checkout, one thread, no GPU, nothing of the caller's own settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("BURN_TORCH", "PYTHON"))}
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels")])
     ours = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80"}
     return kept | ours | changes
+
+
+@pytest.fixture(scope="session")
+def environment() -> Callable[..., dict[str, str]]:
+    """The environment that the tests start processes in."""
+    return clean_environment
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +58,7 @@ def burn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", str(HERE / "fork_server.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=environment(BURN_TORCH_CACHE=str(folder / "cache")),
+        env=clean_environment(BURN_TORCH_CACHE=str(folder / "cache")),
         text=True,
     )
     assert server.stdin is not None
@@ -86,7 +92,9 @@ def fresh() -> Run:
     def run(*argv: object, cwd: Path, before: str = "", **changes: str) -> Done:
         code = f"import sys\n{before}\nfrom burn_torch.cli.main import main\nsys.exit(main())"
         command = [sys.executable, "-W", "error", "-c", code, *map(str, argv)]
-        ran = subprocess.run(command, cwd=cwd, env=environment(**changes), capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            command, cwd=cwd, env=clean_environment(**changes), capture_output=True, text=True, check=False
+        )
         return Done(ran.returncode, ran.stdout, ran.stderr)
 
     return run
@@ -186,3 +194,22 @@ def tree() -> Callable[[Path], dict[str, str]]:
         }
 
     return listed
+
+
+@pytest.fixture(scope="session")
+def bits() -> Callable[[Path], str]:
+    """A hash of all tensors of a model's file; the ids of its parameters are new in every process."""
+
+    def hashed(path: Path) -> str:
+        content = path.read_bytes()
+        size = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + size])
+        header.pop("__metadata__")
+        found = hashlib.sha256()
+        for name, tensor in sorted(header.items()):
+            start, end = tensor["data_offsets"]
+            found.update(f"{name} {tensor['dtype']} {tensor['shape']}".encode())
+            found.update(content[8 + size + start : 8 + size + end])
+        return found.hexdigest()
+
+    return hashed
