@@ -342,7 +342,12 @@ _SWAPPED = [_swapped(n) if n >= 2 else () for n in range(9)]
 
 def _flat(shape: tuple[Any, ...]) -> Shape:
     # f(2, 3) and f([2, 3])
-    return sizes(shape[0]) if len(shape) == 1 else sizes(shape)
+    if len(shape) == 1:
+        return sizes(shape[0])
+    for size in shape:
+        if size.__class__ is not int:
+            return sizes(shape)
+    return shape
 
 
 def _axes(x: Value, dims: Any) -> tuple[int, ...]:
