@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -332,8 +333,6 @@ def test_resume_in_another_process_gives_the_same_bits(start, whole, tmp_path):
 
 
 def test_an_error_while_writing_leaves_the_earlier_checkpoints(program, tmp_path, monkeypatch):
-    import os
-
     folder = tmp_path / "run"
     whole_fsync = os.fsync
 
@@ -347,6 +346,41 @@ def test_an_error_while_writing_leaves_the_earlier_checkpoints(program, tmp_path
         program.make_training(folder, EPOCHS).launch(program.make_learner())
     assert [path.name for path in (folder / "checkpoint").iterdir()] == ["epoch-1.safetensors"]
     assert json.loads((folder / "result.json").read_text())["status"] == "failed"
+
+
+@pytest.mark.parametrize("operation", ["flush", "rename", "remove"])
+def test_a_fault_in_any_file_operation_can_be_resumed(program, whole, tmp_path, monkeypatch, operation):
+    """The n-th operation of a run fails, for every n: the resume ends as the run that nobody disturbed."""
+    owner, name = {"flush": (os, "fsync"), "rename": (Path, "replace"), "remove": (Path, "unlink")}[operation]
+    real = getattr(owner, name)
+    calls, fails = 0, 0
+
+    def counted(*args, **options):
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            raise OSError(5, "Input/output error")
+        return real(*args, **options)
+
+    for at in range(1, 200):
+        folder = tmp_path / f"run-{at}"
+        calls = 0
+        monkeypatch.setattr(owner, name, counted)
+        try:
+            result = program.make_training(folder, EPOCHS).launch(program.make_learner())
+        except ArtifactError:
+            result = None
+        monkeypatch.setattr(owner, name, real)
+        if calls < at:
+            break
+        if result is None:
+            fails += 1
+            started = (folder / ".lock").exists() and not (folder / ".probe").exists()
+            training = program.make_training(folder, EPOCHS).resume(started)
+            result = training.launch(program.make_learner())
+        check_same(program, folder, result, whole)
+    assert at > {"flush": 20, "rename": 4, "remove": 1}[operation]
+    assert fails >= {"flush": 5, "rename": 5, "remove": 1}[operation]
 
 
 # -- which ones stay -------------------------------------------------------------------------------------
