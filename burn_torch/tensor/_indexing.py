@@ -13,9 +13,9 @@ from burn_torch import ops
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BoundsError, BurnTorchError, DTypeError, ShapeError
+from burn_torch.core.frames import told
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.value import Value
-from burn_torch.tensor._arguments import told
 from burn_torch.tensor.apply import apply, binary, unary
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import Any, Self
 
 from burn_torch import ops
 from burn_torch.core.errors import DTypeError, ShapeError
+from burn_torch.core.frames import told
 from burn_torch.core.spec import Shape
 from burn_torch.ops.value import Value
-from burn_torch.tensor._arguments import axes, axis, fitting, integer, new_axis, sizes, told
+from burn_torch.tensor._arguments import axes, axis, fitting, integer, new_axis, sizes
 from burn_torch.tensor.apply import apply, unary
 from burn_torch.tensor.options import PadMode
 

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from burn_torch.core.errors import BurnTorchError, DTypeError, explain
-from burn_torch.core.frames import called_name
+from burn_torch.core.errors import BurnTorchError, DTypeError
+from burn_torch.core.frames import told
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, NUMBER_SPECS, Spec
 from burn_torch.ops.op import REGISTRY, Call, Op
 from burn_torch.ops.value import Value
@@ -133,11 +133,10 @@ def _bound(op: Op, key: Any, specs: Sequence[Spec | None], attrs: Sequence[Any])
     except BurnTorchError:
         raise
     except TypeError as err:  # an attribute of another type: a float among the sizes, a text as an axis
-        raise DTypeError(
-            explain(
-                f"{called_name()}: an argument has the wrong type",
-                given=", ".join(f"{name} {value!r}" for name, value in _named(op, attrs).items()),
-                expected=", ".join(f"{name}: {kind}" for name, (kind, _) in op.signature.attrs.items()),
-                mend=f"pass whole numbers where sizes and axes are meant ({err})",
-            )
+        raise told(
+            DTypeError,
+            "an argument has the wrong type",
+            given=", ".join(f"{name} {value!r}" for name, value in _named(op, attrs).items()),
+            expected=", ".join(f"{name}: {kind}" for name, (kind, _) in op.signature.attrs.items()),
+            mend=f"pass whole numbers where sizes and axes are meant ({err})",
         ) from err

@@ -10,7 +10,8 @@ from typing import Any
 
 from burn_torch import ops
 from burn_torch.core.errors import DTypeError, ShapeError
-from burn_torch.tensor._arguments import integer, told
+from burn_torch.core.frames import told
+from burn_torch.tensor._arguments import integer
 from burn_torch.tensor.apply import apply
 from burn_torch.tensor.options import (
     AttentionModuleOptions,

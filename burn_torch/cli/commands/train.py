@@ -90,9 +90,9 @@ def _artifact_dir(args: argparse.Namespace) -> Path:
     """The directory that was named, or the next free one; to resume, the newest."""
     if args.artifact_dir is not None:
         return Path(args.artifact_dir)
-    base = Path("artifacts") / args.recipe
+    base = Path("artifacts") / str(args.recipe)
     names = itertools.chain([base], (base.with_name(f"{base.name}-{i}") for i in itertools.count(2)))
-    taken = list(itertools.takewhile(lambda path: path.exists(), names))
+    taken: list[Path] = list(itertools.takewhile(lambda path: path.exists(), names))
     if args.resume and taken:
         return taken[-1]
     return base.with_name(f"{base.name}-{len(taken) + 1}") if taken else base

@@ -108,10 +108,10 @@ class ImageRecipe(Recipe):
         """See `Recipe.loaders`."""
         train, valid = self.datasets(None if config.data_dir is None else Path(config.data_dir))
         batcher = ImageBatcher(self.mean, self.std)
-        common = {"batch_size": config.batch_size, "num_workers": config.num_workers}
+        size, workers = config.batch_size, config.num_workers
         return (
-            DataLoader(train, batcher, shuffle=config.seed, device=device, **common),
-            DataLoader(valid, batcher, device=device.inner(), **common),
+            DataLoader(train, batcher, batch_size=size, num_workers=workers, shuffle=config.seed, device=device),
+            DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
         )
 
     def predict(self, config: ClassificationConfig, model: Module, inputs: Sequence[Path]) -> list[Prediction]:

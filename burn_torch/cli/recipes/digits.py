@@ -101,7 +101,7 @@ class DigitsRecipe(ImageRecipe):
         c = config.channels
 
         def conv(channels_in: int, channels_out: int) -> Conv2d:
-            return Conv2dConfig((channels_in, channels_out), (3, 3), padding=PaddingConfig2d.Same()).init(device)
+            return Conv2dConfig((channels_in, channels_out), (3, 3), padding=PaddingConfig2d.Same).init(device)
 
         return DigitsModel(
             conv(1, c),
