@@ -3,6 +3,8 @@
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn.activation import (
     GLU,
+    Activation,
+    ActivationConfig,
     Celu,
     CeluConfig,
     Elu,
@@ -44,7 +46,6 @@ from burn_torch.nn.activation import (
     ThresholdedRelu,
     ThresholdedReluConfig,
 )
-from burn_torch.nn.activation_config import Activation, ActivationConfig
 from burn_torch.nn.conv import Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, Conv3d, Conv3dConfig
 from burn_torch.nn.conv_transpose import (
     ConvTranspose1d,
