@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from burn_torch import ops
 from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor.functional import linear
 
 LAYERS, WIDTH, BATCH, OPS = 8, 32, 16, 100
 
@@ -52,13 +52,11 @@ def mlp_variants() -> dict[str, Callable[[], Any]]:
             y = torch.relu(torch.addmm(leaves[i + 1], y, leaves[i]))
         return torch.autograd.grad(y.sum(), leaves)
 
-    linear, total = ops.linear, ops.sum
-
     def tape() -> Any:
         y = ours_x
         for i in range(0, 2 * LAYERS, 2):
             y = linear(y, ours[i], ours[i + 1]).relu()
-        grads = total(y, dims=(0, 1)).backward()
+        grads = y.sum_dims((0, 1)).backward()
         return [t.grad(grads) for t in ours]
 
     return {"nn.Sequential + backward": module, "F.linear + autograd.grad": functional,

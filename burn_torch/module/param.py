@@ -14,7 +14,7 @@ from burn_torch.tensor import Device, Tensor
 
 __all__ = ["Param", "ParamId", "ParamMapper"]
 
-_lock: Final = threading.Lock()
+_lock: Final = threading.RLock()  # making a parameter may read another: one that moved, or lies the other way round
 
 
 @final

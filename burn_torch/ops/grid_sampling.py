@@ -192,11 +192,12 @@ _SMOOTH_CASES = [case for case in _CASES if case[2]["mode"] != "nearest"]
 
 
 def _grid(shape, places, *, align_corners, **_):
-    """Positions around an image, none near the places where a mode jumps or bends."""
+    """Positions around an image, the first one inside, none near the places where a mode jumps or bends."""
 
     def draw(generator):
         sizes = np.array(shape[3:1:-1])
         whole = generator.integers(-1, sizes, (shape[0], *places, 2))
+        whole[:, 0, 0] = 0
         pixel = whole + generator.uniform(0.1, 0.4, whole.shape)
         return 2 * pixel / np.maximum(sizes - 1, 1) - 1 if align_corners else (2 * pixel + 1) / sizes - 1
 

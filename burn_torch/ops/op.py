@@ -102,6 +102,10 @@ class Call:
         return (_rebind, (self.op.name, self.specs, self.attrs))
 
 
+def _row(name: str) -> Op:
+    return REGISTRY[name]
+
+
 def _rebind(name: str, specs: tuple[Spec | None, ...], attrs: dict[str, Any]) -> Call:
     return REGISTRY[name].bind(specs, attrs)
 
@@ -298,7 +302,7 @@ class Op:
         return f"<op {self.name}({self.signature})>"
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
-        return (REGISTRY.__getitem__, (self.name,))
+        return (_row, (self.name,))
 
 
 def lift(value: Value, backend: Executor) -> Value:

@@ -13,6 +13,7 @@ from burn_torch.ops.op import Call, PerCall, op, shape_fault
 from burn_torch.ops.rules import broadcast_shapes, front_axis, same_dtype, sum_to
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.shapes import permute, reshape
+from burn_torch.ops.torch_types import TO_TORCH
 
 
 def transposed(x):
@@ -24,7 +25,14 @@ def _torch_matmul(call: Call):
     x, y = call.specs
     assert isinstance(x, TensorSpec)
     assert isinstance(y, TensorSpec)
+    if x.dtype.is_int and x.place != "cpu":
+        return partial(_sum_of_products, dtype=TO_TORCH[x.dtype])
     return torch.mm if x.ndim == y.ndim == 2 and x.dtype.is_float else torch.matmul
+
+
+def _sum_of_products(x, y, *, dtype):
+    # GPU libraries multiply no integer matrices; this holds all m k n products at once
+    return (x.unsqueeze(-1) * y.unsqueeze(-3)).sum(-2, dtype=dtype)
 
 
 @op(
@@ -65,6 +73,9 @@ def _(g, y, lhs, rhs):
 def _torch_linear(call: Call):
     x, weight, bias = call.specs
     assert isinstance(x, TensorSpec)
+    if x.dtype.is_int:
+        product = _torch_matmul(matmul.bind((x, weight), {})) if x.ndim > 1 else torch.matmul
+        return lambda x, w, b: product(x, w) if b is None else product(x, w) + b
     if x.ndim == 2:
         return (lambda x, w, b: torch.addmm(b, x, w)) if bias is not None else (lambda x, w, b: torch.mm(x, w))
     if bias is None:

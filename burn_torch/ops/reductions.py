@@ -353,8 +353,11 @@ def _torch_truth(reduce):
         spec, dims = _dims_of(call)
         if not dims:
             return torch.Tensor.bool
-        if spec.dtype is DType.U8:  # torch answers u8 with u8
-            return lambda x: reduce(x.bool(), dim=dims, keepdim=True)
+        if spec.dtype.kind == "uint":  # torch answers u8 with u8, and CUDA has no kernel for the wider ones
+            signed = {DType.U16: torch.int16, DType.U32: torch.int32, DType.U64: torch.int64}.get(
+                spec.dtype, torch.uint8
+            )
+            return lambda x: reduce(x.view(signed).ne(0), dim=dims, keepdim=True)
         return partial(reduce, dim=dims, keepdim=True)
 
     return PerCall(build)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
+
 from burn_torch import ops
 from burn_torch.tensor._creation_methods import CreationMethods
 from burn_torch.tensor.apply import binary, operate, reflect, unary
@@ -91,17 +93,27 @@ class Operators(CreationMethods):
         return unary(ops.bool_not if self.spec.dtype.is_bool else ops.bitwise_not, self)
 
     def __and__(self, other: Any) -> Self:
-        return operate(ops.bool_and if self.spec.dtype.is_bool else ops.bitwise_and, self, other)
+        if self.spec.dtype.is_bool:
+            return operate(ops.bool_and, self, self._truth(other))
+        return operate(ops.bitwise_and, self, other)
 
     def __or__(self, other: Any) -> Self:
-        return operate(ops.bool_or if self.spec.dtype.is_bool else ops.bitwise_or, self, other)
+        if self.spec.dtype.is_bool:
+            return operate(ops.bool_or, self, self._truth(other))
+        return operate(ops.bitwise_or, self, other)
 
     def __xor__(self, other: Any) -> Self:
-        return operate(ops.bool_xor if self.spec.dtype.is_bool else ops.bitwise_xor, self, other)
+        if self.spec.dtype.is_bool:
+            return operate(ops.bool_xor, self, self._truth(other))
+        return operate(ops.bitwise_xor, self, other)
 
     __rand__ = __and__
     __ror__ = __or__
     __rxor__ = __xor__
+
+    def _truth(self, other: Any) -> Any:
+        # rows of truth values take tensors
+        return self.new_full((), bool(other)) if isinstance(other, bool | np.bool_) else other
 
     def __lshift__(self, other: Any) -> Self:
         return operate(ops.bitwise_left_shift, self, other)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from burn_torch import ops
+from burn_torch.core.dtype import DType
 from burn_torch.tensor._arguments import all_axes, axes, axis, fitting, integer, new_axis
 from burn_torch.tensor._numeric_methods import NumericMethods
 from burn_torch.tensor.apply import apply, binary, flat, unary
@@ -193,6 +194,7 @@ class OrderMethods(NumericMethods):
     def one_hot_fill(self, num_classes: int, on_value: float, off_value: float, axis: int) -> Self:
         """`on_value` at the place that an element names, `off_value` elsewhere, along a new axis."""
         dtype = self.spec.dtype
-        values = (self, fitting(dtype, on_value), fitting(dtype, off_value))
+        indices = unary(ops.cast, self, DType.I64) if dtype.is_float else self
+        values = (indices, fitting(dtype, on_value), fitting(dtype, off_value))
         result: Self = apply(ops.one_hot, values, integer(num_classes, "num_classes"), new_axis(self, axis), dtype)
         return result

@@ -24,6 +24,8 @@ T = TypeVar("T", bound=Value)
 NUMBERS: Final = (int, float, np.number, np.bool_)
 """What counts as a number beside a tensor."""
 
+_OPERANDS: Final = (Value, *NUMBERS)
+
 
 def unary(op: Op, x: T, *attrs: Any) -> T:
     """A row of one tensor and one output."""
@@ -63,7 +65,7 @@ def flat(x: T) -> T:
 def operate(op: Op, x: T, y: Any) -> T:
     """`binary` for an operator: what is neither tensor nor number is left to Python, which words the TypeError."""
     kind = y.__class__
-    if kind is x.__class__ or kind is float or kind is int or isinstance(y, Value | NUMBERS):
+    if kind is x.__class__ or kind is float or kind is int or isinstance(y, _OPERANDS):
         return binary(op, x, y)
     return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
 
@@ -75,7 +77,7 @@ def reflect(op: Op, y: T, x: Any) -> T:
         spec = FLOAT_NUMBER
     elif kind is int:
         spec = INT_NUMBER
-    elif isinstance(x, Value | NUMBERS):
+    elif isinstance(x, _OPERANDS):
         return op(number(x), y)  # type: ignore[no-any-return]
     else:
         return NotImplemented  # type: ignore[no-any-return]

@@ -34,8 +34,8 @@ class MetricEarlyStoppingStrategy:
     """Stops when a metric has not improved for some epochs; the first `warmup_epochs` epochs never stop it."""
 
     metric: str
-    direction: Direction
-    split: Split
+    direction: Direction | str
+    split: Split | str
     condition: NoImprovementSince
     warmup_epochs: int = 0
 

@@ -101,39 +101,39 @@ class History:
             found.final = None
 
     # -- reading ---------------------------------------------------------------------------
-    def epochs(self, split: Split) -> list[int]:
+    def epochs(self, split: Split | str) -> list[int]:
         """The epochs of a split that have any value, in order."""
-        return sorted(epoch for found, epoch in self._epochs if found is split)
+        return sorted(epoch for found, epoch in self._epochs if found == split)
 
-    def names(self, split: Split) -> list[str]:
+    def names(self, split: Split | str) -> list[str]:
         """The metrics of a split, in the order in which they first came."""
         found = {}
         for epoch in self.epochs(split):
-            entry = self._epochs[split, epoch]
+            entry = self._epochs[Split(split), epoch]
             found.update(dict.fromkeys([*entry.columns, *(entry.final or ())]))
         return list(found)
 
-    def values(self, name: str, split: Split, epoch: int) -> list[float]:
+    def values(self, name: str, split: Split | str, epoch: int) -> list[float]:
         """The values of the batches of an epoch, in order; none if it has not run."""
-        entry = self._epochs.get((split, epoch))
+        entry = self._epochs.get((Split(split), epoch))
         column = entry.columns.get(name) if entry is not None else None
         return [] if column is None else column[0].tolist()
 
-    def find_metric(self, name: str, epoch: int, split: Split = Split.VALID) -> float | None:
+    def find_metric(self, name: str, epoch: int, split: Split | str = Split.VALID) -> float | None:
         """The value of a metric over all items of an epoch; None before the epoch is over."""
-        entry = self._epochs.get((split, epoch))
+        entry = self._epochs.get((Split(split), epoch))
         return None if entry is None or entry.final is None else entry.final.get(name)
 
-    def series(self, name: str, split: Split = Split.VALID) -> list[tuple[int, float]]:
+    def series(self, name: str, split: Split | str = Split.VALID) -> list[tuple[int, float]]:
         """Epochs and values of a metric, for the epochs that are over."""
         found = ((epoch, self.find_metric(name, epoch, split)) for epoch in self.epochs(split))
         return [(epoch, value) for epoch, value in found if value is not None]
 
-    def find_epoch(self, name: str, direction: Direction, split: Split = Split.VALID) -> int | None:
+    def find_epoch(self, name: str, direction: Direction | str, split: Split | str = Split.VALID) -> int | None:
         """The epoch with the best value, the earliest of equal ones; None if no epoch has one."""
         best: tuple[int, float] | None = None
         for epoch, value in self.series(name, split):
-            if best is None or direction.better(value, best[1]):
+            if best is None or Direction(direction).better(value, best[1]):
                 best = (epoch, value)
         return None if best is None else best[0]
 

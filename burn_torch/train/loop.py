@@ -9,6 +9,7 @@ Each is a function of values: nothing is changed, and the key alone decides ever
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar, final
 
 from burn_torch.core.philox import fold
@@ -48,7 +49,7 @@ class GradientWindow:
         self.size = size
         self.batches = 0
         self._sum = GradientsAccumulator()
-        self._weight: Tensor | float = 0.0
+        self._weights: list[Tensor | float] = []
         self._only: GradientsParams | None = None
 
     @property
@@ -67,10 +68,9 @@ class GradientWindow:
             return
         weight = adapt(item, LossInput, "grads_accumulation").count
         if isinstance(weight, Tensor):
-            weight = weight.inner() if weight.device.is_autodiff() else weight
-            weight = weight.reshape(1)
-        self._weight = self._weight + (weight.float() if isinstance(weight, Tensor) else float(weight))
-        self._sum.accumulate(model, _scaled(grads, weight))
+            weight = (weight.inner() if weight.device.is_autodiff() else weight).reshape(1)
+        self._weights.append(weight)
+        self._sum.accumulate(model, _map(grads, lambda gradient: gradient * _factor(weight, gradient)))
 
     def take(self) -> GradientsParams:
         """The gradients of all the items; the window is empty again."""
@@ -78,17 +78,21 @@ class GradientWindow:
         if self._only is not None:
             grads, self._only = self._only, None
             return grads
-        weight, self._weight = self._weight, 0.0
-        least = 1e-30  # a window of nothing but padding has gradients of zero, not of 0 / 0
-        weight = weight.clamp_min(least) if isinstance(weight, Tensor) else max(weight, least)
-        return _scaled(self._sum.grads(), 1.0 / weight)
+        weights, self._weights = self._weights, []
+
+        def mean(gradient: Tensor) -> Tensor:
+            total = sum((_factor(weight, gradient) for weight in weights[1:]), _factor(weights[0], gradient))
+            least = 1e-30  # a window of nothing but padding has gradients of zero, not of 0 / 0
+            return gradient / (total.clamp_min(least) if isinstance(total, Tensor) else max(total, least))
+
+        return _map(self._sum.grads(), mean)
 
 
-def _scaled(grads: GradientsParams, factor: Tensor | float) -> GradientsParams:
-    found: dict[Any, Tensor] = {}
-    for id, gradient in grads.items():
-        here = factor.cast(gradient.dtype) if isinstance(factor, Tensor) else factor
-        if isinstance(here, Tensor) and gradient.ndim != 1:
-            here = here.reshape((1,) * gradient.ndim)
-        found[id] = gradient * here
-    return GradientsParams(found)
+def _factor(weight: Tensor | float, gradient: Tensor) -> Any:
+    if not isinstance(weight, Tensor):
+        return float(weight)
+    return weight.cast(gradient.dtype).reshape((1,) * gradient.ndim)
+
+
+def _map(grads: GradientsParams, change: Callable[[Tensor], Tensor]) -> GradientsParams:
+    return GradientsParams({id: change(gradient) for id, gradient in grads.items()})

@@ -33,10 +33,10 @@ def test_fresh_files_pass_and_a_second_run_writes_nothing(checkout: Path) -> Non
 def test_a_new_page_makes_the_contents_stale(checkout: Path) -> None:
     index = checkout / "docs" / "index.md"
     before = index.read_text(encoding="utf-8")
-    (checkout / "docs" / "zebra.md").write_text(
+    (checkout / "docs" / "building-blocks" / "zebra.md").write_text(
         "# Zebras\n\nThey have stripes, and\nfour legs. More.\n", encoding="utf-8"
     )
-    (checkout / "docs" / "tensor.md").write_text("# Tensor\n\nMany numbers.\n", encoding="utf-8")
+    (checkout / "docs" / "building-blocks" / "tensor.md").write_text("# Tensor\n\nMany numbers.\n", encoding="utf-8")
 
     told = generate(checkout, "contents", "--check")
     assert told.returncode == 1
@@ -46,7 +46,7 @@ def test_a_new_page_makes_the_contents_stale(checkout: Path) -> None:
 
     assert generate(checkout, "contents").stdout == "written: docs/index.md\n"
     after = index.read_text(encoding="utf-8")
-    assert "* [Zebras](zebra.md): They have stripes, and four legs.\n" in after
+    assert "* [Zebras](building-blocks/zebra.md): They have stripes, and four legs.\n" in after
     assert after.index("tensor.md") < after.index("zebra.md")
     assert generate(checkout, "contents", "--check").returncode == 0
 
@@ -58,7 +58,7 @@ def test_an_unknown_generator_is_a_usage_error(checkout: Path) -> None:
 
 
 def test_a_page_without_a_title_is_an_error(checkout: Path) -> None:
-    (checkout / "docs" / "zebra.md").write_text("They have stripes.\n", encoding="utf-8")
+    (checkout / "docs" / "building-blocks" / "zebra.md").write_text("They have stripes.\n", encoding="utf-8")
     told = generate(checkout, "contents")
     assert told.returncode == 1
-    assert "docs/zebra.md: the first line must be a title" in told.stderr
+    assert "docs/building-blocks/zebra.md: the first line must be a title" in told.stderr

@@ -39,6 +39,19 @@ TORCH_DIFFERS: Final[dict[str, str]] = {
 NO_TORCH_TWIN: Final[frozenset[str]] = frozenset({"grid_sample_2d_derivative", "grid_sample_2d_scatter"})
 """Rows that torch lacks, whose candidate sums otherwise than their gradient: no measure of the gradient's rounding."""
 
+SUMS_BY_ATOMICS: Final[frozenset[str]] = frozenset(
+    {"conv_input_gradient", "conv_weight_gradient", "interpolate_backward", "grid_sample_2d_backward"}
+)
+"""Rows that torch computes on CUDA with float atomics: two runs differ in the last bits."""
+
+
+def _between_runs(row: Op, place: str, expected: table.Array) -> float:
+    """How much two runs of a row may differ: nothing, but for atomics."""
+    if place == "cpu" or row.name not in SUMS_BY_ATOMICS or not expected.size:
+        return 0.0
+    return 1e-12 * float(np.abs(expected).max())
+
+
 ROWS: Final = [name for name in REGISTRY if "::" not in name]
 """Users' rows are theirs to test."""
 
@@ -228,7 +241,7 @@ def test_inputs_stay_as_they_were(row: Op, place: str) -> None:
                 _assert_unchanged(f"{leaf} {case!r} backward", leaf, wide.data, made.inputs)
                 expected = table.arrays(leaf, table.execute(leaf, wide, where)[2])
                 for y, z in zip(table.arrays(leaf, made.outputs), expected, strict=True):
-                    table.judge(f"{leaf} {case!r}: an output after the backward", y, z, 0)
+                    table.judge(f"{leaf} {case!r}: an output after the backward", y, z, _between_runs(row, place, z))
 
 
 def _assert_unchanged(what: str, leaf: Any, data: Sequence[Any], inputs: Sequence[Any]) -> None:
@@ -582,7 +595,7 @@ def test_traced_row_gives_the_same_bits(row: Op, place: str) -> None:
                 expected = table.arrays(leaf, outputs)
                 for how, run in (("interpreted", _interpreted(leaf, graph)), ("compiled", leaf.compile(graph))):
                     for y, z in zip(table.arrays(leaf, run(*given)), expected, strict=True):
-                        table.judge(f"{leaf} {case!r} {how}", y, z, 0)
+                        table.judge(f"{leaf} {case!r} {how}", y, z, _between_runs(row, place, z))
 
 
 def _interpreted(leaf: Any, graph: Any) -> Callable[..., Sequence[Any]]:

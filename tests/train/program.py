@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,7 @@ class Slow(Net):
 
     def train_step(self, batch: Batch) -> TrainOutput[ClassificationOutput]:
         print("step", flush=True)
-        time.sleep(0.05)
+        time.sleep(0.1)
         return super().train_step(batch)
 
 
@@ -153,7 +154,7 @@ def kill_in_write(epoch: int) -> None:
     fsync = os.fsync
 
     def flush(descriptor: int) -> None:
-        if f".epoch-{epoch}.safetensors" in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if f".epoch-{epoch}.safetensors" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
             os.kill(os.getpid(), signal.SIGKILL)
         fsync(descriptor)
 

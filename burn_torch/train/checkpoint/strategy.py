@@ -60,8 +60,8 @@ class MetricCheckpointingStrategy:
     """Keeps the epoch in which a metric was best."""
 
     metric: str = "Loss"
-    direction: Direction = Direction.LOWEST
-    split: Split = Split.VALID
+    direction: Direction | str = Direction.LOWEST
+    split: Split | str = Split.VALID
 
     def keep(self, saved: Sequence[int], history: History, /) -> Collection[int]:
         """The best epoch, the earliest of equal ones; none where the metric has no values."""

@@ -102,7 +102,7 @@ class Progress:
     def eta_s(self) -> float | None:
         """Seconds to the end of the run, validation included; None before anything is known."""
         per_train = self._paces[Split.TRAIN].per_item
-        if self.run is None or self.total is None or per_train is None:
+        if self.run is None or self.total is None or per_train is None or self._paces[self.split].per_item is None:
             return None
         per_valid = self._paces[Split.VALID].per_item or 0.0
         train, valid = self._totals.get(Split.TRAIN) or 0, self._totals.get(Split.VALID) or self.run.valid_items or 0

@@ -1,0 +1,320 @@
+"""Pooling over one, two or three spatial axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from burn_torch import ops
+from burn_torch.config import Config
+from burn_torch.core.errors import BurnTorchError
+from burn_torch.module import Content, Module
+from burn_torch.nn._layer import Rules, in_layer, inline, require_ndim
+from burn_torch.nn.conv import AXES, as_tuple, extent
+from burn_torch.nn.padding import PaddingConfig1d, PaddingConfig2d
+from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor.apply import apply
+
+__all__ = [
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool1dConfig",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool2dConfig",
+    "AdaptiveAvgPool3d",
+    "AdaptiveAvgPool3dConfig",
+    "AvgPool1d",
+    "AvgPool1dConfig",
+    "AvgPool2d",
+    "AvgPool2dConfig",
+    "MaxPool1d",
+    "MaxPool1dConfig",
+    "MaxPool2d",
+    "MaxPool2dConfig",
+]
+
+
+class _Pool(Module):
+    """Padding that differs on the two sides of an axis is made first; then windows move over the result."""
+
+    def _check(self, x: Tensor, axes: int) -> None:
+        require_ndim(x, self, AXES[axes])
+
+    def _run(self, row: Any, x: Tensor, *settings: Any) -> Any:
+        try:
+            return apply(row, (x,), *settings)
+        except BurnTorchError as err:
+            in_layer(err, self)
+            raise
+
+    def custom_content(self, content: Content) -> Content:
+        """Sizes as Burn shows them."""
+        for name in self.__module_fields__:
+            value = getattr(self, name)
+            content.add(name, str(value) if name == "padding" else value)
+        return content
+
+
+def _padded(x: Tensor, pairs: tuple[tuple[int, int], ...], value: float) -> Tensor:
+    padded: Tensor = ops.pad(x, value, padding=((0, 0), (0, 0), *pairs), mode="constant")
+    return padded
+
+
+class _MaxPool(_Pool):
+    def _pooled(self, x: Tensor, stride: Any) -> Tensor:
+        config: Any = self
+        kernel, stride, dilation = as_tuple(config.kernel_size), as_tuple(stride), as_tuple(config.dilation)
+        self._check(x, len(kernel))
+        pairs = config.padding.pairs(x.shape[2:], extent(kernel, dilation), stride)
+        padding = tuple([before for before, _ in pairs])
+        if any(before != after for before, after in pairs):
+            x, padding = _padded(x, pairs, -float("inf")), (0,) * len(kernel)
+        values: Tensor = self._run(ops.max_pool_with_indices, x, kernel, stride, padding, dilation, config.ceil_mode)[0]
+        return values
+
+
+class _AvgPool(_Pool):
+    def _pooled(self, x: Tensor, stride: Any) -> Tensor:
+        config: Any = self
+        kernel, stride = as_tuple(config.kernel_size), as_tuple(stride)
+        self._check(x, len(kernel))
+        pairs = config.padding.pairs(x.shape[2:], kernel, stride)
+        padding, count, ceil = tuple([before for before, _ in pairs]), config.count_include_pad, config.ceil_mode
+        if all(before == after for before, after in pairs):
+            y: Tensor = self._run(ops.avg_pool, x, kernel, stride, padding, count, ceil)
+            return y
+        settings = (kernel, stride, (0,) * len(kernel), True, ceil)
+        y = self._run(ops.avg_pool, _padded(x, pairs, 0.0), *settings)
+        if count:
+            return y
+        inside = _padded(x.new_full((1, 1, *x.shape[2:]), 1.0), pairs, 0.0)  # the share of a window that is no padding
+        share: Tensor = self._run(ops.avg_pool, inside, *settings)
+        return y / share
+
+
+class MaxPool1dConfig(Config):
+    """The largest of each window.
+
+    stride as long as the window: windows touch.  padding Valid: nothing is made up.  dilation 1: no gaps.
+    ceil_mode false: a window that would reach past the end is left out.
+    """
+
+    kernel_size: int
+    stride: int | None = None
+    padding: PaddingConfig1d = PaddingConfig1d.Valid
+    dilation: int = 1
+    ceil_mode: bool = False
+
+    def __post_init__(self) -> None:
+        _check_windows(self, "stride", "dilation")
+
+    def init(self, device: Device | None = None) -> MaxPool1d:
+        """The layer; it has no parameters, so the device does not matter."""
+        stride = self.kernel_size if self.stride is None else self.stride
+        return MaxPool1d(stride, self.kernel_size, self.padding, self.dilation, self.ceil_mode)
+
+
+class MaxPool2dConfig(Config):
+    """The largest of each window; defaults as in MaxPool1dConfig."""
+
+    kernel_size: tuple[int, int]
+    strides: tuple[int, int] | None = None
+    padding: PaddingConfig2d = PaddingConfig2d.Valid
+    dilation: tuple[int, int] = (1, 1)
+    ceil_mode: bool = False
+
+    def __post_init__(self) -> None:
+        _check_windows(self, "strides", "dilation")
+
+    def init(self, device: Device | None = None) -> MaxPool2d:
+        """The layer; it has no parameters, so the device does not matter."""
+        strides = self.kernel_size if self.strides is None else self.strides
+        return MaxPool2d(strides, self.kernel_size, self.padding, self.dilation, self.ceil_mode)
+
+
+class AvgPool1dConfig(Config):
+    """The mean of each window.
+
+    stride as long as the window: windows touch.  padding Valid: nothing is made up.  count_include_pad true: all
+    windows divide by their size.  ceil_mode false: a window that would reach past the end is left out.
+    """
+
+    kernel_size: int
+    stride: int | None = None
+    padding: PaddingConfig1d = PaddingConfig1d.Valid
+    count_include_pad: bool = True
+    ceil_mode: bool = False
+
+    def __post_init__(self) -> None:
+        _check_windows(self, "stride")
+
+    def init(self, device: Device | None = None) -> AvgPool1d:
+        """The layer; it has no parameters, so the device does not matter."""
+        stride = self.kernel_size if self.stride is None else self.stride
+        return AvgPool1d(stride, self.kernel_size, self.padding, self.count_include_pad, self.ceil_mode)
+
+
+class AvgPool2dConfig(Config):
+    """The mean of each window; defaults as in AvgPool1dConfig."""
+
+    kernel_size: tuple[int, int]
+    strides: tuple[int, int] | None = None
+    padding: PaddingConfig2d = PaddingConfig2d.Valid
+    count_include_pad: bool = True
+    ceil_mode: bool = False
+
+    def __post_init__(self) -> None:
+        _check_windows(self, "strides")
+
+    def init(self, device: Device | None = None) -> AvgPool2d:
+        """The layer; it has no parameters, so the device does not matter."""
+        strides = self.kernel_size if self.strides is None else self.strides
+        return AvgPool2d(strides, self.kernel_size, self.padding, self.count_include_pad, self.ceil_mode)
+
+
+def _check_windows(config: Any, stride: str, *others: str) -> None:
+    rules = Rules(config).at_least(1, "kernel_size", *others)
+    if getattr(config, stride) is not None:
+        rules.at_least(1, stride)
+    rules.stop()
+
+
+class MaxPool1d(_MaxPool):
+    """The largest element of each window; padding never wins.
+
+    Shapes: x (batch, channels, length) -> (batch, channels, windows).  Dtypes: any float, the same out.
+    PyTorch: torch.nn.MaxPool1d.
+    """
+
+    stride: int
+    kernel_size: int
+    padding: PaddingConfig1d
+    dilation: int
+    ceil_mode: bool
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The largest elements."""
+        return self._pooled(x, self.stride)
+
+
+class MaxPool2d(_MaxPool):
+    """The largest element of each window; padding never wins.
+
+    Shapes: x (batch, channels, height, width) -> (batch, channels, *windows).  Dtypes: any float, the same out.
+    PyTorch: torch.nn.MaxPool2d.
+    """
+
+    strides: tuple[int, int]
+    kernel_size: tuple[int, int]
+    padding: PaddingConfig2d
+    dilation: tuple[int, int]
+    ceil_mode: bool
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The largest elements."""
+        return self._pooled(x, self.strides)
+
+
+class AvgPool1d(_AvgPool):
+    """The mean of each window.
+
+    Shapes: x (batch, channels, length) -> (batch, channels, windows).  Dtypes: any float, the same out.
+    PyTorch: torch.nn.AvgPool1d.
+    """
+
+    stride: int
+    kernel_size: int
+    padding: PaddingConfig1d
+    count_include_pad: bool
+    ceil_mode: bool
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The means."""
+        return self._pooled(x, self.stride)
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window.
+
+    Shapes: x (batch, channels, height, width) -> (batch, channels, *windows).  Dtypes: any float, the same out.
+    PyTorch: torch.nn.AvgPool2d.
+    """
+
+    strides: tuple[int, int]
+    kernel_size: tuple[int, int]
+    padding: PaddingConfig2d
+    count_include_pad: bool
+    ceil_mode: bool
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The means."""
+        return self._pooled(x, self.strides)
+
+
+# -- adaptive ---------------------------------------------------------------------------------------------
+class _AdaptiveAvgPool(Module):
+    output_size: Any
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The means of `output_size` windows an axis, which cover it and differ by at most one element."""
+        size = as_tuple(self.output_size)
+        require_ndim(x, self, AXES[len(size)])
+        try:
+            y: Tensor = apply(ops.adaptive_avg_pool, (x,), size)
+        except BurnTorchError as err:
+            in_layer(err, self)
+            raise
+        return y
+
+    def custom_content(self, content: Content) -> Content:
+        """The size."""
+        return inline(self, content)
+
+
+class AdaptiveAvgPool1dConfig(Config):
+    """Means that make an output of a given size, whatever the input's."""
+
+    output_size: int
+
+    def __post_init__(self) -> None:
+        Rules(self).at_least(1, "output_size").stop()
+
+    def init(self, device: Device | None = None) -> AdaptiveAvgPool1d:
+        """The layer; it has no parameters, so the device does not matter."""
+        return AdaptiveAvgPool1d(self.output_size)
+
+
+class AdaptiveAvgPool2dConfig(Config):
+    """Means that make an output of a given size, whatever the input's."""
+
+    output_size: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        Rules(self).at_least(1, "output_size").stop()
+
+    def init(self, device: Device | None = None) -> AdaptiveAvgPool2d:
+        """The layer; it has no parameters, so the device does not matter."""
+        return AdaptiveAvgPool2d(self.output_size)
+
+
+class AdaptiveAvgPool3dConfig(Config):
+    """Means that make an output of a given size, whatever the input's."""
+
+    output_size: tuple[int, int, int]
+
+    def __post_init__(self) -> None:
+        Rules(self).at_least(1, "output_size").stop()
+
+    def init(self, device: Device | None = None) -> AdaptiveAvgPool3d:
+        """The layer; it has no parameters, so the device does not matter."""
+        return AdaptiveAvgPool3d(self.output_size)
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """Shapes: x (batch, channels, length) -> (batch, channels, output_size).  PyTorch: torch.nn.AdaptiveAvgPool1d."""
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """Shapes: x (batch, channels, height, width) -> (batch, channels, *output_size).  PyTorch: AdaptiveAvgPool2d."""
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """Shapes: x (batch, channels, *three sizes) -> (batch, channels, *output_size).  PyTorch: AdaptiveAvgPool3d."""

@@ -1,0 +1,136 @@
+"""Compares Tensor with the methods of Burn's tensors, and writes docs/tensor-methods.md.
+
+    python docs/generate/inventory.py        prints `name · here`, `missing` or the reason why it is left out
+
+Exits with 1 if a name is missing.  `inventory_names.txt` has the names of Burn, by family.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+from _files import ROOT, refresh
+
+LEFT_OUT = {
+    "extract": "takes the value out of a variable in Rust; tensors here are immutable and shared",
+    "inplace": "changes a variable in Rust; write `x = f(x)`",
+    "can_mut": "asks whether a buffer may be overwritten; no method here overwrites one",
+    "is_distributed": "comes with distributed training",
+    "set_distributed": "comes with distributed training",
+    "quantize": "comes with quantization",
+    "quantize_dynamic": "comes with quantization",
+    "dequantize": "comes with quantization",
+}
+"""Names that are left out on purpose, each with its reason."""
+
+ELSEWHERE = {"const_default": "PrintOptions.const_default", "set_print_options": "set_print_options"}
+"""Names that are no methods in Python, and what stands for them in `burn_torch.tensor`."""
+
+
+def families() -> dict[str, list[str]]:
+    """Burn's names by family, in the order of its reference."""
+    found: dict[str, list[str]] = {}
+    for line in (Path(__file__).parent / "inventory_names.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            names = found.setdefault(line.strip("[]"), [])
+        elif line and not line.startswith("#"):
+            names.append(line)
+    return found
+
+
+def status(name: str) -> str:
+    """ "here", "missing", or why the name is left out."""
+    if name in LEFT_OUT:
+        return f"left out: {LEFT_OUT[name]}"
+    return "missing" if find(name) is None else "here"
+
+
+def find(name: str) -> Any:
+    """What has this name: a method or property of Tensor, or the function that stands for it; None if nothing has."""
+    import burn_torch.tensor as package
+
+    found: Any = package if name in ELSEWHERE else package.Tensor
+    for part in ELSEWHERE.get(name, name).split("."):
+        found = inspect.getattr_static(found, part, None)
+    return found
+
+
+def missing() -> list[str]:
+    """The names that are neither here nor left out on purpose."""
+    return [name for names in families().values() for name in names if status(name) == "missing"]
+
+
+def main(check: bool) -> list[str]:
+    """Writes the page; raises SystemExit where a name is missing."""
+    if absent := missing():
+        raise SystemExit(f"Tensor lacks {', '.join(absent)}; mend: write the method, or a reason into LEFT_OUT")
+    return refresh({"docs/tensor-methods.md": page()}, check)
+
+
+def page() -> str:
+    """The page of all names."""
+    lines = [
+        "# The methods of Tensor",
+        "",
+        "Every method of Burn's tensors, by the families of its reference, with the call in Python and what it does.",
+        "",
+        "<!-- written by docs/generate/inventory.py -->",
+    ]
+    for family, names in families().items():
+        lines += ["", f"## {family}", "", "| call | what it does |", "|---|---|"]
+        lines += [f"| {call(name)} | {purpose(name)} |" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def call(name: str) -> str:
+    """How it is called."""
+    if name in LEFT_OUT:
+        return f"~~`{name}`~~"
+    found = find(name)
+    if isinstance(found, property):
+        return f"`x.{name}`"
+    if name in ELSEWHERE:
+        return f"`{ELSEWHERE[name]}({arguments(found)})`"
+    owner = "Tensor" if isinstance(found, classmethod | staticmethod) else "x"
+    wait = "await " if inspect.iscoroutinefunction(found) else ""
+    return f"`{wait}{owner}.{name}({arguments(found)})`"
+
+
+def arguments(found: Any) -> str:
+    """The names of the parameters, with their defaults."""
+    function = inspect.unwrap(getattr(found, "__func__", found))
+    words = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name in ("self", "cls"):
+            continue
+        star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+        default = "" if parameter.default is parameter.empty else f"={plain(parameter.default)}"
+        words.append(f"{star}{parameter.name}{default}")
+    return ", ".join(words)
+
+
+def plain(default: Any) -> str:
+    """A default as one would write it; of an enum its name as a text."""
+    return repr(getattr(default, "value", default))
+
+
+def purpose(name: str) -> str:
+    """The first line of its docstring, or why it is left out."""
+    if name in LEFT_OUT:
+        return f"left out: {LEFT_OUT[name]}"
+    found = find(name)
+    text = inspect.getdoc(getattr(found, "__func__", found)) or ""
+    return text.split("\n", 1)[0].replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
+    for family_names in families().values():
+        for each in family_names:
+            print(f"{each} · {status(each)}")  # noqa: T201, the report of a command
+    absent = missing()
+    print(f"missing: {len(absent)}")  # noqa: T201
+    sys.exit(1 if absent else 0)

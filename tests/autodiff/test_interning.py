@@ -1,0 +1,83 @@
+"""Specs and Calls are one object each while they live, are bounded, and survive pickling."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+from burn_torch import ops
+from burn_torch.core.dtype import DType
+from burn_torch.core.spec import BOOL_NUMBER, FLOAT_NUMBER, INT_NUMBER, TensorSpec
+from burn_torch.ops import REGISTRY
+from tests.autodiff.tape_harness import backward, of, tracked
+
+F32 = TensorSpec.of((2, 3), DType.F32, "cpu")
+
+
+def test_equal_specs_are_one_object() -> None:
+    assert TensorSpec.of((2, 3), DType.F32, "cpu") is F32
+    assert F32.with_shape((2, 3)) is F32
+    assert F32.with_dtype(DType.F64).with_dtype(DType.F32) is F32
+    assert (
+        len({F32, F32.with_dtype(DType.F64), F32.with_shape((3, 2)), TensorSpec.of((2, 3), DType.F32, "cuda:0")}) == 4
+    )
+
+
+def test_specs_made_by_many_threads_are_one_object() -> None:
+    made: list[TensorSpec] = []
+    start = threading.Barrier(8)
+
+    def make() -> None:
+        start.wait()
+        made.extend(TensorSpec.of((977, i), DType.F16, "cpu") for i in range(200))
+
+    threads = [threading.Thread(target=make) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(spec) for spec in made}) == 200
+
+
+def test_equal_calls_are_one_object_whatever_the_attributes_are_written_as() -> None:
+    call = ops.sum.bind((F32,), {"dims": (0, 1)})
+    assert ops.sum.bind((F32,), {"dims": [0, True]}) is call
+    assert ops.sum.bind((F32,), {"dims": (1,)}) is not call
+
+
+def test_fractional_attribute_is_refused() -> None:
+    with pytest.raises(TypeError, match="float"):
+        ops.sum.bind((F32,), {"dims": (0.0,)})
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [DType.BF16, F32, INT_NUMBER, FLOAT_NUMBER, BOOL_NUMBER, ops.exp, ops.sum.bind((F32,), {"dims": (1,)})],
+    ids=str,
+)
+def test_pickling_gives_the_same_object(thing: object) -> None:
+    assert pickle.loads(pickle.dumps(thing)) is thing
+
+
+def test_calls_of_more_than_512_shapes_are_dropped() -> None:
+    def run(sizes: range) -> None:
+        for size in sizes:
+            x = tracked(np.full(size, 0.5))
+            found = of(backward(ops.sum(ops.tanh(x) * x, dims=(0,))), x)
+            assert found.shape == (size,)
+
+    rows = [REGISTRY[name] for name in ("tanh", "tanh_backward", "mul", "sum", "expand", "add")]
+    run(range(2000, 2600))
+    gc.collect()
+    after_600 = [len(row._interned) for row in rows]
+    run(range(2600, 3800))
+    gc.collect()
+    after_1800 = [len(row._interned) for row in rows]
+    assert all(len(row.calls) <= 512 for row in rows)
+    # what is remembered is all that lives: no derived backward keeps a Call
+    assert max(after_600) <= 512, f"{after_600} Calls live after 600 shapes"
+    assert max(after_1800) <= 512, f"{after_1800} Calls live after 1800 shapes"
