@@ -11,8 +11,8 @@ import torch
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.module import Module, Param
-from burn_torch.module.tree import rebuild
 from burn_torch.module.running_state import RunningState
+from burn_torch.module.tree import rebuild
 from burn_torch.tensor import Device, Tensor
 
 AD = Device.cpu().autodiff()
