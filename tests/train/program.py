@@ -143,6 +143,13 @@ class Slow(Net):
         return super().train_step(batch)
 
 
+class Poison(Net):
+    """Fails at once."""
+
+    def train_step(self, batch: Batch) -> TrainOutput[ClassificationOutput]:
+        raise ZeroDivisionError("mine")
+
+
 def kill_in_write(epoch: int) -> None:
     """From now on: flushing the checkpoint of this epoch to the disk is the last thing that this process does."""
     fsync = os.fsync
@@ -163,7 +170,9 @@ def main(options: dict[str, Any]) -> None:
     training = training.resume(options.get("resume", False))
     if options.get("plain"):
         training = training.renderer(PlainRenderer()).summary()
-    cls = Slow if options.get("slow") else Net
+    if options.get("no_log"):
+        training = training.with_application_logger(None)
+    cls = Slow if options.get("slow") else Poison if options.get("poison") else Net
     result = training.launch(make_learner(make_net(cls=cls)))
     print(json.dumps({"status": result.status, "digest": digest(result.model)}))
     raise SystemExit({"interrupted": 130, "terminated": 143}.get(result.status, 0))

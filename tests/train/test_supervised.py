@@ -330,6 +330,15 @@ def test_an_error_of_the_user_passes_through_with_a_note(program, tmp_path):
     assert program.digest(again.model) == program.digest(whole.model)
 
 
+def test_without_an_application_log_an_error_is_told_once(start, tmp_path):
+    process = start(dir=tmp_path / "run", epochs=1, no_log=True, poison=True)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert output == ""
+    assert errors.count("Traceback") == 1
+    assert "ZeroDivisionError: mine" in errors
+
+
 def test_an_error_in_validation_says_so(program, tmp_path, monkeypatch):
     def fails(self, batch):
         raise ZeroDivisionError("mine")
