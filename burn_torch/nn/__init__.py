@@ -55,6 +55,7 @@ from burn_torch.nn.conv_transpose import (
     ConvTranspose3d,
     ConvTranspose3dConfig,
 )
+from burn_torch.nn.distances import CosineSimilarity, CosineSimilarityConfig, PairwiseDistance, PairwiseDistanceConfig
 from burn_torch.nn.dropout import Dropout, DropoutConfig, GaussianNoise, GaussianNoiseConfig, Identity
 from burn_torch.nn.embedding import Embedding, EmbeddingConfig
 from burn_torch.nn.linear import Linear, LinearConfig, LinearLayout
@@ -109,6 +110,21 @@ from burn_torch.nn.pool import (
     MaxPool2d,
     MaxPool2dConfig,
 )
+from burn_torch.nn.spatial import (
+    Fold4d,
+    Fold4dConfig,
+    Interpolate1d,
+    Interpolate1dConfig,
+    Interpolate2d,
+    Interpolate2dConfig,
+    InterpolateMode,
+    PixelShuffle,
+    PixelShuffleConfig,
+    PixelUnshuffle,
+    PixelUnshuffleConfig,
+    Unfold4d,
+    Unfold4dConfig,
+)
 
 __all__ = [
     "GLU",
@@ -142,6 +158,8 @@ __all__ = [
     "ConvTranspose2dConfig",
     "ConvTranspose3d",
     "ConvTranspose3dConfig",
+    "CosineSimilarity",
+    "CosineSimilarityConfig",
     "CrossEntropyLoss",
     "CrossEntropyLossConfig",
     "Dropout",
@@ -150,6 +168,8 @@ __all__ = [
     "EluConfig",
     "Embedding",
     "EmbeddingConfig",
+    "Fold4d",
+    "Fold4dConfig",
     "GaussianNLLLoss",
     "GaussianNLLLossConfig",
     "GaussianNoise",
@@ -170,6 +190,11 @@ __all__ = [
     "Initializer",
     "InstanceNorm",
     "InstanceNormConfig",
+    "Interpolate1d",
+    "Interpolate1dConfig",
+    "Interpolate2d",
+    "Interpolate2dConfig",
+    "InterpolateMode",
     "LayerNorm",
     "LayerNormConfig",
     "LeakyRelu",
@@ -195,6 +220,12 @@ __all__ = [
     "PaddingConfig1d",
     "PaddingConfig2d",
     "PaddingConfig3d",
+    "PairwiseDistance",
+    "PairwiseDistanceConfig",
+    "PixelShuffle",
+    "PixelShuffleConfig",
+    "PixelUnshuffle",
+    "PixelUnshuffleConfig",
     "PoissonNllLoss",
     "PoissonNllLossConfig",
     "RRelu",
@@ -224,4 +255,6 @@ __all__ = [
     "ThresholdConfig",
     "ThresholdedRelu",
     "ThresholdedReluConfig",
+    "Unfold4d",
+    "Unfold4dConfig",
 ]
