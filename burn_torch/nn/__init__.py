@@ -55,6 +55,7 @@ from burn_torch.nn.conv_transpose import (
     ConvTranspose3d,
     ConvTranspose3dConfig,
 )
+from burn_torch.nn.distances import CosineSimilarity, CosineSimilarityConfig, PairwiseDistance, PairwiseDistanceConfig
 from burn_torch.nn.dropout import Dropout, DropoutConfig, GaussianNoise, GaussianNoiseConfig, Identity
 from burn_torch.nn.embedding import Embedding, EmbeddingConfig
 from burn_torch.nn.linear import Linear, LinearConfig, LinearLayout
@@ -122,6 +123,21 @@ from burn_torch.nn.pool import (
     MaxPool2d,
     MaxPool2dConfig,
 )
+from burn_torch.nn.spatial import (
+    Fold4d,
+    Fold4dConfig,
+    Interpolate1d,
+    Interpolate1dConfig,
+    Interpolate2d,
+    Interpolate2dConfig,
+    InterpolateMode,
+    PixelShuffle,
+    PixelShuffleConfig,
+    PixelUnshuffle,
+    PixelUnshuffleConfig,
+    Unfold4d,
+    Unfold4dConfig,
+)
 
 __all__ = [
     "GLU",
@@ -157,6 +173,8 @@ __all__ = [
     "ConvTranspose3dConfig",
     "CosineEmbeddingLoss",
     "CosineEmbeddingLossConfig",
+    "CosineSimilarity",
+    "CosineSimilarityConfig",
     "CrossEntropyLoss",
     "CrossEntropyLossConfig",
     "Dropout",
@@ -165,6 +183,8 @@ __all__ = [
     "EluConfig",
     "Embedding",
     "EmbeddingConfig",
+    "Fold4d",
+    "Fold4dConfig",
     "GaussianNLLLoss",
     "GaussianNLLLossConfig",
     "GaussianNoise",
@@ -189,6 +209,11 @@ __all__ = [
     "InstanceNormConfig",
     "KLDivLoss",
     "KLDivLossConfig",
+    "Interpolate1d",
+    "Interpolate1dConfig",
+    "Interpolate2d",
+    "Interpolate2dConfig",
+    "InterpolateMode",
     "LayerNorm",
     "LayerNormConfig",
     "LeakyRelu",
@@ -218,6 +243,12 @@ __all__ = [
     "PaddingConfig1d",
     "PaddingConfig2d",
     "PaddingConfig3d",
+    "PairwiseDistance",
+    "PairwiseDistanceConfig",
+    "PixelShuffle",
+    "PixelShuffleConfig",
+    "PixelUnshuffle",
+    "PixelUnshuffleConfig",
     "PoissonNllLoss",
     "PoissonNllLossConfig",
     "RRelu",
@@ -250,4 +281,6 @@ __all__ = [
     "ThresholdedReluConfig",
     "TripletMarginLoss",
     "TripletMarginLossConfig",
+    "Unfold4d",
+    "Unfold4dConfig",
 ]
