@@ -46,6 +46,13 @@ from burn_torch.nn.activation import (
     ThresholdedRelu,
     ThresholdedReluConfig,
 )
+from burn_torch.nn.attention_cache import CrossAttentionCache, MhaCache, TensorCache
+from burn_torch.nn.attention_mask import (
+    GeneratePaddingMask,
+    SeqLengthOption,
+    generate_autoregressive_mask,
+    generate_padding_mask,
+)
 from burn_torch.nn.conv import Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, Conv3d, Conv3dConfig
 from burn_torch.nn.conv_transpose import (
     ConvTranspose1d,
@@ -55,8 +62,12 @@ from burn_torch.nn.conv_transpose import (
     ConvTranspose3d,
     ConvTranspose3dConfig,
 )
+from burn_torch.nn.cross_attention import CrossAttention, CrossAttentionConfig
 from burn_torch.nn.dropout import Dropout, DropoutConfig, GaussianNoise, GaussianNoiseConfig, Identity
 from burn_torch.nn.embedding import Embedding, EmbeddingConfig
+from burn_torch.nn.feed_forward import PositionWiseFeedForward, PositionWiseFeedForwardConfig
+from burn_torch.nn.gate_controller import GateController
+from burn_torch.nn.gru import BiGru, BiGruConfig, Gru, GruConfig
 from burn_torch.nn.linear import Linear, LinearConfig, LinearLayout
 from burn_torch.nn.loss import (
     BinaryCrossEntropyLoss,
@@ -76,6 +87,9 @@ from burn_torch.nn.loss import (
     SmoothL1Loss,
     SmoothL1LossConfig,
 )
+from burn_torch.nn.lstm import BiLstm, BiLstmConfig, Lstm, LstmConfig
+from burn_torch.nn.lstm_state import LstmState
+from burn_torch.nn.multi_head_attention import MhaInput, MhaOutput, MultiHeadAttention, MultiHeadAttentionConfig
 from burn_torch.nn.norm import (
     BatchNorm,
     BatchNormConfig,
@@ -109,6 +123,25 @@ from burn_torch.nn.pool import (
     MaxPool2d,
     MaxPool2dConfig,
 )
+from burn_torch.nn.positional_encoding import PositionalEncoding, PositionalEncodingConfig, generate_sinusoids
+from burn_torch.nn.rnn import BiRnn, BiRnnConfig, Rnn, RnnConfig, RnnState
+from burn_torch.nn.rotary_encoding import RotaryEncoding, RotaryEncodingConfig
+from burn_torch.nn.transformer_decoder import (
+    TransformerDecoder,
+    TransformerDecoderAutoregressiveCache,
+    TransformerDecoderConfig,
+    TransformerDecoderInput,
+    TransformerDecoderLayer,
+    TransformerDecoderLayerAutoregressiveCache,
+)
+from burn_torch.nn.transformer_encoder import (
+    TransformerEncoder,
+    TransformerEncoderAutoregressiveCache,
+    TransformerEncoderConfig,
+    TransformerEncoderInput,
+    TransformerEncoderLayer,
+    TransformerEncoderLayerAutoregressiveCache,
+)
 
 __all__ = [
     "GLU",
@@ -126,6 +159,12 @@ __all__ = [
     "AvgPool2dConfig",
     "BatchNorm",
     "BatchNormConfig",
+    "BiGru",
+    "BiGruConfig",
+    "BiLstm",
+    "BiLstmConfig",
+    "BiRnn",
+    "BiRnnConfig",
     "BinaryCrossEntropyLoss",
     "BinaryCrossEntropyLossConfig",
     "Celu",
@@ -142,6 +181,9 @@ __all__ = [
     "ConvTranspose2dConfig",
     "ConvTranspose3d",
     "ConvTranspose3dConfig",
+    "CrossAttention",
+    "CrossAttentionCache",
+    "CrossAttentionConfig",
     "CrossEntropyLoss",
     "CrossEntropyLossConfig",
     "Dropout",
@@ -150,13 +192,17 @@ __all__ = [
     "EluConfig",
     "Embedding",
     "EmbeddingConfig",
+    "GateController",
     "GaussianNLLLoss",
     "GaussianNLLLossConfig",
     "GaussianNoise",
     "GaussianNoiseConfig",
     "Gelu",
+    "GeneratePaddingMask",
     "GroupNorm",
     "GroupNormConfig",
+    "Gru",
+    "GruConfig",
     "HardShrink",
     "HardShrinkConfig",
     "HardSigmoid",
@@ -182,12 +228,20 @@ __all__ = [
     "LogSigmoid",
     "LpLoss",
     "LpLossConfig",
+    "Lstm",
+    "LstmConfig",
+    "LstmState",
     "MaxPool1d",
     "MaxPool1dConfig",
     "MaxPool2d",
     "MaxPool2dConfig",
+    "MhaCache",
+    "MhaInput",
+    "MhaOutput",
     "Mish",
     "MseLoss",
+    "MultiHeadAttention",
+    "MultiHeadAttentionConfig",
     "Normalization",
     "NormalizationConfig",
     "PRelu",
@@ -197,6 +251,10 @@ __all__ = [
     "PaddingConfig3d",
     "PoissonNllLoss",
     "PoissonNllLossConfig",
+    "PositionWiseFeedForward",
+    "PositionWiseFeedForwardConfig",
+    "PositionalEncoding",
+    "PositionalEncodingConfig",
     "RRelu",
     "RReluConfig",
     "Reduction",
@@ -204,7 +262,13 @@ __all__ = [
     "Relu6",
     "RmsNorm",
     "RmsNormConfig",
+    "Rnn",
+    "RnnConfig",
+    "RnnState",
+    "RotaryEncoding",
+    "RotaryEncodingConfig",
     "Selu",
+    "SeqLengthOption",
     "Shrink",
     "ShrinkConfig",
     "SiLU",
@@ -220,8 +284,24 @@ __all__ = [
     "SwiGluConfig",
     "Tanh",
     "Tanhshrink",
+    "TensorCache",
     "Threshold",
     "ThresholdConfig",
     "ThresholdedRelu",
     "ThresholdedReluConfig",
+    "TransformerDecoder",
+    "TransformerDecoderAutoregressiveCache",
+    "TransformerDecoderConfig",
+    "TransformerDecoderInput",
+    "TransformerDecoderLayer",
+    "TransformerDecoderLayerAutoregressiveCache",
+    "TransformerEncoder",
+    "TransformerEncoderAutoregressiveCache",
+    "TransformerEncoderConfig",
+    "TransformerEncoderInput",
+    "TransformerEncoderLayer",
+    "TransformerEncoderLayerAutoregressiveCache",
+    "generate_autoregressive_mask",
+    "generate_padding_mask",
+    "generate_sinusoids",
 ]
