@@ -46,6 +46,13 @@ from burn_torch.nn.activation import (
     ThresholdedRelu,
     ThresholdedReluConfig,
 )
+from burn_torch.nn.attention_cache import CrossAttentionCache, MhaCache, TensorCache
+from burn_torch.nn.attention_mask import (
+    GeneratePaddingMask,
+    SeqLengthOption,
+    generate_autoregressive_mask,
+    generate_padding_mask,
+)
 from burn_torch.nn.conv import Conv1d, Conv1dConfig, Conv2d, Conv2dConfig, Conv3d, Conv3dConfig
 from burn_torch.nn.conv_transpose import (
     ConvTranspose1d,
@@ -56,8 +63,12 @@ from burn_torch.nn.conv_transpose import (
     ConvTranspose3dConfig,
 )
 from burn_torch.nn.distances import CosineSimilarity, CosineSimilarityConfig, PairwiseDistance, PairwiseDistanceConfig
+from burn_torch.nn.cross_attention import CrossAttention, CrossAttentionConfig
 from burn_torch.nn.dropout import Dropout, DropoutConfig, GaussianNoise, GaussianNoiseConfig, Identity
 from burn_torch.nn.embedding import Embedding, EmbeddingConfig
+from burn_torch.nn.feed_forward import PositionWiseFeedForward, PositionWiseFeedForwardConfig
+from burn_torch.nn.gate_controller import GateController
+from burn_torch.nn.gru import BiGru, BiGruConfig, Gru, GruConfig
 from burn_torch.nn.linear import Linear, LinearConfig, LinearLayout
 from burn_torch.nn.loss import (
     BinaryCrossEntropyLoss,
@@ -90,6 +101,9 @@ from burn_torch.nn.loss import (
     TripletMarginLoss,
     TripletMarginLossConfig,
 )
+from burn_torch.nn.lstm import BiLstm, BiLstmConfig, Lstm, LstmConfig
+from burn_torch.nn.lstm_state import LstmState
+from burn_torch.nn.multi_head_attention import MhaInput, MhaOutput, MultiHeadAttention, MultiHeadAttentionConfig
 from burn_torch.nn.norm import (
     BatchNorm,
     BatchNormConfig,
@@ -137,6 +151,24 @@ from burn_torch.nn.spatial import (
     PixelUnshuffleConfig,
     Unfold4d,
     Unfold4dConfig,
+from burn_torch.nn.positional_encoding import PositionalEncoding, PositionalEncodingConfig, generate_sinusoids
+from burn_torch.nn.rnn import BiRnn, BiRnnConfig, Rnn, RnnConfig, RnnState
+from burn_torch.nn.rotary_encoding import RotaryEncoding, RotaryEncodingConfig
+from burn_torch.nn.transformer_decoder import (
+    TransformerDecoder,
+    TransformerDecoderAutoregressiveCache,
+    TransformerDecoderConfig,
+    TransformerDecoderInput,
+    TransformerDecoderLayer,
+    TransformerDecoderLayerAutoregressiveCache,
+)
+from burn_torch.nn.transformer_encoder import (
+    TransformerEncoder,
+    TransformerEncoderAutoregressiveCache,
+    TransformerEncoderConfig,
+    TransformerEncoderInput,
+    TransformerEncoderLayer,
+    TransformerEncoderLayerAutoregressiveCache,
 )
 
 __all__ = [
@@ -155,6 +187,12 @@ __all__ = [
     "AvgPool2dConfig",
     "BatchNorm",
     "BatchNormConfig",
+    "BiGru",
+    "BiGruConfig",
+    "BiLstm",
+    "BiLstmConfig",
+    "BiRnn",
+    "BiRnnConfig",
     "BinaryCrossEntropyLoss",
     "BinaryCrossEntropyLossConfig",
     "Celu",
@@ -175,6 +213,9 @@ __all__ = [
     "CosineEmbeddingLossConfig",
     "CosineSimilarity",
     "CosineSimilarityConfig",
+    "CrossAttention",
+    "CrossAttentionCache",
+    "CrossAttentionConfig",
     "CrossEntropyLoss",
     "CrossEntropyLossConfig",
     "Dropout",
@@ -185,13 +226,17 @@ __all__ = [
     "EmbeddingConfig",
     "Fold4d",
     "Fold4dConfig",
+    "GateController",
     "GaussianNLLLoss",
     "GaussianNLLLossConfig",
     "GaussianNoise",
     "GaussianNoiseConfig",
     "Gelu",
+    "GeneratePaddingMask",
     "GroupNorm",
     "GroupNormConfig",
+    "Gru",
+    "GruConfig",
     "HardShrink",
     "HardShrinkConfig",
     "HardSigmoid",
@@ -228,14 +273,22 @@ __all__ = [
     "LpLossConfig",
     "MarginRankingLoss",
     "MarginRankingLossConfig",
+    "Lstm",
+    "LstmConfig",
+    "LstmState",
     "MaxPool1d",
     "MaxPool1dConfig",
     "MaxPool2d",
     "MaxPool2dConfig",
+    "MhaCache",
+    "MhaInput",
+    "MhaOutput",
     "Mish",
     "MseLoss",
     "MultiMarginLoss",
     "MultiMarginLossConfig",
+    "MultiHeadAttention",
+    "MultiHeadAttentionConfig",
     "Normalization",
     "NormalizationConfig",
     "PRelu",
@@ -251,6 +304,10 @@ __all__ = [
     "PixelUnshuffleConfig",
     "PoissonNllLoss",
     "PoissonNllLossConfig",
+    "PositionWiseFeedForward",
+    "PositionWiseFeedForwardConfig",
+    "PositionalEncoding",
+    "PositionalEncodingConfig",
     "RRelu",
     "RReluConfig",
     "Reduction",
@@ -258,7 +315,13 @@ __all__ = [
     "Relu6",
     "RmsNorm",
     "RmsNormConfig",
+    "Rnn",
+    "RnnConfig",
+    "RnnState",
+    "RotaryEncoding",
+    "RotaryEncodingConfig",
     "Selu",
+    "SeqLengthOption",
     "Shrink",
     "ShrinkConfig",
     "SiLU",
@@ -275,6 +338,7 @@ __all__ = [
     "SwiGluConfig",
     "Tanh",
     "Tanhshrink",
+    "TensorCache",
     "Threshold",
     "ThresholdConfig",
     "ThresholdedRelu",
@@ -283,4 +347,19 @@ __all__ = [
     "TripletMarginLossConfig",
     "Unfold4d",
     "Unfold4dConfig",
+    "TransformerDecoder",
+    "TransformerDecoderAutoregressiveCache",
+    "TransformerDecoderConfig",
+    "TransformerDecoderInput",
+    "TransformerDecoderLayer",
+    "TransformerDecoderLayerAutoregressiveCache",
+    "TransformerEncoder",
+    "TransformerEncoderAutoregressiveCache",
+    "TransformerEncoderConfig",
+    "TransformerEncoderInput",
+    "TransformerEncoderLayer",
+    "TransformerEncoderLayerAutoregressiveCache",
+    "generate_autoregressive_mask",
+    "generate_padding_mask",
+    "generate_sinusoids",
 ]
