@@ -62,8 +62,8 @@ from burn_torch.nn.conv_transpose import (
     ConvTranspose3d,
     ConvTranspose3dConfig,
 )
-from burn_torch.nn.distances import CosineSimilarity, CosineSimilarityConfig, PairwiseDistance, PairwiseDistanceConfig
 from burn_torch.nn.cross_attention import CrossAttention, CrossAttentionConfig
+from burn_torch.nn.distances import CosineSimilarity, CosineSimilarityConfig, PairwiseDistance, PairwiseDistanceConfig
 from burn_torch.nn.dropout import Dropout, DropoutConfig, GaussianNoise, GaussianNoiseConfig, Identity
 from burn_torch.nn.embedding import Embedding, EmbeddingConfig
 from burn_torch.nn.feed_forward import PositionWiseFeedForward, PositionWiseFeedForwardConfig
@@ -137,6 +137,9 @@ from burn_torch.nn.pool import (
     MaxPool2d,
     MaxPool2dConfig,
 )
+from burn_torch.nn.positional_encoding import PositionalEncoding, PositionalEncodingConfig, generate_sinusoids
+from burn_torch.nn.rnn import BiRnn, BiRnnConfig, Rnn, RnnConfig, RnnState
+from burn_torch.nn.rotary_encoding import RotaryEncoding, RotaryEncodingConfig
 from burn_torch.nn.spatial import (
     Fold4d,
     Fold4dConfig,
@@ -151,9 +154,7 @@ from burn_torch.nn.spatial import (
     PixelUnshuffleConfig,
     Unfold4d,
     Unfold4dConfig,
-from burn_torch.nn.positional_encoding import PositionalEncoding, PositionalEncodingConfig, generate_sinusoids
-from burn_torch.nn.rnn import BiRnn, BiRnnConfig, Rnn, RnnConfig, RnnState
-from burn_torch.nn.rotary_encoding import RotaryEncoding, RotaryEncodingConfig
+)
 from burn_torch.nn.transformer_decoder import (
     TransformerDecoder,
     TransformerDecoderAutoregressiveCache,
@@ -252,13 +253,13 @@ __all__ = [
     "Initializer",
     "InstanceNorm",
     "InstanceNormConfig",
-    "KLDivLoss",
-    "KLDivLossConfig",
     "Interpolate1d",
     "Interpolate1dConfig",
     "Interpolate2d",
     "Interpolate2dConfig",
     "InterpolateMode",
+    "KLDivLoss",
+    "KLDivLossConfig",
     "LayerNorm",
     "LayerNormConfig",
     "LeakyRelu",
@@ -271,11 +272,11 @@ __all__ = [
     "LogSigmoid",
     "LpLoss",
     "LpLossConfig",
-    "MarginRankingLoss",
-    "MarginRankingLossConfig",
     "Lstm",
     "LstmConfig",
     "LstmState",
+    "MarginRankingLoss",
+    "MarginRankingLossConfig",
     "MaxPool1d",
     "MaxPool1dConfig",
     "MaxPool2d",
@@ -285,10 +286,10 @@ __all__ = [
     "MhaOutput",
     "Mish",
     "MseLoss",
-    "MultiMarginLoss",
-    "MultiMarginLossConfig",
     "MultiHeadAttention",
     "MultiHeadAttentionConfig",
+    "MultiMarginLoss",
+    "MultiMarginLossConfig",
     "Normalization",
     "NormalizationConfig",
     "PRelu",
@@ -343,10 +344,6 @@ __all__ = [
     "ThresholdConfig",
     "ThresholdedRelu",
     "ThresholdedReluConfig",
-    "TripletMarginLoss",
-    "TripletMarginLossConfig",
-    "Unfold4d",
-    "Unfold4dConfig",
     "TransformerDecoder",
     "TransformerDecoderAutoregressiveCache",
     "TransformerDecoderConfig",
@@ -359,6 +356,10 @@ __all__ = [
     "TransformerEncoderInput",
     "TransformerEncoderLayer",
     "TransformerEncoderLayerAutoregressiveCache",
+    "TripletMarginLoss",
+    "TripletMarginLossConfig",
+    "Unfold4d",
+    "Unfold4dConfig",
     "generate_autoregressive_mask",
     "generate_padding_mask",
     "generate_sinusoids",
