@@ -315,7 +315,9 @@ class ShapeMethods(Value):
                 expected="1 or more",
                 mend="pass the size of a part, or use chunk(number of parts)",
             )
-        return [self.narrow(at, i, min(step, size - i)) for i in range(0, size, step)] or [self]
+        if size == 0:
+            return [self]
+        return list(apply(ops.split, (self,), tuple(min(step, size - i) for i in range(0, size, step)), at))
 
     def split_with_sizes(self, split_sizes: Sequence[int], dim: int = 0) -> list[Self]:
         """Parts of these sizes along an axis; their sum is the size of the axis."""
@@ -329,8 +331,7 @@ class ShapeMethods(Value):
                 expected=f"sizes with sum {self.spec.shape[at]}",
                 mend="let the last size take the rest",
             )
-        starts = [sum(lengths[:i]) for i in range(len(lengths))]
-        return [self.narrow(at, start, length) for start, length in zip(starts, lengths, strict=True)]
+        return list(apply(ops.split, (self,), lengths, at)) if lengths else []
 
 
 def _swapped(ndim: int) -> tuple[int, ...]:

@@ -285,6 +285,8 @@ class SupervisedTraining:
             self._check_order(checkpoint, parts.train, run)
             run.restore(checkpoint, path)
             LOG.info("goes on from %s", path.name)
+            if run.position.complete and run.position.epoch >= parts.num_epochs:
+                run.say(f"epoch {run.position.epoch} of {parts.num_epochs} is over: there is nothing left to train")
         for logger in parts.loggers:
             logger.restore(run.history)
 
