@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from burn_torch import Tensor
+from burn_torch import Device, Tensor
 from burn_torch.core.errors import ConfigError, ShapeError
 from burn_torch.module import StepScope
 from burn_torch.nn import (
@@ -234,6 +234,17 @@ def test_a_cache_computes_new_positions_only(seed: np.random.Generator) -> None:
         TransformerEncoderInput(tensor(values, device=CPU)).mask_attn(generate_autoregressive_mask(BATCH, SEQ, CPU))
     )
     np.testing.assert_allclose(run(changed), array(full), rtol=1e-11, atol=1e-12)
+
+
+def test_numpy_and_the_host_decode_alike(seed: np.random.Generator) -> None:
+    decoder = drawn(TransformerDecoderConfig(*SIZES).init(CPU), seed)
+    target, memory = (tensor(seed.standard_normal((BATCH, n, D_MODEL)), device=CPU) for n in (SEQ, MEMORY))
+    causal = generate_autoregressive_mask(BATCH, SEQ, CPU)
+    numpy = Device.ndarray()
+    given = TransformerDecoderInput(target.to_device(numpy), memory.to_device(numpy))
+    found = decoder.to_device(numpy).forward(given.target_mask_attn(causal.to_device(numpy)))
+    wanted = decoder.forward(TransformerDecoderInput(target, memory).target_mask_attn(causal))
+    np.testing.assert_allclose(array(found), array(wanted), rtol=1e-11, atol=1e-12)
 
 
 # -- feed-forward, dropout, records -----------------------------------------------------------------------------
