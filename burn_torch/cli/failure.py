@@ -1,15 +1,19 @@
 """From an exception to what the user reads and the exit code that scripts read.
 
 0  done                             4  the loss became NaN or infinite
-1  an error in the user's code      5  a checkpoint or record of another model
+1  an error in the user's code      5  a checkpoint or record that is damaged or of another model
 2  usage or configuration         130  interrupted (Ctrl-C)
 3  data                           143  terminated (SIGTERM)
+
+141 says that nobody reads the output any more, as the shell has it for SIGPIPE.
 """
 
 from __future__ import annotations
 
 import sys
+import sysconfig
 import traceback
+from pathlib import Path
 from typing import Final, TextIO
 
 from burn_torch.core.errors import (
@@ -20,13 +24,15 @@ from burn_torch.core.errors import (
     DeviceError,
     NonFiniteError,
     RecordError,
+    explain,
 )
 from burn_torch.core.frames import PACKAGE_DIRECTORY
 
-__all__ = ["EXIT_INTERRUPTED", "EXIT_TERMINATED", "EXIT_USAGE", "exit_code", "report"]
+__all__ = ["EXIT_BROKEN_PIPE", "EXIT_INTERRUPTED", "EXIT_TERMINATED", "EXIT_USAGE", "exit_code", "report"]
 
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
+EXIT_BROKEN_PIPE: Final = 141
 EXIT_TERMINATED: Final = 143
 
 _CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (
@@ -38,6 +44,13 @@ _CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (
     (RecordError, 5),
     (KeyboardInterrupt, EXIT_INTERRUPTED),
 )
+
+_KERNELS: Final = str(Path(PACKAGE_DIRECTORY).parent / "kernels" / "burn_kernels")
+_NOT_THE_USERS: Final = tuple(
+    {PACKAGE_DIRECTORY, _KERNELS, "<"}
+    | {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+"""Where code lies that the user has not written: ours, Python's, other packages'."""
 
 
 def exit_code(error: BaseException) -> int:
@@ -67,9 +80,16 @@ def report(error: BaseException, *, debug: bool, stream: TextIO | None = None) -
 
 def _print_users_frames(error: BaseException, out: TextIO) -> None:
     frames = traceback.extract_tb(error.__traceback__)
-    users = [frame for frame in frames if not frame.filename.startswith((PACKAGE_DIRECTORY, "<"))]
-    users = [frame for frame in users if "/lib/python" not in frame.filename] or frames[-1:]
-    print("error in the code that was run (--debug shows every frame):", file=out)
-    for line in traceback.format_list(users):
-        print(line, end="", file=out)
-    print("".join(traceback.format_exception_only(error)), end="", file=out)
+    users = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
+    told = "".join(traceback.format_exception_only(error))
+    if users or isinstance(error, SyntaxError):  # a SyntaxError names file and line itself
+        print("error in the code that was run (--debug shows every frame):", file=out)
+        print("".join(traceback.format_list(users)) + told, end="", file=out)
+        return
+    text = explain(
+        "something failed that burn-torch has no words of its own for",
+        given=told.strip().replace("\n", "\n            "),
+        expected="a run without an error, or one of the errors that it explains",
+        mend="--debug shows where it began; if the fault is burn_torch's, please report it with that",
+    )
+    print(f"error: {text}", file=out)

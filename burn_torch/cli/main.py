@@ -1,75 +1,119 @@
-"""`burn-torch`: parses the command line, runs a command, words failures.  Imports no torch by itself."""
+"""`burn-torch`: parses the command line, runs a command, words failures.  Imports neither torch nor numpy by itself."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
-import re
+import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NoReturn
 
 from burn_torch.cli import registry
-from burn_torch.cli.failure import EXIT_USAGE, report
-from burn_torch.core.errors import explain
+from burn_torch.cli.failure import EXIT_BROKEN_PIPE, report
+from burn_torch.config._faults import nearest
+from burn_torch.core.errors import ConfigError, explain
 from burn_torch.version import __version__
 
 __all__ = ["main"]
+
+EXAMPLES: Final = """\
+a first run:
+  burn-torch train digits                        train a network on handwritten digits: seconds, no network, no GPU
+  burn-torch predict artifacts/digits IMAGE...   what it says of images
+  burn-torch COMMAND --help                      the options of a command
+"""
+
+
+class _UsageError(Exception):
+    """A command line that cannot be parsed, before it is worded."""
+
+    def __init__(self, parser: _Parser, what: str, mend: str | None = None) -> None:
+        super().__init__(what)
+        self.parser, self.what, self.mend = parser, what, mend
 
 
 class _Parser(argparse.ArgumentParser):
     """argparse with our three parts, and the nearest name for a word that it does not know."""
 
-    def error(self, message: str) -> NoReturn:
-        hint = f"{self.prog} --help lists what there is"
-        unknown = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        if unknown:
-            choices = re.findall(r"[\w:.-]+", unknown[2])
-            close = difflib.get_close_matches(unknown[1], choices, 1)
-            hint = f"is it {close[0]}?  {hint}" if close else hint
-        stray = re.search(r"unrecognized arguments: (-\S+)", message)
-        if stray:
-            options = [option for action in self._every_action() for option in action.option_strings]
-            close = difflib.get_close_matches(stray[1].split("=")[0], options, 1)
-            hint = f"is it {close[0]}?  {hint}" if close else hint
-        text = explain(
-            f"{self.prog}: {message}", given=" ".join(sys.argv[1:]) or "nothing", expected=self._shape(), mend=hint
-        )
-        print(f"error: {text}", file=sys.stderr)
-        sys.exit(EXIT_USAGE)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
 
-    def _shape(self) -> str:
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(self, message)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            names = [str(name) for name in action.choices]
+            what = f"there is no {str(action.metavar or action.dest).lower()} {value!r}"
+            raise _UsageError(self, what, _did_you_mean(str(value), names) or f"one of {', '.join(names)}")
+
+    def refuse_rest(self, rest: Sequence[str]) -> NoReturn:
+        """Words arguments that nothing takes."""
+        stray = next((word for word in rest if word.startswith("-")), None)
+        if stray is None:
+            raise _UsageError(self, f"too many arguments: {' '.join(rest)}")
+        options = [option for action in self._actions for option in action.option_strings]
+        name = stray.partition("=")[0]
+        raise _UsageError(self, f"there is no option {name}", _did_you_mean(name, options))
+
+    def shape(self) -> str:
+        """The usage in one line."""
         return " ".join(self.format_usage().removeprefix("usage: ").split())
 
-    def _every_action(self) -> list[argparse.Action]:
-        actions = list(self._actions)
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for parser in set(action.choices.values()):
-                    actions += parser._actions
-        return actions
+
+def _did_you_mean(word: str, names: Iterable[str]) -> str | None:
+    near = nearest(word, names)
+    return None if near is None else f"did you mean {near}?"
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> _Parser:
     parser = _Parser(
-        prog="burn-torch", description="Burn, the deep-learning framework, on PyTorch tensors.", allow_abbrev=False
+        prog="burn-torch",
+        description="Burn, the deep-learning framework, on PyTorch tensors.",
+        epilog=EXAMPLES,
     )
     parser.add_argument("--version", action="version", version=f"burn-torch {__version__}")
     parser.add_argument("--debug", action="store_true", help="show burn_torch's own traceback on errors")
     inner = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     for name, command in registry.commands().items():
-        sub = inner.add_parser(name, help=command.HELP, description=command.HELP, allow_abbrev=False)
+        sub = inner.add_parser(name, help=command.HELP, description=command.DESCRIPTION)
         sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        sub.set_defaults(parser=sub)
         command.configure(sub)
     return parser
 
 
+def _parse(given: Sequence[str]) -> argparse.Namespace:
+    """Raises: ConfigError for a command line that is wrong."""
+    try:
+        args, rest = _parser().parse_known_args(given)
+        if rest:
+            args.parser.refuse_rest(rest)
+    except _UsageError as fault:
+        prog = fault.parser.prog
+        raise ConfigError(
+            explain(
+                f"{prog}: {fault.what}",
+                given=" ".join(["burn-torch", *given]),
+                expected=fault.parser.shape(),
+                mend="; ".join(filter(None, [fault.mend, f"{prog} --help explains them"])),
+            )
+        ) from None
+    return args
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; gives the exit code (see `cli/failure.py`)."""
-    args = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
     try:
-        return registry.commands()[args.command].run(args)
+        args = _parse(given)
+        code = registry.commands()[args.command].run(args)
+        sys.stdout.flush()
+        return code
     except SystemExit:
         raise
+    except BrokenPipeError:  # who read our output has enough: `burn-torch info | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit would fail again
+        return EXIT_BROKEN_PIPE
     except BaseException as error:  # the one place where every failure is worded
-        return report(error, debug=args.debug)
+        return report(error, debug="--debug" in given)

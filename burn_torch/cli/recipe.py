@@ -28,10 +28,11 @@ class Prediction:
 
 
 class Recipe(ABC):
-    """One file in `cli/recipes/` defines `RECIPE`, an instance of a subclass.
+    """One file in `cli/recipes/`, or a file of the user's, defines `RECIPE`, an instance of a subclass.
 
     `config` is the class of the settings, with defaults for all; `--set` changes them, `config.json` keeps them.
-    It has at least the fields recipe, seed, num_epochs, data_dir and optimizer (lr and algorithm).
+    It has at least the fields recipe (the name), seed, num_epochs, data_dir and optimizer (lr and algorithm), and says
+    in `__post_init__` which values are out of range.
     """
 
     name: ClassVar[str]

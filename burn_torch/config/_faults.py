@@ -60,8 +60,8 @@ class Place:
         name = self.path or "the configuration"
         return self.fault("wrong type", given=shown(value), expected=expected, mend=f"give {name} a value of that type")
 
-    def refused(self, error: ConfigError) -> Invalid:
-        """Notes what a config class itself had against its values."""
+    def refused(self, error: BurnTorchError) -> Invalid:
+        """Notes an error that has its three parts: what a config class had against its values, say."""
         what, _, rest = str(error).partition("\n")
         parts = re.fullmatch(r"  given:    (.*)\n  expected: (.*)\n  mend:     (.*)", rest, re.DOTALL)
         if parts is None:

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PACKAGE_DIRECTORY", "called_name", "user_line"]
+from burn_torch.core.errors import BurnTorchError, explain
+
+__all__ = ["PACKAGE_DIRECTORY", "called_name", "told", "user_line"]
 
 PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parents[1])
 
@@ -35,3 +37,12 @@ def called_name(skip: int = 1) -> str:
     while frame.f_back is not None and frame.f_back.f_code.co_filename.startswith((PACKAGE_DIRECTORY, "<")):
         frame = frame.f_back
     return frame.f_code.co_name
+
+
+def told(error: type[BurnTorchError], what: str, *, given: str, expected: str, mend: str) -> BurnTorchError:
+    """The error of a method or function: named for what the user called, with a note of the user's line."""
+    err = error(explain(f"{called_name(2)}: {what}", given=given, expected=expected, mend=mend))
+    where = user_line(2)
+    if where is not None:
+        err.add_note(f"at {where}")
+    return err

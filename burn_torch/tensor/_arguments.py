@@ -7,22 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import BurnTorchError, DTypeError, ShapeError, explain
-from burn_torch.core.frames import called_name, user_line
+from burn_torch.core.errors import DTypeError, ShapeError
+from burn_torch.core.frames import told
 from burn_torch.core.spec import Shape
 from burn_torch.ops.value import Value
 from burn_torch.tensor.apply import number
 
-__all__ = ["all_axes", "axes", "axis", "dtype_of", "fitting", "integer", "new_axis", "sizes", "told"]
-
-
-def told(error: type[BurnTorchError], what: str, *, given: str, expected: str, mend: str) -> BurnTorchError:
-    """The error of a method: named for what the user called, with a note of the user's line."""
-    err = error(explain(f"{called_name(2)}: {what}", given=given, expected=expected, mend=mend))
-    where = user_line(2)
-    if where is not None:
-        err.add_note(f"at {where}")
-    return err
+__all__ = ["all_axes", "axes", "axis", "dtype_of", "fitting", "integer", "new_axis", "sizes"]
 
 
 def integer(value: Any, name: str) -> int:
@@ -85,6 +76,8 @@ def sizes(shape: Any) -> Shape:
 
 def fitting(dtype: DType, value: Any) -> Any:
     """A number as values of this type hold it: 2.0 is 2 for integers, 1 is True for bool; 0.5 stays, to be refused."""
+    if value.__class__ is float and dtype.kind == "float":
+        return value
     value = number(value)
     if isinstance(value, Value) or dtype.is_float:
         return value

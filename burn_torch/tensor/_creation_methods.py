@@ -15,8 +15,9 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.distribution import Distribution
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from burn_torch.core.frames import told
 from burn_torch.core.spec import TensorSpec
-from burn_torch.tensor._arguments import dtype_of, fitting, integer, sizes, told
+from burn_torch.tensor._arguments import dtype_of, fitting, integer, sizes
 from burn_torch.tensor._data_methods import DataMethods
 from burn_torch.tensor.apply import NUMBERS, number
 from burn_torch.tensor.device import Device

@@ -13,9 +13,10 @@ from burn_torch.backend import Autodiff, Backend, NdArray
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
+from burn_torch.core.frames import told
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.value import Value
-from burn_torch.tensor._arguments import dtype_of, told
+from burn_torch.tensor._arguments import dtype_of
 from burn_torch.tensor._float_methods import FloatMethods
 from burn_torch.tensor.apply import unary
 from burn_torch.tensor.device import Device

@@ -7,7 +7,8 @@ from typing import Self
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ShapeError
-from burn_torch.tensor._arguments import axis, dtype_of, told
+from burn_torch.core.frames import told
+from burn_torch.tensor._arguments import axis, dtype_of
 from burn_torch.tensor._order_methods import OrderMethods
 from burn_torch.tensor.apply import apply, binary, unary
 from burn_torch.tensor.options import GridSampleOptions, GridSamplePaddingMode, InterpolateMode

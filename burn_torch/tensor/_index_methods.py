@@ -9,9 +9,10 @@ from typing import Any, NoReturn, Self, cast
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError
+from burn_torch.core.frames import told
 from burn_torch.core.spec import Shape
 from burn_torch.ops.indexing import selected_by_mask
-from burn_torch.tensor._arguments import axis, fitting, integer, told
+from burn_torch.tensor._arguments import axis, fitting, integer
 from burn_torch.tensor._indexing import Ranges, index, ranges_of, sliced
 from burn_torch.tensor._shape_methods import ShapeMethods
 from burn_torch.tensor.apply import apply, unary

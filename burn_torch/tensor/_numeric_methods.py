@@ -8,7 +8,8 @@ from typing import Self
 
 from burn_torch import ops
 from burn_torch.core.errors import ShapeError
-from burn_torch.tensor._arguments import all_axes, axes, axis, integer, told
+from burn_torch.core.frames import told
+from burn_torch.tensor._arguments import all_axes, axes, axis, integer
 from burn_torch.tensor._index_methods import IndexMethods
 from burn_torch.tensor.apply import apply, binary, flat, unary
 

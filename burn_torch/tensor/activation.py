@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from burn_torch import ops
 from burn_torch.core.errors import ShapeError
-from burn_torch.tensor._arguments import axis, told
+from burn_torch.core.frames import told
+from burn_torch.tensor._arguments import axis
 from burn_torch.tensor.apply import apply, binary, unary
 from burn_torch.tensor.tensor import Tensor
 

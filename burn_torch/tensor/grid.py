@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ShapeError
-from burn_torch.tensor._arguments import sizes, told
+from burn_torch.core.frames import told
+from burn_torch.tensor._arguments import sizes
 from burn_torch.tensor.options import GridIndexing, GridSparsity, IndexPos
 from burn_torch.tensor.tensor import Tensor
 

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Final, Self, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError
-from burn_torch.tensor._arguments import dtype_of, told
+from burn_torch.core.frames import told
+from burn_torch.tensor._arguments import dtype_of
 from burn_torch.tensor.device import Device
 
 __all__ = [

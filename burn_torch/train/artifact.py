@@ -46,6 +46,7 @@ class ArtifactDir:
         self.model = self.path / "model.safetensors"
         self.result = self.path / "result.json"
         self._lock: IO[bytes] | None = None
+        self._made: list[Path] = []
 
     def claim(self, *, resume: bool) -> None:
         """Makes the directory and takes it for this process, before any work is done.
@@ -64,6 +65,8 @@ class ArtifactDir:
             )
         if not resume:
             self._require_unused()
+        touched = self.path / _TOUCHED
+        self._made = [path for path in (touched, self.path, *self.path.parents) if not path.exists()]
         try:
             make_folder(self.path)
             self._lock = self._locked()
@@ -72,7 +75,7 @@ class ArtifactDir:
         except ArtifactError:
             raise
         except OSError as err:
-            self.release()
+            self.discard()
             raise self._unwritable(err) from err
         if not resume:
             try:
@@ -91,6 +94,14 @@ class ArtifactDir:
             self._lock.close()  # the lock goes with the file
             self._lock = None
 
+    def discard(self) -> None:
+        """Gives the directory back as `claim` found it, for a run that could not begin."""
+        for path in self._made:
+            with suppress(OSError):  # somebody else has put something there
+                path.rmdir() if path.is_dir() else path.unlink()
+        self._made = []
+        self.release()
+
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Writes result.json, whole or not at all."""
         self._write(self.result, (json.dumps(result, indent=2) + "\n").encode())
@@ -101,8 +112,10 @@ class ArtifactDir:
 
     def clear_result(self) -> None:
         """Removes what said how an earlier part of this run ended."""
-        with suppress(FileNotFoundError):
-            self.result.unlink()
+        try:
+            self.result.unlink(missing_ok=True)
+        except OSError as err:
+            raise self._unwritable(err) from err
 
     def _require_unused(self) -> None:
         found = self._found()

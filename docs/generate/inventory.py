@@ -1,4 +1,4 @@
-"""Compares Tensor with the methods of Burn's tensors, and writes docs/tensor-methods.md.
+"""Compares Tensor with the methods of Burn's tensors, and writes docs/building-blocks/tensor-methods.md.
 
     python docs/generate/inventory.py        prints `name · here`, `missing` or the reason why it is left out
 
@@ -67,7 +67,7 @@ def main(check: bool) -> list[str]:
     """Writes the page; raises SystemExit where a name is missing."""
     if absent := missing():
         raise SystemExit(f"Tensor lacks {', '.join(absent)}; mend: write the method, or a reason into LEFT_OUT")
-    return refresh({"docs/tensor-methods.md": page()}, check)
+    return refresh({"docs/building-blocks/tensor-methods.md": page()}, check)
 
 
 def page() -> str:

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.util
 import json
 import os
 import platform
 from importlib import metadata
+from typing import Final
 
+from burn_torch.cli import devices
 from burn_torch.version import __version__
 
-HELP = "show versions, devices, what is available and why not"
+HELP: Final = "show versions, devices, what is available and why not"
+DESCRIPTION: Final = "Shows versions, devices, data, what is available here, and why something is not."
 
-OPTIONAL = ("triton", "onnx", "tensorboard", "safetensors")
+REQUIRED: Final = ("torch", "numpy", "safetensors")
+OPTIONAL: Final = {
+    "triton": "GPU kernels",
+    "PIL": "predict from .png and .jpg",
+    "onnx": "ONNX models",
+    "tensorboard": "TensorBoard logs",
+}
+"""Packages that may be absent, and what they are for."""
+DISTRIBUTIONS: Final = {"PIL": "pillow"}
+"""Under which name a package is installed, where it is not its own."""
+ENVIRONMENT: Final = ("BURN_TORCH_CACHE", "CUDA_VISIBLE_DEVICES", "NO_COLOR", "OMP_NUM_THREADS", "TRITON_INTERPRET")
+
+Facts = dict[str, dict[str, str]]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,47 +42,48 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(facts, indent=2))
         return 0
+    width = max(len(name) for lines in facts.values() for name in lines)
     for title, lines in facts.items():
         print(title)
-        width = max(map(len, lines))
         for name, value in lines.items():
             print(f"  {name:{width}}  {value}")
     return 0
 
 
-def _facts() -> dict[str, dict[str, str]]:
-    versions = {"burn_torch": __version__, "python": f"{platform.python_version()} on {platform.platform()}"}
-    for name in ("torch", "numpy", *OPTIONAL):
-        versions[name] = _version(name)
+def _facts() -> Facts:
     return {
-        "versions": versions,
+        "versions": _versions(),
         "devices": _devices(),
         "kernels": {"triton": _triton()},
-        "environment": _environment(),
+        "data": _data(),
+        "environment": {name: os.environ.get(name, "not set") for name in ENVIRONMENT},
     }
 
 
-def _version(name: str) -> str:
+def _versions() -> dict[str, str]:
+    found = {"burn_torch": __version__, "python": f"{platform.python_version()} on {platform.platform()}"}
+    for name in REQUIRED:
+        found[name] = _version(name) or "not installed, and burn_torch needs it"
+    for name, use in OPTIONAL.items():
+        found[DISTRIBUTIONS.get(name, name)] = _version(name) or f"not installed: {use} needs it, all else does not"
+    return found
+
+
+def _version(name: str) -> str | None:
+    """The version of a package; None if it cannot be imported, whatever pip says of it."""
+    if importlib.util.find_spec(name) is None:
+        return None
     try:
-        return metadata.version(name)
+        return metadata.version(DISTRIBUTIONS.get(name, name))
     except metadata.PackageNotFoundError:
-        return "not installed"
+        return "version unknown"
 
 
 def _devices() -> dict[str, str]:
-    import torch
-
-    devices = {"cpu": f"torch, {torch.get_num_threads()} threads of {os.cpu_count()} cores", "ndarray": "numpy"}
-    if torch.cuda.is_available():
-        for i in range(torch.cuda.device_count()):
-            properties = torch.cuda.get_device_properties(i)
-            devices[f"cuda:{i}"] = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
-    elif torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
-        devices["cuda"] = "no: this torch is built for the CPU alone"
-    else:
-        devices["cuda"] = "no: torch finds no GPU or no driver for it"
-    devices["mps"] = "yes" if torch.backends.mps.is_available() else "no: not an Apple GPU"
-    return devices
+    try:
+        return devices.places()
+    except ImportError as err:
+        return {"cpu": f"no: {err}"}
 
 
 def _triton() -> str:
@@ -75,13 +91,24 @@ def _triton() -> str:
         return f"no: Triton runs on Linux, this is {platform.system()}; every operation works through torch"
     try:
         importlib.import_module("triton")
+        import torch
     except ImportError as err:
-        return f"no: {err}; every operation works through torch (pip install triton)"
-    import torch
-
+        return f"no: {err}; every operation works through torch"
     return "yes" if torch.cuda.is_available() else "installed, but there is no GPU to run kernels on"
 
 
-def _environment() -> dict[str, str]:
-    names = ("BURN_TORCH_CACHE", "NO_COLOR", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
-    return {name: os.environ.get(name, "not set") for name in names}
+def _data() -> dict[str, str]:
+    """Which data sets are here."""
+    try:
+        from burn_torch.data import FashionMnistDataset, MnistDataset
+        from burn_torch.data.source.download import cache_dir
+    except ImportError as err:
+        return {"digits": f"no: {err}"}
+    found = {"digits": "in the package"}
+    for dataset in (MnistDataset, FashionMnistDataset):
+        folder = cache_dir(dataset.NAME)
+        names = [file.name for files in dataset.FILES.values() for file in files]
+        there = sum((folder / name).is_file() or (folder / f"{name}.gz").is_file() for name in names)
+        rest = "" if there == len(names) else ", downloaded at the first use"
+        found[dataset.NAME] = f"{there} of {len(names)} files in {folder}{rest}"
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from burn_torch.cli.recipes._image_classification import ClassificationConfig, ImageClassifier, ImageRecipe
 from burn_torch.nn import (
     AdaptiveAvgPool2d,
@@ -23,6 +25,10 @@ class GuideConfig(ClassificationConfig):
     """The guide's settings: 10 epochs of Adam at 1e-3 in batches of 64."""
 
     hidden: int = 512
+
+    def limits(self) -> dict[str, tuple[Any, bool, str]]:
+        """See `ClassificationConfig.limits`."""
+        return super().limits() | {"hidden": (self.hidden, self.hidden >= 1, "1 or more")}
 
 
 class GuideModel(ImageClassifier):

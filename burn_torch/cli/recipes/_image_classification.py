@@ -6,14 +6,15 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 
 from burn_torch.cli.recipe import Prediction, Recipe
 from burn_torch.config import Config, Tag
+from burn_torch.config._faults import Place, raise_faults
 from burn_torch.data import DataLoader, Dataset
-from burn_torch.data.source.image_file import read_grey_images
+from burn_torch.data.source.image_file import Images, read_grey_images
 from burn_torch.module import Module
 from burn_torch.nn import CrossEntropyLossConfig
 from burn_torch.optim import AdamConfig, AdamWConfig, SgdConfig
@@ -21,6 +22,10 @@ from burn_torch.tensor import Device, Tensor, activation
 from burn_torch.train import ClassificationOutput, TrainOutput
 
 __all__ = ["ClassificationConfig", "ImageBatch", "ImageBatcher", "ImageClassifier", "ImageRecipe", "OptimizerSettings"]
+
+
+PREDICT_BATCH: Final = 256
+"""So many images at once: a file may hold more than fit into memory with all that is computed of them."""
 
 
 class OptimizerSettings(Config):
@@ -43,6 +48,30 @@ class ClassificationConfig(Config):
     seed: int = 42
     optimizer: OptimizerSettings = OptimizerSettings()
     dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        place = Place()
+        for path, (value, fits, expected) in self.limits().items():
+            if not fits:
+                place.fault(
+                    "out of range",
+                    given=f"{path} = {value}",
+                    expected=f"{path}: {expected}",
+                    mend=f"--set {path}=... with such a value, or leave it out",
+                )
+        if place.faults:
+            raise_faults(type(self).__name__, place.faults)
+
+    def limits(self) -> dict[str, tuple[Any, bool, str]]:
+        """Settings by their path: the value, whether it is in range, and the range."""
+        return {
+            "num_epochs": (self.num_epochs, self.num_epochs >= 1, "1 or more"),
+            "batch_size": (self.batch_size, self.batch_size >= 1, "1 or more"),
+            "num_workers": (self.num_workers, self.num_workers >= 0, "0 or more"),
+            "seed": (self.seed, 0 <= self.seed < 2**64, "0 to 2^64 - 1"),
+            "optimizer.lr": (self.optimizer.lr, 0 < self.optimizer.lr < np.inf, "above 0, and finite"),
+            "dropout": (self.dropout, 0 <= self.dropout < 1, "0 up to, not including, 1"),
+        }
 
 
 @dataclass(frozen=True)
@@ -99,31 +128,34 @@ class ImageRecipe(Recipe):
     classes: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def datasets(self, data_dir: Path | None) -> tuple[Dataset[Any], Dataset[Any]]:
+    def datasets(self, config: Any) -> tuple[Dataset[Any], Dataset[Any]]:
         """Training and validation data."""
 
     def loaders(
         self, config: ClassificationConfig, device: Device
     ) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
         """See `Recipe.loaders`."""
-        train, valid = self.datasets(None if config.data_dir is None else Path(config.data_dir))
+        train, valid = self.datasets(config)
         batcher = ImageBatcher(self.mean, self.std)
-        common = {"batch_size": config.batch_size, "num_workers": config.num_workers}
+        size, workers = config.batch_size, config.num_workers
         return (
-            DataLoader(train, batcher, shuffle=config.seed, device=device, **common),
-            DataLoader(valid, batcher, device=device.inner(), **common),
+            DataLoader(train, batcher, batch_size=size, num_workers=workers, shuffle=config.seed, device=device),
+            DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
         )
 
     def predict(self, config: ClassificationConfig, model: Module, inputs: Sequence[Path]) -> list[Prediction]:
         """See `Recipe.predict`."""
-        device = model.devices()[0]
         found: list[Prediction] = []
-        for path in inputs:
-            images = read_grey_images(path, self.size, self.white)
-            batch = Tensor.from_data((images - np.float32(self.mean)) / np.float32(self.std), device)
-            sure = activation.softmax(model.forward(batch), 1).into_data().values  # type: ignore[attr-defined]
-            for i, row in enumerate(sure):
-                source = str(path) if len(images) == 1 else f"{path}[{i}]"
-                best = int(row.argmax())
-                found.append(Prediction(source, self.classes[best], float(row[best])))
+        for path, images in zip(inputs, read_grey_images(inputs, self.size, self.white), strict=True):
+            for start in range(0, len(images), PREDICT_BATCH):
+                for i, row in enumerate(self._classify(model, images[start : start + PREDICT_BATCH]), start):
+                    source = str(path) if len(images) == 1 else f"{path}[{i}]"
+                    best = int(row.argmax())
+                    found.append(Prediction(source, self.classes[best], float(row[best])))
         return found
+
+    def _classify(self, model: Module, images: Images) -> Any:
+        device = model.devices()[0]
+        batch = Tensor.from_data((images - np.float32(self.mean)) / np.float32(self.std), device)
+        logits = model.forward(batch)  # type: ignore[attr-defined]  # an ImageClassifier, or a user's with forward
+        return activation.softmax(logits, 1).into_data().values

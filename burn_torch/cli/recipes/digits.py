@@ -5,8 +5,7 @@ UCI digits, 1,797 images of 8 x 8 pixels; 1,437 train, 360 validate.  Needs no n
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from burn_torch.cli.recipes._image_classification import (
     ClassificationConfig,
@@ -36,12 +35,21 @@ from burn_torch.tensor import Device, Tensor
 class DigitsConfig(ClassificationConfig):
     """Defaults of the recipe: 20 epochs take some seconds, and learn to about 99 %."""
 
-    recipe: str = "digits"
+    recipe: Literal["digits"] = "digits"
     num_epochs: int = 20
     dropout: float = 0.3
     channels: int = 32
     hidden: int = 128
     optimizer: OptimizerSettings = OptimizerSettings(lr=2e-3)
+    split: Literal["stratified", "file-order"] = "stratified"
+    """Which 360 images validate: the same share of each class, or the last rows of the file, of other writers."""
+
+    def limits(self) -> dict[str, tuple[Any, bool, str]]:
+        """See `ClassificationConfig.limits`."""
+        return super().limits() | {
+            "channels": (self.channels, self.channels >= 1, "1 or more"),
+            "hidden": (self.hidden, self.hidden >= 1, "1 or more"),
+        }
 
 
 class DigitsModel(ImageClassifier):
@@ -83,25 +91,25 @@ class DigitsRecipe(ImageRecipe):
     std = 6.017
     classes = tuple("0123456789")
 
-    def datasets(self, data_dir: Path | None) -> tuple[Dataset[Any], Dataset[Any]]:
-        """The stored split of the embedded data."""
-        if data_dir is not None:
+    def datasets(self, config: DigitsConfig) -> tuple[Dataset[Any], Dataset[Any]]:
+        """The embedded data."""
+        if config.data_dir is not None:
             raise ConfigError(
                 explain(
                     "digits: the data comes with the package",
-                    given=f"--data-dir {data_dir}",
+                    given=f"--data-dir {config.data_dir}",
                     expected="no data directory",
                     mend="leave --data-dir out, or train mnist",
                 )
             )
-        return DigitsDataset.train(), DigitsDataset.test()
+        return DigitsDataset.train(split=config.split), DigitsDataset.test(split=config.split)
 
     def model(self, config: DigitsConfig, device: Device) -> DigitsModel:
         """A fresh model."""
         c = config.channels
 
         def conv(channels_in: int, channels_out: int) -> Conv2d:
-            return Conv2dConfig((channels_in, channels_out), (3, 3), padding=PaddingConfig2d.Same()).init(device)
+            return Conv2dConfig((channels_in, channels_out), (3, 3), padding=PaddingConfig2d.Same).init(device)
 
         return DigitsModel(
             conv(1, c),

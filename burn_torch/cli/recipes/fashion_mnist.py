@@ -5,8 +5,7 @@ The data is downloaded unless --data-dir or the cache has it.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from burn_torch.cli.recipes._guide import GuideConfig, GuideRecipe
 from burn_torch.data import Dataset, FashionMnistDataset
@@ -15,7 +14,7 @@ from burn_torch.data import Dataset, FashionMnistDataset
 class FashionMnistConfig(GuideConfig):
     """The guide's settings."""
 
-    recipe: str = "fashion-mnist"
+    recipe: Literal["fashion-mnist"] = "fashion-mnist"
 
 
 class FashionMnistRecipe(GuideRecipe):
@@ -30,9 +29,9 @@ class FashionMnistRecipe(GuideRecipe):
         "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
     )  # fmt: skip
 
-    def datasets(self, data_dir: Path | None) -> tuple[Dataset[Any], Dataset[Any]]:
+    def datasets(self, config: GuideConfig) -> tuple[Dataset[Any], Dataset[Any]]:
         """The 60,000 training and 10,000 test images."""
-        return FashionMnistDataset.train(data_dir), FashionMnistDataset.test(data_dir)
+        return FashionMnistDataset.train(config.data_dir), FashionMnistDataset.test(config.data_dir)
 
 
 RECIPE = FashionMnistRecipe()

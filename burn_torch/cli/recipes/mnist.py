@@ -5,8 +5,7 @@ The data is downloaded unless --data-dir or the cache has it.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from burn_torch.cli.recipes._guide import GuideConfig, GuideRecipe
 from burn_torch.data import Dataset, MnistDataset
@@ -15,7 +14,7 @@ from burn_torch.data import Dataset, MnistDataset
 class MnistConfig(GuideConfig):
     """The guide's settings."""
 
-    recipe: str = "mnist"
+    recipe: Literal["mnist"] = "mnist"
 
 
 class MnistRecipe(GuideRecipe):
@@ -28,9 +27,9 @@ class MnistRecipe(GuideRecipe):
     std = 0.3081 * 255
     classes = tuple("0123456789")
 
-    def datasets(self, data_dir: Path | None) -> tuple[Dataset[Any], Dataset[Any]]:
+    def datasets(self, config: GuideConfig) -> tuple[Dataset[Any], Dataset[Any]]:
         """The 60,000 training and 10,000 test images."""
-        return MnistDataset.train(data_dir), MnistDataset.test(data_dir)
+        return MnistDataset.train(config.data_dir), MnistDataset.test(config.data_dir)
 
 
 RECIPE = MnistRecipe()

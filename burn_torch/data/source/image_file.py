@@ -2,50 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from burn_torch.config._faults import Place, raise_faults
 from burn_torch.core.errors import DataError, explain
 from burn_torch.data.source.idx import read_idx
 
-__all__ = ["read_grey_images"]
+__all__ = ["Images", "read_grey_images"]
 
 Images = NDArray[np.float32]
 
 FORMATS = ".npy, .csv, .pgm, .png, .jpg, or IDX (-ubyte, .gz)"
 
 
-def read_grey_images(path: Path, size: tuple[int, int], white: float) -> Images:
-    """The images of a file as (count, height, width) float32, 0 (black) to `white`.
+def read_grey_images(paths: Sequence[Path], size: tuple[int, int], white: float) -> list[Images]:
+    """The images of each file as (count, height, width) float32, 0 (black) to `white`.
 
     Pictures (.pgm, .png, .jpg) are scaled from their own white; arrays (.npy, .csv, IDX) hold values of the data set
     already.  A .csv has one image a line.
-    Raises: DataError for a file that is missing, damaged or of another size.
+    Raises: DataError for all files at once that are missing, empty, damaged or of another size.
     """
+    read: list[Images] = []
+    place = Place()
+    for path in paths:
+        try:
+            read.append(_shaped(path, _values(path, white), size))
+        except DataError as err:
+            if len(paths) == 1:
+                raise
+            place.refused(err)
+    if place.faults:
+        raise_faults(f"{len(paths)} files", place.faults, error=DataError)
+    return read
+
+
+def _values(path: Path, white: float) -> NDArray[Any]:
     if not path.is_file():
-        raise _fault(path, "there is no such file", "a file", "check the path")
+        what = "this is a directory" if path.is_dir() else "there is no such file"
+        raise _fault(path, what, "a file", "check the path")
     ending = path.suffix.lower()
     try:
         if ending == ".npy":
-            values = np.load(path, allow_pickle=False)
-        elif ending == ".csv":
-            values = np.loadtxt(path, delimiter=",", ndmin=2)
-        elif ending == ".pgm":
-            values = _pgm(path.read_bytes()) * white
-        elif ending in (".png", ".jpg", ".jpeg"):
-            values = _picture(path) * white
-        elif path.name.endswith("-ubyte") or ending == ".gz":
-            values = read_idx(path)
-        else:
-            raise _fault(path, f"an ending {ending or 'of nothing'}", FORMATS, "convert the image first")
-    except (ValueError, EOFError, OSError) as err:
+            return _npy(path)
+        if ending == ".csv":
+            return _csv(path)
+        if ending == ".pgm":
+            return _pgm(path.read_bytes()) * white
+        if ending in (".png", ".jpg", ".jpeg"):
+            return _picture(path) * white
+        if path.name.endswith("-ubyte") or ending == ".gz":
+            return read_idx(path)
+    except (ValueError, EOFError, OSError, MemoryError) as err:
         if isinstance(err, DataError):
             raise
-        raise _fault(path, f"it is damaged: {err}", FORMATS, "save the image again") from err
-    return _shaped(path, values, size)
+        raise _fault(path, f"it is damaged: {err}", f"a whole {ending} file", "save the image again") from err
+    raise _fault(path, f"an ending {ending or 'of nothing'}", FORMATS, "convert the image first")
 
 
 def _shaped(path: Path, values: Any, size: tuple[int, int]) -> Images:
@@ -59,10 +75,27 @@ def _shaped(path: Path, values: Any, size: tuple[int, int]) -> Images:
             f"grey images of {height} x {width} pixels",
             f"scale the image to {width} x {height} and save it in grey",
         )
+    if values.size == 0:
+        raise _fault(path, "no image", "one image at least", "check how the file was written")
     images = np.asarray(values, dtype=np.float32).reshape(-1, height, width)
     if not np.isfinite(images).all():
         raise _fault(path, "values that are NaN or infinite", "finite numbers", "save the image again")
     return images
+
+
+def _npy(path: Path) -> NDArray[Any]:
+    """An array; one of Python objects is refused, since reading it would run code."""
+    with path.open("rb") as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise ValueError("it does not begin as an .npy file does")
+    return np.asarray(np.load(path, allow_pickle=False))
+
+
+def _csv(path: Path) -> NDArray[Any]:
+    text = path.read_text(encoding="ascii")
+    if not text.strip():
+        raise ValueError("it is empty")
+    return np.loadtxt(text.splitlines(), delimiter=",", ndmin=2)
 
 
 def _pgm(content: bytes) -> NDArray[np.float64]:
@@ -72,8 +105,9 @@ def _pgm(content: bytes) -> NDArray[np.float64]:
     while len(fields) < 4:
         while content[position : position + 1].isspace():
             position += 1
-        if content[position : position + 1] == b"#":
-            position = content.index(b"\n", position)
+        if content[position : position + 1] == b"#":  # a comment, to the end of the line
+            end = content.find(b"\n", position)
+            position = len(content) if end < 0 else end
             continue
         start = position
         while position < len(content) and not content[position : position + 1].isspace():

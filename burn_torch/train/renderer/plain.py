@@ -40,7 +40,7 @@ class PlainRenderer:
         progress = self._progress
         progress.handle(event)
         match event:
-            case RunStarted() if event.starting_epoch > 1:
+            case RunStarted() if 1 < event.starting_epoch <= event.total_epochs:
                 self._write(f"epoch {event.starting_epoch}/{event.total_epochs}  the run goes on")
             case SplitStarted():
                 self._said = (self._clock(), progress.fraction or 0.0)

@@ -1,0 +1,68 @@
+"""What an artifact directory says of the run that made it: which recipe, with which settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from burn_torch.cli import registry
+from burn_torch.cli.recipe import Recipe
+from burn_torch.core.errors import ArtifactError, ConfigError, RecordError, explain
+
+__all__ = ["saved_run"]
+
+
+def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe, Any]:
+    """The recipe and settings of the run in a directory; `recipe` is the one that it must be, if that is known.
+
+    Code that a directory names is never executed: a recipe that is not built in has to be given.
+
+    Raises: ArtifactError if there is no run, RecordError if it is of another recipe, ConfigError if its settings are
+        damaged or of a recipe that is not here.
+    """
+    path = artifact_dir / "config.json"
+    try:
+        content = path.read_bytes()
+    except OSError as err:
+        given = f"{path}: {err.strerror or err}"
+        raise ArtifactError(
+            explain(
+                "this is no artifact directory of a recipe",
+                given=given if artifact_dir.is_dir() else f"{artifact_dir}, which is no directory",
+                expected="a directory with the config.json that `burn-torch train` writes",
+                mend="give the directory that `burn-torch train` named; by default it is below artifacts/",
+            )
+        ) from err
+    name = _recipe_name(content)
+    if recipe is None:
+        if name is None or name not in registry.recipes():
+            raise ConfigError(
+                explain(
+                    "the settings of this run name no built-in recipe",
+                    given=f"{path}: " + ("nothing under recipe" if name is None else f"recipe {name!r}"),
+                    expected=f"a recipe of {', '.join(registry.recipes())}",
+                    mend="name the file of its recipe: --recipe FILE.py" if name else "restore config.json from a copy",
+                )
+            )
+        recipe = registry.recipe(name)
+    elif name is not None and name != recipe.name:
+        raise RecordError(
+            explain(
+                "the run in this directory is of another recipe",
+                given=f"recipe {recipe.name}, while {path} is of {name}",
+                expected=f"the directory of a run of {recipe.name}",
+                mend="name that recipe, or another directory",
+            )
+        )
+    return recipe, recipe.config.load(path)
+
+
+def _recipe_name(content: bytes) -> str | None:
+    """The recipe that settings name; None where they name none or are no JSON, which the recipe's config words."""
+    try:
+        values = json.loads(content)
+    except ValueError:
+        return None
+    name = values.get("recipe") if isinstance(values, dict) else None
+    return name if isinstance(name, str) else None

@@ -1,0 +1,78 @@
+"""The places of this machine: what `info` tells, and what `--devices` takes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Final
+
+from burn_torch.config._faults import nearest
+from burn_torch.core.errors import DeviceError, explain
+
+if TYPE_CHECKING:
+    from burn_torch.tensor import Device
+
+__all__ = ["add_option", "device", "places"]
+
+_KINDS: Final = ("cpu", "cuda", "mps", "ndarray")
+_OTHER_NAMES: Final = {"gpu": "cuda:0", "nvidia": "cuda:0", "metal": "mps", "numpy": "ndarray"}
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """Declares `--devices`."""
+    parser.add_argument(
+        "--devices",
+        default="cpu",
+        metavar="DEVICE",
+        help="where to compute: cpu, cuda:0, mps or ndarray (default: cpu); `burn-torch info` lists what is here",
+    )
+
+
+def places() -> dict[str, str]:
+    """Each kind of place: what it is, or "no: " and why this machine has none."""
+    import torch
+
+    found = {"cpu": f"torch, {torch.get_num_threads()} threads of {os.cpu_count()} cores"}
+    if torch.cuda.is_available():
+        for i in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(i)
+            found[f"cuda:{i}"] = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+    elif torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
+        found["cuda"] = "no: this torch is built without CUDA"
+    else:
+        found["cuda"] = "no: torch finds no GPU, or no driver for it"
+    if torch.backends.mps.is_available():
+        found["mps"] = "Apple GPU"
+    else:
+        found["mps"] = "no: torch finds no Apple GPU"
+    found["ndarray"] = "numpy on the CPU: slow, and the second opinion"
+    return found
+
+
+def device(text: str) -> Device:
+    """The device that `--devices` names.  Raises: DeviceError."""
+    from burn_torch.tensor import Device
+
+    word = text.strip().lower()
+    try:
+        return Device.parse(word)
+    except DeviceError:
+        found = places()
+    kind = word.partition(":")[0]
+    here = [name for name, what in found.items() if not what.startswith("no: ")]
+    why = found.get(kind, "").removeprefix("no: ")
+    if kind not in _KINDS or (kind != "cuda" and kind != word):
+        near = _OTHER_NAMES.get(word) or nearest(word, [*here, "cuda:0", "mps"])
+        mend = "name one of those" if near is None else f"did you mean {near}?"
+    elif kind == "cuda" and not word.removeprefix("cuda").removeprefix(":").isdigit():
+        mend = "give the number of the GPU, for example cuda:0"
+    else:
+        mend = "leave --devices out to compute on the CPU; `burn-torch info` says what this machine has"
+    raise DeviceError(
+        explain(
+            f"there is no device {text!r} here",
+            given=f"--devices {text}" + (f"; {why}" if kind in ("cuda", "mps") and why else ""),
+            expected=f"one of {', '.join(here)}",
+            mend=mend,
+        )
+    ) from None

@@ -1,0 +1,125 @@
+"""Tensor beside Burn's names, and beside the table of rows."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import burn_torch.tensor
+from burn_torch.ops import REGISTRY
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def inventory() -> Any:
+    generate = str(ROOT / "docs" / "generate")
+    sys.path.insert(0, generate)
+    try:
+        spec = importlib.util.spec_from_file_location("inventory", ROOT / "docs" / "generate" / "inventory.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(generate)
+    return module
+
+
+def test_no_name_of_burn_is_missing(inventory: Any) -> None:
+    assert inventory.missing() == []
+    assert sum(map(len, inventory.families().values())) > 250
+
+
+def test_what_is_left_out_is_a_name_of_burn_and_absent(inventory: Any) -> None:
+    names = {name for family in inventory.families().values() for name in family}
+    assert set(inventory.LEFT_OUT) <= names
+    assert [name for name in inventory.LEFT_OUT if inventory.find(name) is not None] == []
+
+
+def test_a_missing_name_fails(inventory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "families", lambda: {"a family": ["exp", "no_such_method", "extract"]})
+    assert inventory.missing() == ["no_such_method"]
+    with pytest.raises(SystemExit, match="Tensor lacks no_such_method"):
+        inventory.main(check=True)
+
+
+def test_the_script_prints_each_name_and_succeeds() -> None:
+    told = subprocess.run(
+        [sys.executable, "-B", "docs/generate/inventory.py"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    lines = told.stdout.splitlines()
+    assert "matmul · here" in lines
+    assert "quantize · left out: comes with quantization" in lines
+    assert lines[-1] == "missing: 0"
+
+
+# -- rows ------------------------------------------------------------------------------------------------
+INTERNAL = ("_backward", "_gradient", "_update", "_derivative", "_scatter", "_at")
+"""Ends of the names of rows that only gradients and optimizers use."""
+
+OTHER_DOORS = {
+    "random_bits": "the words under all distributions",
+    "dropout": "burn_torch.nn draws its key by path",
+    "dropout_mask": "burn_torch.nn draws its key by path",
+    "batch_norm": "burn_torch.nn keeps its running statistics",
+    "binary_cross_entropy": "burn_torch.nn.loss",
+    "binary_cross_entropy_with_logits": "burn_torch.nn.loss",
+    "cross_entropy": "burn_torch.nn.loss, with Burn's padding tokens",
+    "mask_select": "Tensor.mask_select, through selected_by_mask, which carries gradients",
+    "negative_log_likelihood": "burn_torch.nn.loss",
+    "cummax_with_indices": "under cummax",
+    "cummin_with_indices": "under cummin",
+    "last_writer": "under scatter",
+    "linear_index": "under gather_nd",
+    "linear_scan": "the gradient of cumprod",
+    "scatter_distinct": "under scatter",
+}
+"""Rows that no method or function of `burn_torch.tensor` reaches by name, and why."""
+
+
+def reached() -> set[str]:
+    """Names of rows that appear as `ops.<row>` in the source of burn_torch.tensor."""
+    found: set[str] = set()
+    for path in Path(inspect.getfile(burn_torch.tensor)).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ops":
+                found.add(node.attr)
+    return found
+
+
+def test_every_row_is_reached_by_a_method_or_function() -> None:
+    rows = {name for name, row in REGISTRY.items() if "::" not in name and row.__module__.startswith("burn_torch.ops.")}
+    rows = {name for name in rows if not name.endswith(INTERNAL)}
+    assert sorted(rows - reached() - set(OTHER_DOORS)) == []
+
+
+def test_other_doors_lead_to_rows() -> None:
+    assert sorted(set(OTHER_DOORS) - set(REGISTRY)) == []
+    assert sorted(set(OTHER_DOORS) & reached()) == []
+
+
+def test_no_method_names_a_row_that_is_not_there() -> None:
+    assert sorted(reached() - set(REGISTRY)) == []
+
+
+def test_all_public_names_are_documented() -> None:
+    for name in burn_torch.tensor.__all__:
+        member = getattr(burn_torch.tensor, name)
+        modules = [member] if isinstance(member, ModuleType) else []
+        assert name == "s" or inspect.getdoc(member), name
+        for module in modules:
+            assert sorted(module.__all__) == module.__all__
+            for inner in module.__all__:
+                function = getattr(module, inner)
+                assert inspect.getdoc(function), f"{name}.{inner}"
+                assert inspect.signature(function).return_annotation is not inspect.Signature.empty, f"{name}.{inner}"

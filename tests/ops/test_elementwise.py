@@ -1,0 +1,363 @@
+"""Element-wise rows at ties, NaN, zeros, ends of ranges, and in their errors."""
+
+from __future__ import annotations
+
+import doctest
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from burn_torch import ops
+from burn_torch.backend.libtorch import LibTorch
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import DeviceError, DTypeError, ShapeError
+from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, TensorSpec
+from burn_torch.graph import Trace
+from burn_torch.ops import special
+from tests.ops.behaviour import Where, everywhere, gradients, on_host
+
+NAN, INF = math.nan, math.inf
+
+
+def i8(values: Any) -> Any:
+    return np.array(values, np.int8)
+
+
+def u8(values: Any) -> Any:
+    return np.array(values, np.uint8)
+
+
+def f64(values: Any) -> Any:
+    return np.array(values, np.float64)
+
+
+# -- quotients of integers -------------------------------------------------------------------------------
+@everywhere
+def test_integer_division_truncates_toward_zero(where: Where) -> None:
+    x, y = [7, 7, -7, -7, 6, -6, 0], [2, -2, 2, -2, 3, 3, 5]
+    assert where.run(ops.div, np.array(x), np.array(y)).tolist() == [3, -3, -3, 3, 2, -2, 0]
+    assert where.run(ops.div, i8([127, -128, 5]), 2).tolist() == [63, -64, 2]
+    assert where.run(ops.div, -100, i8([7, -7, 127])).tolist() == [-14, 14, 0]
+    assert where.run(ops.div, u8([255, 7]), u8([2, 9])).tolist() == [127, 0]
+
+
+@everywhere
+def test_remainder_has_the_sign_of_the_divisor_and_fmod_of_the_dividend(where: Where) -> None:
+    x, y = [7, 7, -7, -7, 6, 0], [3, -3, 3, -3, 3, 5]
+    for dtype in (np.int64, np.int8, np.float32):
+        a, b = np.array(x, dtype), np.array(y, dtype)
+        assert where.run(ops.remainder, a, b).tolist() == [1, -2, 2, -1, 0, 0]
+        assert where.run(ops.fmod, a, b).tolist() == [1, 1, -1, -1, 0, 0]
+
+
+@on_host
+@pytest.mark.parametrize("row", [ops.div, ops.remainder, ops.fmod], ids=lambda row: row.name)
+def test_integer_division_by_zero_raises(where: Where, row: Any) -> None:
+    with pytest.raises((RuntimeError, ZeroDivisionError), match=r"(?i)zero"):
+        where.run(row, np.array([1, 2]), np.array([1, 0]))
+
+
+@everywhere
+def test_float_division_by_zero_is_infinite_or_nan(where: Where) -> None:
+    assert where.run(ops.div, f64([1, -1, 0]), f64([0, 0, 0])).tolist()[:2] == [INF, -INF]
+    assert np.isnan(where.run(ops.div, f64([0]), 0.0)).all()
+    assert where.run(ops.div, 1.0, f64([0.0, -0.0])).tolist() == [INF, -INF]
+    assert np.isnan(where.run(ops.remainder, f64([1.0]), 0.0)).all()
+    assert np.isnan(where.run(ops.fmod, f64([1.0]), f64([0.0]))).all()
+
+
+@everywhere
+def test_number_divided_by_a_tensor_rounds_once(where: Where) -> None:
+    x = np.arange(1, 200, dtype=np.float32)
+    assert where.run(ops.div, 5.0, x).tobytes() == (np.float32(5) / x).tobytes()
+
+
+# -- powers ----------------------------------------------------------------------------------------------------
+@everywhere
+def test_integers_to_negative_powers_are_truncated(where: Where) -> None:
+    base = i8([-2, -1, 0, 1, 2, 127])
+    assert where.run(ops.pow, base, -3).tolist() == [0, -1, 0, 1, 0, 0]
+    assert where.run(ops.pow, base, -2).tolist() == [0, 1, 0, 1, 0, 0]
+    assert where.run(ops.pow, base, i8([-3] * 6)).tolist() == [0, -1, 0, 1, 0, 0]
+    assert where.run(ops.pow, base, i8([2] * 6)).tolist() == [4, 1, 0, 1, 4, 1]
+    assert where.run(ops.pow, u8([0, 1, 2, 255]), -1).tolist() == [0, 1, 0, 0]
+    assert where.run(ops.pow, -1, np.array([-3, -2, 2, 3])).tolist() == [-1, 1, 1, -1]
+
+
+@everywhere
+def test_power_at_zero_and_below(where: Where) -> None:
+    base, exponent = f64([0, 0, 0, -8, -2, -2]), f64([0, 2, -1, 1 / 3, 3, -2])
+    made = where.run(ops.pow, base, exponent)
+    assert made[[0, 1, 2, 4, 5]].tolist() == [1, 0, INF, -8, 0.25]
+    assert np.isnan(made[3])
+
+
+@everywhere
+def test_power_gradient_is_zero_where_the_formula_has_no_value(where: Where) -> None:
+    one = [np.ones(3)]
+    found = gradients(where, ops.pow, [f64([0, 0, 2]), f64([0, 2, 0])], one)
+    assert found[0].tolist() == [0, 0, 0], "0^0 and x^0 are constant in x"
+    assert found[1].tolist() == [0, 0, math.log(2)], "0^y is constant in y"
+    assert gradients(where, ops.pow, [f64([0, 1, 2]), 0.0], one)[0].tolist() == [0, 0, 0]
+    assert gradients(where, ops.pow, [f64([0, 1, 2]), 1], one)[0].tolist() == [1, 1, 1]
+    assert gradients(where, ops.pow, [0.0, f64([1, 2, 3])], one)[1].tolist() == [0, 0, 0]
+
+
+# -- extremes and bounds ---------------------------------------------------------------------------------------
+@everywhere
+@pytest.mark.parametrize("row", [ops.maximum, ops.minimum], ids=lambda row: row.name)
+def test_extreme_of_nan_is_nan(where: Where, row: Any) -> None:
+    assert np.isnan(where.run(row, f64([NAN, 1, NAN]), f64([1, NAN, NAN]))).all()
+    assert np.isnan(where.run(row, f64([NAN]), 1.0)).all()
+    assert np.isnan(where.run(row, 1.0, f64([NAN]))).all()
+
+
+@everywhere
+@pytest.mark.parametrize("row", [ops.maximum, ops.minimum], ids=lambda row: row.name)
+def test_extreme_splits_the_gradient_at_equal_values(where: Where, row: Any) -> None:
+    found = gradients(where, row, [f64([1, 2, 3]), f64([1, 5, -5])], [f64([8, 8, 8])])
+    first = [4, 0, 8] if row is ops.maximum else [4, 8, 0]
+    assert found[0].tolist() == first
+    assert found[1].tolist() == [8 - g for g in first]
+    assert gradients(where, row, [f64([2.0]), 2.0], [f64([8])])[0].tolist() == [4]
+
+
+@everywhere
+def test_clamp_passes_the_gradient_at_the_bounds(where: Where) -> None:
+    x, g = f64([-2, -1, 0, 1, 2]), [f64([3] * 5)]
+    assert gradients(where, ops.clamp, [x, -1.0, 1.0], g)[0].tolist() == [0, 3, 3, 3, 0]
+    assert gradients(where, ops.clamp_min, [x, -1.0], g)[0].tolist() == [0, 3, 3, 3, 3]
+    assert gradients(where, ops.clamp_max, [x, 1.0], g)[0].tolist() == [3, 3, 3, 3, 0]
+
+
+@everywhere
+def test_clamp_of_nan_and_of_crossed_bounds(where: Where) -> None:
+    assert np.isnan(where.run(ops.clamp, f64([NAN]), -1.0, 1.0)).all()
+    assert np.isnan(where.run(ops.clamp_min, f64([NAN]), -1.0)).all()
+    assert where.run(ops.clamp, f64([-5, 0, 5]), 2.0, -2.0).tolist() == [-2, -2, -2]
+    assert where.run(ops.clamp, i8([-100, 3, 100]), -4, 5).tolist() == [-4, 3, 5]
+
+
+# -- functions -----------------------------------------------------------------------------------------------------
+@everywhere
+def test_sign_of_nan_and_of_zeros_is_zero(where: Where) -> None:
+    assert where.run(ops.sign, f64([NAN, 0.0, -0.0, INF, -INF])).tolist() == [0, 0, 0, 1, -1]
+    assert where.run(ops.sign, u8([0, 200])).tolist() == [0, 1]
+
+
+@everywhere
+def test_abs_has_no_slope_at_zero_and_wraps_at_the_lowest_integer(where: Where) -> None:
+    assert gradients(where, ops.abs, [f64([-2, 0, 2])], [f64([5, 5, 5])])[0].tolist() == [-5, 0, 5]
+    assert where.run(ops.abs, i8([-128, -127])).tolist() == [-128, 127]
+
+
+@everywhere
+def test_round_goes_to_the_even_neighbour(where: Where) -> None:
+    assert where.run(ops.round, f64([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 2.6])).tolist() == [-2, -2, 0, 0, 2, 2, 3]
+
+
+@everywhere
+def test_values_outside_the_domain(where: Where) -> None:
+    for row, outside in (("sqrt", -1.0), ("rsqrt", -1.0), ("log", -1.0), ("log1p", -2.0), ("asin", 1.5), ("acos", -1.5),
+                         ("acosh", 0.5), ("atanh", 2.0)):  # fmt: skip
+        assert np.isnan(where.run(getattr(ops, row), f64([outside]))).all(), row
+    for row, at, value in (("recip", 0.0, INF), ("recip", -0.0, -INF), ("rsqrt", 0.0, INF), ("log", 0.0, -INF),
+                           ("log1p", -1.0, -INF), ("atanh", 1.0, INF), ("exp", 1000.0, INF)):  # fmt: skip
+        assert where.run(getattr(ops, row), f64([at])).tolist() == [value], row
+
+
+@everywhere
+def test_erf_is_exact_to_float64_and_has_two_over_sqrt_pi_for_slope(where: Where) -> None:
+    x = f64([-INF, -3.0, -1e-300, 0.0, 0.5, 5.0, INF])
+    expected = np.array([math.erf(v) for v in x])
+    assert np.abs(where.run(ops.erf, x) - expected).max() <= 2.3e-16
+    assert np.isnan(where.run(ops.erf, f64([NAN]))).all()
+    assert gradients(where, ops.erf, [f64([0.0])], [f64([3.0])])[0].tolist() == [3.0 * (2 / math.sqrt(math.pi))]
+
+
+def test_erf_of_odd_arrays() -> None:
+    x = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)
+    made = special.erf(x.transpose(2, 0, 1)[::2])
+    assert made.shape == (2, 2, 3)
+    assert made.dtype == np.float32
+    assert made[1, 0, 2] == np.float32(math.erf(x[0, 2, 2]))
+    assert special.erf(np.array(0.5)).shape == ()
+    assert special.erf(np.zeros((0, 3), np.float16)).dtype == np.float16
+
+
+@everywhere
+def test_atan2_knows_the_quadrants(where: Where) -> None:
+    made = where.run(ops.atan2, f64([1, 1, -1, -1, 0, -0.0]), f64([1, -1, -1, 1, -1, -1]))
+    assert np.allclose(made / math.pi, [0.25, 0.75, -0.75, -0.25, 1, -1], rtol=1e-15)
+
+
+@everywhere
+def test_hypot_does_not_overflow_between(where: Where) -> None:
+    huge = 2.0**600
+    assert where.run(ops.hypot, f64([3 * huge, -3.0]), f64([4 * huge, 4.0])).tolist() == [5 * huge, 5]
+
+
+# -- comparison and logic ------------------------------------------------------------------------------------------
+@everywhere
+def test_nan_compares_false_except_for_not_equal(where: Where) -> None:
+    x, y = f64([NAN, 1, NAN]), f64([1, NAN, NAN])
+    for row in (ops.equal, ops.greater, ops.greater_equal, ops.lower, ops.lower_equal):
+        assert not where.run(row, x, y).any(), row.name
+        assert not where.run(row, 1.0, f64([NAN])).any(), row.name
+    assert where.run(ops.not_equal, x, y).all()
+
+
+@everywhere
+def test_number_on_the_left_is_compared_the_right_way_round(where: Where) -> None:
+    x = np.array([1, 2, 3])
+    assert where.run(ops.greater, 2, x).tolist() == [True, False, False]
+    assert where.run(ops.greater_equal, 2, x).tolist() == [True, True, False]
+    assert where.run(ops.lower, 2, x).tolist() == [False, False, True]
+    assert where.run(ops.lower_equal, 2, x).tolist() == [False, True, True]
+
+
+@everywhere
+def test_kinds_of_floats(where: Where) -> None:
+    x = f64([1, INF, -INF, NAN])
+    assert where.run(ops.is_nan, x).tolist() == [False, False, False, True]
+    assert where.run(ops.is_inf, x).tolist() == [False, True, True, False]
+    assert where.run(ops.is_finite, x).tolist() == [True, False, False, False]
+
+
+@on_host
+def test_shifts_beyond_the_width_leave_nothing_but_the_sign(where: Where) -> None:
+    assert where.run(ops.bitwise_left_shift, i8([1, -1, 3]), i8([8, 9, 7])).tolist() == [0, 0, -128]
+    assert where.run(ops.bitwise_right_shift, i8([100, -100, -1]), i8([8, 9, 7])).tolist() == [0, -1, -1]
+
+
+@everywhere
+def test_bits_of_negative_numbers(where: Where) -> None:
+    assert where.run(ops.bitwise_not, i8([0, -1, 5])).tolist() == [-1, 0, -6]
+    assert where.run(ops.bitwise_and, i8([-1, -2]), 6).tolist() == [6, 6]
+    assert where.run(ops.bitwise_xor, i8([-1, 5]), i8([1, 5])).tolist() == [-2, 0]
+
+
+# -- selection -----------------------------------------------------------------------------------------------------
+@everywhere
+def test_nan_that_is_not_chosen_spoils_no_gradient(where: Where) -> None:
+    x, mask, value = f64([NAN, 1.0]), np.array([True, False]), f64([2.0, NAN])
+    assert where.run(ops.mask_where, x, mask, value).tolist() == [2, 1]
+    found = gradients(where, ops.mask_where, [x, mask, value], [f64([3, 5])])
+    assert (found[0].tolist(), found[2].tolist()) == ([0, 5], [3, 0])
+
+
+@everywhere
+def test_cast_goes_toward_zero_and_to_not_zero(where: Where) -> None:
+    x = f64([-1.9, -0.5, 0.0, 0.5, 1.9])
+    assert where.run(ops.cast, x, dtype=DType.I32).tolist() == [-1, 0, 0, 0, 1]
+    assert where.run(ops.cast, x, dtype=DType.BOOL).tolist() == [True, True, False, True, True]
+    assert where.run(ops.cast, np.array([True, False]), dtype=DType.F32).tolist() == [1, 0]
+
+
+@everywhere
+def test_gradient_comes_back_in_the_type_of_the_input(where: Where) -> None:
+    x = np.array([1.5, -2.5], np.float32)
+    found = gradients(where, ops.cast, [x], [f64([0.1, 0.2])], dtype=DType.F64)[0]
+    assert found.dtype == np.float32
+    assert found.tolist() == np.array([0.1, 0.2], np.float32).tolist()
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------------
+def test_examples_of_number_functions_hold() -> None:
+    assert doctest.testmod(special).failed == 0
+
+
+def test_number_functions_keep_the_kind_that_a_trace_expects() -> None:
+    trace = Trace()
+    whole, fraction = trace.input(INT_NUMBER), trace.input(FLOAT_NUMBER)
+    assert ops.maximum(whole, fraction).spec is FLOAT_NUMBER
+    assert ops.minimum(whole, 3).spec is INT_NUMBER
+    assert ops.div(whole, 2).spec is FLOAT_NUMBER
+    assert isinstance(ops.maximum(3, 1.0), float)
+    assert isinstance(ops.minimum(3, 7), int)
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+def explained(what: str, given: str, expected: str, mend: str) -> str:
+    return f"{what}\n  given:    {given}\n  expected: {expected}\n  mend:     {mend}"
+
+
+def spec(shape: tuple[int, ...], dtype: DType, place: str = "cpu") -> TensorSpec:
+    return TensorSpec.of(shape, dtype, place)
+
+
+def test_shapes_that_do_not_broadcast() -> None:
+    message = explained(
+        "mul: the shapes do not broadcast", r"x \(4, 3\) f32, y \(4, 5\) f32", ".*axis -1 has 3 and 5", "insert"
+    )
+    with pytest.raises(ShapeError, match=message):
+        ops.mul.bind((spec((4, 3), DType.F32), spec((4, 5), DType.F32)), {})
+
+
+def test_element_types_that_differ() -> None:
+    message = explained("add: the element types differ", r"x \(2,\) f32, y \(2,\) f64", "one element type.*", "cast")
+    with pytest.raises(DTypeError, match=message):
+        ops.add.bind((spec((2,), DType.F32), spec((2,), DType.F64)), {})
+
+
+def test_fractional_number_beside_integers() -> None:
+    message = explained(
+        "clamp: a float number beside i64 values",
+        r"x \(2,\) i64, low a float number, high a int number",
+        ".*i64.*",
+        "convert",
+    )
+    with pytest.raises(DTypeError, match=message):
+        ops.clamp.bind((spec((2,), DType.I64), FLOAT_NUMBER, INT_NUMBER), {})
+
+
+@pytest.mark.parametrize(
+    ("row", "dtype", "expected", "mend"),
+    [
+        (ops.exp, DType.I64, "x of type float: .*", r"x\.float\(\)"),
+        (ops.bool_not, DType.I64, "x of type bool: bool", r"x\.bool\(\)"),
+        (ops.bitwise_not, DType.F32, "x of type integer: .*", r"x\.int\(\)"),
+        (ops.is_nan, DType.I32, "x of type float: .*", r"x\.float\(\)"),
+        (ops.neg, DType.BOOL, "x of type float or integer: .*", r"x\.float\(\)"),
+    ],
+    ids=lambda x: x.name if hasattr(x, "name") else "",
+)
+def test_element_type_that_a_row_does_not_take(row: Any, dtype: DType, expected: str, mend: str) -> None:
+    what = f"{row.name}: x has an element type that the operation does not take"
+    message = explained(what, rf"x \(2,\) {dtype}", expected, f"cast it first, for example {mend}")
+    with pytest.raises(DTypeError, match=message):
+        row.bind((spec((2,), dtype),), {})
+
+
+def test_mask_that_is_no_bool() -> None:
+    with pytest.raises(DTypeError, match=r"mask_where: mask has an element type(.|\n)*mask of type bool"):
+        ops.mask_where.bind((spec((2,), DType.F32), spec((2,), DType.I64), FLOAT_NUMBER), {})
+
+
+def test_inputs_on_different_devices() -> None:
+    message = explained(
+        "add: the inputs lie on different devices", r"x \(2,\) f32 on cpu, y \(2,\) f32 on cuda:0", ".*", "move"
+    )
+    with pytest.raises(DeviceError, match=message):
+        ops.add.bind((spec((2,), DType.F32), spec((2,), DType.F32, "cuda:0")), {})
+
+
+def test_backward_rows_want_one_shape() -> None:
+    message = explained("tanh_backward: the shapes differ", r"g \(2,\) f32, y \(1,\) f32", "one shape", "expand")
+    with pytest.raises(ShapeError, match=message):
+        ops.tanh_backward.bind((spec((2,), DType.F32), spec((1,), DType.F32)), {})
+
+
+def test_half_types_round_once() -> None:
+    leaf = LibTorch()
+    for dtype in (DType.F16, DType.BF16):
+        x = TensorData.of(np.linspace(0.5, 3, 64)).convert(dtype)
+        primitive = leaf.from_data(x, "cpu")
+        for row, exact in ((ops.sqrt, np.sqrt), (ops.exp, np.exp), (ops.log, np.log), (ops.tanh, np.tanh)):
+            call = row.bind((leaf.spec(primitive),), {})
+            made = leaf.into_data(leaf.execute(call, [primitive])[0])
+            expected = TensorData.of(exact(x.values.astype(np.float64))).convert(dtype)
+            assert made.array.tobytes() == expected.array.tobytes(), f"{row.name} {dtype}"
