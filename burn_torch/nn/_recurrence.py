@@ -19,7 +19,7 @@ from burn_torch.nn.linear import Linear
 from burn_torch.tensor import Tensor, functional
 from burn_torch.tensor.apply import apply
 
-__all__ = ["S", "gate_sizes", "input_products", "joined", "parts", "require_state", "unroll"]
+__all__ = ["S", "batch_of", "gate_sizes", "input_products", "joined", "parts", "require_state", "unroll"]
 
 S = TypeVar("S")
 
@@ -33,6 +33,12 @@ def joined(layers: Sequence[Linear]) -> tuple[Tensor, Tensor | None]:
     return Tensor.cat(weights, 1), Tensor.cat(biases, 0) if biases else None
 
 
+def batch_of(layer: Module, x: Tensor, batch_first: bool) -> int:
+    """The size of the batch.  Raises: ShapeError unless x has three axes."""
+    require_ndim(x, layer, "(batch, seq, d_input)" if batch_first else "(seq, batch, d_input)")
+    return x.shape[0 if batch_first else 1]
+
+
 def parts(x: Tensor, sizes: tuple[int, ...], dim: int) -> tuple[Tensor, ...]:
     """Consecutive parts along an axis, with one `cat` as their common gradient."""
     made: tuple[Tensor, ...] = apply(ops.split, (x,), sizes, dim)
@@ -44,9 +50,9 @@ def input_products(layer: Module, x: Tensor, gates: Sequence[GateController], ba
 
     Shapes: x (batch, seq, d_input), or (seq, batch, d_input) -> seq times (batch, gates * d_hidden).
     """
-    require_ndim(x, layer, "(batch, seq, d_input)" if batch_first else "(seq, batch, d_input)")
+    batch = batch_of(layer, x, batch_first)
     timed = x.swap_dims(0, 1) if batch_first else x
-    seq, batch, d_input = timed.shape
+    seq, _, d_input = timed.shape
     weight, bias = joined([gate.input_transform for gate in gates])
     try:
         products = functional.linear(timed.reshape((seq * batch, d_input)), weight, bias)

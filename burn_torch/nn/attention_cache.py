@@ -44,9 +44,10 @@ class TensorCache:
         Returns: all of it.
         """
         held = self.length(dim_cat)
-        if self.value is not None and tensor.shape[1] == held:
+        new = positions_from(tensor, held)
+        if self.value is not None and not new.shape[1]:
             return self.value
-        return self.append(func(positions_from(tensor, held)), dim_cat)
+        return self.append(func(new), dim_cat)
 
     def forward_full(self, tensor: Tensor, func: Callable[[Tensor], Tensor]) -> Tensor:
         """`func(tensor)` the first time; the same again ever after, whatever `tensor` is."""
@@ -60,7 +61,9 @@ def positions_from(tensor: Tensor, start: int) -> Tensor:
 
     Raises: ArgumentError where the sequence ends before: a cache of another one.
     """
-    length = tensor.shape[1]
+    if not start:
+        return tensor
+    length = tensor.shape[1] if tensor.ndim > 1 else 0
     if length < start:
         raise ArgumentError(
             explain(
@@ -70,7 +73,7 @@ def positions_from(tensor: Tensor, start: int) -> Tensor:
                 mend="pass all positions each time, or start with a new cache for a new sequence",
             )
         )
-    return tensor.narrow(1, start, length - start) if start else tensor
+    return tensor.narrow(1, start, length - start)
 
 
 @final

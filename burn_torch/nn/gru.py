@@ -9,7 +9,7 @@ from burn_torch.config import Config
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import XAVIER, Rules
-from burn_torch.nn._recurrence import gate_sizes, input_products, joined, parts, require_state, unroll
+from burn_torch.nn._recurrence import batch_of, gate_sizes, input_products, joined, parts, require_state, unroll
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
 from burn_torch.tensor import Device, Tensor, functional
@@ -89,7 +89,7 @@ class Gru(Module):
         products = input_products(
             self, batched_input, [self.update_gate, self.reset_gate, self.new_gate], self.batch_first
         )
-        batch = batched_input.shape[0 if self.batch_first else 1]
+        batch = batch_of(self, batched_input, self.batch_first)
         sizes = (batch, self.d_hidden)
         if state is None:
             state = batched_input.new_full(sizes, 0.0)
@@ -188,7 +188,7 @@ class BiGru(Module):
         """The hidden states of both directions after each step, and their last ones."""
         ahead, back = None, None
         if state is not None:
-            batch = batched_input.shape[0 if self.batch_first else 1]
+            batch = batch_of(self, batched_input, self.batch_first)
             require_state(self, "hidden", state, (2, batch, self.d_hidden))
             ahead, back = state.select_dim(0, 0), state.select_dim(0, 1)
         output_ahead, ahead = self.forward_layer.forward(batched_input, ahead)

@@ -9,7 +9,7 @@ from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import XAVIER, Rules, in_layer
-from burn_torch.nn._recurrence import gate_sizes, input_products, joined, parts, require_state, unroll
+from burn_torch.nn._recurrence import batch_of, gate_sizes, input_products, joined, parts, require_state, unroll
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
 from burn_torch.nn.lstm_state import LstmState
@@ -94,7 +94,7 @@ class Lstm(Module):
     def forward(self, batched_input: Tensor, state: LstmState | None = None) -> tuple[Tensor, LstmState]:
         """The hidden state after each step, and the last state; `state` None starts from zeros."""
         products = input_products(self, batched_input, self._gates(), self.batch_first)
-        batch = batched_input.shape[0 if self.batch_first else 1]
+        batch = batch_of(self, batched_input, self.batch_first)
         output, (cell, hidden) = unroll(
             products,
             self._step(),
@@ -239,7 +239,7 @@ class BiLstm(Module):
         """The hidden states of both directions after each step, and their last states."""
         ahead, back = None, None
         if state is not None:
-            shape = (2, batched_input.shape[0 if self.batch_first else 1], self.d_hidden)
+            shape = (2, batch_of(self, batched_input, self.batch_first), self.d_hidden)
             require_state(self, "cell", state.cell, shape)
             ahead, back = (part.squeeze_dim(0) for part in state.chunk(2, 0))
         output_ahead, ahead = self.forward_layer.forward(batched_input, ahead)

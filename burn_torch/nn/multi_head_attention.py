@@ -136,7 +136,7 @@ class MultiHeadAttention(Module):
     def forward(self, input: MhaInput) -> MhaOutput:
         """What the queries read, and with which weights."""
         try:
-            mask = self._mask(input, input.query.shape[1], input.key.shape[1])
+            mask = self._mask(input)
             query, key, value = self._heads(input)
             weights = self._weights(query, key, mask)
             return MhaOutput(weights, self.output.forward(read_values(weights, value)))
@@ -150,7 +150,7 @@ class MultiHeadAttention(Module):
         if masked or self.quiet_softmax or input.query.device.is_autodiff():
             return self.forward(input).context
         try:
-            self._mask(input, input.query.shape[1], input.key.shape[1])
+            self._mask(input)
             heads = (*self._heads(input), None, None, self._scale, None)
             read: Tensor = apply(ops.attention, heads, False, 0)
             return self.output.forward(join_heads(read))
@@ -178,10 +178,7 @@ class MultiHeadAttention(Module):
         The memory of `MhaCache.autoregressive_cross_attention` is whole, and read at the first call only.
         """
         try:
-            done, new = cache.positions, input.query.shape[1]
-            held = cache.key.length(2)
-            seq_k = (held or input.key.shape[1]) if cache.fixed_memory else held + input.key.shape[1]
-            mask = self._mask(input, done + new, seq_k, first=done)  # all checks before the cache changes
+            mask = self._mask(input, cache)  # all checks before the cache changes
             query = split_heads(self.query.forward(input.query), self.n_heads)
             if cache.fixed_memory:
                 key = cache.key.forward_full(input.key, self._keys)
@@ -190,7 +187,7 @@ class MultiHeadAttention(Module):
                 key, value = self._keys(input.key), self._values(input.value)
                 key, value = cache.key.append(key, 2), cache.value.append(value, 2)
             weights = self._weights(query, key, mask)
-            cache.positions = done + new
+            cache.positions += input.query.shape[1]
             return MhaOutput(weights, self.output.forward(read_values(weights, value)))
         except BurnTorchError as err:
             in_layer(err, self)
@@ -210,13 +207,17 @@ class MultiHeadAttention(Module):
         query = split_heads(self.query.forward(input.query), self.n_heads)
         return query, self._keys(input.key), self._values(input.value)
 
-    def _mask(self, input: MhaInput, seq_q: int, seq_k: int, first: int = 0) -> Tensor | None:
+    def _mask(self, input: MhaInput, cache: MhaCache | None = None) -> Tensor | None:
+        """The mask of the queries in `input`; masks are given for the cached positions too."""
         for x in (input.query, input.key, input.value):
             require_ndim(x, self, "(batch, seq, d_model)")
-        mask = joint_mask(self, input.padding, input.attention, input.query.shape[0], seq_q, seq_k)
-        if mask is None or not first or mask.shape[2] == 1:
-            return mask
-        return mask.narrow(2, first, seq_q - first)
+        (batch, new), seq_k = input.query.shape[:2], input.key.shape[1]
+        done = 0
+        if cache is not None:
+            done, held = cache.positions, cache.key.length(2)
+            seq_k = (held or seq_k) if cache.fixed_memory else held + seq_k
+        mask = joint_mask(self, input.padding, input.attention, batch, done + new, seq_k)
+        return mask if input.attention is None or mask is None or not done else mask.narrow(2, done, new)
 
     def _weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         weights = attention_weights(

@@ -10,7 +10,7 @@ from burn_torch.config import Config
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import XAVIER, Rules
-from burn_torch.nn._recurrence import gate_sizes, input_products, joined, require_state, unroll
+from burn_torch.nn._recurrence import batch_of, gate_sizes, input_products, joined, require_state, unroll
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
 from burn_torch.tensor import Device, Tensor, functional
@@ -81,7 +81,7 @@ class Rnn(Module):
     def forward(self, batched_input: Tensor, state: RnnState | None = None) -> tuple[Tensor, RnnState]:
         """The hidden state after each step, and the last one; `state` None starts from zeros."""
         products = input_products(self, batched_input, [self.gate], self.batch_first)
-        sizes = (batched_input.shape[0 if self.batch_first else 1], self.d_hidden)
+        sizes = (batch_of(self, batched_input, self.batch_first), self.d_hidden)
         hidden = batched_input.new_full(sizes, 0.0) if state is None else state.hidden
         require_state(self, "hidden", hidden, sizes)
         output, hidden = unroll(
@@ -162,7 +162,7 @@ class BiRnn(Module):
         """The hidden states of both directions after each step, and their last ones."""
         ahead, back = None, None
         if state is not None:
-            batch = batched_input.shape[0 if self.batch_first else 1]
+            batch = batch_of(self, batched_input, self.batch_first)
             require_state(self, "hidden", state.hidden, (2, batch, self.d_hidden))
             ahead, back = (RnnState(state.hidden.select_dim(0, i)) for i in (0, 1))
         output_ahead, ahead = self.forward_layer.forward(batched_input, ahead)

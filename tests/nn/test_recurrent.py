@@ -159,11 +159,11 @@ def test_lstm_options_equal_a_plain_loop(seed: np.random.Generator) -> None:
     h = c = np.zeros((BATCH, D_HIDDEN))
     outputs, clipped = [], False
 
-    def gate(name: str, x_t: Array, h: Array) -> Array:
+    def gate(name: str, x_t: Array, h: Array) -> Any:
         i, o = f"{name}.input_transform", f"{name}.hidden_transform"
         return x_t @ w[f"{i}.weight"] + w[f"{i}.bias"] + h @ w[f"{o}.weight"] + w[f"{o}.bias"]
 
-    def hard_swish(v: Array) -> Array:
+    def hard_swish(v: Array) -> Any:
         return v * np.clip(v + 3, 0, 6) / 6
 
     for t in range(SEQ):
@@ -183,8 +183,15 @@ def test_lstm_options_equal_a_plain_loop(seed: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("reset_after", [True, False])
 def test_gru_options_equal_a_plain_loop(reset_after: bool, seed: np.random.Generator) -> None:
-    config = GruConfig(D_INPUT, D_HIDDEN, True, reset_after=reset_after, clip=0.4)
-    config = config.with_gate_activation(ActivationConfig.Tanh).with_hidden_activation(ActivationConfig.Relu)
+    config = GruConfig(
+        D_INPUT,
+        D_HIDDEN,
+        True,
+        reset_after=reset_after,
+        clip=0.4,
+        gate_activation=ActivationConfig.Tanh,
+        hidden_activation=ActivationConfig.Relu,
+    )
     layer = drawn(config.init(CPU), seed)
     w = values_of(layer)
     x = seed.standard_normal((BATCH, SEQ, D_INPUT))
@@ -266,12 +273,12 @@ def test_layers_of_the_host_and_numpy_agree(seed: np.random.Generator) -> None:
     np.testing.assert_allclose(array(moved), array(layer.forward(x)[0]), rtol=1e-12, atol=1e-14)
 
 
-class _Written(TorchDispatchMode):
+class _Written(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class is not annotated
     """Counts the elements that torch computes; views write none."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.elements: int = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -288,7 +295,7 @@ def test_gradient_work_grows_with_the_length_not_with_its_square() -> None:
         loss = layer.forward(Tensor.ones((2, length, 8), TRAINING))[0].sum()
         with _Written() as count:
             loss.backward()
-        return count.elements
+        return int(count.elements)
 
     short, long = written(32), written(256)
     assert short > 32 * 2 * 8 * 4
@@ -308,7 +315,7 @@ def test_gate_product_is_the_sum_of_both_transforms(seed: np.random.Generator) -
 
 
 def test_lstm_state_maps_slices_stacks_and_chunks(seed: np.random.Generator) -> None:
-    cells, hiddens = seed.standard_normal((2, 4, 3)), seed.standard_normal((2, 4, 3))
+    cells, hiddens = list(seed.standard_normal((2, 4, 3))), list(seed.standard_normal((2, 4, 3)))
     a, b = (LstmState.new(tensor(c, device=CPU), tensor(h, device=CPU)) for c, h in zip(cells, hiddens, strict=True))
     assert a.shape == (4, 3)
     assert a.device is CPU
@@ -374,9 +381,18 @@ def test_input_of_another_width_is_named_with_the_layer() -> None:
     assert "in Lstm(d_input=2, d_hidden=3, bias=True)" in caught.value.__notes__[-1]
 
 
-def test_input_of_two_axes_is_refused() -> None:
-    with pytest.raises(ShapeError, match=r"Gru: the input has 2 axes\n  given:.*\n  expected: \(batch, seq, d_input\)"):
-        GruConfig(2, 3, True).init(CPU).forward(Tensor.ones((4, 2), CPU))
+@pytest.mark.parametrize("config", [c for pair in CONFIGS.values() for c in pair])
+@pytest.mark.parametrize("shape", [(2,), (4, 2)])
+def test_input_of_other_axes_is_refused_with_a_state_too(config: Any, shape: tuple[int, ...]) -> None:
+    layer, zeros = config(2, 3, True).init(CPU), Tensor.zeros((2, 3), CPU)
+    state = (
+        LstmState(zeros, zeros) if "Lstm" in config.__name__ else RnnState(zeros) if "Rnn" in config.__name__ else zeros
+    )
+    for given in (None, state):
+        with pytest.raises(
+            ShapeError, match=r": the input has . axes\n  given:.*\n  expected: \(batch, seq, d_input\)"
+        ):
+            layer.forward(Tensor.ones(shape, CPU), given)
 
 
 @pytest.mark.parametrize(("kind", "both"), list(itertools.product(["lstm", "gru", "rnn"], [False, True])))
