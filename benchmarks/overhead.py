@@ -19,14 +19,26 @@ from typing import Any
 import torch
 from torch import nn
 
+from burn_torch import nn as layers
+from burn_torch.module import Module, Param
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.functional import linear
 
 LAYERS, WIDTH, BATCH, OPS = 8, 32, 16, 100
 
 
+class _Mlp(Module):
+    linears: tuple[layers.Linear, ...]
+    activation: layers.Relu
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.linears:
+            x = self.activation.forward(layer.forward(x))
+        return x
+
+
 def mlp_variants() -> dict[str, Callable[[], Any]]:
-    """Forward and backward of an 8-layer 32-wide MLP on a batch of 16, four ways."""
+    """Forward and backward of an 8-layer 32-wide MLP on a batch of 16, five ways."""
     x = torch.randn(BATCH, WIDTH)
     model = nn.Sequential(*[m for _ in range(LAYERS) for m in (nn.Linear(WIDTH, WIDTH), nn.ReLU())])
     weights = [torch.randn(WIDTH, WIDTH) / WIDTH**0.5 for _ in range(LAYERS)]
@@ -59,8 +71,17 @@ def mlp_variants() -> dict[str, Callable[[], Any]]:
         grads = y.sum_dims((0, 1)).backward()
         return [t.grad(grads) for t in ours]
 
+    pairs = zip(ours[::2], ours[1::2], strict=True)
+    mlp = _Mlp(tuple(layers.Linear(Param(w), Param(b)) for w, b in pairs), layers.Relu())
+    params = [param for _, param in mlp.named_params()]
+
+    def modules() -> Any:
+        grads = mlp.forward(ours_x).sum_dims((0, 1)).backward()
+        return [param.val().grad(grads) for param in params]
+
     return {"nn.Sequential + backward": module, "F.linear + autograd.grad": functional,
-            "addmm + autograd.grad": same_kernels, "burn_torch tape": tape}  # fmt: skip
+            "addmm + autograd.grad": same_kernels, "burn_torch tape": tape,
+            "burn_torch.nn modules": modules}  # fmt: skip
 
 
 def op_variants() -> dict[str, Callable[[], Any]]:

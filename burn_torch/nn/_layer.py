@@ -79,7 +79,8 @@ def in_layer(err: BurnTorchError, layer: Module) -> BurnTorchError:
     """The error with a note of the layer it rose in: "in Linear(d_input=3, d_output=4, bias=True)"."""
     content = layer.custom_content(Content(DisplaySettings(), type(layer).__name__))
     fields = [] if content is None else content.attributes
-    err.add_note(f"in {type(layer).__name__}({', '.join(f'{name}={value}' for name, value in fields)})")
+    shown_fields = (f"{name}={value.spec if isinstance(value, Tensor) else value}" for name, value in fields)
+    err.add_note(f"in {type(layer).__name__}({', '.join(shown_fields)})")
     return err
 
 

@@ -11,11 +11,10 @@ from burn_torch.module import Content, Module, Param, ParamId
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import KAIMING, Rules, in_layer
 from burn_torch.tensor import Device, Tensor
-from burn_torch.tensor.apply import apply, unary
+from burn_torch.tensor.apply import unary
+from burn_torch.tensor.functional import linear
 
 __all__ = ["Linear", "LinearConfig", "LinearLayout"]
-
-_linear = ops.linear
 
 
 class LinearLayout(Enum):
@@ -68,11 +67,10 @@ class Linear(Module):
         """The mapped input."""
         bias = self.bias
         try:
-            y: Tensor = apply(_linear, (x, self.weight.val(), None if bias is None else bias.val()))
+            return linear(x, self.weight.val(), None if bias is None else bias.val())
         except BurnTorchError as err:
             in_layer(err, self)
             raise
-        return y
 
     def custom_content(self, content: Content) -> Content:
         """Sizes as Burn shows them."""

@@ -17,6 +17,7 @@ from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops.arithmetic import mul
 from burn_torch.ops.bounds import check_numpy, indexing, require_indices
 from burn_torch.ops.comparison import equal
+from burn_torch.ops.functions import log, log1p
 from burn_torch.ops.indexing import one_hot
 from burn_torch.ops.logic import bool_or
 from burn_torch.ops.moments import like, statistics_dtype, wide_array, widened
@@ -24,7 +25,7 @@ from burn_torch.ops.op import Call, Operand, PerCall, dtype_fault, op, shape_fau
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import alike, same_dtype
 from burn_torch.ops.samples import Sample, fixed, integers, sample, uniform
-from burn_torch.ops.selection import mask_where
+from burn_torch.ops.selection import clamp_min, mask_where
 from burn_torch.ops.shapes import expand, reshape
 from burn_torch.ops.smooth_activations import sigmoid
 from burn_torch.ops.softmaxes import log_softmax, softmax
@@ -235,7 +236,7 @@ def cross_entropy(
 
     An item whose target is one of pad_tokens has loss 0 and no gradient; a pad token need not be a class.
     A class of weight 0 adds nothing, even where its logit is -inf.  No mean is taken: with weights it is
-    sum(losses) / sum(weight[targets]), which counts padded items in Burn and not in PyTorch.
+    sum(losses) / sum(weight[targets]) over the items that are no padding.
 
     Shapes: logits (items, classes), targets (items,), weight (classes,) -> (items,).
     Dtypes: float, all the same; targets any integer; smoothing a number or None.  Half types compute in float32.
@@ -427,3 +428,55 @@ def binary_cross_entropy_with_logits(logits: TensorSpec, targets: TensorSpec) ->
 @binary_cross_entropy_with_logits.gradient
 def _(g, y, logits, targets):
     return g * (sigmoid(logits) - targets), -mul(g, logits)
+
+
+def _log_pair(p, t, log, log1p, at_least):
+    # t * log p and (1 - t) * log(1 - p), the logarithms kept at -100 or above
+    return t * at_least(log(p), -100.0), (1 - t) * at_least(log1p(-p), -100.0)
+
+
+def _torch_binary_cross_entropy(call: Call):
+    spec = call.results[0]
+    dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
+
+    def run(probabilities, targets):
+        yes, no = _log_pair(probabilities.to(wide), targets.to(wide), torch.log, torch.log1p, torch.clamp_min)
+        return yes.add_(no).neg_().to(dtype)
+
+    return run
+
+
+def _numpy_binary_cross_entropy(probabilities, targets):
+    yes, no = _log_pair(wide_array(probabilities), wide_array(targets), np.log, np.log1p, np.maximum)
+    return -(yes + no)
+
+
+@op(
+    torch=PerCall(_torch_binary_cross_entropy),
+    numpy=_numpy_binary_cross_entropy,
+    pointwise="-({1} * maximum(log({0}), -100.0) + (1.0 - {1}) * maximum(log1p(-{0}), -100.0))",
+    cost="cheap",
+    samples=[
+        sample(uniform(0.05, 0.95), uniform(0, 1)),
+        sample(uniform(0.05, 0.95, ()), uniform(0, 1, ())),
+        sample(uniform(0.05, 0.95, (0, 2)), uniform(0, 1, (0, 2))),
+    ],
+)
+def binary_cross_entropy(probabilities: TensorSpec, targets: TensorSpec) -> TensorSpec:
+    """-(t * log(p) + (1 - t) * log(1 - p)), element by element, with logarithms kept at -100 or above.
+
+    So a certain mistake costs 100.  Its gradient, (p - t) / max(p * (1 - p), 1e-12), is finite everywhere, and 0 where
+    p is t.  A p outside [0, 1] gives NaN.
+
+    Shapes: probabilities, targets (*s) -> (*s).  Dtypes: float, both the same; half types compute in float32.
+    PyTorch: torch.nn.functional.binary_cross_entropy(reduction="none"), which raises outside [0, 1].
+    """
+    return alike(probabilities, targets)
+
+
+@binary_cross_entropy.gradient
+def _(g, y, probabilities, targets):
+    p, t = widened(probabilities), widened(targets)
+    slope = (p - t) / clamp_min(p * (1 - p), 1e-12)
+    odds = clamp_min(log1p(-p), -100.0) - clamp_min(log(p), -100.0)
+    return like(probabilities, widened(g) * slope), like(targets, widened(g) * odds)

@@ -1,4 +1,4 @@
-"""Rows that cut tensors into ranges and windows, and join them: slice, slice_assign, cat, pad, unfold."""
+"""Rows that cut tensors into ranges and windows, and join them: slice, slice_assign, cat, split, pad, unfold."""
 
 from __future__ import annotations
 
@@ -193,6 +193,54 @@ def _along(shape: Shape, dim: int, start: int, end: int) -> Ranges:
 def narrow(x, dim: int, start: int, end: int):
     """The elements from start, below end, on one axis of a value."""
     return slice(x, ranges=_along(x.shape, dim, start, end))
+
+
+# -- split -----------------------------------------------------------------------------------------------
+def _numpy_split(x, *, sizes, dim):
+    ends = np.cumsum(sizes[:-1], dtype=np.int64)
+    return tuple(np.split(x, ends, dim))
+
+
+@op(
+    torch=PerCall(lambda call: lambda x, sizes=call.attrs["sizes"], dim=call.attrs["dim"]: x.split(sizes, dim)),
+    numpy=_numpy_split,
+    view=True,
+    cost="cheap",
+    samples=[
+        sample(uniform(-1, 1, (5, 3)), sizes=(1, 3, 1), dim=0),
+        sample(uniform(-1, 1, (2, 4, 3)), sizes=(3, 0, 1), dim=1),
+        sample(uniform(-1, 1, (4,)), sizes=(4,), dim=0),
+        sample(uniform(-1, 1, (0, 3)), sizes=(2, 1), dim=1),
+    ],
+)
+def split(x: TensorSpec, *, sizes: tuple[int, ...], dim: int) -> tuple[TensorSpec, ...]:
+    """Consecutive parts of these sizes along an axis: the inverse of `cat`.
+
+    Many slices would cost a padded gradient each, as large as x; the gradient of all parts is one `cat`.
+
+    Shapes: x (..., sum(sizes), ...) -> for each size (..., size, ...).  Dtypes: any.
+    PyTorch: torch.split with a list.
+    """
+    front_axis(dim, x.ndim)
+    if not sizes or min(sizes) < 0 or sum(sizes) != x.shape[dim]:
+        raise shape_fault(
+            f"the parts do not make up axis {dim}",
+            expected=f"sizes of 0 or more with sum {x.shape[dim]}",
+            mend="let the last size take the rest",
+        )
+    return tuple(x.with_shape((*x.shape[:dim], size, *x.shape[dim + 1 :])) for size in sizes)
+
+
+@split.gradient
+def _(g, y, x, *, sizes, dim):
+    present = [(i, part) for i, part in enumerate(g) if part is not None]
+    if len(present) == 1:  # the state of one time step, say: zeros around it
+        i, part = present[0]
+        before, after = sum(sizes[:i]), sum(sizes[i + 1 :])
+        around = tuple((before, after) if axis == dim else (0, 0) for axis in range(x.ndim))
+        return pad(part, 0.0, padding=around, mode="constant")
+    some = present[0][1]
+    return cat(*[some.new_full(z.shape, 0.0) if part is None else part for part, z in zip(g, y, strict=True)], dim=dim)
 
 
 # -- pad --------------------------------------------------------------------------------------------------

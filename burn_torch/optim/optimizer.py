@@ -81,9 +81,9 @@ class Optimizer(Tree):
         for group in self.groups:
             known.update(group.ids)
             groups += self._stepped(lr, group, params, gradients, clip, values)
-        fresh = [id for id in params if id not in known]
+        fresh = [ident for ident in params if ident not in known]
         if fresh:
-            empty = StateGroup(tuple(fresh), 0, self.new_slots([_bare(params[id]) for id in fresh]))
+            empty = StateGroup(tuple(fresh), 0, self.new_slots([_bare(params[ident]) for ident in fresh]))
             groups += self._stepped(lr, empty, params, gradients, clip, values)
         new = {id(params[ident]): _replaced(params[ident], value) for ident, value in values.items()}
         stepped = model.map_params(lambda param: new.get(id(param), param))

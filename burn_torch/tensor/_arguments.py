@@ -76,6 +76,8 @@ def sizes(shape: Any) -> Shape:
 
 def fitting(dtype: DType, value: Any) -> Any:
     """A number as values of this type hold it: 2.0 is 2 for integers, 1 is True for bool; 0.5 stays, to be refused."""
+    if value.__class__ is float and dtype.kind == "float":
+        return value
     value = number(value)
     if isinstance(value, Value) or dtype.is_float:
         return value

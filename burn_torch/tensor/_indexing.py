@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -73,13 +73,7 @@ def ranges_of(x: Value, slices: Any) -> Ranges:
 
 def sliced(x: IndexMethods, cut: Ranges) -> IndexMethods:
     """What the ranges cut out of x."""
-    whole = all(start == 0 and end == size and step == 1 for (start, end, step), size in _sized(cut, x))
-    y = x if whole else unary(ops.slice, x, cut.ranges)
-    return unary(ops.flip, y, cut.flips) if cut.flips else y
-
-
-def _sized(cut: Ranges, x: Value) -> list[tuple[Range, int]]:
-    return list(zip(cut.ranges, x.spec.shape, strict=True))
+    return _run(x, (_cut(x, cut.ranges), cut.flips, cut.shape()))
 
 
 # -- x[...] ---------------------------------------------------------------------------------
@@ -99,6 +93,10 @@ class _Plan:
         self.ranges.append(found)
         self.shape.append(len(range(*found)))
 
+    def steps(self, x: IndexMethods) -> _Steps:
+        """What is done before tensors of indices are read."""
+        return _cut(x, self.ranges), tuple(self.flips), tuple(self.shape)
+
 
 def index(x: IndexMethods, item: Any) -> IndexMethods:
     """x[item]: integers, slices, None, Ellipsis, masks, tensors, arrays or lists of indices.
@@ -106,9 +104,75 @@ def index(x: IndexMethods, item: Any) -> IndexMethods:
     Tensors of indices behave as in PyTorch: they broadcast; side by side their axes stay where they are, else they
     come first.
     """
-    items = [_as_tensor(x, part) for part in (item if isinstance(item, tuple) else (item,))]
+    parts = item if item.__class__ is tuple else (item,)
+    key = _static(parts)
+    if key is None:
+        return _index(x, parts, item)
+    spec = x.spec
+    steps = _steps.get((spec.shape, key))
+    if steps is None:
+        plan = _planned(x, parts, item)
+        if len(_steps) >= _STEPS:
+            _steps.clear()
+        steps = _steps[spec.shape, key] = plan.steps(x)
+    return _run(x, steps)
+
+
+_Steps = tuple[tuple[Range, ...] | None, tuple[int, ...], Shape]
+"""Ranges to take (None: all), axes to flip, the shape of the result."""
+
+_STEPS: Final = 4096
+_steps: Final[dict[Any, _Steps]] = {}
+"""What brackets of integers and slices mean, by the shape before them: `x[0]` in a loop works it out once."""
+
+
+def _run(x: IndexMethods, steps: _Steps) -> IndexMethods:
+    cut, flips, shape = steps
+    y = x if cut is None else unary(ops.slice, x, cut)
+    if flips:
+        y = unary(ops.flip, y, flips)
+    return y if y.spec.shape == shape else unary(ops.reshape, y, shape)
+
+
+def _static(parts: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """A key of brackets that hold integers, slices of integers, None and Ellipsis only; None for any other."""
+    key: list[Any] = []
+    for part in parts:
+        kind = part.__class__
+        if kind is int or part is None or part is Ellipsis:
+            key.append(part)
+        elif kind is slice:
+            bounds = (part.start, part.stop, part.step)
+            for bound in bounds:
+                if bound is not None and bound.__class__ is not int:
+                    return None
+            key.append(bounds)
+        else:
+            return None
+    return tuple(key)
+
+
+def _cut(x: IndexMethods, ranges: Sequence[Range]) -> tuple[Range, ...] | None:
+    whole = all(r == (0, size, 1) for r, size in zip(ranges, x.spec.shape, strict=True))
+    return None if whole else tuple(ranges)
+
+
+def _index(x: IndexMethods, parts: tuple[Any, ...], item: Any) -> IndexMethods:
+    """The general way: with tensors, arrays, lists and masks."""
+    items = [_as_tensor(x, part) for part in parts]
     if len(items) == 1 and _is_mask(items[0]) and items[0].spec.ndim == x.spec.ndim > 0:
         return x.mask_select(items[0])
+    plan = _planned(x, items, item)
+    y = _run(x, plan.steps(x))
+    if not plan.tensors:
+        return y
+    if len(plan.tensors) == 1:
+        at, indices = plan.tensors[0]
+        return y.take(at, indices)
+    return _gather(y, plan.tensors)
+
+
+def _planned(x: IndexMethods, items: Sequence[Any], item: Any) -> _Plan:
     plan = _Plan()
     for part in _without_ellipsis(x, items):
         at = len(plan.ranges)
@@ -123,15 +187,7 @@ def index(x: IndexMethods, item: Any) -> IndexMethods:
             plan.ranges.append(found)
     for size in x.spec.shape[len(plan.ranges) :]:
         plan.keep((0, size, 1), False)
-    y = sliced(x, Ranges(tuple(plan.ranges), tuple(plan.flips)))
-    if y.spec.shape != (shape := tuple(plan.shape)):
-        y = unary(ops.reshape, y, shape)
-    if not plan.tensors:
-        return y
-    if len(plan.tensors) == 1:
-        at, indices = plan.tensors[0]
-        return y.take(at, indices)
-    return _gather(y, plan.tensors)
+    return plan
 
 
 def _take(plan: _Plan, x: IndexMethods, part: IndexMethods) -> None:

@@ -315,7 +315,9 @@ class ShapeMethods(Value):
                 expected="1 or more",
                 mend="pass the size of a part, or use chunk(number of parts)",
             )
-        return [self.narrow(at, i, min(step, size - i)) for i in range(0, size, step)] or [self]
+        if size == 0:
+            return [self]
+        return list(apply(ops.split, (self,), tuple(min(step, size - i) for i in range(0, size, step)), at))
 
     def split_with_sizes(self, split_sizes: Sequence[int], dim: int = 0) -> list[Self]:
         """Parts of these sizes along an axis; their sum is the size of the axis."""
@@ -329,8 +331,7 @@ class ShapeMethods(Value):
                 expected=f"sizes with sum {self.spec.shape[at]}",
                 mend="let the last size take the rest",
             )
-        starts = [sum(lengths[:i]) for i in range(len(lengths))]
-        return [self.narrow(at, start, length) for start, length in zip(starts, lengths, strict=True)]
+        return list(apply(ops.split, (self,), lengths, at)) if lengths else []
 
 
 def _swapped(ndim: int) -> tuple[int, ...]:
@@ -342,7 +343,12 @@ _SWAPPED = [_swapped(n) if n >= 2 else () for n in range(9)]
 
 def _flat(shape: tuple[Any, ...]) -> Shape:
     # f(2, 3) and f([2, 3])
-    return sizes(shape[0]) if len(shape) == 1 else sizes(shape)
+    if len(shape) == 1:
+        return sizes(shape[0])
+    for size in shape:
+        if size.__class__ is not int:
+            return sizes(shape)
+    return shape
 
 
 def _axes(x: Value, dims: Any) -> tuple[int, ...]:

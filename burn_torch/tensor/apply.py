@@ -26,6 +26,8 @@ NUMBERS: Final = (int, float, np.number, np.bool_)
 
 _OPERANDS: Final = (Value, *NUMBERS)
 
+_new: Final = object.__new__  # the hottest functions fill the slots themselves: 0.05 us less than through __init__
+
 
 def unary(op: Op, x: T, *attrs: Any) -> T:
     """A row of one tensor and one output."""
@@ -33,7 +35,11 @@ def unary(op: Op, x: T, *attrs: Any) -> T:
     key = (spec, *attrs) if attrs else spec
     call = op.calls.get(key) or _bound(op, key, (spec,), attrs)
     backend = x.backend
-    return x.__class__(backend, backend.execute(call, (x.primitive,))[0], call.result)
+    y = _new(x.__class__)
+    y.backend = backend
+    y.primitive = backend.execute(call, (x.primitive,))[0]
+    y.spec = call.result
+    return y
 
 
 def binary(op: Op, x: T, y: Any) -> T:
@@ -46,7 +52,11 @@ def binary(op: Op, x: T, y: Any) -> T:
             return op(x, y)  # type: ignore[no-any-return]  # the general way lifts constants
         key = (spec, y.spec)
         call = op.calls.get(key) or op.remember(key, op.bind(key, {}))
-        return kind(backend, backend.execute(call, (x.primitive, y.primitive))[0], call.result)
+        z = _new(kind)
+        z.backend = backend
+        z.primitive = backend.execute(call, (x.primitive, y.primitive))[0]
+        z.spec = call.result
+        return z
     if kind is float:
         key = (spec, FLOAT_NUMBER)
     elif kind is int:
@@ -54,7 +64,11 @@ def binary(op: Op, x: T, y: Any) -> T:
     else:
         return op(x, number(y))  # type: ignore[no-any-return]
     call = op.calls.get(key) or op.remember(key, op.bind(key, {}))
-    return x.__class__(backend, backend.execute(call, (x.primitive, y))[0], call.result)
+    z = _new(x.__class__)
+    z.backend = backend
+    z.primitive = backend.execute(call, (x.primitive, y))[0]
+    z.spec = call.result
+    return z
 
 
 def flat(x: T) -> T:

@@ -82,7 +82,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     else:
         return row(x, weight, bias)  # type: ignore[no-any-return]
     call = row.calls.get(key) or row.remember(key, row.bind(key, {}))
-    return Tensor(backend, backend.execute(call, primitives)[0], call.result)
+    y = object.__new__(Tensor)  # as in apply.unary: this one is hot
+    y.backend = backend
+    y.primitive = backend.execute(call, primitives)[0]
+    y.spec = call.result
+    return y
 
 
 def embedding(weights: Tensor, indices: Tensor) -> Tensor:

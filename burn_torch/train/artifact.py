@@ -112,8 +112,10 @@ class ArtifactDir:
 
     def clear_result(self) -> None:
         """Removes what said how an earlier part of this run ended."""
-        with suppress(FileNotFoundError):
-            self.result.unlink()
+        try:
+            self.result.unlink(missing_ok=True)
+        except OSError as err:
+            raise self._unwritable(err) from err
 
     def _require_unused(self) -> None:
         found = self._found()

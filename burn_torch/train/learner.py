@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
 
 from burn_torch.core.errors import ConfigError, explain
@@ -43,7 +43,7 @@ class Learner(Generic[M]):
 
     def fork(self) -> Learner[M]:
         """The same learner with a schedule of its own, the one part that counts in place."""
-        return replace(self, lr_scheduler=copy.deepcopy(self.lr_scheduler))
+        return Learner(self.model, self.optim, copy.deepcopy(self.lr_scheduler))
 
     def lr_step(self) -> float:
         """The learning rate of the next update; the schedule counts it."""
@@ -58,8 +58,8 @@ class Learner(Generic[M]):
     def optimizer_step(self, lr: float, grads: GradientsParams) -> Learner[M]:
         """The learner after one update of the parameters."""
         model, optim = self.optim.step(lr, self.model, grads)
-        return replace(self, model=model, optim=optim)
+        return Learner(model, optim, self.lr_scheduler)
 
     def with_model(self, model: M) -> Learner[M]:
         """The same learner with another model."""
-        return self if model is self.model else replace(self, model=model)
+        return self if model is self.model else Learner(model, self.optim, self.lr_scheduler)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, nullcontext
 from itertools import islice
 from typing import Any, final
@@ -48,7 +48,7 @@ class Batches:
         assert self.items_total is not None
         return min(batch * int(self._loader.batch_size), self.items_total)
 
-    def epoch(self, epoch: int, start: int) -> Iterator[tuple[Any, int]]:
+    def epoch(self, epoch: int, start: int) -> Generator[tuple[Any, int]]:
         """The batches of an epoch (the first one is 1) from `start` on, each with the items so far."""
         if not self._seekable:
             yield from ((batch, 0) for batch in islice(iter(self._loader), start, None))

@@ -18,7 +18,7 @@ __all__ = ["MAX_WAITING", "Meter", "patience_of", "shows_loss"]
 MAX_WAITING: Final = 64
 """Steps whose numbers may wait: each holds a few small tensors."""
 
-Found = tuple[StepDone, list[tuple[str, Reading]], Reading | None]
+Found = tuple[MetricMetadata, int, int, list[tuple[str, Reading]], Reading | None]
 
 
 def patience_of(place: str) -> float:
@@ -58,6 +58,7 @@ class Meter:
         shown = next((number for number, metric in enumerate(metrics) if isinstance(metric, LossMetric)), None)
         self._shown_loss = shown if watch else None
         self._hidden_loss = LossMetric() if watch and shown is None else None
+        self._losses: dict[type, bool] = {}
 
     def clear(self) -> None:
         """A new epoch begins."""
@@ -71,10 +72,9 @@ class Meter:
         loss = None
         if self._shown_loss is not None:
             loss = readings[self._shown_loss][1]
-        elif self._hidden_loss is not None and shows_loss(item):
+        elif self._hidden_loss is not None and self._has_loss(item):
             loss = self._hidden_loss.measure(item, metadata)
-        event = StepDone(self.split, metadata.epoch, metadata.iteration, batches_done, items_done, ())
-        self._waiting.append((event, readings, loss))
+        self._waiting.append((metadata, batches_done, items_done, readings, loss))
         if metadata.time_s - self._asked >= self._patience_s or len(self._waiting) >= MAX_WAITING:
             self._asked = metadata.time_s
             self.drain()
@@ -105,10 +105,16 @@ class Meter:
         return left
 
     def _tell(self) -> None:
-        event, readings, loss = self._waiting.popleft()
-        values = tuple(MetricValue(name, reading.value, reading.count) for name, reading in readings)
-        told = StepDone(event.split, event.epoch, event.iteration, event.batches_done, event.items_done, values)
-        self._on_step(told, None if loss is None else loss.value)
+        at, batches_done, items_done, readings, loss = self._waiting.popleft()
+        values = tuple([MetricValue(name, reading.value, reading.count) for name, reading in readings])
+        event = StepDone(self.split, at.epoch, at.iteration, batches_done, items_done, values)
+        self._on_step(event, None if loss is None else loss.value)
+
+    def _has_loss(self, item: Any) -> bool:
+        found = self._losses.get(type(item))
+        if found is None:
+            found = self._losses[type(item)] = shows_loss(item)
+        return found
 
 
 def shows_loss(item: Any) -> bool:

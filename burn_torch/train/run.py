@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, final
@@ -177,13 +177,15 @@ class Run:
         window = GradientWindow(parts.accumulation)
         items_before = parts.train.items_at(start.batch)
         try:
-            for batch, items in parts.train.epoch(start.epoch, start.batch):
-                self._train_batch(batch, items, items - items_before, window)
-                items_before = items
-                if window.batches == 0 and parts.interrupter.should_stop():
-                    break
+            with closing(parts.train.epoch(start.epoch, start.batch)) as batches:
+                for batch, items in batches:
+                    self._train_batch(batch, items, items - items_before, window)
+                    items_before = items
+                    if window.batches == 0 and parts.interrupter.should_stop():
+                        break
             if window.batches:  # the last window of an epoch may be shorter
                 self._update(window)
+                self.position = replace(self.position, updates=self.position.updates + 1)
             self._train.drain()
         except Exception as err:
             self._note(err, "train", self.position.epoch, self.position.batch + 1)
@@ -205,9 +207,10 @@ class Run:
         window.add(self.learner.model, grads, item)
         if position.iteration == 0 and not shows_loss(item):
             LOG.info("%s shows no %s: nobody watches for NaN", type(item).__name__, LossInput.__name__)
-        if window.full:
+        updates = window.full
+        if updates:
             self._update(window)
-        self.position = replace(self.position, batch=position.batch + 1, iteration=position.iteration + 1)
+        self.position = position.after_batch(updates)
         metadata = MetricMetadata(
             Split.TRAIN, position.epoch, position.iteration + 1, items, self._lr, time.monotonic()
         )
@@ -215,36 +218,36 @@ class Run:
 
     def _update(self, window: GradientWindow) -> None:
         self.learner = self.parts.execution.optimizer_step(self.learner, self._lr, window.take())
-        self.position = replace(self.position, updates=self.position.updates + 1)
 
-    def _valid_epoch(self, batches: Batches) -> bool:
+    def _valid_epoch(self, loader: Batches) -> bool:
         """Validates; whether it was told to stop before the end.  Then none of it counts."""
         epoch, interrupter = self.position.epoch, self.parts.interrupter
         model = self.learner.model.valid()
         key = fold(fold(self._run_key, _VALID_KEYS), epoch)
         self._valid.clear()
-        self._announce(Split.VALID, batches, 0)
+        self._announce(Split.VALID, loader, 0)
         number = items_before = 0
         try:
-            for batch, items in batches.epoch(1, 0):  # the first order every time: epochs are compared
-                item = valid_step(model, batch, fold(key, number))
-                if number == 0:
-                    _require_no_gradients(item)
-                number += 1
-                metadata = MetricMetadata(
-                    Split.VALID, epoch, self.position.valid_iteration + number, items - items_before, self._lr,
-                    time.monotonic(),
-                )  # fmt: skip
-                items_before = items
-                self._valid.add(item, metadata, number, items)
-                if interrupter.should_stop():
-                    break
+            with closing(loader.epoch(1, 0)) as batches:  # the first order every time: epochs are compared
+                for batch, items in batches:
+                    item = valid_step(model, batch, fold(key, number))
+                    if number == 0:
+                        _require_no_gradients(item)
+                    number += 1
+                    metadata = MetricMetadata(
+                        Split.VALID, epoch, self.position.valid_iteration + number, items - items_before, self._lr,
+                        time.monotonic(),
+                    )  # fmt: skip
+                    items_before = items
+                    self._valid.add(item, metadata, number, items)
+                    if interrupter.should_stop():
+                        break
             self._valid.drain()
         except Exception as err:
             self._note(err, "valid", epoch, number + 1)
             raise
         if number == 0:
-            raise empty(batches.name)
+            raise empty(loader.name)
         if interrupter.should_stop():
             self.history.discard(Split.VALID, epoch)
             self.history.reopen(Split.TRAIN, epoch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, final
@@ -221,7 +221,7 @@ class SupervisedTraining:
                 application = FileApplicationLogger(artifact.log)
             stack.enter_context(installed(application))
             renderer = default_renderer() if self._renderer is None else self._renderer
-            stack.callback(renderer.close)
+            stack.callback(_close_quietly, renderer)
             loggers = self._loggers or (FileMetricLogger(artifact.path),)
             for logger in loggers:
                 stack.callback(logger.close)
@@ -356,6 +356,11 @@ def _metric_faults(split: str, metrics: Sequence[Any]) -> list[tuple[str, str, s
             faults.append((f"two {split} metrics {metric.name}", "a name of its own for each", "give one another name"))
         seen.add(name)
     return faults
+
+
+def _close_quietly(renderer: MetricsRenderer) -> None:
+    with suppress(OSError):  # a closed pipe or terminal is no reason to lose the result
+        renderer.close()
 
 
 def _status_of(err: BaseException) -> str:

@@ -73,6 +73,14 @@ def test_backward_from_several_roots_adds_them() -> None:
 
 
 # -- consuming ---------------------------------------------------------------------------------------------
+def test_a_root_that_is_a_leaf_keeps_what_other_roots_bring() -> None:
+    x = tracked([2.0, 3.0])
+    y = x * x
+    one = TORCH.from_data(TensorData.of(np.ones(2)), "cpu")
+    found = TAPE.backward([(x.primitive, one), (y.primitive, one)])
+    np.testing.assert_array_equal(of(found, x), [1 + 4.0, 1 + 6.0])
+
+
 def test_second_backward_says_that_the_tape_is_consumed() -> None:
     x = tracked([1.0, 2.0])
     loss = ops.exp(x)

@@ -6,12 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
 from burn_torch import DType, TensorData
-from burn_torch.core.data import bf16_from_f32, f32_from_bf16
 from burn_torch.core.distribution import Distribution
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.tolerance import Tolerance
@@ -129,14 +125,6 @@ def test_try_cast_keeps_every_value_or_refuses() -> None:
     ):
         with pytest.raises(DTypeError, match=r"(?s)try_cast: a value would change.*data.convert"):
             TensorData.of(values, source).try_cast(target)
-
-
-@given(arrays.arrays(np.float32, st.integers(0, 20), elements=st.floats(width=32, allow_nan=True)))
-def test_bfloat16_rounds_to_nearest_even_as_torch(values: np.ndarray) -> None:
-    import torch
-
-    expected = torch.from_numpy(values).bfloat16().float().numpy()
-    np.testing.assert_array_equal(f32_from_bf16(bf16_from_f32(values)), expected)
 
 
 # -- comparison ------------------------------------------------------------------------------------------------

@@ -72,6 +72,7 @@ OTHER_DOORS = {
     "dropout": "burn_torch.nn draws its key by path",
     "dropout_mask": "burn_torch.nn draws its key by path",
     "batch_norm": "burn_torch.nn keeps its running statistics",
+    "binary_cross_entropy": "burn_torch.nn.loss",
     "binary_cross_entropy_with_logits": "burn_torch.nn.loss",
     "cross_entropy": "burn_torch.nn.loss, with Burn's padding tokens",
     "mask_select": "Tensor.mask_select, through selected_by_mask, which carries gradients",

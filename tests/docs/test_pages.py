@@ -16,6 +16,8 @@ from types import ModuleType
 
 import pytest
 
+import burn_torch
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if "_build" not in p.parts)]
 
@@ -80,11 +82,12 @@ def run(page: Path, module: ModuleType) -> None:
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """An empty module that classes can name as their home, and an empty directory to run in."""
+    """An empty module that classes can name as their home, an empty directory to run in, a fresh process's seed."""
     made = ModuleType("a_page_of_the_documentation")
     monkeypatch.setitem(sys.modules, made.__name__, made)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
+    burn_torch.seed(0)
     return made
 
 

@@ -50,8 +50,8 @@ def test_linear_names_itself_and_its_sizes_in_errors() -> None:
 
 
 # -- convolution ---------------------------------------------------------------------------------------------
-TWINS = {1: tnn.Conv1d, 2: tnn.Conv2d, 3: tnn.Conv3d}
-BACK = {1: tnn.ConvTranspose1d, 2: tnn.ConvTranspose2d, 3: tnn.ConvTranspose3d}
+TWINS: dict[int, Any] = {1: tnn.Conv1d, 2: tnn.Conv2d, 3: tnn.Conv3d}
+BACK: dict[int, Any] = {1: tnn.ConvTranspose1d, 2: tnn.ConvTranspose2d, 3: tnn.ConvTranspose3d}
 SIZES = {1: (11,), 2: (9, 8), 3: (6, 5, 7)}
 
 
@@ -60,7 +60,8 @@ def conv_config(axes: int, channels: tuple[int, int], kernel: tuple[int, ...], *
     if axes == 1:
         one = {name: value[0] if isinstance(value, tuple) else value for name, value in settings.items()}
         return nn.Conv1dConfig(*channels, kernel[0], **one)
-    return (nn.Conv2dConfig if axes == 2 else nn.Conv3dConfig)(channels, kernel, **settings)
+    make: Any = nn.Conv2dConfig if axes == 2 else nn.Conv3dConfig
+    return make(channels, kernel, **settings)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
@@ -75,7 +76,7 @@ def test_conv(seed: Rng, axes: int, stride: int, dilation: int, groups: int, bia
     compare(seed, layer, twin, seed.standard_normal((2, 4, *SIZES[axes])), params=affine(twin, *names))
 
 
-PADDINGS = {1: nn.PaddingConfig1d, 2: nn.PaddingConfig2d, 3: nn.PaddingConfig3d}
+PADDINGS: dict[int, Any] = {1: nn.PaddingConfig1d, 2: nn.PaddingConfig2d, 3: nn.PaddingConfig3d}
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
@@ -129,8 +130,8 @@ def test_conv_transpose(seed: Rng, axes: int, stride: int, padding: int, out: in
             (4, 6), kernel[0], stride=stride, padding=padding, padding_out=out, groups=groups
         )
     else:
-        make = nn.ConvTranspose2dConfig if axes == 2 else nn.ConvTranspose3dConfig
-        config = make((4, 6), kernel, groups=groups, **many)  # type: ignore[arg-type]
+        make: Any = nn.ConvTranspose2dConfig if axes == 2 else nn.ConvTranspose3dConfig
+        config = make((4, 6), kernel, groups=groups, **many)
     sizes = tuple(size - 2 for size in SIZES[axes])
     compare(seed, config.init(AD), twin, seed.standard_normal((2, 4, *sizes)), params=affine(twin, "weight", "bias"))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ import torch
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.module import Module, Param
-from burn_torch.module.tree import rebuild
+from burn_torch.module import Param
 from burn_torch.module.running_state import RunningState
+from burn_torch.module.tree import rebuild
 from burn_torch.tensor import Device, Tensor
 
 AD = Device.cpu().autodiff()
@@ -63,9 +64,6 @@ def gradients(output: Tensor, upstream: Array) -> Any:
     return ops.sum(output * tensor(upstream), dims=tuple(range(output.ndim))).backward()
 
 
-Pairs = Sequence[tuple[str, torch.Tensor, Callable[[Array], Array]]]
-
-
 def same(value: Array) -> Array:
     return value
 
@@ -93,9 +91,7 @@ def compare(
     arrays = {path: change(value.detach().numpy()) for path, (value, change) in params.items()}
     layer = with_arrays(double(layer), arrays)
     assert {path for path, _ in layer.named_params()} == set(params), "a parameter is compared with nothing"
-    call = forward or layer.forward
-    if forward is not None:
-        call = lambda *xs: forward(layer, *xs)  # noqa: E731
+    call = layer.forward if forward is None else partial(forward, layer)
     ours = [tensor(x).require_grad() if np.issubdtype(np.asarray(x).dtype, np.floating) else tensor(x) for x in inputs]
     theirs = [torch.from_numpy(np.array(x)) for x in inputs]
     for x in theirs:
@@ -106,7 +102,9 @@ def compare(
     upstream = rng.standard_normal(want.shape)
     found = gradients(y, upstream)
     leaves = [x for x in theirs if x.requires_grad] + [value for value, _ in params.values()]
-    expected = torch.autograd.grad(want, leaves, torch.from_numpy(upstream), allow_unused=True)
+    expected: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
+        want, leaves, torch.from_numpy(upstream), allow_unused=True
+    )
     mine = [x.grad(found) for x in ours if x.is_require_grad()]
     mine += [dict(layer.named_params())[path].val().grad(found) for path in params]
     changes = [same] * (len(leaves) - len(params)) + [change for _, change in params.values()]
@@ -117,7 +115,3 @@ def compare(
             assert got is not None
             close(change(array(got)), grad, tolerance)
     return layer
-
-
-def modules(module: Module) -> list[str]:
-    return [path for path, _ in module.named_params()]

@@ -189,6 +189,24 @@ def test_binary_cross_entropy_is_the_twin(seed: np.random.Generator) -> None:
         np.testing.assert_allclose(confident, [math.exp(-40)], rtol=1e-15)  # log(p) would give 0
 
 
+def test_binary_cross_entropy_of_probabilities_is_the_twin(seed: np.random.Generator) -> None:
+    def twin(p: Any, t: Any) -> Any:
+        return functional.binary_cross_entropy(p, t, reduction="none")
+
+    compare(seed, "binary_cross_entropy", twin, seed.uniform(0.01, 0.99, (3, 4)), seed.uniform(0, 1, (3, 4)))
+    certain, targets = np.array([0.0, 0.0, 1.0, 1.0, 1e-60, 0.5]), np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.5])
+    compare(seed, "binary_cross_entropy", twin, certain, targets, differentiate=False)
+    x = torch.tensor(certain, requires_grad=True)
+    (expected,) = torch.autograd.grad(twin(x, torch.tensor(targets)).sum(), x)
+    for leaf in LEAVES:
+        found, odds = gradients(leaf, "binary_cross_entropy", [certain, targets], [np.ones(6)], {})
+        assert found is not None
+        assert odds is not None
+        np.testing.assert_allclose(found, expected, rtol=1e-8)  # torch keeps its 1e-12 in float32
+        np.testing.assert_allclose(odds, [100, 100, -100, -100, 100, 0], rtol=1e-14)
+        assert np.isnan(run(leaf, "binary_cross_entropy", np.array([-0.1, 1.1, np.nan]), np.zeros(3))).all()
+
+
 # -- errors --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("leaf", LEAVES, ids=str)
 @pytest.mark.parametrize("target", [5, -1])

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -36,7 +37,13 @@ def start() -> Callable[..., subprocess.Popen[str]]:
 
     def started(**options: Any) -> subprocess.Popen[str]:
         paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels")])
-        environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
+        # as many threads as here: the bits of a sum depend on how it is cut
+        environment = {
+            **os.environ,
+            "PYTHONPATH": paths,
+            "OMP_NUM_THREADS": str(torch.get_num_threads()),
+            "PYTHONWARNINGS": "error",
+        }
         return subprocess.Popen(
             [sys.executable, str(HERE / "program.py"), json.dumps({**options, "dir": str(options["dir"])})],
             stdout=subprocess.PIPE,

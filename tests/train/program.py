@@ -17,9 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from burn_torch import Device, Module, Param, RunningState, Tensor, ops, seed
+from burn_torch import Device, Module, Tensor, seed
 from burn_torch.data import DataLoader
-from burn_torch.module.scope import draw
+from burn_torch.nn import (
+    BatchNorm,
+    BatchNormConfig,
+    CrossEntropyLoss,
+    Dropout,
+    DropoutConfig,
+    Linear,
+    LinearConfig,
+    Relu,
+)
 from burn_torch.optim import AdamConfig, LinearLrSchedulerConfig
 from burn_torch.train import (
     AccuracyMetric,
@@ -51,28 +60,19 @@ class Batcher:
 
 
 class Net(Module):
-    weight1: Param
-    gamma: Param
-    beta: Param
-    mean: RunningState
-    variance: RunningState
-    weight2: Param
+    linear1: Linear
+    norm: BatchNorm
+    dropout: Dropout
+    activation: Relu
+    linear2: Linear
 
     def forward(self, x: Tensor) -> Tensor:
-        h = x.matmul(self.weight1.val())
-        if x.device.is_autodiff():
-            h, mean, variance = ops.batch_norm(h, self.gamma.val(), self.beta.val(), 1e-5)
-            for state, new in ((self.mean, mean), (self.variance, variance)):
-                state.update(state.value() * 0.9 + new.inner() * 0.1)
-            h = ops.dropout(ops.relu(h), 0.25, *draw(self))
-        else:
-            args = (self.gamma.val(), self.beta.val(), self.mean.value(), self.variance.value(), 1e-5)
-            h = ops.relu(ops.batch_norm_inference(h, *args))
-        return h.matmul(self.weight2.val())
+        h = self.activation.forward(self.norm.forward(self.linear1.forward(x)))
+        return self.linear2.forward(self.dropout.forward(h))
 
     def classify(self, batch: Batch) -> ClassificationOutput:
         output = self.forward(batch.inputs)
-        loss = ops.cross_entropy(output, batch.targets, None, None).mean()
+        loss = CrossEntropyLoss.new(None, output.device).forward(output, batch.targets)
         return ClassificationOutput(loss, output, batch.targets)
 
     def train_step(self, batch: Batch) -> TrainOutput[ClassificationOutput]:
@@ -83,21 +83,15 @@ class Net(Module):
         return self.classify(batch)
 
 
-def make_net(hidden: int = HIDDEN, cls: type[Net] = Net, device: Device | None = None) -> Net:
-    rng = np.random.default_rng(5)
-    device = Device.cpu().autodiff() if device is None else device
-    inner = device.inner()
-
-    def param(*shape: int) -> Param:
-        return Param.from_data(rng.normal(0, 0.5, shape).astype(np.float32), device)
-
+def make_net(hidden: int = HIDDEN, cls: type[Net] = Net) -> Net:
+    device = Device.cpu().autodiff()
+    seed(5)
     return cls(
-        param(FEATURES, hidden),
-        Param.from_data(np.ones(hidden, np.float32), device),
-        Param.from_data(np.zeros(hidden, np.float32), device),
-        RunningState(Tensor.from_data(np.zeros(hidden, np.float32), inner)),
-        RunningState(Tensor.from_data(np.ones(hidden, np.float32), inner)),
-        param(hidden, CLASSES),
+        LinearConfig(FEATURES, hidden).init(device),
+        BatchNormConfig(hidden).init(device),
+        DropoutConfig(0.25).init(),
+        Relu(),
+        LinearConfig(hidden, CLASSES).init(device),
     )
 
 
@@ -149,6 +143,13 @@ class Slow(Net):
         return super().train_step(batch)
 
 
+class Poison(Net):
+    """Fails at once."""
+
+    def train_step(self, batch: Batch) -> TrainOutput[ClassificationOutput]:
+        raise ZeroDivisionError("mine")
+
+
 def kill_in_write(epoch: int) -> None:
     """From now on: flushing the checkpoint of this epoch to the disk is the last thing that this process does."""
     fsync = os.fsync
@@ -163,14 +164,15 @@ def kill_in_write(epoch: int) -> None:
 
 def main(options: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with it ignored
-    seed(3)
     if options.get("kill_in_write"):
         kill_in_write(options["kill_in_write"])
     training = make_training(options["dir"], options["epochs"], options.get("workers", 0))
     training = training.resume(options.get("resume", False))
     if options.get("plain"):
         training = training.renderer(PlainRenderer()).summary()
-    cls = Slow if options.get("slow") else Net
+    if options.get("no_log"):
+        training = training.with_application_logger(None)
+    cls = Slow if options.get("slow") else Poison if options.get("poison") else Net
     result = training.launch(make_learner(make_net(cls=cls)))
     print(json.dumps({"status": result.status, "digest": digest(result.model)}))
     raise SystemExit({"interrupted": 130, "terminated": 143}.get(result.status, 0))

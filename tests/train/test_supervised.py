@@ -83,7 +83,7 @@ def test_epoch_values_are_exact_over_items(program, tmp_path):
 def test_result_model_is_for_inference(program, tmp_path):
     result = program.make_training(tmp_path / "run", 1).launch(program.make_learner())
     assert result.model.devices() == [Device.cpu()]
-    assert result.learner.model.weight1.device is Device.cpu().autodiff()
+    assert result.learner.model.linear1.weight.device is Device.cpu().autodiff()
     assert program.digest(result.model) == program.digest(result.learner.model)
     assert result.checkpoint == tmp_path / "run/checkpoint/epoch-1.safetensors"
     assert result.summary is None
@@ -140,10 +140,12 @@ def test_without_validation(program, tmp_path):
 
 # -- seeds ------------------------------------------------------------------------------------------
 def test_seed_decides_the_bits(program, tmp_path):
+    learner = program.make_learner()
+
     def run(name, number=None):
         training = SupervisedTraining(tmp_path / name, *program.make_loaders()).renderer(SilentRenderer())
         training = training if number is None else training.seed(number)
-        return program.digest(training.launch(program.make_learner()).model)
+        return program.digest(training.launch(learner).model)
 
     assert run("a", 1) == run("b", 1) != run("c", 2)
     seed(5)
@@ -326,6 +328,15 @@ def test_an_error_of_the_user_passes_through_with_a_note(program, tmp_path):
     whole = program.make_training(tmp_path / "whole", 3).launch(program.make_learner())
     again = program.make_training(folder, 3).resume().launch(program.make_learner())
     assert program.digest(again.model) == program.digest(whole.model)
+
+
+def test_without_an_application_log_an_error_is_told_once(start, tmp_path):
+    process = start(dir=tmp_path / "run", epochs=1, no_log=True, poison=True)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert output == ""
+    assert errors.count("Traceback") == 1
+    assert "ZeroDivisionError: mine" in errors
 
 
 def test_an_error_in_validation_says_so(program, tmp_path, monkeypatch):

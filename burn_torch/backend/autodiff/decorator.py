@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-import heapq
 import threading
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from typing import Any, ClassVar, Final, final
 
-from burn_torch.backend.autodiff.tape import CONSUMED, Edge, Node, Recording, Tracked
+from burn_torch.backend.autodiff.tape import CONSUMED, Node, Recording, Tracked
 from burn_torch.backend.base import Backend
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import AutodiffError, explain
@@ -84,41 +84,15 @@ class Autodiff(Backend):
     def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
         """Computes on the inner backend; records the Call if an input is tracked."""
         tracked = self.tracked
-        for x in inputs:
-            if x.__class__ is tracked:
-                return self._record(call, inputs)
-        return self._inner_execute(call, inputs)
-
-    def _record(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
-        tracked = self.tracked
-        raw: list[Any] = []
         needs = 0
         bit = 1
         for x in inputs:
             if x.__class__ is tracked:
-                raw.append(x.primitive)
                 needs |= bit
-            else:
-                raw.append(x)
             bit <<= 1
-        recording = call.memo.get((self, needs)) or self._recording(call, needs)
-        outputs = self._inner_execute(call, raw)
-        edges = recording.edges
-        if not edges:
-            return outputs
-        saved = recording.save(raw, outputs)
-        if len(edges) == 1:
-            x = inputs[edges[0]]
-            parents: tuple[Edge, ...] = ((x.node, x.index),)
-        else:
-            parents = tuple([(inputs[i].node, inputs[i].index) for i in edges])
-        node = Node(recording, parents, saved, recording.version(saved))
-        if not call.multiple:
-            return (tracked(outputs[0], node, 0),)
-        return [
-            tracked(output, node, i) if carries and output is not None else output
-            for i, (output, carries) in enumerate(zip(outputs, recording.floats, strict=True))
-        ]
+        if not needs:
+            return self._inner_execute(call, inputs)
+        return (call.memo.get((self, needs)) or self._recording(call, needs)).record(inputs)
 
     def _recording(self, call: Call, needs: int) -> Recording:
         if self._own is not None and (call, needs) in self._own:
@@ -127,7 +101,7 @@ class Autodiff(Backend):
             bool(needs >> i & 1) and isinstance(spec, TensorSpec) and spec.dtype.is_float
             for i, spec in enumerate(call.specs)
         )
-        recording = Recording(call, mask, self.checkpoint == "balanced", self.inner)
+        recording = Recording(call, mask, needs, self)
         if self._own is None:
             call.memo[self, needs] = recording
         else:
@@ -148,12 +122,13 @@ class Autodiff(Backend):
             _contribute(pending, heap, execute, root.node, root.index, gradient)
         leaves: dict[int, Any] = {}
         while heap:
-            number = -heapq.heappop(heap)
+            number = -heappop(heap)
             entry = pending.pop(number)
             node: Node = entry.pop()
             recording = node.recording
-            if recording is None:
-                leaves[number] = entry[0]
+            if recording is None:  # a root that is a leaf itself
+                before = leaves.get(number)
+                leaves[number] = entry[0] if before is None else _sum(execute, node.saved, before, entry[0])
                 continue
             saved = node.saved
             if not retain_graph:
@@ -162,20 +137,21 @@ class Autodiff(Backend):
                 raise _consumed(recording.call)
             if recording.version(saved) != node.version:
                 raise _written_to(recording.call)
-            if recording.call.multiple:
-                backward = recording.backward(tuple([g is not None for g in entry]))
-            else:
-                backward = recording.backward(_ONE)
-            found = backward(entry, saved)
-            for (parent, index), gradient in zip(node.edges, found, strict=True):
-                if gradient is not None:
-                    slots = pending.get(parent.id)
-                    if slots is None:
-                        _contribute(pending, heap, execute, parent, index, gradient)
-                    elif slots[index] is None:
-                        slots[index] = gradient
-                    else:
-                        slots[index] = _sum(execute, _spec_of(parent, index), slots[index], gradient)
+            backward = recording.only or recording.backward(tuple([g is not None for g in entry]))
+            for (parent, index), gradient in zip(node.edges, backward(entry, saved)):  # noqa: B905  # as long: both are the edges
+                if gradient is None:
+                    continue
+                if parent.recording is None:  # a leaf waits for nothing
+                    before = leaves.get(parent.id)
+                    leaves[parent.id] = gradient if before is None else _sum(execute, parent.saved, before, gradient)
+                    continue
+                slots = pending.get(parent.id)
+                if slots is None:
+                    _contribute(pending, heap, execute, parent, index, gradient)
+                elif slots[index] is None:
+                    slots[index] = gradient
+                else:
+                    slots[index] = _sum(execute, _spec_of(parent, index), slots[index], gradient)
             if not retain_graph:
                 node.edges = ()
         return leaves
@@ -237,9 +213,6 @@ class Autodiff(Backend):
         return Autodiff(inner, self.checkpoint) if isinstance(inner, Backend) else Autodiff.over(inner, self.checkpoint)
 
 
-_ONE: Final = (True,)
-
-
 def _spec_of(node: Node, index: int) -> TensorSpec:
     # a leaf saves nothing, so its spec has that place
     spec: TensorSpec = node.saved if node.recording is None else node.recording.call.results[index]
@@ -255,7 +228,7 @@ def _contribute(
         slots = [None] * width
         slots.append(node)
         pending[node.id] = slots
-        heapq.heappush(heap, -node.id)
+        heappush(heap, -node.id)
     slots[index] = gradient if slots[index] is None else _sum(execute, _spec_of(node, index), slots[index], gradient)
 
 

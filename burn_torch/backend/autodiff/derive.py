@@ -19,7 +19,7 @@ from burn_torch.graph.trace import Trace
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Value
 
-__all__ = ["Derivation", "derive"]
+__all__ = ["Derivation", "Key", "derive", "float_outputs"]
 
 Key = tuple[str, int]
 """("g", i): gradient of output i; ("x", i): input i; ("y", i): output i."""

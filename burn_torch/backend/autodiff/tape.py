@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
-from burn_torch.backend.autodiff.derive import Derivation, derive, float_outputs
+from burn_torch.backend.autodiff.derive import Derivation, Key, derive, float_outputs
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call
 
@@ -53,26 +54,41 @@ class Node:
 class Recording:
     """How one Call is recorded and walked back for one set of inputs that need gradients."""
 
-    __slots__ = ("_backwards", "call", "edges", "floats", "inner", "needs", "recompute", "save", "saves", "version")
+    __slots__ = (
+        "_backwards",
+        "call",
+        "edges",
+        "floats",
+        "inner",
+        "needs",
+        "only",
+        "recompute",
+        "record",
+        "saves",
+        "version",
+    )
 
-    def __init__(self, call: Call, needs: tuple[bool, ...], recompute: bool, inner: Any) -> None:
+    def __init__(self, call: Call, needs: tuple[bool, ...], tracked: int, tape: Any) -> None:
+        """`needs` says which inputs get gradients, `tracked` (bits) which ones come as Tracked."""
         self.call: Final = call
         self.needs: Final = needs
-        self.recompute: Final = recompute
-        self.inner: Final = inner
+        self.recompute: Final[bool] = tape.checkpoint == "balanced"
+        self.inner: Final = tape.inner
         self.floats: Final = float_outputs(call)
         self._backwards: Final[dict[tuple[bool, ...], Callable[..., Any]]] = {}
         edges: set[int] = set()
-        saves: dict[tuple[str, int], None] = {}
+        saves: dict[Key, None] = {}
         if not call.op.nondifferentiable:
             for present in self._likely_presences():
-                derivation = derive(call, needs, present, recompute)
+                derivation = derive(call, needs, present, self.recompute)
                 edges.update(derivation.edges)
                 saves.update(dict.fromkeys(derivation.saves))
         self.edges: Final = tuple(sorted(edges))
         self.saves: Final = tuple(saves)
-        self.save: Final = _selector(self.saves)
-        self.version: Final = _version_sum(call, self.saves, inner)
+        self.version: Final = _version_sum(call, self.saves, self.inner)
+        self.record: Final = _recorder(self, tracked, tape.tracked)
+        self.only: Callable[[Sequence[Any], Any], Sequence[Any]] | None = None
+        """The backward where there is one output, once it was needed."""
 
     def _likely_presences(self) -> list[tuple[bool, ...]]:
         # Which outputs get gradients is known at backward, what to save must be known now: the union over "all" and
@@ -90,6 +106,8 @@ class Recording:
         if backward is None:
             derivation = derive(self.call, self.needs, present, self.recompute)
             backward = self._backwards[present] = self._adapted(derivation)
+            if not self.call.multiple:
+                self.only = backward
         return backward
 
     def _adapted(self, derivation: Derivation) -> Callable[[Sequence[Any], Any], Sequence[Any]]:
@@ -106,22 +124,49 @@ class Recording:
         return backward
 
 
-_selectors: dict[str, Any] = {}
+def _recorder(recording: Recording, tracked: int, kind: type[Tracked]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function from inputs to outputs that computes the Call on the inner backend and makes its node.
+
+    Written as source for the needs at hand: 0.5 us less an operation than the same in loops.
+    """
+    call, edges = recording.call, recording.edges
+    count = len(call.specs)
+    lines = [f"{''.join(f'i{i}, ' for i in range(count))}= inputs"] if count else []
+    lines += [f"x{i} = i{i}.primitive" if tracked >> i & 1 else f"x{i} = i{i}" for i in range(count)]
+    lines.append(f"y = execute(call, ({''.join(f'x{i}, ' for i in range(count))}))")
+    if edges:
+        saved = "".join(f"x{i}, " if key == "x" else f"y[{i}], " for key, i in recording.saves)
+        parents = "".join(f"(i{i}.node, i{i}.index), " for i in edges)
+        lines += [f"saved = ({saved})", f"node = Node(recording, ({parents}), saved, version(saved))"]
+        made = [
+            f"Tracked(y[{i}], node, {i})" + (f" if y[{i}] is not None else None" if call.multiple else "")
+            if carries
+            else f"y[{i}]"
+            for i, carries in enumerate(recording.floats)
+        ]
+        lines.append(f"return ({''.join(f'{value}, ' for value in made)})")
+    else:
+        lines.append("return y")
+    body = "".join(f"        {line}\n" for line in lines)
+    names = "recording, call, execute, version, Node, Tracked"
+    make = _function(f"def make({names}):\n    def record(inputs):\n{body}    return record\n")
+    record: Callable[[Sequence[Any]], Sequence[Any]] = make(
+        recording, call, recording.inner.execute, recording.version, Node, kind
+    )
+    return record
 
 
+@functools.lru_cache(maxsize=4096)
 def _function(source: str) -> Any:
-    function = _selectors.get(source)
-    if function is None:
-        function = _selectors[source] = eval(source, {"__builtins__": {"sum": sum}})
-    return function
+    """The one function that a source defines, or the value of an expression."""
+    if source.startswith("def "):
+        namespace: dict[str, Any] = {}
+        exec(source, namespace)
+        return namespace["make"]
+    return eval(source, {"__builtins__": {}})
 
 
-def _selector(saves: Sequence[tuple[str, int]]) -> Callable[[Any, Any], tuple[Any, ...]]:
-    items = "".join(f"{kind}[{i}], " for kind, i in saves)
-    return _function(f"lambda x, y: ({items})")
-
-
-def _version_sum(call: Call, saves: Sequence[tuple[str, int]], inner: Any) -> Callable[[Any], int]:
+def _version_sum(call: Call, saves: Sequence[Key], inner: Any) -> Callable[[Any], int]:
     """Of saved values, the sum of their versions: versions only grow, so it changes if any of them does."""
     specs = {"x": call.specs, "y": call.results}
     tensors = [i for i, (kind, position) in enumerate(saves) if isinstance(specs[kind][position], TensorSpec)]

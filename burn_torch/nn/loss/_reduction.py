@@ -1,88 +1,94 @@
-"""Reduction: how the losses of elements become one number."""
+"""Reduction: how the losses of elements become one number; and what all losses check."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
-from typing import Any
 
-from burn_torch import ops
-from burn_torch.core.errors import ShapeError, explain
+from burn_torch.backend import Autodiff, LibTorch, NdArray
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import ArgumentError, ShapeError, explain
 from burn_torch.module import Module
 from burn_torch.nn._layer import in_layer
 from burn_torch.tensor import Tensor
 
-__all__ = ["Reduction", "mean", "over_dims", "reduced", "same_shape", "total"]
+__all__ = ["Reduction", "as_type", "range_on_host", "reduced", "same_shape"]
 
 
 class Reduction(Enum):
     """How the losses of elements become one number."""
 
     Mean = "Mean"
-    """The mean over all elements."""
+    """The mean over all elements; NaN for an empty batch, as in PyTorch."""
     Sum = "Sum"
     """The sum of all elements."""
     BatchMean = "BatchMean"
     """The sum of all elements, divided by the size of the first axis."""
     Auto = "Auto"
-    """What the loss does when nothing is said: the mean."""
-
-
-def over(row: Any, x: Tensor) -> Tensor:
-    """A reduction over all axes as one axis of size 1, as Burn gives it."""
-    found: Tensor = ops.reshape(row(x, dims=tuple(range(x.ndim))), shape=(1,))
-    return found
-
-
-def total(x: Tensor) -> Tensor:
-    """The sum, shape (1,)."""
-    return over(ops.sum, x)
-
-
-def mean(x: Tensor) -> Tensor:
-    """The mean, shape (1,)."""
-    return over(ops.mean, x)
+    """What suits the loss: the mean, and for KLDivLoss the batch mean."""
 
 
 def reduced(losses: Tensor, reduction: Reduction) -> Tensor:
     """The losses as one number, shape (1,).
 
-    An empty batch has mean NaN, as in PyTorch.
+    Raises: ArgumentError for what is no Reduction; ShapeError for BatchMean without a batch.
     """
+    if reduction is Reduction.Mean or reduction is Reduction.Auto:
+        return losses.mean()
     if reduction is Reduction.Sum:
-        return total(losses)
-    if reduction is Reduction.BatchMean:
-        if not losses.ndim or not losses.shape[0]:
-            raise ShapeError(
-                explain(
-                    "Reduction.BatchMean: there is no batch to divide by",
-                    given=f"losses {losses.spec}",
-                    expected="a first axis of 1 or more",
-                    mend="take Reduction.Sum",
-                )
+        return losses.sum()
+    if reduction is not Reduction.BatchMean:
+        raise ArgumentError(
+            explain(
+                "this is no reduction",
+                given=f"{reduction!r} of type {type(reduction).__name__}",
+                expected=", ".join(map(str, Reduction)),
+                mend="write Reduction.Mean; without a reduction there is forward_no_reduction",
             )
-        return total(losses) / float(losses.shape[0])
-    return mean(losses)
+        )
+    if not losses.ndim or not losses.shape[0]:
+        raise ShapeError(
+            explain(
+                "Reduction.BatchMean: there is no batch to divide by",
+                given=f"losses {losses.spec}",
+                expected="a first axis of 1 or more",
+                mend="take Reduction.Sum",
+            )
+        )
+    return losses.sum() / float(losses.shape[0])
 
 
-def over_dims(losses: Tensor, dims: Sequence[int]) -> Tensor:
-    """The mean over some axes, which stay with size 1."""
-    axes = tuple(sorted({dim + losses.ndim if dim < 0 else dim for dim in dims}))
-    found: Tensor = ops.mean(losses, dims=axes)
-    return found
-
-
+# -- inputs ---------------------------------------------------------------------------------------------
 def same_shape(loss: Module, **inputs: Tensor) -> None:
-    """Raises: ShapeError unless all inputs have one shape: broadcasting a loss hides mistakes."""
-    if len({x.shape for x in inputs.values()}) > 1:
+    """Raises: ShapeError unless all inputs have one shape: a loss that broadcasts hides mistakes."""
+    shapes = [x.shape for x in inputs.values()]
+    if shapes.count(shapes[0]) < len(shapes):
         raise in_layer(
             ShapeError(
                 explain(
                     f"{type(loss).__name__}: the shapes differ",
-                    given=", ".join(f"{name} {x.shape}" for name, x in inputs.items()),
-                    expected="one shape",
-                    mend="reshape one of them; a loss does not broadcast",
+                    given=", ".join(f"{name} {x.spec}" for name, x in inputs.items()),
+                    expected="one shape; a loss does not broadcast",
+                    mend="reshape or expand one of them",
                 )
             ),
             loss,
         )
+
+
+def as_type(x: Tensor, dtype: DType) -> Tensor:
+    """x in an element type."""
+    return x if x.dtype is dtype else x.cast(dtype)
+
+
+def range_on_host(x: Tensor) -> tuple[float, float] | None:
+    """The least and the largest element, where they can be read at once: on the host, of a value that is no trace.
+
+    None elsewhere, and for a tensor without elements; a NaN makes both NaN.
+    """
+    leaf = x.backend
+    while isinstance(leaf, Autodiff):
+        leaf = leaf.inner
+    if x.spec.place != "cpu" or not x.spec.numel or not isinstance(leaf, LibTorch | NdArray):
+        return None
+    plain = x.no_grad()
+    return float(plain.min()), float(plain.max())

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import BurnTorchError, ShapeError, explain
-from burn_torch.module import Content, Module
-from burn_torch.nn._layer import Rules, in_layer
-from burn_torch.nn.loss._reduction import mean, same_shape, total
+from burn_torch.core.errors import ArgumentError, BurnTorchError, DTypeError, ShapeError, explain
+from burn_torch.module import Module
+from burn_torch.nn._layer import Rules, in_layer, inline
+from burn_torch.nn.loss._reduction import as_type, range_on_host, same_shape
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import apply
 
 __all__ = ["BinaryCrossEntropyLoss", "BinaryCrossEntropyLossConfig", "CrossEntropyLoss", "CrossEntropyLossConfig"]
 
-_LEAST = {DType.F16: 7.8e-3, DType.BF16: 1.1e-19, DType.F32: 1.1e-19, DType.F64: 1.5e-154}
+_cross_entropy, _negative_log_likelihood = ops.cross_entropy, ops.negative_log_likelihood
+
+_LEAST = {DType.F16: 2.0**-7, DType.BF16: 2.0**-63, DType.F32: 2.0**-63, DType.F64: 2.0**-511}
 """Root of the smallest normal number: probabilities are kept above it, so that their logarithm is finite."""
 
 
-def _check(config: Any) -> None:
-    rules = Rules(config).fraction("smoothing")
-    if config.weights is not None and not all(weight > 0 for weight in config.weights):
-        rules.fault("weights", "not above 0", "numbers above 0", "leave a class out with a pad token instead")
-    rules.stop()
-
-
-def _weights(weights: list[float] | None, device: Device) -> Tensor | None:
-    return None if weights is None else Tensor.from_data(list(weights), device, DType.F32)
-
-
-def _as(x: Tensor, dtype: DType) -> Tensor:
-    return x if x.dtype is dtype else ops.cast(x, dtype=dtype)
-
-
+# -- over classes -----------------------------------------------------------------------------------------
 class CrossEntropyLossConfig(Config):
     """Cross entropy over classes.
 
@@ -48,7 +34,7 @@ class CrossEntropyLossConfig(Config):
     logits: bool = True
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check(self, self.weights)
 
     def init(self, device: Device) -> CrossEntropyLoss:
         """The loss."""
@@ -61,9 +47,10 @@ class CrossEntropyLoss(Module):
 
         loss = sum(weights[target] * -log softmax(logits)[target]) / sum(weights[target])
 
-    Targets that are one of `pad_tokens` count neither above nor below.  With `smoothing` a, the target has share 1 - a
-    and all classes together a.  With logits=False the input is probabilities.
-    A batch of padding alone gives NaN: there is nothing to take a mean of.
+    Items whose target is one of `pad_tokens` count neither above nor below the line; a pad token need not be a class.
+    With `smoothing` a, the target has share 1 - a and all classes together share a.
+    With logits=False the input is probabilities, kept above the root of the smallest number of their type.
+    A batch of nothing but padding gives NaN: there is nothing to take a mean of.
 
     Shapes: logits (batch, classes), targets (batch,) -> (1,).
     Dtypes: logits any float, targets any integer -> that of the logits.
@@ -83,47 +70,43 @@ class CrossEntropyLoss(Module):
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The mean loss."""
-        pads, dtype = self.pad_tokens or (), logits.dtype
-        weights = None if self.weights is None else _as(self.weights, dtype)
-        scores, row = logits, ops.cross_entropy
+        pads = self.pad_tokens or ()
         try:
-            if not self.logits:
-                scores = ops.log(ops.clamp_min(logits, _LEAST.get(dtype, 0.0)))
-                row = ops.negative_log_likelihood
+            weights = None if self.weights is None else as_type(self.weights, logits.dtype)
+            if self.logits:
+                scores, row = logits, _cross_entropy
+            else:
+                scores, row = logits.clamp_min(_LEAST.get(logits.dtype, 0.0)).log(), _negative_log_likelihood
             losses: Tensor = apply(row, (scores, targets, weights, self.smoothing), pads)
             if weights is None and not pads:
-                return mean(losses)
-            return total(losses) / total(_shares(targets, weights, pads, losses))
+                return losses.mean()
+            return losses.sum() / _shares(targets, weights, pads, losses).sum()
         except BurnTorchError as err:
             in_layer(err, self)
             raise
 
-    def custom_content(self, content: Content) -> Content:
-        """Settings as Burn shows them."""
-        pads = None if self.pad_tokens is None else f"Vec<0..{len(self.pad_tokens)}>"
-        content.add("pad_tokens", pads).add("weights", self.weights)
-        return content.add("smoothing", self.smoothing).add("logits", self.logits)
+    custom_content = inline
 
 
 def _shares(targets: Tensor, weights: Tensor | None, pads: tuple[int, ...], losses: Tensor) -> Tensor:
     """How much each item counts."""
-    padded = None
-    for pad in pads:
-        found = ops.equal(targets, pad)
-        padded = found if padded is None else ops.bool_or(padded, found)
+    if not pads:
+        assert weights is not None
+        return weights.select(0, targets)
+    padded = targets.equal(pads[0])
+    for pad in pads[1:]:
+        padded = padded.bool_or(targets.equal(pad))
     if weights is None:
-        shares = losses.new_full(losses.shape, 1.0)
-    else:  # a pad token need not be a class
-        classes = targets if padded is None else ops.mask_where(targets, padded, 0)
-        shares = ops.gather(weights, classes, dim=0)
-    return shares if padded is None else ops.mask_where(shares, padded, 0.0)
+        return padded.bool_not().cast(losses.dtype)
+    return weights.select(0, targets.mask_fill(padded, 0)).mask_fill(padded, 0.0)
 
 
+# -- over yes and no ---------------------------------------------------------------------------------------
 class BinaryCrossEntropyLossConfig(Config):
     """Cross entropy over yes and no.
 
     weights none: every class counts the same.  smoothing none: the target alone is right.  logits false: the input is
-    probabilities, as in PyTorch's BCELoss; true is exact for any size of them.
+    probabilities, as in PyTorch's BCELoss; true is exact for any size of the input.
     """
 
     weights: list[float] | None = None
@@ -131,7 +114,7 @@ class BinaryCrossEntropyLossConfig(Config):
     logits: bool = False
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check(self, self.weights)
 
     def init(self, device: Device) -> BinaryCrossEntropyLoss:
         """The loss."""
@@ -141,11 +124,14 @@ class BinaryCrossEntropyLossConfig(Config):
 class BinaryCrossEntropyLoss(Module):
     """-(t log p + (1 - t) log(1 - p)), a mean over all elements; p = sigmoid(x) with logits=True.
 
-    Weights are one a class: of the last axis where there are several axes, else the first for target 0, the second
-    for target 1.  They multiply, and the mean divides by the number of elements.  With `smoothing` a, targets become
-    t (1 - a) + a / classes.  Logarithms of probabilities are kept above -100, as in PyTorch.
+    Weights are one a class: a class of the last axis where there are several axes; with one axis the first is for
+    target 0, the second for target 1.  They multiply, and the mean divides by the number of elements.
+    With `smoothing` a, targets become t (1 - a) + a / classes, with two classes where there is one axis.
+    Logarithms of probabilities are kept at -100 or above.
 
-    Shapes: logits, targets (*s) -> (1,).  Dtypes: logits any float; targets any number, integers in Burn.
+    Shapes: logits, targets (*s) -> (1,).
+    Dtypes: logits any float; targets integers as in Burn, or any number -> that of the logits.
+    Raises: ArgumentError for probabilities outside [0, 1], where the data is on the host; elsewhere they give NaN.
     PyTorch: torch.nn.BCELoss, and BCEWithLogitsLoss with logits=True.
     """
 
@@ -157,39 +143,69 @@ class BinaryCrossEntropyLoss(Module):
         """The mean loss."""
         same_shape(self, logits=logits, targets=targets)
         try:
-            return mean(self._losses(logits, targets))
+            if not self.logits:
+                _require_probabilities(logits)
+            weights = None if self.weights is None else self._weights_of(logits, targets, self.weights)
+            shares = as_type(targets, logits.dtype)
+            if self.smoothing is not None:
+                classes = logits.shape[-1] if logits.ndim > 1 else 2
+                shares = shares * (1.0 - self.smoothing) + self.smoothing / classes
+            row = ops.binary_cross_entropy_with_logits if self.logits else ops.binary_cross_entropy
+            losses: Tensor = apply(row, (logits, shares))
+            return (losses if weights is None else losses * weights).mean()
         except BurnTorchError as err:
             in_layer(err, self)
             raise
 
-    def _losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        share = _as(targets, logits.dtype)
-        if self.smoothing is not None:
-            classes = logits.shape[-1] if logits.ndim > 1 else 2
-            share = share * (1.0 - self.smoothing) + self.smoothing / classes
-        if self.logits:
-            losses: Tensor = ops.binary_cross_entropy_with_logits(logits, share)
-        else:
-            yes, no = ops.clamp_min(ops.log(logits), -100.0), ops.clamp_min(ops.log1p(-logits), -100.0)
-            losses = (share - 1.0) * no - share * yes
-        if self.weights is None:
-            return losses
-        weights = _as(self.weights, logits.dtype)
-        if logits.ndim > 1:
-            if weights.shape[0] != logits.shape[-1]:
-                raise ShapeError(
-                    explain(
-                        "BinaryCrossEntropyLoss: the weights do not fit the classes",
-                        given=f"{weights.shape[0]} weights, logits {logits.spec}",
-                        expected=f"{logits.shape[-1]} weights, one for each class of the last axis",
-                        mend="give a weight for each class",
-                    )
-                )
-            return losses * weights
-        index = targets if targets.dtype.is_int else ops.cast(targets, dtype=DType.I64)
-        return losses * ops.gather(weights, index, dim=0)  # type: ignore[no-any-return]
+    custom_content = inline
 
-    def custom_content(self, content: Content) -> Content:
-        """Settings as Burn shows them."""
-        content.add("weights", self.weights)
-        return content.add("smoothing", self.smoothing).add("logits", self.logits)
+    def _weights_of(self, logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        classes = logits.shape[-1] if logits.ndim > 1 else 2
+        if weights.shape[0] != classes:
+            raise ShapeError(
+                explain(
+                    "BinaryCrossEntropyLoss: the weights do not fit the classes",
+                    given=f"{weights.shape[0]} weights, logits {logits.spec}",
+                    expected=f"{classes} weights, one "
+                    + ("for each class of the last axis" if logits.ndim > 1 else "for target 0 and one for target 1"),
+                    mend="BinaryCrossEntropyLossConfig(weights=[...]) takes one for each class",
+                )
+            )
+        weights = as_type(weights, logits.dtype)
+        if logits.ndim > 1:
+            return weights
+        if not targets.dtype.is_int:
+            raise DTypeError(
+                explain(
+                    "BinaryCrossEntropyLoss: weights are chosen by the target, which is no class here",
+                    given=f"targets {targets.spec}",
+                    expected="integers, 0 or 1",
+                    mend="cast them with targets.int(), or leave the weights out where targets are shares",
+                )
+            )
+        return weights.select(0, targets)
+
+
+# -- checks -------------------------------------------------------------------------------------------------
+def _check(config: Config, weights: list[float] | None) -> None:
+    rules = Rules(config).fraction("smoothing")
+    if weights is not None and not all(weight > 0 for weight in weights):
+        rules.fault("weights", "not above 0", "numbers above 0", "leave items out with a pad token instead")
+    rules.stop()
+
+
+def _weights(weights: list[float] | None, device: Device) -> Tensor | None:
+    return None if weights is None else Tensor.from_data(list(weights), device, DType.F32)
+
+
+def _require_probabilities(x: Tensor) -> None:
+    found = range_on_host(x)
+    if found is not None and (found[0] < 0.0 or found[1] > 1.0):
+        raise ArgumentError(
+            explain(
+                "BinaryCrossEntropyLoss: the input is no probability",
+                given=f"values from {found[0]:g} to {found[1]:g}",
+                expected="0 to 1",
+                mend="BinaryCrossEntropyLossConfig(logits=True) takes what a linear layer gives",
+            )
+        )

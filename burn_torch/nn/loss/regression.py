@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.module import Content, Module
 from burn_torch.nn._layer import Rules, inline
-from burn_torch.nn.loss._reduction import Reduction, over_dims, reduced, same_shape
+from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
 from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor.apply import unary
 
 __all__ = [
-    "GaussianNLLLoss",
-    "GaussianNLLLossConfig",
     "HuberLoss",
     "HuberLossConfig",
     "LpLoss",
     "LpLossConfig",
     "MseLoss",
-    "PoissonNllLoss",
-    "PoissonNllLossConfig",
     "SmoothL1Loss",
     "SmoothL1LossConfig",
 ]
 
-
-class _Loss(Module):
-    def custom_content(self, content: Content) -> Content:
-        """All numbers on one line."""
-        return inline(self, content)
+_square = ops.square
 
 
+# -- powers of the distance -----------------------------------------------------------------------------------
 class MseLoss(Module):
     """(logits - targets)^2.
 
     Shapes: logits, targets (*s) -> (1,), or (*s) without a reduction.  Dtypes: any float, both the same.
-    PyTorch: torch.nn.MSELoss, whose reduction is "mean" unless told.
+    PyTorch: torch.nn.MSELoss.
     """
 
     @staticmethod
@@ -52,31 +45,40 @@ class MseLoss(Module):
     def forward_no_reduction(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss of each element."""
         same_shape(self, logits=logits, targets=targets)
-        losses: Tensor = ops.square(logits - targets)
-        return losses
+        return unary(_square, logits - targets)
 
 
-class HuberLossConfig(Config):
-    """The residual `delta` at which squares become straight lines."""
+class LpLossConfig(Config):
+    """A power of the distance; p has no natural default: 1 forgives outliers, 2 is smooth."""
 
-    delta: float
+    p: float
 
     def __post_init__(self) -> None:
-        Rules(self).positive("delta").stop()
+        Rules(self).positive("p").stop()
 
-    def init(self, device: Device | None = None) -> HuberLoss:
-        """The loss."""
-        return HuberLoss(self.delta)
+    @staticmethod
+    def l1() -> LpLoss:
+        """The loss of the distance itself.  PyTorch: torch.nn.L1Loss."""
+        return LpLoss(1.0)
+
+    @staticmethod
+    def l2() -> LpLoss:
+        """The loss of the squared distance.  PyTorch: torch.nn.MSELoss."""
+        return LpLoss(2.0)
+
+    def init(self, device: Device | None = None) -> LpLoss:
+        """The loss; it has no parameters, so the device does not matter."""
+        return LpLoss(self.p)
 
 
-class HuberLoss(_Loss):
-    """r^2 / 2 for |r| <= delta, else delta (|r| - delta / 2), of r = predictions - targets.
+class LpLoss(Module):
+    """|predictions - targets|^p; where they are equal the gradient is 0, for p < 1 too.
 
     Shapes: predictions, targets (*s) -> (1,), or (*s) without a reduction.  Dtypes: any float, both the same.
-    Source: Huber 1964.  PyTorch: torch.nn.HuberLoss.
+    PyTorch: torch.nn.L1Loss and MSELoss.
     """
 
-    delta: float
+    p: float
 
     def forward(self, predictions: Tensor, targets: Tensor, reduction: Reduction = Reduction.Auto) -> Tensor:
         """The reduced loss."""
@@ -85,16 +87,72 @@ class HuberLoss(_Loss):
     def forward_no_reduction(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """The loss of each element."""
         same_shape(self, predictions=predictions, targets=targets)
-        return self.forward_residuals(targets - predictions)
+        residuals, p = predictions - targets, self.p
+        if p == 2.0:
+            return unary(_square, residuals)
+        distances = residuals.abs()
+        if p == 1.0:
+            return distances
+        if p > 1.0:
+            return distances.powf(p)
+        none = distances.equal(0.0)  # the slope of |r|^p is infinite there
+        return distances.mask_fill(none, 1.0).powf(p).mask_fill(none, 0.0)
+
+    def forward_reduce_dims(self, predictions: Tensor, targets: Tensor, dims: Sequence[int]) -> Tensor:
+        """The mean over some axes, which stay with size 1."""
+        return self.forward_no_reduction(predictions, targets).mean_dims(dims)
+
+    custom_content = inline
+
+
+# -- squares that become straight lines ----------------------------------------------------------------------
+class HuberLossConfig(Config):
+    """The Huber loss; delta has no natural default: it is the residual from which on an item is an outlier."""
+
+    delta: float
+
+    def __post_init__(self) -> None:
+        Rules(self).positive("delta").stop()
+
+    def init(self, device: Device | None = None) -> HuberLoss:
+        """The loss; it has no parameters, so the device does not matter."""
+        return HuberLoss(self.delta)
+
+
+class HuberLoss(Module):
+    """r^2 / 2 where |r| <= delta, else delta * |r| - delta^2 / 2, of r = targets - predictions.
+
+    Shapes: predictions, targets (*s) -> (1,), or (*s) without a reduction.  Dtypes: any float, both the same.
+    PyTorch: torch.nn.HuberLoss.  Source: Huber 1964, https://doi.org/10.1214/aoms/1177703732.
+    """
+
+    delta: float
+
+    @property
+    def lin_bias(self) -> float:
+        """What the straight lines lie below |delta * r|: delta^2 / 2."""
+        return self.delta * self.delta * 0.5
+
+    def forward(self, predictions: Tensor, targets: Tensor, reduction: Reduction = Reduction.Auto) -> Tensor:
+        """The reduced loss."""
+        return reduced(self.forward_no_reduction(predictions, targets), reduction)
+
+    def forward_no_reduction(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each element."""
+        same_shape(self, predictions=predictions, targets=targets)
+        return _huber(targets - predictions, self.delta)
 
     def forward_residuals(self, residuals: Tensor) -> Tensor:
         """The loss of each residual."""
-        inside: Tensor = ops.clamp(residuals, -self.delta, self.delta)
-        return inside * (residuals - inside * 0.5)  # outside, delta sign(r) (r - delta sign(r) / 2)
+        return _huber(residuals, self.delta)
+
+    def custom_content(self, content: Content) -> Content:
+        """Both numbers, as Burn shows them."""
+        return content.add("delta", self.delta).add("lin_bias", self.lin_bias)
 
 
 class SmoothL1LossConfig(Config):
-    """The residual `beta` at which squares become straight lines; 1 as in PyTorch."""
+    """A smooth distance.  beta 1: the slope beyond is 1, as that of the residual itself."""
 
     beta: float = 1.0
 
@@ -102,15 +160,15 @@ class SmoothL1LossConfig(Config):
         Rules(self).positive("beta").stop()
 
     def init(self, device: Device | None = None) -> SmoothL1Loss:
-        """The loss."""
+        """The loss; it has no parameters, so the device does not matter."""
         return SmoothL1Loss(self.beta)
 
 
-class SmoothL1Loss(_Loss):
-    """r^2 / (2 beta) for |r| <= beta, else |r| - beta / 2: HuberLoss of delta beta, divided by beta.
+class SmoothL1Loss(Module):
+    """r^2 / (2 beta) where |r| < beta, else |r| - beta / 2: the Huber loss of delta beta, divided by beta.
 
     Shapes: predictions, targets (*s) -> (*s), or (1,) with a reduction.  Dtypes: any float, both the same.
-    PyTorch: torch.nn.SmoothL1Loss.
+    PyTorch: torch.nn.SmoothL1Loss.  Source: Girshick 2015, equation 3, https://arxiv.org/abs/1504.08083.
     """
 
     beta: float
@@ -118,7 +176,7 @@ class SmoothL1Loss(_Loss):
     def forward(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """The loss of each element."""
         same_shape(self, predictions=predictions, targets=targets)
-        return HuberLoss(self.beta).forward_residuals(predictions - targets) / self.beta
+        return _huber(predictions - targets, self.beta) / self.beta
 
     def forward_with_reduction(
         self, predictions: Tensor, targets: Tensor, reduction: Reduction = Reduction.Auto
@@ -128,142 +186,12 @@ class SmoothL1Loss(_Loss):
 
     def forward_reduce_dims(self, predictions: Tensor, targets: Tensor, dims: Sequence[int]) -> Tensor:
         """The mean over some axes, which stay with size 1."""
-        return over_dims(self.forward(predictions, targets), dims)
+        return self.forward(predictions, targets).mean_dims(dims)
+
+    custom_content = inline
 
 
-class LpLossConfig(Config):
-    """The power `p` of the distance; `l1()` and `l2()` are the usual ones."""
-
-    p: float
-
-    def __post_init__(self) -> None:
-        Rules(self).positive("p").stop()
-
-    @classmethod
-    def l1(cls) -> LpLossConfig:
-        """The distance itself.  PyTorch: torch.nn.L1Loss."""
-        return cls(1.0)
-
-    @classmethod
-    def l2(cls) -> LpLossConfig:
-        """The squared distance.  PyTorch: torch.nn.MSELoss."""
-        return cls(2.0)
-
-    def init(self, device: Device | None = None) -> LpLoss:
-        """The loss."""
-        return LpLoss(self.p)
-
-
-class LpLoss(_Loss):
-    """|predictions - targets|^p.
-
-    Shapes: predictions, targets (*s) -> (1,), or (*s) without a reduction.  Dtypes: any float, both the same.
-    """
-
-    p: float
-
-    def forward(self, predictions: Tensor, targets: Tensor, reduction: Reduction = Reduction.Auto) -> Tensor:
-        """The reduced loss."""
-        return reduced(self.forward_no_reduction(predictions, targets), reduction)
-
-    def forward_no_reduction(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each element."""
-        same_shape(self, predictions=predictions, targets=targets)
-        residuals = predictions - targets
-        if self.p == 2.0:
-            return ops.square(residuals)  # type: ignore[no-any-return]
-        distance = abs(residuals)
-        return distance if self.p == 1.0 else distance**self.p
-
-    def forward_reduce_dims(self, predictions: Tensor, targets: Tensor, dims: Sequence[int]) -> Tensor:
-        """The mean over some axes, which stay with size 1."""
-        return over_dims(self.forward_no_reduction(predictions, targets), dims)
-
-
-class PoissonNllLossConfig(Config):
-    """Of counts.
-
-    log_input true: predictions are logarithms, which may have any sign.  full false: without the part that does not
-    depend on predictions.  eps 1e-8 keeps the logarithm finite where predictions are no logarithms.
-    """
-
-    log_input: bool = True
-    full: bool = False
-    eps: float = 1e-8
-
-    def __post_init__(self) -> None:
-        Rules(self).positive("eps").stop()
-
-    def init(self, device: Device | None = None) -> PoissonNllLoss:
-        """The loss."""
-        return PoissonNllLoss(self.log_input, self.full, self.eps)
-
-
-class PoissonNllLoss(_Loss):
-    """exp(x) - t x with log_input, else x - t log(x + eps); `full` adds t log t - t + log(2 pi t) / 2 where t > 1.
-
-    Shapes: predictions, targets (*s) -> (1,), or (*s) without a reduction.  Dtypes: any float, both the same.
-    PyTorch: torch.nn.PoissonNLLLoss.
-    """
-
-    log_input: bool
-    full: bool
-    eps: float
-
-    def forward(self, predictions: Tensor, targets: Tensor, reduction: Reduction = Reduction.Auto) -> Tensor:
-        """The reduced loss."""
-        return reduced(self.forward_no_reduction(predictions, targets), reduction)
-
-    def forward_no_reduction(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each element."""
-        same_shape(self, predictions=predictions, targets=targets)
-        if self.log_input:
-            losses: Tensor = ops.exp(predictions) - targets * predictions
-        else:
-            losses = predictions - targets * ops.log(predictions + self.eps)
-        if not self.full:
-            return losses
-        small = ops.lower_equal(targets, 1.0)
-        safe = ops.mask_where(targets, small, 2.0)  # a logarithm of 0 would make NaN of a gradient that is 0
-        stirling = safe * ops.log(safe) - safe + ops.log(safe * (2.0 * math.pi)) * 0.5
-        return losses + ops.mask_where(stirling, small, 0.0)  # type: ignore[no-any-return]
-
-
-class GaussianNLLLossConfig(Config):
-    """Of predictions with a variance.
-
-    eps 1e-6 keeps variances away from 0.  full false: without the constant log(2 pi) / 2.
-    """
-
-    eps: float = 1e-6
-    full: bool = False
-
-    def __post_init__(self) -> None:
-        Rules(self).positive("eps").stop()
-
-    def init(self, device: Device | None = None) -> GaussianNLLLoss:
-        """The loss."""
-        return GaussianNLLLoss(self.eps, self.full)
-
-
-class GaussianNLLLoss(_Loss):
-    """(log v + (input - target)^2 / v) / 2 with v = max(var, eps); `full` adds log(2 pi) / 2.
-
-    Below eps the variance has no gradient; PyTorch gives it that of eps.
-    Shapes: input, target, var (*s) -> (1,), or (*s) without a reduction.  Dtypes: any float, all the same.
-    PyTorch: torch.nn.GaussianNLLLoss.
-    """
-
-    eps: float
-    full: bool
-
-    def forward(self, input: Tensor, target: Tensor, var: Tensor, reduction: Reduction = Reduction.Auto) -> Tensor:
-        """The reduced loss."""
-        return reduced(self.forward_no_reduction(input, target, var), reduction)
-
-    def forward_no_reduction(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:
-        """The loss of each element."""
-        same_shape(self, input=input, target=target, var=var)
-        spread: Tensor = ops.clamp_min(var, self.eps)
-        losses: Tensor = (ops.log(spread) + ops.square(input - target) / spread) * 0.5
-        return losses + 0.5 * math.log(2.0 * math.pi) if self.full else losses
+def _huber(residuals: Tensor, delta: float) -> Tensor:
+    # one formula for both parts: c = r inside gives r^2 / 2, c = delta * sign(r) outside delta * |r| - delta^2 / 2
+    capped = residuals.clamp(-delta, delta)
+    return capped * (residuals - capped * 0.5)

@@ -49,6 +49,12 @@ class Position:
     updates: int = 0
     """How often the optimizer has stepped."""
 
+    def after_batch(self, updated: bool) -> Position:
+        """After one more training batch.  Once a step, so without `dataclasses.replace`, which takes 8 us."""
+        return Position(
+            self.epoch, self.batch + 1, False, self.iteration + 1, self.valid_iteration, self.updates + updated
+        )
+
 
 @final
 @dataclass(frozen=True)

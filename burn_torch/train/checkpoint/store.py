@@ -22,6 +22,7 @@ from burn_torch.core.files import make_folder
 from burn_torch.module import Module, ModuleRecord
 from burn_torch.train.checkpoint.content import Checkpoint, Position
 from burn_torch.train.checkpoint.strategy import CheckpointingStrategy
+from burn_torch.train.logger.application import LOG
 
 __all__ = ["CheckpointFile", "CheckpointStore"]
 
@@ -138,7 +139,7 @@ class CheckpointStore:
     def remove_leftovers(self) -> None:
         """Removes what a process that was killed while it wrote has left."""
         for path in self.folder.glob(".epoch-*.part"):
-            path.unlink(missing_ok=True)
+            _remove(path)
 
     def _prune(self, saved: Path, checkpoint: Checkpoint) -> None:
         files = self.files()
@@ -149,7 +150,14 @@ class CheckpointStore:
             # an unfinished epoch gives way to anything later; what lies ahead is from a future that was given up
             stays = file.epoch in kept if file.complete and file.key <= now.key else False
             if file.path != saved and not stays:
-                file.path.unlink(missing_ok=True)
+                _remove(file.path)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as err:  # one file too many is no reason to end a run
+        LOG.warning("%s cannot be removed: %s", path.name, err)
 
 
 def _reason(err: RecordError) -> str:

@@ -18,6 +18,9 @@ __all__ = ["LOG", "ApplicationLogger", "FileApplicationLogger", "installed"]
 LOG: Final = logging.getLogger("burn_torch.train")
 """What the training loop writes to."""
 
+# without any handler Python would write our warnings and tracebacks to stderr, beside what the caller does with them
+logging.getLogger("burn_torch").addHandler(logging.NullHandler())
+
 
 @runtime_checkable
 class ApplicationLogger(Protocol):

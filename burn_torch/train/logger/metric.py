@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, Protocol, final, runtime_checkable
 
@@ -97,24 +98,26 @@ class FileMetricLogger:
         """The name of the file says it all."""
 
     def log(self, split: Split, epoch: int, values: tuple[MetricValue, ...], /) -> None:
-        """Appends the values of one batch."""
-        if self._epochs.get(split) != epoch:
-            self._close(split)
-            self._epochs[split] = epoch
-        for value in values:
-            file = self._open.get((split, value.name))
-            if file is None:
-                file = self._open[split, value.name] = self._file(split, epoch, value.name)
-            file.write(f"{value.value!r}\n")
-        now = time.monotonic()
-        if now - self._flushed > FLUSH_EVERY_S:
-            self._flushed = now
-            for file in self._open.values():
-                file.flush()
+        """Appends the values of one batch.  Raises: ArtifactError where it cannot."""
+        with self._told():
+            if self._epochs.get(split) != epoch:
+                self._close(split)
+                self._epochs[split] = epoch
+            for value in values:
+                file = self._open.get((split, value.name))
+                if file is None:
+                    file = self._open[split, value.name] = self._file(split, epoch, value.name)
+                file.write(f"{value.value!r}\n")
+            now = time.monotonic()
+            if now - self._flushed > FLUSH_EVERY_S:
+                self._flushed = now
+                for file in self._open.values():
+                    file.flush()
 
     def log_epoch_summary(self, summary: EpochSummary, /) -> None:
-        """The files of the epoch are whole now."""
-        self._close(summary.split)
+        """The files of the epoch are whole now.  Raises: ArtifactError where they cannot be."""
+        with self._told():
+            self._close(summary.split)
 
     def read_numeric(self, name: str, epoch: int, split: Split, /) -> list[float]:
         """The values in a file; none if it does not exist."""
@@ -127,6 +130,10 @@ class FileMetricLogger:
     def restore(self, history: History, /) -> None:
         """Writes the files again from these values, and removes those of later epochs."""
         self.close()
+        with self._told():
+            self._restore(history)
+
+    def _restore(self, history: History) -> None:
         for split in Split:
             kept = set(history.epochs(split))
             for folder in (self.directory / str(split)).glob("epoch-*"):
@@ -161,15 +168,19 @@ class FileMetricLogger:
 
     def _file(self, split: Split, epoch: int, name: str) -> IO[str]:
         path = self.path(split, epoch, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a", encoding="utf-8")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return path.open("a", encoding="utf-8")
+            yield
         except OSError as err:
             raise ArtifactError(
                 explain(
-                    f"the log of the metric {name} cannot be written",
-                    given=f"{path}: {err.strerror or err}",
-                    expected="a folder that can be written, with room for it",
+                    "the metrics cannot be written",
+                    given=f"{self.directory}: {err.strerror or err}",
+                    expected="a folder that can be written, with room for them",
                     mend="make room or change its rights, then resume the run",
                 )
             ) from err

@@ -150,10 +150,12 @@ def format_metric(definition: MetricDefinition, value: float) -> str:
 def format_duration(seconds: float) -> str:
     """A time as people say it.
 
-    >>> format_duration(7.4), format_duration(95), format_duration(7320), format_duration(200000)
-    ('7 s', '1 min 35 s', '2 h 02 min', '2 d 7 h')
+    >>> [format_duration(seconds) for seconds in (0.42, 7.4, 95, 7320, 200_000)]
+    ['0.4 s', '7 s', '1 min 35 s', '2 h 02 min', '2 d 7 h']
     """
     whole = round(seconds)
+    if 0.05 < seconds < 0.95:
+        return f"{seconds:.1f} s"
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:

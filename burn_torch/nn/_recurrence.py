@@ -1,0 +1,121 @@
+"""What recurrent layers share: all input products in one matrix product, and the loop over the steps of time.
+
+Inside, time is the first axis: the products of one step then lie side by side in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from burn_torch import ops
+from burn_torch.core.errors import BurnTorchError, ShapeError, explain
+from burn_torch.core.spec import Shape
+from burn_torch.module import Content, Module
+from burn_torch.nn._layer import in_layer, require_ndim
+from burn_torch.nn.gate_controller import GateController
+from burn_torch.nn.linear import Linear
+from burn_torch.tensor import Tensor, functional
+from burn_torch.tensor.apply import apply
+
+__all__ = ["S", "batch_of", "gate_sizes", "input_products", "joined", "parts", "require_state", "unroll"]
+
+S = TypeVar("S")
+
+
+def joined(layers: Sequence[Linear]) -> tuple[Tensor, Tensor | None]:
+    """Weights and biases of layers of one input side by side: one product computes them all."""
+    weights = [layer.weight.val() for layer in layers]
+    biases = [layer.bias.val() for layer in layers if layer.bias is not None]
+    if len(layers) == 1:
+        return weights[0], biases[0] if biases else None
+    return Tensor.cat(weights, 1), Tensor.cat(biases, 0) if biases else None
+
+
+def batch_of(layer: Module, x: Tensor, batch_first: bool) -> int:
+    """The size of the batch.  Raises: ShapeError unless x has three axes."""
+    require_ndim(x, layer, "(batch, seq, d_input)" if batch_first else "(seq, batch, d_input)")
+    return x.shape[0 if batch_first else 1]
+
+
+def parts(x: Tensor, sizes: tuple[int, ...], dim: int) -> tuple[Tensor, ...]:
+    """Consecutive parts along an axis, with one `cat` as their common gradient."""
+    made: tuple[Tensor, ...] = apply(ops.split, (x,), sizes, dim)
+    return made
+
+
+def input_products(layer: Module, x: Tensor, gates: Sequence[GateController], batch_first: bool) -> list[Tensor]:
+    """For each step of time what all gates make of its input.
+
+    Shapes: x (batch, seq, d_input), or (seq, batch, d_input) -> seq times (batch, gates * d_hidden).
+    """
+    batch = batch_of(layer, x, batch_first)
+    timed = x.swap_dims(0, 1) if batch_first else x
+    seq, _, d_input = timed.shape
+    weight, bias = joined([gate.input_transform for gate in gates])
+    try:
+        products = functional.linear(timed.reshape((seq * batch, d_input)), weight, bias)
+    except BurnTorchError as err:
+        in_layer(err, layer)
+        raise
+    return _steps(products, seq, batch)
+
+
+def _steps(products: Tensor, seq: int, batch: int) -> list[Tensor]:
+    # in two levels: the gradient of a split is derived for each of its parts, so seq parts at once cost seq * seq
+    if seq == 0:
+        return []
+    group = math.isqrt(seq)
+    whole, rest = divmod(seq, group)
+    counts = (group,) * whole + ((rest,) if rest else ())
+    blocks = parts(products, tuple([count * batch for count in counts]), 0)
+    return [step for block, count in zip(blocks, counts, strict=True) for step in parts(block, (batch,) * count, 0)]
+
+
+def unroll(
+    products: Sequence[Tensor],
+    step: Callable[[Tensor, S], tuple[Tensor, S]],
+    state: S,
+    *,
+    reverse: bool,
+    batch_first: bool,
+    like: Tensor,
+    sizes: tuple[int, int],
+) -> tuple[Tensor, S]:
+    """Runs `step` over the steps of time: (products, state) -> (output, state).
+
+    Returns: the outputs in the order of the inputs, (batch, seq, d_hidden) or (seq, batch, d_hidden), and the state
+    after the step that was computed last.  `sizes` are (batch, d_hidden); no steps give an empty output, like `like`.
+    """
+    outputs: list[Tensor] = []
+    for product in reversed(products) if reverse else products:
+        output, state = step(product, state)
+        outputs.append(output)
+    if reverse:
+        outputs.reverse()
+    joint = Tensor.cat(outputs, 0).reshape((len(outputs), *sizes)) if outputs else like.new_full((0, *sizes), 0.0)
+    return joint.swap_dims(0, 1) if batch_first else joint, state
+
+
+def require_state(layer: Module, name: str, state: Tensor, shape: Shape) -> None:
+    """Raises: ShapeError unless a state that the caller gives has this shape."""
+    if state.shape != shape:
+        raise in_layer(
+            ShapeError(
+                explain(
+                    f"{type(layer).__name__}: the {name} state does not fit the input",
+                    given=f"{name} {state.spec}",
+                    expected=f"{name} {shape}",
+                    mend="pass the state that a call with this batch returned, or None for zeros",
+                )
+            ),
+            layer,
+        )
+
+
+def gate_sizes(gate: GateController, d_hidden: int, content: Content) -> Content:
+    """What Burn shows of a recurrent layer."""
+    transform = gate.input_transform
+    content.add("d_input", transform.weight.shape[0]).add("d_hidden", d_hidden)
+    return content.add("bias", transform.bias is not None)

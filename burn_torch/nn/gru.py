@@ -1,0 +1,200 @@
+"""Gru and BiGru: gated recurrent units."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from burn_torch.config import Config
+from burn_torch.module import Content, Module
+from burn_torch.module.initializer import Initializer
+from burn_torch.nn._layer import XAVIER, Rules
+from burn_torch.nn._recurrence import batch_of, gate_sizes, input_products, joined, parts, require_state, unroll
+from burn_torch.nn.activation import Activation, ActivationConfig
+from burn_torch.nn.gate_controller import GateController
+from burn_torch.tensor import Device, Tensor, functional
+
+__all__ = ["BiGru", "BiGruConfig", "Gru", "GruConfig"]
+
+
+class GruConfig(Config):
+    """One GRU layer, input (batch, seq, d_input).
+
+    reset_after true: the reset gate acts on the product of the hidden state, which allows one product for all gates;
+    PyTorch and version 1 of the paper do so, version 3 resets the state before the product.
+    initializer: normal, with as much variance forwards as backwards.  The activations are those of the paper.
+    clip: bounds the hidden state to [-clip, clip] after each step.
+    """
+
+    d_input: int
+    d_hidden: int
+    bias: bool
+    reset_after: bool = True
+    initializer: Initializer = XAVIER
+    gate_activation: ActivationConfig = ActivationConfig.Sigmoid
+    hidden_activation: ActivationConfig = ActivationConfig.Tanh
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        Rules(self).at_least(1, "d_input", "d_hidden").positive("clip").stop()
+
+    def init(self, device: Device) -> Gru:
+        """The layer with fresh parameters."""
+
+        def gate() -> GateController:
+            return GateController.new(self.d_input, self.d_hidden, self.bias, self.initializer, device)
+
+        return Gru(
+            update_gate=gate(),
+            reset_gate=gate(),
+            new_gate=gate(),
+            d_hidden=self.d_hidden,
+            reset_after=self.reset_after,
+            gate_activation=self.gate_activation.init(device),
+            hidden_activation=self.hidden_activation.init(device),
+            clip=self.clip,
+        )
+
+
+class Gru(Module):
+    """A gated recurrent unit over a sequence.
+
+        z, r = sigmoid(gate(x_t, h)) of the update and reset gate
+        n = tanh(input_transform(x_t) + r * hidden_transform(h))        of the new gate, with reset_after
+        n = tanh(input_transform(x_t) + hidden_transform(r * h))        without it
+        h = (1 - z) * n + z * h
+
+    Shapes: input (batch, seq, d_input) -> output (batch, seq, d_hidden); states (batch, d_hidden).
+    Dtypes: any float, the same for input, state and parameters.
+    Source: Cho et al. 2014, https://arxiv.org/abs/1406.1078.  PyTorch: torch.nn.GRU of one layer, whose gates lie in
+    one weight in the order reset, update, new.
+    """
+
+    update_gate: GateController
+    reset_gate: GateController
+    new_gate: GateController
+    d_hidden: int
+    reset_after: bool
+    gate_activation: Activation
+    hidden_activation: Activation
+    clip: float | None
+    batch_first: bool = True
+    reverse: bool = False
+
+    def forward(self, batched_input: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The hidden state after each step, and the last one; `state` None starts from zeros.
+
+        Burn gives the first alone.
+        """
+        products = input_products(
+            self, batched_input, [self.update_gate, self.reset_gate, self.new_gate], self.batch_first
+        )
+        batch = batch_of(self, batched_input, self.batch_first)
+        sizes = (batch, self.d_hidden)
+        if state is None:
+            state = batched_input.new_full(sizes, 0.0)
+        require_state(self, "hidden", state, sizes)
+        return unroll(
+            products,
+            self._step(),
+            state,
+            reverse=self.reverse,
+            batch_first=self.batch_first,
+            like=batched_input,
+            sizes=sizes,
+        )
+
+    def _step(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        gate, new = self.gate_activation.forward, self.hidden_activation.forward
+        two, three = (self.d_hidden,) * 2, (self.d_hidden,) * 3
+        before = [self.update_gate.hidden_transform, self.reset_gate.hidden_transform]
+        weight, bias = joined([*before, self.new_gate.hidden_transform] if self.reset_after else before)
+
+        def candidate(product: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+            from_input = parts(product, three, 1)
+            from_hidden = functional.linear(hidden, weight, bias)
+            if self.reset_after:
+                update, reset, rest = parts(from_hidden, three, 1)
+                return gate(from_input[0] + update), new(from_input[2] + gate(from_input[1] + reset) * rest)
+            update, reset = parts(from_hidden, two, 1)
+            kept = gate(from_input[1] + reset) * hidden
+            return gate(from_input[0] + update), new(from_input[2] + self.new_gate.hidden_transform.forward(kept))
+
+        def step(product: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+            z, n = candidate(product, hidden)
+            hidden = n + z * (hidden - n)
+            if self.clip is not None:
+                hidden = hidden.clamp(-self.clip, self.clip)
+            return hidden, hidden
+
+        return step
+
+    def custom_content(self, content: Content) -> Content:
+        """Sizes as Burn shows them."""
+        return gate_sizes(self.update_gate, self.d_hidden, content).add("reset_after", self.reset_after)
+
+
+class BiGruConfig(Config):
+    """A GRU layer in both directions; see GruConfig for the fields.  batch_first true: input (batch, seq, d_input)."""
+
+    d_input: int
+    d_hidden: int
+    bias: bool
+    reset_after: bool = True
+    initializer: Initializer = XAVIER
+    batch_first: bool = True
+    gate_activation: ActivationConfig = ActivationConfig.Sigmoid
+    hidden_activation: ActivationConfig = ActivationConfig.Tanh
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        Rules(self).at_least(1, "d_input", "d_hidden").positive("clip").stop()
+
+    def init(self, device: Device) -> BiGru:
+        """The layer with fresh parameters."""
+
+        def direction(reverse: bool) -> Gru:
+            layer = GruConfig(
+                self.d_input,
+                self.d_hidden,
+                self.bias,
+                reset_after=self.reset_after,
+                initializer=self.initializer,
+                gate_activation=self.gate_activation,
+                hidden_activation=self.hidden_activation,
+                clip=self.clip,
+            ).init(device)
+            return dataclasses.replace(layer, batch_first=self.batch_first, reverse=reverse)
+
+        return BiGru(direction(False), direction(True), self.d_hidden, self.batch_first)
+
+
+class BiGru(Module):
+    """One GRU from the first step to the last and one back; their outputs lie side by side.
+
+    Burn calls the two layers `forward` and `reverse`; here `forward` is the method.
+
+    Shapes: input (batch, seq, d_input) -> output (batch, seq, 2 * d_hidden), or (seq, batch, ...) without batch_first;
+    states (2, batch, d_hidden).
+    PyTorch: torch.nn.GRU(bidirectional=True).
+    """
+
+    forward_layer: Gru
+    reverse_layer: Gru
+    d_hidden: int
+    batch_first: bool
+
+    def forward(self, batched_input: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The hidden states of both directions after each step, and their last ones."""
+        ahead, back = None, None
+        if state is not None:
+            batch = batch_of(self, batched_input, self.batch_first)
+            require_state(self, "hidden", state, (2, batch, self.d_hidden))
+            ahead, back = state.select_dim(0, 0), state.select_dim(0, 1)
+        output_ahead, ahead = self.forward_layer.forward(batched_input, ahead)
+        output_back, back = self.reverse_layer.forward(batched_input, back)
+        return Tensor.cat([output_ahead, output_back], 2), Tensor.stack([ahead, back], 0)
+
+    def custom_content(self, content: Content) -> Content:
+        """Sizes as Burn shows them."""
+        return gate_sizes(self.forward_layer.update_gate, self.d_hidden, content)

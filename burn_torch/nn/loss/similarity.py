@@ -1,0 +1,146 @@
+"""Losses of embeddings: what belongs together lies together."""
+
+from __future__ import annotations
+
+import math
+
+from burn_torch.config import Config
+from burn_torch.core.errors import ShapeError, explain
+from burn_torch.module import Content, Module
+from burn_torch.nn._layer import Rules, in_layer, inline
+from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
+from burn_torch.tensor import Device, Tensor
+
+__all__ = [
+    "CosineEmbeddingLoss",
+    "CosineEmbeddingLossConfig",
+    "TripletMarginLoss",
+    "TripletMarginLossConfig",
+]
+
+_LEAST_LENGTH = 1e-8  # of a vector whose direction is asked for, as in Burn and in PyTorch's cosine_similarity
+
+
+class CosineEmbeddingLossConfig(Config):
+    """A loss of angles.  margin 0: what does not belong together is at a right angle or more.  reduction: the mean."""
+
+    margin: float = 0.0
+    reduction: Reduction = Reduction.Mean
+
+    def init(self, device: Device | None = None) -> CosineEmbeddingLoss:
+        """The loss; it has no parameters, so the device does not matter."""
+        return CosineEmbeddingLoss(self.margin, self.reduction)
+
+
+class CosineEmbeddingLoss(Module):
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1, else 0; cos is that of the angle.
+
+    A vector of length 0 has cos 0 to all others, and no gradient.
+    Shapes: input1, input2 (batch, d), target (batch,) -> (1,), or (batch,) without a reduction.
+    Dtypes: input1 and input2 any float, both the same; target any number.
+    PyTorch: torch.nn.CosineEmbeddingLoss.
+    """
+
+    margin: float = 0.0
+    reduction: Reduction = Reduction.Mean
+
+    @staticmethod
+    def new() -> CosineEmbeddingLoss:
+        """Burn's constructor: margin 0, the mean."""
+        return CosineEmbeddingLoss()
+
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
+        """The reduced loss."""
+        return reduced(self.forward_no_reduction(input1, input2, target), self.reduction)
+
+    def forward_no_reduction(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
+        """The loss of each pair."""
+        same_shape(self, input1=input1, input2=input2)
+        _require_vectors(self, input1, "input1 and input2", target)
+        lengths = [_length(x, 2.0).clamp_min(_LEAST_LENGTH) for x in (input1, input2)]
+        cos = (input1 * input2).sum_dim(1) / (lengths[0] * lengths[1])
+        cos = cos.reshape(input1.shape[0])
+        apart = (cos - self.margin).relu().mask_fill(target.not_equal(-1), 0.0)
+        return apart.mask_where(target.equal(1), 1.0 - cos)
+
+    def custom_content(self, content: Content) -> Content:
+        """Settings as Burn shows them."""
+        return content.add("margin", self.margin).add("reduction", self.reduction.value)
+
+
+class TripletMarginLossConfig(Config):
+    """A loss of three.  margin 1, p 2: Euclidean distances, in the unit of the margin."""
+
+    margin: float = 1.0
+    p: float = 2.0
+
+    def __post_init__(self) -> None:
+        Rules(self).positive("p").stop()
+
+    def init(self, device: Device | None = None) -> TripletMarginLoss:
+        """The loss; it has no parameters, so the device does not matter."""
+        return TripletMarginLoss(self.margin, self.p)
+
+
+class TripletMarginLoss(Module):
+    """max(0, |anchor - positive| - |anchor - negative| + margin), with the p-norm; p may be infinite.
+
+    Between equal vectors the distance is 0 and its gradient too.  The gradient passes at the kink.
+    Shapes: anchor, positive, negative (batch, d) -> (1,), or (batch,) without a reduction.
+    Dtypes: any float, all the same.
+    PyTorch: torch.nn.TripletMarginLoss(eps=0); its own eps 1e-6 is added to each difference.
+    """
+
+    margin: float
+    p: float
+
+    def forward(
+        self, anchor: Tensor, positive: Tensor, negative: Tensor, reduction: Reduction = Reduction.Auto
+    ) -> Tensor:
+        """The reduced loss."""
+        return reduced(self.forward_no_reduction(anchor, positive, negative), reduction)
+
+    def forward_no_reduction(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """The loss of each triplet."""
+        same_shape(self, anchor=anchor, positive=positive, negative=negative)
+        _require_vectors(self, anchor, "anchor, positive and negative")
+        near, far = _length(anchor - positive, self.p), _length(anchor - negative, self.p)
+        return (near - far + self.margin).clamp_min(0.0).reshape(anchor.shape[0])
+
+    custom_content = inline
+
+
+def _length(x: Tensor, p: float) -> Tensor:
+    """The p-norm of each row, (batch, 1); a row of zeros gets no gradient."""
+    if p == 1.0:
+        return x.abs().sum_dim(1)
+    if math.isinf(p):
+        return x.abs().max_dim(1)
+    powers = x.square() if p == 2.0 else _powers(x.abs(), p)
+    total = powers.sum_dim(1)
+    none = total.equal(0.0)  # where the slope of the root is infinite
+    safe = total.mask_fill(none, 1.0)
+    return (safe.sqrt() if p == 2.0 else safe.powf(1.0 / p)).mask_fill(none, 0.0)
+
+
+def _powers(x: Tensor, p: float) -> Tensor:
+    if p > 1.0:
+        return x.powf(p)
+    none = x.equal(0.0)  # where the slope of the power is infinite
+    return x.mask_fill(none, 1.0).powf(p).mask_fill(none, 0.0)
+
+
+def _require_vectors(loss: Module, x: Tensor, names: str, target: Tensor | None = None) -> None:
+    if x.ndim == 2 and (target is None or target.shape == x.shape[:1]):
+        return
+    raise in_layer(
+        ShapeError(
+            explain(
+                f"{type(loss).__name__}: the inputs are no vectors of a batch",
+                given=f"{names} {x.spec}" + ("" if target is None else f", target {target.spec}"),
+                expected=f"{names} (batch, d)" + ("" if target is None else ", target (batch,)"),
+                mend="flatten all axes before the last into one, for example x.reshape(-1, d)",
+            )
+        ),
+        loss,
+    )

@@ -1,0 +1,251 @@
+"""Lstm and BiLstm: recurrent layers with a memory cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from burn_torch.config import Config
+from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.module import Content, Module
+from burn_torch.module.initializer import Initializer
+from burn_torch.nn._layer import XAVIER, Rules, in_layer
+from burn_torch.nn._recurrence import batch_of, gate_sizes, input_products, joined, parts, require_state, unroll
+from burn_torch.nn.activation import Activation, ActivationConfig
+from burn_torch.nn.gate_controller import GateController
+from burn_torch.nn.lstm_state import LstmState
+from burn_torch.tensor import Device, Tensor, functional
+
+__all__ = ["BiLstm", "BiLstmConfig", "Lstm", "LstmConfig"]
+
+_Pair = tuple[Tensor, Tensor]  # cell, hidden
+
+
+class LstmConfig(Config):
+    """One LSTM layer.
+
+    initializer: normal, with as much variance forwards as backwards.  batch_first true: input (batch, seq, d_input).
+    reverse: from the last step to the first.  clip: bounds the cell state to [-clip, clip] after each step.
+    input_forget: the forget gate is 1 - input gate and has no parameters.  The activations are those of the paper.
+    """
+
+    d_input: int
+    d_hidden: int
+    bias: bool
+    initializer: Initializer = XAVIER
+    batch_first: bool = True
+    reverse: bool = False
+    clip: float | None = None
+    input_forget: bool = False
+    gate_activation: ActivationConfig = ActivationConfig.Sigmoid
+    cell_activation: ActivationConfig = ActivationConfig.Tanh
+    hidden_activation: ActivationConfig = ActivationConfig.Tanh
+
+    def __post_init__(self) -> None:
+        Rules(self).at_least(1, "d_input", "d_hidden").positive("clip").stop()
+
+    def init(self, device: Device) -> Lstm:
+        """The layer with fresh parameters."""
+
+        def gate() -> GateController:
+            return GateController.new(self.d_input, self.d_hidden, self.bias, self.initializer, device)
+
+        return Lstm(
+            input_gate=gate(),
+            forget_gate=None if self.input_forget else gate(),
+            output_gate=gate(),
+            cell_gate=gate(),
+            d_hidden=self.d_hidden,
+            batch_first=self.batch_first,
+            reverse=self.reverse,
+            clip=self.clip,
+            input_forget=self.input_forget,
+            gate_activation=self.gate_activation.init(device),
+            cell_activation=self.cell_activation.init(device),
+            hidden_activation=self.hidden_activation.init(device),
+        )
+
+
+class Lstm(Module):
+    """Long short-term memory over a sequence.
+
+        i, f, o = sigmoid(gate(x_t, h)) of the input, forget and output gate;  g = tanh(cell_gate(x_t, h))
+        c = f * c + i * g;  h = o * tanh(c)
+
+    Shapes: input (batch, seq, d_input) -> output (batch, seq, d_hidden), or (seq, batch, ...) without batch_first;
+    states (batch, d_hidden).
+    Dtypes: any float, the same for input, state and parameters.
+    Source: Hochreiter, Schmidhuber 1997, https://doi.org/10.1162/neco.1997.9.8.1735.  PyTorch: torch.nn.LSTM of one
+    layer, whose gates lie in one weight in the order input, forget, cell, output, and whose state is (h, c).
+    """
+
+    input_gate: GateController
+    forget_gate: GateController | None
+    output_gate: GateController
+    cell_gate: GateController
+    d_hidden: int
+    batch_first: bool
+    reverse: bool
+    clip: float | None
+    input_forget: bool
+    gate_activation: Activation
+    cell_activation: Activation
+    hidden_activation: Activation
+
+    def forward(self, batched_input: Tensor, state: LstmState | None = None) -> tuple[Tensor, LstmState]:
+        """The hidden state after each step, and the last state; `state` None starts from zeros."""
+        products = input_products(self, batched_input, self._gates(), self.batch_first)
+        batch = batch_of(self, batched_input, self.batch_first)
+        output, (cell, hidden) = unroll(
+            products,
+            self._step(),
+            self._start(state, batch, batched_input),
+            reverse=self.reverse,
+            batch_first=self.batch_first,
+            like=batched_input,
+            sizes=(batch, self.d_hidden),
+        )
+        return output, LstmState(cell, hidden)
+
+    def forward_iter(
+        self,
+        input_timestep_iter: Iterable[tuple[int, Tensor]],
+        state: LstmState | None,
+        batch_size: int,
+        seq_length: int,
+        device: Device,
+    ) -> tuple[Tensor, LstmState]:
+        """The same over steps that come one by one, as pairs of a step's index and its input.
+
+        Shapes: inputs (batch, 1, d_input) -> output (batch, seq, d_hidden), whatever `batch_first` says.
+        Raises: ArgumentError unless each index below `seq_length` comes once.
+        """
+        weight, bias = joined([gate.input_transform for gate in self._gates()])
+        step = self._step()
+        outputs: dict[int, Tensor] = {}
+        indices = []
+        pair: _Pair | None = None
+        for t, input_t in input_timestep_iter:
+            pair = self._start(state, batch_size, input_t) if pair is None else pair
+            product = functional.linear(input_t.squeeze_dim(1), weight, bias)
+            outputs[t], pair = step(product, pair)
+            indices.append(t)
+        if sorted(indices) != list(range(seq_length)):
+            raise in_layer(
+                ArgumentError(
+                    explain(
+                        "Lstm.forward_iter: the steps do not make up the sequence",
+                        given=f"indices {indices}",
+                        expected=f"each of 0 to {seq_length - 1} once, in any order",
+                        mend="pass enumerate(x.iter_dim(1)), or a list of it reversed",
+                    )
+                ),
+                self,
+            )
+        if pair is None:
+            zeros = LstmState.initial((batch_size, self.d_hidden), device)
+            return Tensor.zeros((batch_size, 0, self.d_hidden), device), zeros if state is None else state
+        return Tensor.stack([outputs[t] for t in range(seq_length)], 1), LstmState(*pair)
+
+    def _gates(self) -> list[GateController]:
+        forget = [] if self.forget_gate is None else [self.forget_gate]
+        return [self.input_gate, *forget, self.output_gate, self.cell_gate]
+
+    def _start(self, state: LstmState | None, batch: int, x: Tensor) -> _Pair:
+        shape = (batch, self.d_hidden)
+        if state is None:
+            zeros = x.new_full(shape, 0.0)
+            return zeros, zeros
+        require_state(self, "cell", state.cell, shape)
+        return state.unpack()
+
+    def _step(self) -> Callable[[Tensor, _Pair], tuple[Tensor, _Pair]]:
+        gates = self._gates()
+        weight, bias = joined([gate.hidden_transform for gate in gates])
+        sizes = (self.d_hidden,) * len(gates)
+        gate = self.gate_activation.forward
+
+        def step(product: Tensor, pair: _Pair) -> tuple[Tensor, _Pair]:
+            cell, hidden = pair
+            values = parts(functional.linear(hidden, weight, bias) + product, sizes, 1)
+            i, o, g = gate(values[0]), gate(values[-2]), self.cell_activation.forward(values[-1])
+            f = 1.0 - i if self.forget_gate is None else gate(values[1])
+            cell = f * cell + i * g
+            if self.clip is not None:
+                cell = cell.clamp(-self.clip, self.clip)
+            hidden = o * self.hidden_activation.forward(cell)
+            return hidden, (cell, hidden)
+
+        return step
+
+    def custom_content(self, content: Content) -> Content:
+        """Sizes as Burn shows them."""
+        return gate_sizes(self.input_gate, self.d_hidden, content)
+
+
+class BiLstmConfig(Config):
+    """An LSTM layer in both directions; see LstmConfig for the fields."""
+
+    d_input: int
+    d_hidden: int
+    bias: bool
+    initializer: Initializer = XAVIER
+    batch_first: bool = True
+    clip: float | None = None
+    input_forget: bool = False
+    gate_activation: ActivationConfig = ActivationConfig.Sigmoid
+    cell_activation: ActivationConfig = ActivationConfig.Tanh
+    hidden_activation: ActivationConfig = ActivationConfig.Tanh
+
+    def __post_init__(self) -> None:
+        Rules(self).at_least(1, "d_input", "d_hidden").positive("clip").stop()
+
+    def init(self, device: Device) -> BiLstm:
+        """The layer with fresh parameters."""
+
+        def direction(reverse: bool) -> Lstm:
+            return LstmConfig(
+                self.d_input,
+                self.d_hidden,
+                self.bias,
+                initializer=self.initializer,
+                batch_first=self.batch_first,
+                reverse=reverse,
+                clip=self.clip,
+                input_forget=self.input_forget,
+                gate_activation=self.gate_activation,
+                cell_activation=self.cell_activation,
+                hidden_activation=self.hidden_activation,
+            ).init(device)
+
+        return BiLstm(direction(False), direction(True), self.d_hidden, self.batch_first)
+
+
+class BiLstm(Module):
+    """One LSTM from the first step to the last and one back; their outputs lie side by side.
+
+    Burn calls the two layers `forward` and `reverse`; here `forward` is the method.
+
+    Shapes: input (batch, seq, d_input) -> output (batch, seq, 2 * d_hidden), or (seq, batch, ...) without batch_first;
+    states (2, batch, d_hidden).
+    PyTorch: torch.nn.LSTM(bidirectional=True).
+    """
+
+    forward_layer: Lstm
+    reverse_layer: Lstm
+    d_hidden: int
+    batch_first: bool
+
+    def forward(self, batched_input: Tensor, state: LstmState | None = None) -> tuple[Tensor, LstmState]:
+        """The hidden states of both directions after each step, and their last states."""
+        ahead, back = None, None
+        if state is not None:
+            shape = (2, batch_of(self, batched_input, self.batch_first), self.d_hidden)
+            require_state(self, "cell", state.cell, shape)
+            ahead, back = (part.squeeze_dim(0) for part in state.chunk(2, 0))
+        output_ahead, ahead = self.forward_layer.forward(batched_input, ahead)
+        output_back, back = self.reverse_layer.forward(batched_input, back)
+        return Tensor.cat([output_ahead, output_back], 2), LstmState.stack([ahead, back], 0)
+
+    def custom_content(self, content: Content) -> Content:
+        """Sizes as Burn shows them."""
+        return gate_sizes(self.forward_layer.input_gate, self.d_hidden, content)

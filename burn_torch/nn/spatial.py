@@ -1,0 +1,299 @@
+"""Layers that rearrange or resample images: pixel shuffles, unfold and fold, interpolation."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from burn_torch import ops
+from burn_torch.config import Config
+from burn_torch.core.errors import BurnTorchError, ShapeError, explain
+from burn_torch.module import Content, Module
+from burn_torch.nn._layer import Rules, in_layer, require_ndim
+from burn_torch.nn.conv import AXES, as_tuple
+from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor.apply import apply
+
+__all__ = [
+    "Fold4d",
+    "Fold4dConfig",
+    "Interpolate1d",
+    "Interpolate1dConfig",
+    "Interpolate2d",
+    "Interpolate2dConfig",
+    "InterpolateMode",
+    "PixelShuffle",
+    "PixelShuffleConfig",
+    "PixelUnshuffle",
+    "PixelUnshuffleConfig",
+    "Unfold4d",
+    "Unfold4dConfig",
+]
+
+
+class _Spatial(Module):
+    def _run(self, row: Any, x: Tensor, *settings: Any) -> Tensor:
+        try:
+            y: Tensor = apply(row, (x,), *settings)
+        except BurnTorchError as err:
+            in_layer(err, self)
+            raise
+        return y
+
+    def _divided(self, fits: bool, x: Tensor, expected: str) -> None:
+        if not fits:
+            err = ShapeError(
+                explain(
+                    f"{type(self).__name__}: the sizes do not divide",
+                    given=f"x {x.spec}",
+                    expected=expected,
+                    mend="change the factor, or pad the input",
+                )
+            )
+            raise in_layer(err, self)
+
+    def custom_content(self, content: Content) -> Content:
+        """All settings on one line."""
+        for name in self.__module_fields__:
+            value = getattr(self, name)
+            content.add(name, value.value if isinstance(value, Enum) else value)
+        return content
+
+
+# -- pixels ---------------------------------------------------------------------------------------------------
+class PixelShuffleConfig(Config):
+    """Larger images from more channels."""
+
+    upscale_factor: int
+
+    def __post_init__(self) -> None:
+        Rules(self).at_least(1, "upscale_factor").stop()
+
+    def init(self, device: Device | None = None) -> PixelShuffle:
+        """The layer; it has no parameters, so the device does not matter."""
+        return PixelShuffle(self.upscale_factor)
+
+
+class PixelShuffle(_Spatial):
+    """Moves groups of r^2 channels into blocks of r x r pixels.
+
+    Shapes: x (batch, channels r^2, height, width) -> (batch, channels, height r, width r).
+    Source: Shi et al. 2016, https://arxiv.org/abs/1609.05158.  PyTorch: torch.nn.PixelShuffle.
+    """
+
+    upscale_factor: int
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The larger image."""
+        require_ndim(x, self, AXES[2])
+        r, (batch, channels, height, width) = self.upscale_factor, x.shape
+        self._divided(channels % (r * r) == 0, x, f"channels that are a multiple of {r * r}")
+        blocks = x.reshape((batch, channels // (r * r), r, r, height, width)).permute((0, 1, 4, 2, 5, 3))
+        return blocks.reshape((batch, channels // (r * r), height * r, width * r))
+
+
+class PixelUnshuffleConfig(Config):
+    """More channels from larger images."""
+
+    downscale_factor: int
+
+    def __post_init__(self) -> None:
+        Rules(self).at_least(1, "downscale_factor").stop()
+
+    def init(self, device: Device | None = None) -> PixelUnshuffle:
+        """The layer; it has no parameters, so the device does not matter."""
+        return PixelUnshuffle(self.downscale_factor)
+
+
+class PixelUnshuffle(_Spatial):
+    """Moves blocks of r x r pixels into groups of r^2 channels: what undoes PixelShuffle.
+
+    Shapes: x (batch, channels, height r, width r) -> (batch, channels r^2, height, width).
+    PyTorch: torch.nn.PixelUnshuffle.
+    """
+
+    downscale_factor: int
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The smaller image with more channels."""
+        require_ndim(x, self, AXES[2])
+        r, (batch, channels, height, width) = self.downscale_factor, x.shape
+        self._divided(height % r == 0 and width % r == 0, x, f"height and width that are multiples of {r}")
+        blocks = x.reshape((batch, channels, height // r, r, width // r, r)).permute((0, 1, 3, 5, 2, 4))
+        return blocks.reshape((batch, channels * r * r, height // r, width // r))
+
+
+# -- windows --------------------------------------------------------------------------------------------------
+class Unfold4dConfig(Config):
+    """Windows of an image as columns.  stride and dilation 1, padding 0: every window of the image itself."""
+
+    kernel_size: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        Rules(self).at_least(1, "kernel_size", "stride", "dilation").at_least(0, "padding").stop()
+
+    def init(self, device: Device | None = None) -> Unfold4d:
+        """The layer; it has no parameters, so the device does not matter."""
+        return Unfold4d(self.kernel_size, self.stride, self.dilation, self.padding)
+
+
+class Unfold4d(_Spatial):
+    """The windows of an image as columns.
+
+    Shapes: x (batch, channels, height, width) -> (batch, channels * kernel elements, windows).
+    PyTorch: torch.nn.Unfold.
+    """
+
+    kernel_size: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, int]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The columns."""
+        return self._run(ops.unfold4d, x, self.kernel_size, self.stride, self.dilation, self.padding)
+
+
+class Fold4dConfig(Config):
+    """Columns added into an image.  stride and dilation 1, padding 0: as Unfold4dConfig makes them."""
+
+    output_size: tuple[int, int]
+    kernel_size: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        rules = Rules(self).at_least(1, "output_size", "kernel_size", "stride", "dilation")
+        rules.at_least(0, "padding").stop()
+
+    def init(self, device: Device | None = None) -> Fold4d:
+        """The layer; it has no parameters, so the device does not matter."""
+        return Fold4d(self.output_size, self.kernel_size, self.stride, self.dilation, self.padding)
+
+
+class Fold4d(_Spatial):
+    """Adds columns into the windows of an image; where windows overlap, elements add up.
+
+    Shapes: x (batch, channels * kernel elements, windows) -> (batch, channels, *output_size).
+    PyTorch: torch.nn.Fold.
+    """
+
+    output_size: tuple[int, int]
+    kernel_size: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, int]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The image."""
+        settings = (self.output_size, self.kernel_size, self.stride, self.dilation, self.padding)
+        return self._run(ops.fold4d, x, *settings)
+
+
+# -- resampling -------------------------------------------------------------------------------------------------
+class InterpolateMode(Enum):
+    """How new elements are worked out of old ones."""
+
+    Nearest = "Nearest"
+    """The element at floor(i n / m)."""
+    NearestExact = "NearestExact"
+    """The element nearest to the centre of the new one."""
+    Linear = "Linear"
+    """Between neighbours; bilinear in two axes."""
+    Cubic = "Cubic"
+    """Between four neighbours an axis; bicubic in two axes."""
+    Lanczos = "Lanczos"
+    """Between six neighbours an axis, with windowed sincs."""
+
+
+_ROW_MODES = {
+    InterpolateMode.Nearest: "nearest",
+    InterpolateMode.NearestExact: "nearest_exact",
+    InterpolateMode.Linear: "linear",
+    InterpolateMode.Cubic: "cubic",
+    InterpolateMode.Lanczos: "lanczos",
+}
+
+
+def _check_sizes(config: Any) -> None:
+    rules = Rules(config)
+    if config.output_size is not None:
+        rules.at_least(1, "output_size")
+    factors = config.scale_factor if isinstance(config.scale_factor, tuple) else (config.scale_factor,)
+    if config.scale_factor is not None and not all(factor > 0 for factor in factors):
+        rules.fault("scale_factor", "not above 0", "numbers above 0", "2.0 doubles a size")
+    if (config.output_size is None) == (config.scale_factor is None):
+        rules.fault("output_size", "and scale_factor do not settle the size", "one of the two", "give one of them")
+    rules.stop()
+
+
+class _Interpolate(_Spatial):
+    output_size: Any
+    scale_factor: Any
+    mode: InterpolateMode
+    align_corners: bool
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The resampled input."""
+        axes = len(as_tuple(self.output_size if self.scale_factor is None else self.scale_factor))
+        require_ndim(x, self, AXES[axes])
+        if self.output_size is not None:
+            size = as_tuple(self.output_size)
+        else:
+            size = tuple(int(n * factor) for n, factor in zip(x.shape[2:], as_tuple(self.scale_factor), strict=True))
+        return self._run(ops.interpolate, x, size, _ROW_MODES[self.mode], self.align_corners)
+
+
+class Interpolate1dConfig(Config):
+    """Resampling of one axis, to a size or by a factor.
+
+    mode Nearest makes up no values.  align_corners true: the ends stay where they are (PyTorch: false).
+    """
+
+    output_size: int | None = None
+    scale_factor: float | None = None
+    mode: InterpolateMode = InterpolateMode.Nearest
+    align_corners: bool = True
+
+    def __post_init__(self) -> None:
+        _check_sizes(self)
+
+    def init(self, device: Device | None = None) -> Interpolate1d:
+        """The layer; it has no parameters, so the device does not matter."""
+        return Interpolate1d(self.output_size, self.scale_factor, self.mode, self.align_corners)
+
+
+class Interpolate2dConfig(Config):
+    """Resampling of two axes, to a size or by factors; defaults as in Interpolate1dConfig."""
+
+    output_size: tuple[int, int] | None = None
+    scale_factor: tuple[float, float] | None = None
+    mode: InterpolateMode = InterpolateMode.Nearest
+    align_corners: bool = True
+
+    def __post_init__(self) -> None:
+        _check_sizes(self)
+
+    def init(self, device: Device | None = None) -> Interpolate2d:
+        """The layer; it has no parameters, so the device does not matter."""
+        return Interpolate2d(self.output_size, self.scale_factor, self.mode, self.align_corners)
+
+
+class Interpolate1d(_Interpolate):
+    """Resamples one axis.
+
+    Shapes: x (batch, channels, length) -> (batch, channels, output_size), or floor(length * scale_factor).
+    Dtypes: any float, the same out.  PyTorch: torch.nn.Upsample, which has no cubic over one axis.
+    """
+
+
+class Interpolate2d(_Interpolate):
+    """Resamples two axes.
+
+    Shapes: x (batch, channels, height, width) -> (batch, channels, *output_size), or floor(size * scale_factor).
+    Dtypes: any float, the same out.  PyTorch: torch.nn.Upsample.
+    """
