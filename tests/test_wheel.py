@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import email
 import email.message
+import os
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -92,3 +95,40 @@ def test_the_command_is_declared(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt"))
         assert archive.read(name).decode() == "[console_scripts]\nburn-torch = burn_torch.cli.main:main\n"
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel in it; torch and the rest are those of this interpreter."""
+    place = tmp_path_factory.mktemp("environment") / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
+    python = place / "bin" / "python"
+    (site,) = place.glob("lib/python*/site-packages")
+    others = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    (site / "others.pth").write_text("\n".join(sorted(others)) + "\n")
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", "--quiet"]
+    made = subprocess.run([*command, str(wheel)], capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return place
+
+
+@pytest.mark.slow
+def test_the_installed_command_trains_and_predicts(installed: Path, tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "BURN_TORCH"))}
+
+    def run(*words: str) -> str:
+        command = [str(installed / "bin" / words[0]), *words[1:]]
+        ran = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
+        return ran.stdout
+
+    where = run("python", "-c", "import burn_torch, burn_kernels; print(burn_torch.__file__, burn_kernels.__file__)")
+    assert where.count(str(installed)) == 2  # not the checkout, wherever it is installed
+    assert str(ROOT) not in where
+    trained = run("burn-torch", "train", "digits", "--epochs", "1")
+    assert "predict  burn-torch predict artifacts/digits IMAGE..." in trained
+    rows = [[str(value) for value in range(64)], ["0"] * 64]
+    (tmp_path / "images.csv").write_text("\n".join(",".join(row) for row in rows) + "\n")
+    predicted = run("burn-torch", "predict", "artifacts/digits", "images.csv")
+    assert re.fullmatch(r"(images\.csv\[\d\]: \d \([\d.]+%\)\n){2}", predicted)
+    assert "in the package" in run("burn-torch", "info")
