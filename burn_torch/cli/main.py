@@ -47,18 +47,18 @@ class _Parser(argparse.ArgumentParser):
             what = f"there is no {str(action.metavar or action.dest).lower()} {value!r}"
             raise _UsageError(self, what, _did_you_mean(str(value), names) or f"name one of {', '.join(names)};")
 
-    def refuse_rest(self, rest: Sequence[str]) -> NoReturn:
-        """Words arguments that nothing takes."""
-        stray = next((word for word in rest if word.startswith("-")), None)
-        if stray is None:
-            raise _UsageError(self, f"too many arguments: {' '.join(rest)}")
-        options = [option for action in self._actions for option in action.option_strings]
-        name = stray.partition("=")[0]
-        raise _UsageError(self, f"there is no option {name}", _did_you_mean(name, options))
-
     def shape(self) -> str:
         """The usage in one line."""
         return " ".join(self.format_usage().removeprefix("usage: ").split())
+
+
+def _refuse_unknown_option(words: Sequence[str], *parsers: _Parser) -> None:
+    """Raises: _UsageError, in the name of the last parser, if a word is an option of none."""
+    options = [option for parser in parsers for action in parser._actions for option in action.option_strings]
+    for word in words:
+        name = word.partition("=")[0]
+        if name.startswith("--") and name not in options:
+            raise _UsageError(parsers[-1], f"there is no option {name}", _did_you_mean(name, options))
 
 
 def _did_you_mean(word: str, names: Iterable[str]) -> str | None:
@@ -85,10 +85,17 @@ def _parser() -> _Parser:
 
 def _parse(given: Sequence[str]) -> argparse.Namespace:
     """Raises: ConfigError for a command line that is wrong."""
+    parser = _parser()
     try:
-        args, rest = _parser().parse_known_args(given)
+        try:
+            args, rest = parser.parse_known_args(given)
+        except _UsageError as fault:
+            if "required" in fault.what:  # argparse misses an argument before it minds a mistyped option
+                _refuse_unknown_option(given, parser, fault.parser)
+            raise
         if rest:
-            args.parser.refuse_rest(rest)
+            _refuse_unknown_option(rest, args.parser)
+            raise _UsageError(args.parser, f"too many arguments: {' '.join(rest)}")
     except _UsageError as fault:
         prog = fault.parser.prog
         raise ConfigError(
