@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from burn_torch import Device, Tensor, nn
-from burn_torch.cli.recipes._image_classification import ClassificationConfig, ImageBatch, ImageClassifier, ImageRecipe
+from burn_torch.cli.image_classification import ClassificationConfig, ImageBatch, ImageClassifier, ImageRecipe
 from burn_torch.data import Dataset, DigitsDataset
 from burn_torch.train import ClassificationOutput, TrainOutput
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from burn_torch.cli.recipes._image_classification import PREDICT_BATCH
+from burn_torch.cli.image_classification import PREDICT_BATCH
 
 
 @pytest.fixture(scope="module")

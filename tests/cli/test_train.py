@@ -192,6 +192,16 @@ def test_a_recipe_of_a_user_is_trained_and_predicts(burn, recipe, files, tmp_pat
     assert re.search(r"recipe 'own'\n.*\n  mend:     name the file of its recipe: --recipe FILE.py", done.err)
 
 
+def test_the_recipe_of_the_docs_can_be_trained(burn, files, tmp_path):
+    page = (ROOT / "docs" / "building-blocks" / "cli.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "my_recipe.py").write_text(block, encoding="utf-8")
+    done = burn("train", "my_recipe.py", "--epochs", 1, "--set", "hidden=16", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    words = ["predict", "artifacts/two-layers", files / "one.npy", "--recipe", "my_recipe.py"]
+    assert burn(*words, cwd=tmp_path).code == 0
+
+
 @pytest.mark.parametrize(
     ("fault", "line", "error"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from burn_torch.cli.recipes._image_classification import ClassificationConfig, ImageClassifier, ImageRecipe
+from burn_torch.cli.image_classification import ClassificationConfig, ImageClassifier, ImageRecipe
 from burn_torch.nn import (
     AdaptiveAvgPool2d,
     AdaptiveAvgPool2dConfig,

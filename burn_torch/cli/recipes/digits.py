@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from burn_torch.cli.recipes._image_classification import (
+from burn_torch.cli.image_classification import (
     ClassificationConfig,
     ImageClassifier,
     ImageRecipe,
