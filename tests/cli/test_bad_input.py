@@ -35,7 +35,7 @@ USAGE = [
     Wrong("train --seed -1", 2, ("the following arguments are required: RECIPE",)),
     Wrong("train digits -x", 2, ("burn-torch train: too many arguments: -x",)),
     Wrong("train digits -- --seed", 2, ("burn-torch train: too many arguments: .*--seed",)),
-    Wrong("--debgu train digits --epochs", 2, ("there is no option --debgu", "did you mean --debug")),
+    Wrong("--debgu train digits", 2, ("there is no option --debgu", "did you mean --debug")),
     Wrong("train", 2, ("burn-torch train: the following arguments are required: RECIPE", "expected: .* RECIPE")),
     Wrong("train digit", 2, ("there is no recipe 'digit'", "fashion-mnist", "did you mean digits")),
     Wrong("train chess", 2, ("there is no recipe 'chess'", "given:    chess", "name one of those")),
