@@ -90,7 +90,7 @@ class Backend(ABC):
                 expected="one stack, or a value of an inner stack, which is taken as a constant",
                 mend="make both on one device, or move one with .to_device(device)",
             )
-        )
+        ) from None
 
     def __repr__(self) -> str:
         return self.name

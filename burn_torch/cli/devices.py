@@ -6,8 +6,8 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Final
 
-from burn_torch.config._faults import nearest
 from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.faults import nearest
 
 if TYPE_CHECKING:
     from burn_torch.tensor import Device

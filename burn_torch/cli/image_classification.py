@@ -12,7 +12,7 @@ import numpy as np
 
 from burn_torch.cli.recipe import Prediction, Recipe
 from burn_torch.config import Config, Tag
-from burn_torch.config._faults import Place, raise_faults
+from burn_torch.core.faults import Place, raise_faults
 from burn_torch.data import DataLoader, Dataset
 from burn_torch.data.source.image_file import Images, read_grey_images
 from burn_torch.module import Module

@@ -10,8 +10,8 @@ from typing import Any, Final, NoReturn
 
 from burn_torch.cli import registry
 from burn_torch.cli.failure import EXIT_BROKEN_PIPE, report
-from burn_torch.config._faults import nearest
 from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.faults import nearest
 from burn_torch.version import __version__
 
 __all__ = ["main"]

@@ -15,8 +15,8 @@ from typing import Protocol, cast
 import burn_torch.cli.commands
 import burn_torch.cli.recipes
 from burn_torch.cli.recipe import Recipe
-from burn_torch.config._faults import nearest
 from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.faults import nearest
 
 __all__ = ["Command", "commands", "recipe", "recipes"]
 

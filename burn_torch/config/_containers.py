@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from burn_torch.config._faults import Place
 from burn_torch.config._frozen import FrozenDict, FrozenList
 from burn_torch.config._kinds import ChoiceKind, IntKind, Kind, StrKind, form_of
+from burn_torch.core.faults import Place
 
 Step = Callable[[Kind, Any, Place], Any]
 
@@ -203,7 +203,7 @@ class UnionKind(Kind):
 
 
 def note_duplicates(value: Mapping[str, Any], place: Place) -> None:
-    """Notes the keys that a JSON object gave more than once (see `_json.parse`)."""
+    """Notes the keys that a JSON object gave more than once (see `strict_json.parse`)."""
     for key in getattr(value, "duplicates", ()):
         place.at(key).fault("duplicate key", given="is given more than once", expected="each key once", mend="keep one")
 

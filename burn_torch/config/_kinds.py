@@ -24,8 +24,8 @@ from enum import Enum
 from pathlib import Path, PurePath
 from typing import Any
 
-from burn_torch.config import _json
-from burn_torch.config._faults import Place, mend_name, shown
+from burn_torch.core import strict_json
+from burn_torch.core.faults import Place, mend_name, shown
 
 __all__ = ["BoolKind", "ChoiceKind", "FloatKind", "IntKind", "Kind", "NullKind", "PathKind", "StrKind", "form_of"]
 
@@ -59,7 +59,7 @@ class Kind(ABC):
     def parse(self, text: str, place: Place) -> Any:
         """Reads the text of an override: JSON, unless the kind knows a shorter way."""
         try:
-            value = _json.parse(text)
+            value = strict_json.parse(text)
         except ValueError as error:
             return place.fault("no value", given=f"= {text!r} ({error})", expected=self.describe(), mend="write JSON")
         return self.decode(value, place)

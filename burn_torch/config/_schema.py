@@ -33,9 +33,9 @@ from burn_torch.config._containers import (
     key_kind_fits,
     note_duplicates,
 )
-from burn_torch.config._faults import INVALID, Place, listed, mend_name, raise_faults, shown
 from burn_torch.config._kinds import Kind
 from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.faults import INVALID, Place, listed, mend_name, raise_faults, shown
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar, dataclass_transform
 
-from burn_torch.config import _json
-from burn_torch.config._faults import Place, raise_faults
 from burn_torch.config._frozen import freeze
 from burn_torch.config._schema import ClassInfo, class_kind, compile_schema, info_of, schema_of
+from burn_torch.core import strict_json
 from burn_torch.core.errors import ArtifactError, ConfigError, explain
+from burn_torch.core.faults import Place, raise_faults
 from burn_torch.core.files import write_atomic
 
 __all__ = ["Config", "replace"]
@@ -127,7 +127,7 @@ class Config:
 
     def to_json(self) -> str:
         """The configuration as JSON text; a variant of an enum is wrapped in its tag."""
-        return _json.dump(class_kind(type(self)).encode(self))
+        return strict_json.dump(class_kind(type(self)).encode(self))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -195,7 +195,7 @@ def replace(config: C, /, **changes: Any) -> C:
 def _read(cls: type[C], data: str | bytes, subject: str) -> C:
     place = Place()
     try:
-        read: C = class_kind(cls).decode(_json.parse(data), place)
+        read: C = class_kind(cls).decode(strict_json.parse(data), place)
     except ValueError as error:
         if isinstance(error, ConfigError):
             raise

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from burn_torch.config._containers import DictKind, SequenceKind, UnionKind
-from burn_torch.config._faults import INVALID, Place, mend_name, raise_faults, shown
 from burn_torch.config._kinds import Kind
 from burn_torch.config._schema import ConfigKind, Field, note_unknown, schema_of
 from burn_torch.config.base import Config
+from burn_torch.core.faults import INVALID, Place, mend_name, raise_faults, shown
 
 __all__ = ["apply_overrides"]
 

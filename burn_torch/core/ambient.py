@@ -8,10 +8,14 @@ seed.  Nothing here draws numbers.
 from __future__ import annotations
 
 import itertools
+import operator
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, final
+
+from burn_torch.core.errors import DTypeError
+from burn_torch.core.frames import told
 
 __all__ = ["KeySource", "innermost", "installed", "next_key", "seed"]
 
@@ -60,8 +64,18 @@ def seed(number: int) -> None:
     it, so that no two threads draw the same; a scope gives a thread numbers that do not depend on the others.
     """
     global _seeded, _other_threads
+    try:
+        key = operator.index(number) & _KEY_MASK
+    except TypeError:
+        raise told(
+            DTypeError,
+            "a seed is a whole number",
+            given=f"{number!r} ({type(number).__name__})",
+            expected="an int; its lowest 64 bits count",
+            mend="pass an int, for example burn_torch.seed(42)",
+        ) from None
     with _lock:
-        _seeded = (number & _KEY_MASK, _seeded[1] + 1)
+        _seeded = (key, _seeded[1] + 1)
         _other_threads = itertools.count(1)
 
 

@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from burn_torch.config import _json
-from burn_torch.config._containers import note_duplicates
-from burn_torch.config._faults import Place, listed, mend_name, raise_faults, shown
-from burn_torch.config._kinds import Kind
-from burn_torch.config._schema import kind_of, note_unknown
+from burn_torch.config.typed import Kind, kind_of, note_duplicates, note_unknown
+from burn_torch.core import strict_json
 from burn_torch.core.errors import ConfigError, DataError, explain
+from burn_torch.core.faults import Place, listed, mend_name, raise_faults, shown
 
 MAX_FAULTS = 8  # a file that is of another kind has a fault in every row; the first few say so
 
@@ -28,7 +26,7 @@ def read_json_rows(path: str | os.PathLike[str], item_type: type[Any] | None) ->
             continue
         place = rows.place(number)
         try:
-            value = _json.parse(line)
+            value = strict_json.parse(line)
         except ValueError as error:
             place.fault("no JSON", given=f"{shown(line.strip())}: {error}", expected="one JSON object", mend="mend it")
             continue

@@ -12,8 +12,8 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from burn_torch.config._faults import Place, raise_faults
 from burn_torch.core.errors import DataError, explain
+from burn_torch.core.faults import Place, raise_faults
 from burn_torch.data._prefetch import Serial, Source, Threaded
 from burn_torch.data.dataset import MapStyle, dataset_at_epoch, fetch
 from burn_torch.data.order import permutation

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from burn_torch.config._faults import Place, raise_faults
 from burn_torch.core.errors import DataError, explain
+from burn_torch.core.faults import Place, raise_faults
 from burn_torch.data.dataset import MapStyle, dataset_at_epoch, fetch
 from burn_torch.data.order import draws, permutation
 from burn_torch.data.transform import Item, View, even_bounds

@@ -75,8 +75,8 @@ def straight_line(graph: Graph, emit: Emit, *, symbolic: bool = False) -> Callab
 
 def _written(i: Input, name: Callable[[Any], str]) -> str:
     if isinstance(i, Literal):
-        # repr is exact for ints, bools and finite floats; NaN and infinities have no literal form
-        return repr(i.value) if repr(i.value).lstrip("-") not in ("nan", "inf") else name(i.value)
+        # not its digits: the 1/n of a mean would make each shape a source of its own, to be compiled and kept
+        return name(i.value)
     return "None" if i is None else f"v{i}"
 
 

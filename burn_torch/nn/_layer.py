@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from burn_torch.config import Config
-from burn_torch.config._faults import Place, raise_faults
 from burn_torch.core.errors import BurnTorchError, ShapeError, explain
+from burn_torch.core.faults import Place, raise_faults
 from burn_torch.module import Content, DisplaySettings, Module, draw
 from burn_torch.module.initializer import Initializer
 from burn_torch.tensor import Tensor

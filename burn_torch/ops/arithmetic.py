@@ -9,11 +9,12 @@ from functools import partial
 import numpy as np
 import torch
 
-from burn_torch.core.dtype import FLOAT, NUMERIC
+from burn_torch.core.dtype import FLOAT, NUMERIC, DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops import special
 from burn_torch.ops.comparison import equal, greater, greater_equal, lower, not_equal
 from burn_torch.ops.functions import floor, log, trunc
+from burn_torch.ops.held_numbers import division_by_zero, held, too_large
 from burn_torch.ops.logic import bool_and
 from burn_torch.ops.op import Call, Operand, PerCall, op
 from burn_torch.ops.rules import elementwise, sum_to
@@ -40,8 +41,12 @@ _QUOTIENT = [
 ]
 
 
+def _tensor(call: Call):
+    return next(spec for spec in call.specs if isinstance(spec, TensorSpec))
+
+
 def _dtype(call: Call):
-    return next(spec.dtype for spec in call.specs if isinstance(spec, TensorSpec))
+    return _tensor(call).dtype
 
 
 def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[[Call], Callable[..., torch.Tensor]]:
@@ -58,8 +63,8 @@ def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[[Call], Calla
 
 
 @op(
-    torch=operator.add,
-    numpy=operator.add,
+    torch=held(operator.add),
+    numpy=held(operator.add),
     scalar=operator.add,
     inplace=torch.Tensor.add_,
     pointwise="({0} + {1})",
@@ -70,7 +75,8 @@ def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[[Call], Calla
 def add(x: Operand, y: Operand) -> TensorSpec:
     """Element-wise sum.
 
-    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.  Integers wrap around.
+    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.  Integers wrap around; a number that
+    their type cannot hold is refused.
     """
     return elementwise(x, y)
 
@@ -81,8 +87,8 @@ def _(g, z, x, y):
 
 
 @op(
-    torch=operator.sub,
-    numpy=operator.sub,
+    torch=held(operator.sub),
+    numpy=held(operator.sub),
     scalar=operator.sub,
     inplace=torch.Tensor.sub_,
     pointwise="({0} - {1})",
@@ -92,7 +98,8 @@ def _(g, z, x, y):
 def sub(x: Operand, y: Operand) -> TensorSpec:
     """Element-wise difference x - y.
 
-    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.  Integers wrap around.
+    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.  Integers wrap around; a number that
+    their type cannot hold is refused.
     """
     return elementwise(x, y)
 
@@ -103,8 +110,8 @@ def _(g, z, x, y):
 
 
 @op(
-    torch=operator.mul,
-    numpy=operator.mul,
+    torch=held(operator.mul),
+    numpy=held(operator.mul),
     scalar=operator.mul,
     inplace=torch.Tensor.mul_,
     pointwise="({0} * {1})",
@@ -115,7 +122,8 @@ def _(g, z, x, y):
 def mul(x: Operand, y: Operand) -> TensorSpec:
     """Element-wise product.
 
-    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.  Integers wrap around.
+    Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.  Integers wrap around; a number that
+    their type cannot hold is refused.
     """
     return elementwise(x, y)
 
@@ -130,10 +138,24 @@ _truncated = partial(torch.div, rounding_mode="trunc")
 
 
 def _torch_div(call: Call):
-    if not _dtype(call).is_float:
-        return _truncated
+    tensor = _tensor(call)
+    if not tensor.dtype.is_float:
+        # of smaller types the processor divides wider registers, and the quotient fits
+        traps = tensor.place == "cpu" and tensor.dtype in (DType.I64, DType.I32)
+        return _truncated_on_host if traps else _truncated
     # torch writes 2.5 / x as 2.5 * (1 / x), which rounds twice
     return _on_tensors(torch.div)(call) if isinstance(call.specs[0], NumberSpec) else operator.truediv
+
+
+def _truncated_on_host(x, y):
+    # the processor ends the process at -2^63 / -1, whose quotient is no int64: here it wraps around
+    minus = y == -1
+    if minus is False or (minus is not True and not minus.any()):
+        return _truncated(x, y)
+    x = torch.as_tensor(x, dtype=getattr(y, "dtype", None))
+    if minus is True:
+        return -x
+    return torch.where(minus, -x, _truncated(x, torch.where(minus, 1, y)))
 
 
 def _numpy_div(call: Call):
@@ -141,28 +163,47 @@ def _numpy_div(call: Call):
 
 
 def _truncated_quotient(x, y):
-    _refuse_zero(y)
     quotient = np.floor_divide(x, y)
     return quotient + ((np.remainder(x, y) != 0) & ((x < 0) != (y < 0)))
 
 
-def _refuse_zero(y):
-    if not np.all(y):
-        raise ZeroDivisionError("integer division or modulo by zero")
+def _divides(candidate: Callable[..., torch.Tensor] | PerCall) -> PerCall:
+    # integers have no NaN to stand for x mod 0; torch raises in words of its own
+    def build(call: Call):
+        function = candidate.build(call) if isinstance(candidate, PerCall) else candidate
+        if _dtype(call).is_float:
+            return function
+
+        def run(x, y):
+            try:
+                return function(x, y)
+            except RuntimeError as err:
+                if "ZeroDivisionError" not in str(err):
+                    raise
+                raise division_by_zero(call) from None
+
+        return run
+
+    return held(PerCall(build))
 
 
-def _checked(function: Callable[..., np.ndarray]) -> Callable[[Call], Callable[..., np.ndarray]]:
-    # integers have no NaN to stand for x mod 0; torch raises too
-    def whole(x, y):
-        _refuse_zero(y)
-        return function(x, y)
+def _checked(candidate: Callable[..., np.ndarray] | PerCall) -> PerCall:
+    def build(call: Call):
+        function = candidate.build(call) if isinstance(candidate, PerCall) else candidate
 
-    return lambda call: function if _dtype(call).is_float else whole
+        def whole(x, y):
+            if not np.all(y):
+                raise division_by_zero(call)
+            return function(x, y)
+
+        return function if _dtype(call).is_float else whole
+
+    return held(PerCall(build))
 
 
 @op(
-    torch=PerCall(_torch_div),
-    numpy=PerCall(_numpy_div),
+    torch=_divides(PerCall(_torch_div)),
+    numpy=_checked(PerCall(_numpy_div)),
     scalar=special.divide,
     inplace=lambda x, y: torch.Tensor.div_(x, y, rounding_mode=None if x.is_floating_point() else "trunc"),
     pointwise="({0} / {1})",  # of floats; an integer kernel truncates toward zero, as `/` of C does
@@ -173,7 +214,9 @@ def div(x: Operand, y: Operand) -> TensorSpec:
     """Element-wise quotient x / y; of integers the quotient truncated toward zero, 7 / -2 = -3, as in Burn.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.
-    Raises: for an integer divided by 0, on the CPU.  PyTorch: torch.div; of integers with rounding_mode="trunc".
+    The least integer divided by -1 wraps around to itself.
+    Raises: ArgumentError for an integer divided by 0, on the CPU.
+    PyTorch: torch.div; of integers with rounding_mode="trunc".
     """
     return elementwise(x, y)
 
@@ -184,8 +227,8 @@ def _(g, z, x, y):
 
 
 @op(
-    torch=torch.remainder,
-    numpy=PerCall(_checked(np.remainder)),
+    torch=_divides(torch.remainder),
+    numpy=_checked(np.remainder),
     scalar=special.modulo,
     inplace=torch.Tensor.remainder_,
     pointwise="({0} - floor({0} / {1}) * {1})",
@@ -196,7 +239,8 @@ def remainder(x: Operand, y: Operand) -> TensorSpec:
     """What x leaves when divided by y: x - floor(x / y) * y.  It has the sign of y, as Python's % has.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.
-    Raises: for an integer modulo 0, on the CPU; floats give NaN.  At multiples of y the gradient is that from above.
+    Raises: ArgumentError for an integer modulo 0, on the CPU; floats give NaN.  At multiples of y the gradient is that
+    from above.
     """
     return elementwise(x, y)
 
@@ -207,8 +251,8 @@ def _(g, z, x, y):
 
 
 @op(
-    torch=PerCall(_on_tensors(torch.fmod)),
-    numpy=PerCall(_checked(np.fmod)),
+    torch=_divides(PerCall(_on_tensors(torch.fmod))),
+    numpy=_checked(np.fmod),
     inplace=torch.Tensor.fmod_,
     pointwise="fmod({0}, {1})",
     cost="cheap",
@@ -218,7 +262,7 @@ def fmod(x: Operand, y: Operand) -> TensorSpec:
     """What x leaves when divided by y toward zero: x - trunc(x / y) * y.  It has the sign of x, as C's fmod has.
 
     Shapes: x, y broadcast -> their common shape.  Dtypes: numbers, both the same.
-    Raises: for an integer modulo 0, on the CPU; floats give NaN.
+    Raises: ArgumentError for an integer modulo 0, on the CPU; floats give NaN.
     """
     return elementwise(x, y)
 
@@ -230,13 +274,33 @@ def _(g, z, x, y):
 
 # -- powers --------------------------------------------------------------------------------------------------
 def _torch_pow(call: Call):
-    if _dtype(call).is_float or not isinstance(call.specs[1], NumberSpec):
+    if _dtype(call).is_float:
         return torch.pow
-    return lambda x, y: torch.pow(x, y) if y >= 0 else _units(x, y, torch.where)  # torch refuses this for numbers
+    if not isinstance(call.specs[1], NumberSpec):
+        return held(torch.pow).build(call)
+    largest = np.iinfo(_dtype(call).numpy).max
+
+    def run(x, y):
+        if y > largest:
+            raise too_large(call, (x, y))
+        return torch.pow(x, y) if y >= 0 else _units(x, y, torch.where)  # torch refuses this for numbers
+
+    return run
 
 
 def _numpy_pow(call: Call):
-    return np.power if _dtype(call).is_float else _whole_power
+    if _dtype(call).is_float:
+        return np.power
+    if not isinstance(call.specs[1], NumberSpec):
+        return held(_whole_power).build(call)
+    largest = np.iinfo(_dtype(call).numpy).max
+
+    def run(x, y):
+        if y > largest:
+            raise too_large(call, (x, y))
+        return _whole_power(x, y)
+
+    return run
 
 
 def _whole_power(x, y):
@@ -318,8 +382,8 @@ def _torch_extreme(of_two: Callable[..., torch.Tensor], of_number: Callable[...,
 
 
 @op(
-    torch=PerCall(_torch_extreme(torch.maximum, torch.clamp_min)),
-    numpy=np.maximum,
+    torch=held(PerCall(_torch_extreme(torch.maximum, torch.clamp_min))),
+    numpy=held(np.maximum),
     scalar=special.larger,
     inplace=torch.Tensor.clamp_min_,
     pointwise="maximum({0}, {1})",
@@ -342,8 +406,8 @@ def _(g, z, x, y):
 
 
 @op(
-    torch=PerCall(_torch_extreme(torch.minimum, torch.clamp_max)),
-    numpy=np.minimum,
+    torch=held(PerCall(_torch_extreme(torch.minimum, torch.clamp_max))),
+    numpy=held(np.minimum),
     scalar=special.smaller,
     inplace=torch.Tensor.clamp_max_,
     pointwise="minimum({0}, {1})",

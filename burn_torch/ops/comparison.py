@@ -10,6 +10,7 @@ import torch
 
 from burn_torch.core.dtype import BOOL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.ops.held_numbers import beyond
 from burn_torch.ops.op import Call, Operand, PerCall, op
 from burn_torch.ops.rules import elementwise
 from burn_torch.ops.samples import fixed, integers, sample, uniform
@@ -28,7 +29,9 @@ _PAIR = [
 def _torch_comparison(function: Callable[..., torch.Tensor], mirrored: Callable[..., torch.Tensor]) -> PerCall:
     # torch compares a tensor with a number, not a number with a tensor
     def build(call: Call):
-        return (lambda x, y: mirrored(y, x)) if isinstance(call.specs[0], NumberSpec) else function
+        compare = (lambda x, y: mirrored(y, x)) if isinstance(call.specs[0], NumberSpec) else function
+        # torch wraps a number around to the type of the tensor: 300 would be 44 beside i8
+        return beyond(call, compare, lambda x, truth: torch.full_like(x, truth, dtype=torch.bool))
 
     return PerCall(build)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from burn_torch.core.dtype import NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.held_numbers import held
 from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, op, shape_fault
 from burn_torch.ops.samples import sample
 from burn_torch.ops.torch_types import TO_TORCH
@@ -19,6 +21,10 @@ def _made(shape: Shape, dtype: DType, place: str) -> TensorSpec:
         raise shape_fault(
             f"a negative size in {shape}", expected="sizes of 0 or more", mend="check how the shape is worked out"
         )
+    if math.prod(shape) >= 1 << 63:
+        raise shape_fault(
+            f"no memory holds {shape}", expected="fewer than 2^63 elements", mend="check how the shape is worked out"
+        )
     return TensorSpec.of(shape, dtype, place)
 
 
@@ -28,8 +34,8 @@ def _torch_full(call: Call):
 
 
 @op(
-    torch=PerCall(_torch_full),
-    numpy=lambda value, *, shape, dtype, place: np.full(shape, value, dtype=dtype.numpy),
+    torch=held(PerCall(_torch_full)),
+    numpy=held(lambda value, *, shape, dtype, place: np.full(shape, value, dtype=dtype.numpy)),
     cost="cheap",
     nondifferentiable=True,
     samples=[
@@ -42,6 +48,7 @@ def full(value: Number, *, shape: Shape, dtype: DType, place: str) -> TensorSpec
     """A tensor whose elements all have one value.
 
     Shapes: () -> shape.  Dtypes: any; the value is converted.
+    Raises: ArgumentError for a value outside the range of an integer type.
     """
     return _made(shape, dtype, place)
 

@@ -9,6 +9,7 @@ import torch
 
 from burn_torch.core.dtype import BOOL, INT
 from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.held_numbers import held
 from burn_torch.ops.op import Operand, op
 from burn_torch.ops.rules import elementwise
 from burn_torch.ops.samples import booleans, integers, sample
@@ -110,8 +111,8 @@ def bool_xor(x: TensorSpec, y: TensorSpec) -> TensorSpec:
 
 # -- bits ----------------------------------------------------------------------------------------------------
 @op(
-    torch=torch.bitwise_and,
-    numpy=np.bitwise_and,
+    torch=held(torch.bitwise_and),
+    numpy=held(np.bitwise_and),
     scalar=operator.and_,
     inplace=torch.Tensor.bitwise_and_,
     pointwise="({0} & {1})",
@@ -129,8 +130,8 @@ def bitwise_and(x: Operand, y: Operand) -> TensorSpec:
 
 
 @op(
-    torch=torch.bitwise_or,
-    numpy=np.bitwise_or,
+    torch=held(torch.bitwise_or),
+    numpy=held(np.bitwise_or),
     scalar=operator.or_,
     inplace=torch.Tensor.bitwise_or_,
     pointwise="({0} | {1})",
@@ -148,8 +149,8 @@ def bitwise_or(x: Operand, y: Operand) -> TensorSpec:
 
 
 @op(
-    torch=torch.bitwise_xor,
-    numpy=np.bitwise_xor,
+    torch=held(torch.bitwise_xor),
+    numpy=held(np.bitwise_xor),
     scalar=operator.xor,
     inplace=torch.Tensor.bitwise_xor_,
     pointwise="({0} ^ {1})",

@@ -165,7 +165,7 @@ class Op:
         Raises: ShapeError, DTypeError, DeviceError in the row's words.
         """
         specs = tuple(specs)
-        complete = self.signature.complete(attrs)
+        complete = self.signature.complete(self.name, attrs)
         key = (specs, tuple(complete.values()))
         call = self._interned.get(key)
         if call is None:
@@ -363,17 +363,23 @@ class Signature:
                 self.variadic = self.variadic or parameter.kind is parameter.VAR_POSITIONAL
                 self.inputs.append((name, _KINDS[annotation]))
 
-    def complete(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """All attributes in the declared order, coerced by declared type (1 == True == 1.0 hash alike)."""
+    def complete(self, op_name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """All attributes in the declared order, coerced by declared type (1 == True == 1.0 hash alike).
+
+        Raises: TypeError for one that is missing, unknown or of another type.
+        """
         complete: dict[str, Any] = {}
         for name, (annotation, default) in self.attrs.items():
             value = attrs.get(name, default)
             if value is inspect.Parameter.empty:
-                raise TypeError(f"missing attribute {name}")
-            complete[name] = _COERCIONS[annotation](value)
+                raise TypeError(f"{op_name}({self}): missing attribute {name}")
+            try:
+                complete[name] = _COERCIONS[annotation](value)
+            except TypeError as err:
+                raise TypeError(f"{op_name}: attribute {name} is {value!r}, not {annotation}: {err}") from None
         if len(attrs) > len(complete) or any(name not in complete for name in attrs):
             unknown = sorted(set(attrs) - set(complete))
-            raise TypeError(f"unknown attributes {unknown}, expected {list(self.attrs)}")
+            raise TypeError(f"{op_name}({self}): unknown attributes {unknown}, expected {list(self.attrs)}")
         return complete
 
     def check(self, op_name: str, specs: tuple[Spec | None, ...]) -> None:
@@ -434,7 +440,7 @@ class Signature:
 
 
 def _no_float(value: Any) -> int:
-    return operator.index(value)
+    return int(operator.index(value))  # True stays True in operator.index
 
 
 def _boolean(value: Any) -> bool:
@@ -444,7 +450,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _integers(value: Any) -> tuple[int, ...]:
-    return tuple(operator.index(v) for v in value)
+    return tuple(int(operator.index(v)) for v in value)
 
 
 def _optional(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:

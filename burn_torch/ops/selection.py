@@ -8,6 +8,7 @@ import torch
 from burn_torch.core.dtype import ALL, BOOL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops.comparison import greater_equal, lower_equal
+from burn_torch.ops.held_numbers import held
 from burn_torch.ops.logic import bool_and, bool_not
 from burn_torch.ops.op import Call, Number, Operand, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, elementwise, sum_to
@@ -22,8 +23,8 @@ def _torch_mask_where(call: Call):
 
 
 @op(
-    torch=PerCall(_torch_mask_where),
-    numpy=lambda x, mask, value: np.where(mask, value, x),
+    torch=held(PerCall(_torch_mask_where)),
+    numpy=held(lambda x, mask, value: np.where(mask, value, x)),
     inplace=lambda x, mask, value: x.copy_(torch.where(mask, value, x)),
     pointwise="where({1}, {2}, {0})",
     cost="cheap",

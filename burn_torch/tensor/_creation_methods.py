@@ -173,8 +173,16 @@ class CreationMethods(DataMethods):
     @classmethod
     def arange_step(cls, range: Any, step: int, options: Any) -> Self:
         """Whole numbers from a range, `step` apart."""
-        numbers = _range(range)
-        return cls.arange(numbers[:: integer(step, "step")], options)
+        numbers, each = _range(range), integer(step, "step")
+        if not each:
+            raise told(
+                ArgumentError,
+                "the step is 0",
+                given=f"{numbers}, step 0",
+                expected="a step above or below 0",
+                mend="Tensor.full makes a tensor of one number",
+            )
+        return cls.arange(numbers[::each], options)
 
     @classmethod
     def eye(cls, size: int, options: Any) -> Self:

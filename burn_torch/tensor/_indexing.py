@@ -260,6 +260,8 @@ def _not_negative(indices: IndexMethods, size: int) -> IndexMethods:
         _refuse(indices, indices)
     if indices.spec.dtype.kind == "uint":
         return indices
+    if indices.spec.dtype is not DType.I64:  # the sum below may leave a smaller type
+        indices = unary(ops.cast, indices, DType.I64)
     result: IndexMethods = apply(
         ops.mask_where, (indices, binary(ops.lower, indices, 0), binary(ops.add, indices, size))
     )

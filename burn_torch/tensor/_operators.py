@@ -8,7 +8,7 @@ import numpy as np
 
 from burn_torch import ops
 from burn_torch.tensor._creation_methods import CreationMethods
-from burn_torch.tensor.apply import binary, operate, reflect, unary
+from burn_torch.tensor.apply import binary, foreign, operate, reflect, unary
 
 __all__ = ["Operators"]
 
@@ -38,7 +38,7 @@ class Operators(CreationMethods):
         return operate(ops.pow, self, other)
 
     def __matmul__(self, other: Any) -> Self:
-        return binary(ops.matmul, self, other) if isinstance(other, Operators) else NotImplemented
+        return binary(ops.matmul, self, other) if isinstance(other, Operators) else foreign(ops.matmul, self, other)
 
     def __radd__(self, other: Any) -> Self:
         return operate(ops.add, self, other)

@@ -17,7 +17,7 @@ from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, NUMBER_SPECS, Spec
 from burn_torch.ops.op import REGISTRY, Call, Op
 from burn_torch.ops.value import Value
 
-__all__ = ["NUMBERS", "apply", "binary", "flat", "number", "operate", "reflect", "unary"]
+__all__ = ["NUMBERS", "apply", "binary", "flat", "foreign", "number", "operate", "reflect", "unary"]
 
 T = TypeVar("T", bound=Value)
 
@@ -81,7 +81,7 @@ def operate(op: Op, x: T, y: Any) -> T:
     kind = y.__class__
     if kind is x.__class__ or kind is float or kind is int or isinstance(y, _OPERANDS):
         return binary(op, x, y)
-    return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
+    return foreign(op, x, y)
 
 
 def reflect(op: Op, y: T, x: Any) -> T:
@@ -94,7 +94,7 @@ def reflect(op: Op, y: T, x: Any) -> T:
     elif isinstance(x, _OPERANDS):
         return op(number(x), y)  # type: ignore[no-any-return]
     else:
-        return NotImplemented  # type: ignore[no-any-return]
+        return foreign(op, y, x)
     key = (spec, y.spec)
     call = op.calls.get(key) or op.remember(key, op.bind(key, {}))
     backend = y.backend
@@ -130,6 +130,23 @@ def apply(op: Op, inputs: Sequence[Any], *attrs: Any) -> Any:
     if not call.multiple:
         return kind(backend, outputs[0], call.result or backend.spec(outputs[0]))
     return tuple([None if p is None else kind(backend, p, spec) for p, spec in zip(outputs, call.results, strict=True)])
+
+
+def foreign(op: Op, x: T, other: Any) -> T:
+    """The answer to an operand that is neither tensor nor number: Python words the error, but that of an array.
+
+    Of a torch tensor Python would say "unsupported operand type(s) for +: 'Tensor' and 'Tensor'".
+    """
+    if not hasattr(other, "__array__"):
+        return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
+    kind = type(other)
+    raise told(
+        DTypeError,
+        f"{op.name} takes tensors of one kind",
+        given=f"a tensor {x.spec} and a {kind.__module__}.{kind.__qualname__}",
+        expected="tensors of burn_torch and Python numbers",
+        mend="Tensor.from_torch(...) or Tensor.from_data(..., x.device) makes one of it",
+    )
 
 
 def number(x: Any) -> Any:

@@ -133,11 +133,16 @@ class Device:
         return f"Device({self.place}, {self.backend.name})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (self.backend.name, self.place))
+        checkpoints: list[str] = []
+        backend = self.backend
+        while isinstance(backend, Autodiff):
+            checkpoints.append(backend.checkpoint)
+            backend = backend.inner
+        return (_rebuild, (backend.name, tuple(reversed(checkpoints)), self.place))
 
 
-def _rebuild(stack: str, place: str) -> Device:
-    device = Device(NdArray() if "NdArray" in stack else LibTorch(), place)
-    for _ in range(stack.count("Autodiff(")):
-        device = device.autodiff("balanced" if "balanced" in stack else "none")
+def _rebuild(leaf: str, checkpoints: tuple[str, ...], place: str) -> Device:
+    device = Device(NdArray() if leaf == NdArray.name else LibTorch(), place)
+    for checkpoint in checkpoints:
+        device = device.autodiff(checkpoint)
     return device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.ops.value import Executor
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from burn_torch.tensor.tensor import Tensor
 
 __all__ = ["Gradients"]
+
+_NO_LEAF: Final = -1
 
 
 @final
@@ -40,8 +42,18 @@ class Gradients:
     def replace(self, x: Tensor, gradient: Tensor) -> None:
         """Puts another gradient in the place of a leaf's.
 
-        Raises: AutodiffError unless it has the leaf's shape, type and place and lies on the inner device.
+        Raises: AutodiffError unless x is a leaf, and the gradient has its shape, type and place on the inner device.
         """
+        leaf = leaf_id(x)
+        if leaf == _NO_LEAF:
+            raise AutodiffError(
+                explain(
+                    "grad_replace: gradients are kept for leaves only",
+                    given=f"{x.spec}, which did not ask with require_grad()",
+                    expected="a tensor marked with require_grad()",
+                    mend="call .require_grad() on it before the forward, or .detach().require_grad()",
+                )
+            )
         if gradient.spec is not x.spec or gradient.backend is not self._inner:
             raise AutodiffError(
                 explain(
@@ -51,7 +63,17 @@ class Gradients:
                     mend="gradients live on the inner device: gradient.inner(), and have the shape of the tensor",
                 )
             )
-        self._by_leaf[leaf_id(x)] = gradient.primitive
+        self._by_leaf[leaf] = gradient.primitive
+
+    def __reduce__(self) -> NoReturn:
+        raise AutodiffError(
+            explain(
+                "Gradients stay in the process of their tape",
+                given=repr(self),
+                expected="gradients of single tensors, or GradientsParams, which know their parameters by id",
+                mend="send x.grad(gradients), or GradientsParams.from_grads(gradients, model)",
+            )
+        )
 
     def __len__(self) -> int:
         return len(self._by_leaf)
@@ -61,7 +83,7 @@ class Gradients:
 
 
 def leaf_id(x: Tensor) -> int:
-    """The tape's number of a leaf.  Raises: AutodiffError for a tensor that cannot have a gradient."""
+    """The tape's number of a leaf, or -1.  Raises: AutodiffError for a tensor of a device without gradients."""
     backend = x.backend
     if not getattr(backend, "is_autodiff", False):
         raise AutodiffError(
@@ -72,4 +94,4 @@ def leaf_id(x: Tensor) -> int:
                 mend="make it on Device.cpu().autodiff() and call .require_grad() before the forward",
             )
         )
-    return x.primitive.node.id if backend.is_leaf(x.primitive) else -1  # type: ignore[attr-defined]  # an Autodiff: the line above
+    return x.primitive.node.id if backend.is_leaf(x.primitive) else _NO_LEAF  # type: ignore[attr-defined]  # an Autodiff: the line above

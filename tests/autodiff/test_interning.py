@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import linecache
 import pickle
 import threading
 
@@ -84,3 +85,28 @@ def test_calls_of_more_than_512_shapes_are_dropped() -> None:
     assert all(len(row.calls) <= 512 for row in rows)
     for name, start, *ends in zip([row.name for row in rows], before, after_600, after_1800, strict=True):
         assert max(ends) <= start + 512, f"{name}: {start} Calls lived, {ends} after 600 and 1800 shapes more"
+
+
+def test_new_shapes_compile_no_new_source() -> None:
+    # the 1/n of a mean stood in the source as digits: each shape kept a text and its code for the life of the process
+    backward(ops.mean(tracked(np.ones((3, 5))), dims=(0, 1)))
+    before = len(linecache.cache)
+    for rows in range(4, 24):
+        backward(ops.mean(tracked(np.ones((rows, 5))), dims=(0, 1)))
+    assert len(linecache.cache) == before
+
+
+def test_attribute_that_is_wrong_is_named_with_its_row() -> None:
+    spec = TensorSpec.of((5, 9), DType.F32, "cpu")
+    with pytest.raises(TypeError, match=r"^sum: attribute dims is \(1.0,\), not tuple\[int, ...\]"):
+        ops.sum.bind((spec,), {"dims": (1.0,)})
+    with pytest.raises(TypeError, match=r"^sum\(x, \*, dims\): missing attribute dims"):
+        ops.sum.bind((spec,), {})
+    with pytest.raises(TypeError, match=r"^sum\(x, \*, dims\): unknown attributes \['keepdim'\]"):
+        ops.sum.bind((spec,), {"dims": (1,), "keepdim": True})
+
+
+def test_truth_value_among_sizes_is_kept_as_a_number() -> None:
+    spec = TensorSpec.of((7, 1), DType.F32, "cpu")
+    made = ops.reshape.bind((spec,), {"shape": (True, 7)})
+    assert repr(made.result) == "(1, 7) f32 cpu"

@@ -13,7 +13,7 @@ from burn_torch import ops
 from burn_torch.backend.libtorch import LibTorch
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import DeviceError, DTypeError, ShapeError
+from burn_torch.core.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, TensorSpec
 from burn_torch.graph import Trace
 from burn_torch.ops import special
@@ -56,8 +56,70 @@ def test_remainder_has_the_sign_of_the_divisor_and_fmod_of_the_dividend(where: W
 @on_host
 @pytest.mark.parametrize("row", [ops.div, ops.remainder, ops.fmod], ids=lambda row: row.name)
 def test_integer_division_by_zero_raises(where: Where, row: Any) -> None:
-    with pytest.raises((RuntimeError, ZeroDivisionError), match=r"(?i)zero"):
+    message = rf"{row.name}: an integer is divided by zero(.|\n)*y \(2,\) i64(.|\n)*other than 0(.|\n)*float type"
+    with pytest.raises(ArgumentError, match=message):
         where.run(row, np.array([1, 2]), np.array([1, 0]))
+    with pytest.raises(ArgumentError, match="divided by zero"):
+        where.run(row, np.array([1, 2]), 0)
+
+
+@everywhere
+def test_smallest_integer_divided_by_minus_one_wraps_around(where: Where) -> None:
+    # torch ends the process here, with a signal of the processor
+    for dtype in (np.int8, np.int16, np.int32, np.int64):
+        least = np.iinfo(dtype).min
+        x = np.array([least, 7, -7], dtype)
+        assert where.run(ops.div, x, -1).tolist() == [least, -7, 7]
+        assert where.run(ops.div, x, np.array([-1, -1, 2], dtype)).tolist() == [least, -7, -3]
+        assert where.run(ops.div, least, np.array([-1, 2], dtype)).tolist() == [least, least // 2]
+    assert where.run(ops.div, u8([200, 255]), u8([255, 255])).tolist() == [0, 1]
+
+
+# -- numbers beside integers -----------------------------------------------------------------------------
+@everywhere
+def test_comparison_with_a_number_beyond_the_type_does_not_wrap_it(where: Where) -> None:
+    x, y, wide = i8([100, -128, 44]), u8([0, 200, 255]), np.array([1, 2**63 - 1])
+    assert where.run(ops.lower, x, 300).tolist() == [True] * 3
+    assert where.run(ops.greater_equal, x, -129).tolist() == [True] * 3
+    assert where.run(ops.equal, x, 300).tolist() == [False] * 3
+    assert where.run(ops.not_equal, x, 300).tolist() == [True] * 3
+    assert where.run(ops.greater, y, -1).tolist() == [True] * 3
+    assert where.run(ops.equal, y, -1).tolist() == [False] * 3
+    assert where.run(ops.lower_equal, y, -1).tolist() == [False] * 3
+    assert where.run(ops.lower, 300, y).tolist() == [False] * 3
+    assert where.run(ops.greater, 300, y).tolist() == [True] * 3
+    assert where.run(ops.lower, wide, 2**63).tolist() == [True] * 2
+    assert where.run(ops.greater, wide, -(2**70)).tolist() == [True] * 2
+
+
+_REFUSING = [
+    *(ops.add, ops.sub, ops.mul, ops.div, ops.remainder, ops.fmod, ops.pow, ops.maximum, ops.minimum),
+    *(ops.bitwise_and, ops.bitwise_or, ops.bitwise_xor),
+]
+
+
+@everywhere
+@pytest.mark.parametrize("row", _REFUSING, ids=lambda row: row.name)
+def test_number_that_the_integers_beside_it_cannot_be_is_refused(where: Where, row: Any) -> None:
+    message = rf"{row.name}: a number leaves(.|\n)*300 in x \(2,\) i8(.|\n)*-128 to 127(.|\n)*wider type"
+    with pytest.raises(ArgumentError, match=message):
+        where.run(row, i8([5, 6]), 300)
+    with pytest.raises(ArgumentError, match=r"300 in x a int number(.|\n)*0 to 255"):
+        where.run(row, 300, u8([5, 6]))
+    with pytest.raises(ArgumentError, match=r"a number of 10001 bits in(.|\n)*-9223372036854775808"):
+        where.run(row, np.array([5, 6]), 2**10_000)
+
+
+@everywhere
+def test_filling_integers_with_a_number_beyond_the_type_is_refused(where: Where) -> None:
+    with pytest.raises(ArgumentError, match="mask_where: a number leaves the element type"):
+        where.run(ops.mask_where, i8([5, 6]), np.array([True, False]), 300)
+
+
+@everywhere
+def test_number_of_more_than_64_bits_beside_floats_is_worded(where: Where) -> None:
+    with pytest.raises(ArgumentError, match=r"add: a number leaves(.|\n)*10001 bits in x(.|\n)*float\(number\)"):
+        where.run(ops.add, f64([1.0]), 2**10_000)
 
 
 @everywhere

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from burn_torch.core.errors import AutodiffError
+from burn_torch.core.errors import AutodiffError, DeviceError
 from burn_torch.tensor import Device, Tensor
 from tests.tensor.leaves import same
 
@@ -113,3 +113,22 @@ def test_errors() -> None:
         Tensor.from_ints([1], DEVICE).require_grad()
     with pytest.raises(AutodiffError, match=r"(?s)grad: this tensor lives on a device without gradients"):
         plain.grad(leaf(1.0).sum().backward())
+
+
+def test_gradient_replaced_on_a_tensor_that_is_no_leaf_does_not_reach_others() -> None:
+    x = leaf(1.0, 2.0)
+    y, z = x * 2.0, x * 3.0
+    gradients = (y + z).sum().backward()
+    message = r"(?s)grad_replace: gradients are kept for leaves only.*\(2,\) f64.*require_grad\(\).*detach"
+    with pytest.raises(AutodiffError, match=message):
+        y.grad_replace(gradients, Tensor.from_data(np.array([9.0, 9.0]), DEVICE.inner()))
+    assert z.grad(gradients) is None
+
+
+def test_mixed_stacks_are_told_as_the_user_named_them() -> None:
+    balanced = Tensor.from_data(np.ones(2), Device.cpu().autodiff("balanced"))
+    with pytest.raises(DeviceError, match=r"Autodiff\(LibTorch, 'balanced'\) and Autodiff\(LibTorch\)\n"):
+        balanced + leaf(1.0, 2.0)
+    numpy = Tensor.from_data(np.ones(2), Device.ndarray())
+    with pytest.raises(DeviceError, match=r"Autodiff\(LibTorch\) and NdArray\n"):
+        leaf(1.0, 2.0) + numpy

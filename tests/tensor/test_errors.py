@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from burn_torch.core.ambient import seed
 from burn_torch.core.errors import ArgumentError, BurnTorchError, DTypeError, ShapeError
 from burn_torch.tensor import Device, IndexingUpdateOp, PadMode, Tensor
 
@@ -18,6 +19,18 @@ B = Tensor.from_data(np.zeros((3, 4), bool), Device.cpu())
 Mistake = tuple[Callable[[], Any], type[BurnTorchError], str]
 
 MISTAKES: list[Mistake] = [
+    (
+        lambda: Tensor.arange_step(5, 0, Device.cpu()),
+        ArgumentError,
+        r"arange_step: the step is 0.*range\(0, 5\).*above or",
+    ),
+    (lambda: Tensor.zeros((2**40, 2**30), Device.cpu()), ShapeError, r"no memory holds \(1099511627776, .*fewer than"),
+    (
+        lambda: Tensor.full((2,), 300, (Device.cpu(), "i8")),
+        ArgumentError,
+        r"full: a number leaves.*300.*-128 to 127.*wider",
+    ),
+    (lambda: seed(1.5), DTypeError, r"seed: a seed is a whole number.*1.5 \(float\).*64 bits.*seed\(42\)"),  # type: ignore[arg-type]  # the fault
     (lambda: X.sum_dim(2), ShapeError, r"sum_dim: dim 2 is out of range.*\(3, 4\) f32.*dim 2.*-2 to 1.*count axes"),
     (lambda: X.mean_dim(-3), ShapeError, "mean_dim: dim -3 is out of range"),
     (lambda: X.max().squeeze().sum_dim(0), ShapeError, "at least one axis.*unsqueeze_dim"),

@@ -221,3 +221,29 @@ def test_a_transaction_reads_a_gpu() -> None:
         TensorData.of([2.0, 4.0]),
         TensorData.of([3.0], DType.BF16),
     ]
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_both_64_bit_types_of_numpy_are_taken(leaf: str) -> None:
+    # numpy.longlong equals int64 and is another type to torch; numpy makes unsigned ones of large Python numbers
+    device = LEAVES[leaf]()
+    assert Tensor.from_data([2**63], device).tolist() == [2**63]
+    x = Tensor.from_data(np.array([[3, -4]], np.longlong), device)
+    assert (x.dtype, x.tolist()) == (DType.I64, [[3, -4]])
+
+
+@pytest.mark.parametrize("strategies", [("balanced", "none"), ("none", "balanced"), ("balanced", "balanced")], ids=str)
+def test_pickled_device_keeps_the_checkpointing_of_each_tape(strategies: tuple[str, str]) -> None:
+    device = Device.cpu().autodiff(strategies[0]).autodiff(strategies[1])
+    assert pickle.loads(pickle.dumps(device)) is device
+
+
+def test_pickled_gradients_are_refused_since_their_numbers_are_of_one_process() -> None:
+    x = Tensor.from_data([1.0, 2.0], Device.cpu().autodiff()).require_grad()
+    gradients = (x * x).sum().backward()
+    message = (
+        r"(?s)stay in the process.*given: .*1 tensors on LibTorch.*GradientsParams, which.*send x.grad\(gradients\)"
+    )
+    with pytest.raises(AutodiffError, match=message):
+        pickle.dumps(gradients)
+    assert pickle.loads(pickle.dumps(x.grad(gradients))).tolist() == [2.0, 4.0]

@@ -155,3 +155,11 @@ def test_assignment_in_place_is_refused_with_the_way_to_write_it() -> None:
     x = Tensor.zeros((4, 5), Device.cpu())
     with pytest.raises(DTypeError, match=r"(?s)tensors are immutable.*slice_assign"):
         x[0] = 1.0
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_small_negative_indices_reach_the_end_of_a_long_axis(leaf: str) -> None:
+    # -1 + 200 is no int8
+    x = Tensor.from_data(np.arange(200.0), LEAVES[leaf]())
+    indices = Tensor.from_data(np.array([-1, 5, -128], np.int8), x.device)
+    assert x[indices].tolist() == [199.0, 5.0, 72.0]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, final
 from burn_torch.backend.autodiff.tape import CONSUMED, Node, Recording, Tracked
 from burn_torch.backend.base import Backend
 from burn_torch.core.data import TensorData
-from burn_torch.core.errors import AutodiffError, explain
+from burn_torch.core.errors import AutodiffError, DeviceError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import REGISTRY, Call
 from burn_torch.ops.value import Executor
@@ -177,7 +177,12 @@ class Autodiff(Backend):
         """A value of an inner stack is a constant here."""
         if source is self:
             return primitive
-        return self.inner.lift(primitive, source)
+        try:
+            return self.inner.lift(primitive, source)
+        except DeviceError:
+            if isinstance(self.inner, Backend):  # told of the stacks that met; a trace has words of its own
+                self._refuse(source)
+            raise
 
     def from_data(self, data: TensorData, place: str) -> Any:
         """An untracked value."""

@@ -16,6 +16,7 @@ from burn_torch.core.errors import DeviceError, DTypeError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.source import straight_line
+from burn_torch.ops.held_numbers import too_large
 from burn_torch.ops.op import Call, PerCall
 from burn_torch.ops.torch_types import FROM_TORCH, TO_TORCH
 
@@ -44,9 +45,10 @@ class LibTorch(Backend):
         plan = call.plans.get(LibTorch)
         if plan is None:
             plan = self.plan(call)
-        if call.multiple:
-            return plan(*inputs)
-        return (plan(*inputs),)
+        try:
+            return plan(*inputs) if call.multiple else (plan(*inputs),)
+        except OverflowError:  # a number of more than 64 bits
+            raise too_large(call, inputs) from None
 
     def plan(self, call: Call) -> Callable[..., Any]:
         """The function that computes a Call: a value for one output, a sequence for several."""
@@ -74,7 +76,8 @@ class LibTorch(Backend):
     def from_data(self, data: TensorData, place: str) -> torch.Tensor:
         """Copies host data to `place`."""
         self.check_place(place)
-        array = np.array(data.array, order="C", copy=True)
+        # seen as its own type again: numpy has two equal ones of 64 bits, of which torch knows one
+        array = np.array(data.array, order="C", copy=True).view(data.dtype.numpy)
         if data.dtype is DType.BF16:
             tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).reshape(data.shape)
         else:

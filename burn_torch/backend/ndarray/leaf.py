@@ -17,6 +17,7 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, DTypeError, explain
 from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.held_numbers import too_large
 from burn_torch.ops.op import Call, PerCall
 
 __all__ = ["NdArray"]
@@ -42,8 +43,11 @@ class NdArray(Backend):
         plan = call.plans.get(NdArray)
         if plan is None:
             plan = call.plans[NdArray] = self._plan(call)
-        with np.errstate(all="ignore"):  # infinities and NaN are values here, as on every other leaf
-            outputs = plan(*inputs)
+        try:
+            with np.errstate(all="ignore"):  # infinities and NaN are values here, as on every other leaf
+                outputs = plan(*inputs)
+        except OverflowError:  # a number of more than 64 bits
+            raise too_large(call, inputs) from None
         if not call.multiple:
             outputs = (outputs,)
         return [_as_array(x, spec) for x, spec in zip(outputs, call.results, strict=True)]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burn_torch.config._faults import Place, raise_faults
 from burn_torch.core.errors import DataError, explain
+from burn_torch.core.faults import Place, raise_faults
 from burn_torch.data.source.idx import read_idx
 
 __all__ = ["Images", "read_grey_images"]

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, gathered place by place, and told in one error."""
+"""What is wrong with a configuration or an argument list, gathered place by place, and told in one error."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from reprlib import Repr
 from typing import Final, NoReturn
 
 from burn_torch.core.errors import BurnTorchError, ConfigError, explain
+
+__all__ = ["INVALID", "Fault", "Invalid", "Place", "listed", "mend_name", "nearest", "raise_faults", "shown"]
 
 
 class Invalid:

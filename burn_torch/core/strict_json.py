@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+__all__ = ["JsonObject", "dump", "parse"]
+
 
 class JsonObject(dict[str, Any]):
     """A parsed object that remembers which keys it was given more than once."""
