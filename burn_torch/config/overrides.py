@@ -65,6 +65,7 @@ def _change(value: Any, kind: Kind, edits: Sequence[_Edit], place: Place) -> Any
     by_key: dict[str, list[_Edit]] = {}
     for edit in edits:
         by_key.setdefault(edit.keys[0], []).append(_Edit(edit.keys[1:], edit.text))
+    declared = kind
     if isinstance(kind, UnionKind):
         kind = kind.member_of(value) or kind
     if isinstance(value, Config):
@@ -76,7 +77,7 @@ def _change(value: Any, kind: Kind, edits: Sequence[_Edit], place: Place) -> Any
     return place.at(next(iter(by_key))).fault(
         "nothing below this",
         given=f"leads into {place.path}, which {shown(value)}",
-        expected=f"{place.path} as a whole: {kind.describe()}",
+        expected=f"{place.path} as a whole: {declared.describe()}",
         mend=f"write {place.path}=... first",
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.module import display, tree
-from burn_torch.module.param import Param, ParamId
+from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.tensor import Device, Tensor
@@ -88,24 +88,40 @@ class Module(Tree):
 
     # -- devices and gradients ------------------------------------------------------------------
     def to_device(self, device: Device) -> Self:
-        """The same module on another device; parameters keep their ids and become leaves there."""
-        return self._moved(device)
+        """The same module on another device; parameters keep their ids and become leaves there.
+
+        Running states get cells of their own there, as `fork`, `valid` and `train` give them: what one module learns
+        of its data leaves the other as it was.
+        """
+        there = all(param.device is device for _, param in self.named_params())
+        return self._placed(device) if there else self._copied(device)
 
     def fork(self, device: Device) -> Self:
-        """A copy on `device` for a worker: new leaves, detached from any tape."""
-        fresh = tree.rebuild(
-            self, lambda leaf: leaf.with_value(leaf.val().detach()) if _is_tracked_param(leaf) else leaf
+        """A copy on `device` for a worker: new leaves and cells, apart from any tape."""
+        return self._copied(device)
+
+    def _placed(self, device: Device) -> Self:
+        """What lies elsewhere is moved; the rest is the same."""
+        host = device.inner() if device.is_autodiff() else device
+        return tree.rebuild(  # type: ignore[no-any-return]
+            self,
+            lambda leaf: (
+                leaf.on_device(device)
+                if isinstance(leaf, Param)
+                else leaf.to_device(host if isinstance(leaf, RunningState) else device)
+            ),
         )
-        return fresh._moved(device)  # type: ignore[no-any-return]
 
-    def _moved(self, device: Device) -> Self:
-        def move(leaf: Any) -> Any:
+    def _copied(self, device: Device) -> Self:
+        """New leaves and cells; constants are shared where they lie there already."""
+        host = device.inner() if device.is_autodiff() else device
+
+        def copy(leaf: Any) -> Any:
             if isinstance(leaf, Param):
-                return leaf.on_device(device)
-            target = device.inner() if isinstance(leaf, RunningState) and device.is_autodiff() else device
-            return leaf.to_device(target)
+                return leaf.fork(device)
+            return leaf.fork(host) if isinstance(leaf, RunningState) else leaf.to_device(device)
 
-        return tree.rebuild(self, move)  # type: ignore[no-any-return]
+        return tree.rebuild(self, copy)  # type: ignore[no-any-return]
 
     def no_grad(self) -> Self:
         """The same module with frozen parameters: no gradient is computed for them."""
@@ -118,9 +134,13 @@ class Module(Tree):
     def valid(self) -> Self:
         """The module for evaluation: on the inner device, where Dropout and BatchNorm do not train.
 
+        A module that holds no tensor has no device and is given back as it is.
+
         Raises: DeviceError if the module is on a device without gradients already.
         """
         device = self._only_device("valid")
+        if device is None:
+            return self
         if not device.is_autodiff():
             raise DeviceError(
                 explain(
@@ -130,14 +150,14 @@ class Module(Tree):
                     mend="use it as it is",
                 )
             )
-        return self._moved(device.inner())
+        return self._copied(device.inner())
 
     def train(self) -> Self:
         """The module for training again: on the same place with gradients."""
         device = self._only_device("train")
-        return self if device.is_autodiff() else self._moved(device.autodiff())
+        return self if device is None or device.is_autodiff() else self._copied(device.autodiff())
 
-    def _only_device(self, what: str) -> Device:
+    def _only_device(self, what: str) -> Device | None:
         found = list(dict.fromkeys(param.device for _, param in self.named_params()))
         found = found or self.devices()
         if len(found) > 1:
@@ -149,7 +169,7 @@ class Module(Tree):
                     mend="move the module first: module.to_device(device)",
                 )
             )
-        return found[0] if found else Device.cpu()
+        return found[0] if found else None
 
     # -- records ---------------------------------------------------------------------------------
     def into_record(self) -> ModuleRecord:
@@ -192,10 +212,6 @@ class Module(Tree):
 
     def __repr__(self) -> str:
         return self.format()
-
-
-def _is_tracked_param(leaf: Any) -> bool:
-    return isinstance(leaf, Param) and leaf.is_initialized() and leaf.val().device.is_autodiff()
 
 
 def _kind(param: Param) -> str:
@@ -242,15 +258,11 @@ def _map(value: Any, mapper: ModuleMapper, memo: dict[int, Any]) -> Any:
 
 
 def _with_entries(value: Any, entries: dict[str, Any]) -> Any:
-    if isinstance(value, Module):
-        changed = {name: new for name, new in entries.items() if new is not value.__dict__[name]}
-        return value._with_fields(changed) if changed else value
+    if all(new is old for new, (_, old) in zip(entries.values(), tree.children(value), strict=True)):
+        return value
+    if isinstance(value, Tree):
+        return value._with_fields(entries)
     if isinstance(value, dict):
         return {key: entries.get(str(key), item) for key, item in value.items()}
     items = [entries.get(str(i), item) for i, item in enumerate(value)]
     return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-
-
-def param_ids(module: Module) -> dict[ParamId, str]:
-    """Path of each parameter by its id."""
-    return {param.id: path for path, param in module.named_params()}

@@ -146,6 +146,7 @@ class Param:
                             mend="return a tensor of the shape that Param.uninitialized was given",
                         )
                     )
+                self.require_grad = self.require_grad and made.dtype.is_float
                 value = self._value = _as_leaf(made, self.require_grad)
                 self._lazy = None
         return value
@@ -203,15 +204,16 @@ class Param:
 
     def on_device(self, device: Device) -> Param:
         """The same parameter on another device, as a leaf there.  An uninitialised one stays so."""
+        return self if self.device is device else self.fork(device)
+
+    def fork(self, device: Device) -> Param:
+        """The same parameter as another leaf, on `device`.  An uninitialised one stays so."""
         lazy = self._lazy
-        if lazy is not None:
-            if lazy.device is device:
-                return self
-            moved = Param.uninitialized(self.id, _moved(self, device), device, self.require_grad, lazy.shape)
-            moved.mapper = self.mapper
-            return moved
-        value = self.val()
-        return self if value.device is device else self.with_value(_untracked(value).to_device(device))
+        if lazy is None:
+            return self.with_value(_untracked(self.val()).to_device(device))
+        forked = Param.uninitialized(self.id, _moved(self, device), device, self.require_grad, lazy.shape)
+        forked.mapper = self.mapper
+        return forked
 
     def with_mapper(
         self, load: Callable[[Tensor], Tensor] | None = None, save: Callable[[Tensor], Tensor] | None = None
@@ -219,7 +221,8 @@ class Param:
         """The same parameter with functions that its tensor passes on its way from and into records."""
         param = object.__new__(Param)
         param.id, param.require_grad = self.id, self.require_grad
-        param._value, param._lazy = self._value, self._lazy
+        param._lazy = self._lazy  # read first: another thread that makes the value sets `_value`, then clears this
+        param._value = self._value
         param.mapper = ParamMapper(load or self.mapper.load, save or self.mapper.save)
         return param
 
@@ -253,15 +256,15 @@ class Param:
         return self.mapper.on_save(_untracked(self.val()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (_untracked(self.val()), self.id, self.require_grad))
+        return (_rebuild, (_untracked(self.val()), self.id, self.require_grad, self.mapper))
 
     def __repr__(self) -> str:
         state = "" if self.is_initialized() else ", not yet made"
         return f"Param({self.id}, shape={self.shape}{state})"
 
 
-def _rebuild(value: Tensor, id: ParamId, require_grad: bool) -> Param:
-    return Param(value, id, require_grad=require_grad)
+def _rebuild(value: Tensor, id: ParamId, require_grad: bool, mapper: ParamMapper) -> Param:
+    return Param(value, id, require_grad=require_grad, mapper=mapper)
 
 
 def _moved(param: Param, device: Device) -> Callable[[Device, bool], Tensor]:

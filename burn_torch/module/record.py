@@ -70,13 +70,16 @@ class ModuleRecord:
 
     @staticmethod
     def from_module(module: Module) -> ModuleRecord:
-        """The values of a module, read when the record is saved or applied."""
+        """The values of a module, read when the record is saved or applied.
+
+        Raises: RecordError where two values have one path: dict keys such as 1 and "1", or with dots in them.
+        """
         entries: dict[str, RecordEntry] = {}
-        for path, leaf in tree.walk(module):
+        for path, leaf in _savable(module).items():
             if isinstance(leaf, Param):
                 tensor = leaf.transform_for_save()
                 entries[path] = RecordEntry(tensor.dtype, tensor.shape, leaf.id, tensor.into_data)
-            elif isinstance(leaf, RunningState):
+            else:
                 value = leaf.value()
                 entries[path] = RecordEntry(value.dtype, value.shape, ParamId(leaf.id), value.into_data, state=True)
         return ModuleRecord(entries, {"module": type(module).__name__})
@@ -97,7 +100,7 @@ class ModuleRecord:
     # -- applying --------------------------------------------------------------------------
     def validate(self, module: Module) -> list[str]:
         """Every fault between this record and a module, in words; empty if it fits."""
-        wanted = dict(_savable(module))
+        wanted = _savable(module)
         faults: list[str] = []
         missing = [] if self.partial else [key for key in wanted if key not in self.entries]
         extra = [] if self.unused else [key for key in self.entries if key not in wanted]
@@ -112,10 +115,28 @@ class ModuleRecord:
                 faults.append(f"{key} has shape {entry.shape}, the module wants {shape}")
             if entry.dtype is not dtype and not self.cast:
                 faults.append(f"{key} has type {entry.dtype}, the module wants {dtype}")
+        return faults + self._divided(wanted)
+
+    def _divided(self, wanted: Mapping[str, Any]) -> list[str]:
+        """The parameters that the module has in several places, and this record with several values."""
+        faults: list[str] = []
+        first: dict[int, str] = {}
+        for key, leaf in wanted.items():
+            if key in self.entries and first.setdefault(id(leaf), key) != key:
+                shared = first[id(leaf)]
+                if not self._same_value(shared, key):
+                    faults.append(f"{shared} and {key} are one parameter of the module, with two values in the record")
         return faults
+
+    def _same_value(self, key: str, other: str) -> bool:
+        ours, theirs = self.entries[key].read(), self.entries[other].read()
+        return ours.array.tobytes() == theirs.array.tobytes()
 
     def apply(self, module: M) -> M:
         """The module with the values of this record.
+
+        Parameters take the ids of the record too.  Where the record has one id for several of them (they were one
+        parameter when it was made) the first takes it and the others keep their own, since training needs one each.
 
         Raises: RecordError that lists every fault at once; then nothing was read.
         """
@@ -132,16 +153,22 @@ class ModuleRecord:
                     " record.allow_partial(), .allow_unused(), .cast_to_module_dtype()",
                 )
             )
-        new = {id(leaf): self._loaded(leaf, self.entries[key]) for key, leaf in _savable(module) if key in self.entries}
+        new: dict[int, Any] = {}
+        taken: set[ParamId] = set()
+        for key, leaf in _savable(module).items():
+            if key in self.entries and id(leaf) not in new:
+                new[id(leaf)] = self._loaded(leaf, self.entries[key], taken)
         return tree.rebuild(module, lambda leaf: new.get(id(leaf), leaf))  # type: ignore[no-any-return]
 
-    def _loaded(self, leaf: Any, entry: RecordEntry) -> Any:
+    def _loaded(self, leaf: Any, entry: RecordEntry, taken: set[ParamId]) -> Any:
         dtype = _expected(leaf)[1]
         device: Device = leaf.device
         host = device.inner() if device.is_autodiff() else device
         tensor = Tensor.from_data(entry.read().convert(dtype), host)
         if isinstance(leaf, Param):
-            return leaf.transform_for_load(tensor, leaf.id if entry.id is None else entry.id)
+            ident = leaf.id if entry.id is None or entry.id in taken else entry.id
+            taken.add(ident)
+            return leaf.transform_for_load(tensor, ident)
         return leaf.with_value(tensor)
 
     # -- files --------------------------------------------------------------------------------
@@ -168,8 +195,19 @@ class ModuleRecord:
         return iter(self.entries)
 
 
-def _savable(module: Module) -> Iterator[tuple[str, Any]]:
-    return ((path, leaf) for path, leaf in tree.walk(module) if isinstance(leaf, Param | RunningState))
+def _savable(module: Module) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for path, leaf in tree.walk(module):
+        if isinstance(leaf, Param | RunningState) and found.setdefault(path, leaf) is not leaf:
+            raise RecordError(
+                explain(
+                    f"two values of {type(module).__name__} have one path",
+                    given=f"{path} twice",
+                    expected="a path of its own for each parameter",
+                    mend="give the dict other keys: text without dots, no number beside the same number as text",
+                )
+            )
+    return found
 
 
 def _expected(leaf: Any) -> tuple[Shape, DType]:

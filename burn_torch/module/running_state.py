@@ -60,4 +60,8 @@ class RunningState:
 
     def to_device(self, device: Device) -> RunningState:
         """A cell of the same identity on another device."""
-        return self if self._value.device is device else self.with_value(self._value.to_device(device))
+        return self if self._value.device is device else self.fork(device)
+
+    def fork(self, device: Device) -> RunningState:
+        """Another cell of the same identity, on `device`: what is handed to one leaves the other as it is."""
+        return self.with_value(self.value().to_device(device))

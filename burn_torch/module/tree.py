@@ -7,10 +7,11 @@ fields are constants.  Order is that of declaration.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn, Self, dataclass_transform
 
-from burn_torch.core.errors import explain
+from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
 from burn_torch.tensor import Tensor
@@ -31,6 +32,7 @@ class Tree:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        _require_free_names(cls)
         own_init = "__init__" in cls.__dict__
         dataclasses.dataclass(frozen=True, eq=False, repr=False, init=not own_init)(cls)
         cls.__setattr__ = _refuse_assignment  # type: ignore[assignment]  # dataclass's own error names no way out
@@ -54,6 +56,30 @@ class Tree:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), dict(self.__dict__)))
+
+
+def _require_free_names(cls: type[Tree]) -> None:
+    """An inherited method would silently become the default of a field of its name, and be hidden by it."""
+    taken = [
+        (name, base)
+        for name, annotation in inspect.get_annotations(cls).items()
+        if "ClassVar" not in str(annotation)
+        for base in cls.__mro__[1:]
+        if callable(base.__dict__.get(name)) or isinstance(base.__dict__.get(name), _METHODS)
+    ]
+    if taken:
+        name = taken[0][0]
+        raise ArgumentError(
+            explain(
+                f"class {cls.__name__}: the name {name} is taken",
+                given=", ".join(f"a field {name}, which {base.__name__} has as a method" for name, base in taken),
+                expected="fields with names of their own",
+                mend=f"call it something else, such as {name}_layer",
+            )
+        )
+
+
+_METHODS = (property, staticmethod, classmethod)
 
 
 def _rebuild(cls: type[Tree], fields: dict[str, Any]) -> Tree:

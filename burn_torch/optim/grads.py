@@ -5,10 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import final
 
-from burn_torch.module import Module, ParamId
+from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.module import Module, Param, ParamId
 from burn_torch.tensor import Device, Gradients, Tensor
 
-__all__ = ["GradientsAccumulator", "GradientsParams"]
+__all__ = ["GradientsAccumulator", "GradientsParams", "params_by_id"]
+
+
+def params_by_id(module: Module) -> dict[ParamId, Param]:
+    """The parameters of a module by id; of a trainable one and its frozen copies (a teacher), the trainable one.
+
+    Raises: ArgumentError where several trainable ones have one id: their gradients and states could not be told apart.
+    """
+    found: dict[ParamId, Param] = {}
+    for path, param in module.named_params():
+        other = found.setdefault(param.id, param)
+        if other is param or not _is_trainable(param):
+            continue
+        if _is_trainable(other):
+            first = next(name for name, held in module.named_params() if held is other)
+            raise ArgumentError(
+                explain(
+                    "two parameters of one module have one id",
+                    given=f"{first} and {path}, both trainable, with id {param.id}",
+                    expected="an id for each, or one Param in both places: copies and loaded files keep their ids",
+                    mend="give one part new ids: part.map_params(lambda p: Param.from_tensor(p.val())),"
+                    " or freeze it: part.no_grad()",
+                )
+            )
+        found[param.id] = param
+    return found
+
+
+def _is_trainable(param: Param) -> bool:
+    return param.require_grad and param.device.is_autodiff()
 
 
 @final
@@ -35,11 +65,11 @@ class GradientsParams:
         """The gradients of the parameters with these ids (None: all)."""
         wanted = None if ids is None else set(ids)
         found: dict[ParamId, Tensor] = {}
-        for _, param in module.named_params():
-            if param.require_grad and (wanted is None or param.id in wanted):
+        for ident, param in params_by_id(module).items():
+            if _is_trainable(param) and (wanted is None or ident in wanted):
                 gradient = gradients.remove(param.val())
                 if gradient is not None:
-                    found[param.id] = gradient
+                    found[ident] = gradient
         return GradientsParams(found)
 
     def get(self, id: ParamId) -> Tensor | None:
@@ -88,11 +118,11 @@ class GradientsAccumulator:
 
     def accumulate(self, module: Module, gradients: GradientsParams) -> None:
         """Adds the gradients of one batch."""
-        for _, param in module.named_params():
-            gradient = gradients.get(param.id)
+        for ident in params_by_id(module):
+            gradient = gradients.get(ident)
             if gradient is not None:
-                before = self._sum.get(param.id)
-                self._sum.register(param.id, gradient if before is None else before + gradient)
+                before = self._sum.get(ident)
+                self._sum.register(ident, gradient if before is None else before + gradient)
 
     def grads(self) -> GradientsParams:
         """The sums so far; starts again from nothing."""

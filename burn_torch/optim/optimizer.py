@@ -11,7 +11,7 @@ from burn_torch.core.errors import RecordError, explain
 from burn_torch.core.number import Scalar
 from burn_torch.module import Module, Param, ParamId, Tree
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
-from burn_torch.optim.grads import GradientsParams
+from burn_torch.optim.grads import GradientsParams, params_by_id
 from burn_torch.tensor import Device, Tensor
 
 __all__ = ["Optimizer", "OptimizerRecord", "StateGroup"]
@@ -73,7 +73,7 @@ class Optimizer(Tree):
     # -- stepping -------------------------------------------------------------------------
     def step(self, lr: Any, model: M, gradients: GradientsParams) -> tuple[M, Self]:
         """The model and the optimizer after one update with learning rate `lr` (per step)."""
-        params = {param.id: param for _, param in model.named_params() if param.id in gradients}
+        params = {ident: param for ident, param in params_by_id(model).items() if ident in gradients}
         clip = None if self.clipping is None else GradientClipping(self.clipping).clip_gradient
         known: set[ParamId] = set()
         groups: list[StateGroup] = []
@@ -107,7 +107,7 @@ class Optimizer(Tree):
             bare = [_bare(params[group.ids[i]]) for i in members]
             found: list[Any] = [gradients.get(group.ids[i]) for i in members]
             grads = found if clip is None else [clip(g) for g in found]
-            states = [[slot[i] for i in members] for slot in group.slots]
+            states = [[_beside(slot[i], x) for i, x in zip(members, bare, strict=True)] for slot in group.slots]
             new_params, new_states = self.update(lr, time, bare, grads, states)
             for i, value in zip(members, new_params, strict=True):
                 values[group.ids[i]] = value
@@ -169,6 +169,11 @@ def _picked(group: StateGroup, members: Sequence[int]) -> StateGroup:
 def _bare(param: Param) -> Tensor:
     value = param.val()
     return value.inner() if value.device.is_autodiff() else value
+
+
+def _beside(state: Tensor, x: Tensor) -> Tensor:
+    """The state where its parameter lies: the model may have moved since the step before."""
+    return state if state.backend is x.backend and state.place == x.place else state.to_device(x.device)
 
 
 def _replaced(param: Param, value: Tensor) -> Param:

@@ -128,6 +128,15 @@ class LinearLrSchedulerConfig(Config):
 
     def __post_init__(self) -> None:
         _require_rate("LinearLrScheduler", self.initial_lr)
+        if not 0 <= self.final_lr <= 1:
+            raise ConfigError(
+                explain(
+                    "LinearLrScheduler: final_lr is out of range",
+                    given=f"{self.final_lr}",
+                    expected="from 0 to 1",
+                    mend="0 lets the rate run out",
+                )
+            )
         _require_count("LinearLrScheduler", "num_iters", self.num_iters)
 
     def init(self) -> LinearLrScheduler:

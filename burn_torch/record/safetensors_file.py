@@ -2,7 +2,8 @@
 
 Metadata: `format` "burn_torch", `version`, `module` (its qualified name), `keys` (JSON: element type, shape, id and
 kind of each key), `checksum` (SHA-256 over the other metadata and all data).  Files of other programs, without that
-metadata, load too, as long as their header is sound.
+metadata, load too, as long as their header is sound.  A file with any part of that metadata must have all of it, so
+that damage to the metadata itself does not pass for a file of another program.
 Source: https://huggingface.co/docs/safetensors, format description.
 """
 
@@ -75,11 +76,8 @@ class SafetensorsFormat:
         except OSError as err:
             raise _fault(path, f"it cannot be read: {err.strerror or err}", "check the path and its rights") from err
         except (SafetensorError, ValueError, RecursionError) as err:
-            raise _fault(path, f"it is damaged: {err}", "use an earlier checkpoint, or copy the file again") from err
-        ours = metadata.get("format") == "burn_torch"
-        if ours:
-            _verify(path, metadata, tensors)
-        described: dict[str, Any] = json.loads(metadata["keys"]) if ours else {}
+            raise _damaged(path, f"it is damaged: {err}") from err
+        described = _described(path, metadata, tensors) if _is_ours(metadata) else {}
         order = described or tensors
         entries = {key: _entry(path, key, tensors[key], described.get(key)) for key in order}
         return ModuleRecord(entries, metadata)
@@ -87,9 +85,24 @@ class SafetensorsFormat:
 
 def _metadata(content: bytes) -> dict[str, str]:
     (length,) = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8 : 8 + length])
+    text = content[8 : 8 + length]
+    if not text.startswith(b"{"):  # the format says so; its own reader lets spaces pass
+        raise ValueError("the header does not begin with {")
+    header = json.loads(text, object_pairs_hook=_distinct)
     found: dict[str, str] = header.get("__metadata__", {})
     return found
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the header has {next(name for name in names if names.count(name) > 1)} twice")
+    return found
+
+
+def _is_ours(metadata: Mapping[str, str]) -> bool:
+    return metadata.get("format") == "burn_torch" or "checksum" in metadata or "keys" in metadata
 
 
 def _checksum(metadata: Mapping[str, str], data: Mapping[str, bytes]) -> str:
@@ -102,7 +115,8 @@ def _checksum(metadata: Mapping[str, str], data: Mapping[str, bytes]) -> str:
     return digest.hexdigest()
 
 
-def _verify(path: Path, metadata: Mapping[str, str], tensors: Mapping[str, Any]) -> None:
+def _described(path: Path, metadata: Mapping[str, str], tensors: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the metadata says of each key, once it is known to fit the file."""
     if metadata.get("version") != VERSION:
         raise _fault(
             path,
@@ -110,8 +124,22 @@ def _verify(path: Path, metadata: Mapping[str, str], tensors: Mapping[str, Any])
             "update burn_torch, or save the record again with this one",
         )
     data = {key: bytes(tensor["data"]) for key, tensor in tensors.items()}
-    if metadata.get("checksum") != _checksum(metadata, data) or set(json.loads(metadata["keys"])) != set(tensors):
-        raise _fault(path, "its checksum does not fit its content", "use an earlier checkpoint, or copy the file again")
+    if metadata.get("format") != "burn_torch" or metadata.get("checksum") != _checksum(metadata, data):
+        raise _damaged(path, "its checksum does not fit its content")
+    try:
+        found: dict[str, dict[str, Any]] = json.loads(metadata["keys"])
+        # the header's own types and shapes are not under the checksum, this copy of them is
+        fits = found.keys() == tensors.keys() and all(
+            (about["dtype"], about["shape"]) == (_READ[tensor["dtype"]].name, list(tensor["shape"]))
+            and about["kind"] in ("param", "state")
+            and (about["id"] is None or ParamId.parse(about["id"]) >= 0)
+            for about, tensor in ((found[key], tensors[key]) for key in found)
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as err:
+        raise _damaged(path, f"its description of the keys cannot be read ({type(err).__name__}: {err})") from err
+    if not fits:
+        raise _damaged(path, "its header does not fit its description of the keys")
+    return found
 
 
 _READ: Final = {
@@ -126,10 +154,17 @@ def _entry(path: Path, key: str, tensor: Any, described: Any) -> RecordEntry:
     if dtype is None:
         raise _fault(path, f"{key} has the type {tensor['dtype']}", f"convert it to one of {', '.join(_READ)}")
     shape = tuple(tensor["shape"])
-    array = np.frombuffer(bytes(tensor["data"]), dtype.numpy).reshape(shape)
+    data = bytes(tensor["data"])
+    if dtype is DType.BOOL and data.translate(None, b"\0\1"):
+        raise _damaged(path, f"{key} is of truth values, and has bytes other than 0 and 1")
+    array = np.frombuffer(data, dtype.numpy).reshape(shape)
     ident = None if described is None or described["id"] is None else ParamId.parse(described["id"])
     state = described is not None and described["kind"] == "state"
     return RecordEntry(dtype, shape, ident, lambda: TensorData(array, dtype), state)
+
+
+def _damaged(path: Path, what: str) -> RecordError:
+    return _fault(path, what, "use an earlier checkpoint, or copy the file again")
 
 
 def _fault(path: Path, what: str, mend: str) -> RecordError:

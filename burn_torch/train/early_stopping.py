@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol, final, runtime_checkable
 
+from burn_torch.core.errors import ConfigError, explain
 from burn_torch.train.history import Direction, History
 from burn_torch.train.metric.base import Split
 
@@ -23,21 +24,50 @@ class EarlyStoppingStrategy(Protocol):
 @final
 @dataclass(frozen=True)
 class NoImprovementSince:
-    """So many epochs in a row without a better value."""
+    """So many epochs in a row without a better value.
+
+    Raises: ConfigError for fewer than 1: that would stop a run that improves.
+    """
 
     n_epochs: int
+
+    def __post_init__(self) -> None:
+        if self.n_epochs < 1:
+            raise ConfigError(
+                explain(
+                    "NoImprovementSince waits for no epoch",
+                    given=f"{self.n_epochs}",
+                    expected="1 or more",
+                    mend="1 stops at the first epoch that is not better",
+                )
+            )
 
 
 @final
 @dataclass(frozen=True)
 class MetricEarlyStoppingStrategy:
-    """Stops when a metric has not improved for some epochs; the first `warmup_epochs` epochs never stop it."""
+    """Stops when a metric has not improved for some epochs; the first `warmup_epochs` epochs never stop it.
+
+    Raises: ConfigError for a direction or a split that does not exist.
+    """
 
     metric: str
     direction: Direction | str
     split: Split | str
     condition: NoImprovementSince
     warmup_epochs: int = 0
+
+    def __post_init__(self) -> None:
+        for name, kind in (("direction", Direction), ("split", Split)):
+            if getattr(self, name) not in list(kind):
+                raise ConfigError(
+                    explain(
+                        f"MetricEarlyStoppingStrategy: no such {name}",
+                        given=f"{getattr(self, name)!r}",
+                        expected=" or ".join(repr(str(one)) for one in kind),
+                        mend=f"take one of them, or {kind.__name__}.{next(iter(kind)).name}",
+                    )
+                )
 
     def with_warmup_epochs(self, warmup_epochs: int) -> MetricEarlyStoppingStrategy:
         """The same strategy with a longer start."""

@@ -98,6 +98,7 @@ class Run:
         self.history = checkpoint.history
         self.position = checkpoint.position
         self._run_key = checkpoint.run_key
+        self._lr = checkpoint.lr
         self.last_checkpoint = path
         if not self.position.complete:
             for name in self._train.load_state(checkpoint.metrics):
@@ -111,6 +112,7 @@ class Run:
             model=learner.model.into_record(),
             optim=learner.optim.to_record(),
             scheduler=learner.lr_scheduler.to_record(),
+            lr=self._lr,
             history=self.history,
             metrics={} if self.position.complete else self._train.state(),
             loader=parts.train.facts(),

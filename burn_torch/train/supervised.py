@@ -16,7 +16,7 @@ from burn_torch.module import Module
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointingStrategy, CheckpointStore
 from burn_torch.train.checkpoint.strategy import default_strategy
-from burn_torch.train.early_stopping import EarlyStoppingStrategy
+from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy
 from burn_torch.train.execution import ExecutionStrategy, SingleDevice
 from burn_torch.train.history import History
 from burn_torch.train.interrupt import Interrupter, stopping_on_signals
@@ -25,7 +25,7 @@ from burn_torch.train.loading import Batches
 from burn_torch.train.logger.application import LOG, ApplicationLogger, FileApplicationLogger, installed
 from burn_torch.train.logger.metric import FileMetricLogger, MetricLogger, file_name
 from burn_torch.train.loop import fold
-from burn_torch.train.metric.base import Metric
+from burn_torch.train.metric.base import Metric, Split
 from burn_torch.train.renderer import MetricsRenderer, default_renderer
 from burn_torch.train.run import Parts, Run
 
@@ -334,11 +334,26 @@ class SupervisedTraining:
                 faults.append((f"{kind} without {name}", f"a model with {name}(batch)", f"write {kind}.{name}"))
         for split, metrics in (("train", self._train_metrics), ("valid", self._valid_metrics)):
             faults += _metric_faults(split, metrics)
+        faults += self._early_stopping_faults()
         if faults:
             given, expected, mend = ("\n            ".join(part) for part in zip(*faults, strict=True))
             raise ConfigError(
                 explain("SupervisedTraining: this cannot be trained", given=given, expected=expected, mend=mend)
             )
+
+    def _early_stopping_faults(self) -> list[tuple[str, str, str]]:
+        """A metric that nobody measures would never stop the run, and nobody would know."""
+        strategy = self._early_stopping
+        if not isinstance(strategy, MetricEarlyStoppingStrategy):
+            return []
+        metrics = self._train_metrics if strategy.split == Split.TRAIN else self._valid_metrics
+        measured = [metric.name for metric in metrics if isinstance(metric, Metric)]
+        if strategy.split == Split.VALID and self._valid_loader is None:
+            measured = []
+        if strategy.metric in measured:
+            return []
+        given = f"early stopping by the {strategy.split} metric {strategy.metric}"
+        return [(given, f"a metric that is measured: {', '.join(measured) or 'none is'}", "add it with metrics(...)")]
 
 
 def _metric_faults(split: str, metrics: Sequence[Any]) -> list[tuple[str, str, str]]:

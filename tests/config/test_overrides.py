@@ -156,7 +156,10 @@ def test_fields_are_checked_together_after_all_changes():
         ),
         (
             "optimizer.clipping.threshold=1",
-            r"nothing below this\n.*\n.*\n  mend:     write optimizer.clipping=... first",
+            (
+                r"nothing below this\n.*\n  expected: optimizer.clipping as a whole: .* or null\n"
+                r"  mend:     write optimizer.clipping=... first"
+            ),
         ),
         ("epochs=3.5", r"no int\n  given:    epochs = '3.5'\n  expected: int\n  mend:     write a whole number"),
         ("epochs=true", "no int"),

@@ -91,6 +91,7 @@ def test_a_record_of_another_schedule_is_refused() -> None:
     [
         (lambda: LinearLrSchedulerConfig(0.0, 0.1, 5), "learning rate is out of range"),
         (lambda: LinearLrSchedulerConfig(0.1, 0.1, 0), "num_iters is too small"),
+        (lambda: LinearLrSchedulerConfig(0.1, -0.1, 5), "final_lr is out of range"),
         (lambda: CosineAnnealingLrSchedulerConfig(0.1, 10, min_lr=0.2), "min_lr is out of range"),
         (lambda: ExponentialLrSchedulerConfig(0.1, 1.5), "gamma: this learning rate is out of range"),
         (lambda: scheduler_of("fast"), "no learning-rate schedule"),  # type: ignore[arg-type]

@@ -18,8 +18,12 @@ from burn_torch.train import (
     InMemoryMetricLogger,
     KeepLastNCheckpoints,
     Learner,
+    LearningRateMetric,
+    LossMetric,
     MetricCheckpointingStrategy,
+    SilentRenderer,
     Split,
+    SupervisedTraining,
 )
 from burn_torch.train.event import EpochDone, Notice, RunStarted, SplitDone, StepDone
 
@@ -117,6 +121,23 @@ def test_stop_waits_for_the_end_of_an_accumulation_window(program, tmp_path):
     stopped = launch(tmp_path / "b", stop_after=3)
     assert stopped.checkpoint.name == "epoch-1-batch-4.safetensors"
     assert program.digest(launch(tmp_path / "b", resume=True).model) == program.digest(undisturbed.model)
+
+
+@pytest.mark.parametrize(("split", "after", "window"), [(Split.VALID, 2, 1), (Split.TRAIN, 4, 3)])
+def test_validation_after_a_resume_shows_the_learning_rate_of_the_last_update(program, tmp_path, split, after, window):
+    def training(folder):
+        loaders = program.make_loaders()
+        made = SupervisedTraining(folder, *loaders).metrics(LossMetric(), LearningRateMetric()).seed(7)
+        return made.num_epochs(2).grads_accumulation(window).renderer(SilentRenderer())
+
+    training(tmp_path / "whole").launch(program.make_learner())
+    stopped = training(tmp_path / "run")
+    recorder = Recorder(stopped.interrupter(), split, after)
+    assert stopped.renderer(recorder).launch(program.make_learner()).status == "stopped"
+    training(tmp_path / "run").resume().launch(program.make_learner())
+    paths = [f"valid/epoch-{epoch}/Learning_Rate.log" for epoch in (1, 2)]
+    for path in paths:
+        assert (tmp_path / "run" / path).read_text() == (tmp_path / "whole" / path).read_text()
 
 
 def test_checkpoint_names_the_epoch_and_gives_up_later_ones(program, whole, tmp_path):

@@ -375,6 +375,37 @@ def test_early_stopping_is_a_function_of_the_history(program, tmp_path):
 
 
 # -- the book's builder ---------------------------------------------------------------------------------
+def test_early_stopping_by_a_metric_that_nobody_measures_is_refused(program, tmp_path):
+    for strategy, measured in (
+        (MetricEarlyStoppingStrategy("Los", "lowest", "valid", NoImprovementSince(2)), "Loss, Accuracy"),
+        (MetricEarlyStoppingStrategy("Learning Rate", "lowest", "valid", NoImprovementSince(2)), "Loss, Accuracy"),
+    ):
+        with pytest.raises(
+            ConfigError,
+            match=rf"cannot be trained\n  given:    early stopping by the valid metric {strategy.metric}\n"
+            rf"  expected: a metric that is measured: {measured}\n  mend:     add it with metrics",
+        ):
+            program.make_training(tmp_path / "run").early_stopping(strategy).launch(program.make_learner())
+    assert not (tmp_path / "run").exists()
+    without = MetricEarlyStoppingStrategy("Loss", "lowest", "valid", NoImprovementSince(2))
+    training = program.make_training(tmp_path / "run").with_loaders(program.make_loaders()[0], None)
+    with pytest.raises(ConfigError, match=r"expected: a metric that is measured: none is"):
+        training.early_stopping(without).launch(program.make_learner())
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda: NoImprovementSince(0), "NoImprovementSince waits for no epoch"),
+        (lambda: MetricEarlyStoppingStrategy("Loss", "down", "valid", NoImprovementSince(1)), "no such direction"),
+        (lambda: MetricEarlyStoppingStrategy("Loss", "lowest", "test", NoImprovementSince(1)), "no such split"),
+    ],
+)
+def test_early_stopping_that_cannot_be_meant_is_refused(make, what):
+    with pytest.raises(ConfigError, match=rf"{what}[\s\S]*\n  expected: [\s\S]*\n  mend:     "):
+        make()
+
+
 def test_learner_builder_is_the_same_training(program, tmp_path, capsys):
     device = Device.cpu().autodiff()
     seed(7)

@@ -66,6 +66,8 @@ class Checkpoint:
     model: ModuleRecord
     optim: OptimizerRecord
     scheduler: Mapping[str, Any]
+    lr: float
+    """The learning rate of the newest update: what validation shows, if the run goes on with that."""
     history: History
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """States of the training metrics by name, for an epoch that is not over."""
@@ -95,6 +97,7 @@ class Checkpoint:
                 "states": [[str(id), time, list(slots)] for id, (time, slots) in self.optim.states.items()],
             },
             "scheduler": dict(self.scheduler),
+            "lr": float(self.lr).hex(),
             "history": described,
             "metrics": dict(self.metrics),
             "loader": dict(self.loader),
@@ -116,6 +119,7 @@ class Checkpoint:
                 model=ModuleRecord(_below(record, "model."), record.metadata),
                 optim=_optimizer_record(about["optim"], _below(record, "optim.")),
                 scheduler=about["scheduler"],
+                lr=float.fromhex(about["lr"]),
                 history=_history(about["history"], _below(record, "history.")),
                 metrics=about["metrics"],
                 loader=about["loader"],
