@@ -307,14 +307,16 @@ class Run:
         self._publish(Notice(text))
 
     def _refuse(self, event: StepDone, loss: float) -> NoReturn:
+        saved = (
+            f"the last checkpoint is {self.last_checkpoint}" if self.last_checkpoint else "there is no checkpoint yet"
+        )
         raise NonFiniteError(
             explain(
                 "the loss is not finite",
                 given=f"loss {loss} in epoch {event.epoch}, batch {event.batches_done} (step {event.iteration} of the"
                 " run)",
                 expected="a finite loss",
-                mend="lower the learning rate, clip the gradients, or look for log(0) and 0/0 in the loss;"
-                f" the last checkpoint is {self.last_checkpoint or 'none: the first epoch was not over'}",
+                mend=f"lower the learning rate, clip the gradients, or look for log(0) and 0/0 in the loss; {saved}",
             )
         )
 

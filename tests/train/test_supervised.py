@@ -312,7 +312,7 @@ def test_a_loss_that_is_no_number(program, tmp_path, metrics):
 
 
 def test_nan_in_the_first_epoch_says_that_there_is_no_checkpoint(program, tmp_path):
-    with pytest.raises(NonFiniteError, match=r"epoch 1, batch 1[\s\S]*none: the first epoch was not over"):
+    with pytest.raises(NonFiniteError, match=r"epoch 1, batch 1[\s\S]*there is no checkpoint yet"):
         program.make_training(tmp_path / "run").launch(poisoned(program, 1))
 
 
