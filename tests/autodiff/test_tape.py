@@ -272,6 +272,32 @@ def test_integer_output_is_not_tracked() -> None:
     assert of(backward(values, 2.0), x).tolist() == [[0.0, 2.0, 0.0]]
 
 
+@op(namespace="tape_tests", torch=lambda x: (x * 1, x * 2, x * 3), numpy=lambda x: (x * 1, x * 2, x * 3))
+def whimsical(x: TensorSpec) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    """x, 2 x, 3 x; its rule reads the third output where the first two alone have gradients."""
+    return x, x, x
+
+
+@whimsical.gradient
+def _(g: Any, y: Any, x: Any) -> Any:
+    parts = [part * (i + 1.0) for i, part in enumerate(g) if part is not None]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total + y[2] * 0.0 if g[2] is None and None not in g[:2] else total
+
+
+def test_rule_that_reads_more_for_some_outputs_is_told_so() -> None:
+    x = tracked([3.0])
+    first, second, third = whimsical(x)
+    assert of(backward(first + second + third, retain_graph=True), x).tolist() == [6.0]
+    message = (
+        r"whimsical: its gradient rule reads(.|\n)*outputs \[0, 1\] together(.|\n)*one output alone(.|\n)*not None"
+    )
+    with pytest.raises(TypeError, match=message):
+        backward(first + second)
+
+
 # -- rules and decompositions -----------------------------------------------------------------------------------
 @op(namespace="tape_tests", torch=lambda x, power: x**power, numpy=lambda x, power: x**power)
 def raised(x: TensorSpec, power: Number) -> TensorSpec:

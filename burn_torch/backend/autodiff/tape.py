@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from burn_torch.backend.autodiff.derive import Derivation, Key, derive, float_outputs
+from burn_torch.core.errors import explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call
 
@@ -105,6 +106,8 @@ class Recording:
         backward = self._backwards.get(present)
         if backward is None:
             derivation = derive(self.call, self.needs, present, self.recompute)
+            if not (set(derivation.saves) <= set(self.saves) and set(derivation.edges) <= set(self.edges)):
+                raise _unforeseen(self.call, present)
             backward = self._backwards[present] = self._adapted(derivation)
             if not self.call.multiple:
                 self.only = backward
@@ -122,6 +125,18 @@ class Recording:
             result = f"(lambda r: ({picked}))({result})"
         backward: Callable[[Sequence[Any], Any], Sequence[Any]] = eval(f"lambda g, s: {result}", {"run": run})
         return backward
+
+
+def _unforeseen(call: Call, present: tuple[bool, ...]) -> TypeError:
+    outputs = [i for i, carries in enumerate(present) if carries]
+    return TypeError(
+        explain(
+            f"{call.op.name}: its gradient rule reads a value that the tape has not kept",
+            given=f"gradients of outputs {outputs} together",
+            expected="to read then only what it reads for one output alone, or for all of them",
+            mend="let the rule add up the parts of its outputs: each where its own gradient is not None",
+        )
+    )
 
 
 def _recorder(recording: Recording, tracked: int, kind: type[Tracked]) -> Callable[[Sequence[Any]], Sequence[Any]]:
