@@ -102,6 +102,15 @@ class DataLoader(Generic[Item, Batch]):
 
         Raises: DataError if the epoch is negative, `start_batch` is not in it, or the dataset has become empty.
         """
+        if epoch < 0:
+            raise DataError(
+                explain(
+                    "epoch is out of range",
+                    given=f"epoch={epoch}",
+                    expected="0 or more; the first one is 0",
+                    mend="count from 0",
+                )
+            )
         dataset = dataset_at_epoch(self.dataset, epoch)
         total = len(dataset)
         if total == 0:
@@ -146,12 +155,19 @@ class DataLoader(Generic[Item, Batch]):
             given = f"batcher={self.batcher!r}"
             mend = "write a class with `def batch(self, items, device)`"
             place.fault("no batcher", given=given, expected="an object with batch(items, device)", mend=mend)
+        for name in ("batch_size", "num_workers"):
+            value = getattr(self, name)
+            if not _is_whole(value):
+                place.fault("no whole number", given=f"{name}={value!r}", expected=f"{name}: int", mend="give an int")
+        if place.faults:
+            raise_faults("DataLoader", place.faults, error=DataError)
         if self.num_workers < 0:
             given = f"num_workers={self.num_workers}"
             place.fault(
                 "negative number of workers", given=given, expected="num_workers >= 0", mend="0 means no threads"
             )
-        if self.shuffle is not None and (isinstance(self.shuffle, bool) or not 0 <= self.shuffle < 2**64):
+        seed = self.shuffle
+        if seed is not None and not (_is_whole(seed) and 0 <= seed < 2**64):
             mend = "shuffle=42 shuffles with seed 42, shuffle=None keeps the order"
             place.fault("no seed", given=f"shuffle={self.shuffle}", expected="None or 0 <= seed < 2^64", mend=mend)
         total = len(self.dataset)
@@ -315,6 +331,10 @@ class _Plan(Generic[Item, Batch]):
             some = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
             error.add_note(f"in batch {number} of epoch {self.epoch} of the DataLoader: items {some}")
             raise
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _raise_empty(dataset: object) -> None:

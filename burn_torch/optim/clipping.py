@@ -6,6 +6,7 @@ from typing import ClassVar, cast
 
 from burn_torch import ops
 from burn_torch.config import Config
+from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.tensor import Tensor
 
@@ -62,9 +63,12 @@ class GradientClipping:
             return clipped
         assert isinstance(config, ClipNorm)
         every = tuple(range(gradient.ndim))
-        norm = ops.sqrt(ops.sum(gradient * gradient, dims=every))
+        # in float16 the square of 256 is infinite, and the clipped gradient would be zero
+        wide = gradient.cast(DType.F32) if gradient.dtype.itemsize < DType.F32.itemsize else gradient
+        norm = ops.sqrt(ops.sum(wide * wide, dims=every))
         # threshold / max(norm, threshold) is 1 for a small gradient, and never divides by zero
-        return gradient * (config.threshold / cast(Tensor, ops.maximum(norm, config.threshold)))
+        clipped = wide * (config.threshold / cast(Tensor, ops.maximum(norm, config.threshold)))
+        return clipped.cast(gradient.dtype)
 
 
 def _require_positive(name: str, threshold: float) -> None:

@@ -320,6 +320,9 @@ def test_torch_map_style_datasets_fit_both_ways():
             {"shuffle": -1},
             r"no seed\n  given:    shuffle=-1\n  expected: None or 0 <= seed < 2\^64\n  mend:     shuffle=42",
         ),
+        ({"shuffle": "42"}, "no seed\n  given:    shuffle=42"),
+        ({"batch_size": 1.5}, r"no whole number\n  given:    batch_size=1.5\n  expected: batch_size: int\n  mend: "),
+        ({"num_workers": None, "batch_size": True}, "2 faults"),
         ({"shuffle": True}, "no seed\n  given:    shuffle=True"),
         (
             {"batcher": list},
@@ -355,6 +358,8 @@ def test_epochs_and_batches_that_are_not_there_are_told():
         loader.epoch(0, start_batch=3)
     with pytest.raises(DataError, match="epoch is out of range"):
         loader.epoch(-1)
+    with pytest.raises(DataError, match=r"epoch is out of range\n  given:    epoch=-1\n  expected: .*\n  mend: "):
+        DataLoader([1, 2, 3], Tuples(), batch_size=2).epoch(-1)  # in the order of the dataset, which needs no epoch
     with pytest.raises(DataError, match="not inside the dataset"):
         loader.slice(1, 4)
     with pytest.raises(DataError, match="the dataset is empty"):

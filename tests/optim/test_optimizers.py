@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from burn_torch import Device, Module, Param, RecordError, Tensor, ops
+from burn_torch.core.dtype import DType
 from burn_torch.optim import (
     AdamConfig,
     AdamWConfig,
@@ -168,6 +169,15 @@ def test_clip_by_norm_scales_large_tensors_and_leaves_small_ones(seed: np.random
     np.testing.assert_array_equal(kept, small)
     zero = clip.clip_gradient(Tensor.from_data(np.zeros(3), Device.cpu())).into_data().array
     np.testing.assert_array_equal(zero, np.zeros(3))
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+def test_clip_by_norm_of_half_types_takes_the_norm_in_float32(dtype: DType) -> None:
+    gradient = Tensor.from_data(np.full((3, 4), 300.0), Device.cpu()).cast(dtype)  # 300² is beyond float16
+    clipped = GradientClippingConfig.Norm(2.0).init().clip_gradient(gradient)
+    assert clipped.dtype is dtype
+    found = clipped.cast(DType.F64).into_data().array
+    np.testing.assert_allclose(found, 2.0 / np.sqrt(12), rtol=2**-7)  # bfloat16 has eight bits of mantissa
 
 
 def test_clipping_in_the_optimizer(seed: np.random.Generator) -> None:
