@@ -34,8 +34,8 @@ class Module(Tree):
                 return self.linear2.forward(self.activation.forward(self.linear1.forward(x)))
 
     Fields that hold a Module, Param, RunningState or Tensor (alone or in lists, tuples, dicts, or None) form the tree;
-    all other fields are constants.  Lists are kept as tuples.  A module never changes: training, moving and loading
-    give a new one that shares what stayed the same.
+    all other fields are constants.  Lists are kept as tuples, dicts as copies; no field may have the name of a method
+    of Module.  A module never changes: training, moving and loading give a new one that shares what stayed the same.
     """
 
     def named_params(self) -> Iterator[tuple[str, Param]]:

@@ -25,7 +25,8 @@ LEAVES = (Param, RunningState, Tensor)
 class Tree:
     """An immutable value of declared fields; Module and Optimizer are trees.
 
-    Lists given to the constructor are kept as tuples.  `dataclasses.replace` makes one with other fields.
+    Lists given to the constructor are kept as tuples, dicts as copies.  `dataclasses.replace` makes one with other
+    fields.
     """
 
     __module_fields__: ClassVar[tuple[str, ...]] = ()
@@ -42,8 +43,11 @@ class Tree:
     def __post_init__(self) -> None:
         fields = self.__dict__
         for name in self.__module_fields__:
-            if isinstance(fields.get(name), list):
-                fields[name] = tuple(fields[name])
+            value = fields.get(name)
+            if type(value) is list:
+                fields[name] = tuple(value)
+            elif type(value) is dict:
+                fields[name] = dict(value)
 
     def _children(self) -> Iterator[tuple[str, Any]]:
         return children(self)

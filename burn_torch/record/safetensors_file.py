@@ -2,8 +2,8 @@
 
 Metadata: `format` "burn_torch", `version`, `module` (its qualified name), `keys` (JSON: element type, shape, id and
 kind of each key), `checksum` (SHA-256 over the other metadata and all data).  Files of other programs, without that
-metadata, load too, as long as their header is sound.  A file with any part of that metadata must have all of it, so
-that damage to the metadata itself does not pass for a file of another program.
+metadata, load too, as long as their header is sound.  A file with a good part of that metadata must have all of it,
+so that damage to the metadata itself does not pass for a file of another program.
 Source: https://huggingface.co/docs/safetensors, format description.
 """
 
@@ -102,7 +102,10 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _is_ours(metadata: Mapping[str, str]) -> bool:
-    return metadata.get("format") == "burn_torch" or "checksum" in metadata or "keys" in metadata
+    """By its name, or by what else we write: any two of three, since one alone may be another program's word."""
+    return (
+        metadata.get("format") == "burn_torch" or sum(map(metadata.__contains__, ("version", "keys", "checksum"))) > 1
+    )
 
 
 def _checksum(metadata: Mapping[str, str], data: Mapping[str, bytes]) -> str:

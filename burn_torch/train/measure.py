@@ -108,7 +108,8 @@ class Meter:
         at, batches_done, items_done, readings, loss = self._waiting.popleft()
         values = tuple([MetricValue(name, reading.value, reading.count) for name, reading in readings])
         event = StepDone(self.split, at.epoch, at.iteration, batches_done, items_done, values)
-        self._on_step(event, None if loss is None else loss.value)
+        # the mean over no items, such as a batch of nothing but padding, is NaN and says nothing
+        self._on_step(event, None if loss is None or not loss.count else loss.value)
 
     def _has_loss(self, item: Any) -> bool:
         found = self._losses.get(type(item))

@@ -57,6 +57,14 @@ def test_nested_containers_are_walked_and_rebuilt_with_sharing() -> None:
     assert np.array_equal(array(doubled.tree["y"][0].weight), 2 * array(module.tree["y"][0].weight))
 
 
+def test_a_list_or_dict_that_changes_later_is_not_the_modules() -> None:
+    layers, named = [linear()], {"a": linear()}
+    module = Nest(named, None, layers)
+    layers.clear()
+    named.clear()
+    assert module.num_params() == 24
+
+
 def test_a_mapper_that_changes_nothing_gives_the_same_module() -> None:
     module = nest()
     assert module.map(ModuleMapper()) is module

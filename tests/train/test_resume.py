@@ -25,6 +25,7 @@ from burn_torch.train import (
     Split,
     SupervisedTraining,
 )
+from burn_torch.train.checkpoint import Checkpoint
 from burn_torch.train.event import EpochDone, Notice, RunStarted, SplitDone, StepDone
 
 EPOCHS = 3
@@ -244,6 +245,17 @@ def test_all_checkpoints_damaged_is_an_error_that_lists_them(program, tmp_path):
         r"[\s\S]*epoch-1.safetensors: it is damaged[\s\S]*\n  expected: one sound .*\n  mend:     restore one",
     ):
         program.make_training(folder, EPOCHS).resume().launch(program.make_learner())
+
+
+@pytest.mark.parametrize("part", ["version", "position", "optim", "scheduler", "history", "metrics", "loader", "lr"])
+@pytest.mark.parametrize("forged", [None, 3])
+def test_a_forged_part_of_a_checkpoint_is_refused(program, whole, tmp_path, part, forged):
+    record = ModuleRecord.load(whole[0] / "checkpoint/epoch-3.safetensors")
+    about = {**json.loads(record.metadata["checkpoint"]), part: forged}
+    metadata = {**record.metadata, "checkpoint": json.dumps(about)}
+    path = dataclasses.replace(record, metadata=metadata).save(tmp_path / "forged")
+    with pytest.raises(RecordError, match=r"no checkpoint of a run\n  given:    .*\n  expected: .*\n  mend:     "):
+        Checkpoint.from_record(ModuleRecord.load(path))
 
 
 def test_a_checkpoint_of_another_model_lists_what_differs(program, tmp_path):

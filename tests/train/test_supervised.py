@@ -311,6 +311,20 @@ def test_a_loss_that_is_no_number(program, tmp_path, metrics):
     assert training.renderer(SilentRenderer()).resume().launch(program.make_learner()).status == "completed"
 
 
+def test_a_batch_of_nothing_but_padding_does_not_end_the_run(program, tmp_path):
+    class Padded(program.Net):
+        def classify(self, batch):
+            item = super().classify(batch)
+            return ClassificationOutput(item.loss * math.nan, item.output, item.targets, count=0)
+
+        def train_step(self, batch):
+            item = super().classify(batch)
+            return TrainOutput.new(self, item.loss.backward(), self.classify(batch))
+
+    result = program.make_training(tmp_path / "run", 1).launch(program.make_learner(program.make_net(cls=Padded)))
+    assert result.status == "completed"
+
+
 def test_nan_in_the_first_epoch_says_that_there_is_no_checkpoint(program, tmp_path):
     with pytest.raises(NonFiniteError, match=r"epoch 1, batch 1[\s\S]*there is no checkpoint yet"):
         program.make_training(tmp_path / "run").launch(poisoned(program, 1))

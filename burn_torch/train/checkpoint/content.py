@@ -118,13 +118,13 @@ class Checkpoint:
                 run_key=int(about["run_key"]),
                 model=ModuleRecord(_below(record, "model."), record.metadata),
                 optim=_optimizer_record(about["optim"], _below(record, "optim.")),
-                scheduler=about["scheduler"],
+                scheduler=dict(about["scheduler"]),
                 lr=float.fromhex(about["lr"]),
                 history=_history(about["history"], _below(record, "history.")),
-                metrics=about["metrics"],
-                loader=about["loader"],
+                metrics=dict(about["metrics"]),
+                loader=dict(about["loader"]),
                 config=about["config"],
-                versions=about["versions"],
+                versions=dict(about["versions"]),
             )
         except (KeyError, TypeError, ValueError) as err:
             if isinstance(err, RecordError):
