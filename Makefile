@@ -9,7 +9,7 @@
 
 -include .venv/settings.mk
 
-CPU_INDEX      := https://download.pytorch.org/whl/cpu
+CPU_INDEX      := URL, the --index-url that pytorch.org (Get Started) shows for Pip and CPU
 DEFAULT_PYTHON := python3
 DEFAULT_TORCH  := torch==2.13.0
 DEFAULT_TRITON := triton==3.6.0
