@@ -1,0 +1,577 @@
+"""Layer norm and RMS norm over the last axis of (rows, cols).
+
+    layer_norm:  n = (x - mean(x)) * rstd      rstd = 1 / sqrt(mean((x - mean(x))^2) + eps)      y = n * w + b
+    rms_norm:    n = x * rstd                  rstd = 1 / sqrt(mean(x^2) + eps)                  y = n * w
+
+    g  = dy * w                                dw = sum over rows of dy * n                      db = sum over rows of dy
+    dx = rstd * (g - n * mean(g * n) - mean(g))          (rms_norm without the last term)
+
+Limit: memory.  Forward moves 2 * rows * cols elements (x in, y out), backward 3 (x and dy in, dx out).
+Layout: any; the last axis is read in place where its elements are neighbours, otherwise a copy is made first.
+Accumulates in float32; mean and rstd are float32.  Deterministic: dw and db are summed in a fixed order, no atomics.
+
+Forward: a program holds its rows in registers and reads them once.  Backward: a fixed number of programs stride over
+the rows and keep their share of dw and db in registers; a second, small kernel adds the shares.  Where a row with its
+shares does not fit the registers, one kernel takes the two means of every row, and another goes over slabs of columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from burn_kernels._triton import tl, triton
+from burn_kernels.errors import KernelLimitError, explain
+from burn_kernels.launch import (
+    FLOATS,
+    Machine,
+    ceil_div,
+    check,
+    launch,
+    machine_of,
+    next_power,
+    require_axis,
+    rows_of,
+    runs_kernel,
+    wide_type,
+)
+from burn_kernels.spec import Draw, KernelSpec, Problem, register
+
+MAX_COLS = 65_536  # forward: the row in registers, 64 values a thread at 1024 threads, kept in the half type
+
+Gradients = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+
+
+# -- limits ------------------------------------------------------------------------------------------
+def bytes_moved(x: torch.Tensor, *others: Any, backward: bool = False, **_: Any) -> int:
+    """x read and y written; backward x and dy read, dx written.  Weights and statistics are small beside them."""
+    return (3 if backward else 2) * x.numel() * x.element_size()
+
+
+def flops(x: torch.Tensor, *others: Any, backward: bool = False, **_: Any) -> int:
+    """Per element some 7 operations forward, 14 backward."""
+    return (14 if backward else 7) * x.numel()
+
+
+# -- configs -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Config:
+    """Forward: `rows` a program at once, all columns in one `block`."""
+
+    rows: int
+    block: int
+    warps: int
+
+
+@dataclass(frozen=True)
+class BackwardConfig:
+    """Backward: `programs` a processor stride over tiles of `rows` rows and `block` columns, `stages` loads ahead.
+
+    A block that holds all columns is the one-kernel form; a smaller one cuts the row into slabs.
+    """
+
+    rows: int
+    block: int
+    warps: int
+    programs: int
+    stages: int
+
+
+def default(cols: int, itemsize: int, machine: Machine) -> Config:
+    """The config of the forward that is used without timing."""
+    return candidates(cols, itemsize, machine)[0]
+
+
+def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
+    """What a tuner may try for the forward, the default first."""
+    block = next_power(cols)
+    # 16 elements a thread keep two 16-byte loads of a half type in flight; narrow rows share a program
+    rows = max(1, 1024 // block)
+    warps = min(32, max(4 if block * rows >= 1024 else 1, rows * block // 512))
+    found = [Config(rows, block, warps)]
+    for factor in (1, 2, 4):
+        for other in (warps // 2, warps, 2 * warps):
+            if 1 <= other <= 32 and rows * factor * block <= 2_048 * other:
+                found.append(Config(rows * factor, block, other))
+    return list(dict.fromkeys(found))
+
+
+def backward_default(cols: int, itemsize: int, machine: Machine) -> BackwardConfig:
+    """The config of the backward that is used without timing."""
+    return backward_candidates(cols, itemsize, machine)[0]
+
+
+def backward_candidates(cols: int, itemsize: int, machine: Machine) -> list[BackwardConfig]:
+    """What a tuner may try for the backward, the default first."""
+    block = next_power(cols)
+    found: list[BackwardConfig] = []
+    if block <= 8_192:
+        rows = max(1, 1024 // block)
+        warps = min(16, max(2, rows * block // 512))
+        programs = max(1, min(8, 32 // warps))
+        found += [
+            BackwardConfig(rows, block, warps, programs, 1),
+            BackwardConfig(rows, block, warps, programs, 3),
+            BackwardConfig(rows, block, max(1, warps // 2), 2 * programs, 1),
+            BackwardConfig(rows, block, min(32, 2 * warps), programs, 1),
+            BackwardConfig(2 * rows, block, warps, programs, 1),
+        ]
+    elif block <= 16_384:
+        found += [BackwardConfig(1, block, 32, 1, stages) for stages in (1, 2)]
+        found += [BackwardConfig(1, block, 16, 1, 1)]
+    if block > 8_192:
+        found += [
+            BackwardConfig(4, 1_024, 4, 8, 1),
+            BackwardConfig(4, 2_048, 8, 4, 1),
+            BackwardConfig(8, 1_024, 8, 4, 1),
+        ]
+    return found
+
+
+# -- kernels -----------------------------------------------------------------------------------------
+@triton.jit
+def _forward(
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,
+    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    col = tl.arange(0, BLOCK)[None, :]
+    valid = row < rows
+    inside = valid[:, None] & (col < cols)
+    x = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0).to(tl.float32)
+    if CENTRED:
+        mean = tl.sum(x, 1) / cols
+        x = tl.where(col < cols, x - mean[:, None], 0.0)
+        tl.store(mean_ptr + row, mean, mask=valid)
+    rstd = 1.0 / tl.sqrt_rn(tl.sum(x * x, 1) / cols + eps)
+    tl.store(rstd_ptr + row, rstd, mask=valid)
+    y = x * rstd[:, None]
+    if w_ptr is not None:
+        y *= tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+    if b_ptr is not None:
+        y += tl.load(b_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+    tl.store(y_ptr + row[:, None] * cols + col, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _backward(
+    dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, dy_stride, x_stride, rows, cols,
+    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    col = tl.arange(0, BLOCK)[None, :]
+    if w_ptr is not None:
+        w = tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+    if dw_ptr is not None:
+        dw = tl.zeros((ROWS, BLOCK), tl.float32)
+    if db_ptr is not None:
+        db = tl.zeros((ROWS, BLOCK), tl.float32)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STAGES):
+        row = tile * ROWS + tl.arange(0, ROWS).to(tl.int64)
+        valid = row < rows
+        inside = valid[:, None] & (col < cols)
+        n = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0).to(tl.float32)
+        dy = tl.load(dy_ptr + row[:, None] * dy_stride + col, mask=inside, other=0.0).to(tl.float32)
+        rstd = tl.load(rstd_ptr + row, mask=valid, other=0.0)
+        if CENTRED:
+            n -= tl.load(mean_ptr + row, mask=valid, other=0.0)[:, None]
+        n *= rstd[:, None]
+        if dw_ptr is not None:
+            dw += tl.where(inside, dy * n, 0.0)
+        if db_ptr is not None:
+            db += dy
+        g = dy
+        if w_ptr is not None:
+            g *= w
+        dx = g - n * (tl.sum(g * n, 1) / cols)[:, None]
+        if CENTRED:
+            dx -= (tl.sum(g, 1) / cols)[:, None]
+        dx *= rstd[:, None]
+        tl.store(dx_ptr + row[:, None] * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+    share = tl.program_id(0).to(tl.int64) * cols + tl.arange(0, BLOCK)
+    if dw_ptr is not None:
+        tl.store(dw_ptr + share, tl.sum(dw, 0), mask=tl.arange(0, BLOCK) < cols)
+    if db_ptr is not None:
+        tl.store(db_ptr + share, tl.sum(db, 0), mask=tl.arange(0, BLOCK) < cols)
+
+
+@triton.jit
+def _row_means(
+    dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dy_stride, x_stride, cols,
+    CENTRED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK)
+    along = tl.zeros((BLOCK,), tl.float32)
+    offset = tl.zeros((BLOCK,), tl.float32)
+    mean = 0.0
+    if CENTRED:
+        mean = tl.load(mean_ptr + row)
+    for start in tl.range(0, cols, BLOCK):
+        inside = start + col < cols
+        # the slabs read both again; which rows are still in the L2 cache by then is left to chance
+        n = tl.load(x_ptr + row * x_stride + start + col, mask=inside, other=0.0).to(tl.float32) - mean
+        g = tl.load(dy_ptr + row * dy_stride + start + col, mask=inside, other=0.0).to(tl.float32)
+        if w_ptr is not None:
+            g *= tl.load(w_ptr + start + col, mask=inside, other=0.0).to(tl.float32)
+        along += tl.where(inside, g * n, 0.0)
+        offset += g
+    tl.store(along_ptr + row, tl.sum(along, 0) * tl.load(rstd_ptr + row) / cols)
+    if CENTRED:
+        tl.store(offset_ptr + row, tl.sum(offset, 0) / cols)
+
+
+@triton.jit
+def _backward_slab(
+    dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dx_ptr, dw_ptr, db_ptr, dy_stride, x_stride,
+    rows, cols, CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    col = at[None, :]
+    if w_ptr is not None:
+        w = tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+    if dw_ptr is not None:
+        dw = tl.zeros((ROWS, BLOCK), tl.float32)
+    if db_ptr is not None:
+        db = tl.zeros((ROWS, BLOCK), tl.float32)
+    for tile in tl.range(tl.program_id(1), tl.cdiv(rows, ROWS), tl.num_programs(1), num_stages=STAGES):
+        row = tile * ROWS + tl.arange(0, ROWS).to(tl.int64)
+        valid = row < rows
+        inside = valid[:, None] & (col < cols)
+        n = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0).to(tl.float32)
+        dy = tl.load(dy_ptr + row[:, None] * dy_stride + col, mask=inside, other=0.0).to(tl.float32)
+        rstd = tl.load(rstd_ptr + row, mask=valid, other=0.0)
+        if CENTRED:
+            n -= tl.load(mean_ptr + row, mask=valid, other=0.0)[:, None]
+        n *= rstd[:, None]
+        if dw_ptr is not None:
+            dw += tl.where(inside, dy * n, 0.0)
+        if db_ptr is not None:
+            db += dy
+        g = dy
+        if w_ptr is not None:
+            g *= w
+        dx = g - n * tl.load(along_ptr + row, mask=valid, other=0.0)[:, None]
+        if CENTRED:
+            dx -= tl.load(offset_ptr + row, mask=valid, other=0.0)[:, None]
+        dx *= rstd[:, None]
+        tl.store(dx_ptr + row[:, None] * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+    share = tl.program_id(1).to(tl.int64) * cols + at
+    if dw_ptr is not None:
+        tl.store(dw_ptr + share, tl.sum(dw, 0), mask=at < cols)
+    if db_ptr is not None:
+        tl.store(db_ptr + share, tl.sum(db, 0), mask=at < cols)
+
+
+@triton.jit
+def _add_shares(dw_share_ptr, db_share_ptr, dw_ptr, db_ptr, shares, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    dw = tl.zeros((ROWS, BLOCK), tl.float32)
+    db = tl.zeros((ROWS, BLOCK), tl.float32)
+    for start in tl.range(0, shares, ROWS):
+        share = start + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        inside = (share < shares) & (at[None, :] < cols)
+        if dw_ptr is not None:
+            dw += tl.load(dw_share_ptr + share * cols + at[None, :], mask=inside, other=0.0)
+        if db_ptr is not None:
+            db += tl.load(db_share_ptr + share * cols + at[None, :], mask=inside, other=0.0)
+    if dw_ptr is not None:
+        tl.store(dw_ptr + at, tl.sum(dw, 0).to(dw_ptr.dtype.element_ty), mask=at < cols)
+    if db_ptr is not None:
+        tl.store(db_ptr + at, tl.sum(db, 0).to(db_ptr.dtype.element_ty), mask=at < cols)
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+def layer_norm(
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    b: torch.Tensor | None,
+    eps: float = 1e-5,
+    *,
+    config: Config | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Layer norm over the last axis: y, mean and rstd.
+
+    Shapes: x (*batch, cols), w, b (cols,) or None -> y as x, mean and rstd (*batch, 1).
+    Dtypes: float32, float16, bfloat16, all the same; mean and rstd float32.  On the CPU float64 too.
+    Raises: KernelLimitError past MAX_COLS columns.
+    """
+    y, mean, rstd = _run_forward("layer_norm", x, w, b, eps, config, centred=True)
+    assert mean is not None
+    return y, mean, rstd
+
+
+def rms_norm(
+    x: torch.Tensor, w: torch.Tensor | None, eps: float = 1e-5, *, config: Config | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """RMS norm over the last axis: y and rstd; shapes, types and limits as `layer_norm`."""
+    y, _, rstd = _run_forward("rms_norm", x, w, None, eps, config, centred=False)
+    return y, rstd
+
+
+def layer_norm_backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    *,
+    bias: bool = True,
+    config: BackwardConfig | None = None,
+) -> Gradients:
+    """The gradients of x, w and b; that of w is None where w is, that of b where `bias` is False."""
+    return _run_backward("layer_norm", dy, x, w, mean, rstd, bias, config)
+
+
+def rms_norm_backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    rstd: torch.Tensor,
+    *,
+    config: BackwardConfig | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The gradients of x and w; that of w is None where w is."""
+    return _run_backward("rms_norm", dy, x, w, None, rstd, False, config)[:2]
+
+
+def _run_forward(
+    op: str,
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    b: torch.Tensor | None,
+    eps: float,
+    config: Config | None,
+    *,
+    centred: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    require_axis(op, x)
+    cols = x.shape[-1]
+    check(op, {"x": x, "w": w, "b": b}, {"w": (cols,), "b": (cols,)}, alike=["x", "w", "b"])
+    if not runs_kernel(op, x):
+        return _reference(x, w, b, eps, centred=centred)
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    statistics = (*x.shape[:-1], 1)
+    mean = torch.empty(statistics, dtype=torch.float32, device=x.device) if centred else None
+    rstd = torch.empty(statistics, dtype=torch.float32, device=x.device)
+    if not x.numel():
+        return y, mean if mean is None else mean.fill_(math.nan), rstd.fill_(math.nan)
+    if cols > MAX_COLS:
+        raise KernelLimitError(
+            explain(
+                f"{op}: the kernel holds a row in registers, and this one is too wide",
+                given=f"{cols} columns",
+                expected=f"at most {MAX_COLS}",
+                mend="call the reference, which has no limit",
+            )
+        )
+    flat = rows_of(x)
+    rows = flat.shape[0]
+    config = config or default(cols, x.element_size(), machine_of(x))
+    w, b = (None if t is None else t.contiguous() for t in (w, b))
+    sizes = {"CENTRED": centred, "ROWS": config.rows, "BLOCK": config.block}
+    arguments = (flat, w, b, y, mean, rstd, flat.stride(0), rows, cols, eps)
+    launch(_forward, (ceil_div(rows, config.rows),), x, *arguments, warps=config.warps, **sizes)
+    return y, mean, rstd
+
+
+def _run_backward(
+    op: str,
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    rstd: torch.Tensor,
+    bias: bool,
+    config: BackwardConfig | None,
+) -> Gradients:
+    op = f"{op} backward"
+    require_axis(op, x)
+    cols, statistics = x.shape[-1], (*x.shape[:-1], 1)
+    tensors = {"dy": dy, "x": x, "w": w, "mean": mean, "rstd": rstd}
+    shapes = {"dy": x.shape, "w": (cols,), "mean": statistics, "rstd": statistics}
+    check(op, tensors, shapes, alike=["dy", "x", "w"])
+    if not runs_kernel(op, dy, x):
+        return _reference_backward(dy, x, w, mean, rstd, bias)
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    dw = torch.empty_like(w, memory_format=torch.contiguous_format) if w is not None else None
+    db = torch.empty(cols, dtype=x.dtype, device=x.device) if bias else None
+    if not x.numel():
+        return dx, dw if dw is None else dw.zero_(), db if db is None else db.zero_()
+    machine = machine_of(x)
+    flat_dy, flat_x = rows_of(dy), rows_of(x)
+    rows = flat_x.shape[0]
+    strides = (flat_dy.stride(0), flat_x.stride(0))
+    config = config or backward_default(cols, x.element_size(), machine)
+    tiles = ceil_div(rows, config.rows)
+    slabs = ceil_div(cols, config.block)
+    shares = max(1, min(tiles, machine.processors * config.programs // slabs))
+    w, mean, rstd = (None if t is None else t.contiguous() for t in (w, mean, rstd))
+    # one share needs no second kernel, but a float32 result may still need rounding: always the same two steps
+    dw_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if dw is not None else None
+    db_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if db is not None else None
+    inputs = (flat_dy, flat_x, w, mean, rstd)
+    sizes = {"CENTRED": mean is not None, "ROWS": config.rows, "BLOCK": config.block, "STAGES": config.stages}
+    if slabs == 1:
+        arguments = (*inputs, dx, dw_shares, db_shares, *strides, rows, cols)
+        launch(_backward, (shares,), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
+    else:
+        along = torch.empty(rows, dtype=torch.float32, device=x.device)
+        offset = torch.empty_like(along) if mean is not None else None
+        means = (*inputs, along, offset, *strides, cols)
+        launch(_row_means, (rows,), x, *means, warps=8, CENTRED=mean is not None, BLOCK=4096)
+        arguments = (*inputs, along, offset, dx, dw_shares, db_shares, *strides, rows, cols)
+        launch(_backward_slab, (slabs, shares), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
+    if dw is not None or db is not None:
+        sums = (dw_shares, db_shares, dw, db, shares, cols)
+        launch(_add_shares, (ceil_div(cols, 32),), x, *sums, warps=4, ROWS=64, BLOCK=32)
+    return dx, dw, db
+
+
+# -- reference ---------------------------------------------------------------------------------------
+def layer_norm_reference(
+    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float = 1e-5
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Layer norm in plain torch."""
+    y, mean, rstd = _reference(x, w, b, eps, centred=True)
+    assert mean is not None
+    return y, mean, rstd
+
+
+def rms_norm_reference(
+    x: torch.Tensor, w: torch.Tensor | None, eps: float = 1e-5
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """RMS norm in plain torch."""
+    y, _, rstd = _reference(x, w, None, eps, centred=False)
+    return y, rstd
+
+
+def layer_norm_reference_backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    *,
+    bias: bool = True,
+) -> Gradients:
+    """The gradients of layer norm in plain torch."""
+    return _reference_backward(dy, x, w, mean, rstd, bias)
+
+
+def rms_norm_reference_backward(
+    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor | None, rstd: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The gradients of RMS norm in plain torch."""
+    return _reference_backward(dy, x, w, None, rstd, False)[:2]
+
+
+def _reference(
+    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float, *, centred: bool
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    n = x.to(wide_type(x.dtype))
+    mean = n.mean(-1, keepdim=True) if centred else None
+    if mean is not None:
+        n = n - mean
+    rstd = torch.rsqrt((n * n).mean(-1, keepdim=True) + eps)
+    y = n * rstd
+    if w is not None:
+        y = y * w
+    if b is not None:
+        y = y + b
+    return y.to(x.dtype), mean, rstd
+
+
+def _reference_backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    rstd: torch.Tensor,
+    bias: bool,
+) -> Gradients:
+    wide = wide_type(x.dtype)
+    g, n = dy.to(wide), x.to(wide)
+    rows = tuple(range(x.dim() - 1))
+    n = (n if mean is None else n - mean) * rstd
+    dw = None if w is None else (g * n).sum(rows).to(w.dtype)
+    db = g.sum(rows).to(x.dtype) if bias else None
+    if w is not None:
+        g = g * w
+    dx = g - n * (g * n).mean(-1, keepdim=True)
+    if mean is not None:
+        dx = dx - g.mean(-1, keepdim=True)
+    return (dx * rstd).to(x.dtype), dw, db
+
+
+# -- registration ------------------------------------------------------------------------------------
+_SHAPES = ((5, 7), (3, 64), (2, 3, 33), (4, 2), (130,), (9, 1025), (67, 16), (0, 5), (3, 0))
+
+
+def _layer_norm_problems(draw: Draw) -> Iterator[Problem]:
+    for shape in _SHAPES:
+        w, b = draw.normal(shape[-1], mean=1.0, std=0.3), draw.normal(shape[-1])
+        yield Problem((draw.normal(*shape, mean=0.5), w, b))
+    w, b = draw.normal(17, mean=1.0, std=0.3), draw.normal(17)
+    yield Problem((draw.normal(6, 40)[::2, 3:20], w, b))
+    yield Problem((draw.normal(17, 6).T, w, None), {"eps": 1e-3})
+    yield Problem((draw.normal(4, 17), None, b), {"eps": 0.1})
+    yield Problem((draw.normal(4, 17), None, None))
+    yield Problem((draw.normal(5, 18_001), draw.normal(18_001), draw.normal(18_001)))
+
+
+def _rms_norm_problems(draw: Draw) -> Iterator[Problem]:
+    for problem in _layer_norm_problems(draw):
+        x, w, _ = problem.inputs
+        yield Problem((x, w), problem.options)
+
+
+def _twin_rms_norm(x: torch.Tensor, w: torch.Tensor | None, eps: float = 1e-5) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], w, eps)
+
+
+def _twin_layer_norm(
+    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float = 1e-5
+) -> torch.Tensor:
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], w, b, eps)
+
+
+LIMITS = f"{MAX_COLS} columns; float64 on a GPU"
+
+SPEC = register(
+    KernelSpec(
+        name="layer_norm",
+        forward=layer_norm,
+        gradient=lambda dy, inputs, outputs, eps=1e-5: layer_norm_backward(
+            dy, *inputs[:2], *outputs[1:], bias=inputs[2] is not None
+        ),
+        reference=layer_norm_reference,
+        reference_gradient=lambda dy, inputs, outputs, eps=1e-5: layer_norm_reference_backward(
+            dy, *inputs[:2], *outputs[1:], bias=inputs[2] is not None
+        ),
+        twin=_twin_layer_norm,
+        bytes_moved=bytes_moved,
+        flops=flops,
+        problems=_layer_norm_problems,
+        dtypes=FLOATS,
+        limits=LIMITS,
+    )
+)
+RMS_SPEC = register(
+    KernelSpec(
+        name="rms_norm",
+        forward=rms_norm,
+        gradient=lambda dy, inputs, outputs, eps=1e-5: rms_norm_backward(dy, *inputs, outputs[1]),
+        reference=rms_norm_reference,
+        reference_gradient=lambda dy, inputs, outputs, eps=1e-5: rms_norm_reference_backward(dy, *inputs, outputs[1]),
+        twin=_twin_rms_norm,
+        bytes_moved=bytes_moved,
+        flops=flops,
+        problems=_rms_norm_problems,
+        dtypes=FLOATS,
+        limits=LIMITS,
+    )
+)
