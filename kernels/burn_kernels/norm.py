@@ -158,47 +158,6 @@ def _forward(
 
 
 @triton.jit
-def _backward(
-    dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, dy_stride, x_stride, rows, cols,
-    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    col = tl.arange(0, BLOCK)[None, :]
-    if w_ptr is not None:
-        w = tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
-    if dw_ptr is not None:
-        dw = tl.zeros((ROWS, BLOCK), tl.float32)
-    if db_ptr is not None:
-        db = tl.zeros((ROWS, BLOCK), tl.float32)
-    for tile in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STAGES):
-        row = tile * ROWS + tl.arange(0, ROWS).to(tl.int64)
-        valid = row < rows
-        inside = valid[:, None] & (col < cols)
-        n = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0).to(tl.float32)
-        dy = tl.load(dy_ptr + row[:, None] * dy_stride + col, mask=inside, other=0.0).to(tl.float32)
-        rstd = tl.load(rstd_ptr + row, mask=valid, other=0.0)
-        if CENTRED:
-            n -= tl.load(mean_ptr + row, mask=valid, other=0.0)[:, None]
-        n *= rstd[:, None]
-        if dw_ptr is not None:
-            dw += tl.where(inside, dy * n, 0.0)
-        if db_ptr is not None:
-            db += dy
-        g = dy
-        if w_ptr is not None:
-            g *= w
-        dx = g - n * (tl.sum(g * n, 1) / cols)[:, None]
-        if CENTRED:
-            dx -= (tl.sum(g, 1) / cols)[:, None]
-        dx *= rstd[:, None]
-        tl.store(dx_ptr + row[:, None] * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
-    share = tl.program_id(0).to(tl.int64) * cols + tl.arange(0, BLOCK)
-    if dw_ptr is not None:
-        tl.store(dw_ptr + share, tl.sum(dw, 0), mask=tl.arange(0, BLOCK) < cols)
-    if db_ptr is not None:
-        tl.store(db_ptr + share, tl.sum(db, 0), mask=tl.arange(0, BLOCK) < cols)
-
-
-@triton.jit
 def _row_means(
     dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dy_stride, x_stride, cols,
     CENTRED: tl.constexpr, BLOCK: tl.constexpr,
@@ -225,7 +184,7 @@ def _row_means(
 
 
 @triton.jit
-def _backward_slab(
+def _backward(
     dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dx_ptr, dw_ptr, db_ptr, dy_stride, x_stride,
     rows, cols, CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -254,9 +213,18 @@ def _backward_slab(
         g = dy
         if w_ptr is not None:
             g *= w
-        dx = g - n * tl.load(along_ptr + row, mask=valid, other=0.0)[:, None]
+        # the means over all columns: from this tile where it holds them all
+        if along_ptr is None:
+            along = tl.sum(g * n, 1) / cols
+        else:
+            along = tl.load(along_ptr + row, mask=valid, other=0.0)
+        dx = g - n * along[:, None]
         if CENTRED:
-            dx -= tl.load(offset_ptr + row, mask=valid, other=0.0)[:, None]
+            if along_ptr is None:
+                offset = tl.sum(g, 1) / cols
+            else:
+                offset = tl.load(offset_ptr + row, mask=valid, other=0.0)
+            dx -= offset[:, None]
         dx *= rstd[:, None]
         tl.store(dx_ptr + row[:, None] * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
     share = tl.program_id(1).to(tl.int64) * cols + at
@@ -415,16 +383,14 @@ def _run_backward(
     db_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if db is not None else None
     inputs = (flat_dy, flat_x, w, mean, rstd)
     sizes = {"CENTRED": mean is not None, "ROWS": config.rows, "BLOCK": config.block, "STAGES": config.stages}
-    if slabs == 1:
-        arguments = (*inputs, dx, dw_shares, db_shares, *strides, rows, cols)
-        launch(_backward, (shares,), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
-    else:
+    along = offset = None
+    if slabs > 1:
         along = torch.empty(rows, dtype=torch.float32, device=x.device)
         offset = torch.empty_like(along) if mean is not None else None
         means = (*inputs, along, offset, *strides, cols)
         launch(_row_means, (rows,), x, *means, warps=8, CENTRED=mean is not None, BLOCK=4096)
-        arguments = (*inputs, along, offset, dx, dw_shares, db_shares, *strides, rows, cols)
-        launch(_backward_slab, (slabs, shares), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
+    arguments = (*inputs, along, offset, dx, dw_shares, db_shares, *strides, rows, cols)
+    launch(_backward, (slabs, shares), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
     if dw is not None or db is not None:
         sums = (dw_shares, db_shares, dw, db, shares, cols)
         launch(_add_shares, (ceil_div(cols, 32),), x, *sums, warps=4, ROWS=64, BLOCK=32)
