@@ -29,7 +29,7 @@ class Draw:
 
     def normal(self, *shape: int, mean: float = 0.0, std: float = 1.0) -> torch.Tensor:
         """Normal values."""
-        return torch.randn(*shape, dtype=torch.float64, generator=self.generator) * std + mean
+        return torch.randn(shape, dtype=torch.float64, generator=self.generator) * std + mean
 
     def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
         """Whole numbers from [low, high), int64."""
