@@ -388,7 +388,8 @@ def reference_backward(
     if reduction == "mean":
         scale = scale / _count(targets, ignore_index)
     classes = torch.arange(x.shape[1], device=x.device)
-    q = (classes == targets[:, None]) * (1.0 - smoothing) + (smoothing / max(x.shape[1], 1))
+    one_hot = (classes == targets[:, None]).to(wide.dtype)
+    q = one_hot * (1.0 - smoothing) + smoothing / max(x.shape[1], 1)
     dx = (torch.exp(wide - lse[:, None]) - q) * scale.reshape(-1, 1)
     return torch.where(counted[:, None], dx, 0.0).to(x.dtype)
 
@@ -410,7 +411,8 @@ def _check_classes(targets: torch.Tensor, counted: torch.Tensor, cols: int) -> N
 
 # -- registration ------------------------------------------------------------------------------------
 def _problems(draw: Draw) -> Iterator[Problem]:
-    for rows, cols in ((5, 7), (3, 64), (4, 1), (7, 10), (6, 1001), (2, 50_257), (0, 5)):
+    yield Problem((draw.normal(4, 1), draw.integers(0, 1, 4)))
+    for rows, cols in ((5, 7), (3, 64), (7, 10), (6, 1001), (2, 50_257), (0, 5)):
         x, targets = draw.normal(rows, cols, std=3.0), draw.integers(0, cols, rows)
         yield Problem((x, targets))
         yield Problem((x, targets), {"reduction": "none", "smoothing": 0.1})
