@@ -59,7 +59,9 @@ def compile_launch(launch: Launch, machine: Machine) -> Any:
     skipped = {name for p, name in zip(launch.kernel.params, names, strict=True) if p.do_not_specialize}
     for index, name in enumerate(names):
         value = values[name]
-        one = isinstance(value, int) and value == 1 and name not in skipped  # Triton writes such an argument into the code
+        one = (
+            isinstance(value, int) and value == 1 and name not in skipped
+        )  # Triton writes such an argument into the code
         if name in launch.constants or value is None or one:
             signature[name], constants[(index,)] = "constexpr", value
         elif isinstance(value, torch.Tensor):

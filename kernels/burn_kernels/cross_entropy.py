@@ -199,7 +199,12 @@ def backward(
     """The gradient of x from that of the loss, () or (rows,) as the reduction says; x is read, not written."""
     _check(x, targets, reduction, smoothing)
     expected = x.shape[:1] if reduction == "none" else ()
-    check("cross_entropy backward", {"dloss": dloss, "x": x, "lse": lse}, {"dloss": expected, "lse": x.shape[:1]}, alike=["x"])
+    check(
+        "cross_entropy backward",
+        {"dloss": dloss, "x": x, "lse": lse},
+        {"dloss": expected, "lse": x.shape[:1]},
+        alike=["x"],
+    )
     if not runs_kernel("cross_entropy backward", x):
         return reference_backward(
             dloss, x, targets, lse, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index
@@ -332,7 +337,13 @@ def _run(
         vector = 16 // x.element_size()
         config = config or default(cols, x.element_size(), machine_of(x))
         arguments = (source, targets.contiguous(), losses, lse, out, dloss, count)
-        numbers = (source.stride(0), 0 if dloss is None or dloss.dim() == 0 else dloss.stride(0), cols, ignore_index, smoothing)
+        numbers = (
+            source.stride(0),
+            0 if dloss is None or dloss.dim() == 0 else dloss.stride(0),
+            cols,
+            ignore_index,
+            smoothing,
+        )
         edges = bool(cols % vector or source.stride(0) % vector)
         flags = {"LOSS": not known, "GRADIENT": write is not None, "SMOOTH": smoothing != 0.0, "EDGES": edges}
         sizes = {"LANES": config.lanes, "VECTOR": vector, "STAGES": config.stages}

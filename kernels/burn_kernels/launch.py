@@ -220,7 +220,13 @@ def recording(machine: Machine) -> Iterator[list[Launch]]:
 
 
 def launch(
-    kernel: Any, grid: tuple[int, ...], like: torch.Tensor, *arguments: Any, warps: int, stages: int = 1, **constants: Any
+    kernel: Any,
+    grid: tuple[int, ...],
+    like: torch.Tensor,
+    *arguments: Any,
+    warps: int,
+    stages: int = 1,
+    **constants: Any,
 ) -> None:
     """Runs a kernel on the device of `like`; `warps` counts 32 threads each, whatever the machine's warp is."""
     recorder = _RECORDER.get()

@@ -93,9 +93,9 @@ def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
     rows = max(1, 1024 // block)
     warps = min(32, max(4 if block * rows >= 1024 else 1, rows * block // 512))
     found = [Config(rows, block, warps)]
-    for factor in (1, 2, 4):
+    for factor in (1, 2):
         for other in (warps // 2, warps, 2 * warps):
-            if 1 <= other <= 32 and rows * factor * block <= 2_048 * other:
+            if 1 <= other <= 32 and rows * factor * block <= 1024 * other:
                 found.append(Config(rows * factor, block, other))
     return list(dict.fromkeys(found))
 
@@ -113,22 +113,14 @@ def backward_candidates(cols: int, itemsize: int, machine: Machine) -> list[Back
         rows = max(1, 1024 // block)
         warps = min(16, max(2, rows * block // 512))
         programs = max(1, min(8, 32 // warps))
-        found += [
-            BackwardConfig(rows, block, warps, programs, 1),
-            BackwardConfig(rows, block, warps, programs, 3),
-            BackwardConfig(rows, block, max(1, warps // 2), 2 * programs, 1),
-            BackwardConfig(rows, block, min(32, 2 * warps), programs, 1),
-            BackwardConfig(2 * rows, block, warps, programs, 1),
-        ]
-    elif block <= 16_384:
-        found += [BackwardConfig(1, block, 32, 1, stages) for stages in (1, 2)]
-        found += [BackwardConfig(1, block, 16, 1, 1)]
-    if block > 8_192:
-        found += [
-            BackwardConfig(4, 1_024, 4, 8, 1),
-            BackwardConfig(4, 2_048, 8, 4, 1),
-            BackwardConfig(8, 1_024, 8, 4, 1),
-        ]
+        found += [BackwardConfig(rows, block, warps, programs, stages) for stages in (1, 2, 3)]
+        found += [BackwardConfig(rows, block, max(1, warps // 2), 2 * programs, stages) for stages in (1, 3)]
+        found += [BackwardConfig(rows, block, min(32, 2 * warps), programs, 1)]
+    else:
+        found += [BackwardConfig(4, 1_024, 4, 8, 1), BackwardConfig(4, 1_024, 4, 8, 3)]
+        found += [BackwardConfig(4, 2_048, 8, 4, 1), BackwardConfig(8, 1_024, 8, 4, 1)]
+        if block <= 16_384:
+            found += [BackwardConfig(1, block, warps, 1, 1) for warps in (16, 32)]
     return found
 
 
@@ -407,9 +399,7 @@ def layer_norm_reference(
     return y, mean, rstd
 
 
-def rms_norm_reference(
-    x: torch.Tensor, w: torch.Tensor | None, eps: float = 1e-5
-) -> tuple[torch.Tensor, torch.Tensor]:
+def rms_norm_reference(x: torch.Tensor, w: torch.Tensor | None, eps: float = 1e-5) -> tuple[torch.Tensor, torch.Tensor]:
     """RMS norm in plain torch."""
     y, _, rstd = _reference(x, w, None, eps, centred=False)
     return y, rstd

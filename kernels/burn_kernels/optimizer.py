@@ -231,9 +231,7 @@ def table(
     return Table(tuple(groups), tuple(results), copied, chunks, aligned)
 
 
-def _chunks(
-    inputs: Sequence[Tensors], results: Sequence[Tensors], copies: Tensors | None
-) -> tuple[torch.Tensor, bool]:
+def _chunks(inputs: Sequence[Tensors], results: Sequence[Tensors], copies: Tensors | None) -> tuple[torch.Tensor, bool]:
     # a row: length, then addresses of p g m v, of the new p m v, and of the copy; 0 where there is none
     columns: list[Tensors | None] = [*inputs[:4], *[None] * (4 - len(inputs)), *results, *[None] * (3 - len(results))]
     columns.append(copies)
@@ -400,7 +398,12 @@ def _runs_kernel(op: str, table: Table) -> bool:
 
 
 def _launch(
-    kernel: Any, table: Table, clip: torch.Tensor | None, numbers: tuple[float, ...], config: Config | None, **flags: bool
+    kernel: Any,
+    table: Table,
+    clip: torch.Tensor | None,
+    numbers: tuple[float, ...],
+    config: Config | None,
+    **flags: bool,
 ) -> None:
     first = table.inputs[0][0]
     config = config or default(machine_of(first))
@@ -409,9 +412,7 @@ def _launch(
     copy = params if table.copies is None else _TYPES[table.copies[0].dtype]()
     types = {"P": params, "G": grads, "S": state, "C": copy, "COPY": table.copies is not None, "ALIGNED": table.aligned}
     grid = (table.chunks.shape[0],)
-    launch(
-        kernel, grid, first, table.chunks, clip, *numbers, warps=config.warps, **types, **flags, BLOCK=config.block
-    )
+    launch(kernel, grid, first, table.chunks, clip, *numbers, warps=config.warps, **types, **flags, BLOCK=config.block)
 
 
 _TYPES: dict[torch.dtype, Callable[[], Any]] = {
@@ -558,7 +559,9 @@ def _sgd_problems(draw: Draw) -> Iterator[Problem]:
     yield Problem((group(), group(), group()), options)
 
 
-def _twin_adamw(params: Tensors, grads: Tensors, means: Tensors, squares: Tensors, **options: Any) -> list[torch.Tensor]:
+def _twin_adamw(
+    params: Tensors, grads: Tensors, means: Tensors, squares: Tensors, **options: Any
+) -> list[torch.Tensor]:
     # torch.optim.AdamW, with its state set to what is given
     clip = options.get("clip")
     leaves = [torch.nn.Parameter(p.clone(memory_format=torch.contiguous_format)) for p in params]
@@ -573,7 +576,10 @@ def _twin_adamw(params: Tensors, grads: Tensors, means: Tensors, squares: Tensor
     )
     for leaf, g, m, v in zip(leaves, grads, means, squares, strict=True):
         leaf.grad = (g if clip is None else g * clip).clone(memory_format=torch.contiguous_format).to(leaf.dtype)
-        state = {"exp_avg": m.clone(memory_format=torch.contiguous_format), "exp_avg_sq": v.clone(memory_format=torch.contiguous_format)}
+        state = {
+            "exp_avg": m.clone(memory_format=torch.contiguous_format),
+            "exp_avg_sq": v.clone(memory_format=torch.contiguous_format),
+        }
         optimizer.state[leaf] = {"step": torch.tensor(options["step"] - 1.0)} | state
     optimizer.step()
     return [leaf.detach() for leaf in leaves]

@@ -80,9 +80,9 @@ def _choices(cols: int, itemsize: int, *, backward: bool) -> Iterator[Config]:
     rows = max(1, 1024 // block)
     warps = min(32, max(4 if block * rows >= 1024 else 1, rows * block // 512))
     yield Config(rows, block, warps)
-    for factor in (2, 1, 4):
+    for factor in (1, 2):
         for other in (warps // 2, warps, 2 * warps):
-            if 1 <= other <= 32 and rows * factor * block <= 65_536 * other // 32:
+            if 1 <= other <= 32 and rows * factor * block <= 1024 * other:
                 yield Config(rows * factor, block, other)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.utils.deterministic
 
 from burn_kernels.spec import KernelSpec, Problem
 
