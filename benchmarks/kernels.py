@@ -217,24 +217,26 @@ def tuning_cases() -> Iterator[Case]:
         yield of("softmax", tag, "b", 3 * n, found, lambda c: softmax.backward(x, y, config=c))
     for cols in WIDTHS:
         # the forward of RMS norm is that of layer norm with less to do: one sweep serves both
-        x, w, tag = random(ROWS, cols), random(cols), f"{ROWS}x{cols}"
+        x, dy, w, tag = random(ROWS, cols), random(ROWS, cols), random(cols), f"{ROWS}x{cols}"
         n, (_, mean, rstd) = x.numel() * 2, norm.layer_norm(x, w, w)
         found = norm.candidates(cols, 2, machine)
         yield of("layer_norm", tag, "f", 2 * n, found, lambda c: norm.layer_norm(x, w, w, config=c))
         back = norm.backward_candidates(cols, 2, machine)
-        yield of("layer_norm", tag, "b", 3 * n, back, lambda c: norm.layer_norm_backward(x, x, w, mean, rstd, config=c))
-        yield of("rms_norm", tag, "b", 3 * n, back, lambda c: norm.rms_norm_backward(x, x, w, rstd, config=c))
+        yield of(
+            "layer_norm", tag, "b", 3 * n, back, lambda c: norm.layer_norm_backward(dy, x, w, mean, rstd, config=c)
+        )
+        yield of("rms_norm", tag, "b", 3 * n, back, lambda c: norm.rms_norm_backward(dy, x, w, rstd, config=c))
     for cols in (32000, 50257, 128256):
         x, targets = random(ROWS, cols, scale=2.0), torch.randint(0, cols, (ROWS,), device=DEVICE)
         found = cross_entropy.candidates(cols, 2, machine)
         n, tag = x.numel() * 2, f"{ROWS}x{cols}"
         yield of("cross_entropy", tag, "f", n, found, lambda c: cross_entropy.forward(x, targets, config=c))
         yield of("cross_entropy", tag, "fb", 2 * n, found, lambda c: cross_entropy.forward_with_gradient(x, targets, config=c))  # fmt: skip
-    x = random(ROWS, 14336)
+    dy, x, up = (random(ROWS, 14336) for _ in range(3))
     found, n = glu.candidates(x.numel(), 2, machine), x.numel() * 2
     for name, kind in (("swiglu", "silu"), ("geglu", "gelu")):
-        yield of(name, f"{ROWS}x14336", "f", 3 * n, found, lambda c, k=kind: glu.forward(x, x, kind=k, config=c))
-        yield of(name, f"{ROWS}x14336", "b", 5 * n, found, lambda c, k=kind: glu.backward(x, x, x, kind=k, config=c))
+        yield of(name, f"{ROWS}x14336", "f", 3 * n, found, lambda c, k=kind: glu.forward(x, up, kind=k, config=c))
+        yield of(name, f"{ROWS}x14336", "b", 5 * n, found, lambda c, k=kind: glu.backward(dy, x, up, kind=k, config=c))
     found = dropout.candidates(2, machine)
     yield of("dropout", f"{ROWS}x14336", "f", 2 * n, found, lambda c: dropout.forward(x, 0.1, 7, 11, config=c))
     table = gpt2_table()

@@ -26,11 +26,10 @@ import torch
 from burn_kernels._triton import tl, triton
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
 from burn_kernels.launch import FLOATS, Machine, check, describe, launch, machine_of, next_power, runs_kernel, wide_type
-from burn_kernels.prims import LN2, LOG2E
+from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp_for, row_parts
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 REDUCTIONS = ("none", "mean", "sum")
-_LOW = tl.constexpr(-1.0e30)  # below any logit: unlike -inf, its difference with itself is a number
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -64,28 +63,20 @@ def default(cols: int, itemsize: int, machine: Machine) -> Config:
 def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
     """What a tuner may try, the default first."""
     vectors = next_power(max(1, cols * itemsize // 16))
-    widest = min(32, max(1, vectors // 64))
-    found = [
-        Config(min(vectors, 32 * warps * loads), warps, stages)
-        for warps, loads, stages in (
-            (widest, 2, 1),
-            (widest, 1, 1),
-            (widest, 1, 3),
-            (max(1, widest // 2), 2, 1),
-            (max(1, widest // 2), 4, 1),
-            (widest, 4, 1),
-        )
-    ]
-    return list(dict.fromkeys(Config(max(32, c.lanes), c.warps, c.stages) for c in found))
+    most = min(32, max(1, vectors // 64))
+    half = max(1, most // 2)
+    tried = ((min(16, most), 2, 1), (half, 4, 1), (half, 1, 1), (most, 2, 1), (most, 1, 1), (most, 4, 1))
+    found = [Config(max(32, min(vectors, 32 * warps * loads)), warps, stages) for warps, loads, stages in tried]
+    return list(dict.fromkeys(found))
 
 
 # -- kernels -----------------------------------------------------------------------------------------
 @triton.jit
-def _gradient(x, col, target, lse, scale, smoothing, cols, SMOOTH: tl.constexpr):
-    p = tl.exp2((x - lse) * LOG2E)
+def _gradient(x, col, target, lse, scale, smoothing, cols, quiet, SMOOTH: tl.constexpr, TYPE: tl.constexpr):
+    p = exp_for(x - lse, TYPE)
     if SMOOTH:
         p -= smoothing / cols
-    return tl.where(col == target, p - (1.0 - smoothing), p) * scale
+    return tl.where(quiet, 0.0, tl.where(col == target, p - (1.0 - smoothing), p) * scale)
 
 
 @triton.jit
@@ -94,50 +85,44 @@ def _cross_entropy(
     LOSS: tl.constexpr, GRADIENT: tl.constexpr, SMOOTH: tl.constexpr, EDGES: tl.constexpr,
     LANES: tl.constexpr, VECTOR: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
     row = tl.program_id(0).to(tl.int64)
-    target = tl.load(target_ptr + row)
-    # the body: from the first multiple of VECTOR on, in whole vectors; written so that the compiler sees the multiples
     begin = row * stride
-    body = (begin + VECTOR - 1) // VECTOR * VECTOR
-    lead = tl.minimum(body - begin, cols).to(tl.int32)
-    size = (cols - lead) // VECTOR * VECTOR
+    body, lead, size = row_parts(begin, cols, VECTOR)
     at = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
-    # the edges: [0, lead) in the first half of a tile, [lead + size, cols) in the second
-    edge = tl.arange(0, 2 * VECTOR)
-    edge_col = tl.where(edge < VECTOR, edge, lead + size + edge - VECTOR)
-    edge_inside = tl.where(edge < VECTOR, edge < lead, edge_col < cols)
+    # edges and target are read before anything is written: dx may lie over x, and other threads may be ahead
+    target = tl.load(target_ptr + row)
     if EDGES:
-        ends = tl.load(x_ptr + begin + edge_col, mask=edge_inside, other=float("-inf")).to(tl.float32)
+        edge, edge_inside = edge_columns(lead, size, cols, VECTOR)
+        ends = tl.load(x_ptr + begin + edge, mask=edge_inside, other=float("-inf")).to(tl.float32)
     # no class, and not to be ignored: NaN, which shows, rather than a read of foreign memory
-    # read before anything is written: dx may lie over x, and other threads would be ahead
     legal = (target >= 0) & (target < cols)
     picked = tl.load(x_ptr + begin + target, mask=legal, other=float("nan")).to(tl.float32)
 
     if LOSS:
-        m = tl.full((LANES,), _LOW, tl.float32)
+        m = tl.full((LANES,), LOWEST, tl.float32)
         total = tl.zeros((LANES,), tl.float32)
         sums = tl.zeros((LANES,), tl.float32)
         for start in tl.range(0, size, LANES * VECTOR, num_stages=STAGES):
             inside = start + at < size
             read = tl.load(x_ptr + body + start + at, mask=inside, other=float("-inf"), eviction_policy="evict_last")
             x = read.to(tl.float32)
-            peak = tl.maximum(m, tl.max(x, 1))
-            total = total * tl.exp2((m - peak) * LOG2E) + tl.sum(tl.exp2((x - peak[:, None]) * LOG2E), 1)
-            m = peak
+            m, total = add_exponentials(m, total, x, TYPE)
             if SMOOTH:
                 sums += tl.sum(tl.where(inside, x, 0.0), 1)
         top = tl.max(m, 0)
         if EDGES:
             top = tl.maximum(top, tl.max(ends, 0))
-            whole = tl.sum(tl.exp2((ends - top) * LOG2E), 0) + tl.sum(total * tl.exp2((m - top) * LOG2E), 0)
-            if SMOOTH:
-                sums += tl.sum(tl.where(edge_inside, ends, 0.0), 0) / LANES
+            whole = tl.sum(exp_for(ends - top, TYPE), 0) + tl.sum(total * exp_for(m - top, TYPE), 0)
         else:
-            whole = tl.sum(total * tl.exp2((m - top) * LOG2E), 0)
-        lse = top + tl.log2(whole) * LN2
+            whole = tl.sum(total * exp_for(m - top, TYPE), 0)
+        lse = top + tl.log(whole)
         loss = lse - (1.0 - smoothing) * picked
         if SMOOTH:
-            loss -= smoothing * (tl.sum(sums, 0) / cols)
+            plain = tl.sum(sums, 0)
+            if EDGES:
+                plain += tl.sum(tl.where(edge_inside, ends, 0.0), 0)
+            loss -= smoothing * (plain / cols)
         tl.store(loss_ptr + row, tl.where(target == ignored, 0.0, loss))
         tl.store(lse_ptr + row, lse)
     else:
@@ -153,13 +138,13 @@ def _cross_entropy(
         for start in tl.range(0, size, LANES * VECTOR, num_stages=STAGES):
             inside = start + at < size
             again = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first")
-            dx = _gradient(again.to(tl.float32), lead + start + at, target, lse, scale, smoothing, cols, SMOOTH)
-            dx = tl.where(quiet, 0.0, dx)
-            tl.store(dx_ptr + body + start + at, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+            col = lead + start + at
+            dx = _gradient(again.to(tl.float32), col, target, lse, scale, smoothing, cols, quiet, SMOOTH, TYPE)
+            # what is written is not read again: rows that wait for their second reading need the cache more
+            tl.store(dx_ptr + body + start + at, dx.to(TYPE), mask=inside, eviction_policy="evict_first")
         if EDGES:
-            dends = _gradient(ends, edge_col, target, lse, scale, smoothing, cols, SMOOTH)
-            dends = tl.where(quiet, 0.0, dends)
-            tl.store(dx_ptr + begin + edge_col, dends.to(dx_ptr.dtype.element_ty), mask=edge_inside)
+            dends = _gradient(ends, edge, target, lse, scale, smoothing, cols, quiet, SMOOTH, TYPE)
+            tl.store(dx_ptr + begin + edge, dends.to(TYPE), mask=edge_inside)
 
 
 # -- launchers ---------------------------------------------------------------------------------------

@@ -53,12 +53,12 @@ def default(itemsize: int, machine: Machine) -> Config:
 
 def candidates(itemsize: int, machine: Machine) -> list[Config]:
     """What a tuner may try, the default first."""
-    return [Config(512, 8), Config(256, 4), Config(512, 4), Config(1024, 8), Config(256, 8)]
+    return [Config(512, 4), Config(1024, 8), Config(1024, 4), Config(256, 4)]
 
 
 # -- kernels -----------------------------------------------------------------------------------------
-@triton.jit(do_not_specialize=["key", "stream", "limit"])
-def _dropout(x_ptr, y_ptr, key, stream, limit, scale, count, CIPHERS: tl.constexpr):
+@triton.jit(do_not_specialize=["key", "stream", "last"])
+def _dropout(x_ptr, y_ptr, key, stream, last, scale, count, CIPHERS: tl.constexpr):
     first = tl.program_id(0).to(tl.int64) * CIPHERS
     number = first + tl.arange(0, CIPHERS)
     named = number * 0 + stream
@@ -70,7 +70,7 @@ def _dropout(x_ptr, y_ptr, key, stream, limit, scale, count, CIPHERS: tl.constex
     at = 4 * first + tl.arange(0, CIPHERS * 4)
     inside = at < count
     x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    y = x * tl.where(word.to(tl.int64) < limit, scale, 0.0)
+    y = x * tl.where(word <= last.to(tl.uint32), scale, 0.0)
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
@@ -87,7 +87,8 @@ def forward(x: torch.Tensor, prob: float, key: int, stream: int, *, config: Conf
     count = x.numel()
     if count:
         config = config or default(x.element_size(), machine_of(x))
-        numbers = (_signed(key), _signed(stream), _limit(prob), _kept_scale(prob, x.dtype), count)
+        # the last word that keeps; with none, the scale is 0
+        numbers = (_signed(key), _signed(stream), max(_limit(prob) - 1, 0), _kept_scale(prob, x.dtype), count)
         grid = (ceil_div(count, 4 * config.ciphers),)
         launch(_dropout, grid, x, x.contiguous(), y, *numbers, warps=config.warps, CIPHERS=config.ciphers)
     return y
@@ -124,7 +125,7 @@ def _signed(number: int) -> int:
 @functools.lru_cache(maxsize=1024)
 def _kept_scale(prob: float, dtype: torch.dtype) -> float:
     # rounded as a mask of this type would be, and finite: 0 * infinity would make NaN of dropped elements
-    if prob == 1.0:
+    if _limit(prob) == 0:
         return 0.0
     return torch.tensor(min(1.0 / (1.0 - prob), torch.finfo(dtype).max), dtype=dtype).item()
 

@@ -72,7 +72,7 @@ def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
     most = next_power(cols)
     found = [
         Config(min(most, block), max(1, min(warps, most // 32)))
-        for block, warps in ((1024, 4), (2048, 4), (2048, 8), (4096, 8), (1024, 8))
+        for block, warps in ((2048, 4), (1024, 4), (4096, 8), (4096, 4), (2048, 8))
     ]
     return list(dict.fromkeys(found))
 

@@ -10,7 +10,8 @@ Limit: memory.  Forward moves 2 * rows * cols elements (x in, y out), backward 3
 Layout: any; the last axis is read in place where its elements are neighbours, otherwise a copy is made first.
 Accumulates in float32; mean and rstd are float32.  Deterministic: dw and db are summed in a fixed order, no atomics.
 
-Forward: a program holds its rows in registers and reads them once.  Backward: a fixed number of programs stride over
+Forward: rows no wider than `Config.block` are held in registers and read once; wider ones are read twice, the second
+time from the L2 cache.  Backward: a fixed number of programs stride over
 the rows and keep their share of dw and db in registers; a second, small kernel adds the shares.  Where a row with its
 shares does not fit the registers, one kernel takes the two means of every row, and another goes over slabs of columns.
 """
@@ -25,7 +26,6 @@ from typing import Any
 import torch
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.errors import KernelLimitError, explain
 from burn_kernels.launch import (
     FLOATS,
     Machine,
@@ -39,9 +39,11 @@ from burn_kernels.launch import (
     runs_kernel,
     wide_type,
 )
+from burn_kernels.prims import edge_columns, row_parts
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
-MAX_COLS = 65_536  # forward: the row in registers, 64 values a thread at 1024 threads, kept in the half type
+MAX_TILE_COLS = 16_384
+"""To here a row stays in registers.  Wider, one program fills a processor, and nothing overlaps its waiting."""
 
 Gradients = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
@@ -60,7 +62,7 @@ def flops(x: torch.Tensor, *others: Any, backward: bool = False, **_: Any) -> in
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
-    """Forward: `rows` a program at once, all columns in one `block`."""
+    """Forward: `rows` a program at once, `block` columns at once, `warps` of 32 threads."""
 
     rows: int
     block: int
@@ -89,15 +91,18 @@ def default(cols: int, itemsize: int, machine: Machine) -> Config:
 def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
     """What a tuner may try for the forward, the default first."""
     block = next_power(cols)
-    # 16 elements a thread keep two 16-byte loads of a half type in flight; narrow rows share a program
+    if block > MAX_TILE_COLS:
+        found = [Config(1, wide, warps) for wide, warps in ((8_192, 32), (8_192, 16), (4_096, 16), (16_384, 32))]
+        return [*found, Config(1, block, 32)] if block <= 2 * MAX_TILE_COLS else found
+    # below 1024 columns several rows share a program; above, 32 elements a thread
     rows = max(1, 1024 // block)
-    warps = min(32, max(4 if block * rows >= 1024 else 1, rows * block // 512))
-    found = [Config(rows, block, warps)]
-    for factor in (1, 2):
-        for other in (warps // 2, warps, 2 * warps):
-            if 1 <= other <= 32 and rows * factor * block <= 1024 * other:
-                found.append(Config(rows * factor, block, other))
-    return list(dict.fromkeys(found))
+    warps = min(32, max(4, rows * block // 1024))
+    return [
+        Config(rows * factor, block, other)
+        for factor in (1, 2)
+        for other in (warps, warps // 2, 2 * warps)
+        if 1 <= other <= 32 and rows * factor * block <= 1024 * other
+    ]
 
 
 def backward_default(cols: int, itemsize: int, machine: Machine) -> BackwardConfig:
@@ -108,19 +113,27 @@ def backward_default(cols: int, itemsize: int, machine: Machine) -> BackwardConf
 def backward_candidates(cols: int, itemsize: int, machine: Machine) -> list[BackwardConfig]:
     """What a tuner may try for the backward, the default first."""
     block = next_power(cols)
-    found: list[BackwardConfig] = []
     if block <= 8_192:
         rows = max(1, 1024 // block)
         warps = min(16, max(2, rows * block // 512))
         programs = max(1, min(8, 32 // warps))
-        found += [BackwardConfig(rows, block, warps, programs, stages) for stages in (1, 2, 3)]
-        found += [BackwardConfig(rows, block, max(1, warps // 2), 2 * programs, stages) for stages in (1, 3)]
-        found += [BackwardConfig(rows, block, min(32, 2 * warps), programs, 1)]
-    else:
-        found += [BackwardConfig(4, 1_024, 4, 8, 1), BackwardConfig(4, 1_024, 4, 8, 3)]
-        found += [BackwardConfig(4, 2_048, 8, 4, 1), BackwardConfig(8, 1_024, 8, 4, 1)]
-        if block <= 16_384:
-            found += [BackwardConfig(1, block, warps, 1, 1) for warps in (16, 32)]
+        found = [BackwardConfig(rows, block, warps, programs, stages) for stages in (3, 2)]
+        found += [BackwardConfig(rows, block, warps, max(1, programs // 2), stages) for stages in (3, 4)]
+        if rows * block < 8_192:
+            found += [BackwardConfig(4 * rows, block, 2 * warps, programs // 2, 3)]
+            found += [BackwardConfig(2 * rows, block, 2 * warps, programs // 2, 3)]
+            found += [BackwardConfig(2 * rows, block, warps, programs // 2, 3)]
+        return found
+    found = [
+        BackwardConfig(4, 1_024, 4, 8, 3),
+        BackwardConfig(4, 1_024, 4, 4, 4),
+        BackwardConfig(4, 1_024, 8, 4, 3),
+        BackwardConfig(2, 1_024, 4, 8, 3),
+        BackwardConfig(2, 2_048, 8, 4, 3),
+        BackwardConfig(8, 1_024, 8, 4, 3),
+    ]
+    if block <= 16_384:
+        found.append(BackwardConfig(1, block, 16, 1, 1))
     return found
 
 
@@ -135,6 +148,11 @@ def _forward(
     valid = row < rows
     inside = valid[:, None] & (col < cols)
     x = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0).to(tl.float32)
+    # asked for before the sums, which wait for x: so their way is not added to it
+    if w_ptr is not None:
+        w = tl.load(w_ptr + col, mask=col < cols, other=0.0)
+    if b_ptr is not None:
+        b = tl.load(b_ptr + col, mask=col < cols, other=0.0)
     if CENTRED:
         mean = tl.sum(x, 1) / cols
         x = tl.where(col < cols, x - mean[:, None], 0.0)
@@ -143,10 +161,83 @@ def _forward(
     tl.store(rstd_ptr + row, rstd, mask=valid)
     y = x * rstd[:, None]
     if w_ptr is not None:
-        y *= tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+        y *= w.to(tl.float32)
     if b_ptr is not None:
-        y += tl.load(b_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+        y += b.to(tl.float32)
     tl.store(y_ptr + row[:, None] * cols + col, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _forward_wide(
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,
+    CENTRED: tl.constexpr, PACKED: tl.constexpr, EDGES: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
+    row = tl.program_id(0).to(tl.int64)
+    begin = row * x_stride
+    body, lead, size = row_parts(begin, cols, VECTOR)
+    y_begin, y_body = row * cols, row * cols + lead
+    if PACKED:  # said so that the compiler sees that y is aligned where x is
+        y_begin, y_body = begin, body
+    lane = tl.arange(0, LANES)
+    at = lane[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
+    # each lane: how many numbers it saw, their mean, and the sum of their squared distances from it
+    seen = tl.zeros((LANES,), tl.float32)
+    means = tl.zeros((LANES,), tl.float32)
+    squares = tl.zeros((LANES,), tl.float32)
+    for start in tl.range(0, size, LANES * VECTOR):
+        inside = start + at < size
+        read = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_last")
+        x = read.to(tl.float32)
+        if CENTRED:
+            # a lane is inside with its whole vector or not at all; what it adds is joined by Chan's rule
+            added = tl.where(start + lane * VECTOR < size, VECTOR, 0).to(tl.float32)
+            mean = tl.sum(x, 1) / VECTOR
+            away = x - mean[:, None]
+            gap = mean - means
+            share = added / tl.maximum(seen + added, 1.0)
+            squares += tl.where(added > 0.0, tl.sum(away * away, 1) + gap * gap * seen * share, 0.0)
+            means += gap * share
+            seen += added
+        else:
+            squares += tl.sum(x * x, 1)
+    if EDGES:
+        edge, edge_inside = edge_columns(lead, size, cols, VECTOR)
+        ends = tl.load(x_ptr + begin + edge, mask=edge_inside, other=0.0).to(tl.float32)
+    middle = 0.0
+    if CENTRED:
+        middle = tl.sum(means * seen, 0)
+        if EDGES:
+            middle += tl.sum(ends, 0)
+        middle /= cols
+        squares += seen * (means - middle) * (means - middle)
+        tl.store(mean_ptr + row, middle)
+    power = tl.sum(squares, 0)
+    if EDGES:
+        ends = tl.where(edge_inside, ends - middle, 0.0)
+        power += tl.sum(ends * ends, 0)
+    rstd = 1.0 / tl.sqrt_rn(power / cols + eps)
+    tl.store(rstd_ptr + row, rstd)
+    if EDGES:
+        y_ends = _scale(ends * rstd, w_ptr, b_ptr, edge, edge_inside)
+        tl.store(y_ptr + y_begin + edge, y_ends.to(TYPE), mask=edge_inside)
+    for start in tl.range(0, size, LANES * VECTOR):
+        inside = start + at < size
+        again = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first")
+        col = start + at
+        if EDGES:
+            col += lead
+        y = _scale((again.to(tl.float32) - middle) * rstd, w_ptr, b_ptr, col, inside)
+        tl.store(y_ptr + y_body + start + at, y.to(TYPE), mask=inside, eviction_policy="evict_first")
+
+
+@triton.jit
+def _scale(n, w_ptr, b_ptr, col, inside):
+    if w_ptr is not None:
+        n *= tl.load(w_ptr + col, mask=inside, other=0.0).to(tl.float32)
+    if b_ptr is not None:
+        n += tl.load(b_ptr + col, mask=inside, other=0.0).to(tl.float32)
+    return n
 
 
 @triton.jit
@@ -168,7 +259,7 @@ def _row_means(
         g = tl.load(dy_ptr + row * dy_stride + start + col, mask=inside, other=0.0).to(tl.float32)
         if w_ptr is not None:
             g *= tl.load(w_ptr + start + col, mask=inside, other=0.0).to(tl.float32)
-        along += tl.where(inside, g * n, 0.0)
+        along += g * n
         offset += g
     tl.store(along_ptr + row, tl.sum(along, 0) * tl.load(rstd_ptr + row) / cols)
     if CENTRED:
@@ -199,7 +290,7 @@ def _backward(
             n -= tl.load(mean_ptr + row, mask=valid, other=0.0)[:, None]
         n *= rstd[:, None]
         if dw_ptr is not None:
-            dw += tl.where(inside, dy * n, 0.0)
+            dw += dy * n
         if db_ptr is not None:
             db += dy
         g = dy
@@ -257,7 +348,6 @@ def layer_norm(
 
     Shapes: x (*batch, cols), w, b (cols,) or None -> y as x, mean and rstd (*batch, 1).
     Dtypes: float32, float16, bfloat16, all the same; mean and rstd float32.  On the CPU float64 too.
-    Raises: KernelLimitError past MAX_COLS columns.
     """
     y, mean, rstd = _run_forward("layer_norm", x, w, b, eps, config, centred=True)
     assert mean is not None
@@ -319,22 +409,21 @@ def _run_forward(
     rstd = torch.empty(statistics, dtype=torch.float32, device=x.device)
     if not x.numel():
         return y, mean if mean is None else mean.fill_(math.nan), rstd.fill_(math.nan)
-    if cols > MAX_COLS:
-        raise KernelLimitError(
-            explain(
-                f"{op}: the kernel holds a row in registers, and this one is too wide",
-                given=f"{cols} columns",
-                expected=f"at most {MAX_COLS}",
-                mend="call the reference, which has no limit",
-            )
-        )
     flat = rows_of(x)
     rows = flat.shape[0]
     config = config or default(cols, x.element_size(), machine_of(x))
     w, b = (None if t is None else t.contiguous() for t in (w, b))
-    sizes = {"CENTRED": centred, "ROWS": config.rows, "BLOCK": config.block}
-    arguments = (flat, w, b, y, mean, rstd, flat.stride(0), rows, cols, eps)
-    launch(_forward, (ceil_div(rows, config.rows),), x, *arguments, warps=config.warps, **sizes)
+    before, after = (flat, w, b, y, mean, rstd, flat.stride(0)), (cols, eps)
+    if config.block >= cols:
+        sizes = {"CENTRED": centred, "ROWS": config.rows, "BLOCK": config.block}
+        grid = (ceil_div(rows, config.rows),)
+        launch(_forward, grid, x, *before, rows, *after, warps=config.warps, **sizes)
+    else:
+        vector = 16 // x.element_size()
+        edges = bool(cols % vector or flat.stride(0) % vector)
+        sizes = {"CENTRED": centred, "LANES": config.block // vector, "VECTOR": vector}
+        flags = {"EDGES": edges, "PACKED": flat.stride(0) == cols}
+        launch(_forward_wide, (rows,), x, *before, *after, warps=config.warps, **sizes, **flags)
     return y, mean, rstd
 
 
@@ -385,7 +474,9 @@ def _run_backward(
     launch(_backward, (slabs, shares), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
     if dw is not None or db is not None:
         sums = (dw_shares, db_shares, dw, db, shares, cols)
-        launch(_add_shares, (ceil_div(cols, 32),), x, *sums, warps=4, ROWS=64, BLOCK=32)
+        # narrow blocks, so that few columns spread over the machine too; 8 float32 are one sector of 32 bytes
+        block = 32 if cols > 8_192 else 8
+        launch(_add_shares, (ceil_div(cols, block),), x, *sums, warps=4, ROWS=2048 // block, BLOCK=block)
     return dx, dw, db
 
 
@@ -495,7 +586,7 @@ def _twin_layer_norm(
     return torch.nn.functional.layer_norm(x, x.shape[-1:], w, b, eps)
 
 
-LIMITS = f"{MAX_COLS} columns; float64 on a GPU"
+LIMITS = "none in size; float64 on a GPU"
 
 SPEC = register(
     KernelSpec(

@@ -66,7 +66,7 @@ def default(machine: Machine) -> Config:
 
 def candidates(machine: Machine) -> list[Config]:
     """What a tuner may try, the default first."""
-    return [Config(2048, 8), Config(1024, 8), Config(1024, 4), Config(4096, 8), Config(2048, 4)]
+    return [Config(1024, 8), Config(4096, 8), Config(1024, 4), Config(512, 4), Config(2048, 16)]
 
 
 # -- kernels -----------------------------------------------------------------------------------------
@@ -93,16 +93,16 @@ def _clip(clip_ptr):
 
 @triton.jit
 def _adamw_part(
-    p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, inside, clip, lr, beta1, beta2, eps, decay, first,
-    second, COPY: tl.constexpr,
+    p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, inside, clip, rest1, beta2, rest2, eps, kept,
+    rate, second, COPY: tl.constexpr,
 ):  # fmt: skip
     p = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32) * clip
     m = tl.load(m_ptr + at, mask=inside, other=0.0).to(tl.float32)
     v = tl.load(v_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    m += (1.0 - beta1) * (g - m)
-    v = beta2 * v + (1.0 - beta2) * g * g
-    p = p * (1.0 - lr * decay) - (lr * first) * m / (tl.sqrt_rn(v) * second + eps)
+    m += rest1 * (g - m)
+    v = beta2 * v + rest2 * g * g
+    p = p * kept - rate * m / (tl.sqrt_rn(v) * second + eps)
     tl.store(p_out + at, p.to(p_out.dtype.element_ty), mask=inside)
     tl.store(m_out + at, m.to(m_out.dtype.element_ty), mask=inside)
     tl.store(v_out + at, v.to(v_out.dtype.element_ty), mask=inside)
@@ -112,8 +112,8 @@ def _adamw_part(
 
 @triton.jit
 def _adamw(
-    table_ptr, clip_ptr, lr, beta1, beta2, eps, decay, first, second, P: tl.constexpr, G: tl.constexpr, S: tl.constexpr,
-    C: tl.constexpr, COPY: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+    table_ptr, clip_ptr, rest1, beta2, rest2, eps, kept, rate, second, P: tl.constexpr, G: tl.constexpr,
+    S: tl.constexpr, C: tl.constexpr, COPY: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     table_ptr += tl.program_id(0) * 9
     count = tl.load(table_ptr).to(tl.int32)
@@ -126,14 +126,14 @@ def _adamw(
     for start in tl.range(0, body, BLOCK):
         at = start + tl.arange(0, BLOCK)
         _adamw_part(
-            p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, at < body, clip, lr, beta1, beta2, eps,
-            decay, first, second, COPY,
+            p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, at < body, clip, rest1, beta2, rest2, eps,
+            kept, rate, second, COPY,
         )  # fmt: skip
     if body < count:
         at = body + tl.arange(0, _GROUP)
         _adamw_part(
-            p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, at < count, clip, lr, beta1, beta2, eps,
-            decay, first, second, COPY,
+            p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, at < count, clip, rest1, beta2, rest2, eps,
+            kept, rate, second, COPY,
         )  # fmt: skip
 
 
@@ -356,9 +356,10 @@ def _step_adamw(
     if not _runs_kernel(op, table):
         _write(table, adamw_reference(*table.inputs, **options))
         return
-    # the host's double precision for what is the same for every element
-    first, second = 1.0 / (1.0 - betas[0] ** step), 1.0 / math.sqrt(1.0 - betas[1] ** step)
-    _launch(_adamw, table, clip, (lr, *betas, eps, decay, first, second), config)
+    # in the host's double precision: 1 - 0.999 in float32 would be wrong in its fifth digit
+    rate, second = lr / (1.0 - betas[0] ** step), 1.0 / math.sqrt(1.0 - betas[1] ** step)
+    numbers = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, 1.0 - lr * decay, rate, second)
+    _launch(_adamw, table, clip, numbers, config)
 
 
 def _step_sgd(

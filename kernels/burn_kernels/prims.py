@@ -95,3 +95,44 @@ def erf(x):
 def sigmoid(x):
     """1 / (1 + exp(-x))."""
     return 1.0 / (1.0 + exp(-x))
+
+
+# -- rows that begin anywhere ------------------------------------------------------------------------
+@triton.jit
+def row_parts(begin, cols, VECTOR: tl.constexpr):
+    """Cuts a row, `cols` elements from element `begin` of its tensor on, for accesses of VECTOR elements.
+
+    Returns where the body begins, a multiple of VECTOR; how many elements lead to it; how many it has, a multiple too.
+    Written so that the compiler sees the multiples.
+    """
+    body = (begin + VECTOR - 1) // VECTOR * VECTOR
+    lead = tl.minimum(body - begin, cols).to(tl.int32)
+    return body, lead, (cols - lead) // VECTOR * VECTOR
+
+
+@triton.jit
+def edge_columns(lead, size, cols, VECTOR: tl.constexpr):
+    """The columns before and after the body in one tile of 2 VECTOR lanes, and which lanes hold one."""
+    edge = tl.arange(0, 2 * VECTOR)
+    col = tl.where(edge < VECTOR, edge, lead + size + edge - VECTOR)
+    return col, tl.where(edge < VECTOR, edge < lead, col < cols)
+
+
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # float32's; unlike -inf, its difference with itself is a number
+
+
+@triton.jit
+def exp_for(x, TYPE: tl.constexpr):
+    """exp(x), as exact as a result in TYPE can show."""
+    if TYPE == tl.float32:
+        y = exp(x)
+    else:
+        y = exp_fast(x)
+    return y
+
+
+@triton.jit
+def add_exponentials(m, total, x, TYPE: tl.constexpr):
+    """Takes a tile (lanes, n) into each lane's running maximum and sum of exp(x - maximum): one exp an element."""
+    peak = tl.maximum(m, tl.max(x, 1))
+    return peak, total * exp_for(m - peak, TYPE) + tl.sum(exp_for(x - peak[:, None], TYPE), 1)

@@ -7,8 +7,8 @@ Limit: memory.  Forward moves 2 * rows * cols elements (x in, y out), backward 3
 Layout: any; the last axis is read in place where its elements are neighbours, otherwise a copy is made first.
 Accumulates in float32.  Deterministic.  A row that is -inf everywhere, or has +inf or NaN in it, gives NaN.
 
-Up to `Config.block` columns a program holds its rows in registers and reads them once.  Wider rows are read twice: the
-second time from the L2 cache, where a row of 256 KiB still is.
+Rows no wider than `Config.block` are held in registers and read once.  Wider ones are read twice, the second time from
+the L2 cache: as a body of whole 16-byte vectors and two edges of less than one, so that rows may begin anywhere.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from burn_kernels.launch import (
     runs_kernel,
     wide_type,
 )
-from burn_kernels.prims import exp, exp_fast
+from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp, exp_for, row_parts
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
-MAX_TILE_COLS = 32_768  # forward: 32 values a thread at 1024 threads, of the 64 registers that are there
-MAX_TILE_COLS_BACKWARD = 16_384  # holds y and dy
+MAX_TILE_COLS = 16_384
+"""To here a row stays in registers.  Wider, one program fills a processor, and nothing overlaps its waiting."""
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -72,62 +72,80 @@ def candidates(cols: int, itemsize: int, machine: Machine, *, backward: bool = F
 
 def _choices(cols: int, itemsize: int, *, backward: bool) -> Iterator[Config]:
     block = next_power(cols)
-    if block > (MAX_TILE_COLS_BACKWARD if backward else MAX_TILE_COLS):
-        for wide, warps in ((16_384, 32), (8_192, 16), (8_192, 32), (4_096, 8), (4_096, 16)):
-            yield Config(1, wide, warps)
+    if block <= MAX_TILE_COLS:
+        # below 1024 columns several rows share a program; above, 32 elements a thread
+        rows = max(1, 1024 // block)
+        warps = min(32, max(4, rows * block // 1024))
+        for factor in (1, 2):
+            for other in (warps, warps // 2, 2 * warps):
+                if 1 <= other <= 32 and rows * factor * block <= 1024 * other:
+                    yield Config(rows * factor, block, other)
         return
-    # 16 elements a thread keep two 16-byte loads of a half type in flight; below 1024 columns several rows share a program
-    rows = max(1, 1024 // block)
-    warps = min(32, max(4 if block * rows >= 1024 else 1, rows * block // 512))
-    yield Config(rows, block, warps)
-    for factor in (1, 2):
-        for other in (warps // 2, warps, 2 * warps):
-            if 1 <= other <= 32 and rows * factor * block <= 1024 * other:
-                yield Config(rows * factor, block, other)
+    for wide, warps in ((8_192, 32), (8_192, 16), (16_384, 32), (16_384, 16), (4_096, 16)):
+        yield Config(1, wide, warps)
+    if block <= 2 * MAX_TILE_COLS and not backward:
+        yield Config(1, block, 32)
 
 
 # -- kernels -----------------------------------------------------------------------------------------
 @triton.jit
 def _forward(x_ptr, y_ptr, x_stride, rows, cols, LOG: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
     x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=float("-inf")).to(tl.float32)
     x -= tl.max(x, 1)[:, None]
-    if x_ptr.dtype.element_ty == tl.float32:
-        e = exp(x)
-    else:
-        e = exp_fast(x)
-    if LOG:
-        y = x - tl.log(tl.sum(e, 1))[:, None]
-    else:
-        y = e * (1.0 / tl.sum(e, 1))[:, None]
-    tl.store(y_ptr + row * cols + col, y.to(y_ptr.dtype.element_ty), mask=inside)
+    e = exp_for(x, TYPE)
+    y = _finish(x, e, tl.sum(e, 1)[:, None], LOG, TYPE)
+    tl.store(y_ptr + row * cols + col, y.to(TYPE), mask=inside)
 
 
 @triton.jit
-def _forward_wide(x_ptr, y_ptr, x_stride, cols, LOG: tl.constexpr, BLOCK: tl.constexpr):
+def _finish(x, e, total, LOG: tl.constexpr, TYPE: tl.constexpr):
+    if LOG:
+        y = x - tl.log(total)
+    elif TYPE == tl.float32:
+        y = tl.div_rn(e, total)
+    else:
+        y = e * (1.0 / total)
+    return y
+
+
+@triton.jit
+def _forward_wide(
+    x_ptr, y_ptr, x_stride, y_stride, cols, LOG: tl.constexpr, PACKED: tl.constexpr, EDGES: tl.constexpr,
+    LANES: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
     row = tl.program_id(0).to(tl.int64)
-    x_ptr += row * x_stride
-    y_ptr += row * cols
-    col = tl.arange(0, BLOCK)
-    m = tl.full((), float("-inf"), tl.float32)
-    total = tl.zeros((), tl.float32)
-    for start in tl.range(0, cols, BLOCK):
-        inside = start + col < cols
-        x = tl.load(x_ptr + start + col, mask=inside, other=float("-inf"), eviction_policy="evict_last").to(tl.float32)
-        peak = tl.maximum(m, tl.max(x, 0))
-        base = tl.where(peak == float("-inf"), 0.0, peak)  # -inf so far: exp(-inf - -inf) would be NaN
-        total = total * exp(m - base) + tl.sum(exp(x - base), 0)
-        m = peak
-    for start in tl.range(0, cols, BLOCK):
-        inside = start + col < cols
-        x = tl.load(x_ptr + start + col, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32) - m
-        if LOG:
-            y = x - tl.log(total)
-        else:
-            y = exp(x) * (1.0 / total)
-        tl.store(y_ptr + start + col, y.to(y_ptr.dtype.element_ty), mask=inside)
+    begin = row * x_stride
+    body, lead, size = row_parts(begin, cols, VECTOR)
+    y_begin, y_body = row * y_stride, row * y_stride + lead
+    if PACKED:  # said so that the compiler sees that y is aligned where x is
+        y_begin, y_body = begin, body
+    at = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
+    m = tl.full((LANES,), LOWEST, tl.float32)
+    total = tl.zeros((LANES,), tl.float32)
+    for start in tl.range(0, size, LANES * VECTOR):
+        inside = start + at < size
+        read = tl.load(x_ptr + body + start + at, mask=inside, other=float("-inf"), eviction_policy="evict_last")
+        m, total = add_exponentials(m, total, read.to(tl.float32), TYPE)
+    top = tl.max(m, 0)
+    if EDGES:
+        edge, edge_inside = edge_columns(lead, size, cols, VECTOR)
+        ends = tl.load(x_ptr + begin + edge, mask=edge_inside, other=float("-inf")).to(tl.float32)
+        top = tl.maximum(top, tl.max(ends, 0))
+        whole = tl.sum(total * exp_for(m - top, TYPE), 0) + tl.sum(exp_for(ends - top, TYPE), 0)
+        y_ends = _finish(ends - top, exp_for(ends - top, TYPE), whole, LOG, TYPE)
+        tl.store(y_ptr + y_begin + edge, y_ends.to(TYPE), mask=edge_inside)
+    else:
+        whole = tl.sum(total * exp_for(m - top, TYPE), 0)
+    for start in tl.range(0, size, LANES * VECTOR):
+        inside = start + at < size
+        x = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        y = _finish(x - top, exp_for(x - top, TYPE), whole, LOG, TYPE)
+        tl.store(y_ptr + y_body + start + at, y.to(TYPE), mask=inside, eviction_policy="evict_first")
 
 
 @triton.jit
@@ -139,39 +157,61 @@ def _backward(
     inside = (row < rows) & (col < cols)
     dy = tl.load(dy_ptr + row * dy_stride + col, mask=inside, other=0.0).to(tl.float32)
     y = tl.load(y_ptr + row * y_stride + col, mask=inside, other=0.0).to(tl.float32)
-    if LOG:
-        dx = dy - exp(y) * tl.sum(dy, 1)[:, None]
-    else:
-        dx = y * (dy - tl.sum(y * dy, 1)[:, None])
+    dx = _slope(dy, y, tl.sum(_share(dy, y, LOG), 1)[:, None], LOG)
     tl.store(dx_ptr + row * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _backward_wide(dy_ptr, y_ptr, dx_ptr, dy_stride, y_stride, cols, LOG: tl.constexpr, BLOCK: tl.constexpr):
+def _share(dy, y, LOG: tl.constexpr):
+    if LOG:
+        share = dy
+    else:
+        share = y * dy
+    return share
+
+
+@triton.jit
+def _slope(dy, y, total, LOG: tl.constexpr):
+    if LOG:
+        dx = dy - exp(y) * total
+    else:
+        dx = y * (dy - total)
+    return dx
+
+
+@triton.jit
+def _backward_wide(
+    dy_ptr, y_ptr, dx_ptr, dy_stride, y_stride, dx_stride, cols, LOG: tl.constexpr, PACKED: tl.constexpr,
+    EDGES: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    dy_ptr += row * dy_stride
-    y_ptr += row * y_stride
-    dx_ptr += row * cols
-    col = tl.arange(0, BLOCK)
-    partial = tl.zeros((BLOCK,), tl.float32)
-    for start in tl.range(0, cols, BLOCK):
-        inside = start + col < cols
-        dy = tl.load(dy_ptr + start + col, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
-        if LOG:
-            partial += dy
-        else:
-            y = tl.load(y_ptr + start + col, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
-            partial += y * dy
-    total = tl.sum(partial, 0)
-    for start in tl.range(0, cols, BLOCK):
-        inside = start + col < cols
-        dy = tl.load(dy_ptr + start + col, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
-        y = tl.load(y_ptr + start + col, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
-        if LOG:
-            dx = dy - exp(y) * total
-        else:
-            dx = y * (dy - total)
-        tl.store(dx_ptr + start + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+    y_begin = row * y_stride
+    y_body, lead, size = row_parts(y_begin, cols, VECTOR)
+    dy_begin, dx_begin = row * dy_stride, row * dx_stride
+    dy_body, dx_body = dy_begin + lead, dx_begin + lead
+    if PACKED:  # said so that the compiler sees that all are aligned alike
+        dy_begin, dx_begin, dy_body, dx_body = y_begin, y_begin, y_body, y_body
+    at = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
+    partial = tl.zeros((LANES, VECTOR), tl.float32)
+    for start in tl.range(0, size, LANES * VECTOR):
+        inside = start + at < size
+        dy = tl.load(dy_ptr + dy_body + start + at, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
+        y = tl.load(y_ptr + y_body + start + at, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
+        partial += _share(dy, y, LOG)
+    total = tl.sum(tl.sum(partial, 1), 0)
+    if EDGES:
+        edge, edge_inside = edge_columns(lead, size, cols, VECTOR)
+        dy_ends = tl.load(dy_ptr + dy_begin + edge, mask=edge_inside, other=0.0).to(tl.float32)
+        y_ends = tl.load(y_ptr + y_begin + edge, mask=edge_inside, other=0.0).to(tl.float32)
+        total += tl.sum(_share(dy_ends, y_ends, LOG), 0)
+        dx_ends = _slope(dy_ends, y_ends, total, LOG)
+        tl.store(dx_ptr + dx_begin + edge, dx_ends.to(dx_ptr.dtype.element_ty), mask=edge_inside)
+    for start in tl.range(0, size, LANES * VECTOR):
+        inside = start + at < size
+        g = tl.load(dy_ptr + dy_body + start + at, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        z = tl.load(y_ptr + y_body + start + at, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        dx = _slope(g, z, total, LOG).to(dx_ptr.dtype.element_ty)
+        tl.store(dx_ptr + dx_body + start + at, dx, mask=inside, eviction_policy="evict_first")
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -214,9 +254,9 @@ def _run_forward(op: str, x: torch.Tensor, log: bool, config: Config | None) -> 
         grid = (ceil_div(rows, config.rows),)
         launch(_forward, grid, x, flat, out, flat.stride(0), rows, cols, warps=config.warps, LOG=log, **sizes)
     else:
-        launch(
-            _forward_wide, (rows,), x, flat, out, flat.stride(0), cols, warps=config.warps, LOG=log, BLOCK=config.block
-        )
+        strides = (flat.stride(0), cols)
+        sizes = _vector_sizes(config, x.element_size(), cols, strides)
+        launch(_forward_wide, (rows,), x, flat, out, *strides, cols, warps=config.warps, LOG=log, **sizes)
     return out
 
 
@@ -238,11 +278,17 @@ def _run_backward(op: str, dy: torch.Tensor, y: torch.Tensor, log: bool, config:
         grid = (ceil_div(rows, config.rows),)
         launch(_backward, grid, y, flat_dy, flat_y, out, *strides, rows, cols, warps=config.warps, LOG=log, **sizes)
     else:
-        block = config.block
-        launch(
-            _backward_wide, (rows,), y, flat_dy, flat_y, out, *strides, cols, warps=config.warps, LOG=log, BLOCK=block
-        )
+        sizes = _vector_sizes(config, y.element_size(), cols, (*strides, cols))
+        arguments = (flat_dy, flat_y, out, *strides, cols, cols)
+        launch(_backward_wide, (rows,), y, *arguments, warps=config.warps, LOG=log, **sizes)
     return out
+
+
+def _vector_sizes(config: Config, itemsize: int, cols: int, strides: tuple[int, ...]) -> dict[str, int | bool]:
+    vector = 16 // itemsize
+    edges = bool(cols % vector or any(stride % vector for stride in strides))
+    packed = len(set(strides)) == 1
+    return {"LANES": config.block // vector, "VECTOR": vector, "EDGES": edges, "PACKED": packed}
 
 
 # -- reference ---------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 A kernel's error on a GPU may be 1.1 times that of plain torch in the same element type, plus half a unit in the last
 place; that of references and of the interpreter twice torch's plus one unit.  Both the root mean square and the largest
-error are held to it.  Among fewer than 4096 numbers chance decides which of two right results is nearer: twice torch's
+error are held to it.  Among fewer than 16384 numbers chance decides which of two right results is nearer: twice torch's
 plus four units.  Memory that the launchers allocate is filled
 with NaN before they run, so an element that nobody wrote is found.
 """
@@ -63,7 +63,7 @@ def verify(
     return faults
 
 
-MANY = 4096
+MANY = 16_384
 """From this many numbers on, errors average."""
 
 
