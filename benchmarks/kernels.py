@@ -15,6 +15,7 @@ f: forward.  fb: forward and backward.  Gradients of the upstream are random.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import json
 import os
@@ -56,56 +57,59 @@ def random(*shape: int, scale: float = 1.0, dtype: torch.dtype = torch.bfloat16)
     return (torch.randn(shape, device=DEVICE) * scale).to(dtype)
 
 
-def ours(spec: KernelSpec, inputs: tuple[Any, ...], dy: torch.Tensor | None, options: dict[str, Any]) -> Any:
-    outputs = spec.forward(*inputs, **options)
+def ours(spec: KernelSpec, inputs: tuple[Any, ...], dy: torch.Tensor | None) -> Any:
+    outputs = spec.forward(*inputs)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     if dy is None:
         return outputs
     assert spec.gradient is not None
-    return spec.gradient(dy, inputs, outputs, **options)
+    return spec.gradient(dy, inputs, outputs)
 
 
-def theirs(twin: Callable[..., Any], inputs: tuple[Any, ...], dy: torch.Tensor | None, options: dict[str, Any]) -> Any:
-    leaves = [x.requires_grad_() for x in inputs if isinstance(x, torch.Tensor) and x.is_floating_point()]
-    y = twin(*inputs, **options)
+def theirs(twin: Callable[..., Any], inputs: tuple[Any, ...], dy: torch.Tensor | None) -> Any:
+    leaves = [x.requires_grad_() for x in inputs if x.is_floating_point()]
+    y = twin(*inputs)
     return y if dy is None else torch.autograd.grad(y, leaves, dy)
 
 
-def op_cases(name: str, make: Callable[[int], tuple[Any, ...]], tag: str, arguments: Any) -> Iterator[Case]:
-    """The forward, and the forward with backward, of a registered operation; `make` draws inputs of so many rows."""
-    spec = REGISTRY[name]
-    liger = liger_function(name)
-    for passed in ("f", "fb"):
-        if passed not in arguments.passes.split(","):
-            continue
-        inputs = make(ROWS)
-        dy = None
-        if passed == "fb":
-            like = spec.twin(*make(1))
-            dy = random(*(ROWS, *like.shape[1:])[: like.dim()], dtype=like.dtype)
+def op_cases(
+    name: str, make: Callable[[int], tuple[Any, ...]], tag: str, arguments: Any, timer: Timer
+) -> Iterator[Case]:
+    """The forward, and the forward with backward, of a registered operation."""
+    spec, inputs, liger = REGISTRY[name], make(ROWS), liger_function(name)
+    y = spec.twin(*make(1))
+    dy = random(*(ROWS, *y.shape[1:])[: y.dim()], dtype=y.dtype)
+    compiled = torch.compile(spec.twin, dynamic=False)
+    tuned = {}
+    if arguments.tuned and name.startswith(wanted(arguments)):
+        tuned = {part.passed: fastest(part, timer) for part in parts(name, inputs, dy)}
+    for passed, upstream in (("f", None), ("fb", dy)):
         floor = spec.bytes_moved(*inputs)
+        variants: dict[str, Call] = {"ours": lambda upstream=upstream: ours(spec, inputs, upstream)}
         if passed == "fb":
             # cross entropy's forward can write the gradient, so that x is read once
             floor = spec.bytes_moved(*inputs, backward=True) + (0 if name == "cross_entropy" else floor)
-        case = Case(f"{name} {tag}", spec, passed, floor)
-        if name == "cross_entropy" and passed == "fb":
-            case.variants["ours"] = lambda: cross_entropy.forward_with_gradient(*inputs)
-            spare = inputs[0].clone()
-            case.variants["ours in place"] = lambda: cross_entropy.forward_with_gradient_(spare, inputs[1])
-        else:
-            case.variants["ours"] = lambda: ours(spec, inputs, dy, {})
-        case.variants["eager"] = lambda: theirs(spec.twin, inputs, dy, {})
+            if name == "cross_entropy":
+                spare = inputs[0].clone()
+                variants["ours"] = lambda: cross_entropy.forward_with_gradient(*inputs)
+                variants["ours in place"] = lambda spare=spare: cross_entropy.forward_with_gradient_(spare, inputs[1])
+                variants |= {"ours in place, tuned": tuned["in place"]} if tuned else {}
+        if tuned and passed in tuned:
+            variants["ours, tuned"] = tuned[passed]
+        elif tuned:
+            variants["ours, tuned"] = lambda: (tuned["f"](), tuned["b"]())
+        variants["eager"] = lambda upstream=upstream: theirs(spec.twin, inputs, upstream)
         if not arguments.no_compile:
-            compiled = torch.compile(spec.twin, dynamic=False)
-            case.variants["compile"] = lambda: theirs(compiled, inputs, dy, {})
+            variants["compile"] = lambda upstream=upstream: theirs(compiled, inputs, upstream)
         if liger is not None:
-            case.variants["liger"] = lambda: theirs(liger, inputs, dy, {})
-        case.errors = lambda: errors(spec, make(256), passed)
-        yield case
+            variants["liger"] = lambda upstream=upstream: theirs(liger, inputs, upstream)
+        found = functools.partial(errors, spec, make, passed)
+        yield Case(f"{name} {tag}", spec, passed, floor, variants, found)
 
 
-def errors(spec: KernelSpec, inputs: tuple[Any, ...], passed: str) -> dict[str, float]:
-    """The worst relative RMS error against float64 of ours and of eager torch."""
+def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str) -> dict[str, float]:
+    """The worst relative RMS error against float64 of ours and of eager torch, on 256 rows."""
+    inputs = make(256)
 
     def apart(found: Any, exact: Any) -> float:
         pairs = [(a, b) for a, b in zip(found, exact, strict=False) if a is not None]
@@ -114,9 +118,9 @@ def errors(spec: KernelSpec, inputs: tuple[Any, ...], passed: str) -> dict[str, 
     exact_inputs = tuple(x.double() if x.is_floating_point() else x for x in inputs)
     y = spec.twin(*exact_inputs)
     dy = None if passed == "f" else torch.randn_like(y)
-    exact = theirs(spec.twin, exact_inputs, dy, {})
+    exact = theirs(spec.twin, exact_inputs, dy)
     half = None if dy is None else dy.to(inputs[0].dtype if dy.dim() else torch.float32)
-    ones, others = ours(spec, inputs, half, {}), theirs(spec.twin, inputs, half, {})
+    ones, others = ours(spec, inputs, half), theirs(spec.twin, inputs, half)
     if passed == "f":
         return {"ours": apart(ones[:1], (exact,)), "eager": apart((others,), (exact,))}
     return {"ours": apart(ones, exact), "eager": apart(others, exact)}
@@ -171,22 +175,27 @@ def adamw_cases(arguments: Any) -> Iterator[Case]:
     yield case
 
 
-def cases(arguments: Any) -> Iterator[Case]:
-    """All cases, one at a time: each holds gigabytes."""
-    for cols in WIDTHS + ((50257,) if arguments.odd else ()):
-        yield from op_cases("softmax", lambda n, c=cols: (random(n, c),), f"{ROWS}x{cols}", arguments)
+def row_wise() -> Iterator[tuple[str, Callable[[int], tuple[Any, ...]], str]]:
+    """Each operation on rows and width: its name, what draws inputs of so many rows, and the shape in words."""
+    for cols in (*WIDTHS, 50257):
+        yield "softmax", lambda n, c=cols: (random(n, c),), f"{ROWS}x{cols}"
     for cols in WIDTHS:
-        tag = f"{ROWS}x{cols}"
-        yield from op_cases("layer_norm", lambda n, c=cols: (random(n, c), random(c), random(c)), tag, arguments)
-        yield from op_cases("rms_norm", lambda n, c=cols: (random(n, c), random(c)), tag, arguments)
+        yield "layer_norm", lambda n, c=cols: (random(n, c), random(c), random(c)), f"{ROWS}x{cols}"
+        yield "rms_norm", lambda n, c=cols: (random(n, c), random(c)), f"{ROWS}x{cols}"
     for cols in (32000, 50257, 128256):
 
         def logits(n: int, c: int = cols) -> tuple[Any, ...]:
             return random(n, c, scale=2.0), torch.randint(0, c, (n,), device=DEVICE)
 
-        yield from op_cases("cross_entropy", logits, f"{ROWS}x{cols}", arguments)
+        yield "cross_entropy", logits, f"{ROWS}x{cols}"
     for name in ("swiglu", "geglu"):
-        yield from op_cases(name, lambda n: (random(n, 14336), random(n, 14336)), f"{ROWS}x14336", arguments)
+        yield name, lambda n: (random(n, 14336), random(n, 14336)), f"{ROWS}x14336"
+
+
+def cases(arguments: Any, timer: Timer) -> Iterator[Case]:
+    """All cases, one at a time: each holds gigabytes."""
+    for name, make, tag in row_wise():
+        yield from op_cases(name, make, tag, arguments, timer)
     yield from adamw_cases(arguments)
     yield from dropout_cases()
 
@@ -201,47 +210,73 @@ def dropout_cases() -> Iterator[Case]:
 
 
 # -- candidates --------------------------------------------------------------------------------------
+@dataclass
+class Part:
+    """One kernel on given inputs: its candidate configs, the default first, and how to run one."""
+
+    passed: str
+    floor_bytes: int
+    configs: list[Any]
+    run: Callable[[Any], Any]
+
+
+def parts(name: str, inputs: tuple[Any, ...], dy: torch.Tensor) -> list[Part]:
+    """The kernels of a row-wise operation; backwards run on what one forward saved."""
+    x, machine = inputs[0], machine_of(inputs[0])
+    n, cols = x.numel() * x.element_size(), x.shape[1]
+    if name == "softmax":
+        y = softmax.forward(x)
+        back = softmax.candidates(cols, 2, machine, backward=True)
+        return [
+            Part("f", 2 * n, softmax.candidates(cols, 2, machine), lambda c: softmax.forward(x, config=c)),
+            Part("b", 3 * n, back, lambda c: softmax.backward(dy, y, config=c)),
+        ]
+    if name in ("layer_norm", "rms_norm"):
+        forward, backward = getattr(norm, name), getattr(norm, f"{name}_backward")
+        saved = forward(*inputs)[1:]
+        back = norm.backward_candidates(cols, 2, machine, centred=name == "layer_norm")
+        return [
+            Part("f", 2 * n, norm.candidates(cols, 2, machine), lambda c: forward(*inputs, config=c)),
+            Part("b", 3 * n, back, lambda c: backward(dy, *inputs[:2], *saved, config=c)),
+        ]
+    if name == "cross_entropy":
+        found, spare = cross_entropy.candidates(cols, 2, machine), x.clone()
+        return [
+            Part("f", n, found, lambda c: cross_entropy.forward(*inputs, config=c)),
+            Part("fb", 2 * n, found, lambda c: cross_entropy.forward_with_gradient(*inputs, config=c)),
+            Part("in place", 2 * n, found, lambda c: cross_entropy.forward_with_gradient_(spare, inputs[1], config=c)),
+        ]
+    kind, found = {"swiglu": "silu", "geglu": "gelu"}[name], glu.candidates(x.numel(), 2, machine)
+    return [
+        Part("f", 3 * n, found, lambda c: glu.forward(*inputs, kind=kind, config=c)),
+        Part("b", 5 * n, found, lambda c: glu.backward(dy, *inputs, kind=kind, config=c)),
+    ]
+
+
 def tuning_cases() -> Iterator[Case]:
-    """Each candidate config of each kernel as a variant; the first is the default."""
-    machine = machine_of(torch.empty(0, device=DEVICE))
-
-    def of(name: str, tag: str, passed: str, floor: int, configs: list[Any], run: Callable[[Any], Any]) -> Case:
-        return Case(f"{name} {tag}", REGISTRY[name], passed, floor, {str(c): lambda c=c: run(c) for c in configs})
-
-    for cols in WIDTHS + (50257,):
-        x, tag = random(ROWS, cols), f"{ROWS}x{cols}"
-        n, y = x.numel() * 2, softmax.forward(x)
-        found = softmax.candidates(cols, 2, machine)
-        yield of("softmax", tag, "f", 2 * n, found, lambda c: softmax.forward(x, config=c))
-        found = softmax.candidates(cols, 2, machine, backward=True)
-        yield of("softmax", tag, "b", 3 * n, found, lambda c: softmax.backward(x, y, config=c))
-    for cols in WIDTHS:
-        # the forward of RMS norm is that of layer norm with less to do: one sweep serves both
-        x, dy, w, tag = random(ROWS, cols), random(ROWS, cols), random(cols), f"{ROWS}x{cols}"
-        n, (_, mean, rstd) = x.numel() * 2, norm.layer_norm(x, w, w)
-        found = norm.candidates(cols, 2, machine)
-        yield of("layer_norm", tag, "f", 2 * n, found, lambda c: norm.layer_norm(x, w, w, config=c))
-        back = norm.backward_candidates(cols, 2, machine)
-        yield of(
-            "layer_norm", tag, "b", 3 * n, back, lambda c: norm.layer_norm_backward(dy, x, w, mean, rstd, config=c)
-        )
-        yield of("rms_norm", tag, "b", 3 * n, back, lambda c: norm.rms_norm_backward(dy, x, w, rstd, config=c))
-    for cols in (32000, 50257, 128256):
-        x, targets = random(ROWS, cols, scale=2.0), torch.randint(0, cols, (ROWS,), device=DEVICE)
-        found = cross_entropy.candidates(cols, 2, machine)
-        n, tag = x.numel() * 2, f"{ROWS}x{cols}"
-        yield of("cross_entropy", tag, "f", n, found, lambda c: cross_entropy.forward(x, targets, config=c))
-        yield of("cross_entropy", tag, "fb", 2 * n, found, lambda c: cross_entropy.forward_with_gradient(x, targets, config=c))  # fmt: skip
-    dy, x, up = (random(ROWS, 14336) for _ in range(3))
-    found, n = glu.candidates(x.numel(), 2, machine), x.numel() * 2
-    for name, kind in (("swiglu", "silu"), ("geglu", "gelu")):
-        yield of(name, f"{ROWS}x14336", "f", 3 * n, found, lambda c, k=kind: glu.forward(x, up, kind=k, config=c))
-        yield of(name, f"{ROWS}x14336", "b", 5 * n, found, lambda c, k=kind: glu.backward(dy, x, up, kind=k, config=c))
-    found = dropout.candidates(2, machine)
-    yield of("dropout", f"{ROWS}x14336", "f", 2 * n, found, lambda c: dropout.forward(x, 0.1, 7, 11, config=c))
+    """Each candidate config of each kernel as a variant."""
+    for name, make, tag in row_wise():
+        for part in parts(name, make(ROWS), make(ROWS)[0]):
+            variants = {str(c): lambda c=c, part=part: part.run(c) for c in part.configs}
+            yield Case(f"{name} {tag}", REGISTRY[name], part.passed, part.floor_bytes, variants)
+    x = random(ROWS, 14336)
+    found = dropout.candidates(2, machine_of(x))
+    variants = {str(c): lambda c=c: dropout.forward(x, 0.1, 7, 11, config=c) for c in found}
+    yield Case(f"dropout {ROWS}x14336", REGISTRY["dropout"], "f", 4 * x.numel(), variants)
     table = gpt2_table()
-    found, n = optimizer.candidates(machine), 7 * 4 * sum(p.numel() for p in table.inputs[0])
-    yield of("adamw", "124M", "step", n, found, lambda c: optimizer.adamw_(table, lr=1e-4, step=100, config=c))
+    found, n = optimizer.candidates(machine_of(x)), 28 * sum(p.numel() for p in table.inputs[0])
+    variants = {str(c): lambda c=c: optimizer.adamw_(table, lr=1e-4, step=100, config=c) for c in found}
+    yield Case("adamw 124M", REGISTRY["adamw"], "step", n, variants)
+
+
+def fastest(part: Part, timer: Timer) -> Call:
+    """The part with the config that a short measurement finds fastest."""
+    calls = {str(c): captured(lambda c=c: part.run(c)) for c in part.configs}
+    times = {name: statistics.median(found) for name, found in timer(calls, rounds=9).items()}
+    name = min(times, key=lambda name: times[name])
+    print(f"    tuned {part.passed}: {name}, {times[name]:.4f} ms; default {times[str(part.configs[0])]:.4f} ms")
+    chosen = next(c for c in part.configs if str(c) == name)
+    return lambda: part.run(chosen)
 
 
 # -- timing ------------------------------------------------------------------------------------------
@@ -252,10 +287,10 @@ class Timer:
         self.rounds = rounds
         self.flush = torch.empty(128 << 20, dtype=torch.int32, device=DEVICE)
 
-    def __call__(self, calls: dict[str, Call]) -> dict[str, list[float]]:
+    def __call__(self, calls: dict[str, Call], rounds: int = 0) -> dict[str, list[float]]:
         """Milliseconds of each round by variant."""
         events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
-        for number in range(self.rounds):
+        for number in range(rounds or self.rounds):
             for name in list(calls) if number % 2 else reversed(list(calls)):
                 start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
                 self.flush.zero_()
@@ -350,13 +385,16 @@ def measure(case: Case, timer: Timer, tuning: bool) -> list[dict[str, Any]]:
     return rows
 
 
+def wanted(arguments: Any) -> tuple[str, ...]:
+    return tuple(arguments.only.split(","))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="families, separated by commas")
     parser.add_argument("--tune", action="store_true", help="time every candidate config instead of rivals")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--odd", action="store_true", help="softmax at 50257 columns too")
-    parser.add_argument("--passes", default="f,fb")
+    parser.add_argument("--tuned", action="store_true", help="beside the default, the config that is fastest here")
     parser.add_argument("--widths", default="", help="columns of the row-wise operations")
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--budget-s", type=float, default=1e9, help="begin no case after so many seconds")
@@ -379,13 +417,12 @@ def main() -> None:
     }
     name = f"kernels-{'tune-' if arguments.tune else ''}{device.split()[-1].lower()}.json"
     out = Path(arguments.out or Path(__file__).parent / "data" / name)
-    wanted = tuple(arguments.only.split(","))
     torch.manual_seed(0)
-    for case in tuning_cases() if arguments.tune else cases(arguments):
+    for case in tuning_cases() if arguments.tune else cases(arguments, timer):
         if time.monotonic() - begun > arguments.budget_s:
             print("the time is up; cases are left out")
             break
-        if not case.name.startswith(wanted):
+        if not case.name.startswith(wanted(arguments)):
             continue
         rows += measure(case, timer, arguments.tune)
         out.write_text(json.dumps(head | {"rows": rows}, indent=0) + "\n", encoding="utf-8")

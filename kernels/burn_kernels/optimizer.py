@@ -66,7 +66,7 @@ def default(machine: Machine) -> Config:
 
 def candidates(machine: Machine) -> list[Config]:
     """What a tuner may try, the default first."""
-    return [Config(1024, 8), Config(4096, 8), Config(1024, 4), Config(512, 4), Config(2048, 16)]
+    return [Config(2048, 16), Config(1024, 8), Config(4096, 16), Config(4096, 32), Config(8192, 32)]
 
 
 # -- kernels -----------------------------------------------------------------------------------------

@@ -75,13 +75,14 @@ def _choices(cols: int, itemsize: int, *, backward: bool) -> Iterator[Config]:
     if block <= MAX_TILE_COLS:
         # below 1024 columns several rows share a program; above, 32 elements a thread
         rows = max(1, 1024 // block)
-        warps = min(32, max(4, rows * block // 1024))
+        warps = min(16, max(4, rows * block // 1024))
         for factor in (1, 2):
             for other in (warps, warps // 2, 2 * warps):
-                if 1 <= other <= 32 and rows * factor * block <= 1024 * other:
+                if 1 <= other <= 32 and rows * factor * block <= 2048 * other:
                     yield Config(rows * factor, block, other)
         return
-    for wide, warps in ((8_192, 32), (8_192, 16), (16_384, 32), (16_384, 16), (4_096, 16)):
+    first = (8_192, 32) if backward else (16_384, 32)
+    for wide, warps in (first, (16_384, 16), (8_192, 32), (8_192, 16), (16_384, 32)):
         yield Config(1, wide, warps)
     if block <= 2 * MAX_TILE_COLS and not backward:
         yield Config(1, block, 32)
