@@ -1,8 +1,9 @@
 """Times the kernel library beside PyTorch on one GPU: eager, torch.compile, and Liger where it is installed.
 
-    python benchmarks/kernels.py                              every case; rows to benchmarks/data/kernels-<device>.json
-    python benchmarks/kernels.py --only norm,softmax          families whose name begins so
-    python benchmarks/kernels.py --tune --only norm           every candidate config instead of rivals
+    python benchmarks/kernels.py                     every case; rows to benchmarks/data/kernels-<device>.json
+    python benchmarks/kernels.py --only softmax      operations whose name begins so
+    python benchmarks/kernels.py --tuned             beside the defaults, the configs that are fastest here
+    python benchmarks/kernels.py --tune              every candidate config instead of rivals
 
 How: all variants of a case in one process, in turns (A B C, C B A, ...), the L2 cache overwritten before each call, time
 between two events on the device, median of the rounds.  Calls are captured into CUDA graphs where they can be, so that
@@ -36,7 +37,7 @@ from burn_kernels.launch import machine_of
 
 DEVICE = "cuda"
 ROWS = 8192
-WIDTHS = (1024, 4096, 5120, 8192, 16384, 32768)
+WIDTHS: tuple[int, ...] = (1024, 4096, 5120, 8192, 16384, 32768)
 Call = Callable[[], Any]
 
 
@@ -67,9 +68,10 @@ def ours(spec: KernelSpec, inputs: tuple[Any, ...], dy: torch.Tensor | None) -> 
 
 
 def theirs(twin: Callable[..., Any], inputs: tuple[Any, ...], dy: torch.Tensor | None) -> Any:
-    leaves = [x.requires_grad_() for x in inputs if x.is_floating_point()]
+    # leaves of their own: a node that another case keeps belongs to another stream, and a capture with it fails
+    inputs = tuple(x.detach().requires_grad_() if x.is_floating_point() else x for x in inputs)
     y = twin(*inputs)
-    return y if dy is None else torch.autograd.grad(y, leaves, dy)
+    return y if dy is None else torch.autograd.grad(y, [x for x in inputs if x.requires_grad], dy)
 
 
 def op_cases(
@@ -85,24 +87,24 @@ def op_cases(
         tuned = {part.passed: fastest(part, timer) for part in parts(name, inputs, dy)}
     for passed, upstream in (("f", None), ("fb", dy)):
         floor = spec.bytes_moved(*inputs)
-        variants: dict[str, Call] = {"ours": lambda upstream=upstream: ours(spec, inputs, upstream)}
+        variants: dict[str, Call] = {"ours": functools.partial(ours, spec, inputs, upstream)}
         if passed == "fb":
             # cross entropy's forward can write the gradient, so that x is read once
             floor = spec.bytes_moved(*inputs, backward=True) + (0 if name == "cross_entropy" else floor)
             if name == "cross_entropy":
                 spare = inputs[0].clone()
-                variants["ours"] = lambda: cross_entropy.forward_with_gradient(*inputs)
-                variants["ours in place"] = lambda spare=spare: cross_entropy.forward_with_gradient_(spare, inputs[1])
+                variants["ours"] = functools.partial(cross_entropy.forward_with_gradient, *inputs)
+                variants["ours in place"] = functools.partial(cross_entropy.forward_with_gradient_, spare, inputs[1])
                 variants |= {"ours in place, tuned": tuned["in place"]} if tuned else {}
         if tuned and passed in tuned:
             variants["ours, tuned"] = tuned[passed]
         elif tuned:
             variants["ours, tuned"] = lambda: (tuned["f"](), tuned["b"]())
-        variants["eager"] = lambda upstream=upstream: theirs(spec.twin, inputs, upstream)
+        variants["eager"] = functools.partial(theirs, spec.twin, inputs, upstream)
         if not arguments.no_compile:
-            variants["compile"] = lambda upstream=upstream: theirs(compiled, inputs, upstream)
+            variants["compile"] = functools.partial(theirs, compiled, inputs, upstream)
         if liger is not None:
-            variants["liger"] = lambda upstream=upstream: theirs(liger, inputs, upstream)
+            variants["liger"] = functools.partial(theirs, liger, inputs, upstream)
         found = functools.partial(errors, spec, make, passed)
         yield Case(f"{name} {tag}", spec, passed, floor, variants, found)
 
@@ -113,7 +115,8 @@ def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str
 
     def apart(found: Any, exact: Any) -> float:
         pairs = [(a, b) for a, b in zip(found, exact, strict=False) if a is not None]
-        return max((a.double() - b).norm().item() / b.norm().item() for a, b in pairs)
+        worst: float = max((a.double() - b).norm().item() / b.norm().item() for a, b in pairs)
+        return worst
 
     exact_inputs = tuple(x.double() if x.is_floating_point() else x for x in inputs)
     y = spec.twin(*exact_inputs)
@@ -128,14 +131,14 @@ def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str
 
 def liger_function(name: str) -> Callable[..., Any] | None:
     try:
-        from liger_kernel import ops
+        from liger_kernel import ops  # type: ignore[import-not-found]  # optional
     except ImportError:
         return None
     found: dict[str, Callable[..., Any]] = {
-        "softmax": lambda x: ops.LigerSoftmaxFunction.apply(x),
+        "softmax": ops.LigerSoftmaxFunction.apply,
         "layer_norm": lambda x, w, b: ops.LigerLayerNormFunction.apply(x, w, b, 1e-5),
         "rms_norm": lambda x, w: ops.LigerRMSNormFunction.apply(x, w, 1e-5, 0.0, "llama", False),
-        "swiglu": lambda a, b: ops.LigerSiLUMulFunction.apply(a, b),
+        "swiglu": ops.LigerSiLUMulFunction.apply,
     }
     return found.get(name)
 
@@ -157,14 +160,14 @@ def adamw_cases(arguments: Any) -> Iterator[Case]:
     spec, table = REGISTRY["adamw"], gpt2_table()
     case = Case("adamw 124M", spec, "step", spec.bytes_moved(table.inputs[0]))
     case.variants["ours"] = lambda: optimizer.adamw_(table, lr=1e-4, step=100)
-    for name, options in {"eager fused": {"fused": True}, "eager foreach": {"foreach": True}}.items():
+    for name, options in (("eager fused", {"fused": True}), ("eager foreach", {"foreach": True})):
         leaves = [torch.nn.Parameter(x) for x in gpt2(1)]
         for leaf, g in zip(leaves, table.inputs[1], strict=True):
             leaf.grad = g
-        step = torch.optim.AdamW(leaves, lr=1e-4, weight_decay=0.01, capturable=True, **options).step
+        step = torch.optim.AdamW(leaves, lr=1e-4, capturable=True, **options).step  # type: ignore[arg-type]
         case.variants[name] = step
         if name == "eager foreach" and not arguments.no_compile:
-            case.variants["compile"] = torch.compile(lambda: step(), dynamic=False)
+            case.variants["compile"] = torch.compile(step, dynamic=False)
     yield case
     copies = [torch.empty_like(p, dtype=torch.bfloat16) for p in table.inputs[0]]
     with_copies = optimizer.table(*table.inputs, copies=copies, in_place=True)
@@ -234,13 +237,15 @@ def parts(name: str, inputs: tuple[Any, ...], dy: torch.Tensor) -> list[Part]:
     if name in ("layer_norm", "rms_norm"):
         forward, backward = getattr(norm, name), getattr(norm, f"{name}_backward")
         saved = forward(*inputs)[1:]
-        back = norm.backward_candidates(cols, 2, machine, centred=name == "layer_norm")
+        centred = name == "layer_norm"
+        front = norm.candidates(cols, 2, machine, centred=centred)
+        back = norm.backward_candidates(cols, 2, machine, centred=centred)
         return [
-            Part("f", 2 * n, norm.candidates(cols, 2, machine), lambda c: forward(*inputs, config=c)),
+            Part("f", 2 * n, front, lambda c: forward(*inputs, config=c)),
             Part("b", 3 * n, back, lambda c: backward(dy, *inputs[:2], *saved, config=c)),
         ]
     if name == "cross_entropy":
-        found, spare = cross_entropy.candidates(cols, 2, machine), x.clone()
+        found, spare = cross_entropy.candidates(cols, 2, machine, gradient=True), x.clone()
         return [
             Part("f", n, found, lambda c: cross_entropy.forward(*inputs, config=c)),
             Part("fb", 2 * n, found, lambda c: cross_entropy.forward_with_gradient(*inputs, config=c)),
@@ -257,29 +262,35 @@ def tuning_cases() -> Iterator[Case]:
     """Each candidate config of each kernel as a variant."""
     for name, make, tag in row_wise():
         for part in parts(name, make(ROWS), make(ROWS)[0]):
-            variants = {str(c): lambda c=c, part=part: part.run(c) for c in part.configs}
+            variants = {str(c): functools.partial(part.run, c) for c in part.configs}
             yield Case(f"{name} {tag}", REGISTRY[name], part.passed, part.floor_bytes, variants)
     x = random(ROWS, 14336)
-    found = dropout.candidates(2, machine_of(x))
-    variants = {str(c): lambda c=c: dropout.forward(x, 0.1, 7, 11, config=c) for c in found}
+    variants = {
+        str(c): functools.partial(dropout.forward, x, 0.1, 7, 11, config=c)
+        for c in dropout.candidates(2, machine_of(x))
+    }
     yield Case(f"dropout {ROWS}x14336", REGISTRY["dropout"], "f", 4 * x.numel(), variants)
     table = gpt2_table()
     found, n = optimizer.candidates(machine_of(x)), 28 * sum(p.numel() for p in table.inputs[0])
-    variants = {str(c): lambda c=c: optimizer.adamw_(table, lr=1e-4, step=100, config=c) for c in found}
+    variants = {str(c): functools.partial(optimizer.adamw_, table, lr=1e-4, step=100, config=c) for c in found}
     yield Case("adamw 124M", REGISTRY["adamw"], "step", n, variants)
 
 
 def fastest(part: Part, timer: Timer) -> Call:
     """The part with the config that a short measurement finds fastest."""
-    calls = {str(c): captured(lambda c=c: part.run(c)) for c in part.configs}
+    calls = {str(c): captured(functools.partial(part.run, c)) for c in part.configs}
     times = {name: statistics.median(found) for name, found in timer(calls, rounds=9).items()}
     name = min(times, key=lambda name: times[name])
     print(f"    tuned {part.passed}: {name}, {times[name]:.4f} ms; default {times[str(part.configs[0])]:.4f} ms")
     chosen = next(c for c in part.configs if str(c) == name)
-    return lambda: part.run(chosen)
+    return functools.partial(part.run, chosen)
 
 
 # -- timing ------------------------------------------------------------------------------------------
+def event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch is not typed there
+
+
 class Timer:
     """Times calls in turns, each after the L2 cache was overwritten."""
 
@@ -292,7 +303,7 @@ class Timer:
         events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
         for number in range(rounds or self.rounds):
             for name in list(calls) if number % 2 else reversed(list(calls)):
-                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                start, end = event(), event()
                 self.flush.zero_()
                 start.record()
                 calls[name]()
@@ -304,7 +315,7 @@ class Timer:
 
 def captured(call: Call) -> Call:
     """The call as a CUDA graph, or itself where it cannot be captured."""
-    side = torch.cuda.Stream()
+    side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch is not typed there
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         call()
@@ -347,6 +358,7 @@ def copies(floor_bytes: int) -> dict[str, Call]:
 def measure(case: Case, timer: Timer, tuning: bool) -> list[dict[str, Any]]:
     """The rows of one case."""
     rows, calls, peaks = [], {}, {}
+    both = copies(case.floor_bytes)
     for name, call in case.variants.items():
         try:
             call()
@@ -354,7 +366,6 @@ def measure(case: Case, timer: Timer, tuning: bool) -> list[dict[str, Any]]:
             calls[name] = captured(call)
         except Exception as error:  # a rival or a candidate that fails is a finding, not the end of the run
             print(f"    {case.name} {case.passed} {name}: {type(error).__name__}: {str(error).splitlines()[0]}")
-    both = copies(case.floor_bytes)
     times = timer(calls | both)
     copy = min(statistics.median(times[name]) for name in both)
     found = {} if tuning else case.errors()
@@ -376,10 +387,10 @@ def measure(case: Case, timer: Timer, tuning: bool) -> list[dict[str, Any]]:
                 "error": found.get(name),
             }
         )
-        error = f"{found[name]:9.2e}" if name in found else " " * 9
+        apart = f"{found[name]:9.2e}" if name in found else " " * 9
         print(
             f"{case.name:<30}{case.passed:<12}{name:<90}"[: 132 if tuning else 62]
-            + f"{median:9.4f} ms {100 * copy / median:6.1f} %{peaks[name]:9.0f} MiB {error}",
+            + f"{median:9.4f} ms {100 * copy / median:6.1f} %{peaks[name]:9.0f} MiB {apart}",
             flush=True,
         )
     return rows

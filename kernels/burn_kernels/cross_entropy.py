@@ -46,29 +46,26 @@ def flops(x: torch.Tensor, targets: torch.Tensor, *, backward: bool = False, **_
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
-    """`programs` a processor, each a row at a time: `lanes` vectors of 16 bytes at once, at least one a thread, `warps`
-    of 32 threads.
-
-    Few programs, so that the rows between their two readings (64 KiB each at 32000 bf16 columns) stay in the L2 cache.
-    """
+    """A program a row: `lanes` vectors of 16 bytes at once, at least one a thread, `warps` of 32 threads."""
 
     lanes: int
     warps: int
-    programs: int
 
 
-def default(cols: int, itemsize: int, machine: Machine) -> Config:
+def default(cols: int, itemsize: int, machine: Machine, *, gradient: bool = False) -> Config:
     """The config that is used without timing."""
-    return candidates(cols, itemsize, machine)[0]
+    return candidates(cols, itemsize, machine, gradient=gradient)[0]
 
 
-def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
+def candidates(cols: int, itemsize: int, machine: Machine, *, gradient: bool = False) -> list[Config]:
     """What a tuner may try, the default first."""
     vectors = next_power(max(1, cols * itemsize // 16))
     most = min(16, max(1, vectors // 64))
-    many = 32 // most  # programs that fill a processor's 64 warps by half
-    tried = ((most, 2, many), (most, 4, many), (most, 1, many), (most, 2, 2 * many), (most, 4, 1), (2 * most, 2, 1))
-    found = [Config(max(32, min(vectors, 32 * warps * loads)), warps, programs) for warps, loads, programs in tried]
+    tried = [(most, 2), (most, 1), (most, 4), (max(1, most // 2), 4), (min(32, max(1, vectors // 64)), 2)]
+    if gradient and vectors > 8_192:
+        # fewer rows at once: 256 KiB each at 128256 bf16 columns, between their two readings, outgrow the L2 cache
+        tried.insert(0, (most, 4))
+    found = [Config(max(32, min(vectors, 32 * warps * loads)), warps) for warps, loads in tried]
     return list(dict.fromkeys(found))
 
 
@@ -83,73 +80,70 @@ def _gradient(x, col, target, lse, scale, smoothing, cols, quiet, SMOOTH: tl.con
 
 @triton.jit
 def _cross_entropy(
-    x_ptr, target_ptr, loss_ptr, lse_ptr, dx_ptr, dloss_ptr, count_ptr, stride, dloss_stride, rows, cols, ignored, smoothing,
+    x_ptr, target_ptr, loss_ptr, lse_ptr, dx_ptr, dloss_ptr, count_ptr, stride, dloss_stride, cols, ignored, smoothing,
     LOSS: tl.constexpr, GRADIENT: tl.constexpr, SMOOTH: tl.constexpr, EDGES: tl.constexpr,
     LANES: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
+    row = tl.program_id(0).to(tl.int64)
+    begin = row * stride
+    body, lead, size = row_parts(begin, cols, VECTOR)
     at = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
-    for index in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
-        row = tl.cast(index, tl.int64)
-        begin = row * stride
-        body, lead, size = row_parts(begin, cols, VECTOR)
-        # edges and target are read before anything is written: dx may lie over x, and other threads may be ahead
-        target = tl.load(target_ptr + row)
-        if EDGES:
-            edge, edge_inside = edge_columns(lead, size, cols, VECTOR)
-            ends = tl.load(x_ptr + begin + edge, mask=edge_inside, other=float("-inf")).to(tl.float32)
-        # no class, and not to be ignored: NaN, which shows, rather than a read of foreign memory
-        legal = (target >= 0) & (target < cols)
-        picked = tl.load(x_ptr + begin + target, mask=legal, other=float("nan")).to(tl.float32)
+    # edges and target are read before anything is written: dx may lie over x, and other threads may be ahead
+    target = tl.load(target_ptr + row)
+    if EDGES:
+        edge, edge_inside = edge_columns(lead, size, cols, VECTOR)
+        ends = tl.load(x_ptr + begin + edge, mask=edge_inside, other=float("-inf")).to(tl.float32)
+    # no class, and not to be ignored: NaN, which shows, rather than a read of foreign memory
+    legal = (target >= 0) & (target < cols)
+    picked = tl.load(x_ptr + begin + target, mask=legal, other=float("nan")).to(tl.float32)
 
-        if LOSS:
-            m = tl.full((LANES,), LOWEST, tl.float32)
-            total = tl.zeros((LANES,), tl.float32)
-            sums = tl.zeros((LANES,), tl.float32)
-            for start in tl.range(0, size, LANES * VECTOR):
-                inside = start + at < size
-                read = tl.load(
-                    x_ptr + body + start + at, mask=inside, other=float("-inf"), eviction_policy="evict_last"
-                )
-                x = read.to(tl.float32)
-                m, total = add_exponentials(m, total, x, TYPE)
-                if SMOOTH:
-                    sums += tl.sum(tl.where(inside, x, 0.0), 1)
-            top = tl.max(m, 0)
-            if EDGES:
-                top = tl.maximum(top, tl.max(ends, 0))
-                whole = tl.sum(exp_for(ends - top, TYPE), 0) + tl.sum(total * exp_for(m - top, TYPE), 0)
-            else:
-                whole = tl.sum(total * exp_for(m - top, TYPE), 0)
-            lse = top + tl.log(whole)
-            loss = lse - (1.0 - smoothing) * picked
+    if LOSS:
+        m = tl.full((LANES,), LOWEST, tl.float32)
+        total = tl.zeros((LANES,), tl.float32)
+        sums = tl.zeros((LANES,), tl.float32)
+        for start in tl.range(0, size, LANES * VECTOR):
+            inside = start + at < size
+            read = tl.load(x_ptr + body + start + at, mask=inside, other=float("-inf"), eviction_policy="evict_last")
+            x = read.to(tl.float32)
+            m, total = add_exponentials(m, total, x, TYPE)
             if SMOOTH:
-                plain = tl.sum(sums, 0)
-                if EDGES:
-                    plain += tl.sum(tl.where(edge_inside, ends, 0.0), 0)
-                loss -= smoothing * (plain / cols)
-            tl.store(loss_ptr + row, tl.where(target == ignored, 0.0, loss))
-            tl.store(lse_ptr + row, lse)
+                sums += tl.sum(tl.where(inside, x, 0.0), 1)
+        top = tl.max(m, 0)
+        if EDGES:
+            top = tl.maximum(top, tl.max(ends, 0))
+            whole = tl.sum(exp_for(ends - top, TYPE), 0) + tl.sum(total * exp_for(m - top, TYPE), 0)
         else:
-            lse = tl.load(lse_ptr + row)
-
-        if GRADIENT:
-            scale = 1.0
-            if dloss_ptr is not None:
-                scale = tl.load(dloss_ptr + row * dloss_stride).to(tl.float32)
-            if count_ptr is not None:
-                scale = scale / tl.load(count_ptr).to(tl.float32)
-            quiet = target == ignored
-            for start in tl.range(0, size, LANES * VECTOR):
-                inside = start + at < size
-                again = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first")
-                col = lead + start + at
-                dx = _gradient(again.to(tl.float32), col, target, lse, scale, smoothing, cols, quiet, SMOOTH, TYPE)
-                # what is written is not read again: rows that wait for their second reading need the cache more
-                tl.store(dx_ptr + body + start + at, dx.to(TYPE), mask=inside, eviction_policy="evict_first")
+            whole = tl.sum(total * exp_for(m - top, TYPE), 0)
+        lse = top + tl.log(whole)
+        loss = lse - (1.0 - smoothing) * picked
+        if SMOOTH:
+            plain = tl.sum(sums, 0)
             if EDGES:
-                dends = _gradient(ends, edge, target, lse, scale, smoothing, cols, quiet, SMOOTH, TYPE)
-                tl.store(dx_ptr + begin + edge, dends.to(TYPE), mask=edge_inside)
+                plain += tl.sum(tl.where(edge_inside, ends, 0.0), 0)
+            loss -= smoothing * (plain / cols)
+        tl.store(loss_ptr + row, tl.where(target == ignored, 0.0, loss))
+        tl.store(lse_ptr + row, lse)
+    else:
+        lse = tl.load(lse_ptr + row)
+
+    if GRADIENT:
+        scale = 1.0
+        if dloss_ptr is not None:
+            scale = tl.load(dloss_ptr + row * dloss_stride).to(tl.float32)
+        if count_ptr is not None:
+            scale = scale / tl.load(count_ptr).to(tl.float32)
+        quiet = target == ignored
+        for start in tl.range(0, size, LANES * VECTOR):
+            inside = start + at < size
+            again = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first")
+            col = lead + start + at
+            dx = _gradient(again.to(tl.float32), col, target, lse, scale, smoothing, cols, quiet, SMOOTH, TYPE)
+            # what is written is not read again: rows that wait for their second reading need the cache more
+            tl.store(dx_ptr + body + start + at, dx.to(TYPE), mask=inside, eviction_policy="evict_first")
+        if EDGES:
+            dends = _gradient(ends, edge, target, lse, scale, smoothing, cols, quiet, SMOOTH, TYPE)
+            tl.store(dx_ptr + begin + edge, dends.to(TYPE), mask=edge_inside)
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -228,7 +222,7 @@ def forward_with_gradient_(
     ignore_index: int = -100,
     config: Config | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `forward_with_gradient`, but the gradient takes the place of x, so that no second tensor of that size is there."""
+    """As `forward_with_gradient`, but the gradient takes the place of x: no second tensor of that size."""
     return _with_gradient(x, targets, reduction, smoothing, ignore_index, config, write="over")
 
 
@@ -325,16 +319,14 @@ def _run(
         out = torch.empty_strided((rows, cols), source.stride(), dtype=x.dtype, device=x.device)
     if x.numel():
         vector = 16 // x.element_size()
-        machine = machine_of(x)
-        config = config or default(cols, x.element_size(), machine)
+        config = config or default(cols, x.element_size(), machine_of(x), gradient=write is not None)
         arguments = (source, targets.contiguous(), losses, lse, out, dloss, count)
         spread = 0 if dloss is None or dloss.dim() == 0 else dloss.stride(0)
-        numbers = (source.stride(0), spread, rows, cols, ignore_index, smoothing)
+        numbers = (source.stride(0), spread, cols, ignore_index, smoothing)
         edges = bool(cols % vector or source.stride(0) % vector)
         flags = {"LOSS": not known, "GRADIENT": write is not None, "SMOOTH": smoothing != 0.0, "EDGES": edges}
         sizes = {"LANES": config.lanes, "VECTOR": vector}
-        grid = (min(rows, config.programs * machine.processors),)
-        launch(_cross_entropy, grid, x, *arguments, *numbers, warps=config.warps, **flags, **sizes)
+        launch(_cross_entropy, (rows,), x, *arguments, *numbers, warps=config.warps, **flags, **sizes)
     elif rows:
         losses.fill_(float("nan"))
         lse.fill_(float("-inf"))
@@ -441,10 +433,13 @@ SPEC = register(
     KernelSpec(
         name="cross_entropy",
         forward=forward,
-        gradient=lambda dy, inputs, outputs, **options: (backward(dy, *inputs, outputs[1], **options), None),
+        gradient=lambda dy, inputs, outputs, **options: (
+            backward(dy, inputs[0], inputs[1], outputs[1], **options),
+            None,
+        ),
         reference=reference,
         reference_gradient=lambda dy, inputs, outputs, **options: (
-            reference_backward(dy, *inputs, outputs[1], **options),
+            reference_backward(dy, inputs[0], inputs[1], outputs[1], **options),
             None,
         ),
         twin=_twin,

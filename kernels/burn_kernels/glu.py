@@ -36,7 +36,7 @@ from burn_kernels.launch import (
     runs_kernel,
     wide_type,
 )
-from burn_kernels.prims import INV_SQRT_2PI, SQRT_HALF, erf, sigmoid, tanh
+from burn_kernels.prims import INV_SQRT_2PI, SQRT_HALF, erf, sigmoid, sigmoid_fast, tanh
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
@@ -79,10 +79,13 @@ def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
 
 # -- kernels -----------------------------------------------------------------------------------------
 @triton.jit
-def _activate(a, KIND: tl.constexpr):
+def _activate(a, KIND: tl.constexpr, TYPE: tl.constexpr):
     """The activation and its slope."""
     if KIND == "silu":
-        s = sigmoid(a)
+        if TYPE == tl.float32:
+            s = sigmoid(a)
+        else:
+            s = sigmoid_fast(a)
         y = a * s
         slope = s + y * (1.0 - s)
     elif KIND == "gelu":
@@ -107,7 +110,7 @@ def _forward(gate_ptr, up_ptr, y_ptr, gate_stride, up_stride, cols, blocks, KIND
     inside = col < cols
     gate = tl.load(gate_ptr + row * gate_stride + col, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(up_ptr + row * up_stride + col, mask=inside, other=0.0).to(tl.float32)
-    y, _ = _activate(gate, KIND)
+    y, _ = _activate(gate, KIND, gate_ptr.dtype.element_ty)
     tl.store(y_ptr + row * cols + col, (y * up).to(y_ptr.dtype.element_ty), mask=inside)
 
 
@@ -123,7 +126,7 @@ def _backward(
     dy = tl.load(dy_ptr + row * dy_stride + col, mask=inside, other=0.0).to(tl.float32)
     gate = tl.load(gate_ptr + row * gate_stride + col, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(up_ptr + row * up_stride + col, mask=inside, other=0.0).to(tl.float32)
-    y, slope = _activate(gate, KIND)
+    y, slope = _activate(gate, KIND, gate_ptr.dtype.element_ty)
     tl.store(dgate_ptr + row * cols + col, (dy * up * slope).to(dgate_ptr.dtype.element_ty), mask=inside)
     tl.store(dup_ptr + row * cols + col, (dy * y).to(dup_ptr.dtype.element_ty), mask=inside)
 
@@ -132,7 +135,8 @@ def _backward(
 def forward(gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu", config: Config | None = None) -> torch.Tensor:
     """act(gate) * up with act one of ACTIVATIONS.
 
-    Shapes: gate, up (*batch, cols) -> the same.  Dtypes: float32, float16, bfloat16, both the same; on the CPU float64 too.
+    Shapes: gate, up (*batch, cols) -> the same.
+    Dtypes: float32, float16, bfloat16, both the same; on the CPU float64 too.
     """
     _check("forward", kind, {"gate": gate, "up": up})
     if not runs_kernel("glu", gate, up):

@@ -3,7 +3,7 @@
     layer_norm:  n = (x - mean(x)) * rstd      rstd = 1 / sqrt(mean((x - mean(x))^2) + eps)      y = n * w + b
     rms_norm:    n = x * rstd                  rstd = 1 / sqrt(mean(x^2) + eps)                  y = n * w
 
-    g  = dy * w                                dw = sum over rows of dy * n                      db = sum over rows of dy
+    g  = dy * w                                dw = sum over rows of dy * n             db = sum over rows of dy
     dx = rstd * (g - n * mean(g * n) - mean(g))          (rms_norm without the last term)
 
 Limit: memory.  Forward moves 2 * rows * cols elements (x in, y out), backward 3 (x and dy in, dx out).
@@ -83,26 +83,28 @@ class BackwardConfig:
     stages: int
 
 
-def default(cols: int, itemsize: int, machine: Machine) -> Config:
-    """The config of the forward that is used without timing."""
-    return candidates(cols, itemsize, machine)[0]
+def default(cols: int, itemsize: int, machine: Machine, *, centred: bool = True) -> Config:
+    """The config of the forward of layer norm, or of RMS norm if not `centred`, that is used without timing."""
+    return candidates(cols, itemsize, machine, centred=centred)[0]
 
 
-def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
+def candidates(cols: int, itemsize: int, machine: Machine, *, centred: bool = True) -> list[Config]:
     """What a tuner may try for the forward, the default first."""
     block = next_power(cols)
     if block > MAX_TILE_COLS:
-        found = [Config(1, wide, warps) for wide, warps in ((4_096, 16), (8_192, 16), (4_096, 8), (8_192, 32))]
+        found = [Config(1, 8_192, 16), Config(1, 8_192, 32), Config(1, 4_096, 16)]
+        if not centred:  # lighter in registers: two programs of 1024 threads fit a processor
+            found = [found[1], found[0], found[2]]
         return [*found, Config(1, block, 32)] if block <= 2 * MAX_TILE_COLS else found
-    # below 1024 columns several rows share a program; above, 32 elements a thread: with 16 the second half of the
-    # threads costs more in waiting for each other than it brings
+    # below 1024 columns several rows share a program; above, 32 to 64 elements a thread: with 16 the second half of
+    # the threads costs more in waiting for each other than it brings
     rows = max(1, 1024 // block)
-    warps = min(16, max(4, rows * block // 1024))
+    warps = min(8, max(4, rows * block // 1024))
     return [
         Config(rows * factor, block, other)
         for factor in (1, 2)
         for other in (warps, warps // 2, 2 * warps)
-        if 1 <= other <= 32 and rows * factor * block <= 2048 * other
+        if rows * factor * block <= 2048 * other
     ]
 
 
@@ -120,6 +122,8 @@ def backward_candidates(cols: int, itemsize: int, machine: Machine, *, centred: 
         warps = min(16, max(2, rows * block // 512))
         programs = max(1, min(4, 16 // warps))
         found = [BackwardConfig(rows, block, warps, programs, stages) for stages in (4, 3)]
+        if cols * itemsize % 16:  # element by element, nothing runs ahead; more threads have more loads under way
+            found.insert(0, BackwardConfig(rows, block, 2 * warps, programs, 1))
         if block == 4_096:
             found.reverse()
         found += [BackwardConfig(rows, block, warps, 2 * programs, 3)]
@@ -132,7 +136,9 @@ def backward_candidates(cols: int, itemsize: int, machine: Machine, *, centred: 
         BackwardConfig(2, 2_048, 8, 4, 3),
         BackwardConfig(8, 1_024, 8, 4, 3),
     ]
-    if block <= 16_384:
+    if cols * itemsize % 16:  # element by element: addresses take the registers that two of the rows would need
+        found.insert(0, BackwardConfig(2, 1_024, 4, 8, 1))
+    elif block <= 16_384 and itemsize == 2:
         # without db the row and its share of dw fit the registers; with it they do not, and reading x and dy a second
         # time costs less than spilling
         whole = BackwardConfig(1, block, 16, 1, 1)
@@ -411,7 +417,7 @@ def _run_forward(
         return y, mean if mean is None else mean.fill_(math.nan), rstd.fill_(math.nan)
     flat = rows_of(x)
     rows = flat.shape[0]
-    config = config or default(cols, x.element_size(), machine_of(x))
+    config = config or default(cols, x.element_size(), machine_of(x), centred=centred)
     w, b = (None if t is None else t.contiguous() for t in (w, b))
     before, after = (flat, w, b, y, mean, rstd, flat.stride(0)), (cols, eps)
     if config.block >= cols:
@@ -458,7 +464,8 @@ def _run_backward(
     tiles = ceil_div(rows, config.rows)
     slabs = ceil_div(cols, config.block)
     shares = max(1, min(tiles, machine.processors * config.programs // slabs))
-    w, mean, rstd = (None if t is None else t.contiguous() for t in (w, mean, rstd))
+    w, mean = (None if t is None else t.contiguous() for t in (w, mean))
+    rstd = rstd.contiguous()
     # one share needs no second kernel, but a float32 result may still need rounding: always the same two steps
     dw_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if dw is not None else None
     db_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if db is not None else None
@@ -469,7 +476,8 @@ def _run_backward(
         along = torch.empty(rows, dtype=torch.float32, device=x.device)
         offset = torch.empty_like(along) if mean is not None else None
         means = (*inputs, along, offset, *strides, cols)
-        launch(_row_means, (rows,), x, *means, warps=8, CENTRED=mean is not None, BLOCK=4096)
+        block = 2_048 if cols * x.element_size() % 16 else 4_096
+        launch(_row_means, (rows,), x, *means, warps=8, CENTRED=mean is not None, BLOCK=block)
     arguments = (*inputs, along, offset, dx, dw_shares, db_shares, *strides, rows, cols)
     launch(_backward, (slabs, shares), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
     if dw is not None or db is not None:
@@ -567,7 +575,7 @@ def _layer_norm_problems(draw: Draw) -> Iterator[Problem]:
     yield Problem((draw.normal(17, 6).T, w, None), {"eps": 1e-3})
     yield Problem((draw.normal(4, 17), None, b), {"eps": 0.1})
     yield Problem((draw.normal(4, 17), None, None))
-    yield Problem((draw.normal(5, 18_001), draw.normal(18_001), draw.normal(18_001)))
+    yield Problem((draw.normal(3, 16_401), draw.normal(16_401), draw.normal(16_401)))
 
 
 def _rms_norm_problems(draw: Draw) -> Iterator[Problem]:
@@ -611,9 +619,11 @@ RMS_SPEC = register(
     KernelSpec(
         name="rms_norm",
         forward=rms_norm,
-        gradient=lambda dy, inputs, outputs, eps=1e-5: rms_norm_backward(dy, *inputs, outputs[1]),
+        gradient=lambda dy, inputs, outputs, eps=1e-5: rms_norm_backward(dy, inputs[0], inputs[1], outputs[1]),
         reference=rms_norm_reference,
-        reference_gradient=lambda dy, inputs, outputs, eps=1e-5: rms_norm_reference_backward(dy, *inputs, outputs[1]),
+        reference_gradient=lambda dy, inputs, outputs, eps=1e-5: rms_norm_reference_backward(
+            dy, inputs[0], inputs[1], outputs[1]
+        ),
         twin=_twin_rms_norm,
         bytes_moved=bytes_moved,
         flops=flops,

@@ -25,7 +25,7 @@ import torch
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
-from burn_kernels.launch import HALVES, Machine, check, describe, launch, machine_of, runs_kernel, wide_type
+from burn_kernels.launch import HALVES, Machine, check, launch, machine_of, runs_kernel, wide_type
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 CHUNK = 8_192
@@ -66,7 +66,7 @@ def default(machine: Machine) -> Config:
 
 def candidates(machine: Machine) -> list[Config]:
     """What a tuner may try, the default first."""
-    return [Config(2048, 16), Config(1024, 8), Config(4096, 16), Config(4096, 32), Config(8192, 32)]
+    return [Config(4096, 32), Config(2048, 16), Config(4096, 16), Config(1024, 8)]
 
 
 # -- kernels -----------------------------------------------------------------------------------------
@@ -241,8 +241,10 @@ def _chunks(inputs: Sequence[Tensors], results: Sequence[Tensors], copies: Tenso
         here = [(0, 0) if c is None else (c[index].data_ptr(), c[index].element_size()) for c in columns]
         for address, _ in here:
             bits |= address
-        for start in range(0, param.numel(), CHUNK):
-            rows.append([min(CHUNK, param.numel() - start), *(address + start * size for address, size in here)])
+        rows += [
+            [min(CHUNK, param.numel() - start), *(address + start * size for address, size in here)]
+            for start in range(0, param.numel(), CHUNK)
+        ]
     chunks = torch.tensor(rows, dtype=torch.int64).reshape(-1, 9)
     return chunks.to(inputs[0][0].device) if inputs[0] else chunks, bits % 16 == 0
 
@@ -327,7 +329,7 @@ def sgd_(
     clip: torch.Tensor | None = None,
     config: Config | None = None,
 ) -> None:
-    """One step of SGD over a table of parameters, gradients and, for momentum, velocities; writes the table's results."""
+    """One step of SGD over a table of parameters, gradients and, for momentum, velocities; writes its results."""
     _step_sgd("sgd_", table, lr, momentum, share, decay, nesterov, clip, config)
 
 
@@ -352,9 +354,10 @@ def _step_adamw(
             )
         )
     _check_table(op, table, (2,), clip)
-    options = {"lr": lr, "step": step, "betas": betas, "eps": eps, "decay": decay, "clip": clip}
     if not _runs_kernel(op, table):
-        _write(table, adamw_reference(*table.inputs, **options))
+        groups = table.inputs
+        new = adamw_reference(*groups[:4], lr=lr, step=step, betas=betas, eps=eps, decay=decay, clip=clip)
+        _write(table, new)
         return
     # in the host's double precision: 1 - 0.999 in float32 would be wrong in its fifth digit
     rate, second = lr / (1.0 - betas[0] ** step), 1.0 / math.sqrt(1.0 - betas[1] ** step)
@@ -386,8 +389,17 @@ def _step_sgd(
         )
     if not _runs_kernel(op, table):
         old = table.inputs[2] if moving else None
-        options = {"lr": lr, "momentum": momentum, "share": share, "decay": decay, "nesterov": nesterov, "clip": clip}
-        new = sgd_reference(*table.inputs[:2], old, **options)
+        new: Sequence[Tensors] = sgd_reference(
+            table.inputs[0],
+            table.inputs[1],
+            old,
+            lr=lr,
+            momentum=momentum,
+            share=share,
+            decay=decay,
+            nesterov=nesterov,
+            clip=clip,
+        )
         _write(table, new if moving else new[:1])
         return
     _launch(_sgd, table, clip, (lr, decay, momentum, share), config, MOMENTUM=moving, NESTEROV=nesterov)

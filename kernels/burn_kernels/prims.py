@@ -35,6 +35,12 @@ def _near_one(r):
 
 
 @triton.jit
+def _power_of_two(n):
+    """2^n for whole n from -126 to 127: written into the exponent, so that it is exact and no special function."""
+    return ((n.to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def exp(x):
     """exp(x), as 2^n exp(r) with |r| <= ln(2) / 2."""
     # beyond these bounds the result is 0 or infinite, and so it is on them
@@ -45,7 +51,7 @@ def exp(x):
     r = (x - n * 0.693359375) + n * 0.00021219444005469057
     y = (_near_one(r) * r * r + r) + 1.0
     half = tl.floor(n * 0.5)  # 2^n itself may be infinite where the result is not
-    return y * tl.exp2(half) * tl.exp2(n - half)
+    return y * _power_of_two(half) * _power_of_two(n - half)
 
 
 @triton.jit
@@ -101,6 +107,12 @@ def erf(x):
 def sigmoid(x):
     """1 / (1 + exp(-x))."""
     return 1.0 / (1.0 + exp(-x))
+
+
+@triton.jit
+def sigmoid_fast(x):
+    """As sigmoid, with exp_fast."""
+    return 1.0 / (1.0 + exp_fast(-x))
 
 
 # -- rows that begin anywhere ------------------------------------------------------------------------

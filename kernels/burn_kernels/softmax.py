@@ -1,7 +1,7 @@
 """Softmax and log-softmax over the last axis of (rows, cols).
 
-    m  = max(x)                             softmax:      y = exp(x - m) / sum(exp(x - m))     dx = y * (dy - sum(y * dy))
-                                            log_softmax:  y = x - m - log(sum(exp(x - m)))     dx = dy - exp(y) * sum(dy)
+    softmax:      y = exp(x - m) / sum(exp(x - m))        dx = y * (dy - sum(y * dy))         m = max(x)
+    log_softmax:  y = x - m - log(sum(exp(x - m)))        dx = dy - exp(y) * sum(dy)
 
 Limit: memory.  Forward moves 2 * rows * cols elements (x in, y out), backward 3; floor = bytes / bandwidth.
 Layout: any; the last axis is read in place where its elements are neighbours, otherwise a copy is made first.
@@ -73,16 +73,15 @@ def candidates(cols: int, itemsize: int, machine: Machine, *, backward: bool = F
 def _choices(cols: int, itemsize: int, *, backward: bool) -> Iterator[Config]:
     block = next_power(cols)
     if block <= MAX_TILE_COLS:
-        # below 1024 columns several rows share a program; above, 32 elements a thread
+        # below 1024 columns several rows share a program; above, 32 elements a thread, in the forward 64
         rows = max(1, 1024 // block)
-        warps = min(16, max(4, rows * block // 1024))
+        warps = max(4, rows * block // (1024 if backward else 2048))
         for factor in (1, 2):
             for other in (warps, warps // 2, 2 * warps):
-                if 1 <= other <= 32 and rows * factor * block <= 2048 * other:
+                if other <= 32 and rows * factor * block <= 2048 * other:
                     yield Config(rows * factor, block, other)
         return
-    first = (8_192, 32) if backward else (16_384, 32)
-    for wide, warps in (first, (16_384, 16), (8_192, 32), (8_192, 16), (16_384, 32)):
+    for wide, warps in ((16_384, 32), (8_192, 32), (16_384, 16), (8_192, 16)):
         yield Config(1, wide, warps)
     if block <= 2 * MAX_TILE_COLS and not backward:
         yield Config(1, block, 32)
@@ -193,13 +192,13 @@ def _backward_wide(
     if PACKED:  # said so that the compiler sees that all are aligned alike
         dy_begin, dx_begin, dy_body, dx_body = y_begin, y_begin, y_body, y_body
     at = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
-    partial = tl.zeros((LANES, VECTOR), tl.float32)
+    partial = tl.zeros((LANES,), tl.float32)
     for start in tl.range(0, size, LANES * VECTOR):
         inside = start + at < size
         dy = tl.load(dy_ptr + dy_body + start + at, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
         y = tl.load(y_ptr + y_body + start + at, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
-        partial += _share(dy, y, LOG)
-    total = tl.sum(tl.sum(partial, 1), 0)
+        partial += tl.sum(_share(dy, y, LOG), 1)
+    total = tl.sum(partial, 0)
     if EDGES:
         edge, edge_inside = edge_columns(lead, size, cols, VECTOR)
         dy_ends = tl.load(dy_ptr + dy_begin + edge, mask=edge_inside, other=0.0).to(tl.float32)

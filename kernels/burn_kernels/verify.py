@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.utils.deterministic
 
 from burn_kernels.spec import KernelSpec, Problem
 
@@ -125,14 +124,15 @@ def cast(value: Any, dtype: torch.dtype, device: torch.device | str) -> Any:
 def poisoned() -> Iterator[None]:
     """Fills what torch.empty gives with NaN."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    filled = torch.utils.deterministic.fill_uninitialized_memory
+    deterministic: Any = torch.utils.deterministic  # its setting is a property that type checkers do not see
+    filled = deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
+    deterministic.fill_uninitialized_memory = True
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.utils.deterministic.fill_uninitialized_memory = filled
+        deterministic.fill_uninitialized_memory = filled
 
 
 def _tuple(outputs: Any) -> tuple[Any, ...]:

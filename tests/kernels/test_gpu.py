@@ -1,4 +1,4 @@
-"""What only a GPU shows: accuracy at real sizes, offsets past 32 bits, CUDA graphs, the same bits twice, every config."""
+"""What only a GPU shows: accuracy at real sizes, offsets past 32 bits, CUDA graphs, the same bits twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from burn_kernels import REGISTRY, Problem, cross_entropy, dropout, glu, norm, optimizer, softmax, verify
-from burn_kernels.launch import machine_of
 from burn_kernels.spec import Draw
 
 pytestmark = pytest.mark.gpu
@@ -49,40 +48,6 @@ def test_errors_are_those_of_torch_at_five_seeds(name: str, dtype: torch.dtype) 
             assert verify(REGISTRY[name], problem, dtype=dtype, device="cuda", seed=seed) == []
 
 
-def configured() -> Iterator[Any]:
-    """Every candidate config at widths that take different paths."""
-    for cols in (49, 1000, 5120, 20000):
-        yield pytest.param(cols, id=str(cols))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cols", configured())
-def test_every_candidate_gives_the_result_of_the_reference(cols: int) -> None:
-    draw = Draw(cols)
-    x, dy, w = (draw.normal(*shape).to("cuda", torch.float32) for shape in ((33, cols), (33, cols), (cols,)))
-    machine, targets = machine_of(x), draw.integers(0, cols, 33).cuda()
-    y = softmax.reference(x)
-    for config in softmax.candidates(cols, 4, machine):
-        torch.testing.assert_close(softmax.forward(x, config=config), y, msg=str(config))
-    for config in softmax.candidates(cols, 4, machine, backward=True):
-        torch.testing.assert_close(
-            softmax.backward(dy, y, config=config), softmax.reference_backward(dy, y), msg=str(config)
-        )
-    exact = norm.layer_norm_reference(x, w, w)
-    for forward_config in norm.candidates(cols, 4, machine):
-        torch.testing.assert_close(norm.layer_norm(x, w, w, config=forward_config), exact, msg=str(forward_config))
-    expected = norm.layer_norm_reference_backward(dy, x, w, *exact[1:])
-    for centred in (False, True):
-        for backward_config in norm.backward_candidates(cols, 4, machine, centred=centred):
-            found = norm.layer_norm_backward(dy, x, w, *exact[1:], config=backward_config)
-            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4, msg=str(backward_config))
-    loss, lse = cross_entropy.reference(x, targets)
-    dx = cross_entropy.reference_backward(torch.ones_like(loss), x, targets, lse)
-    for loss_config in cross_entropy.candidates(cols, 4, machine):
-        both = cross_entropy.forward_with_gradient(x, targets, config=loss_config)
-        torch.testing.assert_close(both, (loss, dx), msg=str(loss_config))
-
-
 def test_offsets_past_32_bits() -> None:
     # the last rows lie behind element 2^31
     rows, cols = 2**31 // 16384 + 8, 16384
@@ -108,7 +73,7 @@ def test_dropout_has_the_same_mask_on_the_gpu() -> None:
 
 
 def in_a_graph(call: Callable[[], Any]) -> Any:
-    side = torch.cuda.Stream()
+    side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch is not typed there
     with torch.cuda.stream(side):
         call()
     torch.cuda.synchronize()
