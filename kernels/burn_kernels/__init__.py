@@ -1,1 +1,49 @@
-"""Fused Triton kernels over plain torch tensors."""
+"""Fused Triton kernels over plain torch tensors: forward, backward, and a reference that needs no kernel.
+
+Each family is a module of launchers; tensors on a GPU run kernels, others the reference:
+
+    norm            layer_norm, rms_norm and their backwards
+    softmax         forward, backward; log_forward, log_backward
+    cross_entropy   forward, backward; forward_with_gradient in one pass
+    glu             forward, backward of SwiGLU, GEGLU, ReGLU
+    dropout         forward, backward; the mask is a function of (key, stream, element)
+    optimizer       adamw, sgd over many tensors in one launch
+
+`REGISTRY` holds a `KernelSpec` for each operation; `verify` checks one against float64.
+"""
+
+from __future__ import annotations
+
+from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, softmax
+from burn_kernels._triton import AVAILABLE
+from burn_kernels.errors import (
+    KernelArgumentError,
+    KernelDeviceError,
+    KernelDTypeError,
+    KernelError,
+    KernelLimitError,
+    KernelShapeError,
+)
+from burn_kernels.spec import REGISTRY, KernelSpec, Problem, register
+from burn_kernels.verify import verify
+
+__all__ = [
+    "AVAILABLE",
+    "REGISTRY",
+    "KernelArgumentError",
+    "KernelDTypeError",
+    "KernelDeviceError",
+    "KernelError",
+    "KernelLimitError",
+    "KernelShapeError",
+    "KernelSpec",
+    "Problem",
+    "cross_entropy",
+    "dropout",
+    "glu",
+    "norm",
+    "optimizer",
+    "register",
+    "softmax",
+    "verify",
+]

@@ -1,0 +1,448 @@
+"""Times the kernel library beside PyTorch on one GPU: eager, torch.compile, and Liger where it is installed.
+
+    python benchmarks/kernels.py                     every case; rows to benchmarks/data/kernels-<device>.json
+    python benchmarks/kernels.py --only softmax      operations whose name begins so
+    python benchmarks/kernels.py --tuned             beside the defaults, the configs that are fastest here
+    python benchmarks/kernels.py --tune              every candidate config instead of rivals
+
+How: all variants of a case in one process, in turns (A B C, C B A, ...), the L2 cache overwritten before each call, time
+between two events on the device, median of the rounds.  Calls are captured into CUDA graphs where they can be, so that
+a rival's host time does not count against it.  `copy` is the better of a copy and a negation that move as many bytes as
+the case must; `share` is its time over the variant's.  `peak` is what a call allocates beyond its inputs.  `error` is
+the relative root mean square against float64, on 256 rows: of the output, or of the worst gradient.
+f: forward.  fb: forward and backward.  Gradients of the upstream are random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import gc
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+from burn_kernels import REGISTRY, KernelSpec, cross_entropy, dropout, glu, norm, optimizer, softmax
+from burn_kernels.launch import machine_of
+
+DEVICE = "cuda"
+ROWS = 8192
+WIDTHS: tuple[int, ...] = (1024, 4096, 5120, 8192, 16384, 32768)
+Call = Callable[[], Any]
+
+
+@dataclass
+class Case:
+    """What is timed: calls by variant, each making its own results."""
+
+    name: str
+    spec: KernelSpec
+    passed: str
+    floor_bytes: int
+    variants: dict[str, Call] = field(default_factory=dict)
+    errors: Callable[[], dict[str, float]] = dict
+
+
+# -- cases -------------------------------------------------------------------------------------------
+def random(*shape: int, scale: float = 1.0, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return (torch.randn(shape, device=DEVICE) * scale).to(dtype)
+
+
+def ours(spec: KernelSpec, inputs: tuple[Any, ...], dy: torch.Tensor | None) -> Any:
+    outputs = spec.forward(*inputs)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    if dy is None:
+        return outputs
+    assert spec.gradient is not None
+    return spec.gradient(dy, inputs, outputs)
+
+
+def theirs(twin: Callable[..., Any], inputs: tuple[Any, ...], dy: torch.Tensor | None) -> Any:
+    # leaves of their own: a node that another case keeps belongs to another stream, and a capture with it fails
+    inputs = tuple(x.detach().requires_grad_() if x.is_floating_point() else x for x in inputs)
+    y = twin(*inputs)
+    return y if dy is None else torch.autograd.grad(y, [x for x in inputs if x.requires_grad], dy)
+
+
+def op_cases(
+    name: str, make: Callable[[int], tuple[Any, ...]], tag: str, arguments: Any, timer: Timer
+) -> Iterator[Case]:
+    """The forward, and the forward with backward, of a registered operation."""
+    spec, inputs, liger = REGISTRY[name], make(ROWS), liger_function(name)
+    y = spec.twin(*make(1))
+    dy = random(*(ROWS, *y.shape[1:])[: y.dim()], dtype=y.dtype)
+    compiled = torch.compile(spec.twin, dynamic=False)
+    tuned = {}
+    if arguments.tuned and name.startswith(wanted(arguments)):
+        tuned = {part.passed: fastest(part, timer) for part in parts(name, inputs, dy)}
+    for passed, upstream in (("f", None), ("fb", dy)):
+        floor = spec.bytes_moved(*inputs)
+        variants: dict[str, Call] = {"ours": functools.partial(ours, spec, inputs, upstream)}
+        if passed == "fb":
+            # cross entropy's forward can write the gradient, so that x is read once
+            floor = spec.bytes_moved(*inputs, backward=True) + (0 if name == "cross_entropy" else floor)
+            if name == "cross_entropy":
+                spare = inputs[0].clone()
+                variants["ours"] = functools.partial(cross_entropy.forward_with_gradient, *inputs)
+                variants["ours in place"] = functools.partial(cross_entropy.forward_with_gradient_, spare, inputs[1])
+                variants |= {"ours in place, tuned": tuned["in place"]} if tuned else {}
+        if tuned and passed in tuned:
+            variants["ours, tuned"] = tuned[passed]
+        elif tuned:
+            variants["ours, tuned"] = lambda: (tuned["f"](), tuned["b"]())
+        variants["eager"] = functools.partial(theirs, spec.twin, inputs, upstream)
+        if not arguments.no_compile:
+            variants["compile"] = functools.partial(theirs, compiled, inputs, upstream)
+        if liger is not None:
+            variants["liger"] = functools.partial(theirs, liger, inputs, upstream)
+        found = functools.partial(errors, spec, make, passed)
+        yield Case(f"{name} {tag}", spec, passed, floor, variants, found)
+
+
+def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str) -> dict[str, float]:
+    """The worst relative RMS error against float64 of ours and of eager torch, on 256 rows."""
+    inputs = make(256)
+
+    def apart(found: Any, exact: Any) -> float:
+        pairs = [(a, b) for a, b in zip(found, exact, strict=False) if a is not None]
+        worst: float = max((a.double() - b).norm().item() / b.norm().item() for a, b in pairs)
+        return worst
+
+    exact_inputs = tuple(x.double() if x.is_floating_point() else x for x in inputs)
+    y = spec.twin(*exact_inputs)
+    dy = None if passed == "f" else torch.randn_like(y)
+    exact = theirs(spec.twin, exact_inputs, dy)
+    half = None if dy is None else dy.to(inputs[0].dtype if dy.dim() else torch.float32)
+    ones, others = ours(spec, inputs, half), theirs(spec.twin, inputs, half)
+    if passed == "f":
+        return {"ours": apart(ones[:1], (exact,)), "eager": apart((others,), (exact,))}
+    return {"ours": apart(ones, exact), "eager": apart(others, exact)}
+
+
+def liger_function(name: str) -> Callable[..., Any] | None:
+    try:
+        from liger_kernel import ops  # type: ignore[import-not-found]  # optional
+    except ImportError:
+        return None
+    found: dict[str, Callable[..., Any]] = {
+        "softmax": ops.LigerSoftmaxFunction.apply,
+        "layer_norm": lambda x, w, b: ops.LigerLayerNormFunction.apply(x, w, b, 1e-5),
+        "rms_norm": lambda x, w: ops.LigerRMSNormFunction.apply(x, w, 1e-5, 0.0, "llama", False),
+        "swiglu": ops.LigerSiLUMulFunction.apply,
+    }
+    return found.get(name)
+
+
+def gpt2(scale: float) -> list[torch.Tensor]:
+    """Tensors in the shapes of GPT-2 124M's parameters: 148 tensors, 124.4 million numbers in float32."""
+    shapes = [(50257, 768), (1024, 768), (768,), (768,)]
+    for _ in range(12):
+        shapes += [(768,)] * 4 + [(2304, 768), (2304,), (768, 768), (768,), (3072, 768), (3072,), (768, 3072), (768,)]
+    return [random(*shape, scale=scale, dtype=torch.float32) for shape in shapes]
+
+
+def gpt2_table() -> optimizer.Table:
+    return optimizer.table(gpt2(1), gpt2(1e-2), gpt2(1e-2), [x * x for x in gpt2(1e-2)], in_place=True)
+
+
+def adamw_cases(arguments: Any) -> Iterator[Case]:
+    """A step over GPT-2 124M; then with clipping and a bf16 copy of the weights in the same launch."""
+    spec, table = REGISTRY["adamw"], gpt2_table()
+    case = Case("adamw 124M", spec, "step", spec.bytes_moved(table.inputs[0]))
+    case.variants["ours"] = lambda: optimizer.adamw_(table, lr=1e-4, step=100)
+    for name, options in (("eager fused", {"fused": True}), ("eager foreach", {"foreach": True})):
+        leaves = [torch.nn.Parameter(x) for x in gpt2(1)]
+        for leaf, g in zip(leaves, table.inputs[1], strict=True):
+            leaf.grad = g
+        step = torch.optim.AdamW(leaves, lr=1e-4, capturable=True, **options).step  # type: ignore[arg-type]
+        case.variants[name] = step
+        if name == "eager foreach" and not arguments.no_compile:
+            case.variants["compile"] = torch.compile(step, dynamic=False)
+    yield case
+    copies = [torch.empty_like(p, dtype=torch.bfloat16) for p in table.inputs[0]]
+    with_copies = optimizer.table(*table.inputs, copies=copies, in_place=True)
+    clip = torch.tensor(0.5, device=DEVICE)
+    floor = case.floor_bytes + 2 * sum(p.numel() for p in table.inputs[0])
+    case = Case("adamw 124M, clip, bf16 copy", spec, "step", floor)
+    case.variants["ours"] = lambda: optimizer.adamw_(with_copies, lr=1e-4, step=100, clip=clip)
+    yield case
+
+
+def row_wise() -> Iterator[tuple[str, Callable[[int], tuple[Any, ...]], str]]:
+    """Each operation on rows and width: its name, what draws inputs of so many rows, and the shape in words."""
+    for cols in (*WIDTHS, 50257):
+        yield "softmax", lambda n, c=cols: (random(n, c),), f"{ROWS}x{cols}"
+    for cols in WIDTHS:
+        yield "layer_norm", lambda n, c=cols: (random(n, c), random(c), random(c)), f"{ROWS}x{cols}"
+        yield "rms_norm", lambda n, c=cols: (random(n, c), random(c)), f"{ROWS}x{cols}"
+    for cols in (32000, 50257, 128256):
+
+        def logits(n: int, c: int = cols) -> tuple[Any, ...]:
+            return random(n, c, scale=2.0), torch.randint(0, c, (n,), device=DEVICE)
+
+        yield "cross_entropy", logits, f"{ROWS}x{cols}"
+    for name in ("swiglu", "geglu"):
+        yield name, lambda n: (random(n, 14336), random(n, 14336)), f"{ROWS}x14336"
+
+
+def cases(arguments: Any, timer: Timer) -> Iterator[Case]:
+    """All cases, one at a time: each holds gigabytes."""
+    for name, make, tag in row_wise():
+        yield from op_cases(name, make, tag, arguments, timer)
+    yield from adamw_cases(arguments)
+    yield from dropout_cases()
+
+
+def dropout_cases() -> Iterator[Case]:
+    """Dropout; PyTorch's saves a mask of a byte an element, ours none."""
+    spec, x = REGISTRY["dropout"], random(ROWS, 8192)
+    case = Case(f"dropout {ROWS}x8192", spec, "f", spec.bytes_moved(x))
+    case.variants["ours"] = lambda: dropout.forward(x, 0.1, 7, 11)
+    case.variants["eager"] = lambda: torch.nn.functional.dropout(x.requires_grad_(), 0.1)
+    yield case
+
+
+# -- candidates --------------------------------------------------------------------------------------
+@dataclass
+class Part:
+    """One kernel on given inputs: its candidate configs, the default first, and how to run one."""
+
+    passed: str
+    floor_bytes: int
+    configs: list[Any]
+    run: Callable[[Any], Any]
+
+
+def parts(name: str, inputs: tuple[Any, ...], dy: torch.Tensor) -> list[Part]:
+    """The kernels of a row-wise operation; backwards run on what one forward saved."""
+    x, machine = inputs[0], machine_of(inputs[0])
+    n, cols = x.numel() * x.element_size(), x.shape[1]
+    if name == "softmax":
+        y = softmax.forward(x)
+        back = softmax.candidates(cols, 2, machine, backward=True)
+        return [
+            Part("f", 2 * n, softmax.candidates(cols, 2, machine), lambda c: softmax.forward(x, config=c)),
+            Part("b", 3 * n, back, lambda c: softmax.backward(dy, y, config=c)),
+        ]
+    if name in ("layer_norm", "rms_norm"):
+        forward, backward = getattr(norm, name), getattr(norm, f"{name}_backward")
+        saved = forward(*inputs)[1:]
+        centred = name == "layer_norm"
+        front = norm.candidates(cols, 2, machine, centred=centred)
+        back = norm.backward_candidates(cols, 2, machine, centred=centred)
+        return [
+            Part("f", 2 * n, front, lambda c: forward(*inputs, config=c)),
+            Part("b", 3 * n, back, lambda c: backward(dy, *inputs[:2], *saved, config=c)),
+        ]
+    if name == "cross_entropy":
+        found, spare = cross_entropy.candidates(cols, 2, machine, gradient=True), x.clone()
+        return [
+            Part("f", n, found, lambda c: cross_entropy.forward(*inputs, config=c)),
+            Part("fb", 2 * n, found, lambda c: cross_entropy.forward_with_gradient(*inputs, config=c)),
+            Part("in place", 2 * n, found, lambda c: cross_entropy.forward_with_gradient_(spare, inputs[1], config=c)),
+        ]
+    kind, found = {"swiglu": "silu", "geglu": "gelu"}[name], glu.candidates(x.numel(), 2, machine)
+    return [
+        Part("f", 3 * n, found, lambda c: glu.forward(*inputs, kind=kind, config=c)),
+        Part("b", 5 * n, found, lambda c: glu.backward(dy, *inputs, kind=kind, config=c)),
+    ]
+
+
+def tuning_cases() -> Iterator[Case]:
+    """Each candidate config of each kernel as a variant."""
+    for name, make, tag in row_wise():
+        for part in parts(name, make(ROWS), make(ROWS)[0]):
+            variants = {str(c): functools.partial(part.run, c) for c in part.configs}
+            yield Case(f"{name} {tag}", REGISTRY[name], part.passed, part.floor_bytes, variants)
+    x = random(ROWS, 14336)
+    variants = {
+        str(c): functools.partial(dropout.forward, x, 0.1, 7, 11, config=c)
+        for c in dropout.candidates(2, machine_of(x))
+    }
+    yield Case(f"dropout {ROWS}x14336", REGISTRY["dropout"], "f", 4 * x.numel(), variants)
+    table = gpt2_table()
+    found, n = optimizer.candidates(machine_of(x)), 28 * sum(p.numel() for p in table.inputs[0])
+    variants = {str(c): functools.partial(optimizer.adamw_, table, lr=1e-4, step=100, config=c) for c in found}
+    yield Case("adamw 124M", REGISTRY["adamw"], "step", n, variants)
+
+
+def fastest(part: Part, timer: Timer) -> Call:
+    """The part with the config that a short measurement finds fastest."""
+    calls = {str(c): captured(functools.partial(part.run, c)) for c in part.configs}
+    times = {name: statistics.median(found) for name, found in timer(calls, rounds=9).items()}
+    name = min(times, key=lambda name: times[name])
+    print(f"    tuned {part.passed}: {name}, {times[name]:.4f} ms; default {times[str(part.configs[0])]:.4f} ms")
+    chosen = next(c for c in part.configs if str(c) == name)
+    return functools.partial(part.run, chosen)
+
+
+# -- timing ------------------------------------------------------------------------------------------
+def event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch is not typed there
+
+
+class Timer:
+    """Times calls in turns, each after the L2 cache was overwritten."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+        self.flush = torch.empty(128 << 20, dtype=torch.int32, device=DEVICE)
+
+    def __call__(self, calls: dict[str, Call], rounds: int = 0) -> dict[str, list[float]]:
+        """Milliseconds of each round by variant."""
+        events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
+        for number in range(rounds or self.rounds):
+            for name in list(calls) if number % 2 else reversed(list(calls)):
+                start, end = event(), event()
+                self.flush.zero_()
+                start.record()
+                calls[name]()
+                end.record()
+                events[name].append((start, end))
+        torch.cuda.synchronize()
+        return {name: [start.elapsed_time(end) for start, end in pairs] for name, pairs in events.items()}
+
+
+def captured(call: Call) -> Call:
+    """The call as a CUDA graph, or itself where it cannot be captured."""
+    side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch is not typed there
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+        call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            kept = call()
+    except RuntimeError as error:
+        print(f"    not captured, so host time counts: {str(error).splitlines()[0]}")
+        torch.cuda.synchronize()
+        return call
+
+    def replay(graph: Any = graph, kept: Any = kept) -> None:
+        graph.replay()
+
+    return replay
+
+
+def peak_mib(call: Call) -> float:
+    gc.collect()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    kept = call()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated()
+    del kept
+    return (peak - before) / 2**20
+
+
+def copies(floor_bytes: int) -> dict[str, Call]:
+    source = random(floor_bytes // 4)
+    target = torch.empty_like(source)
+    return {"copy": lambda: target.copy_(source), "negate": lambda: torch.neg(source, out=target)}
+
+
+def measure(case: Case, timer: Timer, tuning: bool) -> list[dict[str, Any]]:
+    """The rows of one case."""
+    rows, calls, peaks = [], {}, {}
+    both = copies(case.floor_bytes)
+    for name, call in case.variants.items():
+        try:
+            call()
+            peaks[name] = 0.0 if tuning else peak_mib(call)
+            calls[name] = captured(call)
+        except Exception as error:  # a rival or a candidate that fails is a finding, not the end of the run
+            print(f"    {case.name} {case.passed} {name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+    times = timer(calls | both)
+    copy = min(statistics.median(times[name]) for name in both)
+    found = {} if tuning else case.errors()
+    for name in calls:
+        spread = statistics.quantiles(times[name], n=10)
+        median = statistics.median(times[name])
+        rows.append(
+            {
+                "case": case.name,
+                "pass": case.passed,
+                "variant": name,
+                "median_ms": round(median, 5),
+                "low_decile_ms": round(spread[0], 5),
+                "high_decile_ms": round(spread[-1], 5),
+                "floor_bytes": case.floor_bytes,
+                "copy_ms": round(copy, 5),
+                "share_of_copy": round(copy / median, 4),
+                "peak_mib": round(peaks[name], 1),
+                "error": found.get(name),
+            }
+        )
+        apart = f"{found[name]:9.2e}" if name in found else " " * 9
+        print(
+            f"{case.name:<30}{case.passed:<12}{name:<90}"[: 132 if tuning else 62]
+            + f"{median:9.4f} ms {100 * copy / median:6.1f} %{peaks[name]:9.0f} MiB {apart}",
+            flush=True,
+        )
+    return rows
+
+
+def wanted(arguments: Any) -> tuple[str, ...]:
+    return tuple(arguments.only.split(","))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="families, separated by commas")
+    parser.add_argument("--tune", action="store_true", help="time every candidate config instead of rivals")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--tuned", action="store_true", help="beside the default, the config that is fastest here")
+    parser.add_argument("--widths", default="", help="columns of the row-wise operations")
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--budget-s", type=float, default=1e9, help="begin no case after so many seconds")
+    parser.add_argument("--out", default="", help="the file for the rows")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("benchmarks/kernels.py times GPU kernels, and torch finds no CUDA device here")
+    if arguments.widths:
+        global WIDTHS
+        WIDTHS = tuple(int(n) for n in arguments.widths.split(","))
+    begun, rows, timer = time.monotonic(), [], Timer(arguments.rounds)
+    device = torch.cuda.get_device_name()
+    head = {
+        "date": str(date.today()),
+        "device": device,
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "python": platform.python_version(),
+        "rounds": arguments.rounds,
+    }
+    name = f"kernels-{'tune-' if arguments.tune else ''}{device.split()[-1].lower()}.json"
+    out = Path(arguments.out or Path(__file__).parent / "data" / name)
+    torch.manual_seed(0)
+    for case in tuning_cases() if arguments.tune else cases(arguments, timer):
+        if time.monotonic() - begun > arguments.budget_s:
+            print("the time is up; cases are left out")
+            break
+        if not case.name.startswith(wanted(arguments)):
+            continue
+        rows += measure(case, timer, arguments.tune)
+        out.write_text(json.dumps(head | {"rows": rows}, indent=0) + "\n", encoding="utf-8")
+        del case
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch._dynamo.reset()
+    print(f"{len(rows)} rows in {time.monotonic() - begun:.0f} s: {os.path.relpath(out)}")
+
+
+if __name__ == "__main__":
+    main()

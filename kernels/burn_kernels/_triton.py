@@ -1,0 +1,31 @@
+"""Triton, or stand-ins that let kernel files be imported where it is not installed (Windows, macOS).
+
+Without Triton the launchers use the references, on every device; `AVAILABLE` says so.
+"""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+try:
+    import triton
+    import triton.language as tl
+
+    AVAILABLE = True
+except ImportError:
+    triton: Any  # type: ignore[no-redef]  # a module above
+    tl: Any  # type: ignore[no-redef]  # a module above
+
+    def _jit(function: Any = None, **_: Any) -> Any:
+        return function if function is not None else lambda f: f
+
+    triton = SimpleNamespace(jit=_jit)
+    tl = SimpleNamespace(constexpr=lambda value: value)
+    AVAILABLE = False
+
+__all__ = ["AVAILABLE", "INTERPRETED", "tl", "triton"]
+
+INTERPRETED = AVAILABLE and os.environ.get("TRITON_INTERPRET") == "1"
+"""Whether kernels run on CPU tensors in Triton's interpreter; read when Triton is imported, as Triton does."""

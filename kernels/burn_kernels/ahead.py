@@ -1,0 +1,111 @@
+"""Compiles recorded launches ahead of time, for machines that are not there, and reads what the compiler reports.
+
+    with recording(H200) as launches:
+        softmax.forward(torch.empty(8192, 4096, dtype=torch.bfloat16, device="meta"))
+    resources(compile_launch(launches[0], H200))            # Resources(registers=40, spills=0, shared_bytes=64)
+
+Triton cannot do this in a process that runs its interpreter (TRITON_INTERPRET=1).
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from burn_kernels.errors import KernelLimitError, explain
+from burn_kernels.launch import Launch, Machine
+
+__all__ = ["Resources", "compile_launch", "resources"]
+
+_TYPES = {
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.uint8: "u8",
+    torch.bool: "i1",
+}
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one program of a compiled kernel takes."""
+
+    registers: int
+    """Of a thread."""
+    spills: int
+    """Registers or bytes that went to memory for want of registers."""
+    shared_bytes: int
+
+
+def compile_launch(launch: Launch, machine: Machine) -> Any:
+    """Compiles what `launch` would run on `machine`; returns Triton's compiled kernel, its text forms in `.asm`."""
+    from triton import compile as triton_compile
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    signature: dict[str, str] = {}
+    constants: dict[tuple[int, ...], Any] = {}
+    attributes: dict[tuple[int, ...], list[list[Any]]] = {}
+    names = launch.kernel.arg_names
+    values = dict(zip(names, launch.arguments, strict=False)) | launch.constants
+    skipped = {name for p, name in zip(launch.kernel.params, names, strict=True) if p.do_not_specialize}
+    for index, name in enumerate(names):
+        value = values[name]
+        one = (
+            isinstance(value, int) and value == 1 and name not in skipped
+        )  # Triton writes such an argument into the code
+        if name in launch.constants or value is None or one:
+            signature[name], constants[(index,)] = "constexpr", value
+        elif isinstance(value, torch.Tensor):
+            signature[name] = "*" + _TYPES[value.dtype]
+            if value.storage_offset() * value.element_size() % 16 == 0:
+                attributes[(index,)] = [["tt.divisibility", 16]]
+        elif isinstance(value, int):
+            signature[name] = "i32" if -(2**31) <= value < 2**31 else "i64"
+            if value % 16 == 0 and name not in skipped:
+                attributes[(index,)] = [["tt.divisibility", 16]]
+        else:
+            signature[name] = "fp32"
+    target = GPUTarget(machine.backend, machine.arch, machine.lanes)
+    options = {"num_warps": launch.warps, "num_stages": launch.stages}
+    return triton_compile(ASTSource(launch.kernel, signature, constants, attributes), target=target, options=options)
+
+
+def resources(compiled: Any) -> Resources:
+    """What the compiler reports of a kernel: `cuobjdump` of the Triton wheel for CUDA, the assembly's text for ROCm."""
+    shared = int(compiled.metadata.shared)
+    if "amdgcn" in compiled.asm:
+        text = compiled.asm["amdgcn"]
+        spills = _number(r"\.vgpr_spill_count:\s*(\d+)", text) + _number(r"\.sgpr_spill_count:\s*(\d+)", text)
+        return Resources(_number(r"\.vgpr_count:\s*(\d+)", text), spills, shared)
+    from triton import knobs
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(compiled.asm["cubin"])
+        command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(file)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    # STACK holds spilled registers and arrays with run-time indices, which Triton does not make
+    return Resources(_number(r"REG:(\d+)", text), _number(r"STACK:(\d+)", text) + _number(r"LOCAL:(\d+)", text), shared)
+
+
+def _number(pattern: str, text: str) -> int:
+    found = re.search(pattern, text)
+    if found is None:
+        raise KernelLimitError(
+            explain(
+                "the compiler's report does not say what was asked",
+                given=text[-500:],
+                expected=f"a line that matches {pattern}",
+                mend="use Triton 3.6, or teach burn_kernels.ahead the new form",
+            )
+        )
+    return int(found[1])

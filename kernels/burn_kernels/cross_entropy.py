@@ -1,0 +1,452 @@
+"""Cross entropy of logits (rows, cols) with class targets (rows,).
+
+    lse  = log(sum(exp(x)))                 q = (1 - smoothing) * one_hot(target) + smoothing / cols
+    loss = lse - sum(q * x)                 dx = (exp(x - lse) - q) * dloss
+
+Rows whose target is `ignore_index` have loss 0, no gradient, and do not count in the mean.
+
+Limit: memory.  The losses alone read rows * cols elements; with the gradient 2 * rows * cols (x in, dx out), since the
+second reading of a row finds it in the L2 cache.  backward reads and writes: 2 * rows * cols.
+Layout: any; the last axis is read in place where its elements are neighbours, otherwise a copy is made first.
+Accumulates in float32; losses and lse are float32.  Deterministic.
+
+A row begins wherever cols puts it: with 50257 bf16 columns seven rows of eight do not begin on 16 bytes.  So a row is
+read as a body of whole 16-byte vectors and up to two edges of less than a vector, both edges at once.  Each lane of
+the body keeps its own maximum and sum over the vectors that it reads; lanes are joined once a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from burn_kernels._triton import tl, triton
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
+from burn_kernels.launch import FLOATS, Machine, check, describe, launch, machine_of, next_power, runs_kernel, wide_type
+from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp_for, row_parts
+from burn_kernels.spec import Draw, KernelSpec, Problem, register
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+# -- limits ------------------------------------------------------------------------------------------
+def bytes_moved(x: torch.Tensor, targets: torch.Tensor, *, backward: bool = False, **_: Any) -> int:
+    """x read; backward x read and dx written.  `forward_with_gradient` moves as much as backward."""
+    return (2 if backward else 1) * x.numel() * x.element_size()
+
+
+def flops(x: torch.Tensor, targets: torch.Tensor, *, backward: bool = False, **_: Any) -> int:
+    """Per element a product, a difference, an exponential, a sum and a comparison."""
+    return 5 * x.numel()
+
+
+# -- configs -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Config:
+    """A program a row: `lanes` vectors of 16 bytes at once, at least one a thread, `warps` of 32 threads."""
+
+    lanes: int
+    warps: int
+
+
+def default(cols: int, itemsize: int, machine: Machine, *, gradient: bool = False) -> Config:
+    """The config that is used without timing."""
+    return candidates(cols, itemsize, machine, gradient=gradient)[0]
+
+
+def candidates(cols: int, itemsize: int, machine: Machine, *, gradient: bool = False) -> list[Config]:
+    """What a tuner may try, the default first."""
+    vectors = next_power(max(1, cols * itemsize // 16))
+    most = min(16, max(1, vectors // 64))
+    tried = [(most, 2), (most, 1), (most, 4), (max(1, most // 2), 4), (min(32, max(1, vectors // 64)), 2)]
+    if gradient and vectors > 8_192:
+        # fewer rows at once: 256 KiB each at 128256 bf16 columns, between their two readings, outgrow the L2 cache
+        tried.insert(0, (most, 4))
+    found = [Config(max(32, min(vectors, 32 * warps * loads)), warps) for warps, loads in tried]
+    return list(dict.fromkeys(found))
+
+
+# -- kernels -----------------------------------------------------------------------------------------
+@triton.jit
+def _gradient(x, col, target, lse, scale, smoothing, cols, quiet, SMOOTH: tl.constexpr, TYPE: tl.constexpr):
+    p = exp_for(x - lse, TYPE)
+    if SMOOTH:
+        p -= smoothing / cols
+    return tl.where(quiet, 0.0, tl.where(col == target, p - (1.0 - smoothing), p) * scale)
+
+
+@triton.jit
+def _cross_entropy(
+    x_ptr, target_ptr, loss_ptr, lse_ptr, dx_ptr, dloss_ptr, count_ptr, stride, dloss_stride, cols, ignored, smoothing,
+    LOSS: tl.constexpr, GRADIENT: tl.constexpr, SMOOTH: tl.constexpr, EDGES: tl.constexpr,
+    LANES: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
+    row = tl.program_id(0).to(tl.int64)
+    begin = row * stride
+    body, lead, size = row_parts(begin, cols, VECTOR)
+    at = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
+    # edges and target are read before anything is written: dx may lie over x, and other threads may be ahead
+    target = tl.load(target_ptr + row)
+    if EDGES:
+        edge, edge_inside = edge_columns(lead, size, cols, VECTOR)
+        ends = tl.load(x_ptr + begin + edge, mask=edge_inside, other=float("-inf")).to(tl.float32)
+    # no class, and not to be ignored: NaN, which shows, rather than a read of foreign memory
+    legal = (target >= 0) & (target < cols)
+    picked = tl.load(x_ptr + begin + target, mask=legal, other=float("nan")).to(tl.float32)
+
+    if LOSS:
+        m = tl.full((LANES,), LOWEST, tl.float32)
+        total = tl.zeros((LANES,), tl.float32)
+        sums = tl.zeros((LANES,), tl.float32)
+        for start in tl.range(0, size, LANES * VECTOR):
+            inside = start + at < size
+            read = tl.load(x_ptr + body + start + at, mask=inside, other=float("-inf"), eviction_policy="evict_last")
+            x = read.to(tl.float32)
+            m, total = add_exponentials(m, total, x, TYPE)
+            if SMOOTH:
+                sums += tl.sum(tl.where(inside, x, 0.0), 1)
+        top = tl.max(m, 0)
+        if EDGES:
+            top = tl.maximum(top, tl.max(ends, 0))
+            whole = tl.sum(exp_for(ends - top, TYPE), 0) + tl.sum(total * exp_for(m - top, TYPE), 0)
+        else:
+            whole = tl.sum(total * exp_for(m - top, TYPE), 0)
+        lse = top + tl.log(whole)
+        loss = lse - (1.0 - smoothing) * picked
+        if SMOOTH:
+            plain = tl.sum(sums, 0)
+            if EDGES:
+                plain += tl.sum(tl.where(edge_inside, ends, 0.0), 0)
+            loss -= smoothing * (plain / cols)
+        tl.store(loss_ptr + row, tl.where(target == ignored, 0.0, loss))
+        tl.store(lse_ptr + row, lse)
+    else:
+        lse = tl.load(lse_ptr + row)
+
+    if GRADIENT:
+        scale = 1.0
+        if dloss_ptr is not None:
+            scale = tl.load(dloss_ptr + row * dloss_stride).to(tl.float32)
+        if count_ptr is not None:
+            scale = scale / tl.load(count_ptr).to(tl.float32)
+        quiet = target == ignored
+        for start in tl.range(0, size, LANES * VECTOR):
+            inside = start + at < size
+            again = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first")
+            col = lead + start + at
+            dx = _gradient(again.to(tl.float32), col, target, lse, scale, smoothing, cols, quiet, SMOOTH, TYPE)
+            # what is written is not read again: rows that wait for their second reading need the cache more
+            tl.store(dx_ptr + body + start + at, dx.to(TYPE), mask=inside, eviction_policy="evict_first")
+        if EDGES:
+            dends = _gradient(ends, edge, target, lse, scale, smoothing, cols, quiet, SMOOTH, TYPE)
+            tl.store(dx_ptr + begin + edge, dends.to(TYPE), mask=edge_inside)
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+def forward(
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
+    ignore_index: int = -100,
+    config: Config | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss, reduced, and lse (rows,), which the backward needs.
+
+    Shapes: x (rows, cols), targets (rows,) integers -> () or, with reduction "none", (rows,).
+    Dtypes: x float32, float16, bfloat16, on the CPU float64 too; the loss is float32 (of float64 float64).
+    Targets that are no class and not ignore_index raise on the CPU; on a GPU, which is not waited for, they give NaN.
+    """
+    _check(x, targets, reduction, smoothing)
+    if not runs_kernel("cross_entropy", x):
+        return reference(x, targets, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index)
+    losses, lse, _ = _run(x, targets, None, None, None, smoothing, ignore_index, config, write=None)
+    return _reduce(losses, targets, reduction, ignore_index), lse
+
+
+def backward(
+    dloss: torch.Tensor,
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
+    ignore_index: int = -100,
+    config: Config | None = None,
+) -> torch.Tensor:
+    """The gradient of x from that of the loss, () or (rows,) as the reduction says; x is read, not written."""
+    _check(x, targets, reduction, smoothing)
+    expected = x.shape[:1] if reduction == "none" else ()
+    check(
+        "cross_entropy backward",
+        {"dloss": dloss, "x": x, "lse": lse},
+        {"dloss": expected, "lse": x.shape[:1]},
+        alike=["x"],
+    )
+    if not runs_kernel("cross_entropy backward", x):
+        return reference_backward(
+            dloss, x, targets, lse, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index
+        )
+    count = _count(targets, ignore_index) if reduction == "mean" else None
+    return _run(x, targets, lse, dloss, count, smoothing, ignore_index, config, write="new")[2]
+
+
+def forward_with_gradient(
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
+    ignore_index: int = -100,
+    config: Config | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss and the gradient of x for an upstream gradient of 1, reading x from memory once.
+
+    Raises: KernelArgumentError for reduction "none", where no single upstream gradient is known.
+    """
+    return _with_gradient(x, targets, reduction, smoothing, ignore_index, config, write="new")
+
+
+def forward_with_gradient_(
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
+    ignore_index: int = -100,
+    config: Config | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `forward_with_gradient`, but the gradient takes the place of x: no second tensor of that size."""
+    return _with_gradient(x, targets, reduction, smoothing, ignore_index, config, write="over")
+
+
+def _with_gradient(
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    reduction: str,
+    smoothing: float,
+    ignore_index: int,
+    config: Config | None,
+    write: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(x, targets, reduction, smoothing)
+    if reduction == "none":
+        raise KernelArgumentError(
+            explain(
+                "cross_entropy: the gradient in the forward needs one upstream gradient for all rows",
+                given="reduction 'none'",
+                expected="reduction 'mean' or 'sum'",
+                mend="call forward, then backward with the upstream gradients",
+            )
+        )
+    if not runs_kernel("cross_entropy", x):
+        loss, lse = reference(x, targets, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index)
+        dx = reference_backward(
+            torch.ones_like(loss), x, targets, lse, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index
+        )
+        return loss, x.copy_(dx) if write == "over" else dx
+    count = _count(targets, ignore_index) if reduction == "mean" else None
+    losses, _, dx = _run(x, targets, None, None, count, smoothing, ignore_index, config, write=write)
+    return _reduce(losses, targets, reduction, ignore_index), dx
+
+
+def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: float) -> None:
+    if reduction not in REDUCTIONS or not 0.0 <= smoothing <= 1.0:
+        raise KernelArgumentError(
+            explain(
+                "cross_entropy: an option is outside its range",
+                given=f"reduction {reduction!r}, smoothing {smoothing}",
+                expected=f"reduction one of {', '.join(REDUCTIONS)}; smoothing from 0 to 1",
+                mend="choose one of these",
+            )
+        )
+    if x.dim() != 2 or tuple(targets.shape) != tuple(x.shape[:1]):
+        raise KernelShapeError(
+            explain(
+                "cross_entropy: the sizes do not fit",
+                given=describe({"x": x, "targets": targets}),
+                expected="x (rows, cols), targets (rows,)",
+                mend="flatten with x.reshape(-1, x.shape[-1]) and targets.reshape(-1)",
+            )
+        )
+    if targets.dtype.is_floating_point or targets.dtype == torch.bool or targets.dtype.is_complex:
+        raise KernelDTypeError(
+            explain(
+                "cross_entropy: targets are class numbers",
+                given=describe({"targets": targets}),
+                expected="integers",
+                mend="targets.to(torch.int64)",
+            )
+        )
+    check("cross_entropy", {"x": x, "targets": targets}, {}, alike=["x"])
+
+
+def _count(targets: torch.Tensor, ignore_index: int) -> torch.Tensor:
+    return (targets != ignore_index).sum()  # stays on the device: nothing waits, and a graph can capture it
+
+
+def _reduce(losses: torch.Tensor, targets: torch.Tensor, reduction: str, ignore_index: int) -> torch.Tensor:
+    if reduction == "none":
+        return losses
+    return losses.sum() if reduction == "sum" else losses.sum() / _count(targets, ignore_index)
+
+
+def _run(
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    lse: torch.Tensor | None,
+    dloss: torch.Tensor | None,
+    count: torch.Tensor | None,
+    smoothing: float,
+    ignore_index: int,
+    config: Config | None,
+    *,
+    write: str | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    rows, cols = x.shape
+    losses = torch.empty(rows, dtype=torch.float32, device=x.device)
+    known = lse is not None
+    lse = torch.empty_like(losses) if lse is None else lse.contiguous()
+    source = x if x.stride(1) == 1 and x.stride(0) >= cols else x.contiguous()
+    out = source
+    if write == "new" or (write == "over" and source is not x):
+        out = torch.empty_strided((rows, cols), source.stride(), dtype=x.dtype, device=x.device)
+    if x.numel():
+        vector = 16 // x.element_size()
+        config = config or default(cols, x.element_size(), machine_of(x), gradient=write is not None)
+        arguments = (source, targets.contiguous(), losses, lse, out, dloss, count)
+        spread = 0 if dloss is None or dloss.dim() == 0 else dloss.stride(0)
+        numbers = (source.stride(0), spread, cols, ignore_index, smoothing)
+        edges = bool(cols % vector or source.stride(0) % vector)
+        flags = {"LOSS": not known, "GRADIENT": write is not None, "SMOOTH": smoothing != 0.0, "EDGES": edges}
+        sizes = {"LANES": config.lanes, "VECTOR": vector}
+        launch(_cross_entropy, (rows,), x, *arguments, *numbers, warps=config.warps, **flags, **sizes)
+    elif rows:
+        losses.fill_(float("nan"))
+        lse.fill_(float("-inf"))
+    if write == "over" and out is not x:
+        out = x.copy_(out)
+    return losses, lse, out
+
+
+# -- reference ---------------------------------------------------------------------------------------
+def reference(
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
+    ignore_index: int = -100,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss and lse in plain torch."""
+    wide = x.to(wide_type(x.dtype))
+    counted = targets != ignore_index
+    _check_classes(targets, counted, x.shape[1])
+    lse = torch.logsumexp(wide, 1)
+    if x.shape[1] == 0:
+        return _reduce(torch.full_like(lse, float("nan")), targets, reduction, ignore_index), lse
+    picked = wide.gather(1, torch.where(counted, targets, 0).to(torch.int64)[:, None])[:, 0]
+    losses = lse - (1.0 - smoothing) * picked
+    if smoothing:
+        losses = losses - smoothing * wide.mean(1)
+    losses = torch.where(counted, losses, 0.0)
+    return _reduce(losses, targets, reduction, ignore_index), lse
+
+
+def reference_backward(
+    dloss: torch.Tensor,
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
+    ignore_index: int = -100,
+) -> torch.Tensor:
+    """The gradient of x in plain torch."""
+    wide = x.to(wide_type(x.dtype))
+    counted = targets != ignore_index
+    scale = dloss.to(wide.dtype)
+    if reduction == "mean":
+        scale = scale / _count(targets, ignore_index)
+    classes = torch.arange(x.shape[1], device=x.device)
+    one_hot = (classes == targets[:, None]).to(wide.dtype)
+    q = one_hot * (1.0 - smoothing) + smoothing / max(x.shape[1], 1)
+    dx = (torch.exp(wide - lse[:, None]) - q) * scale.reshape(-1, 1)
+    return torch.where(counted[:, None], dx, 0.0).to(x.dtype)
+
+
+def _check_classes(targets: torch.Tensor, counted: torch.Tensor, cols: int) -> None:
+    if targets.device.type != "cpu":
+        return  # reading the values would wait for the device
+    wrong = targets[counted & ((targets < 0) | (targets >= cols))]
+    if wrong.numel():
+        raise KernelArgumentError(
+            explain(
+                "cross_entropy: targets that are no class",
+                given=f"{wrong.numel()} targets, the first {int(wrong[0])}",
+                expected=f"from 0 to {cols - 1}, or ignore_index",
+                mend="check the labels, and ignore_index if some rows are padding",
+            )
+        )
+
+
+# -- registration ------------------------------------------------------------------------------------
+def _problems(draw: Draw) -> Iterator[Problem]:
+    yield Problem((draw.normal(4, 1), draw.integers(0, 1, 4)))
+    for rows, cols in ((5, 7), (3, 64), (7, 10), (6, 1001), (2, 50_257), (0, 5)):
+        x, targets = draw.normal(rows, cols, std=3.0), draw.integers(0, cols, rows)
+        yield Problem((x, targets))
+        yield Problem((x, targets), {"reduction": "none", "smoothing": 0.1})
+    targets = draw.integers(0, 33, 6)
+    targets[::2] = -100
+    yield Problem((draw.normal(6, 33), targets))
+    yield Problem((draw.normal(6, 33), targets), {"reduction": "sum", "smoothing": 0.3})
+    targets = draw.integers(0, 17, 5)
+    targets[1] = 3
+    yield Problem((draw.normal(10, 40)[::2, 3:20], targets), {"ignore_index": 3, "reduction": "none"})
+    yield Problem((draw.normal(17, 5).T, targets), {"ignore_index": 3, "smoothing": 0.2})
+
+
+def _twin(
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
+    ignore_index: int = -100,
+) -> torch.Tensor:
+    # PyTorch users upcast half logits, or the loss itself is rounded to a half
+    wide = x.to(wide_type(x.dtype))
+    return torch.nn.functional.cross_entropy(
+        wide, targets, reduction=reduction, label_smoothing=smoothing, ignore_index=ignore_index
+    )
+
+
+SPEC = register(
+    KernelSpec(
+        name="cross_entropy",
+        forward=forward,
+        gradient=lambda dy, inputs, outputs, **options: (
+            backward(dy, inputs[0], inputs[1], outputs[1], **options),
+            None,
+        ),
+        reference=reference,
+        reference_gradient=lambda dy, inputs, outputs, **options: (
+            reference_backward(dy, inputs[0], inputs[1], outputs[1], **options),
+            None,
+        ),
+        twin=_twin,
+        bytes_moved=bytes_moved,
+        flops=flops,
+        problems=_problems,
+        dtypes=FLOATS,
+        limits="none in size; float64 on a GPU",
+    )
+)

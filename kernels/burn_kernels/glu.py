@@ -1,0 +1,264 @@
+"""Gated linear units: y = act(gate) * up, element by element over (rows, cols).
+
+    swiglu: act(a) = a * sigmoid(a)              act'(a) = s + y * (1 - s)             s = sigmoid(a), y = a * s
+    geglu:  act(a) = a * Phi(a)                  act'(a) = Phi(a) + a * phi(a)         Phi by erf, or by tanh on request
+    reglu:  act(a) = max(a, 0)                   act'(a) = 1 where a > 0
+
+    dgate = dy * up * act'(gate)                 dup = dy * act(gate)
+
+Limit: memory.  Forward moves 3 * rows * cols elements (gate, up in, y out), backward 5 (dy, gate, up in, two out).
+The activation is computed again in the backward, so nothing is saved but the two inputs.
+Layout: any; halves of one tensor (`x.chunk(2, -1)`) are read in place.  Computes in float32.  Deterministic.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from burn_kernels._triton import tl, triton
+from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.launch import (
+    FLOATS,
+    Machine,
+    ceil_div,
+    check,
+    launch,
+    machine_of,
+    next_power,
+    require_axis,
+    rows_of,
+    runs_kernel,
+    wide_type,
+)
+from burn_kernels.prims import INV_SQRT_2PI, SQRT_HALF, erf, sigmoid, sigmoid_fast, tanh
+from burn_kernels.spec import Draw, KernelSpec, Problem, register
+
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
+
+
+# -- limits ------------------------------------------------------------------------------------------
+def bytes_moved(gate: torch.Tensor, up: torch.Tensor, *, backward: bool = False, **_: Any) -> int:
+    """gate and up read, y written; backward dy, gate and up read, dgate and dup written."""
+    return (5 if backward else 3) * gate.numel() * gate.element_size()
+
+
+def flops(gate: torch.Tensor, up: torch.Tensor, *, backward: bool = False, **_: Any) -> int:
+    """Per element some 12 operations forward, 24 backward."""
+    return (24 if backward else 12) * gate.numel()
+
+
+# -- configs -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Config:
+    """`block` elements of a row a program, `warps` of 32 threads."""
+
+    block: int
+    warps: int
+
+
+def default(cols: int, itemsize: int, machine: Machine) -> Config:
+    """The config that is used without timing."""
+    return candidates(cols, itemsize, machine)[0]
+
+
+def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
+    """What a tuner may try, the default first."""
+    most = next_power(cols)
+    found = [
+        Config(min(most, block), max(1, min(warps, most // 32)))
+        for block, warps in ((2048, 4), (1024, 4), (4096, 8), (4096, 4), (2048, 8))
+    ]
+    return list(dict.fromkeys(found))
+
+
+# -- kernels -----------------------------------------------------------------------------------------
+@triton.jit
+def _activate(a, KIND: tl.constexpr, TYPE: tl.constexpr):
+    """The activation and its slope."""
+    if KIND == "silu":
+        if TYPE == tl.float32:
+            s = sigmoid(a)
+        else:
+            s = sigmoid_fast(a)
+        y = a * s
+        slope = s + y * (1.0 - s)
+    elif KIND == "gelu":
+        phi = 0.5 + 0.5 * erf(a * SQRT_HALF)
+        y = a * phi
+        slope = phi + a * (INV_SQRT_2PI * tl.exp2(a * a * -0.7213475204444817))
+    elif KIND == "gelu_tanh":
+        t = tanh(0.7978845608028654 * (a + 0.044715 * a * a * a))
+        y = 0.5 * a * (1.0 + t)
+        slope = 0.5 * (1.0 + t) + 0.5 * a * (1.0 - t * t) * (0.7978845608028654 * (1.0 + 0.134145 * a * a))
+    else:
+        y = tl.maximum(a, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        slope = tl.where(a > 0.0, 1.0, 0.0)
+    return y, slope
+
+
+@triton.jit
+def _forward(gate_ptr, up_ptr, y_ptr, gate_stride, up_stride, cols, blocks, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    row = (pid // blocks).to(tl.int64)
+    col = (pid % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = col < cols
+    gate = tl.load(gate_ptr + row * gate_stride + col, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(up_ptr + row * up_stride + col, mask=inside, other=0.0).to(tl.float32)
+    y, _ = _activate(gate, KIND, gate_ptr.dtype.element_ty)
+    tl.store(y_ptr + row * cols + col, (y * up).to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _backward(
+    dy_ptr, gate_ptr, up_ptr, dgate_ptr, dup_ptr, dy_stride, gate_stride, up_stride, cols, blocks,
+    KIND: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(0)
+    row = (pid // blocks).to(tl.int64)
+    col = (pid % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = col < cols
+    dy = tl.load(dy_ptr + row * dy_stride + col, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_ptr + row * gate_stride + col, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(up_ptr + row * up_stride + col, mask=inside, other=0.0).to(tl.float32)
+    y, slope = _activate(gate, KIND, gate_ptr.dtype.element_ty)
+    tl.store(dgate_ptr + row * cols + col, (dy * up * slope).to(dgate_ptr.dtype.element_ty), mask=inside)
+    tl.store(dup_ptr + row * cols + col, (dy * y).to(dup_ptr.dtype.element_ty), mask=inside)
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+def forward(gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu", config: Config | None = None) -> torch.Tensor:
+    """act(gate) * up with act one of ACTIVATIONS.
+
+    Shapes: gate, up (*batch, cols) -> the same.
+    Dtypes: float32, float16, bfloat16, both the same; on the CPU float64 too.
+    """
+    _check("forward", kind, {"gate": gate, "up": up})
+    if not runs_kernel("glu", gate, up):
+        return reference(gate, up, kind=kind)
+    y = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
+    if y.numel():
+        flats, rows, cols = _flatten(gate, up)
+        config = config or default(cols, gate.element_size(), machine_of(gate))
+        blocks = ceil_div(cols, config.block)
+        arguments = (*flats, y, *(flat.stride(0) for flat in flats), cols, blocks)
+        launch(_forward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
+    return y
+
+
+def backward(
+    dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu", config: Config | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of gate and up; no input is written."""
+    _check("backward", kind, {"dy": dy, "gate": gate, "up": up})
+    if not runs_kernel("glu backward", dy, gate, up):
+        return reference_backward(dy, gate, up, kind=kind)
+    dgate, dup = (torch.empty(gate.shape, dtype=gate.dtype, device=gate.device) for _ in range(2))
+    if dgate.numel():
+        flats, rows, cols = _flatten(dy, gate, up)
+        config = config or default(cols, gate.element_size(), machine_of(gate))
+        blocks = ceil_div(cols, config.block)
+        arguments = (*flats, dgate, dup, *(flat.stride(0) for flat in flats), cols, blocks)
+        launch(_backward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
+    return dgate, dup
+
+
+def _check(op: str, kind: str, tensors: dict[str, torch.Tensor]) -> None:
+    if kind not in ACTIVATIONS:
+        raise KernelArgumentError(
+            explain(
+                "glu: no such activation",
+                given=f"kind {kind!r}",
+                expected=f"one of {', '.join(ACTIVATIONS)}",
+                mend="swiglu is silu, geglu is gelu or gelu_tanh, reglu is relu",
+            )
+        )
+    require_axis(f"glu {op}", tensors["gate"])
+    check(f"glu {op}", tensors, dict.fromkeys(tensors, tensors["gate"].shape), alike=list(tensors))
+
+
+def _flatten(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], int, int]:
+    # all in order: one long row, so that narrow tensors fill their blocks too
+    if all(x.is_contiguous() for x in tensors):
+        flats = [x.reshape(1, -1) for x in tensors]
+    else:
+        flats = [rows_of(x) for x in tensors]
+    return flats, *flats[0].shape
+
+
+# -- reference ---------------------------------------------------------------------------------------
+def _plain(a: torch.Tensor, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
+    if kind == "silu":
+        s = torch.sigmoid(a)
+        return a * s, s + a * s * (1 - s)
+    if kind == "gelu":
+        phi = 0.5 * (1 + torch.erf(a * math.sqrt(0.5)))
+        return a * phi, phi + a * torch.exp(-0.5 * a * a) / math.sqrt(2 * math.pi)
+    if kind == "gelu_tanh":
+        root = math.sqrt(2 / math.pi)
+        t = torch.tanh(root * (a + 0.044715 * a**3))
+        return 0.5 * a * (1 + t), 0.5 * (1 + t) + 0.5 * a * (1 - t * t) * root * (1 + 3 * 0.044715 * a * a)
+    return a.clamp(min=0), (a > 0).to(a.dtype)
+
+
+def reference(gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu") -> torch.Tensor:
+    """act(gate) * up in plain torch."""
+    wide = wide_type(gate.dtype)
+    return (_plain(gate.to(wide), kind)[0] * up.to(wide)).to(gate.dtype)
+
+
+def reference_backward(
+    dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of gate and up in plain torch."""
+    wide = wide_type(gate.dtype)
+    y, slope = _plain(gate.to(wide), kind)
+    dy = dy.to(wide)
+    return (dy * up.to(wide) * slope).to(gate.dtype), (dy * y).to(up.dtype)
+
+
+# -- registration ------------------------------------------------------------------------------------
+def _problems(draw: Draw) -> Iterator[Problem]:
+    for shape in ((5, 7), (3, 64), (2, 3, 33), (1, 1), (1300,), (0, 5)):
+        yield Problem((draw.normal(*shape, std=2.0), draw.normal(*shape)))
+    halves = draw.normal(4, 34).chunk(2, -1)
+    yield Problem((halves[0], halves[1]))
+    yield Problem((draw.normal(17, 6).T, draw.normal(6, 17)))
+
+
+_TWINS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": torch.nn.functional.silu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
+    "relu": torch.nn.functional.relu,
+}
+
+
+def _register(name: str, kind: str) -> KernelSpec:
+    forward_, reference_ = functools.partial(forward, kind=kind), functools.partial(reference, kind=kind)
+    return register(
+        KernelSpec(
+            name=name,
+            forward=forward_,
+            gradient=lambda dy, inputs, outputs: backward(dy, *inputs, kind=kind),
+            reference=reference_,
+            reference_gradient=lambda dy, inputs, outputs: reference_backward(dy, *inputs, kind=kind),
+            twin=lambda gate, up: _TWINS[kind](gate) * up,
+            bytes_moved=bytes_moved,
+            flops=flops,
+            problems=_problems,
+            dtypes=FLOATS,
+            limits="none in size; float64 on a GPU",
+        )
+    )
+
+
+SPEC = _register("swiglu", "silu")
+GEGLU_SPEC = _register("geglu", "gelu")
+GEGLU_TANH_SPEC = _register("geglu_tanh", "gelu_tanh")
+REGLU_SPEC = _register("reglu", "relu")

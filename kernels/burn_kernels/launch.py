@@ -1,0 +1,241 @@
+"""What every launcher shares: where a call runs, the checks at the border, and the launch itself.
+
+A launch can be recorded instead of run (`recording`): then any tensor will do, those of the meta device too, and what
+would have been launched can be compiled ahead of time for a machine that is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from burn_kernels._triton import AVAILABLE, INTERPRETED
+from burn_kernels.errors import KernelDeviceError, KernelDTypeError, KernelLimitError, KernelShapeError, explain
+
+__all__ = ["Launch", "Machine", "describe", "launch", "machine_of", "next_power", "recording", "rows_of", "runs_kernel"]
+
+HALVES = (torch.float16, torch.bfloat16)
+FLOATS = (torch.float32, *HALVES)
+"""What the kernels take; float64 is for references."""
+
+
+# -- machines ------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Machine:
+    """What a choice of config depends on."""
+
+    backend: str
+    """`cuda`, `hip`, or `interpreter`."""
+    arch: int | str
+    """90 for Hopper, `gfx942` for MI300."""
+    processors: int
+    """Streaming multiprocessors or compute units."""
+    lanes: int = 32
+    """Threads of a warp."""
+
+
+H200 = Machine("cuda", 90, 132)
+A100 = Machine("cuda", 80, 108)
+MI300X = Machine("hip", "gfx942", 304, 64)
+_INTERPRETER = Machine("interpreter", 0, 2)
+
+
+@functools.lru_cache(maxsize=64)
+def _machine(index: int) -> Machine:
+    properties = torch.cuda.get_device_properties(index)
+    if torch.version.hip:
+        return Machine("hip", properties.gcnArchName.split(":")[0], properties.multi_processor_count, 64)
+    return Machine("cuda", 10 * properties.major + properties.minor, properties.multi_processor_count)
+
+
+def machine_of(x: torch.Tensor) -> Machine:
+    """The machine that a kernel on x runs on; of a recording, the one it was opened with."""
+    recorder = _RECORDER.get()
+    if recorder is not None:
+        return recorder.machine
+    if x.is_cuda:
+        return _machine(x.get_device())
+    return _INTERPRETER
+
+
+@functools.lru_cache(maxsize=1)
+def _warn_without_triton() -> None:
+    warnings.warn(
+        "burn_kernels: Triton is not installed, so plain torch computes what kernels would", RuntimeWarning, 4
+    )
+
+
+def runs_kernel(op: str, *tensors: torch.Tensor) -> bool:
+    """Whether a kernel computes on these tensors, or the reference does (CPU tensors, or no Triton).
+
+    Raises: KernelLimitError for element types that no kernel takes, on a device that runs kernels.
+    """
+    if _RECORDER.get() is None:
+        first = tensors[0]
+        if first.is_cuda:
+            if not AVAILABLE:
+                _warn_without_triton()
+                return False
+        elif not (INTERPRETED and first.device.type == "cpu"):
+            return False
+    faults = [str(x.dtype) for x in tensors if x.dtype not in FLOATS]
+    if faults:
+        raise KernelLimitError(
+            explain(
+                f"{op}: the kernel does not compute in this element type",
+                given=", ".join(faults),
+                expected="float32, float16 or bfloat16",
+                mend="cast the tensors, or call the reference, which takes float64",
+            )
+        )
+    return True
+
+
+# -- checks --------------------------------------------------------------------------------------------
+def describe(tensors: Mapping[str, torch.Tensor | None]) -> str:
+    """Names with shapes, element types and devices, for messages."""
+    return ", ".join(
+        f"{name} {tuple(x.shape)} {str(x.dtype).removeprefix('torch.')} {x.device}"
+        for name, x in tensors.items()
+        if x is not None
+    )
+
+
+def check(
+    op: str, tensors: Mapping[str, torch.Tensor | None], shapes: Mapping[str, Sequence[int]], *, alike: Sequence[str]
+) -> None:
+    """Checks that all lie on one device, have the shapes given, and those in `alike` one float type.
+
+    Raises: KernelShapeError, KernelDTypeError, KernelDeviceError, each with all that was given.
+    """
+    there = {name: x for name, x in tensors.items() if x is not None}
+    first = next(iter(there.values()))
+    wrong = [name for name, shape in shapes.items() if name in there and tuple(there[name].shape) != tuple(shape)]
+    if wrong:
+        raise KernelShapeError(
+            explain(
+                f"{op}: {' and '.join(wrong)} {'has' if len(wrong) == 1 else 'have'} another shape than fits",
+                given=describe(there),
+                expected=", ".join(f"{name} {tuple(shapes[name])}" for name in wrong),
+                mend="pass the tensors that belong together",
+            )
+        )
+    kinds = {there[name].dtype for name in alike if name in there}
+    if len(kinds) > 1 or not all(kind.is_floating_point for kind in kinds):
+        raise KernelDTypeError(
+            explain(
+                f"{op}: the element types do not fit",
+                given=describe(there),
+                expected=f"one float type for {', '.join(name for name in alike if name in there)}",
+                mend="cast with x.to(dtype)",
+            )
+        )
+    if any(x.device != first.device for x in there.values()):
+        raise KernelDeviceError(
+            explain(
+                f"{op}: the tensors lie on different devices",
+                given=describe(there),
+                expected=f"all on {first.device}",
+                mend="move them with x.to(device)",
+            )
+        )
+
+
+def require_axis(op: str, x: torch.Tensor) -> None:
+    """Raises KernelShapeError where x has no axis to work along."""
+    if x.dim() < 1:
+        raise KernelShapeError(
+            explain(
+                f"{op}: the input has no axis",
+                given=describe({"x": x}),
+                expected="x (*batch, cols)",
+                mend="add an axis with x.unsqueeze(0)",
+            )
+        )
+
+
+def rows_of(x: torch.Tensor) -> torch.Tensor:
+    """x as (rows, cols) with neighbours in memory along cols; a view where the layout allows it, else a copy."""
+    flat = x.reshape(-1, x.shape[-1])
+    return flat if flat.stride(1) == 1 or flat.shape[1] == 1 else flat.contiguous()
+
+
+def next_power(n: int) -> int:
+    """The smallest power of two that is at least n.
+
+    >>> [next_power(n) for n in (1, 2, 3, 5120)]
+    [1, 2, 4, 8192]
+    """
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def ceil_div(n: int, step: int) -> int:
+    """How many steps cover n."""
+    return -(-n // step)
+
+
+def wide_type(dtype: torch.dtype) -> torch.dtype:
+    """What references compute in: float64 for float64, else float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+# -- launches ------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Launch:
+    """One launch as it would have run."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    constants: dict[str, Any]
+    warps: int
+    stages: int
+
+
+@dataclass(frozen=True)
+class _Recorder:
+    machine: Machine
+    launches: list[Launch]
+
+
+_RECORDER: ContextVar[_Recorder | None] = ContextVar("recorder", default=None)
+
+
+@contextlib.contextmanager
+def recording(machine: Machine) -> Iterator[list[Launch]]:
+    """Collects what launchers would launch on `machine`; nothing runs, and results hold nothing."""
+    recorder = _Recorder(machine, [])
+    token = _RECORDER.set(recorder)
+    try:
+        yield recorder.launches
+    finally:
+        _RECORDER.reset(token)
+
+
+def launch(
+    kernel: Any,
+    grid: tuple[int, ...],
+    like: torch.Tensor,
+    *arguments: Any,
+    warps: int,
+    stages: int = 1,
+    **constants: Any,
+) -> None:
+    """Runs a kernel on the device of `like`; `warps` counts 32 threads each, whatever the machine's warp is."""
+    recorder = _RECORDER.get()
+    machine = machine_of(like)
+    warps = max(1, 32 * warps // machine.lanes)
+    if recorder is not None:
+        recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages))
+    elif like.is_cuda and like.get_device() != torch.cuda.current_device():
+        with torch.cuda.device(like.get_device()):
+            kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
+    else:
+        kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)

@@ -1,0 +1,645 @@
+"""Optimizer steps over many tensors in one launch: AdamW (and Adam), SGD with momentum.
+
+    g = g * clip                                                            clip: a number on the device, or none
+    AdamW:  m' = m + (1 - beta1) * (g - m)            v' = beta2 * v + (1 - beta2) * g * g
+            p' = p * (1 - lr * decay) - lr / (1 - beta1^t) * m' / (sqrt(v' / (1 - beta2^t)) + eps)
+    SGD:    g = g + decay * p                         v' = momentum * v + share * g
+            p' = p - lr * v'                          nesterov: p - lr * (g + momentum * v')    no momentum: p - lr * g
+
+Limit: memory.  AdamW reads p, g, m, v and writes p, m, v: 28 bytes a float32 parameter; a bf16 copy of the new weights
+adds 2.  SGD 12, with momentum 20.  Computes in float32.  Deterministic.
+
+Addresses, not arguments: a table on the device has, for each chunk of a tensor, the addresses of all that belongs to
+it and its length.  Building it costs a copy to the device, so keep it (`Table`) while the tensors stay where they are.
+Results may lie over the inputs (in place) or in tensors of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from burn_kernels._triton import tl, triton
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
+from burn_kernels.launch import HALVES, Machine, check, launch, machine_of, runs_kernel, wide_type
+from burn_kernels.spec import Draw, KernelSpec, Problem, register
+
+CHUNK = 8_192
+"""Elements of a chunk: large enough that its table row is nothing beside it, small enough to spread few tensors."""
+
+Tensors = Sequence[torch.Tensor]
+
+
+# -- limits ------------------------------------------------------------------------------------------
+def adamw_bytes_moved(params: Tensors, *others: Any, backward: bool = False, **_: Any) -> int:
+    """Per element p, g, m, v read and p, m, v written."""
+    return 7 * sum(p.numel() * p.element_size() for p in params)
+
+
+def sgd_bytes_moved(params: Tensors, grads: Tensors, velocities: Tensors | None, **_: Any) -> int:
+    """Per element p, g read and p written; with momentum v read and written."""
+    return (3 if velocities is None else 5) * sum(p.numel() * p.element_size() for p in params)
+
+
+def flops(params: Tensors, *others: Any, **_: Any) -> int:
+    """Per element some 14 operations."""
+    return 14 * sum(p.numel() for p in params)
+
+
+# -- configs -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Config:
+    """`block` elements of a chunk at once, `warps` of 32 threads."""
+
+    block: int
+    warps: int
+
+
+def default(machine: Machine) -> Config:
+    """The config that is used without timing."""
+    return candidates(machine)[0]
+
+
+def candidates(machine: Machine) -> list[Config]:
+    """What a tuner may try, the default first."""
+    return [Config(4096, 32), Config(2048, 16), Config(4096, 16), Config(1024, 8)]
+
+
+# -- kernels -----------------------------------------------------------------------------------------
+# A chunk's length is read from the table, so the compiler does not know what divides it.  The body, whole groups of
+# _GROUP elements, is written so that it does, and moves in 16-byte accesses; the few elements after it go on their own.
+_GROUP = tl.constexpr(8)
+
+
+@triton.jit
+def _pointer(table_ptr, column: tl.constexpr, TYPE: tl.constexpr, ALIGNED: tl.constexpr):
+    pointer = tl.load(table_ptr + column).to(tl.pointer_type(TYPE))
+    if ALIGNED:
+        pointer = tl.multiple_of(pointer, 16)
+    return pointer
+
+
+@triton.jit
+def _clip(clip_ptr):
+    clip = 1.0
+    if clip_ptr is not None:
+        clip = tl.load(clip_ptr).to(tl.float32)
+    return clip
+
+
+@triton.jit
+def _adamw_part(
+    p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, inside, clip, rest1, beta2, rest2, eps, kept,
+    rate, second, COPY: tl.constexpr,
+):  # fmt: skip
+    p = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32) * clip
+    m = tl.load(m_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    v = tl.load(v_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    m += rest1 * (g - m)
+    v = beta2 * v + rest2 * g * g
+    p = p * kept - rate * m / (tl.sqrt_rn(v) * second + eps)
+    tl.store(p_out + at, p.to(p_out.dtype.element_ty), mask=inside)
+    tl.store(m_out + at, m.to(m_out.dtype.element_ty), mask=inside)
+    tl.store(v_out + at, v.to(v_out.dtype.element_ty), mask=inside)
+    if COPY:
+        tl.store(copy_ptr + at, p.to(copy_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _adamw(
+    table_ptr, clip_ptr, rest1, beta2, rest2, eps, kept, rate, second, P: tl.constexpr, G: tl.constexpr,
+    S: tl.constexpr, C: tl.constexpr, COPY: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    table_ptr += tl.program_id(0) * 9
+    count = tl.load(table_ptr).to(tl.int32)
+    p_ptr, g_ptr = _pointer(table_ptr, 1, P, ALIGNED), _pointer(table_ptr, 2, G, ALIGNED)
+    m_ptr, v_ptr = _pointer(table_ptr, 3, S, ALIGNED), _pointer(table_ptr, 4, S, ALIGNED)
+    p_out, m_out = _pointer(table_ptr, 5, P, ALIGNED), _pointer(table_ptr, 6, S, ALIGNED)
+    v_out, copy_ptr = _pointer(table_ptr, 7, S, ALIGNED), _pointer(table_ptr, 8, C, ALIGNED)
+    clip = _clip(clip_ptr)
+    body = count // _GROUP * _GROUP
+    for start in tl.range(0, body, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        _adamw_part(
+            p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, at < body, clip, rest1, beta2, rest2, eps,
+            kept, rate, second, COPY,
+        )  # fmt: skip
+    if body < count:
+        at = body + tl.arange(0, _GROUP)
+        _adamw_part(
+            p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, at < count, clip, rest1, beta2, rest2, eps,
+            kept, rate, second, COPY,
+        )  # fmt: skip
+
+
+@triton.jit
+def _sgd_part(
+    p_ptr, g_ptr, v_ptr, p_out, v_out, copy_ptr, at, inside, clip, lr, decay, momentum, share,
+    COPY: tl.constexpr, MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr,
+):  # fmt: skip
+    p = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32) * clip + decay * p
+    if MOMENTUM:
+        v = momentum * tl.load(v_ptr + at, mask=inside, other=0.0).to(tl.float32) + share * g
+        tl.store(v_out + at, v.to(v_out.dtype.element_ty), mask=inside)
+        if NESTEROV:
+            g += momentum * v
+        else:
+            g = v
+    p -= lr * g
+    tl.store(p_out + at, p.to(p_out.dtype.element_ty), mask=inside)
+    if COPY:
+        tl.store(copy_ptr + at, p.to(copy_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _sgd(
+    table_ptr, clip_ptr, lr, decay, momentum, share, P: tl.constexpr, G: tl.constexpr, S: tl.constexpr,
+    C: tl.constexpr, COPY: tl.constexpr, MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, ALIGNED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    table_ptr += tl.program_id(0) * 9
+    count = tl.load(table_ptr).to(tl.int32)
+    p_ptr, g_ptr = _pointer(table_ptr, 1, P, ALIGNED), _pointer(table_ptr, 2, G, ALIGNED)
+    v_ptr, p_out = _pointer(table_ptr, 3, S, ALIGNED), _pointer(table_ptr, 5, P, ALIGNED)
+    v_out, copy_ptr = _pointer(table_ptr, 6, S, ALIGNED), _pointer(table_ptr, 8, C, ALIGNED)
+    clip = _clip(clip_ptr)
+    body = count // _GROUP * _GROUP
+    for start in tl.range(0, body, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        _sgd_part(
+            p_ptr, g_ptr, v_ptr, p_out, v_out, copy_ptr, at, at < body, clip, lr, decay, momentum, share,
+            COPY, MOMENTUM, NESTEROV,
+        )  # fmt: skip
+    if body < count:
+        at = body + tl.arange(0, _GROUP)
+        _sgd_part(
+            p_ptr, g_ptr, v_ptr, p_out, v_out, copy_ptr, at, at < count, clip, lr, decay, momentum, share,
+            COPY, MOMENTUM, NESTEROV,
+        )  # fmt: skip
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Table:
+    """Where each chunk of each tensor lies; valid while no tensor in it moves.
+
+    `inputs` are parameters, gradients and states; `results` new parameters and states: for a step in place the same
+    tensors.
+    """
+
+    inputs: tuple[list[torch.Tensor], ...]
+    results: tuple[list[torch.Tensor], ...]
+    copies: list[torch.Tensor] | None
+    chunks: torch.Tensor
+    aligned: bool
+
+
+def table(
+    params: Tensors, grads: Tensors, *states: Tensors, copies: Tensors | None = None, in_place: bool = False
+) -> Table:
+    """Collects what a step reads and writes; `copies` receive the new parameters in their own type (bfloat16, say).
+
+    Raises: KernelShapeError, KernelDTypeError, KernelDeviceError where the tensors do not belong together, and
+    KernelArgumentError where one does not lie in order.
+    """
+    named = {"params": params, "grads": grads} | {f"states[{i}]": state for i, state in enumerate(states)}
+    if copies is not None:
+        named["copies"] = copies
+    groups = _groups("table", **named)
+    loose = [f"{name}[{i}] with strides {x.stride()}" for name, group in zip(named, groups, strict=True)
+             for i, x in enumerate(group) if not x.is_contiguous()]  # fmt: skip
+    if loose:
+        raise KernelArgumentError(
+            explain(
+                "table: tensors that do not lie in order",
+                given=", ".join(loose),
+                expected="contiguous tensors: the kernel goes by addresses",
+                mend="keep parameters, gradients and states as x.contiguous() makes them",
+            )
+        )
+    copied = None if copies is None else groups.pop()
+    results = [groups[0], *groups[2:]]
+    if not in_place:
+        results = [[torch.empty_like(x) for x in group] for group in results]
+    chunks, aligned = _chunks(groups, results, copied)
+    return Table(tuple(groups), tuple(results), copied, chunks, aligned)
+
+
+def _chunks(inputs: Sequence[Tensors], results: Sequence[Tensors], copies: Tensors | None) -> tuple[torch.Tensor, bool]:
+    # a row: length, then addresses of p g m v, of the new p m v, and of the copy; 0 where there is none
+    columns: list[Tensors | None] = [*inputs[:4], *[None] * (4 - len(inputs)), *results, *[None] * (3 - len(results))]
+    columns.append(copies)
+    rows: list[list[int]] = []
+    bits = 0
+    for index, param in enumerate(inputs[0]):
+        here = [(0, 0) if c is None else (c[index].data_ptr(), c[index].element_size()) for c in columns]
+        for address, _ in here:
+            bits |= address
+        rows += [
+            [min(CHUNK, param.numel() - start), *(address + start * size for address, size in here)]
+            for start in range(0, param.numel(), CHUNK)
+        ]
+    chunks = torch.tensor(rows, dtype=torch.int64).reshape(-1, 9)
+    return chunks.to(inputs[0][0].device) if inputs[0] else chunks, bits % 16 == 0
+
+
+def adamw(
+    params: Tensors,
+    grads: Tensors,
+    means: Tensors,
+    squares: Tensors,
+    *,
+    lr: float,
+    step: int,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    decay: float = 0.01,
+    clip: torch.Tensor | None = None,
+    config: Config | None = None,
+) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+    """One step of AdamW: new parameters, means and squares; nothing that is given is written.
+
+    `step` counts from 1.  `clip` is what gradients are multiplied by, a tensor of one element on their device.
+    Dtypes: parameters one float type, gradients one, means and squares one; they may differ.
+    """
+    groups = [[x.contiguous() for x in group] for group in (params, grads, means, squares)]
+    made = table(*groups)
+    _step_adamw("adamw", made, lr, step, betas, eps, decay, clip, config)
+    return made.results[0], made.results[1], made.results[2]
+
+
+def adamw_(
+    table: Table,
+    *,
+    lr: float,
+    step: int,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    decay: float = 0.01,
+    clip: torch.Tensor | None = None,
+    config: Config | None = None,
+) -> None:
+    """One step of AdamW over a table of parameters, gradients, means and squares; writes the table's results.
+
+    >>> p, g, m, v = torch.ones(3), torch.ones(3), torch.zeros(3), torch.zeros(3)
+    >>> adamw_(table([p], [g], [m], [v], in_place=True), lr=0.5, step=1, decay=0.0)
+    >>> p
+    tensor([0.5000, 0.5000, 0.5000])
+    """
+    _step_adamw("adamw_", table, lr, step, betas, eps, decay, clip, config)
+
+
+def sgd(
+    params: Tensors,
+    grads: Tensors,
+    velocities: Tensors | None = None,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    share: float = 1.0,
+    decay: float = 0.0,
+    nesterov: bool = False,
+    clip: torch.Tensor | None = None,
+    config: Config | None = None,
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """One step of SGD: new parameters and velocities (an empty list without them); nothing that is given is written.
+
+    `share` is what a gradient adds to the velocity: 1 - dampening.
+    """
+    groups = [[x.contiguous() for x in group] for group in (params, grads, velocities) if group is not None]
+    made = table(*groups)
+    _step_sgd("sgd", made, lr, momentum, share, decay, nesterov, clip, config)
+    return made.results[0], made.results[1] if velocities is not None else []
+
+
+def sgd_(
+    table: Table,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    share: float = 1.0,
+    decay: float = 0.0,
+    nesterov: bool = False,
+    clip: torch.Tensor | None = None,
+    config: Config | None = None,
+) -> None:
+    """One step of SGD over a table of parameters, gradients and, for momentum, velocities; writes its results."""
+    _step_sgd("sgd_", table, lr, momentum, share, decay, nesterov, clip, config)
+
+
+def _step_adamw(
+    op: str,
+    table: Table,
+    lr: float,
+    step: int,
+    betas: tuple[float, float],
+    eps: float,
+    decay: float,
+    clip: torch.Tensor | None,
+    config: Config | None,
+) -> None:
+    if step < 1 or not 0.0 <= betas[0] < 1.0 or not 0.0 <= betas[1] < 1.0:
+        raise KernelArgumentError(
+            explain(
+                f"{op}: an option is outside its range",
+                given=f"step {step}, betas {betas}",
+                expected="step from 1; betas from 0 up to, not including, 1",
+                mend="count the first step as 1",
+            )
+        )
+    _check_table(op, table, (2,), clip)
+    if not _runs_kernel(op, table):
+        groups = table.inputs
+        new = adamw_reference(*groups[:4], lr=lr, step=step, betas=betas, eps=eps, decay=decay, clip=clip)
+        _write(table, new)
+        return
+    # in the host's double precision: 1 - 0.999 in float32 would be wrong in its fifth digit
+    rate, second = lr / (1.0 - betas[0] ** step), 1.0 / math.sqrt(1.0 - betas[1] ** step)
+    numbers = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, 1.0 - lr * decay, rate, second)
+    _launch(_adamw, table, clip, numbers, config)
+
+
+def _step_sgd(
+    op: str,
+    table: Table,
+    lr: float,
+    momentum: float,
+    share: float,
+    decay: float,
+    nesterov: bool,
+    clip: torch.Tensor | None,
+    config: Config | None,
+) -> None:
+    _check_table(op, table, (0, 1), clip)
+    moving = len(table.inputs) == 3
+    if (momentum != 0.0 or nesterov) and not moving:
+        raise KernelArgumentError(
+            explain(
+                f"{op}: momentum without velocities",
+                given=f"momentum {momentum}, nesterov {nesterov}, no velocities",
+                expected="velocities, one for each parameter",
+                mend="pass velocities, zeros before the first step",
+            )
+        )
+    if not _runs_kernel(op, table):
+        old = table.inputs[2] if moving else None
+        new: Sequence[Tensors] = sgd_reference(
+            table.inputs[0],
+            table.inputs[1],
+            old,
+            lr=lr,
+            momentum=momentum,
+            share=share,
+            decay=decay,
+            nesterov=nesterov,
+            clip=clip,
+        )
+        _write(table, new if moving else new[:1])
+        return
+    _launch(_sgd, table, clip, (lr, decay, momentum, share), config, MOMENTUM=moving, NESTEROV=nesterov)
+
+
+def _runs_kernel(op: str, table: Table) -> bool:
+    flat = [x for group in (*table.inputs, *table.results, table.copies or []) for x in group]
+    return bool(table.chunks.shape[0]) and runs_kernel(op, *flat)
+
+
+def _launch(
+    kernel: Any,
+    table: Table,
+    clip: torch.Tensor | None,
+    numbers: tuple[float, ...],
+    config: Config | None,
+    **flags: bool,
+) -> None:
+    first = table.inputs[0][0]
+    config = config or default(machine_of(first))
+    params, grads, *states = (_TYPES[group[0].dtype]() for group in table.inputs)
+    state = states[0] if states else params
+    copy = params if table.copies is None else _TYPES[table.copies[0].dtype]()
+    types = {"P": params, "G": grads, "S": state, "C": copy, "COPY": table.copies is not None, "ALIGNED": table.aligned}
+    grid = (table.chunks.shape[0],)
+    launch(kernel, grid, first, table.chunks, clip, *numbers, warps=config.warps, **types, **flags, BLOCK=config.block)
+
+
+_TYPES: dict[torch.dtype, Callable[[], Any]] = {
+    torch.float32: lambda: tl.float32,
+    torch.float16: lambda: tl.float16,
+    torch.bfloat16: lambda: tl.bfloat16,
+}
+
+
+def _write(table: Table, new: Sequence[Tensors]) -> None:
+    for results, values in zip(table.results, new, strict=True):
+        for result, value in zip(results, values, strict=True):
+            result.copy_(value)
+    for copy, value in zip(table.copies or [], new[0], strict=table.copies is not None):
+        copy.copy_(value)
+
+
+def _groups(op: str, **named: Tensors) -> list[list[torch.Tensor]]:
+    """The groups as lists, of one length, shapes that agree, each of one float type, all on one device."""
+    groups = {name: list(group) for name, group in named.items()}
+    lengths = {name: len(group) for name, group in groups.items()}
+    if len(set(lengths.values())) > 1:
+        raise KernelShapeError(
+            explain(
+                f"{op}: the groups have different lengths",
+                given=", ".join(f"{length} {name}" for name, length in lengths.items()),
+                expected="one tensor of each for each parameter",
+                mend="leave out parameters without a gradient from all groups",
+            )
+        )
+    for name, group in groups.items():
+        kinds = {x.dtype for x in group}
+        if len(kinds) > 1 or not all(kind.is_floating_point for kind in kinds):
+            raise KernelDTypeError(
+                explain(
+                    f"{op}: {name} are not of one float type",
+                    given=", ".join(sorted(str(kind) for kind in kinds)),
+                    expected="one float type",
+                    mend="make one table for each type",
+                )
+            )
+    for index, param in enumerate(groups["params"]):
+        here = {f"{name}[{index}]": group[index] for name, group in groups.items()}
+        check(op, {**here, "params[0]": groups["params"][0]}, dict.fromkeys(here, param.shape), alike=[])
+    return list(groups.values())
+
+
+def _check_table(op: str, table: Table, states: tuple[int, ...], clip: torch.Tensor | None) -> None:
+    if len(table.inputs) - 2 not in states:
+        raise KernelShapeError(
+            explain(
+                f"{op}: the table is of another optimizer",
+                given=f"{len(table.inputs) - 2} states a parameter",
+                expected=" or ".join(str(n) for n in states),
+                mend="make the table with the states of this optimizer",
+            )
+        )
+    if clip is not None and table.inputs[0]:
+        check(op, {"params[0]": table.inputs[0][0], "clip": clip}, {"clip": ()}, alike=["clip"])
+
+
+# -- reference ---------------------------------------------------------------------------------------
+def adamw_reference(
+    params: Tensors,
+    grads: Tensors,
+    means: Tensors,
+    squares: Tensors,
+    *,
+    lr: float,
+    step: int,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    decay: float = 0.01,
+    clip: torch.Tensor | None = None,
+) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+    """One step of AdamW in plain torch."""
+    new: tuple[list[torch.Tensor], ...] = ([], [], [])
+    for old in zip(params, grads, means, squares, strict=True):
+        p, g, m, v = (x.to(wide_type(x.dtype)) for x in old)
+        if clip is not None:
+            g = g * clip
+        m = m + (1 - betas[0]) * (g - m)
+        v = betas[1] * v + (1 - betas[1]) * g * g
+        size = torch.sqrt(v) / math.sqrt(1 - betas[1] ** step) + eps
+        p = p * (1 - lr * decay) - lr / (1 - betas[0] ** step) * m / size
+        for group, value, like in zip(new, (p, m, v), (old[0], *old[2:]), strict=True):
+            group.append(value.to(like.dtype))
+    return new[0], new[1], new[2]
+
+
+def sgd_reference(
+    params: Tensors,
+    grads: Tensors,
+    velocities: Tensors | None = None,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    share: float = 1.0,
+    decay: float = 0.0,
+    nesterov: bool = False,
+    clip: torch.Tensor | None = None,
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """One step of SGD in plain torch."""
+    new: list[torch.Tensor] = []
+    moved: list[torch.Tensor] = []
+    for index, (old_p, old_g) in enumerate(zip(params, grads, strict=True)):
+        p, g = (x.to(wide_type(x.dtype)) for x in (old_p, old_g))
+        if clip is not None:
+            g = g * clip
+        g = g + decay * p
+        if velocities is not None:
+            old = velocities[index]
+            v = momentum * old.to(wide_type(old.dtype)) + share * g
+            moved.append(v.to(old.dtype))
+            g = g + momentum * v if nesterov else v
+        new.append((p - lr * g).to(old_p.dtype))
+    return new, moved
+
+
+# -- registration ------------------------------------------------------------------------------------
+_SHAPES = ((3, 5), (7,), (), (0, 4), (2, 3, 4), (8_193,), (16,))
+
+
+def _adamw_problems(draw: Draw) -> Iterator[Problem]:
+    def group(mean: float = 0.0) -> list[torch.Tensor]:
+        return [draw.normal(*shape, mean=mean) for shape in _SHAPES]
+
+    squares = [x * x for x in group()]
+    yield Problem((group(), group(), group(), squares), {"lr": 0.1, "step": 1})
+    options = {"lr": 0.01, "step": 1000, "betas": (0.8, 0.95), "eps": 1e-3, "decay": 0.3}
+    yield Problem((group(), group(), group(), squares), options | {"clip": torch.tensor(0.37, dtype=torch.float64)})
+    loose = [draw.normal(5, 4).T]
+    yield Problem((loose, loose, loose, [x * x for x in loose]), {"lr": 0.1, "step": 3})
+    yield Problem(([], [], [], []), {"lr": 0.1, "step": 3})
+
+
+def _sgd_problems(draw: Draw) -> Iterator[Problem]:
+    def group() -> list[torch.Tensor]:
+        return [draw.normal(*shape) for shape in _SHAPES]
+
+    yield Problem((group(), group(), None), {"lr": 0.1, "decay": 0.2})
+    yield Problem((group(), group(), group()), {"lr": 0.1, "momentum": 0.9, "share": 0.7, "decay": 0.1})
+    options = {"lr": 0.2, "momentum": 0.8, "nesterov": True, "clip": torch.tensor(2.5, dtype=torch.float64)}
+    yield Problem((group(), group(), group()), options)
+
+
+def _twin_adamw(
+    params: Tensors, grads: Tensors, means: Tensors, squares: Tensors, **options: Any
+) -> list[torch.Tensor]:
+    # torch.optim.AdamW, with its state set to what is given
+    clip = options.get("clip")
+    leaves = [torch.nn.Parameter(p.clone(memory_format=torch.contiguous_format)) for p in params]
+    if not leaves:
+        return []
+    optimizer = torch.optim.AdamW(
+        leaves,
+        lr=options["lr"],
+        betas=options.get("betas", (0.9, 0.999)),
+        eps=options.get("eps", 1e-8),
+        weight_decay=options.get("decay", 0.01),
+    )
+    for leaf, g, m, v in zip(leaves, grads, means, squares, strict=True):
+        leaf.grad = (g if clip is None else g * clip).clone(memory_format=torch.contiguous_format).to(leaf.dtype)
+        state = {
+            "exp_avg": m.clone(memory_format=torch.contiguous_format),
+            "exp_avg_sq": v.clone(memory_format=torch.contiguous_format),
+        }
+        optimizer.state[leaf] = {"step": torch.tensor(options["step"] - 1.0)} | state
+    optimizer.step()
+    return [leaf.detach() for leaf in leaves]
+
+
+def _twin_sgd(params: Tensors, grads: Tensors, velocities: Tensors | None, **options: Any) -> list[torch.Tensor]:
+    clip = options.get("clip")
+    leaves = [torch.nn.Parameter(p.clone()) for p in params]
+    optimizer = torch.optim.SGD(
+        leaves,
+        lr=options["lr"],
+        momentum=options.get("momentum", 0.0),
+        dampening=1.0 - options.get("share", 1.0),
+        weight_decay=options.get("decay", 0.0),
+        nesterov=options.get("nesterov", False),
+    )
+    for index, (leaf, g) in enumerate(zip(leaves, grads, strict=True)):
+        leaf.grad = (g if clip is None else g * clip).to(leaf.dtype)
+        if velocities is not None:
+            optimizer.state[leaf] = {"momentum_buffer": velocities[index].clone()}
+    optimizer.step()
+    return [leaf.detach() for leaf in leaves]
+
+
+SPEC = register(
+    KernelSpec(
+        name="adamw",
+        forward=adamw,
+        reference=adamw_reference,
+        twin=_twin_adamw,
+        bytes_moved=adamw_bytes_moved,
+        flops=flops,
+        problems=_adamw_problems,
+        dtypes=(torch.float32, *HALVES),
+        limits="contiguous tensors in a table; float64 on a GPU",
+    )
+)
+SGD_SPEC = register(
+    KernelSpec(
+        name="sgd",
+        forward=sgd,
+        reference=sgd_reference,
+        twin=_twin_sgd,
+        bytes_moved=sgd_bytes_moved,
+        flops=flops,
+        problems=_sgd_problems,
+        dtypes=(torch.float32, *HALVES),
+        limits="contiguous tensors in a table; float64 on a GPU",
+    )
+)

@@ -1,0 +1,156 @@
+"""Functions that kernels share, in plain Triton: no call into a device library, so one text serves CUDA, ROCm and the
+interpreter.
+
+All take and return float32.  Largest errors against float64, in units in the last place, over the whole range
+(tests/interpreted/test_prims.py holds them): exp 1, exp_fast |x| + 2, expm1 2, log1p 4, tanh 3, erf 2, sigmoid 4.
+
+The polynomials were fitted for this file: least squares with Lawson's weights on Chebyshev nodes, so that the largest
+relative error is near the smallest possible; what each leaves over is in the comment beside it.
+"""
+
+from __future__ import annotations
+
+from burn_kernels._triton import tl, triton
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
+SQRT_HALF = tl.constexpr(0.7071067811865476)
+INV_SQRT_2PI = tl.constexpr(0.3989422804014327)
+
+
+@triton.jit
+def exp_fast(x):
+    """exp(x) by one multiplication and one exp2: enough where the result is rounded to a half type."""
+    return tl.exp2(x * LOG2E)
+
+
+@triton.jit
+def _near_one(r):
+    """exp(r) - 1 - r over r squared, for |r| < 0.5; leaves 3.1e-9 of exp(r) - 1."""
+    p = 0.00019993183377664536 * r + 0.0013997446512803435
+    p = p * r + 0.008333072066307068
+    p = p * r + 0.04166531562805176
+    p = p * r + 0.1666666865348816
+    return p * r + 0.5
+
+
+@triton.jit
+def _power_of_two(n):
+    """2^n for whole n from -126 to 127: written into the exponent, so that it is exact and no special function."""
+    return ((n.to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def exp(x):
+    """exp(x), as 2^n exp(r) with |r| <= ln(2) / 2."""
+    # beyond these bounds the result is 0 or infinite, and so it is on them
+    x = tl.maximum(x, -104.0, propagate_nan=tl.PropagateNan.ALL)
+    x = tl.minimum(x, 89.0, propagate_nan=tl.PropagateNan.ALL)
+    n = tl.floor(x * LOG2E + 0.5)
+    # x - n ln(2): the high part has 9 bits, so that its product with n is exact
+    r = (x - n * 0.693359375) + n * 0.00021219444005469057
+    y = (_near_one(r) * r * r + r) + 1.0
+    half = tl.floor(n * 0.5)  # 2^n itself may be infinite where the result is not
+    return y * _power_of_two(half) * _power_of_two(n - half)
+
+
+@triton.jit
+def expm1(x):
+    """exp(x) - 1, right for small x too."""
+    return tl.where(tl.abs(x) < 0.5, _near_one(x) * x * x + x, exp(x) - 1.0)
+
+
+@triton.jit
+def log1p(x):
+    """log(1 + x), right for small x too: log(u) times x over what 1 + x kept of x (Kahan)."""
+    u = 1.0 + x
+    kept = u - 1.0
+    scaled = tl.log(u) * (x / tl.where(kept == 0.0, 1.0, kept))
+    return tl.where(kept == 0.0, x, tl.where(u < float("inf"), scaled, u))
+
+
+@triton.jit
+def tanh(x):
+    """Hyperbolic tangent."""
+    a = tl.abs(x)
+    s = x * x
+    p = -0.005717044696211815 * s + 0.020650586113333702  # leaves 4.1e-9 on [0, 0.625]
+    p = p * s - 0.05374349653720856
+    p = p * s + 0.13331490755081177
+    p = p * s - 0.3333328366279602
+    far = 1.0 - 2.0 / (exp_fast(2.0 * a) + 1.0)
+    return tl.where(a < 0.625, p * s * x + x, tl.where(x < 0.0, -far, far))
+
+
+@triton.jit
+def erf(x):
+    """Error function."""
+    a = tl.minimum(tl.abs(x), 4.0, propagate_nan=tl.PropagateNan.ALL)  # erf(4) rounds to 1
+    s = x * x
+    p = 7.853857823647559e-05 * s - 0.0008010192541405559  # leaves 1.2e-9 on [0, 1]
+    p = p * s + 0.005188327748328447
+    p = p * s - 0.026853810995817184
+    p = p * s + 0.1128358542919159
+    p = p * s - 0.3761262595653534
+    p = p * s + 0.12837916612625122
+    q = -0.00026772680575959384 * a + 0.0042409575544297695  # -log2(erfc) on [1, 4]; leaves 1.0e-9 of erf
+    q = q * a - 0.031458426266908646
+    q = q * a + 0.14865151047706604
+    q = q * a + 0.9207649827003479
+    q = q * a + 1.6259751319885254
+    q = q * a + 0.0005103083094581962
+    far = 1.0 - tl.exp2(-q)
+    return tl.where(a < 1.0, p * x + x, tl.where(x < 0.0, -far, far))
+
+
+@triton.jit
+def sigmoid(x):
+    """1 / (1 + exp(-x))."""
+    return 1.0 / (1.0 + exp(-x))
+
+
+@triton.jit
+def sigmoid_fast(x):
+    """As sigmoid, with exp_fast."""
+    return 1.0 / (1.0 + exp_fast(-x))
+
+
+# -- rows that begin anywhere ------------------------------------------------------------------------
+@triton.jit
+def row_parts(begin, cols, VECTOR: tl.constexpr):
+    """Cuts a row, `cols` elements from element `begin` of its tensor on, for accesses of VECTOR elements.
+
+    Returns where the body begins, a multiple of VECTOR; how many elements lead to it; how many it has, a multiple too.
+    Written so that the compiler sees the multiples.
+    """
+    body = (begin + VECTOR - 1) // VECTOR * VECTOR
+    lead = tl.minimum(body - begin, cols).to(tl.int32)
+    return body, lead, (cols - lead) // VECTOR * VECTOR
+
+
+@triton.jit
+def edge_columns(lead, size, cols, VECTOR: tl.constexpr):
+    """The columns before and after the body in one tile of 2 VECTOR lanes, and which lanes hold one."""
+    edge = tl.arange(0, 2 * VECTOR)
+    col = tl.where(edge < VECTOR, edge, lead + size + edge - VECTOR)
+    return col, tl.where(edge < VECTOR, edge < lead, col < cols)
+
+
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # float32's; unlike -inf, its difference with itself is a number
+
+
+@triton.jit
+def exp_for(x, TYPE: tl.constexpr):
+    """exp(x), as exact as a result in TYPE can show."""
+    if TYPE == tl.float32:
+        y = exp(x)
+    else:
+        y = exp_fast(x)
+    return y
+
+
+@triton.jit
+def add_exponentials(m, total, x, TYPE: tl.constexpr):
+    """Takes a tile (lanes, n) into each lane's running maximum and sum of exp(x - maximum): one exp an element."""
+    peak = tl.maximum(m, tl.max(x, 1))
+    return peak, total * exp_for(m - peak, TYPE) + tl.sum(exp_for(x - peak[:, None], TYPE), 1)

@@ -1,0 +1,94 @@
+"""What a kernel family says about itself, and the registry in which tests and benchmarks find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from burn_kernels.errors import KernelArgumentError, explain
+
+__all__ = ["REGISTRY", "Draw", "KernelSpec", "Problem", "register"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One call of an operation: positional inputs and keyword options."""
+
+    inputs: tuple[Any, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Draw:
+    """Draws inputs in float64 on the CPU; whoever uses them casts and moves them."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def normal(self, *shape: int, mean: float = 0.0, std: float = 1.0) -> torch.Tensor:
+        """Normal values."""
+        return torch.randn(shape, dtype=torch.float64, generator=self.generator) * std + mean
+
+    def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
+        """Whole numbers from [low, high), int64."""
+        return torch.randint(low, high, shape, generator=self.generator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelSpec:
+    """An operation with its kernels and all that is needed to check and time them.
+
+    Inputs are tensors, lists of tensors or None.  The first output is the one that carries a gradient.
+    """
+
+    name: str
+    forward: Callable[..., Any]
+    """(*inputs, **options) -> output or tuple of outputs: kernels on a GPU, the reference elsewhere."""
+    reference: Callable[..., Any]
+    """As `forward`, in plain torch; computes half types in float32 and float64 in float64."""
+    gradient: Callable[..., tuple[torch.Tensor | None, ...]] | None = None
+    """(dy, inputs, outputs, **options) -> one gradient an input, None where there is none; kernels as `forward`."""
+    reference_gradient: Callable[..., tuple[torch.Tensor | None, ...]] | None = None
+    """As `gradient`, in plain torch."""
+    twin: Callable[..., Any]
+    """(*inputs, **options) -> the first output as a user of PyTorch would write it: an independent reference."""
+    bytes_moved: Callable[..., int]
+    """(*inputs, backward=False, **options) -> bytes that must cross the memory bus: the floor."""
+    flops: Callable[..., int]
+    """(*inputs, backward=False, **options) -> arithmetic operations, roughly: far under the machine's for all here."""
+    problems: Callable[[Draw], Iterable[Problem]]
+    """Small inputs that can expose a mistake: ragged, strided, one column, empty."""
+    dtypes: tuple[torch.dtype, ...]
+    """Element types that the kernels take."""
+    limits: str
+    """Past what `forward` raises KernelLimitError; for the documentation."""
+
+
+REGISTRY: dict[str, KernelSpec] = {}
+"""Every kernel family by its operation's name."""
+
+
+def register(spec: KernelSpec) -> KernelSpec:
+    """Adds a spec to the registry and returns it."""
+    if spec.name in REGISTRY:
+        raise KernelArgumentError(
+            explain(
+                f"the kernel {spec.name!r} is registered twice",
+                given=f"{spec.forward.__module__}.{spec.forward.__qualname__}",
+                expected=f"one spec a name; {spec.name!r} is from {REGISTRY[spec.name].forward.__module__}",
+                mend="give the new kernel another name",
+            )
+        )
+    if (spec.gradient is None) != (spec.reference_gradient is None):
+        raise KernelArgumentError(
+            explain(
+                f"the kernel {spec.name!r} has one half of a gradient",
+                given="gradient" if spec.gradient else "reference_gradient",
+                expected="both gradient and reference_gradient, or neither",
+                mend="write the other one",
+            )
+        )
+    REGISTRY[spec.name] = spec
+    return spec

@@ -1,0 +1,176 @@
+"""Checks an operation's launchers on one problem: outputs and gradients against float64, inputs untouched.
+
+A kernel's error on a GPU may be 1.1 times that of plain torch in the same element type, plus half a unit in the last
+place; that of references and of the interpreter twice torch's plus one unit.  Both the root mean square and the largest
+error are held to it.  Among fewer than 16384 numbers chance decides which of two right results is nearer: twice torch's
+plus four units.  Memory that the launchers allocate is filled
+with NaN before they run, so an element that nobody wrote is found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from burn_kernels.spec import KernelSpec, Problem
+
+__all__ = ["cast", "poisoned", "verify"]
+
+
+def verify(
+    spec: KernelSpec, problem: Problem, *, dtype: torch.dtype, device: torch.device | str = "cpu", seed: int = 0
+) -> list[str]:
+    """What is wrong with `spec` on this problem in this element type; an empty list if nothing is."""
+    device = torch.device(device)
+    inputs = cast(problem.inputs, dtype, device)
+    options = cast(problem.options, torch.float32 if dtype != torch.float64 else dtype, device)
+    exact_inputs, exact_options = cast(inputs, torch.float64, "cpu"), cast(options, torch.float64, "cpu")
+    watched = _memory(inputs)
+    with poisoned():
+        outputs = _tuple(spec.forward(*inputs, **options))
+    faults = _changed("forward", watched, inputs)
+
+    exact = _tuple(spec.reference(*exact_inputs, **exact_options))
+    truth = spec.twin(*_tracked(exact_inputs), **exact_options)
+    faults += compare("reference in float64", exact[0], truth, truth, torch.float64)
+    plain = (spec.twin(*inputs, **options), *_tuple(spec.reference(*inputs, **options))[1:])
+    for number, (found, expected, common) in enumerate(zip(outputs, exact, plain, strict=True)):
+        faults += compare(f"output {number}", found, expected, common, dtype)
+    if spec.gradient is None or spec.reference_gradient is None:
+        return faults
+
+    generator = torch.Generator().manual_seed(seed)
+    dy = torch.randn(truth.shape, dtype=torch.float64, generator=generator).to(outputs[0].dtype).to(device)
+    exact_dy = dy.to("cpu", torch.float64)
+    with poisoned():
+        grads = spec.gradient(dy, inputs, outputs, **options)
+    faults += _changed("gradient", watched, inputs)
+    expected = _autograd(spec.twin, exact_inputs, exact_options, exact_dy)
+    common = _autograd(spec.twin, inputs, options, dy)
+    exact_grads = spec.reference_gradient(exact_dy, exact_inputs, exact, **exact_options)
+    for number, grad in enumerate(grads):
+        name = f"gradient of input {number}"
+        if (grad is None) != (expected[number] is None):
+            faults.append(f"{name}: {'missing' if grad is None else 'there, but torch has none'}")
+        elif grad is not None:
+            exact_name = f"{name} by the reference in float64"
+            faults += compare(exact_name, exact_grads[number], expected[number], expected[number], torch.float64)
+            faults += compare(name, grad, expected[number], common[number], dtype)
+    return faults
+
+
+MANY = 16_384
+"""From this many numbers on, errors average."""
+
+
+def compare(name: str, found: Any, expected: Any, common: Any, dtype: torch.dtype) -> list[str]:
+    """What is wrong with `found`, if `expected` is exact and `common` is what plain torch makes of it."""
+    if isinstance(found, (list, tuple)):
+        if len(found) != len(expected):
+            return [f"{name}: {len(found)} tensors, expected {len(expected)}"]
+        rows = zip(found, expected, common, strict=True)
+        return [fault for i, row in enumerate(rows) for fault in compare(f"{name}[{i}]", *row, dtype)]
+    if found.shape != expected.shape:
+        return [f"{name}: shape {tuple(found.shape)}, expected {tuple(expected.shape)}"]
+    on_gpu = found.is_cuda
+    found, common = (x.detach().to("cpu", torch.float64) for x in (found, common))
+    expected = expected.detach()
+    if not expected.numel():
+        return []
+    odd = ~torch.isfinite(expected)
+    if not torch.equal(found[odd].nan_to_num(nan=0.5), expected[odd].nan_to_num(nan=0.5)):
+        return [f"{name}: not the same NaN and infinities"]
+    found, common, expected = (torch.where(odd, 0.0, x) for x in (found, common, expected))
+    factor, slack = (1.1, 0.5) if on_gpu else (2.0, 1.0)
+    if expected.numel() < MANY:
+        factor, slack = 2.0, 4.0
+    if dtype == torch.float64:  # `expected` has such errors itself
+        factor, slack = 2.0, 64.0
+    unit = torch.finfo(dtype).eps * slack
+    faults = []
+    for kind, size in (("relative RMS", _rms), ("largest", _largest)):
+        error, allowed = size(found - expected), factor * size(common - expected) + unit * size(expected)
+        if not error <= allowed:  # NaN too
+            faults.append(f"{name}: {kind} error {error:.3g} of {size(expected):.3g}, allowed {allowed:.3g}")
+    return faults
+
+
+def _rms(x: torch.Tensor) -> float:
+    return x.square().mean().sqrt().item()
+
+
+def _largest(x: torch.Tensor) -> float:
+    return x.abs().max().item()
+
+
+def cast(value: Any, dtype: torch.dtype, device: torch.device | str) -> Any:
+    """The same structure with its float tensors in `dtype`, all on `device`, strides and offsets kept."""
+    if isinstance(value, torch.Tensor):
+        size = value.untyped_storage().nbytes() // value.element_size()
+        kind = dtype if value.dtype.is_floating_point else value.dtype
+        room = torch.zeros(size, dtype=kind, device=device)
+        return room.as_strided(value.shape, value.stride(), value.storage_offset()).copy_(value.detach())
+    if isinstance(value, dict):
+        return {name: cast(item, dtype, device) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(cast(item, dtype, device) for item in value)
+    return value
+
+
+@contextlib.contextmanager
+def poisoned() -> Iterator[None]:
+    """Fills what torch.empty gives with NaN."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    deterministic: Any = torch.utils.deterministic  # its setting is a property that type checkers do not see
+    filled = deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    deterministic.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        deterministic.fill_uninitialized_memory = filled
+
+
+def _tuple(outputs: Any) -> tuple[Any, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _flat(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [x for item in value for x in _flat(item)] if isinstance(value, (list, tuple)) else []
+
+
+def _memory(inputs: Any) -> list[torch.Tensor]:
+    # whole storages, as bytes: what lies between the rows of a strided input may not change either
+    return [_bytes(x).clone() for x in _flat(inputs)]
+
+
+def _bytes(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
+
+
+def _changed(when: str, watched: list[torch.Tensor], inputs: Any) -> list[str]:
+    now = [_bytes(x) for x in _flat(inputs)]
+    pairs = enumerate(zip(watched, now, strict=True))
+    return [f"{when} writes to input {i}" for i, (before, after) in pairs if not torch.equal(before, after)]
+
+
+def _tracked(inputs: Any) -> Any:
+    return tuple(
+        x.detach().requires_grad_() if isinstance(x, torch.Tensor) and x.dtype.is_floating_point else x for x in inputs
+    )
+
+
+def _autograd(
+    twin: Callable[..., torch.Tensor], inputs: Any, options: dict[str, Any], dy: torch.Tensor
+) -> list[torch.Tensor | None]:
+    tracked = _tracked(inputs)
+    y = twin(*tracked, **options)
+    leaves = [x for x in tracked if isinstance(x, torch.Tensor) and x.requires_grad]
+    grads = iter(torch.autograd.grad(y, leaves, dy.to(y.dtype)))
+    return [next(grads) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in tracked]

@@ -1,0 +1,72 @@
+"""The functions that kernels share, against float64 over the range of float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+triton: Any = pytest.importorskip("triton")
+tl: Any = pytest.importorskip("triton.language")
+special: Any = pytest.importorskip("scipy.special")
+
+from burn_kernels import prims  # noqa: E402  # after the check for triton
+
+pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning")
+
+
+@triton.jit  # type: ignore[untyped-decorator]  # triton is untyped
+def _apply(x_ptr: Any, y_ptr: Any, count: Any, FUNCTION: tl.constexpr, BLOCK: tl.constexpr) -> None:
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < count, other=0.0)
+    tl.store(y_ptr + at, FUNCTION(x), mask=at < count)
+
+
+def numbers() -> np.ndarray[Any, np.dtype[np.float32]]:
+    sizes = 10.0 ** np.linspace(-38, 38, 4001)
+    special_cases = [0.0, np.inf, -np.inf, np.nan]
+    grids: list[Any] = [np.linspace(-100, 100, 40001), np.linspace(-1, 1, 20001), sizes, -sizes, special_cases]
+    return np.concatenate(grids).astype(np.float32)
+
+
+def in_units(found: Any, exact: Any) -> Any:
+    """The distance in units in the last place of the exact result as a float32; 0 where both are no finite number."""
+    nearest = exact.astype(np.float32)
+    plain = np.isfinite(nearest) & (np.abs(nearest) > 2e-38)  # below, results may be flushed to 0
+    same = (nearest == found) | (np.isnan(nearest) & np.isnan(found)) | (np.abs(exact) <= 2e-38)
+    distance = np.abs(found - exact) / np.spacing(np.abs(np.where(plain, nearest, 1.0)))
+    return np.where(plain, distance, np.where(same, 0.0, np.inf))
+
+
+@pytest.mark.parametrize(
+    ("function", "exact", "units"),
+    [
+        (prims.exp, np.exp, 1.0),
+        (prims.expm1, np.expm1, 2.0),
+        (prims.log1p, np.log1p, 4.0),
+        (prims.tanh, np.tanh, 3.0),
+        (prims.erf, special.erf, 2.0),
+        (prims.sigmoid, special.expit, 4.0),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_function_is_as_exact_as_documented(function: Any, exact: Callable[..., Any], units: float) -> None:
+    x = torch.from_numpy(numbers())
+    y = torch.empty_like(x)
+    _apply[(1,)](x, y, len(x), FUNCTION=function, BLOCK=1 << 17)
+    with np.errstate(all="ignore"):
+        truth = exact(x.numpy().astype(np.float64))
+        worst = in_units(y.numpy().astype(np.float64), truth)
+    at = int(np.argmax(worst))
+    assert worst[at] <= units, f"{worst[at]} units at {x[at].item()}: {y[at].item()}, exact {truth[at]}"
+
+
+@pytest.mark.parametrize("x", [-80.0, -10.0, -1.0, 0.0, 1.0, 10.0, 80.0])
+def test_fast_exponential_loses_one_unit_per_size_of_its_argument(x: float) -> None:
+    out = torch.empty(1)
+    _apply[(1,)](torch.tensor([x]), out, 1, FUNCTION=prims.exp_fast, BLOCK=1)
+    units = in_units(out.numpy().astype(np.float64), np.exp(np.array([x])))
+    assert units[0] <= abs(x) + 2

@@ -1,0 +1,190 @@
+"""What launchers would launch compiles ahead of time for CUDA and ROCm, without a GPU and without register spills."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, softmax
+from burn_kernels.ahead import compile_launch, resources
+from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
+
+pytest.importorskip("triton")
+if os.environ.get("TRITON_INTERPRET") == "1":
+    pytest.skip("Triton cannot compile ahead of time in a process of its interpreter", allow_module_level=True)
+
+MACHINES = [H200, A100, MI300X]
+WIDTHS = (49, 1024, 5120, 16384, 32768, 50257)
+Meta = Callable[..., torch.Tensor]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def empty_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache of this module's own, so that what is compiled is what the source says now."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("triton")
+        patch.setenv("TRITON_CACHE_DIR", str(folder))
+        yield folder
+
+
+def meta(dtype: torch.dtype) -> Meta:
+    return lambda *shape, of=dtype: torch.empty(shape, dtype=of, device="meta")
+
+
+def softmax_calls(new: Meta, cols: int) -> None:
+    x = new(8192, cols)
+    for forward, backward in ((softmax.forward, softmax.backward), (softmax.log_forward, softmax.log_backward)):
+        backward(x, forward(x))
+
+
+def norm_calls(new: Meta, cols: int) -> None:
+    x, w = new(8192, cols), new(cols)
+    _, mean, rstd = norm.layer_norm(x, w, w)
+    norm.layer_norm_backward(x, x, w, mean, rstd)
+    norm.rms_norm_backward(x, x, w, norm.rms_norm(x, w)[1])
+    norm.layer_norm(x, None, None)
+
+
+def cross_entropy_calls(new: Meta, cols: int) -> None:
+    x, targets = new(8192, cols), new(8192, of=torch.int64)
+    cross_entropy.forward_with_gradient(x, targets)
+    loss, lse = cross_entropy.forward(x, targets, smoothing=0.1)
+    cross_entropy.backward(loss, x, targets, lse, smoothing=0.1)
+
+
+def elementwise_calls(new: Meta) -> None:
+    x = new(4096, 14336)
+    for kind in glu.ACTIVATIONS:
+        glu.backward(x, x, glu.forward(x, x, kind=kind), kind=kind)
+    dropout.forward(x, 0.1, 2**62 + 1, 2**61 + 1)
+
+
+def optimizer_calls(new: Meta) -> None:
+    group = [new(1000, 768), new(77)]
+    copies = [new(1000, 768, of=torch.bfloat16), new(77, of=torch.bfloat16)]
+    clip = new(of=torch.float32)
+    optimizer.adamw(group, group, group, group, lr=0.1, step=3)
+    table = optimizer.table(group, group, group, group, copies=copies, in_place=True)
+    optimizer.adamw_(table, lr=0.1, step=3, clip=clip)
+    optimizer.sgd(group, group, lr=0.1)
+    optimizer.sgd(group, group, group, lr=0.1, momentum=0.9, nesterov=True, clip=clip)
+
+
+ROW_WISE = {"softmax": softmax_calls, "norm": norm_calls, "cross_entropy": cross_entropy_calls}
+OTHERS = {"elementwise": elementwise_calls, "optimizer": optimizer_calls}
+CASES: dict[str, Callable[..., None]] = {
+    f"{name}-{cols}": functools.partial(call, cols=cols) for name, call in ROW_WISE.items() for cols in WIDTHS
+}
+CASES |= OTHERS
+
+
+def launched(call: Callable[..., None], dtype: torch.dtype, machine: Machine) -> list[Launch]:
+    with recording(machine) as launches:
+        call(meta(dtype))
+    assert launches
+    return launches
+
+
+def spilled(call: Callable[..., None], dtype: torch.dtype, machine: Machine) -> dict[str, int]:
+    found = {}
+    for launch in launched(call, dtype, machine):
+        taken = resources(compile_launch(launch, machine))
+        assert taken.registers > 0
+        if taken.spills:
+            found[f"{launch.kernel.fn.__name__} {launch.constants}"] = taken.spills
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_defaults_compile_for_hopper_without_spills(case: str) -> None:
+    assert spilled(CASES[case], torch.bfloat16, H200) == {}
+
+
+@pytest.mark.parametrize("case", ["softmax-5120", "norm-1024", "norm-50257", "cross_entropy-50257", *OTHERS])
+@pytest.mark.parametrize("machine", [A100, MI300X], ids=lambda machine: str(machine.arch))
+def test_defaults_compile_elsewhere_without_spills(case: str, machine: Machine) -> None:
+    assert spilled(CASES[case], torch.bfloat16, machine) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: str(machine.arch))
+def test_defaults_compile_everywhere_in_every_type(case: str, dtype: torch.dtype, machine: Machine) -> None:
+    assert spilled(CASES[case], dtype, machine) == {}
+
+
+def candidates(cols: int, machine: Machine) -> Iterator[tuple[str, Callable[[Any], Any], list[Any]]]:
+    new = meta(torch.bfloat16)
+    x, w, s, targets = new(8192, cols), new(cols), new(8192, 1, of=torch.float32), new(8192, of=torch.int64)
+    yield "softmax", lambda c: softmax.forward(x, config=c), softmax.candidates(cols, 2, machine)
+    back = softmax.candidates(cols, 2, machine, backward=True)
+    yield "softmax backward", lambda c: softmax.backward(x, x, config=c), back
+    yield "layer_norm", lambda c: norm.layer_norm(x, w, w, config=c), norm.candidates(cols, 2, machine)
+    for centred in (False, True):
+        found = norm.backward_candidates(cols, 2, machine, centred=centred)
+        yield "norm backward", lambda c: norm.layer_norm_backward(x, x, w, s, s, config=c), found
+    found_ce = cross_entropy.candidates(cols, 2, machine, gradient=True)
+    yield "cross_entropy", lambda c: cross_entropy.forward_with_gradient(x, targets, config=c), found_ce
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cols", WIDTHS)
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: str(machine.arch))
+def test_every_candidate_compiles(cols: int, machine: Machine) -> None:
+    for name, run, configs in candidates(cols, machine):
+        assert len(configs) == len(set(configs)), name
+        for config in configs:
+            with recording(machine) as launches:
+                run(config)
+            for launch in launches:
+                compile_launch(launch, machine)
+
+
+def text(case: str, kernel: str) -> str:
+    dtype = torch.float32 if case == "optimizer" else torch.bfloat16
+    launch = next(x for x in launched(CASES[case], dtype, H200) if x.kernel.fn.__name__ == kernel)
+    return str(compile_launch(launch, H200).asm["ptx"])
+
+
+@pytest.mark.parametrize(
+    ("case", "kernel"),
+    [
+        ("softmax-50257", "_forward_wide"),
+        ("softmax-50257", "_backward_wide"),
+        ("norm-50257", "_forward_wide"),
+        ("cross_entropy-50257", "_cross_entropy"),
+        ("optimizer", "_adamw"),
+        ("elementwise", "_dropout"),
+    ],
+)
+def test_rows_that_begin_anywhere_move_in_16_byte_accesses(case: str, kernel: str) -> None:
+    found = text(case, kernel)
+    loads = [line for line in found.splitlines() if "ld.global" in line and ".v4.b32" in line]
+    stores = [line for line in found.splitlines() if "st.global" in line and ".v4.b32" in line]
+    assert loads
+    assert stores
+
+
+def test_a_spill_is_seen() -> None:
+    # a tile of 16384 float32 columns with two running sums a column does not fit 64 registers a thread
+    whole = norm.BackwardConfig(1, 16_384, 32, 1, 1)
+    new = meta(torch.bfloat16)
+    x, w, s = new(64, 16_384), new(16_384), new(64, 1, of=torch.float32)
+    with recording(H200) as launches:
+        norm.layer_norm_backward(x, x, w, s, s, config=whole)
+    assert resources(compile_launch(launches[0], H200)).spills > 0
+
+
+def test_a_recording_ends() -> None:
+    with recording(H200) as launches:
+        softmax.forward(torch.ones(2, 3))
+    assert len(launches) == 1
+    assert torch.equal(softmax.forward(torch.ones(2, 4)), torch.full((2, 4), 0.25))
+    assert len(launches) == 1

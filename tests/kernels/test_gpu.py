@@ -1,0 +1,125 @@
+"""What only a GPU shows: accuracy at real sizes, offsets past 32 bits, CUDA graphs, the same bits twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from burn_kernels import REGISTRY, Problem, cross_entropy, dropout, glu, norm, optimizer, softmax, verify
+from burn_kernels.spec import Draw
+
+pytestmark = pytest.mark.gpu
+
+HALVES = [torch.float16, torch.bfloat16]
+
+
+def large(name: str, draw: Draw) -> Iterator[Problem]:
+    """Problems large enough that errors average, at widths that are powers of two and at others."""
+    for cols in (49, 1024, 5120, 16384, 20000):
+        x = draw.normal(64, cols, std=2.0)
+        if name in ("softmax", "log_softmax"):
+            yield Problem((x,))
+        elif name == "layer_norm":
+            yield Problem((x, draw.normal(cols, mean=1.0), draw.normal(cols)))
+        elif name == "rms_norm":
+            yield Problem((x, draw.normal(cols, mean=1.0)))
+        elif name == "cross_entropy":
+            yield Problem((x, draw.integers(0, cols, 64)), {"smoothing": 0.1})
+        elif name in ("swiglu", "geglu", "geglu_tanh", "reglu"):
+            yield Problem((x, draw.normal(64, cols)))
+    if name == "adamw":
+        group = [draw.normal(100, 331) for _ in range(4)]
+        yield Problem(([group[0]], [group[1]], [group[2]], [group[3] ** 2]), {"lr": 1e-2, "step": 7})
+    if name == "sgd":
+        group = [draw.normal(100, 331) for _ in range(3)]
+        yield Problem(([group[0]], [group[1]], [group[2]]), {"lr": 1e-2, "momentum": 0.9})
+    if name == "dropout":
+        yield Problem((draw.normal(64, 5120), 0.1, 5, 6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_errors_are_those_of_torch_at_five_seeds(name: str, dtype: torch.dtype) -> None:
+    for seed in range(5):
+        for problem in large(name, Draw(seed)):
+            assert verify(REGISTRY[name], problem, dtype=dtype, device="cuda", seed=seed) == []
+
+
+def test_offsets_past_32_bits() -> None:
+    # the last rows lie behind element 2^31
+    rows, cols = 2**31 // 16384 + 8, 16384
+    x = torch.randn(rows, cols, device="cuda", dtype=torch.bfloat16)
+    y = softmax.forward(x)
+    torch.testing.assert_close(y[-4:], torch.softmax(x[-4:], -1))
+    del y
+    z, _ = norm.rms_norm(x, None)
+    torch.testing.assert_close(z[-4:], torch.nn.functional.rms_norm(x[-4:], (cols,), None, 1e-5))
+    del z
+    torch.testing.assert_close(dropout.forward(x, 0.0, 1, 2)[-1], x[-1])
+    torch.testing.assert_close(glu.forward(x, x, kind="relu")[-1], torch.relu(x[-1]) * x[-1])
+    targets = torch.randint(0, cols, (rows,), device="cuda")
+    losses, _ = cross_entropy.forward(x, targets, reduction="none")
+    expected = torch.nn.functional.cross_entropy(x[-4:].float(), targets[-4:], reduction="none")
+    torch.testing.assert_close(losses[-4:], expected)
+
+
+def test_dropout_has_the_same_mask_on_the_gpu() -> None:
+    x = torch.rand(1_000_003) + 1.0
+    for key, stream in ((0, 0), (2**63 - 1, 2**62 + 3), (2**64 - 1, 2**33)):
+        assert torch.equal(dropout.forward(x.cuda(), 0.3, key, stream).cpu(), dropout.forward(x, 0.3, key, stream))
+
+
+def in_a_graph(call: Callable[[], Any]) -> Any:
+    side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch is not typed there
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = call()
+    graph.replay()
+    torch.cuda.synchronize()
+    return out
+
+
+def test_launchers_never_wait_so_a_graph_can_hold_them() -> None:
+    x, targets = torch.randn(64, 1000, device="cuda"), torch.randint(0, 1000, (64,), device="cuda")
+    w = torch.randn(1000, device="cuda")
+    y, mean, rstd = norm.layer_norm(x, w, w)
+    table = optimizer.table([x.clone()], [x], [x.clone()], [x * x], in_place=True)
+    calls: list[Callable[[], Any]] = [
+        lambda: softmax.forward(x),
+        lambda: norm.layer_norm_backward(y, x, w, mean, rstd),
+        lambda: cross_entropy.forward_with_gradient(x, targets),
+        lambda: glu.backward(x, y, x),
+        lambda: dropout.forward(x, 0.5, 3, 4),
+        lambda: optimizer.adamw_(table, lr=1e-3, step=4),
+    ]
+    for call in calls:
+        torch.testing.assert_close(in_a_graph(call), call())
+
+
+def test_the_same_bits_twice() -> None:
+    x, dy, w = (torch.randn(*shape, device="cuda") for shape in ((999, 1000), (999, 1000), (1000,)))
+    _, mean, rstd = norm.layer_norm(x, w, w)
+    first = norm.layer_norm_backward(dy, x, w, mean, rstd)
+    for _ in range(5):
+        for one, other in zip(norm.layer_norm_backward(dy, x, w, mean, rstd), first, strict=True):
+            assert one is not None
+            assert other is not None
+            assert torch.equal(one, other)
+
+
+def test_cross_entropy_in_place_at_sizes_where_threads_could_overtake_each_other() -> None:
+    for cols in (10, 129, 32000, 50257):
+        x, targets = torch.randn(512, cols, device="cuda").bfloat16(), torch.randint(0, cols, (512,), device="cuda")
+        loss, dx = cross_entropy.forward_with_gradient(x, targets)
+        for _ in range(3):
+            spare = x.clone()
+            in_place = cross_entropy.forward_with_gradient_(spare, targets)
+            assert in_place[1] is spare
+            assert torch.equal(in_place[1], dx)
+            assert torch.equal(in_place[0], loss)
