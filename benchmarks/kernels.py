@@ -6,11 +6,11 @@
     python benchmarks/kernels.py --tune              every candidate config instead of rivals
 
 How: all variants of a case in one process, in turns (A B C, C B A, ...), the L2 cache overwritten before each call,
-time between two events on the device, median of the rounds.  Calls are captured into CUDA graphs where they can be, so that
-a rival's host time does not count against it.  `copy` is the better of a copy and a negation that move as many bytes as
-the case must; `share` is its time over the variant's.  `peak` is what a call allocates beyond its inputs.  `error` is
-the relative root mean square against float64, on 256 rows: of the output, or of the worst gradient.
-f: forward.  fb: forward and backward.  Gradients of the upstream are random.
+time between two events on the device, median of the rounds. Calls are captured into CUDA graphs where they can be,
+so that a rival's host time does not count against it. `copy` is the better of a copy and a negation that move as
+many bytes as the case must; `share` is its time over the variant's. `peak` is what a call allocates beyond its
+inputs. `error` is the relative root mean square against float64, on 256 rows: of the output, or of the worst
+gradient. f: forward. fb: forward and backward. Gradients of the upstream are random.
 """
 
 from __future__ import annotations
