@@ -5,12 +5,12 @@
     python benchmarks/kernels.py --tuned             beside the defaults, the configs that are fastest here
     python benchmarks/kernels.py --tune              every candidate config instead of rivals
 
-How: all variants of a case in one process, in turns (A B C, C B A, ...), the L2 cache overwritten before each call,
-time between two events on the device, median of the rounds. Calls are captured into CUDA graphs where they can be,
-so that a rival's host time does not count against it. `copy` is the better of a copy and a negation that move as
-many bytes as the case must; `share` is its time over the variant's. `peak` is what a call allocates beyond its
-inputs. `error` is the relative root mean square against float64, on 256 rows: of the output, or of the worst
-gradient. f: forward. fb: forward and backward. Gradients of the upstream are random.
+How: all variants of a case in one process, in turns (A B C, C B A, ...), the L2 cache overwritten before each, time
+between two events on the device, median of the rounds.  Calls are captured into CUDA graphs where they can be, so that
+a rival's host time does not count against it.  `copy` is the better of a copy and a negation that move as many bytes as
+the case must; `share` is its time over the variant's.  `peak` is what a call allocates beyond its inputs.  `error` is
+the relative root mean square against float64, on 256 rows: of the output, or of the worst gradient.
+f: forward.  fb: forward and backward.  Gradients of the upstream are random.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -49,7 +49,7 @@ class Case:
     spec: KernelSpec
     passed: str
     floor_bytes: int
-    variants: dict[str, Call] = field(default_factory=dict)
+    variants: Mapping[str, Call] = field(default_factory=dict)
     errors: Callable[[], dict[str, float]] = dict
 
 
@@ -158,41 +158,41 @@ def gpt2_table() -> optimizer.Table:
 def adamw_cases(arguments: Any) -> Iterator[Case]:
     """A step over GPT-2 124M; then with clipping and a bf16 copy of the weights in the same launch."""
     spec, table = REGISTRY["adamw"], gpt2_table()
-    case = Case("adamw 124M", spec, "step", spec.bytes_moved(table.inputs[0]))
-    case.variants["ours"] = lambda: optimizer.adamw_(table, lr=1e-4, step=100)
+    variants: dict[str, Call] = {}
+    case = Case("adamw 124M", spec, "step", spec.bytes_moved(table.inputs[0]), variants)
+    variants["ours"] = lambda: optimizer.adamw_(table, lr=1e-4, step=100)
     for name, options in (("eager fused", {"fused": True}), ("eager foreach", {"foreach": True})):
         leaves = [torch.nn.Parameter(x) for x in gpt2(1)]
         for leaf, g in zip(leaves, table.inputs[1], strict=True):
             leaf.grad = g
         step = torch.optim.AdamW(leaves, lr=1e-4, capturable=True, **options).step  # type: ignore[arg-type]
-        case.variants[name] = step
+        variants[name] = step
         if name == "eager foreach" and not arguments.no_compile:
-            case.variants["compile"] = torch.compile(step, dynamic=False)
+            variants["compile"] = torch.compile(step, dynamic=False)
     yield case
     copies = [torch.empty_like(p, dtype=torch.bfloat16) for p in table.inputs[0]]
     with_copies = optimizer.table(*table.inputs, copies=copies, in_place=True)
     clip = torch.tensor(0.5, device=DEVICE)
     floor = case.floor_bytes + 2 * sum(p.numel() for p in table.inputs[0])
-    case = Case("adamw 124M, clip, bf16 copy", spec, "step", floor)
-    case.variants["ours"] = lambda: optimizer.adamw_(with_copies, lr=1e-4, step=100, clip=clip)
-    yield case
+    step = functools.partial(optimizer.adamw_, with_copies, lr=1e-4, step=100, clip=clip)
+    yield Case("adamw 124M, clip, bf16 copy", spec, "step", floor, {"ours": step})
 
 
 def row_wise() -> Iterator[tuple[str, Callable[[int], tuple[Any, ...]], str]]:
     """Each operation on rows and width: its name, what draws inputs of so many rows, and the shape in words."""
-    for cols in (*WIDTHS, 50257):
-        yield "softmax", lambda n, c=cols: (random(n, c),), f"{ROWS}x{cols}"
-    for cols in WIDTHS:
-        yield "layer_norm", lambda n, c=cols: (random(n, c), random(c), random(c)), f"{ROWS}x{cols}"
-        yield "rms_norm", lambda n, c=cols: (random(n, c), random(c)), f"{ROWS}x{cols}"
-    for cols in (32000, 50257, 128256):
-
-        def logits(n: int, c: int = cols) -> tuple[Any, ...]:
-            return random(n, c, scale=2.0), torch.randint(0, c, (n,), device=DEVICE)
-
-        yield "cross_entropy", logits, f"{ROWS}x{cols}"
-    for name in ("swiglu", "geglu"):
-        yield name, lambda n: (random(n, 14336), random(n, 14336)), f"{ROWS}x14336"
+    draw: dict[str, Callable[[int, int], tuple[Any, ...]]] = {
+        "softmax": lambda cols, n: (random(n, cols),),
+        "layer_norm": lambda cols, n: (random(n, cols), random(cols), random(cols)),
+        "rms_norm": lambda cols, n: (random(n, cols), random(cols)),
+        "cross_entropy": lambda cols, n: (random(n, cols, scale=2.0), torch.randint(0, cols, (n,), device=DEVICE)),
+        "swiglu": lambda cols, n: (random(n, cols), random(n, cols)),
+        "geglu": lambda cols, n: (random(n, cols), random(n, cols)),
+    }
+    widths = {"softmax": (*WIDTHS, 50257), "cross_entropy": (32000, 50257, 128256), "swiglu": (14336,)}
+    widths["geglu"] = widths["swiglu"]
+    for name, inputs in draw.items():
+        for cols in widths.get(name, WIDTHS):
+            yield name, functools.partial(inputs, cols), f"{ROWS}x{cols}"
 
 
 def cases(arguments: Any, timer: Timer) -> Iterator[Case]:
@@ -206,10 +206,12 @@ def cases(arguments: Any, timer: Timer) -> Iterator[Case]:
 def dropout_cases() -> Iterator[Case]:
     """Dropout; PyTorch's saves a mask of a byte an element, ours none."""
     spec, x = REGISTRY["dropout"], random(ROWS, 8192)
-    case = Case(f"dropout {ROWS}x8192", spec, "f", spec.bytes_moved(x))
-    case.variants["ours"] = lambda: dropout.forward(x, 0.1, 7, 11)
-    case.variants["eager"] = lambda: torch.nn.functional.dropout(x.requires_grad_(), 0.1)
-    yield case
+    leaf = x.clone().requires_grad_()
+    variants = {
+        "ours": functools.partial(dropout.forward, x, 0.1, 7, 11),
+        "eager": functools.partial(torch.nn.functional.dropout, leaf, 0.1),
+    }
+    yield Case(f"dropout {ROWS}x8192", spec, "f", spec.bytes_moved(x), variants)
 
 
 # -- candidates --------------------------------------------------------------------------------------
@@ -229,7 +231,7 @@ def parts(name: str, inputs: tuple[Any, ...], dy: torch.Tensor) -> list[Part]:
     n, cols = x.numel() * x.element_size(), x.shape[1]
     if name == "softmax":
         y = softmax.forward(x)
-        back = softmax.candidates(cols, 2, machine, backward=True)
+        back: list[Any] = softmax.candidates(cols, 2, machine, backward=True)
         return [
             Part("f", 2 * n, softmax.candidates(cols, 2, machine), lambda c: softmax.forward(x, config=c)),
             Part("b", 3 * n, back, lambda c: softmax.backward(dy, y, config=c)),
@@ -245,13 +247,15 @@ def parts(name: str, inputs: tuple[Any, ...], dy: torch.Tensor) -> list[Part]:
             Part("b", 3 * n, back, lambda c: backward(dy, *inputs[:2], *saved, config=c)),
         ]
     if name == "cross_entropy":
-        found, spare = cross_entropy.candidates(cols, 2, machine, gradient=True), x.clone()
+        found: list[Any] = cross_entropy.candidates(cols, 2, machine, gradient=True)
+        spare = x.clone()
         return [
             Part("f", n, found, lambda c: cross_entropy.forward(*inputs, config=c)),
             Part("fb", 2 * n, found, lambda c: cross_entropy.forward_with_gradient(*inputs, config=c)),
             Part("in place", 2 * n, found, lambda c: cross_entropy.forward_with_gradient_(spare, inputs[1], config=c)),
         ]
-    kind, found = {"swiglu": "silu", "geglu": "gelu"}[name], glu.candidates(x.numel(), 2, machine)
+    kind = {"swiglu": "silu", "geglu": "gelu"}[name]
+    found = list(glu.candidates(x.numel(), 2, machine))
     return [
         Part("f", 3 * n, found, lambda c: glu.forward(*inputs, kind=kind, config=c)),
         Part("b", 5 * n, found, lambda c: glu.backward(dy, *inputs, kind=kind, config=c)),
@@ -262,7 +266,7 @@ def tuning_cases() -> Iterator[Case]:
     """Each candidate config of each kernel as a variant."""
     for name, make, tag in row_wise():
         for part in parts(name, make(ROWS), make(ROWS)[0]):
-            variants = {str(c): functools.partial(part.run, c) for c in part.configs}
+            variants: dict[str, Call] = {str(c): functools.partial(part.run, c) for c in part.configs}
             yield Case(f"{name} {tag}", REGISTRY[name], part.passed, part.floor_bytes, variants)
     x = random(ROWS, 14336)
     variants = {
