@@ -152,7 +152,7 @@ def _torch_prod(call: Call):
 
 @op(
     torch=PerCall(_torch_prod),
-    numpy=lambda x, *, dims: np.prod(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)),
+    numpy=lambda x, *, dims: np.prod(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)) if dims else x,
     view="same",
     same=_is_input,
     precision="high",
@@ -229,7 +229,7 @@ _CHOSEN = [
 
 @op(
     torch=PerCall(lambda call: partial(torch.amax, dim=d, keepdim=True) if (d := call.attrs["dims"]) else _same),
-    numpy=lambda x, *, dims: np.max(x, axis=dims, keepdims=True),
+    numpy=lambda x, *, dims: np.max(x, axis=dims, keepdims=True) if dims else x,
     view="same",
     same=_is_input,
     laws=[OfEqual(lambda value, count: value)],
@@ -246,7 +246,7 @@ def amax(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
 
 @op(
     torch=PerCall(lambda call: partial(torch.amin, dim=d, keepdim=True) if (d := call.attrs["dims"]) else _same),
-    numpy=lambda x, *, dims: np.min(x, axis=dims, keepdims=True),
+    numpy=lambda x, *, dims: np.min(x, axis=dims, keepdims=True) if dims else x,
     view="same",
     same=_is_input,
     laws=[OfEqual(lambda value, count: value)],
