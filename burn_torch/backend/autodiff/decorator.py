@@ -51,6 +51,8 @@ class Autodiff(Backend):
                     mend='Autodiff(inner, checkpoint="balanced") computes cheap values again in the backward',
                 )
             )
+        if inner.session is not None:  # equal stacks of a trace are one object of its session, and die with it
+            return inner.session.autodiff(inner, checkpoint)
         key = (id(inner), checkpoint)
         with _lock:
             stack = cls._instances.get(key)
@@ -203,6 +205,10 @@ class Autodiff(Backend):
     def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
         """The value at another place; a tracked one becomes an untracked constant there."""
         return self.inner.move(self.inner_primitive(primitive), spec, place)
+
+    def copy(self, primitive: Any) -> Any:
+        """An untracked copy."""
+        return self.inner.copy(self.inner_primitive(primitive))
 
     def version(self, primitive: Any) -> int:
         """The inner backend's count of outside writes."""
