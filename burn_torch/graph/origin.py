@@ -32,13 +32,17 @@ class Origin(NamedTuple):
         """The text of the line, read when it is asked for; "" where there is no such file or line."""
         return linecache.getline(self.file, self.line).strip()
 
+    @property
+    def where(self) -> str:
+        """'model.py:12 in forward: <source>'; "" where no line of the user's was on the stack."""
+        if not self.file:
+            return ""
+        text = f"{self.file}:{self.line} in {self.function}"
+        return f"{text}: {self.source}" if self.source else text
+
     def __str__(self) -> str:
-        """'model.py:12 in forward: <source>', with the module path and the mark of a gradient before it."""
-        text = f"{self.file}:{self.line} in {self.function}" if self.file else ""
-        if text and self.source:
-            text = f"{text}: {self.source}"
-        if self.path:
-            text = f"{self.path} at {text}" if text else self.path
+        """`where`, with the module path and the mark of a gradient before it."""
+        text = " at ".join(part for part in (self.path, self.where) if part)
         return f"gradient of {text}" if self.backward else text
 
 
