@@ -6,7 +6,9 @@ is functional: views are ops, nothing is written in place; that is a leaf's choi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, final
 
 from burn_torch.core.spec import Spec
@@ -123,6 +125,16 @@ class Graph:
         origins: with the user's line beside each node that knows it.
         """
         return graph_text(self, origins=origins)
+
+    def show(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Writes a picture and returns its path: SVG where the name ends in .svg, else a page of HTML.
+
+        Without a path it is a new temporary file.  Boxes are coloured by module; hovering one tells its specs and the
+        user's line.  It opens nothing.
+        """
+        from burn_torch.graph.drawing import show  # which knows graphs
+
+        return show(self, path)
 
     def __eq__(self, other: object) -> bool:
         return (
