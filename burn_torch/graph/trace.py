@@ -39,6 +39,9 @@ class Trace:
 
     name: Final = "Trace"
     depth: Final = 0
+    is_autodiff: Final = False
+    trains: Final = False
+    lasting: Final = False
 
     def __init__(self) -> None:
         self._inputs: list[tuple[int, Spec]] = []
