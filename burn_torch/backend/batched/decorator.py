@@ -59,6 +59,9 @@ class Batched(Backend):
 
     def __new__(cls, inner: Any) -> Batched:
         """The stack of this composition."""
+        if getattr(inner, "session", None) is not None:
+            traced: Batched = inner.session.decorated(cls(inner.real), lambda: cls._make(inner))
+            return traced
         if not inner.lasting:
             return cls._make(inner)
         with _lock:
@@ -179,6 +182,12 @@ class Batched(Backend):
             return self.inner.move(primitive, spec, place)
         whole = spec.with_shape((self._running.sizes[-1], *spec.shape))
         return self.many(self.inner.move(primitive.primitive, whole, place))
+
+    def copy(self, primitive: Any) -> Any:
+        """An untracked copy."""
+        if primitive.__class__ is self.many:
+            return self.many(self.inner.copy(primitive.primitive))
+        return self.inner.copy(primitive)
 
     def version(self, primitive: Any) -> int:
         """The inner backend's count of outside writes."""
