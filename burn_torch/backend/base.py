@@ -44,6 +44,10 @@ class Backend(ABC):
     name: str
     depth: int = 0
     is_autodiff: bool = False
+    trains: bool = False
+    """Whether layers such as Dropout and BatchNorm train on values of this backend."""
+    lasting: bool = True
+    """Whether this very object is met again and again, so that what is derived for it may be kept on Calls."""
     session: Any = None
     """The tracing session that a traced stack belongs to."""
     real: Any = None

@@ -158,6 +158,7 @@ class Op:
         self.source: Final[str | None] = fields["source"]
         self.decomposition: Callable[..., Any] | None = fields["decomposition"]
         self.gradient_rule: Callable[..., Any] | None = None
+        self.batch_rule: Callable[..., Any] | None = None
         self.signature: Final = Signature(rule)
         self.calls: Final[dict[Any, Call]] = {}
         """Calls by what a caller has at hand; see `remember`.  Read without a lock."""
@@ -179,6 +180,16 @@ class Op:
     def law(self, kind: type[LawT]) -> LawT | None:
         """The row's law of one kind, if it has one."""
         return self.laws.get(kind)  # type: ignore[return-value]  # each is kept under its own type
+
+    def batched(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Declares how to compute many samples at once: `rule(n, many, *inputs, **attrs)` returns the outputs.
+
+        Inputs with `many[i]` have the n samples on a further axis in front, and so have all outputs.  Written with
+        table ops on values; NotImplemented falls to the decomposition, then to a loop over the samples.  Element-wise
+        rows need none.
+        """
+        self.batch_rule = rule
+        return rule
 
     def decomposes(self, body: Callable[..., Any]) -> Callable[..., Any]:
         """Declares the decomposition: `body(*inputs, **attrs)` computes the outputs with other rows."""

@@ -26,6 +26,7 @@ class TraceLeaf(Backend):
     """A Trace as a backend.  Its primitives are slots; it belongs to one session and dies with it."""
 
     name: Final = "Trace"
+    lasting = False
     version_expression: Final = "0"
     """A slot has no memory that could be written to."""
 
