@@ -28,6 +28,10 @@ class Backend(ABC):
     name: str
     depth: int = 0
     is_autodiff: bool = False
+    session: Any = None
+    """The tracing session that a traced stack belongs to."""
+    real: Any = None
+    """Of a traced stack, the stack that it stands for."""
 
     @abstractmethod
     def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -60,6 +64,10 @@ class Backend(ABC):
     @abstractmethod
     def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
         """The primitive at another place of the same leaf."""
+
+    @abstractmethod
+    def copy(self, primitive: Any) -> Any:
+        """The same values in memory of their own, without a tape."""
 
     @abstractmethod
     def version(self, primitive: Any) -> int:

@@ -231,7 +231,7 @@ class Op:
                     backend, kind = x.backend, type(x)
                 elif x.backend is not backend:
                     same = False
-                    if x.backend.depth > backend.depth:
+                    if _outranks(x.backend, backend):
                         backend = x.backend
         if backend is None:
             return self._without_tensors(inputs, attrs)
@@ -303,6 +303,18 @@ class Op:
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return (_row, (self.name,))
+
+
+def _outranks(one: Executor, other: Executor) -> bool:
+    """Whether `one` takes the values of `other` as constants: a traced stack before real ones, a higher before a lower.
+
+    A trace refuses tensors from outside in words of its own.
+    """
+    return (_is_traced(one), one.depth) > (_is_traced(other), other.depth)
+
+
+def _is_traced(backend: Executor) -> bool:
+    return getattr(backend, "session", None) is not None
 
 
 def lift(value: Value, backend: Executor) -> Value:

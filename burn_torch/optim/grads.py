@@ -8,6 +8,7 @@ from typing import final
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.module import Module, Param, ParamId
 from burn_torch.tensor import Device, Gradients, Tensor
+from burn_torch.transform.structure import register_container
 
 __all__ = ["GradientsAccumulator", "GradientsParams", "params_by_id"]
 
@@ -128,3 +129,10 @@ class GradientsAccumulator:
         """The sums so far; starts again from nothing."""
         result, self._sum = self._sum, GradientsParams()
         return result
+
+
+register_container(
+    GradientsParams,
+    lambda grads: (tuple(grads), [gradient for _, gradient in grads.items()]),
+    lambda ids, gradients: GradientsParams(dict(zip(ids, gradients, strict=True))),
+)

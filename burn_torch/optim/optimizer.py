@@ -70,6 +70,26 @@ class Optimizer(Tree):
         """The states before the first step: zeros."""
         return tuple(tuple(p.new_full(p.shape, 0.0) for p in params) for _ in self.slot_names)
 
+    def is_settled(self) -> bool:
+        """Whether it has states of parameters."""
+        return bool(self.groups)
+
+    def settled(self, model: Module) -> Self:
+        """The optimizer with the states that its first step with `model` starts from: zeros, and no steps yet.
+
+        `compile` calls it, so that the first step has the structure of all others.
+        """
+        params = {
+            ident: param for ident, param in params_by_id(model).items() if param.require_grad and ident not in self
+        }
+        if not params:
+            return self
+        group = StateGroup(tuple(params), 0, self.new_slots([_bare(param) for param in params.values()]))
+        return self._with_fields({"groups": (*self.groups, group)})
+
+    def __contains__(self, ident: object) -> bool:
+        return any(ident in group.ids for group in self.groups)
+
     # -- stepping -------------------------------------------------------------------------
     def step(self, lr: Any, model: M, gradients: GradientsParams) -> tuple[M, Self]:
         """The model and the optimizer after one update with learning rate `lr` (per step)."""
