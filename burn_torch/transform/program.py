@@ -9,7 +9,7 @@ from burn_torch.backend import Backend, LibTorch
 from burn_torch.backend.tracing import Session
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.graph import Graph, dead_code
-from burn_torch.graph.trace import Slot
+from burn_torch.graph.trace import Slot, Trace
 from burn_torch.module.tree import Tree
 from burn_torch.transform.closed_over import Watch, name_of
 from burn_torch.transform.flatten import Fault, Walk
@@ -116,7 +116,9 @@ def trace(function: Callable[..., Any], call: Call, structures: Sequence[Structu
 
     Raises: TraceError for what a trace cannot hold, and whatever the function raises.
     """
-    session = Session(_leaf_of(structures), name_of=name_of)
+    scope: TraceScope | None = None
+    paths: Callable[[object], str | None] = lambda node: None if scope is None else scope.place_of(node)
+    session = Session(_leaf_of(structures), Trace(origins=True, paths=paths), name_of)
     wrap = TracedArguments(session)
     leaves = [_input(session, part) for structure in structures for _, part in structure.parts("") if part.size]
     count = len(leaves)
@@ -132,7 +134,8 @@ def trace(function: Callable[..., Any], call: Call, structures: Sequence[Structu
         for structure in structures:
             arguments.append(structure.build(leaves[at : at + structure.size], 0, wrap, {}))
             at += structure.size
-        with TraceScope(session, wrap.trees) as scope:
+        scope = TraceScope(session, wrap.trees)
+        with scope:
             walk, states = Walk(), Walk()
             result = _taken(walk, call(arguments))
             handed_in = [(*place, states.take(value)) for place, value in scope.handed_in().items()]

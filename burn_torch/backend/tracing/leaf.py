@@ -31,6 +31,7 @@ class TraceLeaf(Backend):
     def __init__(self, session: Session) -> None:
         self.session: Session = session
         self.real: Backend = session.real
+        self.origins: Final = session.trace.origins
         self._write: Final = session.trace.execute
 
     def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
