@@ -41,7 +41,7 @@ import torch
 from benchmarks._steps import extras
 from benchmarks._steps.cases import COMPILE_GRAPH, COMPILED, MODES_SECONDS, Adam, Case, all_cases, scale_of, values_of
 from benchmarks._steps.jax_variant import JaxStep
-from benchmarks._steps.measure import Variant, close, judge, measure, prepare, table, why
+from benchmarks._steps.measure import NO_TIME, Variant, close, judge, measure, prepare, table, why
 from benchmarks._steps.our_variants import Ours, our_variants
 from benchmarks._steps.torch_variants import torch_variants
 
@@ -117,7 +117,7 @@ class Run:
         for variant, result in zip(variants, results, strict=True):
             if isinstance(variant, JaxStep) and not result.why:
                 result.peak_mib, self.head["jax"] = variant.peak_mib, variant.version
-            elif isinstance(variant, Ours) and result.why and "not there" not in result.why:
+            elif isinstance(variant, Ours) and result.why and result.why != NO_TIME:
                 self.wrong.append(f"{case.name}: {variant.name}: {result.why}")
         measure(variants, results, visit_s=case.visit_s, seconds=args.seconds, rounds=args.rounds)
         for line in table(results):
@@ -126,6 +126,8 @@ class Run:
         found: dict[str, Any] = {"case": case.name, "parameters": sum(a.size for a in values.values())}
         found |= {"products": products, "rows": [r.row() for r in results]}
         working = {r.variant for r in results if r.us and not r.why}
+        found["traces"] = {v.name: v.traces for v in variants if isinstance(v, Ours) and v.name in working}
+        self.wrong += [f"{case.name}: {n} was traced {k} times" for n, k in found["traces"].items() if (k or 1) > 1]
         mine = [v for v in variants if isinstance(v, Ours) and v.name == COMPILED and v.name in working]
         if not self.cuda and case.visit_s < 0.1:
             found["shares"] = extras.shares([v for v in variants if v.name in {results[0].variant, COMPILED} & working])
@@ -181,7 +183,7 @@ def said(bar: dict[str, Any]) -> str:
     found = bar.get("ratio") if bar["rival"] else bar.get("value")
     shown = "-" if found is None else f"{found:.3g}"
     low = f" (low deciles {bar['low_ratio']:.3g})" if bar.get("low_ratio") else ""
-    cold = f" (fresh process, both structures: {bar['cold_ms']:.1f})" if bar.get("cold_ms") else ""
+    cold = f" (fresh process: {bar['cold_ms']:.1f})" if bar.get("cold_ms") else ""
     verdict = (
         bar["verdict"]
         if not bar["goal"]

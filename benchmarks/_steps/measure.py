@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-__all__ = ["Bar", "Failed", "Local", "Result", "Variant", "judge", "measure", "prepare", "sync", "table"]
+__all__ = ["NO_TIME", "Bar", "Failed", "Local", "Result", "Variant", "judge", "measure", "prepare", "sync", "table"]
 
 CHECKED_STEPS = 5
+NO_TIME = "left out: no time"
 
 
 class Variant(ABC):
@@ -132,7 +133,7 @@ def prepare(variants: Sequence[Variant], tolerance: float | None, seconds: Calla
         result = Result(variant.name)
         results.append(result)
         if seconds(variant) < 0:
-            result.why = "left out: no time"
+            result.why = NO_TIME
             continue
         gc.collect()
         memory = _Memory()

@@ -10,7 +10,7 @@ import torch
 
 import burn_torch
 from benchmarks._steps.cases import COMPILED, EAGER, Adam, Array, Case
-from benchmarks._steps.measure import Failed, Local, sync
+from benchmarks._steps.measure import Local, sync
 from benchmarks._steps.torch_variants import gradient_size
 from burn_torch import Device, StepScope, Tensor
 from burn_torch.core.dtype import DType
@@ -87,7 +87,7 @@ class Ours(Local):
             for batch in case.batches
         ]
         batches, count = self.batches, len(self.batches)
-        function = self._function()
+        function = self.function = self._function()
         if case.optimizer is None:
             self.model = model
             self.step = lambda i: function(model, batches[i % count])
@@ -112,6 +112,11 @@ class Ours(Local):
         loss, gradients = self.step(0)
         return [self.read(loss), gradient_size([g.into_torch() for g in gradients])]
 
+    @property
+    def traces(self) -> int | None:
+        """How often the step's Python ran; None where it is not compiled."""
+        return getattr(self.function, "traces", None)
+
     def trace_ms(self, again: int) -> list[float]:
         """Milliseconds of first calls of fresh compilations of the step, each less the call after it."""
         case, found = self.case, []
@@ -119,8 +124,6 @@ class Ours(Local):
         device = self.batches[0][0].device
         for _ in range(again):
             model, optim = loaded(case, self.values, device), optimizer(case.optimizer)
-            # the state of a running optimizer, as the second step has another structure than the first
-            model, optim, _ = train(model, optim, self.batches[0], case.optimizer.lr, KEYS[0])
             function, times = compiled(case), []
             for i in range(2):
                 sync()
@@ -134,9 +137,7 @@ class Ours(Local):
 
 def compiled(case: Case) -> Any:
     """The step of a case, compiled: the state donated, numbers as inputs."""
-    if not hasattr(burn_torch, "compile"):
-        raise Failed("burn_torch.compile is not there yet")
     if case.optimizer is None:
         return burn_torch.compile(forward_backward)
-    options = {"precision": "bfloat16"} if case.half else {}
-    return burn_torch.compile(train, donate=("model", "optim"), **options)
+    precision = "bfloat16" if case.half else "float32"
+    return burn_torch.compile(train, donate=("model", "optim"), precision=precision)
