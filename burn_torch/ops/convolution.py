@@ -249,7 +249,7 @@ def _torch_input_gradient(call: Call):
         shape, dtype, place = (g.shape[0], weight.shape[1] * groups, *padded), TO_TORCH[g.dtype], g.place
         none = (0,) * len(stride)
 
-        def whole(g, weight):
+        def whole(g, weight):  # type: ignore[misc]  # the other branch is a function written as source
             like = torch.empty(shape, dtype=dtype, device=place)  # torch reads its shape only
             return _convolution_backward(
                 g, like, weight, None, stride, inner, dilation, False, none, groups, (True, False, False)

@@ -548,7 +548,7 @@ def op(
     torch: Callable[..., Any] | PerCall | None = None,
     numpy: Callable[..., Any] | PerCall | None = None,
     scalar: Callable[..., Any] | None = None,
-    inplace: Callable[..., Any] | None = None,
+    inplace: Callable[..., Any] | PerCall | None = None,
     pointwise: str | None = None,
     decomposition: Callable[..., Any] | None = None,
     view: bool | str = False,
