@@ -10,6 +10,7 @@ so the three rows are each other's gradients, to any order.  conv_transpose is c
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -239,7 +240,7 @@ def _torch_input_gradient(call: Call):
             for s, count, step, p, k, d in zip(padded, g.shape[2:], stride, inner, kernel, dilation, strict=True)
         )
 
-        whole = TorchCode(
+        whole: Callable[..., torch.Tensor] = TorchCode(
             "convolution({0}, {1}, None, {stride}, {padding}, {dilation}, True, {beyond}, 1)",
             convolution=_convolution, stride=stride, padding=tuple(inner), dilation=dilation, beyond=beyond,
         )  # fmt: skip
@@ -247,11 +248,13 @@ def _torch_input_gradient(call: Call):
         shape, dtype, place = (g.shape[0], weight.shape[1] * groups, *padded), TO_TORCH[g.dtype], g.place
         none = (0,) * len(stride)
 
-        def whole(g, weight):
+        def by_group(g, weight):
             like = torch.empty(shape, dtype=dtype, device=place)  # torch reads its shape only
             return _convolution_backward(
                 g, like, weight, None, stride, inner, dilation, False, none, groups, (True, False, False)
             )[0]
+
+        whole = by_group
 
     if rest is None:
         return whole
