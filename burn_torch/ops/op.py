@@ -158,6 +158,7 @@ class Op:
         self.source: Final[str | None] = fields["source"]
         self.decomposition: Callable[..., Any] | None = fields["decomposition"]
         self.gradient_rule: Callable[..., Any] | None = None
+        self.batch_rule: Callable[..., Any] | None = None
         self.signature: Final = Signature(rule)
         self.calls: Final[dict[Any, Call]] = {}
         """Calls by what a caller has at hand; see `remember`.  Read without a lock."""
@@ -179,6 +180,16 @@ class Op:
     def law(self, kind: type[LawT]) -> LawT | None:
         """The row's law of one kind, if it has one."""
         return self.laws.get(kind)  # type: ignore[return-value]  # each is kept under its own type
+
+    def batched(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Declares how to compute many samples at once: `rule(n, many, *inputs, **attrs)` returns the outputs.
+
+        Inputs with `many[i]` have the n samples on a further axis in front, and so have all outputs.  Written with
+        table ops on values; NotImplemented falls to the decomposition, then to a loop over the samples.  Element-wise
+        rows need none.
+        """
+        self.batch_rule = rule
+        return rule
 
     def decomposes(self, body: Callable[..., Any]) -> Callable[..., Any]:
         """Declares the decomposition: `body(*inputs, **attrs)` computes the outputs with other rows."""
@@ -258,7 +269,7 @@ class Op:
                     backend, kind = x.backend, type(x)
                 elif x.backend is not backend:
                     same = False
-                    if x.backend.depth > backend.depth:
+                    if _outranks(x.backend, backend):
                         backend = x.backend
         if backend is None:
             return self._without_tensors(inputs, attrs)
@@ -330,6 +341,18 @@ class Op:
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return (_row, (self.name,))
+
+
+def _outranks(one: Executor, other: Executor) -> bool:
+    """Whether `one` takes the values of `other` as constants: a traced stack before real ones, a higher before a lower.
+
+    A trace refuses tensors from outside in words of its own.
+    """
+    return (_is_traced(one), one.depth) > (_is_traced(other), other.depth)
+
+
+def _is_traced(backend: Executor) -> bool:
+    return getattr(backend, "session", None) is not None
 
 
 def lift(value: Value, backend: Executor) -> Value:
@@ -525,7 +548,7 @@ def op(
     torch: Callable[..., Any] | PerCall | None = None,
     numpy: Callable[..., Any] | PerCall | None = None,
     scalar: Callable[..., Any] | None = None,
-    inplace: Callable[..., Any] | None = None,
+    inplace: Callable[..., Any] | PerCall | None = None,
     pointwise: str | None = None,
     decomposition: Callable[..., Any] | None = None,
     view: bool | str = False,
@@ -548,7 +571,8 @@ def op(
 
     torch, numpy       how each leaf computes it: `f(*inputs, **attrs)`, or `PerCall(build)` with `build(call)(*inputs)`
     scalar             the same on Python numbers, where it makes sense there
-    inplace            torch's in-place form, for planned memory
+    inplace            torch's in-place form, for programs that may write over input 0: gives the bits of `torch`;
+                       `PerCall(build)` may build None, or an `Over` (`ops/torch_code.py`) where others are written over
     pointwise          how a generated kernel writes it, "exp({0})"
     decomposition      the same with other rows, for leaves without a candidate and for gradients without a rule
     view               the result may alias input 0; "same": only where it is input 0 itself

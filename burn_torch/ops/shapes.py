@@ -16,10 +16,29 @@ from burn_torch.ops.laws import Copies, Moves
 from burn_torch.ops.op import Call, PerCall, op, shape_fault
 from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis, sum_to
 from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import moving
 
 
 # -- views ------------------------------------------------------------------------------------------
+def _torch_reshape(call: Call):
+    shape = call.attrs["shape"]
+    return TorchCode("{0}.reshape({*shape})" if shape else "{0}.reshape({shape})", shape=shape)
+
+
+def _torch_permute(call: Call):
+    axes = call.attrs["axes"]
+    n = len(axes)
+    if n >= 2 and axes == (*range(n - 2), n - 1, n - 2):
+        return TorchCode("{0}.mT")  # 0.6 us, permute((1, 0)) takes 1.3
+    return TorchCode("{0}.permute({*axes})" if axes else "{0}.permute({axes})", axes=axes)
+
+
+def _torch_expand(call: Call):
+    shape = call.attrs["shape"]
+    return TorchCode("{0}.expand({*shape})" if shape else "{0}.expand({shape})", shape=shape)
+
+
 def _merged_reshapes(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any] | None:
     # a reshape that joins axes may copy, and the copy lies in memory as the input does not
     x = inner.specs[0]
@@ -46,7 +65,7 @@ def _merged_flips(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any]:
 
 
 @op(
-    torch=PerCall(lambda call: lambda x, shape=call.attrs["shape"]: x.reshape(shape)),
+    torch=PerCall(_torch_reshape),
     numpy=lambda x, *, shape: np.reshape(x, shape),
     view=True,
     cost="cheap",
@@ -80,7 +99,7 @@ def _(g, y, x, *, shape):
 
 
 @op(
-    torch=PerCall(lambda call: lambda x, axes=call.attrs["axes"]: x.permute(axes)),
+    torch=PerCall(_torch_permute),
     numpy=lambda x, *, axes: np.transpose(x, axes),
     view=True,
     cost="cheap",
@@ -114,7 +133,7 @@ def _(g, y, x, *, axes):
 
 
 @op(
-    torch=PerCall(lambda call: lambda x, shape=call.attrs["shape"]: x.expand(shape)),
+    torch=PerCall(_torch_expand),
     numpy=lambda x, *, shape: np.broadcast_to(x, shape),
     view=True,
     cost="cheap",
