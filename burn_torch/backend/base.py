@@ -36,6 +36,10 @@ class Program:
     source: str | None = None
     path: Path | None = None
     reused: Sequence[tuple[int, int]] = ()
+    launches: int | None = None
+    """Kernels that a device is given in one call, where the executor counts them."""
+    splits: Sequence[str] = ()
+    """Why a program that is replayed whole was cut: a text for each cut."""
 
 
 class Backend(ABC):
