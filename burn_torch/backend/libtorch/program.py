@@ -186,7 +186,7 @@ class _Writer:
             name = f"{hint}_{taken}"
         if path is None:
             self.opaque[name] = constant
-            self.comments[name] = comment or repr(constant)
+            self.comments[name] = comment or _described(constant)
         else:
             self.imports[name] = path
         self._names[id(constant)] = name
@@ -214,6 +214,13 @@ def _is_plain(constant: Any) -> bool:
     if isinstance(constant, tuple):
         return all(map(_is_plain, constant))
     return constant is None or (isinstance(constant, int | str) and not hasattr(constant, "__torch_function__"))
+
+
+def _described(constant: Any) -> str:
+    # the same in every process, so that equal programs have one name: no addresses
+    if isinstance(constant, torch.Tensor):
+        return f"a constant {tuple(constant.shape)} {constant.dtype}"
+    return f"a constant of type {type(constant).__name__}"
 
 
 def _shown(spec: TensorSpec | NumberSpec) -> str:
