@@ -44,6 +44,14 @@ class Backend(ABC):
     name: str
     depth: int = 0
     is_autodiff: bool = False
+    trains: bool = False
+    """Whether layers such as Dropout and BatchNorm train on values of this backend."""
+    lasting: bool = True
+    """Whether this very object is met again and again, so that what is derived for it may be kept on Calls."""
+    session: Any = None
+    """The tracing session that a traced stack belongs to."""
+    real: Any = None
+    """Of a traced stack, the stack that it stands for."""
 
     @abstractmethod
     def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -76,6 +84,10 @@ class Backend(ABC):
     @abstractmethod
     def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
         """The primitive at another place of the same leaf."""
+
+    @abstractmethod
+    def copy(self, primitive: Any) -> Any:
+        """The same values in memory of their own, without a tape."""
 
     @abstractmethod
     def version(self, primitive: Any) -> int:

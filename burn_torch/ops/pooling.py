@@ -387,6 +387,7 @@ def _numpy_avg_pool(x, *, kernel, stride, padding, count_include_pad, ceil_mode)
 @op(
     torch=PerCall(_torch_avg_pool),
     numpy=_numpy_avg_pool,
+    packed="dense",
     samples=[sample(uniform(-1, 1, shape), **settings) for shape, settings in _AVG_CASES],
 )
 def avg_pool(
@@ -457,6 +458,7 @@ def _avg_output(shape, settings):
 @op(
     torch=PerCall(_torch_avg_pool_backward),
     numpy=_numpy_avg_pool_backward,
+    packed="any",  # NdArray cuts it out of a larger array
     samples=[
         sample(uniform(-1, 1, _avg_output(shape, settings)), size=shape[2:], **settings)
         for shape, settings in _AVG_CASES
