@@ -30,12 +30,14 @@ class Program:
 
     source, path   the generated source and its file; None where the backend writes none, or could not write it
     reused         (result, operand): ids of the graph whose result takes the memory of the operand
+    peak_bytes     what intermediate values and results hold at most, by their specs; None where nobody counted
     """
 
     run: Callable[..., Sequence[Any]]
     source: str | None = None
     path: Path | None = None
     reused: Sequence[tuple[int, int]] = ()
+    peak_bytes: int | None = None
 
 
 class Backend(ABC):
