@@ -67,9 +67,10 @@ class Explanation:
 
     def __str__(self) -> str:
         launches = "" if self.launches is None else f", {self.launches} launches"
+        counts = f"{self.views} views, {self.numbers} numbers, {self.in_place} in place"
         lines = [
             f"{self.function} on {self.backend}, numerics {self.numerics}, {self.precision}",
-            f"  {self.operations} operations{launches}, {self.views} views, {self.numbers} numbers, {self.in_place} in place",
+            f"  {self.operations} operations{launches}, {counts}",
             f"  peak {_size(self.peak_bytes)} planned, {_size(self.donated_bytes)} of it donated",
             *(f"  {report}" for report in self.passes),
             *(f"  cut: {split}" for split in self.splits),
