@@ -28,7 +28,7 @@ SHAPES = ((7, 5), (3,), (), (0, 4), (40, 33))
 NUMBERS = (0.5, -2.0, 3.0, 0.1, -0.0, 0.0, 1.0, math.inf, math.nan, 1e-3)
 
 
-def rows_with(law: type) -> Any:
+def rows_with(law: type) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", [r for r in REGISTRY.values() if law in r.laws], ids=lambda r: r.name)
 
 
@@ -37,7 +37,7 @@ def leaves(dtype: DType) -> list[Any]:
 
 
 def drawn(shape: tuple[int, ...], dtype: DType, rng: np.random.Generator) -> TensorData:
-    """Random values with NaN, zeros of both signs, infinities and subnormals; whole or true and false for other types."""
+    """Random values with NaN, zeros of both signs, infinities and subnormals; of other types whole or truth values."""
     if dtype.is_bool:
         return TensorData.of(np.asarray(rng.random(shape) < 0.5))
     if dtype.is_int:
