@@ -130,7 +130,8 @@ class Run:
         self.wrong += [f"{case.name}: {n} was traced {k} times" for n, k in found["traces"].items() if (k or 1) > 1]
         mine = [v for v in variants if isinstance(v, Ours) and v.name == COMPILED and v.name in working]
         if not self.cuda and case.visit_s < 0.1:
-            found["shares"] = extras.shares([v for v in variants if v.name in {results[0].variant, COMPILED} & working])
+            shown = [v for v in variants if v.name in {results[0].variant, COMPILED} & working]
+            found["shares"] = extras.shares(shown, 3 if args.tiny else 30)
             print("\n".join(extras.shares_table(found["shares"])))
         if case.judged_trace:
             bars.append(self._trace(case, mine[0] if mine else None))

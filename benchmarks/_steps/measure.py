@@ -103,14 +103,14 @@ class Result:
     @property
     def low(self) -> float:
         """The low decile: what remains of a time when other programs disturb it."""
-        return statistics.quantiles(self.us, n=10)[0] if len(self.us) > 1 else self.median
+        return statistics.quantiles(self.us, n=10, method="inclusive")[0] if len(self.us) > 1 else self.median
 
     @property
     def spread(self) -> float:
         """The distance of the quartiles, as a share of the median."""
         if len(self.us) < 4:
             return math.nan
-        quarters = statistics.quantiles(self.us, n=4)
+        quarters = statistics.quantiles(self.us, n=4, method="inclusive")
         return (quarters[2] - quarters[0]) / self.median
 
     def row(self) -> dict[str, Any]:
