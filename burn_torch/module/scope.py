@@ -49,6 +49,7 @@ class StepScope:
         self.key: Final = key
         self._roots: Final = roots  # held, so that no other object takes the identity of one of its nodes
         self._paths: Mapping[int, str] | None = None
+        self._held: Final[list[object]] = []
         self._uses: Final[Counter[str]] = Counter()
         self._pending: Final[dict[Any, tuple[RunningState, Any]]] = {}
         self._installed: AbstractContextManager[None] | None = None
@@ -62,9 +63,20 @@ class StepScope:
 
     def path_of(self, node: object) -> str | None:
         """How the scope names a node of its roots, "module:.conv1"; None for any other object."""
+        return self.named(id(node))
+
+    def named(self, identity: int) -> str | None:
+        """`path_of` the node of this identity."""
         if self._paths is None:  # walked at the first draw: a model without random layers never is
             self._paths = _paths_of_roots(self._roots)
-        return self._paths.get(id(node))
+        return self._paths.get(identity)
+
+    def stand_in(self, copies: Mapping[int, object]) -> None:
+        """Lets layers draw under the names of others, whose identities are the keys."""
+        named = {id(copy): path for node, copy in copies.items() if (path := self.named(node)) is not None}
+        if named:
+            self._paths = {**self._paths, **named}  # type: ignore[dict-item]  # `named` has walked them
+            self._held.append(copies)  # so that no other object takes the identity of one
 
     def draw_named(self, name: str) -> tuple[Any, int]:
         """The (key, stream) of the next draw under a name."""

@@ -58,6 +58,8 @@ def _numpy_sgd(lr, penalty, *xs):
 @op(
     torch=_torch_sgd,
     numpy=_numpy_sgd,
+    runs=lambda attrs: (True, False),
+    precision="high",
     samples=[
         sample(0.1, 0.0, uniform(-1, 1), uniform(-1, 1)),
         sample(0.1, 0.5, uniform(-1, 1, (2, 3)), uniform(-1, 1, (4,)), uniform(-1, 1, (2, 3)), uniform(-1, 1, (4,))),
@@ -100,6 +102,8 @@ def _numpy_momentum(lr, penalty, momentum, share, *xs, nesterov):
 @op(
     torch=_torch_momentum,
     numpy=_numpy_momentum,
+    runs=lambda attrs: (True, False, True),
+    precision="high",
     samples=[
         sample(0.1, 0.5, 0.9, 0.9, *[uniform(-1, 1)] * 3, nesterov=False),
         sample(0.1, 0.0, 0.9, 1.0, *[uniform(-1, 1, (2,)), uniform(-1, 1, (3, 1))] * 3, nesterov=True),
@@ -171,6 +175,8 @@ def _numpy_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad,
 @op(
     torch=_torch_adam,
     numpy=_numpy_adam,
+    runs=lambda attrs: (True, False, True, True) + (True,) * attrs["amsgrad"],
+    precision="high",
     samples=[
         sample(0.1, 0.9, 0.99, 1e-5, 0.3, 0.0, 1, *[uniform(-1, 1)] * 3, uniform(0.5, 1), amsgrad=False,
                cautious=False),

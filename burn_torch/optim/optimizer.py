@@ -10,8 +10,8 @@ from typing import Any, Self, TypeVar
 from burn_torch.core.errors import RecordError, explain
 from burn_torch.core.number import Scalar
 from burn_torch.module import Module, Param, ParamId, Tree
+from burn_torch.module.gradients import GradientsParams, params_by_id
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
-from burn_torch.optim.grads import GradientsParams, params_by_id
 from burn_torch.tensor import Device, Tensor
 
 __all__ = ["Optimizer", "OptimizerRecord", "StateGroup"]

@@ -39,7 +39,7 @@ from burn_torch.transform.structure import (
     interned,
 )
 
-__all__ = ["Fault", "Flat", "Walk", "bare"]
+__all__ = ["Fault", "Flat", "Walk", "bare", "opened"]
 
 
 @final
@@ -144,10 +144,10 @@ class Walk:
             return self._param(value)
         if kind is RunningState:
             return self._state(value)
-        opened = _opened(value)
-        if opened is None:
+        parts = opened(value)
+        if parts is None:
             return _constant(value)
-        return self._container(kind, *opened, self.take)
+        return self._container(kind, *parts, self.take)
 
     @property
     def trees(self) -> list[Tree]:
@@ -216,9 +216,9 @@ class Walk:
         if isinstance(value, Tree):
             return self.tree(value)
         if kind in (tuple, list, dict) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-            opened = _opened(value)
-            assert opened is not None
-            return self._container(kind, *opened, self._field)
+            parts = opened(value)
+            assert parts is not None
+            return self._container(kind, *parts, self._field)
         return _constant(value)
 
     def _shared(self, value: Any, take: Callable[[Any], Structure]) -> Structure:
@@ -287,7 +287,7 @@ def bare(value: Tensor) -> tuple[Backend, int, Any]:
     return (stack if stack.session is None else stack.real), asked, primitive
 
 
-def _opened(value: Any) -> tuple[tuple[Any, ...], Sequence[Any]] | None:
+def opened(value: Any) -> tuple[tuple[Any, ...], Sequence[Any]] | None:
     """Names and contents of a container; None for what is none."""
     kind = value.__class__
     found = CONTAINERS.get(kind)

@@ -72,6 +72,11 @@ class TraceScope(StepScope):
         found = self._places.get(id(node))
         return None if found is None else found[1].removeprefix(".")
 
+    def stand_in(self, copies: Mapping[int, object]) -> None:
+        """Lets layers draw under the names of others, whose identities are the keys."""
+        self._places.update((id(copy), self._places[node]) for node, copy in copies.items() if node in self._places)
+        self._held.append(copies)
+
     def draw(self, layer: object) -> tuple[Any, int]:
         """Key and stream as run-time numbers."""
         tree, path = self._places.get(id(layer), (None, ""))

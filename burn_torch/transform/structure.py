@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Protocol, final
 
 from burn_torch.backend import Backend
 from burn_torch.core.spec import NumberSpec, TensorSpec
-from burn_torch.module import Param, ParamId, RunningState
+from burn_torch.module import GradientsParams, Param, ParamId, RunningState
 from burn_torch.module.param import ParamMapper
 from burn_torch.module.tree import Tree
 from burn_torch.tensor import Tensor
@@ -32,6 +32,7 @@ __all__ = [
     "Wrap",
     "interned",
     "leaf_of",
+    "rebuilder",
     "register_container",
 ]
 
@@ -252,7 +253,7 @@ class Container(Structure):
         self.kind: Final = kind
         self.names: Final = names
         self.children: Final = children
-        self.rebuild: Final = _rebuilder(kind)
+        self.rebuild: Final = rebuilder(kind)
 
     def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
         """A container of the same kind."""
@@ -288,6 +289,10 @@ CONTAINERS: Final[dict[type[Any], tuple[_Open, _Close]]] = {
         lambda value: (tuple(value), list(value.values())),
         lambda names, values: dict(zip(names, values, strict=True)),
     ),
+    GradientsParams: (
+        lambda grads: (tuple(grads), [gradient for _, gradient in grads.items()]),
+        lambda ids, gradients: GradientsParams(dict(zip(ids, gradients, strict=True))),
+    ),
 }
 
 
@@ -300,7 +305,8 @@ def register_container(kind: type[Any], take_apart: _Open, put_together: _Close)
     CONTAINERS[kind] = (take_apart, put_together)
 
 
-def _rebuilder(kind: type[Any]) -> _Close:
+def rebuilder(kind: type[Any]) -> _Close:
+    """How a container of this kind is put together of names and values."""
     found = CONTAINERS.get(kind)
     if found is not None:
         return found[1]

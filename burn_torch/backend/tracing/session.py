@@ -23,7 +23,7 @@ from burn_torch.ops.value import Value
 if TYPE_CHECKING:
     from burn_torch.backend.tracing.leaf import TraceLeaf
 
-__all__ = ["Bound", "Session", "active"]
+__all__ = ["Bound", "Session", "active", "suspended"]
 
 _active: Final[ContextVar[Session | None]] = ContextVar("burn_torch tracing", default=None)
 
@@ -66,7 +66,7 @@ class Session:
         """Inputs that always have one real primitive, by its identity: (primitive, slot)."""
         self.ended = False
         self._stacks: Final[dict[Backend, Backend]] = {real: self.leaf}
-        self._tapes: Final[dict[tuple[int, str], Autodiff]] = {}
+        self._tapes: Final[dict[tuple[int, str, bool], Autodiff]] = {}
 
     # -- stacks -----------------------------------------------------------------------------------
     def stack(self, real: Backend) -> Backend:
@@ -83,18 +83,26 @@ class Session:
                         mend="move the arguments to one backend before the call",
                     )
                 )
-            found = self._stacks[real] = self.autodiff(self.stack(real.inner), real.checkpoint)
+            found = self._stacks[real] = self.autodiff(self.stack(real.inner), real.checkpoint, real.trains)
         return found
 
-    def autodiff(self, inner: Backend, checkpoint: str) -> Autodiff:
+    def autodiff(self, inner: Backend, checkpoint: str, trains: bool) -> Autodiff:
         """The tape over a traced stack: equal stacks are one object here too."""
-        key = (id(inner), checkpoint)
+        key = (id(inner), checkpoint, trains)
         found = self._tapes.get(key)
         if found is None:
-            found = self._tapes[key] = Autodiff.over(inner, checkpoint)
+            found = self._tapes[key] = Autodiff.over(inner, checkpoint, trains=trains)
             found.session = self
-            found.real = Autodiff(inner.real, checkpoint)
+            found.real = Autodiff(inner.real, checkpoint, trains=trains)
             self._stacks[found.real] = found
+        return found
+
+    def decorated(self, real: Backend, make: Callable[[], Backend]) -> Backend:
+        """What stands for another decorator's real stack; made now if it is not there yet."""
+        found = self._stacks.get(real)
+        if found is None:
+            found = self._stacks[real] = make()
+            found.session, found.real = self, real
         return found
 
     # -- inputs and outputs --------------------------------------------------------------------------
@@ -125,3 +133,13 @@ class Session:
         finally:
             _active.reset(token)
             self.ended = True
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Devices of this context compute until the block ends, also while a function is traced."""
+    token = _active.set(None)
+    try:
+        yield
+    finally:
+        _active.reset(token)
