@@ -10,6 +10,7 @@ so the three rows are each other's gradients, to any order.  conv_transpose is c
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -122,8 +123,6 @@ _CONV_CASES = [  # x, weight, settings
 @op(
     torch=PerCall(_torch_conv),
     numpy=_numpy_conv,
-    packed="dense",
-    precision="low",
     samples=[
         sample(
             uniform(-1, 1, x), uniform(-1, 1, weight), uniform(-1, 1, weight[:1]) if i % 2 == 0 else None, **settings
@@ -241,7 +240,7 @@ def _torch_input_gradient(call: Call):
             for s, count, step, p, k, d in zip(padded, g.shape[2:], stride, inner, kernel, dilation, strict=True)
         )
 
-        whole = TorchCode(
+        whole: Callable[..., torch.Tensor] = TorchCode(
             "convolution({0}, {1}, None, {stride}, {padding}, {dilation}, True, {beyond}, 1)",
             convolution=_convolution, stride=stride, padding=tuple(inner), dilation=dilation, beyond=beyond,
         )  # fmt: skip
@@ -249,11 +248,13 @@ def _torch_input_gradient(call: Call):
         shape, dtype, place = (g.shape[0], weight.shape[1] * groups, *padded), TO_TORCH[g.dtype], g.place
         none = (0,) * len(stride)
 
-        def whole(g, weight):
+        def by_group(g, weight):
             like = torch.empty(shape, dtype=dtype, device=place)  # torch reads its shape only
             return _convolution_backward(
                 g, like, weight, None, stride, inner, dilation, False, none, groups, (True, False, False)
             )[0]
+
+        whole = by_group
 
     if rest is None:
         return whole
@@ -275,8 +276,6 @@ def _numpy_input_gradient(g, weight, *, size, stride, padding, dilation, groups)
 @op(
     torch=PerCall(_torch_input_gradient),
     numpy=_numpy_input_gradient,
-    packed="any",  # NdArray cuts it out of a larger array
-    precision="low",
     samples=[
         sample(
             uniform(-1, 1, (x[0], weight[0], *_counts(x, weight, settings))),
@@ -350,7 +349,6 @@ def _numpy_weight_gradient(x, g, *, kernel, stride, padding, dilation, groups):
 @op(
     torch=PerCall(_torch_weight_gradient),
     numpy=_numpy_weight_gradient,
-    precision="low",
     samples=[
         sample(
             uniform(-1, 1, x),
@@ -431,7 +429,6 @@ def _transpose_settings(spatial, stride=1, padding=0, output_padding=0, dilation
 
 @op(
     torch=PerCall(_torch_conv_transpose),
-    precision="low",
     samples=[
         sample(
             uniform(-1, 1, (2, 3, 5)),

@@ -96,6 +96,10 @@ class Over:
         self.function: Final = function
         self.over: Final = over
 
+    def __call__(self, *inputs: Any) -> Any:
+        """Computes in place."""
+        return self.function(*inputs)
+
 
 _INFIX: Final[dict[Any, str]] = {
     operator.add: "{0} + {1}",

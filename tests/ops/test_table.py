@@ -34,6 +34,9 @@ NOT_TWICE: Final[dict[str, str]] = {}
 TORCH_DIFFERS: Final[dict[str, str]] = {
     "layer_norm": "torch gives its mean and rstd no gradient",
     "attention": "torch's gradient of a query that sees no key is NaN",
+    "sgd_update": "torch's fused kernels have no derivative",
+    "momentum_update": "torch's fused kernels have no derivative",
+    "adam_update": "torch's fused kernels have no derivative",
 }
 """Rows whose torch candidate has another derivative under torch's autograd, each with the reason."""
 

@@ -166,7 +166,7 @@ class _Writer:
         # instead of 2.9
         key = (number, dtype)
         if key not in self._names:
-            constant = torch.full((), number.value, dtype=TO_TORCH[dtype])
+            constant = torch.tensor(float(number.value), dtype=torch.float64).to(TO_TORCH[dtype])
             self._names[key] = self._name("constant", constant, comment=f"{number} as {dtype}")
         return self._names[key]
 
