@@ -10,7 +10,8 @@ of its first five steps are compared with those of the first variant, since a va
 no rival (with dropout they draw other numbers, so the same case without dropout is compared).  Then all take turns
 (A B C, C B A, ...), as many steps a visit as fill a fixed time, the device waited for once a visit.  Reported: median
 and low decile over the visits, spread (distance of the quartiles over the median), and the ratio to a bar's rival as
-the median over the rounds of the two times next to each other.  JAX runs in a process of its own and takes turns too.
+the median over the rounds of the two times next to each other.  On a CPU with one thread times are processor time, so
+that other programs disturb less (--clock).  JAX runs in a process of its own and takes turns too.
 
 GPU memory, over what was there before the variant: `peak` from its first line on, warming up and capturing included;
 `steady` in later steps; `held` is what its graphs keep reserved while it waits.
@@ -77,6 +78,7 @@ class Run:
             "device": torch.cuda.get_device_name() if self.cuda else processor(),
         }
         found |= {"python": platform.python_version(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+        found["clock"] = args.clock
         found |= {"products": self.products(), "cudnn_benchmark": torch.backends.cudnn.benchmark if self.cuda else None}
         return found | {"commit": commit(), "arguments": {k: v for k, v in vars(args).items() if v}}
 
@@ -107,6 +109,9 @@ class Run:
         print(
             f"\n{case.name}   {scale_of(values)}, products in {products}, {torch.get_num_threads()} threads", flush=True
         )
+
+        for v in variants:
+            v.clock = args.clock
 
         def seconds(variant: Variant) -> float:
             left: float = end - time.monotonic() - args.seconds
@@ -239,8 +244,12 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-jax", action="store_true", help="leave JAX out")
     parser.add_argument("--jax-python", default="", help="an interpreter that has jax, where this one has none")
     parser.add_argument("--out", default="", help="the file for the rows")
+    parser.add_argument("--clock", choices=("wall", "process"), help="process by itself on a CPU with one thread")
     parser.add_argument("--first-call", default="", help=argparse.SUPPRESS)
-    return parser.parse_args(argv)
+    found = parser.parse_args(argv)
+    if found.clock is None:
+        found.clock = "process" if found.device == "cpu" and found.threads == 1 else "wall"
+    return found
 
 
 def main(argv: list[str] | None = None) -> int:

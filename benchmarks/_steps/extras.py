@@ -28,16 +28,23 @@ __all__ = ["cold_trace_ms", "first_call", "host_us", "shares"]
 def shares(variants: Sequence[Variant], steps: int = 30) -> dict[str, dict[str, float]]:
     """For each variant the share of each kernel in the time of its step; what no kernel takes is Python and dispatch.
 
-    From torch.profiler over the same loop as the timing; it makes a step longer, and the outside most of all.
+    From torch.profiler over the loop that is timed: each kernel counts with the median of its own calls' times, the
+    step with the median of its times.  The profiler makes a step longer, and what is outside kernels most of all.
     """
     found = {}
     for variant in variants:
         if not isinstance(variant, Local):
             continue
+        clock, variant.clock = variant.clock, "wall"
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-            seconds = variant.run(steps) * (steps + 1) / steps  # with the step that warms up
-        kernels = {row.key: row.self_cpu_time_total / 1e6 / seconds for row in profile.key_averages()}
-        kernels = {key.removeprefix("aten::"): share for key, share in kernels.items() if key.startswith("aten::")}
+            seconds = statistics.median(variant.run(1) for _ in range(steps))
+        variant.clock = clock
+        times: dict[str, list[float]] = {}
+        for event in profile.events() or ():
+            if event.key.startswith("aten::"):
+                times.setdefault(event.key.removeprefix("aten::"), []).append(event.self_cpu_time_total / 1e6)
+        taken = 2 * steps * seconds  # each of them after a step that warms up
+        kernels = {key: statistics.median(spent) * len(spent) / taken for key, spent in times.items()}
         largest = sorted(kernels, key=lambda key: -kernels[key])[:12]
         found[variant.name] = {key: kernels[key] for key in largest if kernels[key] >= 0.005}
         found[variant.name]["outside kernels"] = max(0.0, 1 - sum(kernels.values()))
