@@ -40,7 +40,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 from benchmarks._steps import extras
-from benchmarks._steps.cases import COMPILE_GRAPH, COMPILED, MODES_SECONDS, Adam, Case, all_cases, scale_of, values_of
+from benchmarks._steps.cases import (
+    COMPILE_GRAPH,
+    COMPILED,
+    GRAPH,
+    MODES_SECONDS,
+    Adam,
+    Case,
+    all_cases,
+    scale_of,
+    values_of,
+)
 from benchmarks._steps.jax_variant import JaxStep
 from benchmarks._steps.measure import NO_TIME, Variant, close, judge, measure, prepare, table, why
 from benchmarks._steps.our_variants import Ours, our_variants
@@ -99,12 +109,14 @@ class Run:
         variants: list[Variant] = [*torch_variants(case, values, args.device, args.no_compile)]
         variants = [v for v in variants if v.name not in MODES_SECONDS] + [*our_variants(case, values, args.device)]
         if case.jax and not args.no_jax:
-            precision = {"tf32": "tensorfloat32", "float32": "float32"}[self.products()]
+            precision = "default" if case.half else {"tf32": "tensorfloat32", "float32": "float32"}[self.products()]
             jax = JaxStep(case, values, args.device, python=args.jax_python, precision=precision, threads=args.threads)
             variants.append(jax)
         # torch.compile last: it takes the longest, and is what a short budget can do without
         slow = [v for v in torch_variants(case, values, args.device, args.no_compile) if v.name in MODES_SECONDS]
         variants += sorted(slow, key=lambda v: v.name != COMPILE_GRAPH)
+        if case.half:  # the memory that JAX has taken it keeps
+            variants.sort(key=lambda v: isinstance(v, JaxStep))
         products = "bfloat16 over float32 parameters" if case.half else self.products()
         print(
             f"\n{case.name}   {scale_of(values)}, products in {products}, {torch.get_num_threads()} threads", flush=True
@@ -138,6 +150,11 @@ class Run:
             shown = [v for v in variants if v.name in {results[0].variant, COMPILED} & working]
             found["shares"] = extras.shares(shown, 3 if args.tiny else 30)
             print("\n".join(extras.shares_table(found["shares"])))
+        if self.cuda and args.profile:
+            for variant in variants:
+                if variant.name in {GRAPH, COMPILED, *(() if GRAPH in case.rivals else case.rivals[:1])} & working:
+                    lines, reason = extras.told(lambda: extras.gpu_kernels(variant, 5 if case.half else 20))
+                    print("\n".join(lines or [f"  {variant.name}: no profile: {reason}"]))
         if case.judged_trace:
             bars.append(self._trace(case, mine[0] if mine else None))
         for bar in bars:
@@ -243,6 +260,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-jax", action="store_true", help="leave JAX out")
     parser.add_argument("--jax-python", default="", help="an interpreter that has jax, where this one has none")
+    parser.add_argument("--profile", action="store_true", help="on a GPU, the kernels of ours and of the hand capture")
     parser.add_argument("--out", default="", help="the file for the rows")
     parser.add_argument("--clock", choices=("wall", "process"), help="process by itself on a CPU with one thread")
     parser.add_argument("--first-call", default="", help=argparse.SUPPRESS)

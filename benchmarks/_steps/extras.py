@@ -21,7 +21,7 @@ from benchmarks._steps.torch_variants import TorchStep
 from burn_torch import Device, Module, Param, Tensor
 from burn_torch.optim import GradientsParams
 
-__all__ = ["cold_trace_ms", "first_call", "host_us", "shares"]
+__all__ = ["cold_trace_ms", "first_call", "gpu_kernels", "host_us", "shares", "shares_table", "told"]
 
 
 # -- shares -----------------------------------------------------------------------------------------------
@@ -56,6 +56,21 @@ def shares_table(found: dict[str, dict[str, float]]) -> list[str]:
     return [
         f"  shares, {name}: " + ", ".join(f"{op} {100 * share:.0f} %" for op, share in rows.items())
         for name, rows in found.items()
+    ]
+
+
+def gpu_kernels(variant: Variant, steps: int = 20) -> list[str]:
+    """The kernels of a step by time: microseconds and launches a step."""
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        variant.run(steps)
+    rows = [row for row in profile.key_averages() if row.self_device_time_total > 0 and row.device_type.name == "CUDA"]
+    taken = steps + 1  # with the step that warms up
+    total, launches = sum(row.self_device_time_total for row in rows) / taken, sum(row.count for row in rows) / taken
+    largest = sorted(rows, key=lambda row: -row.self_device_time_total)[:18]
+    return [f"  {variant.name}: {total:.1f} us in {launches:.1f} kernels a step"] + [
+        f"  {row.self_device_time_total / taken:>10.1f} us{row.count / taken:>7.1f} x  {row.key[:100]}"
+        for row in largest
     ]
 
 
