@@ -137,16 +137,7 @@ class Compiled(Generic[P, R]):
         key = self._key(walk, args, kwargs)
         program = self._programs.get(key)
         if program is None:
-            settled = _settled(args)
-            if settled is not None:
-                for i, (old, new) in enumerate(zip(args, settled, strict=True)):
-                    if new is not old and i in self._donate:
-                        assert isinstance(old, Tree)
-                        move(old, Moved(self.name))
-                args = tuple(settled)  # type: ignore[assignment]
-                walk = Walk()
-                key = self._key(walk, args, kwargs)
-            program = self._missed(key, kwargs)
+            program, walk = self._first(args, kwargs, key, walk)
         elif len(self._programs) > 1:
             with self._lock:
                 if key in self._programs:
@@ -178,6 +169,21 @@ class Compiled(Generic[P, R]):
         return names[position] if isinstance(position, int) and position < len(names) else f"argument {position}"
 
     # -- tracing ---------------------------------------------------------------------------------------
+    def _first(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], key: tuple[Any, ...], walk: Walk
+    ) -> tuple[Program, Walk]:
+        """The program of a structure that is met for the first time, and the arguments to run it on."""
+        settled = _settled(args)
+        if settled is None:
+            return self._missed(key, kwargs), walk
+        walk = Walk()
+        program = self._missed(self._key(walk, settled, kwargs), kwargs)
+        for i, (old, new) in enumerate(zip(args, settled, strict=True)):
+            if new is not old and i in self._donate:
+                assert isinstance(old, Tree)
+                move(old, Moved(self.name))
+        return program, walk
+
     def _missed(self, key: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Program:
         with self._lock:  # two threads that miss together trace once
             program = self._programs.get(key)

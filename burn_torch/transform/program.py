@@ -131,7 +131,6 @@ def trace(
     wrap = TracedArguments(session)
     leaves = [_input(session, part) for structure in structures for _, part in structure.parts("") if part.size]
     count = len(leaves)
-    watch = Watch(function)
     declared = Walk()
     for capture in captures:
         declared.take(capture)
@@ -143,6 +142,7 @@ def trace(
         for structure in structures:
             arguments.append(structure.build(leaves[at : at + structure.size], 0, wrap, {}))
             at += structure.size
+        watch = Watch(function, wrap.trees)
         scope = TraceScope(session, wrap.trees)
         with scope:
             walk, states, before = Walk(), Walk(), Walk()
