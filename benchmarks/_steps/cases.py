@@ -62,6 +62,7 @@ class Case:
     optimizer None: forward and backward alone
     tolerance how far losses of two variants may be apart; with TF32 products, 10 bits, at least 5e-3
     by_hand   further rivals: from parameters (our layout, requiring gradients) and a batch to loss and gradients
+    drawn     a parameter's first value by path and shape, where the model's own initializers would take too long
     random    the losses of two variants differ, as they draw other numbers
     """
 
@@ -80,6 +81,7 @@ class Case:
     jax: str = ""
     visit_s: float = 0.02
     judged_trace: bool = False
+    drawn: Callable[[np.random.Generator, str, tuple[int, ...]], Array] | None = None
 
 
 def all_cases(device: str, tiny: bool) -> dict[str, list[Case]]:
@@ -326,6 +328,12 @@ def gpt2(tiny: bool) -> Case:
                 names[ours] = ours + (" T" if ours.endswith("weight") else "")
         return turned(values, names)
 
+    def drawn(rng: np.random.Generator, path: str, shape: tuple[int, ...]) -> Array:
+        if len(shape) == 1:
+            return np.full(shape, float(path.endswith("gamma")), np.float32)
+        last = path.endswith(("projection.weight", "outer.weight"))
+        return normal(rng, *shape) * np.float32(0.02 / math.sqrt(2 * layers) if last else 0.02)
+
     def draw(rng: np.random.Generator) -> tuple[Array, ...]:
         text = rng.integers(0, vocab, (batch, context + 1))
         return np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
@@ -341,6 +349,7 @@ def gpt2(tiny: bool) -> Case:
         bars=(Bar(1 / 1.05, TORCH), Bar(0.95, TORCH, of="peak_mib"), Bar(1 / 1.15, COMPILE, goal=True),
               Bar(0.7, COMPILE, of="peak_mib", goal=True)),
         half=True,
+        drawn=drawn,
         jax=f"gpt2 {heads}",
         tolerance=1e-2,  # bf16 has 8 bits; sums of it go through in another order
         visit_s=0.2,
@@ -450,6 +459,9 @@ def values_of(case: Case) -> dict[str, Array]:
     """The weights that every variant of a case starts from, by our paths."""
     burn_torch.seed(3)
     model = case.model(Device.cpu())
+    if case.drawn is not None:
+        rng = np.random.default_rng(3)
+        return {path: case.drawn(rng, path, param.shape) for path, param in model.named_params()}
     found = {path: param.val().into_data().array for path, param in model.named_params()}
     assert sum(a.size for a in found.values()) == model.num_params()
     return found
