@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from burn_torch.core.spec import TensorSpec
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import PassReport, peak_bytes
 from burn_torch.transform.program import Program
@@ -66,10 +67,10 @@ class Explanation:
 
     def __str__(self) -> str:
         launches = "" if self.launches is None else f", {self.launches} launches"
+        counts = f"{self.views} views, {self.numbers} numbers, {self.in_place} in place"
         lines = [
             f"{self.function} on {self.backend}, numerics {self.numerics}, {self.precision}",
-            f"  {self.operations} operations{launches}, {self.views} views, {self.numbers} numbers,"
-            f" {self.in_place} in place",
+            f"  {self.operations} operations{launches}, {counts}",
             f"  peak {_size(self.peak_bytes)} planned, {_size(self.donated_bytes)} of it donated",
             *(f"  {report}" for report in self.passes),
             *(f"  cut: {split}" for split in self.splits),
@@ -83,7 +84,7 @@ class Explanation:
 def explained(name: str, program: Program, retraces: tuple[Retrace, ...]) -> Explanation:
     """The explanation of a program."""
     graph = program.graph
-    views = sum(node.call.op.view for node in graph.nodes)
+    views = sum(bool(node.call.op.view) for node in graph.nodes)
     numbers = sum(node.call.is_number for node in graph.nodes)
     donated = [spec for at, (_, spec) in enumerate(graph.inputs) if at in program.donated]
     return Explanation(
@@ -98,7 +99,7 @@ def explained(name: str, program: Program, retraces: tuple[Retrace, ...]) -> Exp
         launches=program.code.launches,
         in_place=len(program.code.reused),
         peak_bytes=peak_bytes(graph, program.donated),
-        donated_bytes=sum(spec.numel * spec.dtype.size for spec in donated if hasattr(spec, "numel")),
+        donated_bytes=sum(spec.numel * spec.dtype.itemsize for spec in donated if isinstance(spec, TensorSpec)),
         splits=tuple(program.code.splits),
         retraces=retraces,
         source=program.code.path,

@@ -16,7 +16,7 @@ def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
     """Copies outputs that might share memory with an input, a constant or another output.
 
     `donated` names positions of inputs whose memory the program may keep: one output may have it as it is.  An id
-    that is an output twice is one value and stays one, unless it is a donated input: its memory goes to one output.
+    that is an output twice gets memory for each: a program may write over one of them later.
     Executors rely on it: what this pass returns, they may hand out as it is.
     """
     root = alias_roots(graph)
@@ -33,8 +33,7 @@ def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
 
     nodes = list(graph.nodes)
     outputs: list[int | None] = []
-    copies: dict[int, int] = {}
-    given: set[int] = set()  # donated inputs that are an output already
+    given: set[int] = set()  # values that are an output already
     next_id = max(root, default=-1) + 1
     for i in graph.outputs:
         if i is None or isinstance(specs.get(i), NumberSpec):
@@ -44,15 +43,11 @@ def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
         free = memory not in theirs and memory not in constant and owner[memory] == i and i not in given
         if free:
             outputs.append(i)
-            if i in ours:
-                given.add(i)
+            given.add(i)
             continue
-        copy = copies.get(i)
-        if copy is None or i in ours:
-            copy = copies[i] = next_id
-            next_id += 1
-            maker = makers.get(i)
-            origin = maker.origin if maker is not None else None
-            nodes.append(Node(clone.bind([specs.get(i)], {}), (i,), (copy,), origin))
-        outputs.append(copy)
+        maker = makers.get(i)
+        origin = maker.origin if maker is not None else None
+        nodes.append(Node(clone.bind([specs.get(i)], {}), (i,), (next_id,), origin))
+        outputs.append(next_id)
+        next_id += 1
     return graph if len(nodes) == len(graph.nodes) else Graph(graph.inputs, nodes, outputs)
