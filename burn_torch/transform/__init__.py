@@ -1,6 +1,21 @@
-"""Transforms of functions: compile."""
+"""Transforms of functions: compile, and derivatives."""
 
 from burn_torch.transform.compile import Compiled, RetraceWarning, compile
+from burn_torch.transform.differentiation import grad, value_and_grad
+from burn_torch.transform.linearization import hvp, jvp, vjp
+from burn_torch.transform.per_sample import PerSampleLoopWarning, per_sample_grad
 from burn_torch.transform.structure import register_container
 
-__all__ = ["Compiled", "RetraceWarning", "compile", "register_container"]
+__all__ = [
+    "Compiled",
+    "PerSampleLoopWarning",
+    "RetraceWarning",
+    "compile",
+    "grad",
+    "hvp",
+    "jvp",
+    "per_sample_grad",
+    "register_container",
+    "value_and_grad",
+    "vjp",
+]
