@@ -15,7 +15,7 @@ from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError, explai
 from burn_torch.module import GradientsParams, Param, RunningState
 from burn_torch.module.gradients import trainable_params
 from burn_torch.module.scope import current_scope
-from burn_torch.module.tree import Tree, rebuild, walk
+from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
 from burn_torch.transform.flatten import opened
 from burn_torch.transform.structure import rebuilder
@@ -28,7 +28,6 @@ __all__ = [
     "lowered",
     "mapped",
     "paired",
-    "tensors_in",
     "zeros_like",
 ]
 
@@ -68,25 +67,6 @@ def paired(value: Any, other: Any, path: str, what: str) -> Iterator[tuple[str, 
         )
     for name, item, beside in zip(names, items, found[1], strict=True):
         yield from paired(item, beside, _below(path, value, name), what)
-
-
-def tensors_in(values: Sequence[Any]) -> Iterator[Tensor]:
-    """All tensors of arguments, those of modules too."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, Param):
-            yield value.val()
-        elif isinstance(value, Tree):
-            for _, leaf in walk(value):
-                if isinstance(leaf, Param):
-                    yield leaf.val()
-                elif isinstance(leaf, Tensor):
-                    yield leaf
-        else:
-            parts = opened(value)
-            if parts is not None:
-                yield from tensors_in(parts[1])
 
 
 def _below(path: str, container: Any, name: Any) -> str:

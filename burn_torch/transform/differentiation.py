@@ -9,7 +9,7 @@ from typing import Any
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.tensor import Tensor
-from burn_torch.transform.arguments import Lifted, differentiated, lowered, tensors_in
+from burn_torch.transform.arguments import Lifted, differentiated, lowered
 from burn_torch.transform.tapes import constant_under, gradient_of, leaf_on, recording_on, tape_for
 
 __all__ = ["grad", "named", "number_of", "value_and_grad"]
@@ -95,7 +95,7 @@ def _differentiated(
 
     def both(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         chosen = differentiated(what, argnums, len(args))
-        tape, own = tape_for(what, tensors_in([*args, *kwargs.values()]))
+        tape, own = tape_for(what, fn, [*args, *kwargs.values()])
         since = next_id()
 
         def leaf(x: Tensor) -> tuple[Tensor, Tensor]:

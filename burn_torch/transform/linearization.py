@@ -9,7 +9,7 @@ from burn_torch.backend import Autodiff
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.tensor import Tensor
-from burn_torch.transform.arguments import Lifted, fits, lowered, mapped, paired, tensors_in, zeros_like
+from burn_torch.transform.arguments import Lifted, fits, lowered, mapped, paired, zeros_like
 from burn_torch.transform.differentiation import named, number_of
 from burn_torch.transform.tapes import constant_under, gradient_of, leaf_on, recording_on, tape_for
 
@@ -31,7 +31,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     PyTorch: torch.func.vjp.  JAX: jax.vjp.
     """
     what = named("vjp", fn)
-    tape, own = tape_for(what, tensors_in(primals))
+    tape, own = tape_for(what, fn, primals)
     since = next_id()
 
     def leaf(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,7 +76,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
     PyTorch: torch.func.jvp.  JAX: jax.jvp.
     """
     what = named("jvp", fn)
-    tape, own = tape_for(what, tensors_in(primals))
+    tape, own = tape_for(what, fn, primals)
     upper = Autodiff.above(tape)
     since = next_id()
 
@@ -131,7 +131,7 @@ def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
     Raises: AutodiffError unless fn gives one float; ArgumentError, ShapeError for tangents that do not fit.
     """
     what = named("hvp", fn)
-    tape, _ = tape_for(what, tensors_in(primals))
+    tape, _ = tape_for(what, fn, primals)
     upper = Autodiff.above(tape)
     since = next_id()
     lower: dict[int, Tensor] = {}

@@ -16,7 +16,7 @@ from burn_torch.core.frames import user_level
 from burn_torch.module import Param
 from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
-from burn_torch.transform.arguments import Lifted, differentiated, mapped, tensors_in
+from burn_torch.transform.arguments import Lifted, differentiated, mapped
 from burn_torch.transform.differentiation import named, number_of
 from burn_torch.transform.tapes import base_of, gradient_of, leaf_on, recording_on
 
@@ -65,7 +65,7 @@ def per_sample_grad(
         chosen = differentiated(what, argnums, len(args))
         axes = _axes(what, in_axes, chosen, args)
         count = _batch_size(what, args, axes)
-        samples = _Samples(*base_of(what, tensors_in([*args, *kwargs.values()])), count)
+        samples = _Samples(*base_of(what, loss_fn, [*args, *kwargs.values()]), count)
         batched, tape = samples.batched, samples.tape
         since = next_id()
 

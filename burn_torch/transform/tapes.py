@@ -4,19 +4,25 @@
     arguments on a device with gradients         that device's tape, on leaves of the transform's own
     inside another transform                     a tape over the enclosing one, so derivatives of derivatives are right
 
+What the function visibly closes over counts as its arguments do: a model on a device with gradients trains.
+
 Results live where `backward` would put them: under the tape.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 from burn_torch.backend import Autodiff, Backend
 from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.module import Param
+from burn_torch.module.tree import Tree, walk
 from burn_torch.tensor import Tensor
+from burn_torch.transform.closed_over import visible_in
+from burn_torch.transform.flatten import opened
 
 __all__ = ["base_of", "constant_under", "gradient_of", "leaf_on", "recording_on", "tape_for"]
 
@@ -39,12 +45,12 @@ def recording_on(tape: Autodiff) -> Iterator[None]:
         _running.tapes.pop()
 
 
-def base_of(what: str, tensors: Iterable[Tensor]) -> tuple[Backend, bool]:
-    """The highest stack among tensors and enclosing transforms; whether it is an enclosing transform's.
+def base_of(what: str, fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Backend, bool]:
+    """The highest stack among arguments, what `fn` closes over, and enclosing transforms; whether it is of the last.
 
-    Raises: ArgumentError where there is no tensor.
+    Raises: ArgumentError where the arguments hold no tensor.
     """
-    highest = max((x.backend for x in tensors), key=lambda backend: backend.depth, default=None)
+    highest = max(_backends_in(args), key=_depth, default=None)
     if highest is None:
         raise ArgumentError(
             explain(
@@ -55,15 +61,36 @@ def base_of(what: str, tensors: Iterable[Tensor]) -> tuple[Backend, bool]:
             )
         )
     leaf = highest.leaf()
+    beside = [backend for backend in _backends_in(visible_in(fn)) if backend.leaf() is leaf]
+    highest = max([highest, *beside], key=_depth)
     enclosing = next((tape for tape in reversed(_running.tapes) if tape.leaf() is leaf), None)
     if enclosing is not None and highest.depth <= enclosing.depth:
         return enclosing, True
     return highest, False
 
 
-def tape_for(what: str, tensors: Iterable[Tensor]) -> tuple[Autodiff, bool]:
-    """The tape for a function of these tensors, and whether it was laid for the transform alone."""
-    base, is_enclosing = base_of(what, tensors)
+def _depth(backend: Backend) -> int:
+    return backend.depth
+
+
+def _backends_in(values: Iterable[Any]) -> Iterator[Backend]:
+    """The stacks of all tensors in values, those of modules too; makes no parameter."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value.backend
+        elif isinstance(value, Param):
+            yield value.val().backend if value.is_initialized() else value.device.backend
+        elif isinstance(value, Tree):
+            yield from _backends_in(leaf for _, leaf in walk(value))
+        else:
+            parts = opened(value)
+            if parts is not None:
+                yield from _backends_in(parts[1])
+
+
+def tape_for(what: str, fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Autodiff, bool]:
+    """The tape for a call of `fn`, and whether it was laid for the transform alone."""
+    base, is_enclosing = base_of(what, fn, args)
     if isinstance(base, Autodiff) and not is_enclosing:
         return base, False
     return Autodiff.above(base), True
