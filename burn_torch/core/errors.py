@@ -9,6 +9,7 @@
     ├── AutodiffError     (RuntimeError) backward without a tape, through a used tape, or over a changed value
     ├── TraceError        (RuntimeError) a value was read while a function was being traced
     ├── MovedError        (RuntimeError) a value was used after a compiled step had taken it over
+    ├── GraphError        (ValueError)   a graph that is malformed, or data that holds none
     ├── ConfigError       (ValueError)   a configuration field that is unknown, missing or ill-typed
     ├── DataError         (ValueError)   a data file or folder that is missing, damaged or empty
     ├── RecordError       (ValueError)   saved parameters that are damaged or belong to another model
@@ -30,6 +31,7 @@ __all__ = [
     "DTypeError",
     "DataError",
     "DeviceError",
+    "GraphError",
     "MovedError",
     "NonFiniteError",
     "RecordError",
@@ -73,6 +75,10 @@ class TraceError(BurnTorchError, RuntimeError):
 
 class MovedError(BurnTorchError, RuntimeError):
     """A value was used after a compiled step had taken it over (`compile(fn, donate=...)`)."""
+
+
+class GraphError(BurnTorchError, ValueError):
+    """A graph that is malformed, or data that holds none."""
 
 
 class ConfigError(BurnTorchError, ValueError):

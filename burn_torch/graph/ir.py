@@ -6,11 +6,14 @@ is functional: views are ops, nothing is written in place; that is a leaf's choi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import Any, Final, final
+from pathlib import Path
+from typing import Final, final
 
 from burn_torch.core.spec import Spec
 from burn_torch.graph.origin import Origin
+from burn_torch.graph.printer import graph_text, node_text
 from burn_torch.ops.op import Call
 
 __all__ = ["Graph", "Literal", "Node"]
@@ -41,7 +44,7 @@ Input = int | Literal | None
 
 @final
 class Node:
-    """One Call with the ids it reads and the ids it makes (None for an output that is not computed).
+    """One Call with the ids it reads and the ids it makes (None for an output that nothing reads).
 
     `origin` says where it comes from, if that was collected.  It is no part of equality and hash.
     """
@@ -68,16 +71,14 @@ class Node:
         return hash((id(self.call), self.inputs, self.outputs))
 
     def __repr__(self) -> str:
-        made = ", ".join("_" if i is None else f"%{i}" for i in self.outputs)
-        read = ", ".join(f"%{i}" if isinstance(i, int) else repr(i) for i in self.inputs)
-        attrs = "".join(f", {name}={value}" for name, value in self.call.attrs.items())
-        return f"{made} = {self.call.op.name}({read}{attrs})"
+        return node_text(self)
 
 
 @final
 class Graph:
-    """Inputs (id, spec), nodes in order, output ids.  Immutable and hashable; ids are dense from 0 in order of making.
+    """Inputs (id, spec), nodes in order, output ids.  Immutable and hashable.
 
+    An id is a whole number that is made once, by an input or a node.  Passes leave gaps: `dense()` numbers anew.
     An output is an id, or None where there is no value (an input without a gradient).
     """
 
@@ -100,6 +101,41 @@ class Graph:
                     specs[i] = spec
         return specs
 
+    def dense(self) -> Graph:
+        """The same with ids from 0 on, inputs first, then nodes in order: graphs that do the same in the same order
+        are equal.
+        """
+        made = [i for i, _ in self.inputs] + [i for node in self.nodes for i in node.outputs if i is not None]
+        new = {old: i for i, old in enumerate(made)}
+        nodes = [
+            Node(
+                node.call,
+                [new[i] if isinstance(i, int) else i for i in node.inputs],
+                [None if i is None else new[i] for i in node.outputs],
+                node.origin,
+            )
+            for node in self.nodes
+        ]
+        outputs = [None if i is None else new[i] for i in self.outputs]
+        return Graph([(new[i], spec) for i, spec in self.inputs], nodes, outputs)
+
+    def text(self, *, origins: bool = False) -> str:
+        """The graph for people to read: one line an input and node, under the path of its module where it has one.
+
+        origins: with the user's line beside each node that knows it.
+        """
+        return graph_text(self, origins=origins)
+
+    def show(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Writes a picture and returns its path: SVG where the name ends in .svg, else a page of HTML.
+
+        Without a path it is a new temporary file.  Boxes are coloured by module; hovering one tells its specs and the
+        user's line.  It opens nothing.
+        """
+        from burn_torch.graph.drawing import show  # which knows graphs
+
+        return show(self, path)
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Graph)
@@ -112,10 +148,7 @@ class Graph:
         return self._hash
 
     def __repr__(self) -> str:
-        specs: dict[int, Any] = self.specs()
-        lines = [f"graph({', '.join(f'%{i}: {spec}' for i, spec in self.inputs)})"]
-        for node in self.nodes:
-            made = ", ".join("" if i is None else str(specs.get(i, "shape from data")) for i in node.outputs)
-            lines.append(f"  {node!r}  # {made}")
-        lines.append(f"  return {', '.join('None' if i is None else f'%{i}' for i in self.outputs)}")
-        return "\n".join(lines)
+        return self.text()
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return (Graph, (self.inputs, self.nodes, self.outputs))  # hashes are those of one process

@@ -10,12 +10,12 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from burn_torch.core.errors import TraceError, explain
-from burn_torch.core.frames import PACKAGE_DIRECTORY
+from burn_torch.core.frames import is_users
 from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import Tree, walk
 from burn_torch.tensor import Tensor
 
-__all__ = ["Watch", "name_of", "names_in", "visible_in"]
+__all__ = ["Watch", "changed", "name_of", "names_in", "visible_in"]
 
 _MUTABLE = (list, dict, set, deque, bytearray)
 
@@ -23,16 +23,17 @@ _MUTABLE = (list, dict, set, deque, bytearray)
 def name_of(primitive: Any) -> str | None:
     """What the user's code calls the tensor with this primitive: "mask", "self.table", "model.linear.weight"."""
     frame: FrameType | None = sys._getframe(1)
+    found: str | None = None
     while frame is not None:
-        if not frame.f_code.co_filename.startswith((PACKAGE_DIRECTORY, "<")):
+        if is_users(frame.f_code.co_filename):
             names = dict(frame.f_locals)
             names.update({n: frame.f_globals[n] for n in frame.f_code.co_names if n in frame.f_globals})
-            for name, value in names.items():
-                found = _path_to(primitive, value, name)
-                if found is not None:
-                    return found
+            paths = (_path_to(primitive, value, name) for name, value in names.items())
+            found = next((path for path in paths if path is not None), found)
+        elif frame.f_code.co_filename == __file__.replace("closed_over", "program") and found is not None:
+            break  # the traced function's own frame is the last one before: its name for it is the one to tell
         frame = frame.f_back
-    return None
+    return found
 
 
 def _path_to(primitive: Any, value: Any, name: str) -> str | None:
@@ -78,22 +79,27 @@ class Watch:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = getattr(function, "__name__", "the function")
+        self._function = function
         self._before = [(name, held, _state_of(held)) for name, held in _reachable(function)]
 
     def check(self) -> None:
         """Raises: TraceError if one of them has changed since."""
         for name, held, before in self._before:
             if _state_of(held) != before:
-                raise TraceError(
-                    explain(
-                        "a compiled function changed a container outside of it",
-                        given=f"{name}, a {type(held).__name__}, changed while {self._function} was traced",
-                        expected="a function that only returns values: its Python runs once, when it is traced, and"
-                        " never again",
-                        mend="return what is to be kept, and append it outside",
-                    )
-                )
+                raise changed(self._function, name, held)
+
+
+def changed(function: Callable[..., Any], name: str, held: Any) -> TraceError:
+    """The error of a container that a function changed instead of returning a new one."""
+    function_name = getattr(function, "__name__", type(function).__name__)
+    return TraceError(
+        explain(
+            "a compiled function changed a container that it did not make",
+            given=f"{name}, a {type(held).__name__}, changed while {function_name} was traced",
+            expected="a function that only returns values: its Python runs once, when it is traced, and never again",
+            mend="return what is to be kept, and append it outside",
+        )
+    )
 
 
 def _state_of(held: Any) -> Any:

@@ -14,8 +14,10 @@ from burn_torch.backend.tracing import active
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.module import Module
-from burn_torch.transform.donation import refuse_shared, take_over
+from burn_torch.module.tree import Tree
+from burn_torch.transform.donation import move, refuse_shared, take_over
 from burn_torch.transform.flatten import Fault, Walk
+from burn_torch.transform.moved import Moved
 from burn_torch.transform.program import Program, trace
 from burn_torch.transform.structure import Structure
 
@@ -135,9 +137,13 @@ class Compiled(Generic[P, R]):
         key = self._key(walk, args, kwargs)
         program = self._programs.get(key)
         if program is None:
-            settled = _settled(args, walk)
+            settled = _settled(args)
             if settled is not None:
-                args = settled  # type: ignore[assignment]
+                for i, (old, new) in enumerate(zip(args, settled, strict=True)):
+                    if new is not old and i in self._donate:
+                        assert isinstance(old, Tree)
+                        move(old, Moved(self.name))
+                args = tuple(settled)  # type: ignore[assignment]
                 walk = Walk()
                 key = self._key(walk, args, kwargs)
             program = self._missed(key, kwargs)
@@ -185,10 +191,12 @@ class Compiled(Generic[P, R]):
         structures = [part for part in key if isinstance(part, Structure)]
         count = len(structures) - len(named)
 
+        names = [*(self._name(i) for i in range(count)), *named]
+
         def call(arguments: Sequence[Any]) -> Any:
             return self.function(*arguments[:count], **dict(zip(named, arguments[count:], strict=True)))
 
-        traced = trace(self.function, call, structures, self._captures)
+        traced = trace(self.function, call, structures, names, self._captures)
         self.traces += 1
         if self.traces == _LOUD:
             warnings.warn(
@@ -256,7 +264,7 @@ def _choice(name: str, given: Any, among: tuple[Any, ...]) -> Any:
     return given
 
 
-def _settled(args: Sequence[Any], walk: Walk) -> list[Any] | None:
+def _settled(args: Sequence[Any]) -> list[Any] | None:
     """The arguments with optimizers that have their state; None if they all do, or if none could be made.
 
     An optimizer makes its state in its first step, so the first two steps would be two structures: two traces.

@@ -14,12 +14,13 @@ from typing import Any, Final
 import torch
 
 from burn_torch.core.errors import TraceError, explain
+from burn_torch.module.tree import Tree
 from burn_torch.tensor import Tensor
 from burn_torch.transform.flatten import Walk
 from burn_torch.transform.moved import Moved
 from burn_torch.transform.structure import leaf_of
 
-__all__ = ["refuse_shared", "take_over"]
+__all__ = ["move", "refuse_shared", "take_over"]
 
 _set: Final = object.__setattr__
 
@@ -37,14 +38,20 @@ def take_over(walk: Walk, donated: Collection[int], by: str) -> None:
                 if leaf is not None:
                     walk.leaves[position] = leaf.stack.copy(walk.leaves[position])
                 position += part.size
-        tree.__dict__.clear()
-        _set(tree, "_flat", None)
-        _set(tree, "_unread", moved)
-    for at, tensor in walk.loose:
-        if at in donated:
-            if not _is_exclusive(tensor, walk.leaves[at]):
-                walk.leaves[at] = tensor.backend.copy(tensor.primitive)
-            tensor.primitive = moved
+        move(tree, moved)
+    loose = [(at, tensor) for at, tensor in walk.loose if at in donated]
+    for at, tensor in loose:
+        if not _is_exclusive(tensor, walk.leaves[at]):
+            walk.leaves[at] = tensor.backend.copy(tensor.primitive)
+    for _, tensor in loose:
+        tensor.primitive = moved
+
+
+def move(tree: Tree, moved: Moved) -> None:
+    """Takes the fields of a tree away."""
+    tree.__dict__.clear()
+    _set(tree, "_flat", None)
+    _set(tree, "_unread", moved)
 
 
 def _is_exclusive(tensor: Tensor, primitive: Any) -> bool:

@@ -42,6 +42,14 @@ class Moved:
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         self.refuse()
 
+    def _operate(self, *others: Any) -> NoReturn:
+        self.refuse()
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _operate
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = _operate
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __neg__ = __abs__ = __invert__ = _operate
+    __lt__ = __le__ = __gt__ = __ge__ = __getitem__ = __iter__ = _operate
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)

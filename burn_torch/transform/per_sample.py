@@ -58,7 +58,6 @@ def per_sample_grad(
     PyTorch: torch.func.vmap(torch.func.grad(loss_fn), in_dims=(None, 0, 0)).
     """
     what = named("per_sample_grad", loss_fn)
-    told: Final[set[str]] = set()
 
     @functools.wraps(loss_fn)
     def gradients(*args: Any, **kwargs: Any) -> Any:
@@ -86,7 +85,7 @@ def per_sample_grad(
                 one = Tensor(batched, None, loss.spec).new_full(loss.shape, 1.0)
                 found = tape.backward([(loss.primitive, one.primitive)], since=since)
             names = list(looped)
-        _tell(what, told, names)
+        _tell(what, names)
         made = lifted.derivatives([gradient_of(slot.leaf, found) for slot in lifted.slots])
         whole = [mapped(gradient, samples.all_of, "") for gradient in made]
         answer = whole[0] if isinstance(argnums, int) else tuple(whole)
@@ -205,13 +204,11 @@ class _Samples:
         return leaf
 
 
-def _tell(what: str, told: set[str], looped: Sequence[str]) -> None:
-    new = [name for name in looped if name not in told]
-    if new:
-        told.update(new)
+def _tell(what: str, looped: Sequence[str]) -> None:
+    if looped:
         warnings.warn(
-            f"{what}: {', '.join(new)} {'is' if len(new) == 1 else 'are'} computed sample by sample, since the row has"
-            " no rule for many samples; declare one with @row.batched, or a decomposition",
+            f"{what}: {', '.join(looped)} {'is' if len(looped) == 1 else 'are'} computed sample by sample, since the"
+            " row has no rule for many samples; declare one with @row.batched, or a decomposition",
             PerSampleLoopWarning,
             stacklevel=user_level(),
         )

@@ -11,7 +11,7 @@ from burn_torch.core.errors import TraceError, explain
 from burn_torch.graph import Graph, dead_code
 from burn_torch.graph.trace import Slot, Trace
 from burn_torch.module.tree import Tree
-from burn_torch.transform.closed_over import Watch, name_of
+from burn_torch.transform.closed_over import Watch, changed, name_of
 from burn_torch.transform.flatten import Fault, Walk
 from burn_torch.transform.scope import DrawPart, TraceScope
 from burn_torch.transform.structure import Leaf, Number, Structure, leaf_of
@@ -111,14 +111,23 @@ def _child(value: Any, name: str) -> Any:
     )
 
 
-def trace(function: Callable[..., Any], call: Call, structures: Sequence[Structure], captures: Sequence[Any]) -> Traced:
-    """Runs a function once over a trace; `call(arguments)` passes the arguments as the user does.
+def trace(
+    function: Callable[..., Any],
+    call: Call,
+    structures: Sequence[Structure],
+    names: Sequence[str],
+    captures: Sequence[Any],
+) -> Traced:
+    """Runs a function once over a trace; `call(arguments)` passes the arguments as the user does, `names` are theirs.
 
     Raises: TraceError for what a trace cannot hold, and whatever the function raises.
     """
     scope: TraceScope | None = None
-    paths: Callable[[object], str | None] = lambda node: None if scope is None else scope.place_of(node)
-    session = Session(_leaf_of(structures), Trace(origins=True, paths=paths), name_of)
+
+    def path_of(node: object) -> str | None:
+        return None if scope is None else scope.place_of(node)
+
+    session = Session(_leaf_of(structures, names), Trace(origins=True, paths=path_of), name_of)
     wrap = TracedArguments(session)
     leaves = [_input(session, part) for structure in structures for _, part in structure.parts("") if part.size]
     count = len(leaves)
@@ -136,8 +145,12 @@ def trace(function: Callable[..., Any], call: Call, structures: Sequence[Structu
             at += structure.size
         scope = TraceScope(session, wrap.trees)
         with scope:
-            walk, states = Walk(), Walk()
+            walk, states, before = Walk(), Walk(), Walk()
+            given = [before.take(argument) for argument in arguments]
             result = _taken(walk, call(arguments))
+            for name, argument, structure in zip(names, arguments, given, strict=True):
+                if Walk().take(argument) is not structure:
+                    raise changed(function, name, argument)
             handed_in = [(*place, states.take(value)) for place, value in scope.handed_in().items()]
         watch.check()
         found = walk.leaves + states.leaves
@@ -163,11 +176,11 @@ def _input(session: Session, part: Structure) -> Any:
     return session.input(leaf.spec, None).primitive
 
 
-def _leaf_of(structures: Sequence[Structure]) -> Backend:
+def _leaf_of(structures: Sequence[Structure], names: Sequence[str]) -> Backend:
     """The one leaf under all tensors among the arguments; LibTorch where there is none."""
     found: dict[Backend, str] = {}
-    for number, structure in enumerate(structures):
-        for path, part in structure.parts(f"argument {number}"):
+    for name, structure in zip(names, structures, strict=True):
+        for path, part in structure.parts(name):
             leaf = leaf_of(part)
             if leaf is not None:
                 found.setdefault(leaf.stack.leaf(), path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
+from burn_torch.backend.autodiff.tape import Tracked
 from burn_torch.backend.base import Backend
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import TraceError, explain
@@ -69,7 +70,10 @@ class TraceLeaf(Backend):
             return primitive
         if self.session.ended:
             raise _escaped("beside a tensor")
-        found = self.session.bound.get(id(primitive))
+        held = primitive
+        while isinstance(held, Tracked):
+            held = held.primitive
+        found = self.session.bound.get(id(held))
         if found is not None:
             return found[1]
         session = getattr(source, "session", None)

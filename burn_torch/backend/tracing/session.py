@@ -23,7 +23,7 @@ from burn_torch.ops.value import Value
 if TYPE_CHECKING:
     from burn_torch.backend.tracing.leaf import TraceLeaf
 
-__all__ = ["Bound", "Session", "active"]
+__all__ = ["Bound", "Session", "active", "suspended"]
 
 _active: Final[ContextVar[Session | None]] = ContextVar("burn_torch tracing", default=None)
 
@@ -133,3 +133,13 @@ class Session:
         finally:
             _active.reset(token)
             self.ended = True
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Devices of this context compute until the block ends, also while a function is traced."""
+    token = _active.set(None)
+    try:
+        yield
+    finally:
+        _active.reset(token)

@@ -1,0 +1,143 @@
+"""What a time alone does not tell: the share of each op, the cost of the first call, the cost of the host."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import burn_torch
+from benchmarks._steps.cases import Case, values_of
+from benchmarks._steps.measure import Failed, Local, Variant, sync, why
+from benchmarks._steps.our_variants import Ours, optimizer
+from benchmarks._steps.torch_variants import TorchStep
+from burn_torch import Device, Module, Param, Tensor
+from burn_torch.optim import GradientsParams
+
+__all__ = ["cold_trace_ms", "first_call", "host_us", "shares"]
+
+
+# -- shares -----------------------------------------------------------------------------------------------
+def shares(variants: Sequence[Variant], steps: int = 30) -> dict[str, dict[str, float]]:
+    """For each variant the share of each kernel in the time of its step; what no kernel takes is Python and dispatch.
+
+    From torch.profiler over the same loop as the timing; it makes a step longer, and the outside most of all.
+    """
+    found = {}
+    for variant in variants:
+        if not isinstance(variant, Local):
+            continue
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            seconds = variant.run(steps) * (steps + 1) / steps  # with the step that warms up
+        kernels = {row.key: row.self_cpu_time_total / 1e6 / seconds for row in profile.key_averages()}
+        kernels = {key.removeprefix("aten::"): share for key, share in kernels.items() if key.startswith("aten::")}
+        largest = sorted(kernels, key=lambda key: -kernels[key])[:12]
+        found[variant.name] = {key: kernels[key] for key in largest if kernels[key] >= 0.005}
+        found[variant.name]["outside kernels"] = max(0.0, 1 - sum(kernels.values()))
+    return found
+
+
+def shares_table(found: dict[str, dict[str, float]]) -> list[str]:
+    """One line a variant."""
+    return [
+        f"  shares, {name}: " + ", ".join(f"{op} {100 * share:.0f} %" for op, share in rows.items())
+        for name, rows in found.items()
+    ]
+
+
+# -- the first call -----------------------------------------------------------------------------------------
+def first_call(case: Case, device: str) -> float:
+    """Milliseconds that the first compiled call of this process takes beyond a second one; torch itself is warm."""
+    values = values_of(case)
+    warm = TorchStep(case, values, device, "torch eager")
+    warm.start()
+    warm.numbers()
+    ours = Ours(case, values, device, "burn_torch compiled")
+    ours.start()
+    times = []
+    for i in range(2):
+        sync()
+        begun = time.perf_counter()
+        ours.step(i)
+        sync()
+        times.append(1e3 * (time.perf_counter() - begun))
+    return times[0] - times[1]
+
+
+def cold_trace_ms(script: Path, name: str, device: str) -> float:
+    """`first_call` in a fresh process, where every gradient rule is derived too.  Raises: Failed."""
+    command = [sys.executable, str(script), "--first-call", name, "--device", device]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=dict(os.environ), check=False)
+    except subprocess.TimeoutExpired:
+        raise Failed("the first call took over two minutes") from None
+    if done.returncode:
+        raise Failed((done.stderr.strip().splitlines() or ["no word"])[-1])
+    return float(done.stdout.strip().splitlines()[-1])
+
+
+# -- the host -----------------------------------------------------------------------------------------------
+COUNT = 200
+
+
+class Many(Module):
+    """200 parameters of eight numbers."""
+
+    params: tuple[Param, ...]
+
+    def loss(self, x: Tensor) -> Tensor:
+        return (Tensor.cat([param.val() for param in self.params], 0) * x).sum()
+
+
+def through(model: Any, optim: Any, x: Tensor, lr: float) -> tuple[Any, Any, Tensor]:
+    """All the state passes through; next to nothing is computed."""
+    return model, optim, x * lr
+
+
+def stepped(model: Any, optim: Any, x: Tensor, lr: float) -> tuple[Any, Any, Tensor]:
+    """A true step."""
+    loss = model.loss(x)
+    gradients = GradientsParams.from_grads(loss.backward(), model)
+    model, optim = optim.step(lr, model, gradients)
+    return model, optim, loss
+
+
+def host_us(device: str, adam: Any, rounds: int = 300) -> dict[str, Any]:
+    """Microseconds until a compiled call returns, with 200 parameters and 400 moments as its state.
+
+    "through": nothing is computed, so the time is that of keys, trees and donation.  "step": forward, backward and
+    AdamW; on a GPU the call returns before the device is done, on a CPU the kernels are in it.
+    """
+    place = (Device.cpu() if device == "cpu" else Device.cuda(0)).autodiff()
+    rows: dict[str, Any] = {}
+    functions: dict[str, Callable[..., Any]] = {"through": through, "step": stepped}
+    for name, function in functions.items():
+        x = Tensor.ones((8 * COUNT,), place)
+        model: Any = Many(tuple(Param(Tensor.ones((8,), place)) for _ in range(COUNT)))
+        model, optim, _ = stepped(model, optimizer(adam), x, 1e-3)
+        call = burn_torch.compile(function, donate=("model", "optim"))
+        times = []
+        for i in range(rounds + 20):
+            if i % 10 == 0:
+                sync()  # the queue of the device never fills
+            begun = time.perf_counter()
+            model, optim, _ = call(model, optim, x, 1e-3 * (1 + i))
+            times.append(1e6 * (time.perf_counter() - begun))
+        times = times[20:]
+        rows[name] = {"median_us": statistics.median(times), "low_decile_us": statistics.quantiles(times, n=10)[0]}
+    return rows
+
+
+def told(measurement: Callable[[], Any]) -> tuple[Any, str]:
+    """What a measurement gives, or why it gives nothing."""
+    try:
+        return measurement(), ""
+    except Exception as error:
+        return None, why(error)
