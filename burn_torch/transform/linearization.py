@@ -196,13 +196,14 @@ def _require_floats(what: str, given: str, pairs: Sequence[tuple[str, Any, Any]]
 
 def _on_level(what: str, tape: Autodiff, x: Tensor) -> Tensor:
     """A direction on the backend under the tape."""
-    if x.backend.depth > tape.inner.depth and x.backend is not tape:
+    tracked = x.backend is tape and tape.is_tracked(x.primitive)
+    if tracked or (x.backend.depth > tape.inner.depth and x.backend is not tape):
         raise AutodiffError(
             explain(
-                f"{what}: a direction lies on a tape above the function's",
+                f"{what}: a direction hangs on a tape of its own, to which no gradient would flow",
                 given=f"{x.spec} on {x.backend.name}, the function was recorded over {tape.inner.name}",
-                expected="directions that are constant, or on the device of the arguments",
-                mend=f"call {what.split('(')[0]} inside the function that differentiates by the direction",
+                expected="directions that are constant",
+                mend=f"pass x.detach(), or call {what.split('(')[0]} inside the function that differentiates by it",
             )
         )
     return constant_under(tape, x)
