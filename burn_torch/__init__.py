@@ -37,7 +37,7 @@ _EXPORTS: Final = {
     "module.scope": ("StepScope",),
     "ops.op": ("op",),
     "tensor": ("Device", "Gradients", "Tensor"),
-    "transform": ("RetraceWarning", "compile"),
+    "transform": ("RetraceWarning", "compile", "explain"),
 }
 """Public names by the module that has them; `__init__.pyi` says the same to type checkers (make generate)."""
 

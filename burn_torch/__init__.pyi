@@ -52,4 +52,5 @@ from burn_torch.tensor import Gradients as Gradients
 from burn_torch.tensor import Tensor as Tensor
 from burn_torch.transform import RetraceWarning as RetraceWarning
 from burn_torch.transform import compile as compile
+from burn_torch.transform import explain as explain
 from burn_torch.version import __version__ as __version__
