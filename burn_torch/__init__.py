@@ -41,6 +41,7 @@ _EXPORTS: Final = {
         "PerSampleLoopWarning",
         "RetraceWarning",
         "compile",
+        "explain",
         "grad",
         "hvp",
         "jvp",

@@ -53,6 +53,7 @@ from burn_torch.tensor import Tensor as Tensor
 from burn_torch.transform import PerSampleLoopWarning as PerSampleLoopWarning
 from burn_torch.transform import RetraceWarning as RetraceWarning
 from burn_torch.transform import compile as compile
+from burn_torch.transform import explain as explain
 from burn_torch.transform import grad as grad
 from burn_torch.transform import hvp as hvp
 from burn_torch.transform import jvp as jvp

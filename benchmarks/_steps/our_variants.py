@@ -10,7 +10,7 @@ import torch
 
 import burn_torch
 from benchmarks._steps.cases import COMPILED, EAGER, Adam, Array, Case
-from benchmarks._steps.measure import Local, sync
+from benchmarks._steps.measure import Failed, Local, sync
 from benchmarks._steps.torch_variants import gradient_size
 from burn_torch import Device, StepScope, Tensor
 from burn_torch.core.dtype import DType
@@ -108,9 +108,21 @@ class Ours(Local):
 
     def numbers(self) -> list[float]:
         if self.case.optimizer is not None:
-            return super().numbers()
+            found = super().numbers()
+            if self.case.half and self.name == COMPILED and not self._halved():
+                raise Failed('no product of the program is in bf16, though precision="bfloat16" was asked for')
+            return found
         loss, gradients = self.step(0)
         return [self.read(loss), gradient_size([g.into_torch() for g in gradients])]
+
+    def _halved(self) -> bool:
+        graphs = [program.graph for program in self.function._programs.values()]
+        return any(
+            getattr(spec, "dtype", None) is DType.BF16
+            for graph in graphs
+            for node in graph.nodes
+            for spec in node.call.results
+        )
 
     @property
     def traces(self) -> int | None:

@@ -30,12 +30,18 @@ class Program:
 
     source, path   the generated source and its file; None where the backend writes none, or could not write it
     reused         (result, operand): ids of the graph whose result takes the memory of the operand
+    peak_bytes     what intermediate values and results hold at most, by their specs; None where nobody counted
+    launches       kernels that a device is given in one call; None where nobody counted
+    splits         why a program that is replayed whole was cut: a text for each cut
     """
 
     run: Callable[..., Sequence[Any]]
     source: str | None = None
     path: Path | None = None
     reused: Sequence[tuple[int, int]] = ()
+    peak_bytes: int | None = None
+    launches: int | None = None
+    splits: Sequence[str] = ()
 
 
 class Backend(ABC):

@@ -18,6 +18,7 @@ from typing import Final
 
 from burn_torch.core.files import write_atomic
 from burn_torch.graph.ir import Graph
+from burn_torch.graph.origin import Origin
 from burn_torch.graph.printer import group_name, node_text, spec_text
 
 __all__ = ["draw", "show"]
@@ -39,13 +40,17 @@ class _Box:
     title: str
     label: str
     tooltip: str
-    group: str
+    origin: Origin | None
     kind: str
     reads: list[_Box] = field(default_factory=list)
     readers: list[_Box] = field(default_factory=list)
     layer: int = 0
     order: float = 0.0
     left: float = 0.0
+
+    @property
+    def group(self) -> str:
+        return group_name(self.origin)
 
     @property
     def width(self) -> float:
@@ -84,12 +89,12 @@ def _boxes(graph: Graph) -> list[_Box]:
     maker: dict[int, _Box] = {}
     boxes: list[_Box] = []
     for i, spec in graph.inputs:
-        maker[i] = _Box(f"%{i}", spec_text(spec, "cpu"), f"input %{i}: {spec_text(spec)}", "", "input")
+        maker[i] = _Box(f"%{i}", spec_text(spec, "cpu"), f"input %{i}: {spec_text(spec)}", None, "input")
         boxes.append(maker[i])
     for node in graph.nodes:
         made = ", ".join("_" if i is None else spec_text(specs.get(i), "cpu") for i in node.outputs)
         tooltip = f"{node_text(node)}\n{made}" + (f"\n{node.origin}" if node.origin is not None else "")
-        box = _Box(_cut(node.call.op.name), _cut(made), tooltip, group_name(node.origin), "node")
+        box = _Box(_cut(node.call.op.name), _cut(made), tooltip, node.origin, "node")
         for i in dict.fromkeys(i for i in node.inputs if isinstance(i, int)):
             _join(maker[i], box)
         maker.update({i: box for i in node.outputs if i is not None})
@@ -97,7 +102,7 @@ def _boxes(graph: Graph) -> list[_Box]:
     for position, output in enumerate(graph.outputs):
         if output is not None:
             label = spec_text(specs.get(output), "cpu")
-            box = _Box(f"output {position}", label, f"output {position}: %{output}, {label}", "", "output")
+            box = _Box(f"output {position}", label, f"output {position}: %{output}, {label}", None, "output")
             _join(maker[output], box)
             boxes.append(box)
     return boxes
@@ -180,8 +185,12 @@ def _middle_of(box: _Box) -> float:
 
 # -- writing ---------------------------------------------------------------------------------------------------
 def _svg(boxes: Sequence[_Box], layers: int) -> str:
-    groups = list(dict.fromkeys(box.group for box in boxes if box.group))
-    colours = {group: _colour(position, len(groups)) for position, group in enumerate(groups)}
+    known = {box.group: box.origin for box in boxes if box.origin is not None and box.group}
+    groups, paths = list(known), list(dict.fromkeys(origin.path for origin in known.values()))
+    colours = {
+        group: _colour(paths.index(origin.path) / len(paths), 0.74 if origin.backward else 0.87)
+        for group, origin in known.items()
+    }
     named = groups[:_LEGEND]
     top = _GAP + 18 * (len(named) + (len(groups) > len(named)))
     width = max((box.left + box.width for box in boxes), default=0.0) + _GAP
@@ -219,8 +228,9 @@ def _svg(boxes: Sequence[_Box], layers: int) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _colour(position: int, count: int) -> str:
-    red, green, blue = colorsys.hls_to_rgb(position / max(count, 1), 0.86, 0.65)
+def _colour(hue: float, lightness: float) -> str:
+    """One hue a module, and darker for its gradient."""
+    red, green, blue = colorsys.hls_to_rgb(hue, lightness, 0.65)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 

@@ -21,7 +21,10 @@ __all__ = ["Graph", "Literal", "Node"]
 
 @final
 class Literal:
-    """A host number written into a graph.  Equal if type and bits are: 1, 1.0, True and -0.0 all differ."""
+    """A host number written into a graph.  Equal if type and value are: 1, 1.0, True, 0.0 and -0.0 all differ.
+
+    NaN is equal to NaN.
+    """
 
     __slots__ = ("value",)
 
@@ -29,10 +32,14 @@ class Literal:
         self.value: Final = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and repr(self.value) == repr(other.value)
+        return isinstance(other, Literal) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash(repr(self.value))
+        return hash(self._key())
+
+    def _key(self) -> tuple[type, object]:
+        kind = type(self.value)  # repr tells -0.0 and NaN; a whole number may have more digits than it writes
+        return kind, repr(self.value) if kind is float else self.value
 
     def __repr__(self) -> str:
         return repr(self.value)
@@ -135,6 +142,39 @@ class Graph:
         from burn_torch.graph.drawing import show  # which knows graphs
 
         return show(self, path)
+
+    # -- as data -----------------------------------------------------------------------
+    def to_json(self, *, origins: bool = False) -> str:
+        """The graph as JSON text, every bit of its numbers included.
+
+        origins: with the users' lines and their source, which tell names of files of this machine.
+        """
+        from burn_torch.graph import serialisation  # which knows graphs
+
+        return serialisation.write(self, origins=origins)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Graph:
+        """The graph that `to_json` wrote, verified.  Nothing in the text is run.
+
+        Raises: GraphError for whatever is wrong with the text, a row or a version that is not known here.
+        """
+        from burn_torch.graph import serialisation
+
+        return serialisation.read(text)
+
+    def save(self, path: str | os.PathLike[str], *, origins: bool = False) -> Path:
+        """Writes `to_json` to a file, whole or not at all; returns its path."""
+        from burn_torch.graph import serialisation
+
+        return serialisation.write_file(self, path, origins=origins)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Graph:
+        """The graph that `save` wrote.  Raises: GraphError as `from_json`, and where the file cannot be read."""
+        from burn_torch.graph import serialisation
+
+        return serialisation.read_file(path)
 
     def __eq__(self, other: object) -> bool:
         return (

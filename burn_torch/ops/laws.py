@@ -13,6 +13,7 @@ from typing import TypeVar, final
 __all__ = [
     "Associative",
     "Converts",
+    "Copies",
     "Exchange",
     "Fill",
     "Idempotent",
@@ -79,6 +80,12 @@ class Rewrite:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Copies:
+    """The result is input 0 in memory of its own.  That is all it is for: it is never joined, hoisted or left out."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Fill:
     """Every element of the result is the number at this input, converted."""
 
@@ -113,7 +120,12 @@ class Uniform:
 @final
 @dataclass(frozen=True, slots=True)
 class OnHost:
-    """`scalar` on two values of float32 or float64, rounded once to their type, is what a leaf computes."""
+    """`scalar` on values of float32 or float64, rounded to their type, is what a leaf computes.
+
+    on_cpu: on the CPU alone.  (CUDA divides by a number by multiplying with its reciprocal.)
+    """
+
+    on_cpu: bool = False
 
 
 @final
@@ -141,6 +153,7 @@ Law = (
     | Exchange
     | Associative
     | Rewrite
+    | Copies
     | Fill
     | Converts
     | Moves

@@ -305,6 +305,10 @@ def _product(mask: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, prob, key, stream: x * mask(prob, key, stream)
 
 
+def _product_over(mask: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, prob, key, stream: x.mul_(mask(prob, key, stream))
+
+
 @op(
     torch=PerCall(lambda call: _torch_mask(call.result)),
     numpy=PerCall(lambda call: _numpy_mask(call.result)),
@@ -332,6 +336,7 @@ def dropout_mask(prob: Number, key: Number, stream: Number, *, shape: Shape, dty
 @op(
     torch=PerCall(lambda call: _product(_torch_mask(call.result))),
     numpy=PerCall(lambda call: _product(_numpy_mask(call.result))),
+    inplace=PerCall(lambda call: _product_over(_torch_mask(call.result))),
     cost="cheap",
     random=True,
     samples=[

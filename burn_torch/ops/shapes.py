@@ -12,7 +12,7 @@ import torch
 
 from burn_torch import ops
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.laws import Moves
+from burn_torch.ops.laws import Copies, Moves
 from burn_torch.ops.op import Call, PerCall, op, shape_fault
 from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis, sum_to
 from burn_torch.ops.samples import sample, uniform
@@ -172,6 +172,7 @@ def _(g, y, x, *, shape):
     numpy=partial(np.array, order="K"),
     pointwise="{0}",
     cost="cheap",
+    laws=[Copies()],
     samples=[uniform(-1, 1, (2, 3)), uniform(-1, 1, ()), uniform(-1, 1, (0, 2))],
 )
 def clone(x: TensorSpec) -> TensorSpec:

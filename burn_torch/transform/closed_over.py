@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import is_users
 from burn_torch.module import Param, RunningState
-from burn_torch.module.tree import Tree, walk
+from burn_torch.module.tree import LEAVES, Tree, children, walk
 from burn_torch.tensor import Tensor
 
 __all__ = ["Watch", "changed", "name_of", "names_in", "visible_in"]
@@ -73,14 +74,20 @@ def _holds(leaf: Tensor | Param | RunningState, primitive: Any) -> bool:
 
 
 class Watch:
-    """The lists, dicts and sets that a function can reach by name, as they were before it was traced.
+    """The lists, dicts and sets that a function, or a method of the trees given to it, can reach by name.
 
-    A trace runs the function's Python once; a list that it appends to would grow once and never again.
+    A trace runs their Python once; a list that it appends to would grow once and never again.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], trees: Iterable[Tree]) -> None:
         self._function = function
-        self._before = [(name, held, _state_of(held)) for name, held in _reachable(function)]
+        found = {id(held): (name, held) for name, held in _reachable(function)}
+        for kind in {type(node) for tree in trees for node in _nodes(tree)}:
+            if not kind.__module__.startswith("burn_torch."):
+                for method in vars(kind).values():
+                    if inspect.isfunction(method):
+                        found.update((id(held), (name, held)) for name, held in _reachable(method))
+        self._before = [(name, held, _state_of(held)) for name, held in found.values()]
 
     def check(self) -> None:
         """Raises: TraceError if one of them has changed since."""
@@ -100,6 +107,14 @@ def changed(function: Callable[..., Any], name: str, held: Any) -> TraceError:
             mend="return what is to be kept, and append it outside",
         )
     )
+
+
+def _nodes(tree: Any) -> Iterator[Tree]:
+    if isinstance(tree, Tree):
+        yield tree
+    for _, child in children(tree):
+        if not isinstance(child, LEAVES):
+            yield from _nodes(child)
 
 
 def _state_of(held: Any) -> Any:

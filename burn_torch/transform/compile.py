@@ -6,7 +6,7 @@ import functools
 import inspect
 import threading
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload, runtime_checkable
 
@@ -16,9 +16,11 @@ from burn_torch.core.frames import user_level
 from burn_torch.module import Module
 from burn_torch.module.tree import Tree
 from burn_torch.transform.donation import move, refuse_shared, take_over
+from burn_torch.transform.explanation import Explanation, explained
 from burn_torch.transform.flatten import Fault, Walk
 from burn_torch.transform.moved import Moved
 from burn_torch.transform.program import Program, trace
+from burn_torch.transform.retrace import Retrace, compared
 from burn_torch.transform.structure import Structure
 
 __all__ = ["Compiled", "RetraceWarning", "compile"]
@@ -126,6 +128,7 @@ class Compiled(Generic[P, R]):
         self._precision: Final = _choice("precision", precision, ("float32", "bfloat16"))
         self._max_programs: Final = max_programs
         self._programs: Final[OrderedDict[Any, Program]] = OrderedDict()
+        self._history: Final[deque[Retrace]] = deque(maxlen=64)
         self._lock: Final = threading.RLock()
 
     # -- calling --------------------------------------------------------------------------------------
@@ -137,16 +140,7 @@ class Compiled(Generic[P, R]):
         key = self._key(walk, args, kwargs)
         program = self._programs.get(key)
         if program is None:
-            settled = _settled(args)
-            if settled is not None:
-                for i, (old, new) in enumerate(zip(args, settled, strict=True)):
-                    if new is not old and i in self._donate:
-                        assert isinstance(old, Tree)
-                        move(old, Moved(self.name))
-                args = tuple(settled)  # type: ignore[assignment]
-                walk = Walk()
-                key = self._key(walk, args, kwargs)
-            program = self._missed(key, kwargs)
+            program, walk = self._first(args, kwargs, key, walk)
         elif len(self._programs) > 1:
             with self._lock:
                 if key in self._programs:
@@ -156,6 +150,15 @@ class Compiled(Generic[P, R]):
         if self._donate:
             take_over(walk, program.donated, self.name)
         return program(walk.leaves, walk.trees)  # type: ignore[no-any-return]
+
+    def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
+        """How the function is compiled for these arguments; traced if it was not yet, not run, nothing is donated.
+
+        Passes with nodes and bytes, operations and launches, memory, cuts, and why each trace was made.
+        """
+        walk = Walk()
+        key = self._key(walk, _settled(args) or args, kwargs)
+        return explained(self.name, self._missed(key, kwargs), tuple(self._history))
 
     def _key(self, walk: Walk, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Structures of the arguments, then the names of those that came with a name; their leaves are in `walk`."""
@@ -178,6 +181,21 @@ class Compiled(Generic[P, R]):
         return names[position] if isinstance(position, int) and position < len(names) else f"argument {position}"
 
     # -- tracing ---------------------------------------------------------------------------------------
+    def _first(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], key: tuple[Any, ...], walk: Walk
+    ) -> tuple[Program, Walk]:
+        """The program of a structure that is met for the first time, and the arguments to run it on."""
+        settled = _settled(args)
+        if settled is None:
+            return self._missed(key, kwargs), walk
+        walk = Walk()
+        program = self._missed(self._key(walk, settled, kwargs), kwargs)
+        for i, (old, new) in enumerate(zip(args, settled, strict=True)):
+            if new is not old and i in self._donate:
+                assert isinstance(old, Tree)
+                move(old, Moved(self.name))
+        return program, walk
+
     def _missed(self, key: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Program:
         with self._lock:  # two threads that miss together trace once
             program = self._programs.get(key)
@@ -198,6 +216,7 @@ class Compiled(Generic[P, R]):
 
         traced = trace(self.function, call, structures, names, self._captures)
         self.traces += 1
+        self._history.append(compared(self.traces, key, names, self._programs))
         if self.traces == _LOUD:
             warnings.warn(
                 f"{self.name} was traced for {_LOUD} structures of arguments: pad batches to one size, and pass what"
@@ -206,7 +225,7 @@ class Compiled(Generic[P, R]):
                 stacklevel=user_level(),
             )
         donated = self._donated_leaves(structures, named)
-        return Program(traced, self._numerics, self._precision, donated)
+        return Program(traced, self.name, self._numerics, self._precision, donated)
 
     def _donated_leaves(self, structures: Sequence[Structure], named: Sequence[str]) -> frozenset[int]:
         """Positions among the leaves that belong to donated arguments."""

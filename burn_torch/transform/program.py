@@ -8,7 +8,9 @@ from typing import Any, Final, final
 from burn_torch.backend import Backend, LibTorch
 from burn_torch.backend.tracing import Session
 from burn_torch.core.errors import TraceError, explain
-from burn_torch.graph import Graph, dead_code
+from burn_torch.core.spec import TensorSpec
+from burn_torch.graph import Graph
+from burn_torch.graph.passes import Numerics, Precision, pipeline
 from burn_torch.graph.trace import Slot, Trace
 from burn_torch.module.tree import Tree
 from burn_torch.transform.closed_over import Watch, changed, name_of
@@ -56,11 +58,16 @@ class Program:
     donated  positions among the leaves of the arguments whose memory the program may write over
     """
 
-    def __init__(self, traced: Traced, numerics: str | None, precision: str, donated: frozenset[int]) -> None:
+    def __init__(
+        self, traced: Traced, name: str, numerics: Numerics | None, precision: Precision, donated: frozenset[int]
+    ) -> None:
         self.traced: Final = traced
         self.donated: Final = donated
-        self.graph: Final = dead_code(traced.graph)
-        self.run: Final = traced.leaf.compile(self.graph, donated)
+        self.numerics: Final[Numerics] = numerics or ("fast" if _on_accelerator(traced.graph) else "eager")
+        self.precision: Final = precision
+        self.graph, self.passes = pipeline(traced.graph, numerics=self.numerics, precision=precision, donated=donated)
+        self.code: Final = traced.leaf.program(self.graph, donated, title=name)
+        self.run: Final = self.code.run
         self._result: Final = traced.result
         self._size: Final = traced.result.size
         self._literals: Final = traced.literals
@@ -131,7 +138,6 @@ def trace(
     wrap = TracedArguments(session)
     leaves = [_input(session, part) for structure in structures for _, part in structure.parts("") if part.size]
     count = len(leaves)
-    watch = Watch(function)
     declared = Walk()
     for capture in captures:
         declared.take(capture)
@@ -143,6 +149,7 @@ def trace(
         for structure in structures:
             arguments.append(structure.build(leaves[at : at + structure.size], 0, wrap, {}))
             at += structure.size
+        watch = Watch(function, wrap.trees)
         scope = TraceScope(session, wrap.trees)
         with scope:
             walk, states, before = Walk(), Walk(), Walk()
@@ -159,6 +166,10 @@ def trace(
     graph = session.graph([x for x in slots if isinstance(x, Slot)])
     places = [(number, path, leaf) for number, path, leaf in handed_in if isinstance(leaf, Leaf)]
     return Traced(session.real, graph, session.sources[count:], result, literals, places)
+
+
+def _on_accelerator(graph: Graph) -> bool:
+    return any(isinstance(spec, TensorSpec) and spec.place != "cpu" for _, spec in graph.inputs)
 
 
 def _taken(walk: Walk, result: Any) -> Structure:

@@ -25,6 +25,7 @@ BLOCKS = (
     "cli",
     "randomness",
     "backend",
+    "graph",
     "custom-op",
     "errors",
 )

@@ -17,10 +17,13 @@ from burn_torch.graph.passes.layout import CONTIGUOUS
 from burn_torch.graph.passes.rewrite import Numerics, Rewriting
 from burn_torch.ops.creation import full
 from burn_torch.ops.laws import Converts, Fill, Moves, OfEqual, OnHost, Select, Uniform
+from burn_torch.ops.op import Call
 
 __all__ = ["fold_constants", "held_by"]
 
 Number = float | int | bool
+
+_SMALLEST: Final = {DType.F32: float(np.finfo(np.float32).tiny), DType.F64: float(np.finfo(np.float64).tiny)}
 
 
 def fold_constants(graph: Graph, numerics: Numerics = "eager") -> Graph:
@@ -122,9 +125,20 @@ class _Folding:
         if op.law(OnHost) is not None and op.scalar is not None and result.dtype in (DType.F32, DType.F64):
             values = [self._held(i, result.dtype) for i in inputs]
             if None not in values:
-                value = _rounded(op.scalar(*values), result.dtype)
-                return None if value is None else _Same(value, result.numel <= 1)
+                return self._computed(call, op.scalar(*values))
         return None
+
+    def _computed(self, call: Call, value: float) -> _Same | None:
+        result: TensorSpec = call.result
+        law = call.op.law(OnHost)
+        assert law is not None
+        if self.exact and law.on_cpu and result.place != "cpu":
+            return None
+        rounded = _rounded(value, result.dtype)
+        # below the normal numbers a quotient rounded to double and then to single may be rounded twice
+        if rounded is None or (abs(rounded) < _SMALLEST[result.dtype] and rounded != value):
+            return None
+        return _Same(rounded, result.numel <= 1)
 
     def _held(self, i: Input, dtype: DType) -> Number | None:
         if isinstance(i, Known):

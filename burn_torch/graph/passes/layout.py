@@ -6,6 +6,7 @@ otherwise in memory can give other bits, though every value in it is the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, final
 
 from burn_torch.core.spec import Spec, TensorSpec
@@ -27,18 +28,29 @@ CONTIGUOUS: Final = 2
 class Layouts:
     """What is known of each value's layout."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._known: Final[dict[int, int]] = {}
+    def __init__(self, graph: Graph, dense: Iterable[int] = ()) -> None:
+        self._known: Final[dict[int, int]] = dict.fromkeys(dense, DENSE)
+        self._waiting: Final[list[Node]] = []
         for i, spec in graph.inputs:
-            if isinstance(spec, TensorSpec) and spec.numel <= 1:
+            if isinstance(spec, TensorSpec) and (spec.numel <= 1 or (spec.ndim == 1 and i in self._known)):
                 self._known[i] = CONTIGUOUS
 
     def of(self, i: Input) -> int:
         """UNKNOWN, DENSE or CONTIGUOUS; numbers and absent inputs lie nowhere and disturb nothing."""
-        return self._known.get(i, UNKNOWN) if isinstance(i, int) else CONTIGUOUS
+        if not isinstance(i, int):
+            return CONTIGUOUS
+        if self._waiting:
+            for node in self._waiting:
+                self._derive(node)
+            self._waiting.clear()
+        return self._known.get(i, UNKNOWN)
 
     def add(self, node: Node) -> None:
-        """Derives the layout of what a node makes from that of what it reads."""
+        """Takes note of a node.  It is looked at when somebody asks, so that not asking costs nothing."""
+        self._waiting.append(node)
+
+    def _derive(self, node: Node) -> None:
+        """The layout of what a node makes, from that of what it reads."""
         call = node.call
         known = self._known
         if call.is_number:
@@ -46,8 +58,9 @@ class Layouts:
             return
         packed = call.op.packed
         if call.aliases:
+            base = node.inputs[0]
             kept = CONTIGUOUS if call.is_input or packed == "input" else DENSE if packed == "order" else UNKNOWN
-            layout = min(kept, self.of(node.inputs[0]))
+            layout = min(kept, known.get(base, UNKNOWN)) if isinstance(base, int) else kept
         elif packed == "any":
             layout = UNKNOWN
         elif packed == "dense":

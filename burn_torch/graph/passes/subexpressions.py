@@ -8,7 +8,7 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.layout import CONTIGUOUS
 from burn_torch.graph.passes.rewrite import Numerics, Rewriting
-from burn_torch.ops.laws import Exchange
+from burn_torch.ops.laws import Copies, Exchange
 
 __all__ = ["common_subexpressions"]
 
@@ -25,7 +25,7 @@ def common_subexpressions(graph: Graph, numerics: Numerics = "eager") -> Graph:
     for node in graph.nodes:
         inputs = new.inputs(node)
         call = node.call
-        if call.op.barrier:
+        if call.op.barrier or call.op.law(Copies) is not None:
             new.keep(node, inputs)
             continue
         key = _key(new, node, inputs, numerics)
