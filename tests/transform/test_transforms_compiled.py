@@ -28,6 +28,7 @@ from burn_torch.core.errors import ArgumentError
 from burn_torch.graph import Graph
 from burn_torch.module import GradientsParams, Module
 from tests.transform.functions import CPU, TAPE, Mlp, array, mean_square, normal, said, tensor
+from tests.transform.test_grad import Noisy as Drawing
 
 
 def bits(value: Any) -> Any:
@@ -211,3 +212,15 @@ def test_batch_norm_in_training_is_refused_in_a_program_too(seed: np.random.Gene
     x, t = single(seed, 3, 1, 6, 6), single(seed, 3, 2)
     run = per_sample_grad(mean_square)
     assert bits(compile(run)(model, x, t)) == bits(run(model, x, t))
+
+
+def test_a_layer_with_parameters_that_draws_has_its_own_name_in_a_program(seed: np.random.Generator) -> None:
+    model = Drawing.make(TAPE)
+    x, t = single(seed, 6, 3), single(seed, 6, 2)
+    found = []
+    for run in (grad(mean_square), compile(grad(mean_square))):
+        with StepScope(4, model):
+            found.append(bits(run(model, x, t)))
+    with StepScope(4, model):
+        by_hand = GradientsParams.from_grads(mean_square(model, x, t).backward(), model)
+    assert found[0] == found[1] == bits(by_hand)
