@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from burn_torch import ops
+from burn_torch.backend import Autodiff, LibTorch
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import BOOL_NUMBER, FLOAT_NUMBER, INT_NUMBER, TensorSpec
 from burn_torch.ops import REGISTRY
