@@ -20,6 +20,7 @@ BLOCKS = (
     "record",
     "dataset",
     "optimizer",
+    "transforms",
     "learner",
     "metric",
     "cli",
