@@ -174,7 +174,9 @@ class Run:
         if mine is None:
             return bar | {"ratio": None, "verdict": "not measured", "why": f"no {COMPILED}"}
         times, reason = extras.told(lambda: mine.trace_ms(5))
-        cold, cold_reason = extras.told(lambda: extras.cold_trace_ms(Path(__file__), case.name, self.args.device))
+        cold, cold_reason = extras.told(
+            lambda: extras.cold_trace_ms(Path(__file__), case.name, self.args.device, self.args.clock)
+        )
         if times is None:
             return bar | {"ratio": None, "verdict": "not measured", "why": reason}
         value = sorted(times)[len(times) // 2]
@@ -285,7 +287,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if arguments.first_call:
         named = {case.name: case for cases in groups.values() for case in cases}
-        print(extras.first_call(named[arguments.first_call], arguments.device))
+        print(extras.first_call(named[arguments.first_call], arguments.device, arguments.clock))
         return 0
     if arguments.tiny:
         arguments.seconds, arguments.rounds = 0.2, 5
