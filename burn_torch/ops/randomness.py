@@ -337,6 +337,7 @@ def dropout_mask(prob: Number, key: Number, stream: Number, *, shape: Shape, dty
     torch=PerCall(lambda call: _product(_torch_mask(call.result))),
     numpy=PerCall(lambda call: _product(_numpy_mask(call.result))),
     inplace=PerCall(lambda call: _product_over(_torch_mask(call.result))),
+    packed="follows",
     cost="cheap",
     random=True,
     samples=[
