@@ -26,6 +26,7 @@ BLOCKS = (
     "randomness",
     "backend",
     "graph",
+    "passes",
     "custom-op",
     "errors",
 )
