@@ -9,6 +9,7 @@ torch, with or without `functools.partial`.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import operator
 import re
@@ -51,7 +52,7 @@ class TorchCode:
         self.expression: Final = expression
         self.names: Final[Mapping[str, Any]] = names
         self.numbers: Final = numbers
-        self.function: Final[Callable[..., Any]] = FunctionType(_code(expression, inputs), names)
+        self.function: Final[Callable[..., Any]] = FunctionType(_code(expression, inputs), {"__builtins__": builtins, **names})
 
     def __call__(self, *inputs: Any) -> Any:
         """Computes."""
