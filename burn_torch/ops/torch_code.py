@@ -52,7 +52,8 @@ class TorchCode:
         self.expression: Final = expression
         self.names: Final[Mapping[str, Any]] = names
         self.numbers: Final = numbers
-        self.function: Final[Callable[..., Any]] = FunctionType(_code(expression, inputs), {"__builtins__": builtins, **names})
+        outside = {"__builtins__": builtins, **names}  # torch's modes look for builtins there
+        self.function: Final[Callable[..., Any]] = FunctionType(_code(expression, inputs), outside)
 
     def __call__(self, *inputs: Any) -> Any:
         """Computes."""
