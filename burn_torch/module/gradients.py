@@ -31,8 +31,12 @@ def trainable_params(tree: Tree) -> dict[ParamId, Param]:
     if not isinstance(tree, Module):
         return {}
     params = [param for _, param in tree.named_params()]
-    wanted = _is_trainable if any(param.val().backend.is_autodiff for param in params) else _asks
-    return {ident: param for ident, param in _by_id(tree, wanted).items() if wanted(param)}
+    taped = [param.val().backend.is_autodiff for param in params]
+    among = [param for param, is_taped in zip(params, taped, strict=True) if is_taped] if any(taped) else params
+    found = {param.id: param for param in among if param.require_grad}
+    if len(found) < len([param for param in among if param.require_grad]):
+        _by_id(tree, lambda param: param in among and param.require_grad)  # words the error
+    return found
 
 
 def _by_id(module: Module, trainable: Callable[[Param], bool]) -> dict[ParamId, Param]:
@@ -54,10 +58,6 @@ def _by_id(module: Module, trainable: Callable[[Param], bool]) -> dict[ParamId, 
             )
         found[param.id] = param
     return found
-
-
-def _asks(param: Param) -> bool:
-    return param.require_grad
 
 
 def _is_trainable(param: Param) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 from burn_torch.backend import Autodiff
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError, explain
-from burn_torch.module import GradientsParams, Param, RunningState
+from burn_torch.module import GradientsParams, Param, ParamId, RunningState
 from burn_torch.module.gradients import trainable_params
 from burn_torch.module.scope import current_scope
 from burn_torch.module.tree import Tree, rebuild
@@ -107,6 +107,7 @@ class Lifted:
         self._originals: Final = [args[i] for i in chosen]
         self.slots: Final[list[Slot]] = []
         self._faults: Final[list[tuple[str, Tensor]]] = []
+        self._params: Final[dict[int, dict[ParamId, Param]]] = {}
         self.args: Final = list(args)
         for i in chosen:
             before = len(self.slots)
@@ -141,9 +142,10 @@ class Lifted:
         return leaf
 
     def _tree(self, tree: Tree, path: str) -> Tree:
+        params = self._params[id(tree)] = trainable_params(tree)
         new = {
             id(param): _holding(param, self._slot(param.val(), f"{path}, parameter {param.id}"))
-            for param in trainable_params(tree).values()
+            for param in params.values()
         }
         copies: dict[int, Any] = {}
         lifted: Tree = rebuild(tree, lambda leaf: new.get(id(leaf), leaf), copies)
@@ -178,7 +180,7 @@ class Lifted:
                 slot, tensor = next(left)
                 return zeros_like(slot.value) if tensor is None else tensor
             if isinstance(leaf, Tree):
-                by_id = {ident: next(left)[1] for ident in trainable_params(leaf)}
+                by_id = {ident: next(left)[1] for ident in self._params[id(leaf)]}
                 return GradientsParams({ident: tensor for ident, tensor in by_id.items() if tensor is not None})
             return None
 
@@ -209,7 +211,7 @@ class Lifted:
         return tensors
 
     def _of_parameters(self, tree: Tree, given: Any, path: str, what: str) -> list[Tensor | None]:
-        params = trainable_params(tree)
+        params = self._params[id(tree)]
         if given is None:
             return [None] * len(params)
         unknown = [ident for ident in given if ident not in params] if isinstance(given, GradientsParams) else None

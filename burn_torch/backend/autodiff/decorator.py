@@ -59,7 +59,9 @@ class Autodiff(Backend):
                     mend='Autodiff(inner, checkpoint="balanced") computes cheap values again in the backward',
                 )
             )
-        if inner.session is not None:  # equal stacks of a trace are one object of its session, and die with it
+        if (
+            getattr(inner, "session", None) is not None
+        ):  # equal stacks of a trace are one object of its session, and die with it
             return inner.session.autodiff(inner, checkpoint, trains)
         key = (id(inner), checkpoint, trains)
         with _lock:
