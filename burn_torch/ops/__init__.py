@@ -49,6 +49,8 @@ FAMILIES = (
 
 for _family in FAMILIES:
     importlib.import_module(f"burn_torch.ops.{_family}")
+for _forms in ("device_numbers", "device_updates"):  # of rows that stand in the families
+    importlib.import_module(f"burn_torch.ops.{_forms}")
 globals().update(REGISTRY)  # a row is a plain attribute: 0.2 us less a call than through __getattr__
 
 

@@ -135,6 +135,7 @@ class Op:
         self.source: Final[str | None] = fields["source"]
         self.decomposition: Callable[..., Any] | None = fields["decomposition"]
         self.gradient_rule: Callable[..., Any] | None = None
+        self.device_numbers: Callable[[Call, Sequence[Any]], Any] | None = fields["device_numbers"]
         self.signature: Final = Signature(rule)
         self.calls: Final[dict[Any, Call]] = {}
         """Calls by what a caller has at hand; see `remember`.  Read without a lock."""
@@ -495,6 +496,7 @@ def op(
     commutative: bool = False,
     samples: Any = (),
     source: str | None = None,
+    device_numbers: Callable[[Call, Sequence[Any]], Any] | None = None,
     namespace: str | None = None,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declares a row.  Users' rows enter by the same door, with a namespace.
@@ -511,6 +513,7 @@ def op(
     commutative        the first two inputs may be swapped
     samples            inputs that can expose a mistake, see `ops/samples.py`
     source             where the formula is from
+    device_numbers     how torch computes it with numbers that lie on the device, see `ops/device_numbers.py`
     """
     fields = {name: value for name, value in locals().items() if name != "namespace"}
     if cost not in ("cheap", "expensive"):

@@ -1,4 +1,4 @@
-"""The kernels that draw, in Triton's interpreter: the words of `core/philox.py`, from numbers and from device memory."""
+"""The kernels that draw, in Triton's interpreter: the words of `core/philox.py`, from numbers and device memory."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from burn_torch.backend.base import Backend, run_decomposed
+from burn_torch.backend.libtorch.attached import attached
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, DTypeError, explain
@@ -55,7 +56,10 @@ class LibTorch(Backend):
         plan = call.plans.get(LibTorch)
         if plan is None:
             candidate = call.op.torch
-            if isinstance(candidate, PerCall):
+            kernel = attached(call)
+            if kernel is not None:
+                plan = kernel
+            elif isinstance(candidate, PerCall):
                 plan = candidate.build(call)
             elif candidate is None:
                 plan = run_decomposed(self, call)
