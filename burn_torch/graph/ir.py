@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final, final
 
 from burn_torch.core.spec import Spec
+from burn_torch.graph.origin import Origin
 from burn_torch.ops.op import Call
 
 __all__ = ["Graph", "Literal", "Node"]
@@ -40,14 +41,20 @@ Input = int | Literal | None
 
 @final
 class Node:
-    """One Call with the ids it reads and the ids it makes (None for an output that is not computed)."""
+    """One Call with the ids it reads and the ids it makes (None for an output that is not computed).
 
-    __slots__ = ("call", "inputs", "outputs")
+    `origin` says where it comes from, if that was collected.  It is no part of equality and hash.
+    """
 
-    def __init__(self, call: Call, inputs: Sequence[Input], outputs: Sequence[int | None]) -> None:
+    __slots__ = ("call", "inputs", "origin", "outputs")
+
+    def __init__(
+        self, call: Call, inputs: Sequence[Input], outputs: Sequence[int | None], origin: Origin | None = None
+    ) -> None:
         self.call: Final = call
         self.inputs: Final = tuple(inputs)
         self.outputs: Final = tuple(outputs)
+        self.origin: Final = origin
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -20,7 +20,8 @@ def dead_code(graph: Graph) -> Graph:
             continue
         if "live" in node.call.attrs and live != node.call.attrs["live"]:
             call = node.call.op.bind(node.call.specs, {**node.call.attrs, "live": live})
-            node = Node(call, node.inputs, [i if alive else None for i, alive in zip(node.outputs, live, strict=True)])
+            made = [i if alive else None for i, alive in zip(node.outputs, live, strict=True)]
+            node = Node(call, node.inputs, made, node.origin)
         needed.update(i for i in node.inputs if isinstance(i, int))
         kept.append(node)
     return Graph(graph.inputs, kept[::-1], graph.outputs)
