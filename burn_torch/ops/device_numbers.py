@@ -145,9 +145,7 @@ def _mask_where(call: Call, known: Sequence[Any]) -> DeviceForm | None:
         return None
     # the number is rounded to the type of x, half types too
     slot, kind = DType.F32 if dtype in _HALF else dtype, TO_TORCH[dtype]
-    return DeviceForm(
-        (slot,), partial(_held, call, dtype), lambda value, x, mask: torch.where(mask, value.to(kind), x)
-    )
+    return DeviceForm((slot,), partial(_held, call, dtype), lambda value, x, mask: torch.where(mask, value.to(kind), x))
 
 
 REGISTRY["mask_where"].device_numbers = _mask_where

@@ -22,9 +22,7 @@ SOURCES: Final[list[Callable[[torch.device], Any]]] = []
 """What else makes words, `source(device)` giving a function like `chunks` or None: backends add their kernels."""
 
 
-def chunks(
-    key: Any, stream: Any, first: int, count: int, device: torch.device
-) -> Iterator[tuple[int, torch.Tensor]]:
+def chunks(key: Any, stream: Any, first: int, count: int, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
     """Blocks [first, first + count) of a stream, in pieces: (number of the first block, words as int64)."""
     for source in SOURCES:
         made = source(device)
