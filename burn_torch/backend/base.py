@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from burn_torch.core.data import TensorData
@@ -19,7 +21,21 @@ from burn_torch.graph.trace import Trace
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor, Value
 
-__all__ = ["Backend", "decomposed", "run_decomposed"]
+__all__ = ["Backend", "Program", "decomposed", "run_decomposed"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole graph, ready to run: `run(*inputs)` gives a tuple of outputs.  Any number of threads may call it.
+
+    source, path   the generated source and its file; None where the backend writes none, or could not write it
+    reused         (result, operand): ids of the graph whose result takes the memory of the operand
+    """
+
+    run: Callable[..., Sequence[Any]]
+    source: str | None = None
+    path: Path | None = None
+    reused: Sequence[tuple[int, int]] = ()
 
 
 class Backend(ABC):
@@ -75,6 +91,15 @@ class Backend(ABC):
         `donate` names inputs whose memory may be overwritten; the default leaves them be.
         """
         return calls_of_execute(graph, self.execute)
+
+    def program(self, graph: Graph, donate: Collection[int] = (), *, title: str = "") -> Program:
+        """The same for a graph that is run many times, a training step for instance; takes longer to make.
+
+        donate: positions of inputs that the program may write over.  The caller sees to it that nobody else holds
+        them and that no two share memory.  If the program fails, they are gone all the same.
+        title: what the program is, for whoever reads its source.
+        """
+        return Program(self.compile(graph, donate))
 
     def lift(self, primitive: Any, source: Executor) -> Any:
         """A primitive of an inner stack as a constant of this one.  Raises: DeviceError for any other stack."""

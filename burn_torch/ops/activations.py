@@ -18,6 +18,7 @@ from burn_torch.ops.rules import alike, elementwise, same_dtype, sum_to
 from burn_torch.ops.samples import Sample, distinct, sample, uniform
 from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
 
 aten = torch.ops.aten
@@ -76,8 +77,9 @@ def _(g, y, x):
 
 
 @op(
-    torch=lambda g, y: aten.threshold_backward.default(g, y, 0),
+    torch=TorchCode("threshold_backward({0}, {1}, 0)", threshold_backward=aten.threshold_backward.default),
     numpy=lambda g, y: np.where(y <= 0, np.zeros((), g.dtype), g),
+    inplace=TorchCode("threshold({0}, {1}, 0, grad_input={0})", threshold=aten.threshold_backward.grad_input),
     pointwise="where({1} <= 0.0, 0.0, {0})",
     cost="cheap",
     samples=backward_samples(),

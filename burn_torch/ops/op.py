@@ -485,7 +485,7 @@ def op(
     torch: Callable[..., Any] | PerCall | None = None,
     numpy: Callable[..., Any] | PerCall | None = None,
     scalar: Callable[..., Any] | None = None,
-    inplace: Callable[..., Any] | None = None,
+    inplace: Callable[..., Any] | PerCall | None = None,
     pointwise: str | None = None,
     decomposition: Callable[..., Any] | None = None,
     view: bool = False,
@@ -503,7 +503,8 @@ def op(
 
     torch, numpy       how each leaf computes it: `f(*inputs, **attrs)`, or `PerCall(build)` with `build(call)(*inputs)`
     scalar             the same on Python numbers, where it makes sense there
-    inplace            torch's in-place form, for planned memory
+    inplace            torch's in-place form, for programs that may write over input 0: gives the bits of `torch`;
+                       `PerCall(build)` may build None, or an `Over` (`ops/torch_code.py`) where others are written over
     pointwise          how a generated kernel writes it, "exp({0})"
     decomposition      the same with other rows, for leaves without a candidate and for gradients without a rule
     view               the result may alias input 0

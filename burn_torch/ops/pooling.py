@@ -16,6 +16,7 @@ from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.op import Call, PerCall, dtype_fault, op
 from burn_torch.ops.samples import distinct, sample, uniform
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.windows import (
     Faults,
     both_sides,
@@ -143,10 +144,11 @@ _MAX_CASES = [
 
 
 def _torch_max_pool(call: Call):
-    kernel, stride, padding, dilation, ceil_mode = call.attrs.values()
     pool = {1: torch.max_pool1d_with_indices, 2: _nn.max_pool2d_with_indices, 3: _nn.max_pool3d_with_indices}
-    largest = pool[len(kernel)]
-    return lambda x: largest(x, kernel, stride, padding, dilation, ceil_mode)
+    largest = pool[len(call.attrs["kernel"])]
+    return TorchCode(
+        "max_pool({0}, {kernel}, {stride}, {padding}, {dilation}, {ceil_mode})", max_pool=largest, **call.attrs
+    )
 
 
 def _numpy_max_pool(x, *, kernel, stride, padding, dilation, ceil_mode):
@@ -211,7 +213,11 @@ def _torch_max_pool_backward(call: Call):
         return lambda g, indices: scatter(
             g.unsqueeze(2), like, kernel, stride, padding, dilation, ceil_mode, indices.unsqueeze(2)
         ).squeeze(2)
-    return lambda g, indices: scatter(g, like, kernel, stride, padding, dilation, ceil_mode, indices)
+    return TorchCode(
+        "max_pool_backward({0}, {like}, {kernel}, {stride}, {padding}, {dilation}, {ceil_mode}, {1})",
+        max_pool_backward=scatter, like=like, kernel=kernel, stride=stride, padding=padding, dilation=dilation,
+        ceil_mode=ceil_mode,
+    )  # fmt: skip
 
 
 def _flat_lift(size):
@@ -542,7 +548,7 @@ def _torch_adaptive_avg_pool_backward(call: Call):
     spread = (_aten._adaptive_avg_pool3d_backward if len(size) == 3 else _aten._adaptive_avg_pool2d_backward).default
     if len(size) == 1:
         return lambda g: spread(g.unsqueeze(2), like).squeeze(2)
-    return lambda g: spread(g, like)
+    return TorchCode("adaptive_avg_pool_backward({0}, {like})", adaptive_avg_pool_backward=spread, like=like)
 
 
 def _numpy_adaptive_avg_pool_backward(g, *, size):

@@ -17,10 +17,11 @@ from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.op import Call, PerCall, op, shape_fault
-from burn_torch.ops.rules import front_axes, front_axis
+from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis
 from burn_torch.ops.samples import booleans, distinct, integers, sample, uniform
 from burn_torch.ops.shapes import expand, flip, permute, reshape
 from burn_torch.ops.slicing import narrow, pad
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
 
 
@@ -65,7 +66,7 @@ def _torch_sum(call: Call):
     if not dims:  # torch reads an empty list as "all axes"
         return _same
     if spec.dtype.is_float:
-        return partial(torch.sum, dim=dims, keepdim=True)
+        return TorchCode("sum({0}, {dims}, True)", sum=torch.sum, dims=dims)
     return partial(torch.sum, dim=dims, keepdim=True, dtype=TO_TORCH[spec.dtype])  # torch widens integers to int64
 
 
@@ -90,7 +91,7 @@ def _(g, y, x, *, dims):
 
 def _torch_mean(call: Call):
     _, dims = _dims_of(call)
-    return partial(torch.mean, dim=dims, keepdim=True) if dims else _same
+    return TorchCode("mean({0}, {dims}, True)", mean=torch.mean, dims=dims) if dims else _same
 
 
 def _numpy_mean(x, *, dims):
@@ -118,6 +119,67 @@ def _(g, y, x, *, dims):
     if not dims:
         return g
     return expand(g / float(count_of(x.spec, dims)), shape=x.shape)
+
+
+# -- sums that undo broadcasting ---------------------------------------------------------------------------
+def _broadcast(x: TensorSpec, shape: Shape) -> tuple[tuple[int, ...], bool]:
+    """The axes of x along which `shape` was repeated, and whether all of them are new axes in front."""
+    extra = x.ndim - len(shape)
+    repeated = (i + extra for i, size in enumerate(shape) if size == 1 != x.shape[i + extra])
+    dims = (*range(extra), *repeated)
+    return dims, len(dims) == extra
+
+
+def _torch_sum_to(call: Call):
+    spec, shape = call.specs[0], call.attrs["shape"]
+    assert isinstance(spec, TensorSpec)
+    dims, in_front = _broadcast(spec, shape)
+    if not dims:
+        return torch.clone
+    dtype = None if spec.dtype.is_float else TO_TORCH[spec.dtype]
+    if not in_front:
+        return lambda x: torch.sum(x, dims, True, dtype=dtype).reshape(shape)
+    if dtype is not None:
+        return partial(torch.sum, dim=dims, dtype=dtype)
+    return TorchCode("sum({0}, {dims})", sum=torch.sum, dims=dims[0] if len(dims) == 1 else dims)
+
+
+def _numpy_sum_to(x, *, shape):
+    extra = x.ndim - len(shape)
+    dims = tuple(i for i in range(x.ndim) if i < extra or shape[i - extra] != x.shape[i])
+    return np.sum(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)).reshape(shape)
+
+
+@op(
+    torch=PerCall(_torch_sum_to),
+    numpy=_numpy_sum_to,
+    samples=[
+        sample(uniform(-1, 1, (3, 4)), shape=(4,)),
+        sample(uniform(-1, 1, (2, 3, 4)), shape=(3, 1)),
+        sample(uniform(-1, 1, (2, 3, 4)), shape=(1, 3, 1)),
+        sample(uniform(-1, 1, (2, 3)), shape=()),
+        sample(uniform(-1, 1, (2, 3)), shape=(2, 3)),
+        sample(uniform(-1, 1, (0, 3)), shape=(3,)),
+        sample(uniform(-1, 1, (2, 0)), shape=(1, 0)),
+    ],
+)
+def sum_to_shape(x: TensorSpec, *, shape: Shape) -> TensorSpec:
+    """The sums of what `expand` repeats: undoes broadcasting from `shape`.  What it returns is no view of x.
+
+    Shapes: x (*s) -> shape, which broadcasts to s.  Dtypes: numbers in, the same out; integers wrap around.
+    """
+    if broadcast_shapes(x.require(NUMERIC).shape, shape) != x.shape:
+        raise shape_fault(
+            f"{shape} does not broadcast to {x.shape}",
+            expected="axes of x, or of size 1, aligned from the last",
+            mend="name the axes to sum with sum_dims instead",
+        )
+    return x.with_shape(shape)
+
+
+@sum_to_shape.gradient
+def _(g, y, x, *, shape):
+    return expand(g, shape=x.shape)
 
 
 # -- product -----------------------------------------------------------------------------------------------

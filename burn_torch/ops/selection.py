@@ -13,19 +13,24 @@ from burn_torch.ops.logic import bool_and, bool_not
 from burn_torch.ops.op import Call, Number, Operand, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, elementwise, sum_to
 from burn_torch.ops.samples import booleans, distinct, fixed, sample, uniform
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
 
 
 def _torch_mask_where(call: Call):
     if isinstance(call.specs[2], NumberSpec):
         return torch.masked_fill  # broadcasts both sides, and makes no tensor of the number
-    return lambda x, mask, value: torch.where(mask, value, x)
+    return TorchCode("where({1}, {2}, {0})", where=torch.where)
+
+
+def _torch_mask_over(call: Call):
+    return torch.Tensor.masked_fill_ if isinstance(call.specs[2], NumberSpec) else None
 
 
 @op(
     torch=held(PerCall(_torch_mask_where)),
     numpy=held(lambda x, mask, value: np.where(mask, value, x)),
-    inplace=lambda x, mask, value: x.copy_(torch.where(mask, value, x)),
+    inplace=PerCall(_torch_mask_over),
     pointwise="where({1}, {2}, {0})",
     cost="cheap",
     samples=[
@@ -138,8 +143,7 @@ def _(g, y, x, high):
 
 # -- element types ---------------------------------------------------------------------------------------------
 def _torch_cast(call: Call):
-    dtype = TO_TORCH[call.attrs["dtype"]]
-    return lambda x: x.to(dtype)
+    return TorchCode("{0}.to({dtype})", dtype=TO_TORCH[call.attrs["dtype"]])
 
 
 @op(

@@ -13,12 +13,31 @@ from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.op import Call, PerCall, op, shape_fault
 from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis, sum_to
 from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import moving
 
 
 # -- views ------------------------------------------------------------------------------------------
+def _torch_reshape(call: Call):
+    shape = call.attrs["shape"]
+    return TorchCode("{0}.reshape({*shape})" if shape else "{0}.reshape({shape})", shape=shape)
+
+
+def _torch_permute(call: Call):
+    axes = call.attrs["axes"]
+    n = len(axes)
+    if n >= 2 and axes == (*range(n - 2), n - 1, n - 2):
+        return TorchCode("{0}.mT")  # 0.6 us, permute((1, 0)) takes 1.3
+    return TorchCode("{0}.permute({*axes})" if axes else "{0}.permute({axes})", axes=axes)
+
+
+def _torch_expand(call: Call):
+    shape = call.attrs["shape"]
+    return TorchCode("{0}.expand({*shape})" if shape else "{0}.expand({shape})", shape=shape)
+
+
 @op(
-    torch=PerCall(lambda call: lambda x, shape=call.attrs["shape"]: x.reshape(shape)),
+    torch=PerCall(_torch_reshape),
     numpy=lambda x, *, shape: np.reshape(x, shape),
     view=True,
     cost="cheap",
@@ -48,7 +67,7 @@ def _(g, y, x, *, shape):
 
 
 @op(
-    torch=PerCall(lambda call: lambda x, axes=call.attrs["axes"]: x.permute(axes)),
+    torch=PerCall(_torch_permute),
     numpy=lambda x, *, axes: np.transpose(x, axes),
     view=True,
     cost="cheap",
@@ -78,7 +97,7 @@ def _(g, y, x, *, axes):
 
 
 @op(
-    torch=PerCall(lambda call: lambda x, shape=call.attrs["shape"]: x.expand(shape)),
+    torch=PerCall(_torch_expand),
     numpy=lambda x, *, shape: np.broadcast_to(x, shape),
     view=True,
     cost="cheap",

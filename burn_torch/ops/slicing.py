@@ -16,6 +16,7 @@ from burn_torch.ops.op import Call, Number, PerCall, RuleFault, op, shape_fault
 from burn_torch.ops.rules import elementwise, front_axis, same_dtype
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.shapes import flip
+from burn_torch.ops.torch_code import TorchCode
 
 Ranges = tuple[tuple[int, int, int], ...]
 
@@ -53,11 +54,11 @@ def _index(ranges: Ranges) -> tuple[builtins.slice, ...]:
 def _torch_slice(call: Call):
     cut = _cut(call)
     if not cut:
-        return lambda x: x
+        return TorchCode("{0}")
     if len(cut) == 1 and cut[0][3] == 1:
         dim, start, end, _ = cut[0]
         length = end - start
-        return lambda x: x.narrow(dim, start, length)
+        return TorchCode("{0}.narrow({dim}, {start}, {length})", dim=dim, start=start, length=length)
     index = _index(call.attrs["ranges"])
     return lambda x: x[index]
 
@@ -140,7 +141,7 @@ def _(g, y, x, values, *, ranges):
 
 # -- cat -------------------------------------------------------------------------------------------------
 @op(
-    torch=PerCall(lambda call: lambda *xs, dim=call.attrs["dim"]: torch.cat(xs, dim)),
+    torch=PerCall(lambda call: TorchCode("cat(({all},), {dim})", cat=torch.cat, dim=call.attrs["dim"])),
     numpy=lambda *xs, dim: np.concatenate(xs, dim),
     samples=[
         sample(uniform(-1, 1, (2, 3)), uniform(-1, 1, (1, 3)), uniform(-1, 1, (4, 3)), dim=0),
@@ -202,7 +203,7 @@ def _numpy_split(x, *, sizes, dim):
 
 
 @op(
-    torch=PerCall(lambda call: lambda x, sizes=call.attrs["sizes"], dim=call.attrs["dim"]: x.split(sizes, dim)),
+    torch=PerCall(lambda call: TorchCode("{0}.split({sizes}, {dim})", **call.attrs)),
     numpy=_numpy_split,
     view=True,
     cost="cheap",

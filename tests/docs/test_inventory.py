@@ -83,6 +83,7 @@ OTHER_DOORS = {
     "linear_index": "under gather_nd",
     "linear_scan": "the gradient of cumprod",
     "scatter_distinct": "under scatter",
+    "sum_to_shape": "what undoes broadcasting in gradients",
 }
 """Rows that no method or function of `burn_torch.tensor` reaches by name, and why."""
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from heapq import heappop, heappush
 from typing import Any, ClassVar, Final, final
 
@@ -16,6 +16,9 @@ from burn_torch.backend.base import Backend
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import AutodiffError, DeviceError, explain
 from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.interpreter import interpret
+from burn_torch.graph.ir import Graph
+from burn_torch.graph.origin import Origins
 from burn_torch.ops.op import REGISTRY, Call
 from burn_torch.ops.value import Executor
 
@@ -39,6 +42,8 @@ class Autodiff(Backend):
     inner: Any
     checkpoint: str
     tracked: type[Tracked]
+    origins: Origins | None
+    """Where the trace below notes what its nodes come from; None over anything that computes."""
 
     def __new__(cls, inner: Backend, checkpoint: str = "none") -> Autodiff:
         """The stack of this composition: equal stacks are one object."""
@@ -73,6 +78,7 @@ class Autodiff(Backend):
         stack.name = f"Autodiff({inner.name})" if checkpoint == "none" else f"Autodiff({inner.name}, {checkpoint!r})"
         stack.depth = inner.depth + 1
         stack.tracked = type("Tracked", (Tracked,), {"__slots__": ()})
+        stack.origins = getattr(inner, "origins", None)
         stack._inner_execute = inner.execute
         stack._own = None
         return stack
@@ -115,6 +121,12 @@ class Autodiff(Backend):
         Nodes run in the reverse of their creation, so sums are the same every time.  Consumes the tape unless
         `retain_graph`.  Raises: AutodiffError through a consumed tape, or over a saved value written to since.
         """
+        if self.origins is None:
+            return self._walk(roots, retain_graph)
+        with self.origins.scope():
+            return self._walk(roots, retain_graph)
+
+    def _walk(self, roots: Sequence[tuple[Any, Any]], retain_graph: bool) -> dict[int, Any]:
         pending: dict[int, list[Any]] = {}
         heap: list[int] = []
         execute = self._inner_execute
@@ -172,6 +184,12 @@ class Autodiff(Backend):
         """The value without its tape: the inner backend's primitive."""
         return primitive.primitive if primitive.__class__ is self.tracked else primitive
 
+    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
+        """Calls of `execute` for each node; over a trace, where code is run once, they are interpreted."""
+        if self._own is None:
+            return super().compile(graph, donate)
+        return lambda *inputs: interpret(graph, self, inputs)
+
     # -- everything else is the inner backend's -------------------------------------------------
     def lift(self, primitive: Any, source: Executor) -> Any:
         """A value of an inner stack is a constant here."""
@@ -215,7 +233,7 @@ class Autodiff(Backend):
     def rebase(self, leaf: Any) -> Autodiff:
         """The same decorators over another leaf."""
         inner = self.inner.rebase(leaf)
-        return Autodiff(inner, self.checkpoint) if isinstance(inner, Backend) else Autodiff.over(inner, self.checkpoint)
+        return (Autodiff if isinstance(leaf, Backend) else Autodiff.over)(inner, self.checkpoint)
 
 
 def _spec_of(node: Node, index: int) -> TensorSpec:

@@ -102,7 +102,7 @@ def capture(
 def _straight_line(graph: Graph, donate: Collection[int]) -> Callable[..., Sequence[Any]]:
     from burn_torch.backend.libtorch.leaf import LibTorch
 
-    return LibTorch().compile(graph, donate)
+    return LibTorch().program(graph, donate, title="A recorded part").run
 
 
 def _cuda_place(graph: Graph) -> str:

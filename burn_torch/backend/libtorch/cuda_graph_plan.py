@@ -20,6 +20,7 @@ from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes import dead_code
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call, Op, PerCall, op
+from burn_torch.ops.torch_code import Over
 
 __all__ = ["Pack", "Plan", "Segment", "Split", "plan", "table_call"]
 
@@ -213,7 +214,8 @@ def _device_call(call: Call, form: DeviceForm, specs: Sequence[Spec | None]) -> 
     rule.__name__ = f"{call.op.name}_on_device".replace("::", "_")
     rule.__doc__ = f"{call.op.name} with numbers on the device."
     compute = form.compute if form.over is None else _on_copies(form.compute, form.over)
-    row = Op(rule, {**_FIELDS, "torch": PerCall(lambda _: compute), "random": call.op.random}, None)
+    inplace = None if form.over is None else Over(form.compute, form.over)
+    row = Op(rule, {**_FIELDS, "torch": PerCall(lambda _: compute), "inplace": inplace}, None)
     made = Call(row, tuple(specs), {}, call.results, call.multiple)
     made.memo["table_call"] = call
     return made

@@ -90,7 +90,7 @@ def compiled(arena: HostArena) -> Callable[..., Any]:
     """Straight-line code in which the rows that the arena refuses raise while it records."""
 
     def compile(graph: Graph, donate: Any) -> Callable[..., Any]:
-        run = LibTorch().compile(graph, donate)
+        run = LibTorch().program(graph, donate).run
         refused = [n for n in graph.nodes if n.call.op.name in arena.refuses]
 
         def guarded(*inputs: Any) -> Any:
