@@ -33,7 +33,7 @@ def _slot(call: Call, numbers: int) -> DType:
     return DType.F64 if DType.F64 in _types(call, numbers) else DType.F32
 
 
-def _writing(
+def writing(
     call: Call, known: Sequence[Any], groups: int, dtypes: Sequence[DType], pack: Callable[..., Any], step: Any
 ) -> DeviceForm:
     """A form that writes: `step(slots, groups of tensors)`; the gradients are group 1, all others are written over."""
@@ -66,7 +66,7 @@ def _sgd(call: Call, known: Sequence[Any]) -> DeviceForm | None:
             grads = torch._foreach_add(grads, params, alpha=penalty)
         torch._foreach_sub_(params, torch._foreach_mul(grads, slots[0]))
 
-    return _writing(call, known, 2, (slot,), lambda lr: (lr,), fused if _fusable(call, 2) else plain)
+    return writing(call, known, 2, (slot,), lambda lr: (lr,), fused if _fusable(call, 2) else plain)
 
 
 def _fusable(call: Call, numbers: int) -> bool:
@@ -94,7 +94,7 @@ def _momentum(call: Call, known: Sequence[Any]) -> DeviceForm | None:
         steps = torch._foreach_add(grads, velocities, alpha=momentum) if nesterov else velocities
         torch._foreach_sub_(params, torch._foreach_mul(steps, slots[0]))
 
-    return _writing(call, known, 3, (slot, slot), pack, step)
+    return writing(call, known, 3, (slot, slot), pack, step)
 
 
 # -- Adam ---------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
                 maximize=False,
             )  # fmt: skip
 
-        return _writing(call, known, kinds, (DType.F32, DType.F32), lambda *given: numbers_of(given), fused)
+        return writing(call, known, kinds, (DType.F32, DType.F32), lambda *given: numbers_of(given), fused)
 
     def pack(*given: float) -> Sequence[float]:
         rate, count = numbers_of(given)
@@ -146,7 +146,7 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
             torch._foreach_add_(moves, torch._foreach_mul(shrunk, shrink))
         torch._foreach_sub_(params, moves)
 
-    return _writing(call, known, kinds, (_slot(call, 7),) * 3, pack, step)
+    return writing(call, known, kinds, (_slot(call, 7),) * 3, pack, step)
 
 
 sgd_update.device_numbers = _sgd

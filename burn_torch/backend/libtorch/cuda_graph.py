@@ -170,19 +170,19 @@ class CapturedProgram:
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The outputs, valid on the caller's current stream.  Outputs that took donated memory over are the program's
         until they are handed back."""
-        with self._lock, self.arena.lock, self.arena.entered():
-            recorded = self._recorded
-            if recorded is None:
-                self._require_open()
-                recorded = self._recorded = self._record(inputs)
-            elif self._held and not recorded.holds(inputs):
-                recorded = self._recorded = self._record_again(inputs)
-            try:
+        try:
+            with self._lock, self.arena.lock, self.arena.entered():
+                recorded = self._recorded
+                if recorded is None:
+                    self._require_open()
+                    recorded = self._recorded = self._record(inputs)
+                elif self._held and not recorded.holds(inputs):
+                    recorded = self._recorded = self._record_again(inputs)
                 return recorded.run(inputs)
-            except RuntimeError as fault:
-                if _is_lost(fault):
-                    raise _lost(fault) from fault
-                raise
+        except RuntimeError as fault:
+            if _is_lost(fault):
+                raise _lost(fault) from fault
+            raise
 
     def close(self) -> None:
         """Gives recordings and buffers back.  Outputs that the caller holds stay valid; another call is an error."""

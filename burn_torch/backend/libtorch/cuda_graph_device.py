@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, Final, Protocol, final
 
 import torch
@@ -30,9 +31,8 @@ class Recording(Protocol):
     """Where each replay leaves its results."""
     launches: int | None
     """How many kernels a replay launches, where that is known."""
-
-    def replay(self) -> None:
-        """Submits the program again."""
+    replay: Callable[[], None]
+    """Submits the program again."""
 
     def free(self) -> None:
         """Gives its memory back."""
@@ -41,8 +41,13 @@ class Recording(Protocol):
 class Arena(Protocol):
     """What programs are recorded with."""
 
-    device: torch.device
-    lock: Any
+    @property
+    def device(self) -> torch.device:
+        """Where it records."""
+
+    @property
+    def lock(self) -> Any:
+        """Held during a call."""
 
     @property
     def nbytes(self) -> int:
@@ -69,14 +74,31 @@ class CudaArena:
         index = device.index if device.index is not None else torch.cuda.current_device()
         self.device: Final = torch.device("cuda", index)
         self.lock: Final = threading.RLock()
-        self.nbytes = 0
-        self._pool: Final = torch.cuda.graph_pool_handle()
+        self._pool = torch.cuda.graph_pool_handle()
+        self._live: Final[weakref.WeakSet[_CudaRecording]] = weakref.WeakSet()
         self._last: torch.cuda.Stream | None = None
+        self._stream = -1
+        self._entered: Final = _Entered(self)
 
-    @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
+    @property
+    def nbytes(self) -> int:
+        """See `Arena.nbytes`."""
+        return sum(recording.nbytes for recording in self._live if recording.live)
+
+    def entered(self) -> _Entered:
         """See `Arena.entered`."""
-        if torch.cuda.is_current_stream_capturing():
+        return self._entered
+
+    def enter(self) -> int:
+        """Makes the device and the order of work ready; returns the device that was current.
+
+        Asks torch's C functions: its Python ones cost 8 us of the 40 that a call takes.
+        """
+        index = self.device.index
+        before: int = torch._C._cuda_exchangeDevice(index)
+        stream: int = torch._C._cuda_getCurrentRawStream(index)
+        if torch._C._cuda_isCurrentStreamCapturing():
+            torch._C._cuda_maybeExchangeDevice(before)
             raise DeviceError(
                 explain(
                     "a compiled program was called while a CUDA graph is being captured",
@@ -85,13 +107,12 @@ class CudaArena:
                     mend="call it outside the capture, or compile the function without CUDA graphs",
                 )
             )
-        with torch.cuda.device(self.device):
-            stream = torch.cuda.current_stream()
-            if self._last is None or self._last != stream:
-                if self._last is not None:
-                    stream.wait_stream(self._last)
-                self._last = stream
-            yield
+        if stream != self._stream:
+            here = torch.cuda.current_stream()
+            if self._last is not None:
+                here.wait_stream(self._last)
+            self._last, self._stream = here, stream
+        return before
 
     def mark(self) -> _Mark:
         """See `Arena.mark`."""
@@ -115,21 +136,61 @@ class CudaArena:
         gc.collect()  # a graph or a stream that is collected during the capture would end it
         torch.cuda.empty_cache()  # warm-up leaves blocks that the private memory cannot use
         before = _reserved(self.device)
-        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        if not any(recording.live for recording in self._live):
+            # torch forgets private memory of which no graph is left, and would not know the handle again
+            self._pool = torch.cuda.graph_pool_handle()
         with torch.cuda.stream(beside), _searching(), _no_collection():
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                outputs = run()
-            except BaseException:
-                with contextlib.suppress(RuntimeError):  # the capture has failed; this ends it
-                    graph.capture_end()
-                raise
-            graph.capture_end()
+            graph, outputs = self._captured(run)
         launches = _kernel_nodes(graph.raw_cuda_graph())
         graph.instantiate()
         here.wait_stream(beside)
-        self.nbytes += _reserved(self.device) - before
-        return _CudaRecording(graph, outputs, launches)
+        made = _CudaRecording(graph, outputs, launches, _reserved(self.device) - before)
+        self._live.add(made)
+        return made
+
+    def _captured(self, run: Run) -> tuple[torch.cuda.CUDAGraph, Sequence[Any]]:
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        try:
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            outputs = run()
+            graph.capture_end()
+        except BaseException:
+            self._abandon(graph)
+            raise
+        return graph, outputs
+
+    def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Ends a capture that failed.
+
+        torch then leaves two things as they are during a capture: the allocator, which is told, and the random
+        generator of the device, which a capture that succeeds sets right.
+        """
+        with contextlib.suppress(RuntimeError):
+            graph.capture_end()
+        with contextlib.suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(self.device.index, self._pool)
+        with contextlib.suppress(RuntimeError):
+            torch.cuda.synchronize(self.device)
+        self._pool = torch.cuda.graph_pool_handle()
+        spare, x = torch.cuda.CUDAGraph(), torch.zeros(1, device=self.device)
+        with contextlib.suppress(RuntimeError):
+            spare.capture_begin(capture_error_mode="thread_local")
+            x.add_(1)
+            spare.capture_end()
+
+
+class _Entered:
+    """Around a call, under the arena's lock.  Nothing enters twice: a program calls no other."""
+
+    def __init__(self, arena: CudaArena) -> None:
+        self._arena: Final = arena
+        self._before = 0
+
+    def __enter__(self) -> None:
+        self._before = self._arena.enter()
+
+    def __exit__(self, *_: object) -> None:
+        torch._C._cuda_maybeExchangeDevice(self._before)
 
 
 class _Mark:
@@ -141,15 +202,19 @@ class _Mark:
 
 
 class _CudaRecording:
-    def __init__(self, graph: torch.cuda.CUDAGraph, outputs: Sequence[Any], launches: int | None) -> None:
+    def __init__(self, graph: torch.cuda.CUDAGraph, outputs: Sequence[Any], launches: int | None, nbytes: int) -> None:
         self._graph: Final = graph
         self.outputs = outputs
         self.launches = launches
-        self.replay = graph.replay
+        self.nbytes: Final = nbytes
+        self.live = True
+        self.replay: Final[Callable[[], None]] = graph.replay
 
     def free(self) -> None:
-        self.outputs = ()
-        self._graph.reset()
+        if self.live:
+            self.live = False
+            self.outputs = ()
+            self._graph.reset()
 
 
 @contextlib.contextmanager
@@ -179,7 +244,7 @@ def _reserved(device: torch.device) -> int:
 
 
 # -- what a graph holds ---------------------------------------------------------------------------------
-@functools.cache
+@cache
 def _driver() -> Any:
     try:
         return ctypes.CDLL("libcuda.so.1")

@@ -186,7 +186,7 @@ class _Writer:
             name = f"{hint}_{taken}"
         if path is None:
             self.opaque[name] = constant
-            self.comments[name] = comment or repr(constant)
+            self.comments[name] = " ".join((comment or repr(constant)).split())[:200]  # a tensor has several lines
         else:
             self.imports[name] = path
         self._names[id(constant)] = name

@@ -122,6 +122,7 @@ def test_an_operation_that_waits_for_the_device_splits_by_name() -> None:
         (b,) = interpret(graph, LibTorch(), [b, x])
         (a,) = program(a, x)
         assert torch.equal(a, b)
+    assert len(program.splits) == 1, program.splits
     [split] = program.splits
     assert split.call.startswith("test_cuda_graph::reads_the_device(")
     assert split.reason.startswith("it cannot be captured: ")
@@ -244,7 +245,7 @@ def test_pinned_numbers_are_not_overwritten_while_they_are_copied() -> None:
 
 def test_a_step_with_many_parameters_costs_the_host_little() -> None:
     def build(lr: Any, time_: Any, *xs: Any) -> list[Any]:
-        return list(ops.adam_update(lr, 0.9, 0.99, 1e-8, 0.0, 0.0, time_, *xs[:200], *[x * 2.0 for x in xs[:200]],
+        return list(ops.adam_update(lr, 0.9, 0.99, 1e-8, 0.0, 0.0, time_, *xs[:200], *xs[200:400],
                                     *xs[200:], amsgrad=False, cautious=False))  # fmt: skip
 
     graph = steps.elementwise(build, FLOAT_NUMBER, INT_NUMBER, *[spec(8)] * 600)
@@ -259,7 +260,7 @@ def test_a_step_with_many_parameters_costs_the_host_little() -> None:
         state = program(0.1, number + 4, *state)
         found.append(time.perf_counter() - begin)
     print(f"host time of a call with 600 donated tensors: {np.median(found) * 1e6:.1f} us")
-    assert np.median(found) < 100e-6
+    assert np.median(found) < 100e-6  # 50 on a quiet machine
 
 
 def test_a_fault_of_the_device_names_what_to_do() -> None:
@@ -275,9 +276,10 @@ x = trace.input(TensorSpec.of((4,), DType.F32, "cuda:0"))
 i = trace.input(TensorSpec.of((2,), DType.I64, "cuda:0"))
 program = capture(trace.graph([ops.select(x, i, dim=0)]))
 x = torch.ones(4, device="cuda")
-program(x, torch.tensor([0, 1], device="cuda"))
+good, bad = torch.tensor([0, 1], device="cuda"), torch.tensor([0, 99], device="cuda")
+program(x, good)
 for _ in range(3):
-    program(x, torch.tensor([0, 99], device="cuda"))
+    program(x, bad)
     try:
         torch.cuda.synchronize()
     except RuntimeError:
