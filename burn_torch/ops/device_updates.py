@@ -56,14 +56,14 @@ def _sgd(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 
     def fused(slots: Tensors, groups: list[list[torch.Tensor]]) -> None:
         torch._fused_sgd_(
-            *groups, [], weight_decay=penalty, momentum=0.0, lr=slots[0], dampening=0.0, nesterov=False,
+            groups[0], groups[1], [], weight_decay=penalty, momentum=0.0, lr=slots[0], dampening=0.0, nesterov=False,
             maximize=False, is_first_step=False,
         )  # fmt: skip
 
     def plain(slots: Tensors, groups: list[list[torch.Tensor]]) -> None:
         params, grads = groups
         if penalty:
-            grads = torch._foreach_add(grads, params, alpha=penalty)
+            grads = list(torch._foreach_add(grads, params, alpha=penalty))
         torch._foreach_sub_(params, torch._foreach_mul(grads, slots[0]))
 
     return writing(call, known, 2, (slot,), lambda lr: (lr,), fused if _fusable(call, 2) else plain)
@@ -88,7 +88,7 @@ def _momentum(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     def step(slots: Tensors, groups: list[list[torch.Tensor]]) -> None:
         params, grads, velocities = groups
         if penalty:
-            grads = torch._foreach_add(grads, params, alpha=penalty)
+            grads = list(torch._foreach_add(grads, params, alpha=penalty))
         torch._foreach_mul_(velocities, momentum)
         torch._foreach_add_(velocities, torch._foreach_mul(grads, slots[1]))
         steps = torch._foreach_add(grads, velocities, alpha=momentum) if nesterov else velocities
@@ -130,7 +130,7 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
         rate, root, shrink = slots
         params, grads, means, squares, *largest = groups
         if penalty:
-            grads = torch._foreach_add(grads, params, alpha=penalty)
+            grads = list(torch._foreach_add(grads, params, alpha=penalty))
         torch._foreach_mul_(means, beta_1)
         torch._foreach_add_(means, grads, alpha=1 - beta_1)
         torch._foreach_mul_(squares, beta_2)

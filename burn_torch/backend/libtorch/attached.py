@@ -1,4 +1,4 @@
-"""Kernels of burn_kernels attached to rows: the one table of what computes a row on a GPU in place of torch's functions.
+"""Kernels attached to rows: the one table of what computes a row on a GPU in place of its torch candidate.
 
 An entry makes the plan of a Call, or None where the kernel does not take it; the row's own candidate computes then, and
 everywhere without Triton.  Random rows draw the bits that their definition says, so that a CPU draws the same ones.

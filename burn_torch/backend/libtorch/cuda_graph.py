@@ -94,9 +94,8 @@ def capture(
 
     Raises: DeviceError where no input and no result lies on a CUDA device.
     """
-    if arena is None:
-        arena = arena_of(_cuda_place(graph))
-    return CapturedProgram(graph, donate, hold, arena, compile or _straight_line)
+    home: Arena = arena_of(_cuda_place(graph)) if arena is None else arena
+    return CapturedProgram(graph, donate, hold, home, compile or _straight_line)
 
 
 def _straight_line(graph: Graph, donate: Collection[int]) -> Callable[..., Sequence[Any]]:
@@ -262,7 +261,7 @@ class _Recorded:
         self._holding: Final = [inputs[i] for i in held]
         self._block: Final = NumberBlock(plan, self.arena)
         self.static_bytes = self._block.nbytes
-        self._saved: set[int | None] = set()
+        self._saved: set[int] = set()
         """Results that lie in the state, copied out before it is written after the last segment."""
         self._steps: list[Callable[[dict[int, Any], dict[int, Any]], None]] = []
         self._place_inputs(inputs, buffers or {})
@@ -271,10 +270,10 @@ class _Recorded:
     def _place_inputs(self, inputs: Sequence[Any], buffers: dict[int, torch.Tensor]) -> None:
         """Gives each tensor input that a recording reads, and each donated one, an address that stays."""
         read = {i for segment in self.plan.segments if segment.captured for i in segment.reads}
-        self.state: Final[dict[int, torch.Tensor]] = {}
+        self.state: dict[int, torch.Tensor] = {}
         self._copied: list[tuple[int, torch.Tensor]] = []
         self._free: list[tuple[int, int]] = []
-        self._static: Final[dict[int, torch.Tensor]] = dict(self._block.slots)
+        self._static: dict[int, torch.Tensor] = dict(self._block.slots)
         taken = {_memory(x) for position, x in enumerate(inputs) if position not in self._donated and _is_tensor(x)}
         for position, (i, spec) in enumerate(self.graph.inputs):
             if not isinstance(spec, TensorSpec):
@@ -294,12 +293,12 @@ class _Recorded:
                 self._copied.append((position, buffer))
             else:
                 self._free.append((position, i))
-        self._get_state: Final = _getter(list(self.state))
-        self._owned: Final = tuple(self.state.values())
+        self._get_state = _getter(list(self.state))
+        self._owned = tuple(self.state.values())
         by_type: dict[torch.dtype, list[tuple[int, torch.Tensor]]] = {}
         for position, buffer in self._copied:
             by_type.setdefault(buffer.dtype, []).append((position, buffer))
-        self._batches: Final = [
+        self._batches = [
             (_getter([position for position, _ in group]), [buffer for _, buffer in group])
             for group in by_type.values()
         ]
@@ -330,7 +329,7 @@ class _Recorded:
             if len(buffers) == 1:
                 buffers[0].copy_(get(inputs)[0], non_blocking=True)
             else:
-                torch._foreach_copy_(buffers, get(inputs))
+                torch._foreach_copy_(buffers, list(get(inputs)))
         numbers = self._block.fill([inputs[i] for i in self._number_inputs])
         values: dict[int, Any] = {i: inputs[position] for position, i in self._free}
         for step in self._steps:
@@ -481,7 +480,10 @@ class _Recorded:
         left = {
             i
             for number, (i, position) in enumerate(zip(self.plan.outputs, takes, strict=True))
-            if position is not None and number not in done and not self._lies_there(known.get(i), position)
+            if i is not None
+            and position is not None
+            and number not in done
+            and not self._lies_there(known.get(i), position)
         }
         if not left:
             return
@@ -489,7 +491,7 @@ class _Recorded:
         self._saved = {
             i
             for i, position in zip(self.plan.outputs, takes, strict=True)
-            if position is None and i in known and i not in inputs and _memory(known[i]) in state
+            if i is not None and position is None and i in known and i not in inputs and _memory(known[i]) in state
         }
 
         def step(numbers: dict[int, Any], values: dict[int, Any]) -> None:
@@ -577,7 +579,7 @@ def _same_place(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 def _adoptable(x: torch.Tensor, taken: Collection[int]) -> bool:
-    """Whether a donated tensor can be the program's buffer: dense, at an address for wide accesses, memory of its own."""
+    """Whether a donated tensor can be a buffer: dense, at an address for wide accesses, in memory of its own."""
     return x.is_contiguous() and x.data_ptr() % 16 == 0 and (not x.numel() or _memory(x) not in taken)
 
 

@@ -31,8 +31,9 @@ class Recording(Protocol):
     """Where each replay leaves its results."""
     launches: int | None
     """How many kernels a replay launches, where that is known."""
-    replay: Callable[[], None]
-    """Submits the program again."""
+
+    def replay(self) -> None:
+        """Submits the program again."""
 
     def free(self) -> None:
         """Gives its memory back."""

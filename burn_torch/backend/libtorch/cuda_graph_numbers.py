@@ -38,7 +38,9 @@ class Marker(Protocol):
 class Marking(Protocol):
     """What the ring asks of a device."""
 
-    device: torch.device
+    @property
+    def device(self) -> torch.device:
+        """Where the slots lie."""
 
     def mark(self) -> Marker:
         """A point behind all work submitted so far."""
@@ -66,7 +68,10 @@ class NumberBlock:
         self._device = torch.zeros(size, dtype=torch.uint8, device=machine.device)
         ring = torch.zeros((_ROWS, size), dtype=torch.uint8, pin_memory=cuda)
         self._rows: list[torch.Tensor] = list(ring)
-        self._views: list[memoryview] = [memoryview(row.numpy()) for row in self._rows]
+        self._views: list[memoryview] = [
+            memoryview(row.numpy())  # type: ignore[arg-type]  # numpy's stubs say no buffer
+            for row in self._rows
+        ]
         self._next = 0
         self._behind: list[Marker | None] = [None, None]
         for number, (i, dtype) in enumerate(zip(order, self._dtypes, strict=True)):

@@ -172,8 +172,10 @@ class _Divider:
         form = self.form(node.call, known)
         if form is None:
             names = [node.call.op.signature.kinds(len(known))[i][0] for i in at]
-            return f"its {' and '.join(names)} {'changes' if len(at) == 1 else 'change'} from call to call, and no form"\
-                " of it reads numbers on the device"  # fmt: skip
+            change = "changes" if len(at) == 1 else "change"
+            return (
+                f"its {' and '.join(names)} {change} from call to call, and no form of it reads numbers on the device"
+            )
         pack = self._pack(tuple(node.inputs[i] for i in at), form)  # type: ignore[misc]  # ids
         others = [
             (x, spec) for i, (x, spec) in enumerate(zip(node.inputs, node.call.specs, strict=True)) if i not in at
@@ -330,8 +332,8 @@ def _taken(graph: Graph, donate: Collection[int]) -> tuple[int | None, ...]:
     for number, i in enumerate(graph.outputs):
         if i is None or takes[number] is not None or i in seen:
             continue
-        spec = specs.get(i)
-        if isinstance(spec, TensorSpec) and by_spec.get(spec):
-            takes[number] = by_spec[spec].pop()
+        made = specs.get(i)
+        if isinstance(made, TensorSpec) and by_spec.get(made):
+            takes[number] = by_spec[made].pop()
             seen.add(i)
     return tuple(takes)

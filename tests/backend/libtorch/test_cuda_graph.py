@@ -453,7 +453,7 @@ def test_a_row_that_cannot_be_recorded_splits_the_program() -> None:
         return [a + h, ops.sum(h, dims=(0,))]
 
     graph = elementwise(build, spec(3), spec(3), FLOAT_NUMBER)
-    program, arena = captured(graph, (0,), refuses=("exp",))
+    program, _ = captured(graph, (0,), refuses=("exp",))
     a, b = torch.zeros(3), torch.zeros(3)
     for number in range(3):
         x = torch.full((3,), float(number))
