@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from burn_torch.backend.base import decomposed
 from burn_torch.backend.libtorch.attached import device_form
+from burn_torch.backend.libtorch.memory import in_place_form
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
 from burn_torch.graph.ir import Graph, Input, Literal, Node
@@ -116,7 +117,7 @@ def plan(
         tuple(divider.packs),
         divider.slots,
         graph.outputs,
-        _taken(graph, donate),
+        _taken(graph, donate, [node for _, nodes in runs for node in nodes]),
         tuple(divider.splits),
     )
 
@@ -313,8 +314,11 @@ def _segment(
     return Segment(graph, captured, tuple(reads), tuple(makes), donated)
 
 
-def _taken(graph: Graph, donate: Collection[int]) -> tuple[int | None, ...]:
-    """Which donated input each output takes over: its own id if it is one, else the first free one of its spec."""
+def _taken(graph: Graph, donate: Collection[int], nodes: Sequence[Node]) -> tuple[int | None, ...]:
+    """Which donated input each output takes over.
+
+    That which it is; that which the node that makes it would write over; else the first free one of its spec.
+    """
     free = {position: graph.inputs[position] for position in sorted(donate)}
     takes: list[int | None] = [None] * len(graph.outputs)
     for number, i in enumerate(graph.outputs):
@@ -322,13 +326,21 @@ def _taken(graph: Graph, donate: Collection[int]) -> tuple[int | None, ...]:
         if i is not None and own is not None:
             takes[number] = own
             del free[own]
+    seen = {graph.outputs[number] for number, position in enumerate(takes) if position is not None}
+    positions = {i: position for position, (i, _) in free.items()}
+    written = _written_over(nodes)
+    for number, i in enumerate(graph.outputs):
+        over = positions.get(written.get(i, -1)) if i is not None and i not in seen else None
+        if over is not None and over in free:
+            takes[number] = over
+            seen.add(i)
+            del free[over]
     specs = graph.specs()
     by_spec: dict[Spec, list[int]] = {}
     for position, (_, spec) in free.items():
         by_spec.setdefault(spec, []).append(position)
-    for positions in by_spec.values():
-        positions.reverse()
-    seen = {graph.outputs[number] for number, position in enumerate(takes) if position is not None}
+    for members in by_spec.values():
+        members.reverse()
     for number, i in enumerate(graph.outputs):
         if i is None or takes[number] is not None or i in seen:
             continue
@@ -337,3 +349,17 @@ def _taken(graph: Graph, donate: Collection[int]) -> tuple[int | None, ...]:
             takes[number] = by_spec[made].pop()
             seen.add(i)
     return tuple(takes)
+
+
+def _written_over(nodes: Sequence[Node]) -> dict[int, int]:
+    """For results of nodes with an in-place form: the id whose memory that form would write to."""
+    found: dict[int, int] = {}
+    for node in nodes:
+        form = in_place_form(node.call)
+        if form is None:
+            continue
+        for i, position in zip(node.outputs, form[1], strict=True):
+            read = node.inputs[position]
+            if i is not None and isinstance(read, int):
+                found[i] = read
+    return found

@@ -12,8 +12,9 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import Autodiff, LibTorch
-from burn_torch.backend.libtorch.cuda_graph import capture
+from burn_torch.backend.libtorch.cuda_graph import capture, precision_settings
 from burn_torch.backend.libtorch.cuda_graph_device import Recording
+from burn_torch.backend.libtorch.cuda_graph_plan import plan
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DeviceError
 from burn_torch.core.philox import fold, stream_of
@@ -248,6 +249,15 @@ def test_programs_of_two_batch_sizes_share_the_state() -> None:
     assert all(x is y for x, y in zip(state, objects, strict=True))
     torch.testing.assert_close(state, expected, rtol=1e-5, atol=1e-6)
     assert programs[1].sizes.static_bytes < 7 * 6 * 4 + 7 * 8 + 100  # a batch and the numbers, no state
+
+
+def test_an_update_whose_outputs_come_in_another_order_writes_in_place() -> None:
+    def build(p: Any, g: Any, m: Any, v: Any, lr: Any) -> list[Any]:
+        new, mean, square = ops.adam_update(lr, 0.9, 0.99, 1e-8, 0.0, 0.0, 3, p, g, m, v, amsgrad=False, cautious=False)
+        return [square, new, mean]
+
+    found = plan(elementwise(build, *[spec(3)] * 4, FLOAT_NUMBER), "cpu", (0, 2, 3))
+    assert found.takes == (3, 0, 2)
 
 
 # -- who holds what ----------------------------------------------------------------------------------------
@@ -512,7 +522,6 @@ def test_a_shape_from_data_splits() -> None:
     trace = Trace()
     x = trace.input(spec(4, place="cpu"))
     call = ops.nonzero.bind((x.spec,), {})
-    from burn_torch.backend.libtorch.cuda_graph_plan import plan
     from burn_torch.graph import Node
 
     graph = Graph([(0, x.spec)], [Node(call, (0,), (1,))], ())
@@ -521,8 +530,6 @@ def test_a_shape_from_data_splits() -> None:
 
 
 def test_a_row_on_another_device_splits() -> None:
-    from burn_torch.backend.libtorch.cuda_graph_plan import plan
-
     graph = elementwise(lambda x, y: [ops.exp(x), ops.sin(y)], spec(3, place="cuda:0"), spec(3))
     found = plan(graph, "cuda:0")
     assert [split.reason for split in found.splits] == ["it computes on cpu, not on cuda:0"]
@@ -555,6 +562,18 @@ def test_errors_of_the_step_itself_are_its_own() -> None:
     program, _ = captured(graph)
     with pytest.raises(IndexError, match="out of range"):
         program(torch.ones(3), torch.tensor([0, 7]))
+
+
+def test_torch_s_precision_is_part_of_what_names_a_program() -> None:
+    before = precision_settings()
+    assert hash(before) == hash(precision_settings())
+    kept = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert precision_settings() != before
+    finally:
+        torch.set_float32_matmul_precision(kept)
+    assert precision_settings() == before
 
 
 # -- closing, threads ----------------------------------------------------------------------------------------------
