@@ -360,13 +360,15 @@ class _Recorded:
             for buffer, x in zip(buffers, get(inputs), strict=True):
                 buffer.copy_(x)
         numbers = self._block.fill([inputs[i] for i in self._number_inputs])
-        programs = [self._compile(segment.graph, segment.donated) for segment in self.plan.segments]
+        # what warms up owns nothing: an update then writes to copies, made where it needs them, and trains nothing
+        borrowing = [self._compile(segment.graph, ()) for segment in self.plan.segments]
 
         def once() -> None:
             for _ in range(_WARM_UPS):
-                self._eagerly(programs, inputs, numbers)
+                self._eagerly(borrowing, inputs, numbers)
 
         self.arena.warm_up(once)
+        programs = [self._compile(segment.graph, segment.donated) for segment in self.plan.segments]
         known: dict[int, Any] = dict(self._static)  # what lies at an address that stays
         written: set[int] = set()
         for number, (segment, program) in enumerate(zip(self.plan.segments, programs, strict=True)):
@@ -400,6 +402,8 @@ class _Recorded:
 
         try:
             recording = self.arena.record(run, self._owned)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as fault:
             raise _Unrecorded(segment, fault) from fault
         self.recordings.append(recording)
@@ -409,16 +413,9 @@ class _Recorded:
         return written
 
     def _eagerly(self, programs: Sequence[Any], inputs: Sequence[Any], numbers: dict[int, Any]) -> dict[int, Any]:
-        """All values of a run that writes to no state."""
+        """All values of a run by programs that own nothing."""
         values: dict[int, Any] = {**self._static, **numbers}
         values.update((i, inputs[position]) for position, i in self._free)
-        for position, buffer in self.state.items():
-            if any(
-                segment.reads[at] == self.graph.inputs[position][0]
-                for segment in self.plan.segments
-                for at in segment.donated
-            ):
-                values[self.graph.inputs[position][0]] = buffer.clone()
         for segment, program in zip(self.plan.segments, programs, strict=True):
             values.update(zip(segment.makes, program(*[values[i] for i in segment.reads]), strict=True))
         return values
@@ -546,7 +543,7 @@ class _Recorded:
             run = partial(program, *[values[name] for name in names])
             made = run()
             try:
-                self.arena.record(run, ()).free()
+                self.arena.record(run, self._owned).free()
             except RuntimeError as fault:
                 return table_call(node.call), f"it cannot be captured: {_first_line(fault)}"
             values.update((i, x) for i, x in zip(node.outputs, made, strict=True) if i is not None)

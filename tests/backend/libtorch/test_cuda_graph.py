@@ -498,6 +498,35 @@ def test_a_split_anywhere_leaves_the_results_as_they_are(refused: str) -> None:
     assert len(program.splits) == 1
 
 
+def test_a_program_of_which_nothing_can_be_recorded() -> None:
+    graph = elementwise(lambda a, n: [ops.exp(a), n + 1], spec(3), INT_NUMBER)
+    program, _ = captured(graph, (0,), refuses=("exp",))
+    a = torch.zeros(3)
+    for number in range(3):
+        expected = a.exp()
+        a, after = program(a, number)
+        assert torch.equal(a, expected)
+        assert after == number + 1
+    assert program.sizes.recordings == 0
+
+
+def test_a_program_without_operations() -> None:
+    program, _ = captured(elementwise(lambda a, x, n: [x, a, n], spec(2), spec(2), FLOAT_NUMBER), (0,))
+    for number in range(3):
+        x, a, n = program(torch.ones(2), torch.zeros(2) + number, 0.5)
+        assert (x.tolist(), a.tolist(), n) == ([number] * 2, [1, 1], 0.5)
+
+
+def test_memory_that_runs_out_is_told_as_it_is() -> None:
+    class Full(HostArena):
+        def record(self, run: Any, writes: Any) -> Any:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+
+    program = capture(elementwise(lambda a: [ops.exp(a)], spec(3)), arena=Full())
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 9 GiB"):
+        program(torch.ones(3))
+
+
 def test_a_number_without_a_form_splits_and_says_which() -> None:
     graph = elementwise(lambda x, n: [ops.exp(ops.hard_shrink(ops.sin(x), n))], spec(4), FLOAT_NUMBER)
     program, _ = captured(graph)
@@ -547,8 +576,8 @@ def test_no_device_is_told() -> None:
 def test_a_program_that_fails_whole_is_told() -> None:
     class Failing(HostArena):
         def record(self, run: Any, writes: Any) -> Any:
-            run()
-            if len(writes):
+            if not self.recordings:  # each operation alone is recorded well
+                self.recordings.append(Replayed(run, ()))
                 raise RuntimeError("something else")
             return super().record(run, writes)
 
