@@ -159,6 +159,7 @@ class Op:
         self.decomposition: Callable[..., Any] | None = fields["decomposition"]
         self.gradient_rule: Callable[..., Any] | None = None
         self.batch_rule: Callable[..., Any] | None = None
+        self.device_numbers: Callable[[Call, Sequence[Any]], Any] | None = fields["device_numbers"]
         self.signature: Final = Signature(rule)
         self.calls: Final[dict[Any, Call]] = {}
         """Calls by what a caller has at hand; see `remember`.  Read without a lock."""
@@ -565,6 +566,7 @@ def op(
     commutative: bool = False,
     samples: Any = (),
     source: str | None = None,
+    device_numbers: Callable[[Call, Sequence[Any]], Any] | None = None,
     namespace: str | None = None,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declares a row.  Users' rows enter by the same door, with a namespace.
@@ -593,6 +595,7 @@ def op(
     commutative        the first two inputs may be swapped
     samples            inputs that can expose a mistake, see `ops/samples.py`
     source             where the formula is from
+    device_numbers     how torch computes it with numbers that lie on the device, see `ops/device_numbers.py`
     """
     fields = {name: value for name, value in locals().items() if name != "namespace"}
     for name, allowed in _WORDS.items():
