@@ -30,12 +30,18 @@ class Program:
 
     source, path   the generated source and its file; None where the backend writes none, or could not write it
     reused         (result, operand): ids of the graph whose result takes the memory of the operand
+    peak_bytes     what intermediate values and results hold at most, by their specs; None where nobody counted
+    launches       kernels that a device is given in one call; None where nobody counted
+    splits         why a program that is replayed whole was cut: a text for each cut
     """
 
     run: Callable[..., Sequence[Any]]
     source: str | None = None
     path: Path | None = None
     reused: Sequence[tuple[int, int]] = ()
+    peak_bytes: int | None = None
+    launches: int | None = None
+    splits: Sequence[str] = ()
 
 
 class Backend(ABC):
@@ -44,6 +50,14 @@ class Backend(ABC):
     name: str
     depth: int = 0
     is_autodiff: bool = False
+    trains: bool = False
+    """Whether layers such as Dropout and BatchNorm train on values of this backend."""
+    lasting: bool = True
+    """Whether this very object is met again and again, so that what is derived for it may be kept on Calls."""
+    session: Any = None
+    """The tracing session that a traced stack belongs to."""
+    real: Any = None
+    """Of a traced stack, the stack that it stands for."""
 
     @abstractmethod
     def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -76,6 +90,10 @@ class Backend(ABC):
     @abstractmethod
     def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
         """The primitive at another place of the same leaf."""
+
+    @abstractmethod
+    def copy(self, primitive: Any) -> Any:
+        """The same values in memory of their own, without a tape."""
 
     @abstractmethod
     def version(self, primitive: Any) -> int:

@@ -10,7 +10,7 @@ from typing import Final
 
 from burn_torch.core.errors import BurnTorchError, explain
 
-__all__ = ["PACKAGE_DIRECTORY", "called_name", "is_users", "told", "user_line"]
+__all__ = ["PACKAGE_DIRECTORY", "called_name", "is_users", "told", "user_level", "user_line"]
 
 PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parents[1])
 _OURS: Final = (PACKAGE_DIRECTORY + os.sep, "<")
@@ -36,6 +36,14 @@ def user_line(skip: int = 1) -> str | None:
         if frame.f_back is None:
             return None
         frame = frame.f_back
+
+
+def user_level() -> int:
+    """The `stacklevel` with which a function of this package warns at the nearest caller outside it."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_code.co_filename.startswith((PACKAGE_DIRECTORY, "<")) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def called_name(skip: int = 1) -> str:

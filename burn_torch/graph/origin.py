@@ -18,7 +18,8 @@ class Origin(NamedTuple):
     """The user's line and the path of the module that made a node.  Nothing that is computed depends on it.
 
     `path` is the module path, "encoder.layers.0.linear", or "" outside of any module.  `backward` marks a node of
-    the gradient; its line and path are those of the forward operation whose gradient it computes.
+    the gradient; its line and path are those of the forward operation whose gradient it computes.  `text` is the
+    source of the line where it is not to be read from `file`: another machine wrote the graph.
     """
 
     file: str
@@ -26,19 +27,24 @@ class Origin(NamedTuple):
     function: str
     path: str = ""
     backward: bool = False
+    text: str | None = None
 
     @property
     def source(self) -> str:
         """The text of the line, read when it is asked for; "" where there is no such file or line."""
-        return linecache.getline(self.file, self.line).strip()
+        return linecache.getline(self.file, self.line).strip() if self.text is None else self.text
+
+    @property
+    def where(self) -> str:
+        """'model.py:12 in forward: <source>'; "" where no line of the user's was on the stack."""
+        if not self.file:
+            return ""
+        text = f"{self.file}:{self.line} in {self.function}"
+        return f"{text}: {self.source}" if self.source else text
 
     def __str__(self) -> str:
-        """'model.py:12 in forward: <source>', with the module path and the mark of a gradient before it."""
-        text = f"{self.file}:{self.line} in {self.function}" if self.file else ""
-        if text and self.source:
-            text = f"{text}: {self.source}"
-        if self.path:
-            text = f"{self.path} at {text}" if text else self.path
+        """`where`, with the module path and the mark of a gradient before it."""
+        text = " at ".join(part for part in (self.path, self.where) if part)
         return f"gradient of {text}" if self.backward else text
 
 

@@ -51,6 +51,9 @@ class Trace:
 
     name: Final = "Trace"
     depth: Final = 0
+    is_autodiff: Final = False
+    trains: Final = False
+    lasting: Final = False
     version_expression: Final = "0"
     """How generated code reads `version`."""
 

@@ -39,6 +39,7 @@ def _sum_of_products(x, y, *, dtype):
 @op(
     torch=PerCall(_torch_matmul),
     numpy=np.matmul,
+    precision="low",
     samples=[
         sample(uniform(-1, 1, (3, 4)), uniform(-1, 1, (4, 5))),
         sample(uniform(-1, 1, (2, 1, 3, 4)), uniform(-1, 1, (3, 4, 2))),
@@ -97,6 +98,7 @@ def _numpy_linear(x, weight, bias):
 @op(
     torch=PerCall(_torch_linear),
     numpy=_numpy_linear,
+    precision="low",
     samples=[
         sample(uniform(-1, 1, (3, 4)), uniform(-1, 1, (4, 5)), uniform(-1, 1, (5,))),
         sample(uniform(-1, 1, (2, 3, 4)), uniform(-1, 1, (4, 5)), None),

@@ -15,6 +15,7 @@ import torch
 from burn_torch.core.distribution import check_normal, check_probability, check_uniform
 from burn_torch.core.dtype import BOOL, FLOAT, INT, NUMERIC, DType, DTypeClass
 from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.philox import fold
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
 from burn_torch.ops.mask_cache import MASKS
 from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, op
@@ -113,6 +114,13 @@ def _spec(key: NumberSpec, stream: NumberSpec, shape: Shape, dtype: DType, place
 def _whole(name: str, number: NumberSpec, mend: str) -> None:
     if number.kind != "int":
         raise dtype_fault(f"{name} is a {number.kind} number", expected=f"{name}: a whole number", mend=mend)
+
+
+# -- keys ----------------------------------------------------------------------------------------------
+@op(scalar=fold, nondifferentiable=True)
+def fold_key(key: Number, number: Number) -> TensorSpec:
+    """The key of part `number` of what `key` stands for, on host numbers.  See `core.philox.fold`."""
+    raise dtype_fault("keys are host numbers", expected="two whole numbers", mend="fold Python integers")
 
 
 # -- rows ----------------------------------------------------------------------------------------------
@@ -321,8 +329,16 @@ def _mask_from_host(spec: TensorSpec) -> Callable[..., Any]:
     return run
 
 
+def _torch_mask(spec: TensorSpec) -> Callable[..., Any]:
+    return _mask_on_device(spec) if spec.place.startswith("cuda") else _mask_from_host(spec)
+
+
 def _product(mask: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, prob, key, stream: x * mask(prob, key, stream)
+
+
+def _product_over(mask: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, prob, key, stream: x.mul_(mask(prob, key, stream))
 
 
 @op(
@@ -354,6 +370,7 @@ def dropout_mask(prob: Number, key: Number, stream: Number, *, shape: Shape, dty
         lambda call: _product(_mask_on_device(call.result)), lambda call: _product(_mask_from_host(call.result))
     ),
     numpy=PerCall(lambda call: _product(_numpy_mask(call.result))),
+    inplace=PerCall(lambda call: _product_over(_torch_mask(call.result))),
     cost="cheap",
     random=True,
     samples=[

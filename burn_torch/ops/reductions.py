@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.laws import OfEqual
 from burn_torch.ops.op import Call, PerCall, op, shape_fault
 from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis
 from burn_torch.ops.samples import booleans, distinct, integers, sample, uniform
@@ -51,6 +53,10 @@ def _same(x):
     return x
 
 
+def _is_input(call: Call) -> bool:
+    return not call.attrs["dims"] and call.result is call.specs[0]
+
+
 _REDUCED = [
     sample(uniform(-1, 1, (3, 4)), dims=(0,)),
     sample(uniform(-1, 1, (2, 3, 4)), dims=(0, 2)),
@@ -72,8 +78,11 @@ def _torch_sum(call: Call):
 
 @op(
     torch=PerCall(_torch_sum),
-    numpy=lambda x, *, dims: np.sum(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)),
-    view=True,  # with no axes to sum the result is x itself
+    numpy=lambda x, *, dims: np.sum(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)) if dims else x,
+    view="same",
+    same=_is_input,
+    laws=[OfEqual(lambda value, count: value * count)],
+    precision="high",
     samples=[*_REDUCED, sample(uniform(-1, 1, (2, 0)), dims=(1,))],
 )
 def sum(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -95,7 +104,9 @@ def _torch_mean(call: Call):
 
 
 def _numpy_mean(x, *, dims):
-    # not np.mean, which warns of an empty one
+    # not np.mean, which warns of an empty one; a sum over no axes would make 0.0 of -0.0
+    if not dims:
+        return x
     count = math.prod(x.shape[dim] for dim in dims)
     return np.sum(x, axis=dims, keepdims=True, dtype=np.float64) / np.float64(count)
 
@@ -103,7 +114,10 @@ def _numpy_mean(x, *, dims):
 @op(
     torch=PerCall(_torch_mean),
     numpy=_numpy_mean,
-    view=True,
+    view="same",
+    same=_is_input,
+    laws=[OfEqual(lambda value, count: value)],
+    precision="high",
     samples=_REDUCED,
 )
 def mean(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -201,8 +215,10 @@ def _torch_prod(call: Call):
 
 @op(
     torch=PerCall(_torch_prod),
-    numpy=lambda x, *, dims: np.prod(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)),
-    view=True,
+    numpy=lambda x, *, dims: np.prod(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)) if dims else x,
+    view="same",
+    same=_is_input,
+    precision="high",
     samples=[
         sample(uniform(0.5, 2, (3, 4)), dims=(0,)),
         sample(uniform(-2, -0.5, (2, 3, 4)), dims=(0, 2)),
@@ -276,8 +292,10 @@ _CHOSEN = [
 
 @op(
     torch=PerCall(lambda call: partial(torch.amax, dim=d, keepdim=True) if (d := call.attrs["dims"]) else _same),
-    numpy=lambda x, *, dims: np.max(x, axis=dims, keepdims=True),
-    view=True,
+    numpy=lambda x, *, dims: np.max(x, axis=dims, keepdims=True) if dims else x,
+    view="same",
+    same=_is_input,
+    laws=[OfEqual(lambda value, count: value)],
     samples=_CHOSEN,
 )
 def amax(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -291,8 +309,10 @@ def amax(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
 
 @op(
     torch=PerCall(lambda call: partial(torch.amin, dim=d, keepdim=True) if (d := call.attrs["dims"]) else _same),
-    numpy=lambda x, *, dims: np.min(x, axis=dims, keepdims=True),
-    view=True,
+    numpy=lambda x, *, dims: np.min(x, axis=dims, keepdims=True) if dims else x,
+    view="same",
+    same=_is_input,
+    laws=[OfEqual(lambda value, count: value)],
     samples=_CHOSEN,
 )
 def amin(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -425,11 +445,16 @@ def _torch_truth(reduce):
     return PerCall(build)
 
 
+def _numpy_truth(reduce: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    return lambda x, *, dims: reduce(x, axis=dims, keepdims=True) if dims or x.dtype != np.bool_ else x
+
+
 @op(
     torch=_torch_truth(torch.any),
-    numpy=lambda x, *, dims: np.any(x, axis=dims, keepdims=True),
-    view=True,
+    numpy=_numpy_truth(np.any),
+    view="same",
     nondifferentiable=True,
+    same=_is_input,
     samples=_TRUTHS,
 )
 def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -442,9 +467,10 @@ def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
 
 @op(
     torch=_torch_truth(torch.all),
-    numpy=lambda x, *, dims: np.all(x, axis=dims, keepdims=True),
-    view=True,
+    numpy=_numpy_truth(np.all),
+    view="same",
     nondifferentiable=True,
+    same=_is_input,
     samples=_TRUTHS,
 )
 def all(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -501,6 +527,7 @@ _SPREAD = [
 @op(
     torch=PerCall(_torch_var),
     numpy=lambda x, *, dims, correction: _numpy_var_mean(x, dims=dims, correction=correction)[0],
+    precision="high",
     samples=_SPREAD,
 )
 def var(x: TensorSpec, *, dims: tuple[int, ...], correction: int) -> TensorSpec:
@@ -526,7 +553,7 @@ def _(g, y, x, *, dims, correction):
     return _var_gradient(g, x, dims, correction)
 
 
-@op(torch=PerCall(_torch_var_mean), numpy=_numpy_var_mean, samples=_SPREAD)
+@op(torch=PerCall(_torch_var_mean), numpy=_numpy_var_mean, precision="high", samples=_SPREAD)
 def var_mean(x: TensorSpec, *, dims: tuple[int, ...], correction: int) -> tuple[TensorSpec, TensorSpec]:
     """Variance, as `var`, and mean over axes.
 
@@ -563,7 +590,9 @@ def _numpy_logsumexp(x, *, dims):
 @op(
     torch=PerCall(_torch_logsumexp),
     numpy=_numpy_logsumexp,
-    view=True,
+    view="same",
+    same=_is_input,
+    precision="high",
     samples=[
         *_REDUCED,
         sample(uniform(-1, 1, (2, 0)), dims=(1,)),

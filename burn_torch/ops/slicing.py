@@ -12,6 +12,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT
 from burn_torch.core.errors import ConfigError
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.laws import Moves
 from burn_torch.ops.op import Call, Number, PerCall, RuleFault, op, shape_fault
 from burn_torch.ops.rules import elementwise, front_axis, same_dtype
 from burn_torch.ops.samples import sample, uniform
@@ -63,11 +64,23 @@ def _torch_slice(call: Call):
     return lambda x: x[index]
 
 
+def _merged_slices(inner: Call, outer: Call, exact: bool) -> dict[str, Ranges]:
+    ranges = []
+    for (start, _, step), (first, end, stride) in zip(inner.attrs["ranges"], outer.attrs["ranges"], strict=True):
+        count = -(-(end - first) // stride)
+        begin = start + first * step if count else 0
+        ranges.append((begin, begin + (count - 1) * step * stride + 1 if count else 0, step * stride))
+    return {"ranges": tuple(ranges)}
+
+
 @op(
     torch=PerCall(_torch_slice),
     numpy=lambda x, *, ranges: x[_index(ranges)],
     view=True,
     cost="cheap",
+    same=lambda call: call.result is call.specs[0],
+    merge=_merged_slices,
+    laws=[Moves()],
     samples=[
         sample(uniform(-1, 1, (5, 4)), ranges=((1, 3, 1), (0, 4, 1))),
         sample(uniform(-1, 1, (7, 4)), ranges=((1, 6, 2), (3, 4, 3))),

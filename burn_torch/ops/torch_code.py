@@ -139,10 +139,8 @@ def _method(name: str) -> TorchCode:
 
 
 def importable(function: Any) -> str | None:
-    """How source names a function of torch: "torch.exp", "torch.ops.aten.elu.default"; None for any other."""
-    if isinstance(function, torch._ops.OpOverload):
-        return f"torch.ops.{function}"
-    if isinstance(function, torch._ops.OpOverloadPacket):
+    """How source names a function of torch: "torch.exp", "torch.ops.aten.elu.default"; None for anything else."""
+    if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return f"torch.ops.{function}"
     name = getattr(function, "__name__", None)
     if name is None:

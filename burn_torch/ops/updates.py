@@ -128,6 +128,8 @@ def _numpy_sgd(lr, penalty, *xs):
     torch=_sgd_kernel,
     inplace=_sgd_over,
     numpy=_numpy_sgd,
+    runs=lambda attrs: (True, False),
+    precision="high",
     samples=[
         sample(0.1, 0.0, uniform(-1, 1), uniform(-1, 1)),
         sample(0.1, 0.5, uniform(-1, 1, (2, 3)), uniform(-1, 1, (4,)), uniform(-1, 1, (2, 3)), uniform(-1, 1, (4,))),
@@ -178,6 +180,8 @@ def _numpy_momentum(lr, penalty, momentum, share, *xs, nesterov):
     torch=_momentum_kernel,
     inplace=_momentum_over,
     numpy=_numpy_momentum,
+    runs=lambda attrs: (True, False, True),
+    precision="high",
     samples=[
         sample(0.1, 0.5, 0.9, 0.9, *[uniform(-1, 1)] * 3, nesterov=False),
         sample(0.1, 0.0, 0.9, 1.0, *[uniform(-1, 1, (2,)), uniform(-1, 1, (3, 1))] * 3, nesterov=True),
@@ -255,6 +259,8 @@ def _numpy_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad,
     torch=_adam_kernel,
     inplace=_adam_over,
     numpy=_numpy_adam,
+    runs=lambda attrs: (True, False, True, True) + (True,) * attrs["amsgrad"],
+    precision="high",
     samples=[
         sample(0.1, 0.9, 0.99, 1e-5, 0.3, 0.0, 1, *[uniform(-1, 1)] * 3, uniform(0.5, 1), amsgrad=False,
                cautious=False),

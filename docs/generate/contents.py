@@ -20,11 +20,13 @@ BLOCKS = (
     "record",
     "dataset",
     "optimizer",
+    "transforms",
     "learner",
     "metric",
     "cli",
     "randomness",
     "backend",
+    "graph",
     "custom-op",
     "errors",
 )

@@ -11,6 +11,7 @@ import pytest
 from burn_torch import nn, ops
 from burn_torch.backend.autodiff.decorator import Autodiff
 from burn_torch.core.dtype import DType
+from burn_torch.core.frames import PACKAGE_DIRECTORY, is_users
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.graph import Graph, Node, Origin, Trace, interpret
 from burn_torch.module import Module
@@ -252,3 +253,31 @@ def _cpu() -> Any:
     from burn_torch import Device
 
     return Device.cpu()
+
+
+class Outer(Module):
+    def forward(self) -> Graph:
+        return trace_here()
+
+
+def trace_here() -> Graph:
+    trace = Trace(origins=True, paths=lambda value: "outer" if isinstance(value, Outer) else None)
+    ops.exp(trace.input(SPEC))  # within Outer
+    return trace.graph([])
+
+
+def test_modules_that_run_outside_of_the_trace_are_not_its() -> None:
+    assert told(Outer().forward()) == [("exp", line_of("within Outer"), "", False)]
+
+
+def test_line_is_that_which_called_the_package_where_no_nearer_one_is_the_users() -> None:
+    names: dict[str, Any] = {"Trace": Trace, "ops": ops, "SPEC": SPEC}
+    source = "def f():\n  t = Trace(origins=True)\n  ops.exp(t.input(SPEC))\n  return t.graph([])\n"
+    exec(compile(source, "<generated>", "exec"), names)
+    assert told(names["f"]()) == [("exp", line_of("calls what is ours"), "", False)]  # calls what is ours
+
+
+def test_code_beside_the_package_is_the_users() -> None:
+    assert is_users(f"{PACKAGE_DIRECTORY}_experiments/train.py")
+    assert not is_users(f"{PACKAGE_DIRECTORY}/nn/linear.py")
+    assert not is_users("<string>")

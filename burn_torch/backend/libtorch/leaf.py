@@ -159,6 +159,10 @@ class LibTorch(Backend):
         self.check_place(place)
         return primitive.to(place)
 
+    def copy(self, primitive: torch.Tensor) -> torch.Tensor:
+        """A clone in its own layout."""
+        return primitive.clone()
+
     def version(self, primitive: Any) -> int:
         """torch's own count of writes in place."""
         return primitive._version if isinstance(primitive, torch.Tensor) else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, final
 
+from burn_torch.backend.libtorch.attached import attached
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.op import Call, PerCall
@@ -32,16 +33,26 @@ class InPlace:
         self.over: Final = over
         self.legal: Final = legal
 
+    def taken(self, node: Node) -> dict[int, int]:
+        """The results that take the memory of an operand: ids of both."""
+        pairs = zip(node.outputs, self.over, self.legal, strict=True)
+        operands = {output: node.inputs[position] for output, position, legal in pairs if legal}
+        return {i: operand for i, operand in operands.items() if isinstance(i, int) and isinstance(operand, int)}
+
 
 @final
 class MemoryPlan:
-    """`in_place` by node number; `last_use` of each id that is no output, as a node number."""
+    """`in_place` by node number; `last_use` of each id that is no output, as a node number.
 
-    __slots__ = ("in_place", "last_use")
+    `peak_bytes` is the most that the buffers made by the program hold at once.
+    """
 
-    def __init__(self, in_place: Mapping[int, InPlace], last_use: Mapping[int, int]) -> None:
+    __slots__ = ("in_place", "last_use", "peak_bytes")
+
+    def __init__(self, in_place: Mapping[int, InPlace], last_use: Mapping[int, int], peak_bytes: int) -> None:
         self.in_place: Final = in_place
         self.last_use: Final = last_use
+        self.peak_bytes: Final = peak_bytes
 
 
 def in_place_form(call: Call) -> tuple[Callable[..., Any], tuple[int, ...]] | None:
@@ -49,7 +60,7 @@ def in_place_form(call: Call) -> tuple[Callable[..., Any], tuple[int, ...]] | No
 
     Integers have none: their candidates refuse numbers that the element type cannot hold, and in place nobody asks.
     """
-    form = call.op.inplace
+    form = None if attached(call) is not None else call.op.inplace  # kernels write to memory of their own
     if isinstance(form, PerCall):
         form = form.build(call)
     if form is None:
@@ -88,7 +99,34 @@ def plan_memory(graph: Graph, donate: Collection[int] = ()) -> MemoryPlan:
         )
         if any(legal):
             in_place[number] = InPlace(function, over, legal)
-    return MemoryPlan(in_place, {i: number for i, number in last_use.items() if i not in outputs})
+    ends = {i: number for i, number in last_use.items() if i not in outputs}
+    return MemoryPlan(in_place, ends, _peak_bytes(graph, in_place, root, readers))
+
+
+def _peak_bytes(
+    graph: Graph, in_place: Mapping[int, InPlace], root: Mapping[int, int], readers: Mapping[int, int]
+) -> int:
+    """The most that buffers made by the program hold at once."""
+    ending: dict[int, list[int]] = {}
+    for base, number in readers.items():
+        ending.setdefault(number, []).append(base)
+    sizes: dict[int, int] = {}
+    """Of each buffer that lives; an input has none, nor what is written over it."""
+    peak = held = 0
+    for number, node in enumerate(graph.nodes):
+        taken = in_place[number].taken(node) if number in in_place else {}
+        for i, spec in zip(node.outputs, node.call.results, strict=True):
+            if i is None or root[i] != i or not isinstance(spec, TensorSpec):
+                continue
+            if i in taken:
+                sizes[i] = sizes.pop(taken[i], 0)
+            else:
+                sizes[i] = spec.numel * spec.dtype.itemsize
+                held += sizes[i]
+        peak = max(peak, held)
+        unread = (i for i in node.outputs if i is not None and i not in readers)
+        held -= sum(sizes.pop(i, 0) for i in (*ending.get(number, ()), *unread))
+    return peak
 
 
 def _roots(graph: Graph) -> dict[int, int]:

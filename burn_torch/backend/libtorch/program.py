@@ -5,7 +5,8 @@
 
 Each node is one call of what eager execution calls, in the same order, so results agree in every bit.  Results take
 the memory of operands that nobody reads any more (`memory.py`); other intermediate values are freed at their last use,
-and torch's allocator hands their memory out again.  A program has no state: any number of threads may run it.
+and the next ones get their memory, which the process keeps from call to call (`allocator.py`).  A program has no
+state: any number of threads may run it.
 
 If a program fails, what was donated to it may be overwritten in part: it is gone, as if the program had succeeded.
 """
@@ -20,6 +21,7 @@ from typing import Any, Final
 import torch
 
 from burn_torch.backend.base import Program
+from burn_torch.backend.libtorch.allocator import keep_memory
 from burn_torch.backend.libtorch.memory import InPlace, plan_memory
 from burn_torch.backend.libtorch.source_file import compiled
 from burn_torch.core.dtype import DType
@@ -39,15 +41,15 @@ def write_program(
     graph: Graph, donate: Collection[int], plan: Callable[[Call], Callable[..., Any]], title: str = ""
 ) -> Program:
     """Writes, compiles and loads the program of a graph.  `plan` gives the function that computes a Call in eager."""
-    _steady_allocator()
     writer = _Writer(graph, donate, plan)
+    keep_memory(writer.memory.peak_bytes)
     source = writer.source(title)
     code, path = compiled(source)
     namespace: dict[str, Any] = dict(writer.opaque)
     exec(code, namespace)
     run = namespace["run"]
     namespace["told"] = functools.partial(_told, run.__code__, writer.nodes_by_line)
-    return Program(run, source, path, writer.reused)
+    return Program(run, source, path, writer.reused, writer.memory.peak_bytes)
 
 
 class _Writer:
@@ -124,12 +126,7 @@ class _Writer:
         if in_place is None:
             return self._call(self.plan(call), node, call)
         copied = {position for position, legal in zip(in_place.over, in_place.legal, strict=True) if not legal}
-        pairs = zip(node.outputs, in_place.over, strict=True)
-        self.reused.extend(
-            (output, node.inputs[position])  # type: ignore[misc]  # an id: a literal is never written over
-            for output, position in pairs
-            if output is not None and position not in copied
-        )
+        self.reused.extend(in_place.taken(node).items())
         return self._call(in_place.function, node, call, copied=copied)
 
     def _call(
@@ -186,7 +183,7 @@ class _Writer:
             name = f"{hint}_{taken}"
         if path is None:
             self.opaque[name] = constant
-            self.comments[name] = " ".join((comment or repr(constant)).split())[:200]  # a tensor has several lines
+            self.comments[name] = comment or _described(constant)
         else:
             self.imports[name] = path
         self._names[id(constant)] = name
@@ -214,6 +211,13 @@ def _is_plain(constant: Any) -> bool:
     if isinstance(constant, tuple):
         return all(map(_is_plain, constant))
     return constant is None or (isinstance(constant, int | str) and not hasattr(constant, "__torch_function__"))
+
+
+def _described(constant: Any) -> str:
+    # the same in every process, so that equal programs have one name: no addresses
+    if isinstance(constant, torch.Tensor):
+        return f"a constant {tuple(constant.shape)} {constant.dtype}"
+    return f"a constant of type {type(constant).__name__}"
 
 
 def _shown(spec: TensorSpec | NumberSpec) -> str:
@@ -247,15 +251,3 @@ def _add_notes(fault: Exception, node: Node) -> None:
     if origin is not None:
         fault.add_note(f"at {origin}")
     fault.add_note(f"in {node.call!r} of a compiled program")
-
-
-# -- memory ---------------------------------------------------------------------------------------------
-@functools.cache
-def _steady_allocator() -> None:
-    """Lets glibc keep freed blocks for the next step, as it does once a process has freed a large one.
-
-    It gives back blocks beyond a threshold at once, and each step pays for their pages again: 2,700 page faults in a
-    step of the MNIST network at batch 64, 18.8 ms instead of 13.4.  The threshold rises to the largest block that was
-    ever freed, at most to 32 MiB.  This block is never written to, so it costs no memory.
-    """
-    torch.empty((32 << 20) - (64 << 10), dtype=torch.uint8)
