@@ -35,10 +35,8 @@ def shares(variants: Sequence[Variant], steps: int = 30) -> dict[str, dict[str, 
     for variant in variants:
         if not isinstance(variant, Local):
             continue
-        clock, variant.clock = variant.clock, "wall"
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
             seconds = statistics.median(variant.run(1) for _ in range(steps))
-        variant.clock = clock
         times: dict[str, list[float]] = {}
         for event in profile.events() or ():
             if event.key.startswith("aten::"):

@@ -158,8 +158,8 @@ class Op:
         self.source: Final[str | None] = fields["source"]
         self.decomposition: Callable[..., Any] | None = fields["decomposition"]
         self.gradient_rule: Callable[..., Any] | None = None
-        self.device_numbers: Callable[[Call, Sequence[Any]], Any] | None = fields["device_numbers"]
         self.batch_rule: Callable[..., Any] | None = None
+        self.device_numbers: Callable[[Call, Sequence[Any]], Any] | None = fields["device_numbers"]
         self.signature: Final = Signature(rule)
         self.calls: Final[dict[Any, Call]] = {}
         """Calls by what a caller has at hand; see `remember`.  Read without a lock."""

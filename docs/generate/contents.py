@@ -27,6 +27,7 @@ BLOCKS = (
     "randomness",
     "backend",
     "graph",
+    "passes",
     "custom-op",
     "errors",
 )
