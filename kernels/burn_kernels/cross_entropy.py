@@ -236,15 +236,7 @@ def _with_gradient(
     write: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(x, targets, reduction, smoothing)
-    if reduction == "none":
-        raise KernelArgumentError(
-            explain(
-                "cross_entropy: the gradient in the forward needs one upstream gradient for all rows",
-                given="reduction 'none'",
-                expected="reduction 'mean' or 'sum'",
-                mend="call forward, then backward with the upstream gradients",
-            )
-        )
+    require_one_upstream(reduction)
     if not runs_kernel("cross_entropy", x):
         loss, lse = reference(x, targets, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index)
         dx = reference_backward(
@@ -256,7 +248,21 @@ def _with_gradient(
     return _reduce(losses, targets, reduction, ignore_index), dx
 
 
-def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: float) -> None:
+def require_one_upstream(reduction: str) -> None:
+    """Raises KernelArgumentError where each row has an upstream gradient of its own."""
+    if reduction == "none":
+        raise KernelArgumentError(
+            explain(
+                "cross_entropy: the gradient in the forward needs one upstream gradient for all rows",
+                given="reduction 'none'",
+                expected="reduction 'mean' or 'sum'",
+                mend="call forward, then backward with the upstream gradients",
+            )
+        )
+
+
+def check_options(reduction: str, smoothing: float) -> None:
+    """Raises KernelArgumentError for an option outside its range."""
     if reduction not in REDUCTIONS or not 0.0 <= smoothing <= 1.0:
         raise KernelArgumentError(
             explain(
@@ -266,10 +272,14 @@ def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: fl
                 mend="choose one of these",
             )
         )
+
+
+def check_targets(op: str, x: torch.Tensor, targets: torch.Tensor) -> None:
+    """Raises KernelShapeError or KernelDTypeError where the targets are no class numbers, one a row of x."""
     if x.dim() != 2 or tuple(targets.shape) != tuple(x.shape[:1]):
         raise KernelShapeError(
             explain(
-                "cross_entropy: the sizes do not fit",
+                f"{op}: the sizes do not fit",
                 given=describe({"x": x, "targets": targets}),
                 expected="x (rows, cols), targets (rows,)",
                 mend="flatten with x.reshape(-1, x.shape[-1]) and targets.reshape(-1)",
@@ -278,12 +288,17 @@ def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: fl
     if targets.dtype.is_floating_point or targets.dtype == torch.bool or targets.dtype.is_complex:
         raise KernelDTypeError(
             explain(
-                "cross_entropy: targets are class numbers",
+                f"{op}: targets are class numbers",
                 given=describe({"targets": targets}),
                 expected="integers",
                 mend="targets.to(torch.int64)",
             )
         )
+
+
+def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: float) -> None:
+    check_options(reduction, smoothing)
+    check_targets("cross_entropy", x, targets)
     check("cross_entropy", {"x": x, "targets": targets}, {}, alike=["x"])
 
 
