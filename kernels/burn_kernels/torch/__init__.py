@@ -1,0 +1,46 @@
+"""The kernels as a drop-in for PyTorch: operators, functions, modules, optimizers, `patch` and `check`.
+
+    functional      softmax, layer_norm, cross_entropy, linear_cross_entropy, swiglu, ... as torch.nn.functional
+    LayerNorm ...   modules with the constructors and state_dict of torch.nn
+    AdamW ...       optimizers with the constructors and state_dict of torch.optim
+    patch           replaces what it can in a model that exists, and says what not and why; `unpatch` restores it
+    check           runs every fused operation of a model beside float64, on the model's own inputs
+
+Importing this registers the operators under `torch.ops.burn_kernels`; nothing of torch is changed.
+"""
+
+from __future__ import annotations
+
+from burn_kernels.torch import functional
+from burn_kernels.torch.modules import (
+    GEGLU,
+    CrossEntropyLoss,
+    Dropout,
+    LayerNorm,
+    LinearCrossEntropyLoss,
+    LogSoftmax,
+    ReGLU,
+    RMSNorm,
+    Softmax,
+    SwiGLU,
+)
+from burn_kernels.torch.ops import fallbacks
+from burn_kernels.torch.optim import SGD, Adam, AdamW
+
+__all__ = [
+    "GEGLU",
+    "SGD",
+    "Adam",
+    "AdamW",
+    "CrossEntropyLoss",
+    "Dropout",
+    "LayerNorm",
+    "LinearCrossEntropyLoss",
+    "LogSoftmax",
+    "RMSNorm",
+    "ReGLU",
+    "Softmax",
+    "SwiGLU",
+    "fallbacks",
+    "functional",
+]
