@@ -12,6 +12,7 @@ Importing this registers the operators under `torch.ops.burn_kernels`; nothing o
 from __future__ import annotations
 
 from burn_kernels.torch import functional
+from burn_kernels.torch.checking import Finding, Report, check
 from burn_kernels.torch.modules import (
     GEGLU,
     CrossEntropyLoss,
@@ -26,6 +27,7 @@ from burn_kernels.torch.modules import (
 )
 from burn_kernels.torch.ops import fallbacks
 from burn_kernels.torch.optim import SGD, Adam, AdamW
+from burn_kernels.torch.patching import PatchEntry, PatchReport, patch, unpatch
 
 __all__ = [
     "GEGLU",
@@ -34,13 +36,20 @@ __all__ = [
     "AdamW",
     "CrossEntropyLoss",
     "Dropout",
+    "Finding",
     "LayerNorm",
     "LinearCrossEntropyLoss",
     "LogSoftmax",
+    "PatchEntry",
+    "PatchReport",
     "RMSNorm",
     "ReGLU",
+    "Report",
     "Softmax",
     "SwiGLU",
+    "check",
     "fallbacks",
     "functional",
+    "patch",
+    "unpatch",
 ]

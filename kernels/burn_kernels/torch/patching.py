@@ -82,13 +82,18 @@ class _Grafted:
 
 
 def _regraft(graft: type, former: type) -> Any:
-    made = _graft(graft, former)
+    made: Any = _graft(graft, former)
     return made.__new__(made)
 
 
-@functools.cache
+_GRAFTS: dict[tuple[type, type], type] = {}
+
+
 def _graft(graft: type, former: type) -> type:
-    return type(f"Fused{former.__name__}", (graft, former), {"__module__": __name__, "__doc__": graft.__doc__})
+    if (graft, former) not in _GRAFTS:
+        names = {"__module__": __name__, "__doc__": graft.__doc__}
+        _GRAFTS[graft, former] = type(f"Fused{former.__name__}", (graft, former), names)
+    return _GRAFTS[graft, former]
 
 
 class _TransformersRMSNorm(_Grafted):
@@ -113,7 +118,10 @@ class _TransformersMLP(_Grafted):
     act_fn: nn.Module
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down_proj(_gate(self.act_fn)(self.gate_proj(x), self.up_proj(x)))  # type: ignore[no-any-return]  # modules
+        gated = _gate(self.act_fn)
+        if gated is None:  # exchanged since: as the class did before
+            return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]  # modules
+        return self.down_proj(gated(self.gate_proj(x), self.up_proj(x)))  # type: ignore[no-any-return]  # modules
 
 
 class _TanhGELU(_Grafted):
@@ -292,7 +300,7 @@ def unpatch(model: nn.Module) -> list[str]:
         if loss is not None:
             vars(module).pop("_loss_function")
             if loss != _ABSENT:
-                module._loss_function = loss
+                vars(module)["_loss_function"] = loss
         if former is not None or loss is not None:
             restored.append(path)
     return restored
@@ -308,7 +316,7 @@ def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
                 mend="pass the model itself",
             )
         )
-    return model.named_modules()
+    yield from model.named_modules()
 
 
 def _patch_loss(path: str, module: nn.Module) -> list[PatchEntry]:
@@ -323,5 +331,5 @@ def _patch_loss(path: str, module: nn.Module) -> list[PatchEntry]:
     if name != "transformers.loss.loss_utils.ForCausalLMLoss":
         return [PatchEntry(path, kind, None, f"{name} is not the loss of a causal language model")]
     setattr(module, _FORMER_LOSS, vars(module).get("_loss_function", _ABSENT))
-    module._loss_function = causal_lm_loss
+    vars(module)["_loss_function"] = causal_lm_loss
     return [PatchEntry(path, kind, "causal_lm_loss", "")]
