@@ -115,13 +115,15 @@ def _cross_entropy(
             whole = tl.sum(exp_for(ends - top, TYPE), 0) + tl.sum(total * exp_for(m - top, TYPE), 0)
         else:
             whole = tl.sum(total * exp_for(m - top, TYPE), 0)
-        lse = top + tl.log(whole)
-        loss = lse - (1.0 - smoothing) * picked
+        rest = tl.log(whole)
+        lse = top + rest
+        # not lse - picked: of a sure row, whose loss is near 0, that would leave the rounding of lse
+        loss = rest + (1.0 - smoothing) * (top - picked)
         if SMOOTH:
             plain = tl.sum(sums, 0)
             if EDGES:
                 plain += tl.sum(tl.where(edge_inside, ends, 0.0), 0)
-            loss -= smoothing * (plain / cols)
+            loss += smoothing * (top - plain / cols)
         tl.store(loss_ptr + row, tl.where(target == ignored, 0.0, loss))
         tl.store(lse_ptr + row, lse)
     else:
@@ -367,9 +369,10 @@ def reference(
     if x.shape[1] == 0:
         return _reduce(torch.full_like(lse, float("nan")), targets, reduction, ignore_index), lse
     picked = wide.gather(1, torch.where(counted, targets, 0).to(torch.int64)[:, None])[:, 0]
-    losses = lse - (1.0 - smoothing) * picked
+    top = wide.amax(1)
+    losses = torch.logsumexp(wide - top[:, None], 1) + (1.0 - smoothing) * (top - picked)
     if smoothing:
-        losses = losses - smoothing * wide.mean(1)
+        losses = losses + smoothing * (top - wide.mean(1))
     losses = torch.where(counted, losses, 0.0)
     return _reduce(losses, targets, reduction, ignore_index), lse
 
