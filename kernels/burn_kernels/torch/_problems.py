@@ -48,6 +48,8 @@ class Adapter:
     """(*args) -> the first output, by torch's own operators."""
     label: Callable[[Sequence[Any]], str]
     """The operation's name as users know it."""
+    floor: Callable[[Sequence[Any], torch.Tensor], float] = lambda args, dy: 0.0
+    """(args, dy) -> the size of the numbers whose difference a gradient is; see `verify.compare`."""
     far: Callable[[Sequence[Any], Any], Far] | None = None
     """(args, room) -> the same call with rows that lie far apart."""
     run: Callable[[Any], Any] = lambda args: None
@@ -92,6 +94,25 @@ _GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": 
 
 def _dropout(x: Any, prob: float, seed: Any) -> torch.Tensor:
     return dropout.reference(x, prob, *seed.tolist())
+
+
+# -- floors --------------------------------------------------------------------------------------------
+def _share(dy: torch.Tensor, targets: torch.Tensor, reduction: str, ignore_index: int) -> float:
+    """What a probability is multiplied by in the gradient of a logit, which is a difference of two of them."""
+    count = int((targets != ignore_index).sum()) if reduction == "mean" else 1
+    return float(dy.abs().max()) / max(count, 1) if dy.numel() else 0.0
+
+
+def _floor_cross_entropy(args: Sequence[Any], dy: torch.Tensor) -> float:
+    _, targets, reduction, _, ignore_index = args
+    return _share(dy, targets, reduction, ignore_index)
+
+
+def _floor_linear(args: Sequence[Any], dy: torch.Tensor) -> float:
+    x, w, _, targets, reduction, _, ignore_index, *_ = args
+    if not x.numel():
+        return 0.0
+    return _share(dy, targets, reduction, ignore_index) * max(1.0, float(x.abs().max()), float(w.abs().max()))
 
 
 # -- rows that lie far apart ---------------------------------------------------------------------------
@@ -160,6 +181,7 @@ ADAPTERS: dict[str, Adapter] = {
         graded=(0,),
         twin=_cross_entropy,
         label=lambda args: "cross_entropy",
+        floor=_floor_cross_entropy,
         far=_far_cross_entropy,
     ),
     "linear_cross_entropy": Adapter(
@@ -167,6 +189,7 @@ ADAPTERS: dict[str, Adapter] = {
         graded=(0, 1, 2),
         twin=_linear_cross_entropy,
         label=lambda args: "linear_cross_entropy",
+        floor=_floor_linear,
     ),
     "glu": Adapter(
         names=("gate", "up", "kind"),

@@ -329,7 +329,7 @@ def _compare(adapter: Adapter, call: Call, seed: int, errors: dict[str, tuple[fl
     _note(errors, "output", y[0], exact, common)
     generator = torch.Generator().manual_seed(seed)
     dy = torch.randn(exact.shape, dtype=torch.float64, generator=generator).to(y[0].dtype).to(y[0].device)
-    kept = dy.clone()
+    kept, floor = dy.clone(), adapter.floor(call.args, dy)
     if not y[0].requires_grad:
         return [*faults, "the output carries no gradient"]
     with poisoned():
@@ -343,7 +343,7 @@ def _compare(adapter: Adapter, call: Call, seed: int, errors: dict[str, tuple[fl
         if grad is None or truth is None or plain is None:
             faults += [f"gradient of {name}: missing"] if truth is not None else []
             continue
-        faults += compare(f"gradient of {name}", grad, truth, plain, kind)
+        faults += compare(f"gradient of {name}", grad, truth, plain, kind, floor=floor)
         _note(errors, f"gradient of {name}", grad, truth, plain)
     again, same = _forward(call, adapter)
     repeated = _grads(again[0], same, dy)
@@ -356,7 +356,8 @@ def _compare(adapter: Adapter, call: Call, seed: int, errors: dict[str, tuple[fl
         loose = _grads(third[0], leaves, spread)
         for name, grad, truth, plain in zip(names, loose, expected, usual, strict=True):
             if grad is not None and truth is not None and plain is not None:
-                faults += compare(f"gradient of {name} from a strided upstream gradient", grad, truth, plain, kind)
+                words = f"gradient of {name} from a strided upstream gradient"
+                faults += compare(words, grad, truth, plain, kind, floor=floor)
     return faults
 
 

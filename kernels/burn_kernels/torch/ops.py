@@ -452,15 +452,16 @@ def _linear_gradient(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> Any:
     if not ctx.gradients or torch.is_grad_enabled():  # a graph of the gradients is asked for
         dx, dw, db = _LINEAR_CROSS_ENTROPY_BACKWARD(dloss, x, w, b, targets, *ctx.options, ctx.accumulate)
     else:
-        # what is given away and not needed again is scaled where it lies: dw may be as large as all else together
-        scale = torch.mul if _keeps_graph() else torch.Tensor.mul_
+        # what is given away and not needed again is scaled where it lies: dw may be as large as all else together.
+        # Tensors of a type of its own are those of a trace, in which the operator's outputs may be outputs too
+        scale = torch.mul if type(dloss) is not torch.Tensor or _keeps_graph() else torch.Tensor.mul_
         dx, dw, db = (scale(grad, dloss.to(wide_type(grad.dtype))) for grad in grads)
     return dx, dw, db if ctx.bias else None, *none
 
 
 def _keeps_graph() -> bool:
     ask = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
-    return torch.compiler.is_compiling() or ask is None or bool(ask())
+    return ask is None or bool(ask())
 
 
 def _setup_linear_backward(ctx: Any, inputs: Any, output: Any) -> None:
