@@ -8,6 +8,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     linear_cross_entropy  forward, backward; forward_with_gradient: the logits exist a chunk at a time
     glu             forward, backward of SwiGLU, GEGLU, ReGLU
     dropout         forward, backward; the mask is a function of (key, stream, element)
+    random          words and yes or no of (key, stream, element), drawn from numbers or from device memory
     optimizer       adamw, sgd over many tensors in one launch
 
 `REGISTRY` holds a `KernelSpec` for each operation; `verify` checks one against float64.
@@ -15,7 +16,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
 
 from __future__ import annotations
 
-from burn_kernels import cross_entropy, dropout, glu, linear_cross_entropy, norm, optimizer, softmax
+from burn_kernels import cross_entropy, dropout, glu, linear_cross_entropy, norm, optimizer, random, softmax
 from burn_kernels._triton import AVAILABLE
 from burn_kernels.errors import (
     KernelArgumentError,
@@ -45,6 +46,7 @@ __all__ = [
     "linear_cross_entropy",
     "norm",
     "optimizer",
+    "random",
     "register",
     "softmax",
     "verify",

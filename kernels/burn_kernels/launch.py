@@ -30,6 +30,7 @@ __all__ = [
     "recording",
     "rows_of",
     "runs_kernel",
+    "warn_without_triton",
 ]
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -77,7 +78,8 @@ def machine_of(x: torch.Tensor) -> Machine:
 
 
 @functools.lru_cache(maxsize=1)
-def _warn_without_triton() -> None:
+def warn_without_triton() -> None:
+    """Says once that no kernel runs."""
     warnings.warn(
         "burn_kernels: Triton is not installed, so plain torch computes what kernels would", RuntimeWarning, 4
     )
@@ -92,7 +94,7 @@ def runs_kernel(op: str, *tensors: torch.Tensor) -> bool:
         first = tensors[0]
         if first.is_cuda:
             if not AVAILABLE:
-                _warn_without_triton()
+                warn_without_triton()
                 return False
         elif not (INTERPRETED and first.device.type == "cpu"):
             return False

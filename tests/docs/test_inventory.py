@@ -70,10 +70,12 @@ INTERNAL = ("_backward", "_gradient", "_update", "_derivative", "_scatter", "_at
 OTHER_DOORS = {
     "random_bits": "the words under all distributions",
     "dropout": "burn_torch.nn draws its key by path",
+    "fold_key": "core.philox.fold, of a key that is traced",
     "dropout_mask": "burn_torch.nn draws its key by path",
     "batch_norm": "burn_torch.nn keeps its running statistics",
     "binary_cross_entropy": "burn_torch.nn.loss",
     "binary_cross_entropy_with_logits": "burn_torch.nn.loss",
+    "clone": "outputs of compiled programs that would share memory",
     "cross_entropy": "burn_torch.nn.loss, with Burn's padding tokens",
     "mask_select": "Tensor.mask_select, through selected_by_mask, which carries gradients",
     "negative_log_likelihood": "burn_torch.nn.loss",
@@ -83,6 +85,7 @@ OTHER_DOORS = {
     "linear_index": "under gather_nd",
     "linear_scan": "the gradient of cumprod",
     "scatter_distinct": "under scatter",
+    "sum_to_shape": "what undoes broadcasting in gradients",
 }
 """Rows that no method or function of `burn_torch.tensor` reaches by name, and why."""
 

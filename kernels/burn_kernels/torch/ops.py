@@ -4,21 +4,21 @@ Each has a fake implementation (so that torch.compile and torch.export trace it 
 operator too, and where torch's own operator has one an autocast rule.  The gradient of a gradient is taken through
 plain torch.  On a CPU, and past the limit of a kernel, the reference computes; the second is counted and said.
 
-Operators return contiguous tensors of their own, never a view of an input, and write to no input.  The optimizers'
-steps are the exception: their names end in `_`, and their schemas say what they write.
+Operators return contiguous tensors of their own, never a view of an input, and write to no input.  The steps of
+optimizers, which do, are in `burn_kernels.torch.steps`.
 """
 
 from __future__ import annotations
 
 import functools
 import warnings
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from burn_kernels import cross_entropy, dropout, glu, linear_cross_entropy, norm, optimizer, softmax
+from burn_kernels import cross_entropy, dropout, glu, linear_cross_entropy, norm, softmax
 from burn_kernels.errors import KernelDeviceError, KernelLimitError, explain
 from burn_kernels.launch import describe, wide_type
 
@@ -26,7 +26,6 @@ __all__ = ["fallbacks"]
 
 NAMESPACE = "burn_kernels"
 _LIBRARY = torch.library.Library(NAMESPACE, "DEF")
-Tensors = list[torch.Tensor]
 
 
 # -- fallbacks -----------------------------------------------------------------------------------------
@@ -48,7 +47,9 @@ def note_fallback(op: str, why: str) -> None:
         warnings.warn(f"burn_kernels: plain torch computes {reason}", RuntimeWarning, stacklevel=3)
 
 
-def _or_reference(op: str, kernel: Callable[..., Any], reference: Callable[..., Any]) -> Callable[..., Any]:
+def or_reference(op: str, kernel: Callable[..., Any], reference: Callable[..., Any]) -> Callable[..., Any]:
+    """The launcher; past its limit the reference, counted and said."""
+
     def run(*arguments: Any, **options: Any) -> Any:
         try:
             return kernel(*arguments, **options)
@@ -60,8 +61,9 @@ def _or_reference(op: str, kernel: Callable[..., Any], reference: Callable[..., 
 
 
 # -- definition ----------------------------------------------------------------------------------------
-def _define(schema: str, run: Callable[..., Any], fake: Callable[..., Any], *tags: torch.Tag) -> Any:
-    name = _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag, *tags)).split("::")[-1]
+def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+    """Defines an operator for all devices; `fake` makes results that have a shape and hold nothing."""
+    name = _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,)).split("::")[-1]
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
     return getattr(getattr(torch.ops, NAMESPACE), name).default
@@ -121,13 +123,13 @@ def _second(
 # -- softmax -------------------------------------------------------------------------------------------
 def _define_softmax(name: str, forward: Any, backward: Any, reference: Any, reference_backward: Any) -> None:
     def run(x: torch.Tensor) -> torch.Tensor:
-        return _or_reference(name, forward, reference)(x).contiguous()  # type: ignore[no-any-return]  # launchers
+        return or_reference(name, forward, reference)(x).contiguous()  # type: ignore[no-any-return]  # launchers
 
     def run_backward(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return _or_reference(f"{name} backward", backward, reference_backward)(dy, y).contiguous()  # type: ignore[no-any-return]  # launchers
+        return or_reference(f"{name} backward", backward, reference_backward)(dy, y).contiguous()  # type: ignore[no-any-return]  # launchers
 
-    op = _define(f"{name}(Tensor x) -> Tensor", run, _like)
-    back = _define(f"{name}_backward(Tensor dy, Tensor y) -> Tensor", run_backward, lambda dy, y: _like(y))
+    op = define(f"{name}(Tensor x) -> Tensor", run, _like)
+    back = define(f"{name}_backward(Tensor dy, Tensor y) -> Tensor", run_backward, lambda dy, y: _like(y))
 
     def setup(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
         ctx.save_for_backward(output)
@@ -159,7 +161,7 @@ def _statistics(x: torch.Tensor) -> torch.Tensor:
 
 
 def _layer_norm(x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float) -> Any:
-    y, mean, rstd = _or_reference("layer_norm", norm.layer_norm, norm.layer_norm_reference)(x, w, b, eps)
+    y, mean, rstd = or_reference("layer_norm", norm.layer_norm, norm.layer_norm_reference)(x, w, b, eps)
     return y.contiguous(), mean.contiguous(), rstd.contiguous()
 
 
@@ -173,13 +175,13 @@ def _layer_norm_backward(
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     name = "layer_norm backward"
-    run = _or_reference(name, norm.layer_norm_backward, norm.layer_norm_reference_backward)
+    run = or_reference(name, norm.layer_norm_backward, norm.layer_norm_reference_backward)
     dx, dw, db = run(dy, x, w, mean, rstd, bias=b is not None)
     return dx.contiguous(), _present(name, w, dw, x), _present(name, b, db, x)
 
 
 def _rms_norm(x: torch.Tensor, w: torch.Tensor | None, eps: float) -> Any:
-    y, rstd = _or_reference("rms_norm", norm.rms_norm, norm.rms_norm_reference)(x, w, eps)
+    y, rstd = or_reference("rms_norm", norm.rms_norm, norm.rms_norm_reference)(x, w, eps)
     return y.contiguous(), rstd.contiguous()
 
 
@@ -187,16 +189,16 @@ def _rms_norm_backward(
     dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor | None, rstd: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     name = "rms_norm backward"
-    dx, dw = _or_reference(name, norm.rms_norm_backward, norm.rms_norm_reference_backward)(dy, x, w, rstd)
+    dx, dw = or_reference(name, norm.rms_norm_backward, norm.rms_norm_reference_backward)(dy, x, w, rstd)
     return dx.contiguous(), _present(name, w, dw, x)
 
 
-LAYER_NORM = _define(
+LAYER_NORM = define(
     "layer_norm(Tensor x, Tensor? w, Tensor? b, float eps) -> (Tensor, Tensor, Tensor)",
     _layer_norm,
     lambda x, w, b, eps: (_like(x), _statistics(x), _statistics(x)),
 )
-_LAYER_NORM_BACKWARD = _define(
+_LAYER_NORM_BACKWARD = define(
     "layer_norm_backward(Tensor dy, Tensor x, Tensor? w, Tensor? b, Tensor mean, Tensor rstd, float eps)"
     " -> (Tensor, Tensor, Tensor)",
     _layer_norm_backward,
@@ -206,12 +208,12 @@ _LAYER_NORM_BACKWARD = _define(
         _nothing(x) if b is None else _like(b),
     ),
 )
-RMS_NORM = _define(
+RMS_NORM = define(
     "rms_norm(Tensor x, Tensor? w, float eps) -> (Tensor, Tensor)",
     _rms_norm,
     lambda x, w, eps: (_like(x), _statistics(x)),
 )
-_RMS_NORM_BACKWARD = _define(
+_RMS_NORM_BACKWARD = define(
     "rms_norm_backward(Tensor dy, Tensor x, Tensor? w, Tensor rstd, float eps) -> (Tensor, Tensor)",
     _rms_norm_backward,
     lambda dy, x, w, rstd, eps: (_like(x), _nothing(x) if w is None else _like(w)),
@@ -277,7 +279,7 @@ _in_float32(RMS_NORM, "cuda")
 
 # -- cross entropy -------------------------------------------------------------------------------------
 def _cross_entropy(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: float, ignore_index: int) -> Any:
-    run = _or_reference("cross_entropy", cross_entropy.forward, cross_entropy.reference)
+    run = or_reference("cross_entropy", cross_entropy.forward, cross_entropy.reference)
     return run(x, targets, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index)
 
 
@@ -290,7 +292,7 @@ def _cross_entropy_backward(
     smoothing: float,
     ignore_index: int,
 ) -> torch.Tensor:
-    run = _or_reference("cross_entropy backward", cross_entropy.backward, cross_entropy.reference_backward)
+    run = or_reference("cross_entropy backward", cross_entropy.backward, cross_entropy.reference_backward)
     dx = run(dloss, x, targets, lse, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index)
     return dx.contiguous()  # type: ignore[no-any-return]  # launchers
 
@@ -299,7 +301,7 @@ def _losses(x: torch.Tensor, targets: torch.Tensor, reduction: str) -> torch.Ten
     return torch.empty(targets.shape if reduction == "none" else (), dtype=wide_type(x.dtype), device=x.device)
 
 
-CROSS_ENTROPY = _define(
+CROSS_ENTROPY = define(
     "cross_entropy(Tensor x, Tensor targets, str reduction, float smoothing, int ignore_index) -> (Tensor, Tensor)",
     _cross_entropy,
     lambda x, targets, reduction, smoothing, ignore_index: (
@@ -307,7 +309,7 @@ CROSS_ENTROPY = _define(
         torch.empty(x.shape[:1], dtype=wide_type(x.dtype), device=x.device),
     ),
 )
-_CROSS_ENTROPY_BACKWARD = _define(
+_CROSS_ENTROPY_BACKWARD = define(
     "cross_entropy_backward(Tensor dloss, Tensor x, Tensor targets, Tensor lse, str reduction, float smoothing,"
     " int ignore_index) -> Tensor",
     _cross_entropy_backward,
@@ -375,12 +377,12 @@ def _linear_cross_entropy(
     options: dict[str, Any] = {"reduction": reduction, "smoothing": smoothing, "ignore_index": ignore_index}
     if gradients:
         more = {"accumulate": _KINDS[accumulate]}
-        run = _or_reference(
+        run = or_reference(
             "linear_cross_entropy", linear_cross_entropy.forward_with_gradient, _plain_linear_with_gradient
         )
         loss, dx, dw, db = run(x, w, targets, b, **options, **more)
         return loss, dx, dw, _present("linear_cross_entropy", b, db, x)
-    run = _or_reference("linear_cross_entropy", linear_cross_entropy.forward, linear_cross_entropy.reference)
+    run = or_reference("linear_cross_entropy", linear_cross_entropy.forward, linear_cross_entropy.reference)
     return run(x, w, targets, b, **options), _nothing(x), _nothing(x), _nothing(x)
 
 
@@ -412,7 +414,7 @@ def _linear_cross_entropy_backward(
     accumulate: str,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     options: dict[str, Any] = {"reduction": reduction, "smoothing": smoothing, "ignore_index": ignore_index}
-    run = _or_reference(
+    run = or_reference(
         "linear_cross_entropy backward",
         functools.partial(linear_cross_entropy.backward, accumulate=_KINDS[accumulate]),
         linear_cross_entropy.reference_backward,
@@ -421,13 +423,13 @@ def _linear_cross_entropy_backward(
     return dx.contiguous(), dw.contiguous(), _present("linear_cross_entropy backward", b, db, x)
 
 
-LINEAR_CROSS_ENTROPY = _define(
+LINEAR_CROSS_ENTROPY = define(
     "linear_cross_entropy(Tensor x, Tensor w, Tensor? b, Tensor targets, str reduction, float smoothing,"
     " int ignore_index, bool gradients, str accumulate) -> (Tensor, Tensor, Tensor, Tensor)",
     _linear_cross_entropy,
     _fake_linear,
 )
-_LINEAR_CROSS_ENTROPY_BACKWARD = _define(
+_LINEAR_CROSS_ENTROPY_BACKWARD = define(
     "linear_cross_entropy_backward(Tensor dloss, Tensor x, Tensor w, Tensor? b, Tensor targets, str reduction,"
     " float smoothing, int ignore_index, str accumulate) -> (Tensor, Tensor, Tensor)",
     _linear_cross_entropy_backward,
@@ -495,18 +497,18 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def _glu(gate: torch.Tensor, up: torch.Tensor, kind: str) -> torch.Tensor:
-    return _or_reference("glu", glu.forward, glu.reference)(gate, up, kind=kind).contiguous()  # type: ignore[no-any-return]  # launchers
+    return or_reference("glu", glu.forward, glu.reference)(gate, up, kind=kind).contiguous()  # type: ignore[no-any-return]  # launchers
 
 
 def _glu_backward(
     dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, kind: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    dgate, dup = _or_reference("glu backward", glu.backward, glu.reference_backward)(dy, gate, up, kind=kind)
+    dgate, dup = or_reference("glu backward", glu.backward, glu.reference_backward)(dy, gate, up, kind=kind)
     return dgate.contiguous(), dup.contiguous()
 
 
-GLU = _define("glu(Tensor gate, Tensor up, str kind) -> Tensor", _glu, lambda gate, up, kind: _like(gate))
-_GLU_BACKWARD = _define(
+GLU = define("glu(Tensor gate, Tensor up, str kind) -> Tensor", _glu, lambda gate, up, kind: _like(gate))
+_GLU_BACKWARD = define(
     "glu_backward(Tensor dy, Tensor gate, Tensor up, str kind) -> (Tensor, Tensor)",
     _glu_backward,
     lambda dy, gate, up, kind: (_like(gate), _like(up)),
@@ -547,10 +549,10 @@ def _dropout(x: torch.Tensor, prob: float, seed: torch.Tensor) -> torch.Tensor:
             )
         )
     key, stream = seed.tolist()
-    return _or_reference("dropout", dropout.forward, dropout.reference)(x, prob, key, stream).contiguous()  # type: ignore[no-any-return]  # launchers
+    return or_reference("dropout", dropout.forward, dropout.reference)(x, prob, key, stream).contiguous()  # type: ignore[no-any-return]  # launchers
 
 
-DROPOUT = _define("dropout(Tensor x, float prob, Tensor seed) -> Tensor", _dropout, lambda x, prob, seed: _like(x))
+DROPOUT = define("dropout(Tensor x, float prob, Tensor seed) -> Tensor", _dropout, lambda x, prob, seed: _like(x))
 
 
 def _setup_dropout(ctx: Any, inputs: Any, output: Any) -> None:
@@ -559,82 +561,3 @@ def _setup_dropout(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 _differentiate(DROPOUT, _setup_dropout, lambda ctx, dy: (DROPOUT(dy, ctx.prob, *ctx.saved_tensors), None, None))
-
-
-# -- optimizers ----------------------------------------------------------------------------------------
-_TABLES: OrderedDict[tuple[Any, ...], tuple[torch.Tensor, bool]] = OrderedDict()
-_MOST_TABLES = 32
-
-
-def _table(params: Tensors, grads: Tensors, states: list[Tensors], copies: Tensors) -> optimizer.Table:
-    """The table of these tensors; their addresses are on the device already if they lay there lately.
-
-    Only addresses are kept, not tensors: gradients that are set to None give their memory back.
-    """
-    groups = [params, grads, *states, *([copies] if copies else [])]
-    key = tuple(tuple((x.data_ptr(), x.numel(), x.dtype, x.get_device()) for x in group) for group in groups)
-    found = _TABLES.get(key)
-    if found is None:
-        made = optimizer.table(params, grads, *states, copies=copies or None, in_place=True)
-        _TABLES[key] = made.chunks, made.aligned
-        if len(_TABLES) > _MOST_TABLES:
-            _TABLES.popitem(last=False)
-        return made
-    _TABLES.move_to_end(key)
-    chunks, aligned = found
-    return optimizer.Table((params, grads, *states), (params, *states), copies or None, chunks, aligned)
-
-
-def _adamw_(
-    params: Tensors, grads: Tensors, means: Tensors, squares: Tensors, copies: Tensors, clip: torch.Tensor | None,
-    lr: float, step: int, beta1: float, beta2: float, eps: float, decay: float,
-) -> None:  # fmt: skip
-    options: dict[str, Any] = {"lr": lr, "step": step, "betas": (beta1, beta2), "eps": eps, "decay": decay}
-
-    def kernel() -> None:
-        optimizer.adamw_(_table(params, grads, [means, squares], copies), clip=clip, **options)
-
-    def plain() -> None:
-        new = optimizer.adamw_reference(params, grads, means, squares, clip=clip, **options)
-        _write([params, means, squares], list(new), copies)
-
-    _or_reference("adamw_", kernel, plain)()
-
-
-def _sgd_(
-    params: Tensors, grads: Tensors, velocities: Tensors, copies: Tensors, clip: torch.Tensor | None,
-    lr: float, momentum: float, share: float, decay: float, nesterov: bool,
-) -> None:  # fmt: skip
-    moving = velocities or None
-    options: dict[str, Any] = {"lr": lr, "momentum": momentum, "share": share, "decay": decay, "nesterov": nesterov}
-
-    def kernel() -> None:
-        optimizer.sgd_(_table(params, grads, [velocities] if velocities else [], copies), clip=clip, **options)
-
-    def plain() -> None:
-        new = optimizer.sgd_reference(params, grads, moving, clip=clip, **options)
-        _write([params, velocities], list(new), copies)
-
-    _or_reference("sgd_", kernel, plain)()
-
-
-def _write(groups: list[Tensors], new: list[Tensors], copies: Tensors) -> None:
-    for olds, values in zip(groups, new, strict=True):
-        for old, value in zip(olds, values, strict=True):
-            old.copy_(value)
-    for copy, value in zip(copies, new[0], strict=bool(copies)):
-        copy.copy_(value)
-
-
-_define(
-    "adamw_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] means, Tensor(c!)[] squares, Tensor(d!)[] copies,"
-    " Tensor? clip, float lr, int step, float beta1, float beta2, float eps, float decay) -> ()",
-    _adamw_,
-    lambda *_: None,
-)
-_define(
-    "sgd_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] velocities, Tensor(c!)[] copies, Tensor? clip, float lr,"
-    " float momentum, float share, float decay, bool nesterov) -> ()",
-    _sgd_,
-    lambda *_: None,
-)

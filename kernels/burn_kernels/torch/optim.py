@@ -19,6 +19,7 @@ from typing import Any, cast
 import torch
 
 from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.torch import steps as _steps  # noqa: F401  # registers adamw_ and sgd_
 
 __all__ = ["SGD", "Adam", "AdamW"]
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import burn_kernels.torch as bk
 from burn_kernels import KernelArgumentError
-from burn_kernels.torch import ops
+from burn_kernels.torch import steps
 from burn_kernels.torch.optim import _number
 
 
@@ -137,19 +137,19 @@ def test_parameters_without_a_gradient_and_a_closure() -> None:
 
 
 def test_tables_of_addresses_are_kept_and_their_tensors_are_not() -> None:
-    ops._TABLES.clear()
+    steps._TABLES.clear()
     net = model()
     optimizer = bk.AdamW(net.parameters(), lr=0.1)
     for _ in range(3):
         for p in net.parameters():
             p.grad = torch.ones_like(p) if p.grad is None else p.grad.fill_(1.0)
         optimizer.step()
-    assert len(ops._TABLES) == 1
-    for _ in range(2 * ops._MOST_TABLES):
+    assert len(steps._TABLES) == 1
+    for _ in range(2 * steps._MOST_TABLES):
         weight = next(net[2].parameters())
         weight.grad = torch.ones_like(weight)
         optimizer.step()
-    assert len(ops._TABLES) <= ops._MOST_TABLES
+    assert len(steps._TABLES) <= steps._MOST_TABLES
 
 
 def test_half_parameters_keep_states_of_their_type() -> None:
