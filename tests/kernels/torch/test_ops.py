@@ -112,6 +112,7 @@ def step(model: Callable[..., torch.Tensor], parameters: list[nn.Parameter]) -> 
     return loss, *torch.autograd.grad(loss, parameters)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:DeprecationWarning")  # of torch about itself
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compiled_without_a_break(backend: str) -> None:
     torch._dynamo.reset()
