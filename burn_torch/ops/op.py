@@ -62,9 +62,12 @@ def dtype_fault(what: str, *, expected: str, mend: str) -> RuleFault:
 
 
 class PerCall:
-    """A leaf's candidate that is built once for each Call: `torch=PerCall(build)`, `build(call)(*inputs)`."""
+    """A leaf's candidate that is built once for each Call: `torch=PerCall(build)`, `build(call)(*inputs)`.
 
-    def __init__(self, build: Callable[[Call], Callable[..., Any]]) -> None:
+    An in-place form may be None at some Calls.
+    """
+
+    def __init__(self, build: Callable[[Call], Any]) -> None:
         self.build: Final = build
 
 

@@ -333,7 +333,10 @@ def _product(mask: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, prob, key, stream: x * mask(prob, key, stream)
 
 
-def _product_over(mask: Callable[..., Any]) -> Callable[..., Any]:
+def _product_in_place(call: Call) -> Callable[..., Any] | None:
+    if call.result.place.startswith("cuda"):
+        return None  # a kernel draws and multiplies in one pass
+    mask = _mask_from_host(call.result)
     return lambda x, prob, key, stream: x.mul_(mask(prob, key, stream))
 
 
@@ -366,7 +369,7 @@ def dropout_mask(prob: Number, key: Number, stream: Number, *, shape: Shape, dty
         lambda call: _product(_mask_on_device(call.result)), lambda call: _product(_mask_from_host(call.result))
     ),
     numpy=PerCall(lambda call: _product(_numpy_mask(call.result))),
-    inplace=PerCall(lambda call: _product_over(_torch_mask(call.result))),
+    inplace=PerCall(_product_in_place),
     cost="cheap",
     random=True,
     samples=[
