@@ -5,6 +5,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     norm            layer_norm, rms_norm and their backwards
     softmax         forward, backward; log_forward, log_backward
     cross_entropy   forward, backward; forward_with_gradient in one pass
+    linear_cross_entropy  forward, backward; forward_with_gradient: the logits exist a chunk at a time
     glu             forward, backward of SwiGLU, GEGLU, ReGLU
     dropout         forward, backward; the mask is a function of (key, stream, element)
     random          words and yes or no of (key, stream, element), drawn from numbers or from device memory
@@ -15,7 +16,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
 
 from __future__ import annotations
 
-from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, random, softmax
+from burn_kernels import cross_entropy, dropout, glu, linear_cross_entropy, norm, optimizer, random, softmax
 from burn_kernels._triton import AVAILABLE
 from burn_kernels.errors import (
     KernelArgumentError,
@@ -42,6 +43,7 @@ __all__ = [
     "cross_entropy",
     "dropout",
     "glu",
+    "linear_cross_entropy",
     "norm",
     "optimizer",
     "random",

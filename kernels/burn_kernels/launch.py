@@ -26,6 +26,7 @@ __all__ = [
     "launch",
     "machine_of",
     "next_power",
+    "observing",
     "recording",
     "rows_of",
     "runs_kernel",
@@ -231,6 +232,20 @@ def recording(machine: Machine) -> Iterator[list[Launch]]:
         _RECORDER.reset(token)
 
 
+_OBSERVERS: list[list[Launch]] = []
+
+
+@contextlib.contextmanager
+def observing() -> Iterator[list[Launch]]:
+    """Collects what is launched while it runs as ever, in all threads: those of a backward too."""
+    launches: list[Launch] = []
+    _OBSERVERS.append(launches)
+    try:
+        yield launches
+    finally:
+        _OBSERVERS[:] = [other for other in _OBSERVERS if other is not launches]
+
+
 def launch(
     kernel: Any,
     grid: tuple[int, ...],
@@ -244,6 +259,9 @@ def launch(
     recorder = _RECORDER.get()
     machine = machine_of(like)
     warps = max(1, 32 * warps // machine.lanes)
+    for observer in _OBSERVERS:
+        # without the tensors, which this should not keep alive
+        observer.append(Launch(kernel, grid, (), constants, warps, stages))
     if recorder is not None:
         recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages))
     elif like.is_cuda and like.get_device() != torch.cuda.current_device():
