@@ -96,16 +96,20 @@ class Watch:
 
 
 def changed(function: Callable[..., Any], name: str, held: Any) -> TraceError:
-    """The error of a container that a function changed instead of returning a new one."""
+    """The error of something that a function changed instead of returning a new one."""
     function_name = getattr(function, "__name__", type(function).__name__)
     return TraceError(
         explain(
-            "a compiled function changed a container that it did not make",
-            given=f"{name}, a {type(held).__name__}, changed while {function_name} was traced",
+            "a compiled function changed something that it did not make",
+            given=f"{name}, {_article(held)} {type(held).__name__}, changed while {function_name} was traced",
             expected="a function that only returns values: its Python runs once, when it is traced, and never again",
-            mend="return what is to be kept, and append it outside",
+            mend="return what is to be kept, and store it outside",
         )
     )
+
+
+def _article(held: Any) -> str:
+    return "an" if type(held).__name__[0].lower() in "aeiou" else "a"
 
 
 def _nodes(tree: Any) -> Iterator[Tree]:
