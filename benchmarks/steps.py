@@ -10,7 +10,8 @@ of its first five steps are compared with those of the first variant, since a va
 no rival (with dropout they draw other numbers, so the same case without dropout is compared).  Then all take turns
 (A B C, C B A, ...), as many steps a visit as fill a fixed time, the device waited for once a visit.  Reported: median
 and low decile over the visits, spread (distance of the quartiles over the median), and the ratio to a bar's rival as
-the median over the rounds of the two times next to each other.  JAX runs in a process of its own and takes turns too.
+the median over the rounds of the two times next to each other.  On a CPU with one thread times are processor time, so
+that other programs disturb less (--clock).  JAX runs in a process of its own and takes turns too.
 
 GPU memory, over what was there before the variant: `peak` from its first line on, warming up and capturing included;
 `steady` in later steps; `held` is what its graphs keep reserved while it waits.
@@ -39,7 +40,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 from benchmarks._steps import extras
-from benchmarks._steps.cases import COMPILE_GRAPH, COMPILED, MODES_SECONDS, Adam, Case, all_cases, scale_of, values_of
+from benchmarks._steps.cases import (
+    COMPILE_GRAPH,
+    COMPILED,
+    GRAPH,
+    MODES_SECONDS,
+    Adam,
+    Case,
+    all_cases,
+    scale_of,
+    values_of,
+)
 from benchmarks._steps.jax_variant import JaxStep
 from benchmarks._steps.measure import NO_TIME, Variant, close, judge, measure, prepare, table, why
 from benchmarks._steps.our_variants import Ours, our_variants
@@ -77,6 +88,7 @@ class Run:
             "device": torch.cuda.get_device_name() if self.cuda else processor(),
         }
         found |= {"python": platform.python_version(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+        found["clock"] = args.clock
         found |= {"products": self.products(), "cudnn_benchmark": torch.backends.cudnn.benchmark if self.cuda else None}
         return found | {"commit": commit(), "arguments": {k: v for k, v in vars(args).items() if v}}
 
@@ -97,16 +109,21 @@ class Run:
         variants: list[Variant] = [*torch_variants(case, values, args.device, args.no_compile)]
         variants = [v for v in variants if v.name not in MODES_SECONDS] + [*our_variants(case, values, args.device)]
         if case.jax and not args.no_jax:
-            precision = {"tf32": "tensorfloat32", "float32": "float32"}[self.products()]
+            precision = "default" if case.half else {"tf32": "tensorfloat32", "float32": "float32"}[self.products()]
             jax = JaxStep(case, values, args.device, python=args.jax_python, precision=precision, threads=args.threads)
             variants.append(jax)
         # torch.compile last: it takes the longest, and is what a short budget can do without
         slow = [v for v in torch_variants(case, values, args.device, args.no_compile) if v.name in MODES_SECONDS]
         variants += sorted(slow, key=lambda v: v.name != COMPILE_GRAPH)
+        if case.half:  # the memory that JAX has taken it keeps
+            variants.sort(key=lambda v: isinstance(v, JaxStep))
         products = "bfloat16 over float32 parameters" if case.half else self.products()
         print(
             f"\n{case.name}   {scale_of(values)}, products in {products}, {torch.get_num_threads()} threads", flush=True
         )
+
+        for v in variants:
+            v.clock = args.clock
 
         def seconds(variant: Variant) -> float:
             left: float = end - time.monotonic() - args.seconds
@@ -130,8 +147,14 @@ class Run:
         self.wrong += [f"{case.name}: {n} was traced {k} times" for n, k in found["traces"].items() if (k or 1) > 1]
         mine = [v for v in variants if isinstance(v, Ours) and v.name == COMPILED and v.name in working]
         if not self.cuda and case.visit_s < 0.1:
-            found["shares"] = extras.shares([v for v in variants if v.name in {results[0].variant, COMPILED} & working])
+            shown = [v for v in variants if v.name in {results[0].variant, COMPILED} & working]
+            found["shares"] = extras.shares(shown, 3 if args.tiny else 30)
             print("\n".join(extras.shares_table(found["shares"])))
+        if self.cuda and args.profile:
+            for variant in variants:
+                if variant.name in {GRAPH, COMPILED, *(() if GRAPH in case.rivals else case.rivals[:1])} & working:
+                    lines, reason = extras.told(lambda: extras.gpu_kernels(variant, 5 if case.half else 20))
+                    print("\n".join(lines or [f"  {variant.name}: no profile: {reason}"]))
         if case.judged_trace:
             bars.append(self._trace(case, mine[0] if mine else None))
         for bar in bars:
@@ -151,7 +174,9 @@ class Run:
         if mine is None:
             return bar | {"ratio": None, "verdict": "not measured", "why": f"no {COMPILED}"}
         times, reason = extras.told(lambda: mine.trace_ms(5))
-        cold, cold_reason = extras.told(lambda: extras.cold_trace_ms(Path(__file__), case.name, self.args.device))
+        cold, cold_reason = extras.told(
+            lambda: extras.cold_trace_ms(Path(__file__), case.name, self.args.device, self.args.clock)
+        )
         if times is None:
             return bar | {"ratio": None, "verdict": "not measured", "why": reason}
         value = sorted(times)[len(times) // 2]
@@ -237,9 +262,14 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-jax", action="store_true", help="leave JAX out")
     parser.add_argument("--jax-python", default="", help="an interpreter that has jax, where this one has none")
+    parser.add_argument("--profile", action="store_true", help="on a GPU, the kernels of ours and of the hand capture")
     parser.add_argument("--out", default="", help="the file for the rows")
+    parser.add_argument("--clock", choices=("wall", "process"), help="process by itself on a CPU with one thread")
     parser.add_argument("--first-call", default="", help=argparse.SUPPRESS)
-    return parser.parse_args(argv)
+    found = parser.parse_args(argv)
+    if found.clock is None:
+        found.clock = "process" if found.device == "cpu" and found.threads == 1 else "wall"
+    return found
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -257,7 +287,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if arguments.first_call:
         named = {case.name: case for cases in groups.values() for case in cases}
-        print(extras.first_call(named[arguments.first_call], arguments.device))
+        print(extras.first_call(named[arguments.first_call], arguments.device, arguments.clock))
         return 0
     if arguments.tiny:
         arguments.seconds, arguments.rounds = 0.2, 5

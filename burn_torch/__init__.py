@@ -37,7 +37,18 @@ _EXPORTS: Final = {
     "module.scope": ("StepScope",),
     "ops.op": ("op",),
     "tensor": ("Device", "Gradients", "Tensor"),
-    "transform": ("RetraceWarning", "compile", "explain"),
+    "transform": (
+        "PerSampleLoopWarning",
+        "RetraceWarning",
+        "compile",
+        "explain",
+        "grad",
+        "hvp",
+        "jvp",
+        "per_sample_grad",
+        "value_and_grad",
+        "vjp",
+    ),
 }
 """Public names by the module that has them; `__init__.pyi` says the same to type checkers (make generate)."""
 

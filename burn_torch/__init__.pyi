@@ -50,7 +50,14 @@ from burn_torch.ops.op import op as op
 from burn_torch.tensor import Device as Device
 from burn_torch.tensor import Gradients as Gradients
 from burn_torch.tensor import Tensor as Tensor
+from burn_torch.transform import PerSampleLoopWarning as PerSampleLoopWarning
 from burn_torch.transform import RetraceWarning as RetraceWarning
 from burn_torch.transform import compile as compile
 from burn_torch.transform import explain as explain
+from burn_torch.transform import grad as grad
+from burn_torch.transform import hvp as hvp
+from burn_torch.transform import jvp as jvp
+from burn_torch.transform import per_sample_grad as per_sample_grad
+from burn_torch.transform import value_and_grad as value_and_grad
+from burn_torch.transform import vjp as vjp
 from burn_torch.version import __version__ as __version__

@@ -33,7 +33,7 @@ from burn_torch.nn import (
 )
 from examples.gpt2.gpt2 import Gpt2Config
 
-__all__ = ["COMPILED", "EAGER", "MODES_SECONDS", "Adam", "Case", "all_cases", "scale_of", "values_of"]
+__all__ = ["COMPILED", "EAGER", "GRAPH", "MODES_SECONDS", "Adam", "Case", "all_cases", "scale_of", "values_of"]
 
 Array = NDArray[Any]
 Layout = Callable[[Mapping[str, Array]], dict[str, Array]]
@@ -62,6 +62,7 @@ class Case:
     optimizer None: forward and backward alone
     tolerance how far losses of two variants may be apart; with TF32 products, 10 bits, at least 5e-3
     by_hand   further rivals: from parameters (our layout, requiring gradients) and a batch to loss and gradients
+    drawn     a parameter's first value by path and shape, where the model's own initializers would take too long
     random    the losses of two variants differ, as they draw other numbers
     """
 
@@ -80,13 +81,15 @@ class Case:
     jax: str = ""
     visit_s: float = 0.02
     judged_trace: bool = False
+    drawn: Callable[[np.random.Generator, str, tuple[int, ...]], Array] | None = None
 
 
 def all_cases(device: str, tiny: bool) -> dict[str, list[Case]]:
     """The groups of cases for a device, in the order in which they are worth their time."""
-    found = {"mnist": mnist(device, tiny), "mlp": mlp()}
-    found["gpt2"] = [gpt2(tiny)] if device == "cuda" or tiny else []
-    found["sequence"] = [encoder(), lstm()]
+    on_cpu = device == "cpu"
+    found = {"mnist": mnist(device, tiny), "mlp": mlp(judged=on_cpu)}
+    found["gpt2"] = [gpt2(tiny)] if tiny or not on_cpu else []
+    found["sequence"] = [encoder(), lstm()] if on_cpu else []
     return found
 
 
@@ -161,7 +164,7 @@ def mlp_by_hand(leaves: Mapping[str, torch.Tensor], x: torch.Tensor) -> tuple[to
     return loss, torch.autograd.grad(loss, params)
 
 
-def mlp() -> list[Case]:
+def mlp(judged: bool) -> list[Case]:
     def model(device: Device) -> Mlp:
         return Mlp(tuple(LinearConfig(WIDTH, WIDTH).init(device) for _ in range(LAYERS)), Relu())
 
@@ -179,7 +182,7 @@ def mlp() -> list[Case]:
         batches=batches_of(lambda rng: (normal(rng, MLP_BATCH, WIDTH),)),
         optimizer=None,
         rivals=(MODULE, COMPILE, REDUCED, GRAPH, COMPILE_GRAPH),
-        bars=(Bar(0.5, MODULE), Bar(0.65, BY_HAND)),
+        bars=(Bar(0.5, MODULE), Bar(0.65, BY_HAND)) if judged else (),
         by_hand={BY_HAND: mlp_by_hand},
         jax="mlp",
         visit_s=0.005,
@@ -192,7 +195,7 @@ def mlp() -> list[Case]:
         batches=batches_of(lambda rng: (normal(rng, MLP_BATCH, WIDTH), normal(rng, MLP_BATCH, WIDTH))),
         optimizer=Adam(1e-3, decay=0.01),
         rivals=RIVALS,
-        bars=(Bar(0.55, TORCH),),
+        bars=(Bar(0.55, TORCH),) if judged else (),
         jax="mlp",
         visit_s=0.005,
     )
@@ -260,7 +263,7 @@ def mnist(device: str, tiny: bool) -> list[Case]:
             random=dropout > 0,
             jax="mnist dropout" if dropout else "mnist",
             visit_s=0.03,
-            judged_trace=batch == 64 and not dropout,
+            judged_trace=batch == 64 and not dropout and device == "cpu",
         )
 
     small, large = (8, 16) if tiny else (64, 512)
@@ -325,6 +328,12 @@ def gpt2(tiny: bool) -> Case:
                 names[ours] = ours + (" T" if ours.endswith("weight") else "")
         return turned(values, names)
 
+    def drawn(rng: np.random.Generator, path: str, shape: tuple[int, ...]) -> Array:
+        if len(shape) == 1:
+            return np.full(shape, float(path.endswith("gamma")), np.float32)
+        last = path.endswith(("projection.weight", "outer.weight"))
+        return normal(rng, *shape) * np.float32(0.02 / math.sqrt(2 * layers) if last else 0.02)
+
     def draw(rng: np.random.Generator) -> tuple[Array, ...]:
         text = rng.integers(0, vocab, (batch, context + 1))
         return np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
@@ -340,6 +349,7 @@ def gpt2(tiny: bool) -> Case:
         bars=(Bar(1 / 1.05, TORCH), Bar(0.95, TORCH, of="peak_mib"), Bar(1 / 1.15, COMPILE, goal=True),
               Bar(0.7, COMPILE, of="peak_mib", goal=True)),
         half=True,
+        drawn=drawn,
         jax=f"gpt2 {heads}",
         tolerance=1e-2,  # bf16 has 8 bits; sums of it go through in another order
         visit_s=0.2,
@@ -449,6 +459,9 @@ def values_of(case: Case) -> dict[str, Array]:
     """The weights that every variant of a case starts from, by our paths."""
     burn_torch.seed(3)
     model = case.model(Device.cpu())
+    if case.drawn is not None:
+        rng = np.random.default_rng(3)
+        return {path: case.drawn(rng, path, param.shape) for path, param in model.named_params()}
     found = {path: param.val().into_data().array for path, param in model.named_params()}
     assert sum(a.size for a in found.values()) == model.num_params()
     return found

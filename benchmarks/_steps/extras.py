@@ -15,29 +15,34 @@ import torch
 
 import burn_torch
 from benchmarks._steps.cases import Case, values_of
-from benchmarks._steps.measure import Failed, Local, Variant, sync, why
+from benchmarks._steps.measure import CLOCKS, Failed, Local, Variant, sync, why
 from benchmarks._steps.our_variants import Ours, optimizer
 from benchmarks._steps.torch_variants import TorchStep
 from burn_torch import Device, Module, Param, Tensor
 from burn_torch.optim import GradientsParams
 
-__all__ = ["cold_trace_ms", "first_call", "host_us", "shares"]
+__all__ = ["cold_trace_ms", "first_call", "gpu_kernels", "host_us", "shares", "shares_table", "told"]
 
 
 # -- shares -----------------------------------------------------------------------------------------------
 def shares(variants: Sequence[Variant], steps: int = 30) -> dict[str, dict[str, float]]:
     """For each variant the share of each kernel in the time of its step; what no kernel takes is Python and dispatch.
 
-    From torch.profiler over the same loop as the timing; it makes a step longer, and the outside most of all.
+    From torch.profiler over the loop that is timed: each kernel counts with the median of its own calls' times, the
+    step with the median of its times.  The profiler makes a step longer, and what is outside kernels most of all.
     """
     found = {}
     for variant in variants:
         if not isinstance(variant, Local):
             continue
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-            seconds = variant.run(steps) * (steps + 1) / steps  # with the step that warms up
-        kernels = {row.key: row.self_cpu_time_total / 1e6 / seconds for row in profile.key_averages()}
-        kernels = {key.removeprefix("aten::"): share for key, share in kernels.items() if key.startswith("aten::")}
+            seconds = statistics.median(variant.run(1) for _ in range(steps))
+        times: dict[str, list[float]] = {}
+        for event in profile.events() or ():
+            if event.key.startswith("aten::"):
+                times.setdefault(event.key.removeprefix("aten::"), []).append(event.self_cpu_time_total / 1e6)
+        taken = 2 * steps * seconds  # each of them after a step that warms up
+        kernels = {key: statistics.median(spent) * len(spent) / taken for key, spent in times.items()}
         largest = sorted(kernels, key=lambda key: -kernels[key])[:12]
         found[variant.name] = {key: kernels[key] for key in largest if kernels[key] >= 0.005}
         found[variant.name]["outside kernels"] = max(0.0, 1 - sum(kernels.values()))
@@ -52,8 +57,23 @@ def shares_table(found: dict[str, dict[str, float]]) -> list[str]:
     ]
 
 
+def gpu_kernels(variant: Variant, steps: int = 20) -> list[str]:
+    """The kernels of a step by time: microseconds and launches a step."""
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        variant.run(steps)
+    rows = [row for row in profile.key_averages() if row.self_device_time_total > 0 and row.device_type.name == "CUDA"]
+    taken = steps + 1  # with the step that warms up
+    total, launches = sum(row.self_device_time_total for row in rows) / taken, sum(row.count for row in rows) / taken
+    largest = sorted(rows, key=lambda row: -row.self_device_time_total)[:18]
+    return [f"  {variant.name}: {total:.1f} us in {launches:.1f} kernels a step"] + [
+        f"  {row.self_device_time_total / taken:>10.1f} us{row.count / taken:>7.1f} x  {row.key[:100]}"
+        for row in largest
+    ]
+
+
 # -- the first call -----------------------------------------------------------------------------------------
-def first_call(case: Case, device: str) -> float:
+def first_call(case: Case, device: str, clock: str) -> float:
     """Milliseconds that the first compiled call of this process takes beyond a second one; torch itself is warm."""
     values = values_of(case)
     warm = TorchStep(case, values, device, "torch eager")
@@ -61,26 +81,31 @@ def first_call(case: Case, device: str) -> float:
     warm.numbers()
     ours = Ours(case, values, device, "burn_torch compiled")
     ours.start()
-    times = []
+    times, now = [], CLOCKS[clock]
     for i in range(2):
         sync()
-        begun = time.perf_counter()
+        begun = now()
         ours.step(i)
         sync()
-        times.append(1e3 * (time.perf_counter() - begun))
+        times.append(1e3 * (now() - begun))
     return times[0] - times[1]
 
 
-def cold_trace_ms(script: Path, name: str, device: str) -> float:
-    """`first_call` in a fresh process, where every gradient rule is derived too.  Raises: Failed."""
-    command = [sys.executable, str(script), "--first-call", name, "--device", device]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=dict(os.environ), check=False)
-    except subprocess.TimeoutExpired:
-        raise Failed("the first call took over two minutes") from None
-    if done.returncode:
-        raise Failed((done.stderr.strip().splitlines() or ["no word"])[-1])
-    return float(done.stdout.strip().splitlines()[-1])
+def cold_trace_ms(script: Path, name: str, device: str, clock: str) -> float:
+    """`first_call` in a fresh process, where every gradient rule is derived too; of three.  Raises: Failed."""
+    command = [sys.executable, str(script), "--first-call", name, "--device", device, "--clock", clock]
+    found = []
+    for _ in range(3):
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=60, env=dict(os.environ), check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise Failed("the first call took over a minute") from None
+        if done.returncode:
+            raise Failed((done.stderr.strip().splitlines() or ["no word"])[-1])
+        found.append(float(done.stdout.strip().splitlines()[-1]))
+    return statistics.median(found)
 
 
 # -- the host -----------------------------------------------------------------------------------------------

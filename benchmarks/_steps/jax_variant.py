@@ -107,7 +107,7 @@ class JaxStep(Variant):
         return numbers
 
     def run(self, steps: int) -> float:
-        seconds: float = self._ask({"run": steps})["seconds"]
+        seconds: float = self._ask({"run": steps, "clock": self.clock})["seconds"]
         return seconds
 
     def close(self) -> None:

@@ -2,8 +2,9 @@
 
     python jax_worker.py FOLDER      FOLDER holds task.json, weights.npz (our layout, by path) and batches.npz
 
-It answers one line of JSON a line of input: {"numbers": 5} gives the losses of so many steps (or a loss and the size of
-its gradients), {"run": 100} the seconds of so many steps, {"peak": true} the most device memory so far in MiB.
+It answers one line of JSON a line of input.  {"numbers": 5}: the losses of so many steps, or a loss and the size of its
+gradients.  {"run": 100, "clock": "wall"}: the seconds of so many steps.  {"peak": true}: the most device memory so far
+in MiB.
 """
 
 from __future__ import annotations
@@ -168,11 +169,12 @@ class Worker:
                     "first_s": first_s}  # fmt: skip
         if "run" in question:
             jax.block_until_ready(self.once())
-            begun, out = time.perf_counter(), None
+            now = time.process_time if question["clock"] == "process" else time.perf_counter
+            begun, out = now(), None
             for _ in range(question["run"]):
                 out = self.once()
             jax.block_until_ready((out, self.p))
-            return {"seconds": time.perf_counter() - begun}
+            return {"seconds": now() - begun}
         stats = jax.devices()[0].memory_stats() or {}
         peak = stats.get("peak_bytes_in_use")
         return {"peak_mib": None if peak is None else peak / 2**20}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import final
 
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.module.module import Module
 from burn_torch.module.param import Param, ParamId
+from burn_torch.module.tree import Tree
 from burn_torch.tensor import Device, Gradients, Tensor
 
-__all__ = ["GradientsParams", "params_by_id"]
+__all__ = ["GradientsParams", "params_by_id", "trainable_params"]
 
 
 def params_by_id(module: Module) -> dict[ParamId, Param]:
@@ -18,12 +19,33 @@ def params_by_id(module: Module) -> dict[ParamId, Param]:
 
     Raises: ArgumentError where several trainable ones have one id: their gradients and states could not be told apart.
     """
+    return _by_id(module, _is_trainable)
+
+
+def trainable_params(tree: Tree) -> dict[ParamId, Param]:
+    """The parameters that `grad` of a module is about, by id: the trainable ones on devices with gradients.
+
+    In a module without any on such a device, those that would be trainable there.  Other trees have no parameters.
+    Raises: as `params_by_id`.
+    """
+    if not isinstance(tree, Module):
+        return {}
+    params = [param for _, param in tree.named_params()]
+    taped = [param.val().backend.is_autodiff for param in params]
+    among = [param for param, is_taped in zip(params, taped, strict=True) if is_taped] if any(taped) else params
+    found = {param.id: param for param in among if param.require_grad}
+    if len(found) < len([param for param in among if param.require_grad]):
+        _by_id(tree, lambda param: param in among and param.require_grad)  # words the error
+    return found
+
+
+def _by_id(module: Module, trainable: Callable[[Param], bool]) -> dict[ParamId, Param]:
     found: dict[ParamId, Param] = {}
     for path, param in module.named_params():
         other = found.setdefault(param.id, param)
-        if other is param or not _is_trainable(param):
+        if other is param or not trainable(param):
             continue
-        if _is_trainable(other):
+        if trainable(other):
             first = next(name for name, held in module.named_params() if held is other)
             raise ArgumentError(
                 explain(

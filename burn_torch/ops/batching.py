@@ -24,6 +24,7 @@ __all__ = ["aligned", "beside", "is_tensor"]
 _expand: Final = REGISTRY["expand"]
 _permute: Final = REGISTRY["permute"]
 _reshape: Final = REGISTRY["reshape"]
+_sum_to_shape: Final = REGISTRY["sum_to_shape"]
 
 
 # -- helpers -----------------------------------------------------------------------------------------------
@@ -165,6 +166,12 @@ def _(n, many, x, *, axes):
 @_expand.batched
 def _(n, many, x, *, shape):
     return _expand(aligned(True, x, len(shape)), shape=(n, *shape))
+
+
+@_sum_to_shape.batched
+def _(n, many, x, *, shape):
+    y = _sum_to_shape(x, shape=(n, *(1,) * (x.ndim - 1 - len(shape)), *shape))
+    return _reshape(y, shape=(n, *shape))
 
 
 # -- products ---------------------------------------------------------------------------------------------------

@@ -123,6 +123,8 @@ _CONV_CASES = [  # x, weight, settings
 @op(
     torch=PerCall(_torch_conv),
     numpy=_numpy_conv,
+    packed="dense",
+    precision="low",
     samples=[
         sample(
             uniform(-1, 1, x), uniform(-1, 1, weight), uniform(-1, 1, weight[:1]) if i % 2 == 0 else None, **settings
@@ -276,6 +278,8 @@ def _numpy_input_gradient(g, weight, *, size, stride, padding, dilation, groups)
 @op(
     torch=PerCall(_torch_input_gradient),
     numpy=_numpy_input_gradient,
+    packed="any",  # NdArray cuts it out of a larger array
+    precision="low",
     samples=[
         sample(
             uniform(-1, 1, (x[0], weight[0], *_counts(x, weight, settings))),
@@ -349,6 +353,7 @@ def _numpy_weight_gradient(x, g, *, kernel, stride, padding, dilation, groups):
 @op(
     torch=PerCall(_torch_weight_gradient),
     numpy=_numpy_weight_gradient,
+    precision="low",
     samples=[
         sample(
             uniform(-1, 1, x),
@@ -429,6 +434,7 @@ def _transpose_settings(spatial, stride=1, padding=0, output_padding=0, dilation
 
 @op(
     torch=PerCall(_torch_conv_transpose),
+    precision="low",
     samples=[
         sample(
             uniform(-1, 1, (2, 3, 5)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -444,9 +445,13 @@ def _torch_truth(reduce):
     return PerCall(build)
 
 
+def _numpy_truth(reduce: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    return lambda x, *, dims: reduce(x, axis=dims, keepdims=True) if dims or x.dtype != np.bool_ else x
+
+
 @op(
     torch=_torch_truth(torch.any),
-    numpy=lambda x, *, dims: np.any(x, axis=dims, keepdims=True),
+    numpy=_numpy_truth(np.any),
     view="same",
     nondifferentiable=True,
     same=_is_input,
@@ -462,7 +467,7 @@ def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
 
 @op(
     torch=_torch_truth(torch.all),
-    numpy=lambda x, *, dims: np.all(x, axis=dims, keepdims=True),
+    numpy=_numpy_truth(np.all),
     view="same",
     nondifferentiable=True,
     same=_is_input,

@@ -9,6 +9,7 @@ torch, with or without `functools.partial`.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import operator
 import re
@@ -51,7 +52,8 @@ class TorchCode:
         self.expression: Final = expression
         self.names: Final[Mapping[str, Any]] = names
         self.numbers: Final = numbers
-        self.function: Final[Callable[..., Any]] = FunctionType(_code(expression, inputs), names)
+        outside = {"__builtins__": builtins, **names}  # torch's modes look for builtins there
+        self.function: Final[Callable[..., Any]] = FunctionType(_code(expression, inputs), outside)
 
     def __call__(self, *inputs: Any) -> Any:
         """Computes."""
@@ -139,10 +141,8 @@ def _method(name: str) -> TorchCode:
 
 
 def importable(function: Any) -> str | None:
-    """How source names a function of torch: "torch.exp", "torch.ops.aten.elu.default"; None for any other."""
-    if isinstance(function, torch._ops.OpOverload):
-        return f"torch.ops.{function}"
-    if isinstance(function, torch._ops.OpOverloadPacket):
+    """How source names a function of torch: "torch.exp", "torch.ops.aten.elu.default"; None for anything else."""
+    if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return f"torch.ops.{function}"
     name = getattr(function, "__name__", None)
     if name is None:

@@ -6,7 +6,8 @@ import inspect
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from types import CodeType, FrameType
+from functools import partial
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from burn_torch.core.errors import TraceError, explain
@@ -15,7 +16,7 @@ from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import LEAVES, Tree, children, walk
 from burn_torch.tensor import Tensor
 
-__all__ = ["Watch", "changed", "name_of"]
+__all__ = ["Watch", "changed", "name_of", "names_in", "visible_in"]
 
 _MUTABLE = (list, dict, set, deque, bytearray)
 
@@ -142,7 +143,7 @@ def _reachable(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
             continue
         yield from _mutable(name, value)
     outside = getattr(function, "__globals__", {})
-    for name in sorted(_names(code)):
+    for name in sorted(names_in(code)):
         if name in outside:
             yield from _mutable(name, outside[name])
 
@@ -156,9 +157,44 @@ def _mutable(name: str, value: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{name}.{field}", item
 
 
-def _names(code: CodeType) -> set[str]:
+def names_in(code: CodeType) -> set[str]:
+    """The names that code looks up outside of itself, its inner functions' too."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            names |= _names(constant)
+            names |= names_in(constant)
     return names
+
+
+def visible_in(function: Any) -> Iterator[Any]:
+    """The tensors, modules, and small containers that a function can reach by name: what it closes over.
+
+    That of functions it calls counts too, where they are closed over or stand beside it.
+    """
+    seen: set[int] = set()
+    left = [function]
+    while left:
+        found = left.pop()
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        if isinstance(found, Tensor | Param | Tree) or (isinstance(found, list | tuple | dict) and len(found) <= 1000):
+            yield found
+        elif isinstance(found, partial):
+            left += [found.func, *found.args, *found.keywords.values()]
+        elif isinstance(found, MethodType):
+            left += [found.__func__, found.__self__]
+        elif isinstance(found, FunctionType):
+            left += _outside(found)
+
+
+def _outside(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not yet bound
+            continue
+    for name in names_in(function.__code__):
+        value = function.__globals__.get(name)
+        if not isinstance(value, FunctionType) or value.__globals__ is function.__globals__:
+            yield value

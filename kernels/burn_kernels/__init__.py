@@ -7,6 +7,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     cross_entropy   forward, backward; forward_with_gradient in one pass
     glu             forward, backward of SwiGLU, GEGLU, ReGLU
     dropout         forward, backward; the mask is a function of (key, stream, element)
+    random          words and yes or no of (key, stream, element), drawn from numbers or from device memory
     optimizer       adamw, sgd over many tensors in one launch
 
 `REGISTRY` holds a `KernelSpec` for each operation; `verify` checks one against float64.
@@ -14,7 +15,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
 
 from __future__ import annotations
 
-from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, softmax
+from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, random, softmax
 from burn_kernels._triton import AVAILABLE
 from burn_kernels.errors import (
     KernelArgumentError,
@@ -43,6 +44,7 @@ __all__ = [
     "glu",
     "norm",
     "optimizer",
+    "random",
     "register",
     "softmax",
     "verify",

@@ -173,14 +173,17 @@ def backward(
     dloss: torch.Tensor,
     x: torch.Tensor,
     targets: torch.Tensor,
-    lse: torch.Tensor,
+    lse: torch.Tensor | None,
     *,
     reduction: str = "mean",
     smoothing: float = 0.0,
     ignore_index: int = -100,
     config: Config | None = None,
 ) -> torch.Tensor:
-    """The gradient of x from that of the loss, () or (rows,) as the reduction says; x is read, not written."""
+    """The gradient of x from that of the loss, () or (rows,) as the reduction says; x is read, not written.
+
+    lse: of the forward; None reads x once more to compute it.
+    """
     _check(x, targets, reduction, smoothing)
     expected = x.shape[:1] if reduction == "none" else ()
     check(
@@ -190,6 +193,8 @@ def backward(
         alike=["x"],
     )
     if not runs_kernel("cross_entropy backward", x):
+        if lse is None:
+            lse = reference(x, targets, reduction="none", smoothing=smoothing, ignore_index=ignore_index)[1]
         return reference_backward(
             dloss, x, targets, lse, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index
         )

@@ -19,7 +19,18 @@ import torch
 from burn_kernels._triton import AVAILABLE, INTERPRETED
 from burn_kernels.errors import KernelDeviceError, KernelDTypeError, KernelLimitError, KernelShapeError, explain
 
-__all__ = ["Launch", "Machine", "describe", "launch", "machine_of", "next_power", "recording", "rows_of", "runs_kernel"]
+__all__ = [
+    "Launch",
+    "Machine",
+    "describe",
+    "launch",
+    "machine_of",
+    "next_power",
+    "recording",
+    "rows_of",
+    "runs_kernel",
+    "warn_without_triton",
+]
 
 HALVES = (torch.float16, torch.bfloat16)
 FLOATS = (torch.float32, *HALVES)
@@ -66,7 +77,8 @@ def machine_of(x: torch.Tensor) -> Machine:
 
 
 @functools.lru_cache(maxsize=1)
-def _warn_without_triton() -> None:
+def warn_without_triton() -> None:
+    """Says once that no kernel runs."""
     warnings.warn(
         "burn_kernels: Triton is not installed, so plain torch computes what kernels would", RuntimeWarning, 4
     )
@@ -81,7 +93,7 @@ def runs_kernel(op: str, *tensors: torch.Tensor) -> bool:
         first = tensors[0]
         if first.is_cuda:
             if not AVAILABLE:
-                _warn_without_triton()
+                warn_without_triton()
                 return False
         elif not (INTERPRETED and first.device.type == "cpu"):
             return False

@@ -435,7 +435,7 @@ def test_results_are_not_overwritten_by_later_calls() -> None:
 
 def test_donate_names_arguments_that_exist() -> None:
     with pytest.raises(ArgumentError, match=r"compile: donate names arguments that training_step has not\n"
-                       r"  given:    'modle', 9\n  expected: names of single arguments of training_step\(model"):  # fmt: skip
+                       r"  given:    'modle', 9\n  expected: names of single arguments of training_step"):  # fmt: skip
         compile(training_step, donate=("modle", 9))
     for option in ({"numerics": "fats"}, {"precision": "float16"}):
         with pytest.raises(ArgumentError, match="compile: unknown "):

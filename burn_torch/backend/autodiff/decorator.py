@@ -59,7 +59,9 @@ class Autodiff(Backend):
                     mend='Autodiff(inner, checkpoint="balanced") computes cheap values again in the backward',
                 )
             )
-        if inner.session is not None:  # equal stacks of a trace are one object of its session, and die with it
+        if (
+            getattr(inner, "session", None) is not None
+        ):  # equal stacks of a trace are one object of its session, and die with it
             return inner.session.autodiff(inner, checkpoint, trains)
         key = (id(inner), checkpoint, trains)
         with _lock:
@@ -215,6 +217,8 @@ class Autodiff(Backend):
         try:
             return self.inner.lift(primitive, source)
         except DeviceError:
+            if isinstance(source, Autodiff) and source.inner is self.inner and source.trains != self.trains:
+                raise _another_mode(self, source) from None
             if isinstance(self.inner, Backend):  # told of the stacks that met; a trace has words of its own
                 self._refuse(source)
             raise
@@ -281,6 +285,18 @@ def _sum(execute: Any, spec: TensorSpec, a: Any, b: Any) -> Any:
     key = (spec, spec)
     call = add.calls.get(key) or add.remember(key, add.bind(key, {}))
     return execute(call, (a, b))[0]
+
+
+def _another_mode(tape: Autodiff, source: Autodiff) -> DeviceError:
+    return DeviceError(
+        explain(
+            "a transform of a function on a plain device met a value of a device with gradients",
+            given=f"values of {tape.name} and {source.name}",
+            expected="arguments on the device of what the function reads, so that it is known whether layers train",
+            mend="pass the model as an argument, close over model.valid(), or move the arguments first:"
+            " x.to_device(device.autodiff())",
+        )
+    )
 
 
 def _consumed(call: Call) -> AutodiffError:

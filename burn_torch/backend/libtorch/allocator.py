@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import threading
 from typing import Final
 
@@ -32,6 +31,13 @@ _lock: Final = threading.Lock()
 _kept = 0
 
 
+def _is_glibc() -> bool:
+    try:  # not platform.libc_ver, which reads through the whole interpreter
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+    except (AttributeError, ValueError, OSError):  # absent on Windows; an unknown name elsewhere
+        return False
+
+
 def keep_memory(peak_bytes: int) -> int:
     """Has glibc keep twice `peak_bytes` for this process, if it keeps less so far; returns how much is kept.
 
@@ -39,7 +45,7 @@ def keep_memory(peak_bytes: int) -> int:
     already says what to keep.
     """
     global _kept
-    if peak_bytes < _SMALLEST or any(name in os.environ for name in _USERS) or platform.libc_ver()[0] != "glibc":
+    if peak_bytes < _SMALLEST or any(name in os.environ for name in _USERS) or not _is_glibc():
         return _kept
     wanted = min(2 * peak_bytes, _LARGEST)
     with _lock:

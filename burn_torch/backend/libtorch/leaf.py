@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from burn_torch.backend.base import Backend, Program, run_decomposed
+from burn_torch.backend.libtorch.attached import attached
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, DTypeError, explain
@@ -64,7 +65,10 @@ class LibTorch(Backend):
         found: Callable[..., Any] | None = call.memo.get(LibTorch)
         if found is None:
             candidate = call.op.torch
-            if isinstance(candidate, PerCall):
+            kernel = attached(call)
+            if kernel is not None:
+                found = kernel
+            elif isinstance(candidate, PerCall):
                 found = candidate.build(call)
             elif candidate is None:
                 found = run_decomposed(self, call)

@@ -42,11 +42,11 @@ def _written(name: str, source: str) -> Path | None:
     try:
         path = cache_folder() / name
         mark_generated(str(path.parent))
-        if not path.exists():
+        if not (path.exists() and path.read_text(encoding="utf-8") == source):  # a power cut may have emptied it
             make_folder(path.parent)
-            write_atomic(path, source.encode())
+            write_atomic(path, source.encode(), durable=False)
             _prune(path.parent)
-    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+    except (OSError, RuntimeError, UnicodeError):  # RuntimeError: there is no home folder
         return None
     return path
 

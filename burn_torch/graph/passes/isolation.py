@@ -21,6 +21,7 @@ def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
     """
     root = alias_roots(graph)
     constant = constant_values(graph)
+    donated = frozenset(donated)
     ours = {i for position, (i, _) in enumerate(graph.inputs) if position in donated}
     theirs = {i for i, _ in graph.inputs} - ours
     makers = {i: node for node in graph.nodes for i in node.outputs if i is not None}

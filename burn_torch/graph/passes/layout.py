@@ -32,7 +32,7 @@ class Layouts:
         self._known: Final[dict[int, int]] = dict.fromkeys(dense, DENSE)
         self._waiting: Final[list[Node]] = []
         for i, spec in graph.inputs:
-            if isinstance(spec, TensorSpec) and (spec.numel <= 1 or (spec.ndim == 1 and i in self._known)):
+            if not isinstance(spec, TensorSpec) or spec.numel <= 1 or (spec.ndim == 1 and i in self._known):
                 self._known[i] = CONTIGUOUS
 
     def of(self, i: Input) -> int:

@@ -5,7 +5,8 @@ A plan is data.  An executor may follow it (an arena with offsets, writes in pla
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -13,8 +14,10 @@ import numpy as np
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
-from burn_torch.graph.passes.layout import CONTIGUOUS, DENSE, Layouts
+from burn_torch.graph.passes.layout import CONTIGUOUS, Layouts
 from burn_torch.graph.passes.sharing import alias_roots, constant_values, run_pairs
+from burn_torch.ops.op import Call, PerCall
+from burn_torch.ops.torch_code import Over
 
 __all__ = ["Buffer", "MemoryPlan", "Taken", "memory_plan", "peak_bytes"]
 
@@ -107,6 +110,7 @@ class _Lives:
     """The buffers of a graph, in columns: one entry a buffer."""
 
     def __init__(self, graph: Graph, donated: Collection[int]) -> None:
+        donated = frozenset(donated)
         self.nodes: Final = len(graph.nodes)
         self.first: Final[list[int]] = []
         self.last: Final[list[int]] = []
@@ -158,7 +162,7 @@ class _Lives:
             self.last[number] = max(self.last[number], last_use.get(i, -1))
         for position, node in enumerate(graph.nodes):
             layouts.add(node)
-            over = self._overwritten(node, position, last_use, layouts) if node.call.op.inplace is not None else {}
+            over = self._overwritten(node, position, last_use, layouts)
             if over:
                 self.in_place[position] = tuple((j, k) for j, (k, _) in over.items())
             for j, (y, spec) in enumerate(zip(node.outputs, node.call.results, strict=True)):
@@ -189,29 +193,21 @@ class _Lives:
     ) -> dict[int, tuple[int, int]]:
         """Output -> input of the node and its value, where the output may be written over it."""
         call, root = node.call, self._root
-        if call.op.runs is not None:
-            candidates = run_pairs(call)
-        elif call.multiple or call.aliases or call.is_number or not node.inputs:
-            return {}
-        else:
-            candidates = [(0, 0)]
         over: dict[int, tuple[int, int]] = {}
-        for j, k in candidates:
+        read: Counter[int] | None = None
+        for j, k in _written_over(call):
             old = node.inputs[k]
-            if (
-                old not in self._whole
-                or not isinstance(old, int)
-                or node.outputs[j] is None
-                or call.specs[k] is not call.results[j]
-            ):
+            if old not in self._whole or not isinstance(old, int) or node.outputs[j] is None:
                 continue
             base = root[old]
             if last_use.get(base) != position or self.region[self.buffer_of[base]] in ("input", "constant"):
                 continue
-            if sum([root[i] == base for i in node.inputs if isinstance(i, int)]) > 1:
+            if read is None:
+                read = Counter([root[i] for i in node.inputs if isinstance(i, int)])
+            if read[base] > 1:
                 continue
             follows = call.op.packed == "follows" or call.op.runs is not None
-            if (follows and layouts.of(old) >= DENSE and layouts.is_its_own_copy(old, call.specs[k])) or all(
+            if (follows and layouts.is_its_own_copy(old, call.specs[k])) or all(
                 layouts.of(i) == CONTIGUOUS for i in node.inputs
             ):
                 over[j] = (k, old)
@@ -234,12 +230,34 @@ class _Lives:
         return values
 
 
+def _written_over(call: Call) -> Sequence[tuple[int, int]]:
+    """(output, input) pairs of the row's in-place form at this Call; nothing where it has none.
+
+    Of floats only: what refuses numbers beyond an integer type does not do so in place.
+    """
+    form = call.op.inplace
+    if form is None or call.is_number or call.aliases:
+        return ()
+    pairs: Sequence[tuple[int, int]] | None = call.memo.get("written over")
+    if pairs is None:
+        built = form.build(call) if isinstance(form, PerCall) else form
+        inputs = () if built is None else built.over if isinstance(built, Over) else (0,)
+        pairs = [
+            (j, k)
+            for j, k in enumerate(inputs)
+            if (spec := call.results[j]) is call.specs[k] and isinstance(spec, TensorSpec) and spec.dtype.is_float
+        ]
+        call.memo["written over"] = pairs
+    return pairs
+
+
 # -- donated memory ------------------------------------------------------------------------------------
 def _takes(
     graph: Graph, donated: Collection[int], buffers: tuple[Buffer, ...], buffer_of: Mapping[int, int]
 ) -> list[Taken]:
     """Each output its predecessor's memory, then any donated memory of its spec that is left."""
     end = len(graph.nodes)
+    donated = frozenset(donated)
     position_of = {i: position for position, (i, _) in enumerate(graph.inputs) if position in donated}
     specs = graph.specs()
     predecessors = _predecessors(graph)

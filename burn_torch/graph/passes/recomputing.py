@@ -50,6 +50,7 @@ class _Plan:
     """Lifetimes without writes in place, and the decisions so far."""
 
     def __init__(self, graph: Graph, donated: Collection[int]) -> None:
+        donated = frozenset(donated)
         self.graph: Final = graph
         self.root: Final = alias_roots(graph)
         self.made_at: Final = {i: n for n, node in enumerate(graph.nodes) for i in node.outputs if i is not None}

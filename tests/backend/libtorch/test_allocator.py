@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import platform
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +14,9 @@ import pytest
 from burn_torch.backend.libtorch import allocator
 
 MIB = 1 << 20
-GLIBC = platform.libc_ver()[0] == "glibc"
 
 _STEPS = """
-import resource, sys
+import os, resource, sys
 import torch
 from burn_torch.backend.libtorch.allocator import keep_memory
 
@@ -29,6 +28,7 @@ def step():
     return values[-1]
 
 if sys.argv[1] == "keep":
+    del os.environ["MALLOC_MMAP_THRESHOLD_"], os.environ["MALLOC_TRIM_THRESHOLD_"]  # glibc has read them
     keep_memory(96 << 20)
 for _ in range(3):
     step()
@@ -41,16 +41,20 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 5)
 
 def faults_a_step(how: str) -> float:
     root = Path(__file__).resolve().parents[3]
+    # glibc's first thresholds, fixed: by itself it raises them as it sees fit
+    first = {"MALLOC_MMAP_THRESHOLD_": str(128 << 10), "MALLOC_TRIM_THRESHOLD_": str(128 << 10)}
     told = subprocess.run(
-        [sys.executable, "-c", _STEPS, how], capture_output=True, text=True, check=True, cwd=root, timeout=120
-    )
+        [sys.executable, "-c", _STEPS, how],
+        capture_output=True, text=True, check=True, cwd=root, timeout=120, env={**os.environ, **first},
+    )  # fmt: skip
     return float(told.stdout)
 
 
-@pytest.mark.skipif(not GLIBC, reason="the thresholds are those of glibc")
+@pytest.mark.skipif(not allocator._is_glibc(), reason="the thresholds are those of glibc")
 def test_pages_are_faulted_once_and_not_in_each_step() -> None:
-    assert faults_a_step("keep") < 100
-    assert faults_a_step("as it is") > 5_000  # 24,576 pages of 4 KiB; a kernel with larger ones faults less often
+    before = faults_a_step("as it is")  # 24,576 pages of 4 KiB; a kernel with larger pages has fewer
+    assert before > 40
+    assert faults_a_step("keep") < before / 8
 
 
 @pytest.fixture
@@ -67,7 +71,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
             return int(parameter != -3 or value <= 32 * MIB)
 
     monkeypatch.setattr(ctypes, "CDLL", Library)
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.31"))
+    monkeypatch.setattr(allocator, "_is_glibc", lambda: True)
     monkeypatch.setattr(allocator, "_kept", 0)
     for name in allocator._USERS:
         monkeypatch.delenv(name, raising=False)
@@ -97,6 +101,6 @@ def test_what_the_user_has_set_stays(name: str, asked: Any, monkeypatch: pytest.
 
 def test_small_programs_and_other_libraries_ask_nothing(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert allocator.keep_memory(100 << 10) == 0
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    monkeypatch.setattr(allocator, "_is_glibc", lambda: False)
     assert allocator.keep_memory(10 * MIB) == 0
     assert asked == []

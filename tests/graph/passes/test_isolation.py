@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from burn_torch import ops
 from burn_torch.backend.libtorch import LibTorch
 from burn_torch.core.dtype import DType
-from burn_torch.core.spec import TensorSpec
 from burn_torch.graph import Graph, interpret
 from burn_torch.graph.passes import isolate_outputs
 from tests.graph.passes.checks import check, made, names, spec, traced
@@ -35,12 +34,8 @@ def test_no_output_shares_memory_with_what_others_hold(program: Program, donated
     outputs = interpret(graph, leaf, inputs)
     theirs = set(addresses([x for p, x in enumerate(inputs) if p not in donated]))
     assert not theirs.intersection(addresses(outputs))
-    distinct = {i: x for i, x in zip(graph.outputs, outputs, strict=True) if i is not None}
-    found = addresses(list(distinct.values()))
+    found = addresses(outputs)
     assert len(set(found)) == len(found)
-    given_back = [i for i in graph.outputs if i in {i for i, _ in graph.inputs} and distinct[i or 0] is not None]
-    tensors = [i for i in given_back if isinstance(graph.specs()[i or 0], TensorSpec)]
-    assert len(set(tensors)) == len(tensors), "a donated input is two outputs"
 
 
 def copies(graph: Graph, donated: Collection[int] = ()) -> int:
@@ -52,7 +47,8 @@ def test_what_is_copied() -> None:
     assert copies(traced(lambda x: x, X)) == 1
     assert copies(traced(lambda x: x, X), (0,)) == 0
     assert copies(traced(lambda x: (x, x), X), (0,)) == 1
-    assert copies(traced(lambda x: (x, x), X)) == 1  # one value, given out twice
+    assert copies(traced(lambda x: (x, x), X)) == 2
+    assert copies(traced(lambda x: (lambda y: (y, y))(ops.exp(x)), X)) == 1
     assert copies(traced(lambda x: ops.reshape(ops.permute(x, axes=(1, 0)), shape=(3, 4, 1)), X)) == 1
     assert copies(traced(lambda x: (x, ops.reshape(x, shape=(12,))), X), (0,)) == 1
     assert copies(traced(lambda x: (lambda y: (ops.reshape(y, shape=(12,)), y))(ops.exp(x)), X)) == 1

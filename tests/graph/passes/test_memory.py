@@ -40,7 +40,8 @@ def simulated(program: Program, plan: MemoryPlan) -> list[Any]:
             if i is None:
                 continue
             if node.call.aliases:
-                values[i] = x  # a numpy view of where its input lies
+                # a view of where its input lies; numpy lets nobody write through one that expands nothing
+                values[i] = read[0] if node.call.is_input else x
                 continue
             buffer = plan.buffers[plan.buffer_of[i]]
             place: Any
