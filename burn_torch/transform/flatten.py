@@ -108,7 +108,7 @@ class Walk:
 
     leaves  primitives and numbers in order
     roots   trees among the values: (position of the first leaf, what was listed)
-    loose   tensors that stand in no tree: (position, tensor)
+    loose   tensors that stand in no tree, alone or in a parameter or a running state: (position, tensor)
     """
 
     def __init__(self) -> None:
@@ -141,8 +141,10 @@ class Walk:
         if isinstance(value, Value):  # a run-time number of a trace
             return self._traced_number(value)
         if kind is Param:
+            self.loose.append((len(self.leaves), value.val()))
             return self._param(value)
         if kind is RunningState:
+            self.loose.append((len(self.leaves), value.value()))
             return self._state(value)
         parts = opened(value)
         if parts is None:
