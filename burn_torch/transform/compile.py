@@ -15,14 +15,14 @@ from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.module import Module
 from burn_torch.module.tree import Tree
-from burn_torch.transform.closed_over import changed
+from burn_torch.transform.closed_over import require_same
 from burn_torch.transform.donation import move, refuse_shared, take_over
 from burn_torch.transform.explanation import Explanation, explained
 from burn_torch.transform.flatten import Fault, Walk
 from burn_torch.transform.moved import Moved
 from burn_torch.transform.program import Program, trace
 from burn_torch.transform.retrace import Retrace, compared
-from burn_torch.transform.structure import Constant, Container, Structure
+from burn_torch.transform.structure import Structure
 from burn_torch.transform.surroundings import Surroundings, plain_function
 
 __all__ = ["Compiled", "RetraceWarning", "compile"]
@@ -249,9 +249,7 @@ class Compiled(Generic[P, R]):
             return self.function(*arguments[:count], **dict(zip(named, arguments[count:], strict=True)))
 
         traced = trace(self.function, call, structures, names, self._captures)
-        after = self._surroundings.key(args)
-        if after is not surroundings:
-            raise changed(self.function, *_first_difference(surroundings, after))
+        require_same(self.function, surroundings, self._surroundings.key(args))
         self.traces += 1
         self._history.append(compared(self.traces, key, ["", *names], self._programs))
         if self.traces == _LOUD:
@@ -327,15 +325,6 @@ def _signature(function: Any) -> inspect.Signature:
             mend=mend,
         )
     )
-
-
-def _first_difference(before: Container, after: Container) -> tuple[str, Any]:
-    """The first name that stands for another constant, and what it stands for now."""
-    old = dict(zip(before.names, before.children, strict=True))
-    new = dict(zip(after.names, after.children, strict=True))
-    name = next(name for name in {**old, **new} if old.get(name) is not new.get(name))
-    constant = new.get(name, old.get(name))
-    return name, constant.value if isinstance(constant, Constant) else constant
 
 
 def _choice(name: str, given: Any, among: tuple[Any, ...]) -> Any:

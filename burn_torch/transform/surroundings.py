@@ -40,8 +40,7 @@ class Surroundings:
         code = getattr(plain, "__code__", None)
         self._cells: Final = tuple(getattr(plain, "__closure__", None) or ())
         self._globals: Final = getattr(plain, "__globals__", {})
-        self._global_names: Final = () if code is None else tuple(sorted(set(_global_names(code))))
-        self._attributes: Final = frozenset(() if code is None else _attribute_names(code))
+        self._global_names, self._attributes = ((), frozenset()) if code is None else _names_of(code)
         self._names: Final[Sequence[str]] = (*(() if code is None else code.co_freevars), *self._global_names)
         owner = getattr(function, "__self__", None)
         self._owners: Final = () if owner is None else (owner,)
@@ -119,6 +118,8 @@ def _global_names(code: CodeType) -> Iterator[str]:
                 yield instruction.argval
 
 
-def _attribute_names(code: CodeType) -> Iterator[str]:
-    for part in _codes(code):
-        yield from part.co_names
+@functools.lru_cache(maxsize=1024)
+def _names_of(code: CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The global names that a code reads, and all names that may be attributes; of functions inside it too."""
+    attributes = frozenset(name for part in _codes(code) for name in part.co_names)
+    return tuple(sorted(set(_global_names(code)))), attributes
