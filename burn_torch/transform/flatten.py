@@ -7,7 +7,7 @@ first read (flatten and unflatten of 200 parameters cost 564 us, a listed tree 1
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -21,7 +21,7 @@ from burn_torch.core.spec import NUMBER_SPECS
 from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.ops.value import Value
-from burn_torch.tensor import Tensor
+from burn_torch.tensor import Gradients, Tensor
 from burn_torch.transform.constant import constant_key
 from burn_torch.transform.moved import Moved
 from burn_torch.transform.structure import (
@@ -108,7 +108,7 @@ class Walk:
 
     leaves  primitives and numbers in order
     roots   trees among the values: (position of the first leaf, what was listed)
-    loose   tensors that stand in no tree: (position, tensor)
+    loose   tensors that stand in no tree, alone or in a parameter or a running state: (position, tensor)
     """
 
     def __init__(self) -> None:
@@ -141,8 +141,10 @@ class Walk:
         if isinstance(value, Value):  # a run-time number of a trace
             return self._traced_number(value)
         if kind is Param:
+            self.loose.append((len(self.leaves), value.val()))
             return self._param(value)
         if kind is RunningState:
+            self.loose.append((len(self.leaves), value.value()))
             return self._state(value)
         parts = opened(value)
         if parts is None:
@@ -153,6 +155,11 @@ class Walk:
     def trees(self) -> list[Tree]:
         """The trees among the values."""
         return [tree for _, tree, _ in self.roots]
+
+    def cells(self) -> set[int]:
+        """The positions of running states: what may have another value later."""
+        loose = {at for at, _, _ in self._cells}
+        return loose.union(at + cell[0] for at, _, flat in self.roots for cell in flat.cells)
 
     def constant(self, value: Any, name: str) -> Structure:
         """The structure of a value that is compiled in.  Raises: TraceError for one that cannot be compared."""
@@ -302,17 +309,33 @@ def opened(value: Any) -> tuple[tuple[Any, ...], Sequence[Any]] | None:
 
 
 def _constant(value: Any) -> Structure:
+    if value is None or value.__class__ in (bool, str):
+        return interned(Constant, (value.__class__, value), Held(value))  # type: ignore[no-any-return]
+    if isinstance(value, Gradients):
+        raise Fault(f"{value!r}, which belong to one backward", "pass GradientsParams.from_grads(gradients, model)")
+    if isinstance(value, Iterator | Coroutine):
+        raise Fault(f"a {type(value).__name__}, which is used up when it is read", "pass a list or a tuple")
+    held = [name for name, item in getattr(value, "__dict__", {}).items() if _is_traced(item)]
+    if held:
+        raise Fault(
+            f"a {type(value).__name__} with a value of the traced function in .{held[0]}",
+            "return tensors, or make a dataclass of it; register_container takes any other class",
+        )
     if isinstance(value, torch.Tensor):
         raise Fault(f"a torch.Tensor {tuple(value.shape)}", "wrap it: Tensor.from_torch(tensor)")
     if isinstance(value, np.ndarray):
         raise Fault(f"a numpy array {value.shape}", "make a tensor of it: Tensor.from_data(array, device)")
     if isinstance(value, np.number | np.bool_):
-        raise Fault(f"a {type(value).__name__}", "make a Python number of it: value.item()")
+        raise Fault(f"a numpy {type(value).__name__}", "make a Python number of it: value.item()")
     try:
         key = constant_key(value)
     except TypeError as err:
         raise Fault(str(err), "pass tensors and numbers; a constant must be hashable") from None
     return interned(Constant, key, Held(value))  # type: ignore[no-any-return]
+
+
+def _is_traced(value: Any) -> bool:
+    return isinstance(value, Value) and getattr(value.backend, "session", None) is not None
 
 
 _NUMBERS: Final[Mapping[Any, Number]] = {spec: interned(Number, spec) for spec in NUMBER_SPECS.values()}
