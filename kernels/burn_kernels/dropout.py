@@ -21,8 +21,12 @@ from typing import Any
 import torch
 
 from burn_kernels._triton import tl, triton
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts, alignment
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, explain
-from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, runs_kernel
+from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, runs_kernel
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 
@@ -86,11 +90,15 @@ def forward(x: torch.Tensor, prob: float, key: int, stream: int, *, config: Conf
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     count = x.numel()
     if count:
-        config = config or default(x.element_size(), machine_of(x))
+        source = x.contiguous()
         # the last word that keeps; with none, the scale is 0
         numbers = (_signed(key), _signed(stream), max(_limit(prob) - 1, 0), _kept_scale(prob, x.dtype), count)
-        grid = (ceil_div(count, 4 * config.ciphers),)
-        launch(_dropout, grid, x, x.contiguous(), y, *numbers, warps=config.warps, CIPHERS=config.ciphers)
+
+        def run(config: Config) -> None:
+            grid = (ceil_div(count, 4 * config.ciphers),)
+            launch(_dropout, grid, x, source, y, *numbers, warps=config.warps, CIPHERS=config.ciphers)
+
+        CHOICE.run(x, config, Facts((count,), (), x.dtype, alignment(source.data_ptr())), run)
     return y
 
 
@@ -159,6 +167,34 @@ def _product(a: torch.Tensor, b: int) -> tuple[torch.Tensor, torch.Tensor]:
     below, above = (a & 0xFFFF) * b, (a >> 16) * b
     middle = above + (below >> 16)
     return middle >> 16, ((middle & 0xFFFF) << 16) | (below & 0xFFFF)
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _work(config: Config, facts: Facts, machine: Machine) -> Work:
+    (count,), size, held = facts.free, facts.dtype.itemsize, 4 * config.ciphers
+    programs = ceil_div(count, held)
+    return Work(programs, config.warps, held, size, 2 * count * size, 26 * count, count / (programs * held), 3.0)
+
+
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    x = inputs.rows(facts, 1, facts.free[0]).reshape(-1)
+    numbers = (0.1, 7, 11)
+    return Trial((x, *numbers), lambda given, config: forward(*given, config=config), lambda given: reference(*given))
+
+
+CHOICE = tunable(
+    Tunable(
+        name="dropout",
+        config=Config,
+        free=("elements",),
+        candidates=lambda facts, machine: candidates(facts.dtype.itemsize, machine),
+        supports=lambda config, facts: config.ciphers <= 1 << 15,
+        work=_work,
+        trial=_trial,
+        sources=(__name__,),
+        examples=lambda: [Facts((8192 * cols,), (), torch.bfloat16) for cols in (5120, 14_336)],
+    )
+)
 
 
 # -- registration ------------------------------------------------------------------------------------

@@ -19,7 +19,19 @@ import torch
 from burn_kernels._triton import AVAILABLE, INTERPRETED
 from burn_kernels.errors import KernelDeviceError, KernelDTypeError, KernelLimitError, KernelShapeError, explain
 
-__all__ = ["Launch", "Machine", "describe", "launch", "machine_of", "next_power", "recording", "rows_of", "runs_kernel"]
+__all__ = [
+    "Launch",
+    "Machine",
+    "describe",
+    "launch",
+    "machine_at",
+    "machine_of",
+    "next_power",
+    "recorded",
+    "recording",
+    "rows_of",
+    "runs_kernel",
+]
 
 HALVES = (torch.float16, torch.bfloat16)
 FLOATS = (torch.float32, *HALVES)
@@ -48,7 +60,8 @@ _INTERPRETER = Machine("interpreter", 0, 2)
 
 
 @functools.lru_cache(maxsize=64)
-def _machine(index: int) -> Machine:
+def machine_at(index: int) -> Machine:
+    """The machine that is the GPU with this number."""
     properties = torch.cuda.get_device_properties(index)
     if torch.version.hip:
         return Machine("hip", properties.gcnArchName.split(":")[0], properties.multi_processor_count, 64)
@@ -61,7 +74,7 @@ def machine_of(x: torch.Tensor) -> Machine:
     if recorder is not None:
         return recorder.machine
     if x.is_cuda:
-        return _machine(x.get_device())
+        return machine_at(x.get_device())
     return _INTERPRETER
 
 
@@ -206,6 +219,12 @@ class _Recorder:
 
 
 _RECORDER: ContextVar[_Recorder | None] = ContextVar("recorder", default=None)
+
+
+def recorded() -> Machine | None:
+    """The machine for which launches are recorded just now, if they are."""
+    recorder = _RECORDER.get()
+    return None if recorder is None else recorder.machine
 
 
 @contextlib.contextmanager
