@@ -27,7 +27,7 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, row_facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_examples, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, launch, next_power, runs_kernel, wide_type
 from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp_for, row_parts
@@ -474,7 +474,8 @@ CHOICE = tunable(
         work=_work,
         trial=_trial,
         sources=(__name__,),
-        examples=row_examples((32_000, 50_257, 128_256), ("loss", "loss gradient", "loss gradient over", "gradient")),
+        problems=row_problems("loss", "loss gradient", "loss gradient over", "gradient"),
+        shapes=((8192, 32_000), (8192, 50_257), (8192, 128_256)),
     )
 )
 

@@ -192,7 +192,8 @@ CHOICE = tunable(
         work=_work,
         trial=_trial,
         sources=(__name__,),
-        examples=lambda: [Facts((8192 * cols,), (), torch.bfloat16) for cols in (5120, 14_336)],
+        problems=lambda rows, cols, dtype: [Facts((rows * cols,), (), dtype)],
+        shapes=((8192, 5120), (8192, 14_336)),
     )
 )
 

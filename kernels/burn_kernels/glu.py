@@ -273,11 +273,8 @@ def _tunable(name: str, *, back: bool) -> Tunable:
             work=work,
             trial=trial,
             sources=(__name__,),
-            examples=lambda: [
-                Facts((1, 8192 * cols), (), torch.bfloat16, flags=kind)
-                for kind in ACTIVATIONS
-                for cols in (5120, 14_336)
-            ],
+            problems=lambda rows, cols, dtype: [Facts((1, rows * cols), (), dtype, flags=kind) for kind in ACTIVATIONS],
+            shapes=((8192, 5120), (8192, 14_336)),
         )
     )
 

@@ -29,7 +29,7 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, row_facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_examples, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
 from burn_kernels.launch import (
     FLOATS,
     Machine,
@@ -619,7 +619,7 @@ def _tunable(name: str, *, centred: bool) -> Tunable:
             work=work,
             trial=trial,
             sources=(__name__,),
-            examples=row_examples(flags=("w b" if centred else "w",)),
+            problems=row_problems("w b" if centred else "w"),
         )
     )
 
@@ -668,7 +668,7 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
             work=work,
             trial=trial,
             sources=(__name__,),
-            examples=row_examples(flags=("w b" if centred else "w",)),
+            problems=row_problems("w b" if centred else "w"),
         )
     )
 

@@ -566,6 +566,7 @@ def sgd_reference(
 
 # -- selection ---------------------------------------------------------------------------------------
 def _tunable(name: str, run: Callable[..., Any], plain: Callable[..., Any], step: Callable[..., None]) -> Tunable:
+    flags = "g={dtype} s=float32" if name == "adamw" else "g={dtype}"
     options: dict[str, Any] = {"lr": 1e-3, "step": 100} if name == "adamw" else {"lr": 1e-3}
 
     def work(config: Config, facts: Facts, machine: Machine) -> Work:
@@ -606,7 +607,11 @@ def _tunable(name: str, run: Callable[..., Any], plain: Callable[..., Any], step
             work=work,
             trial=trial,
             sources=(__name__,),
-            examples=lambda: [Facts((15_246,), (CHUNK,), torch.float32, flags="g=float32 s=float32")],  # GPT-2, 124M
+            problems=lambda rows, cols, dtype: [
+                Facts((-(-rows * cols // CHUNK),), (CHUNK,), dtype, flags=flags.format(dtype=str(dtype)[6:]))
+            ],
+            shapes=((121_500, 1024),),  # GPT-2 with 124 million parameters
+            dtype=torch.float32,
         )
     )
 

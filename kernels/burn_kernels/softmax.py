@@ -22,7 +22,7 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, row_facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, row_examples, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
 from burn_kernels.launch import (
     FLOATS,
     Machine,
@@ -371,7 +371,7 @@ def _tunable(name: str, *, log: bool, back: bool) -> Tunable:
             work=work,
             trial=trial,
             sources=(__name__,),
-            examples=row_examples(),
+            problems=row_problems(),
         )
     )
 

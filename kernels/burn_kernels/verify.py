@@ -126,16 +126,16 @@ def poisoned() -> Iterator[None]:
     """Fills what torch.empty gives with NaN; torch does so in deterministic mode only, which selection is not told."""
     chosen_so = is_deterministic()
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    deterministic: Any = torch.utils.deterministic  # its setting is a property that type checkers do not see
-    filled = deterministic.fill_uninitialized_memory
+    settings: Any = torch.utils.deterministic  # its setting is a property that type checkers do not see
+    filled = settings.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
-    deterministic.fill_uninitialized_memory = True
+    settings.fill_uninitialized_memory = True
     try:
         with deterministic(chosen_so):
             yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        deterministic.fill_uninitialized_memory = filled
+        settings.fill_uninitialized_memory = filled
 
 
 def _tuple(outputs: Any) -> tuple[Any, ...]:

@@ -28,7 +28,7 @@ from burn_kernels.autotune.race import ranking
 from burn_kernels.autotune.store import FILE, Fault, Place, Store, cache_folder, merged
 from burn_kernels.autotune.tunable import Tunable
 from burn_kernels.autotune.tuner import Budget, is_sticky, measure
-from burn_kernels.errors import KernelError, explain
+from burn_kernels.errors import KernelError, KernelLimitError, explain
 
 __all__ = ["Decision", "Selector", "current", "lock", "unlock"]
 
@@ -95,8 +95,8 @@ class Selector:
         # another thread that measures is not waited for: this call takes what holds now
         if due and not self.capturing() and self._measuring.acquire(blocking=False):
             try:
-                self.measure(decision)
-            except CandidateError:
+                self._measure(decision, again=False)
+            except (CandidateError, KernelLimitError):
                 raise
             except Exception as error:  # the call itself can go on; what stood in the way is said
                 warn(f"{decision.place.key} could not be measured: {type(error).__name__}: {_line(error)}")
@@ -167,7 +167,7 @@ class Selector:
         reasons = (
             [f"{fault.candidate}: {fault.reason}" for fault in self.store.faults(place)] if self.store.there else []
         )
-        raise CandidateError(
+        raise KernelLimitError(  # so that callers fall back to the reference, and say so
             explain(
                 f"autotune: no candidate of {tunable.name} can run",
                 given="; ".join([place.key, *reasons]),
@@ -229,7 +229,7 @@ class Selector:
                 ) from error
             try:
                 config = self._first(tunable, decision.ranking, facts, decision.place)
-            except CandidateError as none_left:
+            except KernelLimitError as none_left:
                 raise none_left from error
             try:
                 launch(config)
@@ -248,10 +248,14 @@ class Selector:
 
     # -- measuring -------------------------------------------------------------------------------
     def measure(self, decision: Decision, *, again: bool = False) -> str:
-        """Measures a key's candidates and decides anew; returns why not, or an empty text.
+        """Measures a key's candidates and decides anew; returns why there is nothing to keep, or an empty text.
 
-        Raises: CandidateError if a candidate broke the device.
+        Raises: CandidateError if a candidate broke the device, KernelLimitError if no candidate is right.
         """
+        with self._measuring:
+            return self._measure(decision, again=again)
+
+    def _measure(self, decision: Decision, *, again: bool) -> str:
         tunable, place = decision.tunable, decision.place
         decision.wanting = False
         if decision.index not in self._clocks:

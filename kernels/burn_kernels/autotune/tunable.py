@@ -13,7 +13,7 @@ Candidate 0 is the default: it is what runs with selection off, under the interp
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -51,8 +51,12 @@ class Tunable:
     """A problem like the one given, with inputs of its own."""
     sources: tuple[str, ...]
     """Modules whose source decides what timings are worth."""
-    examples: Callable[[], Iterable[Facts]]
-    """Problems that `python -m burn_kernels tune` measures where it is told no shapes."""
+    problems: Callable[[int, int, torch.dtype], Sequence[Facts]]
+    """(rows, cols, dtype) -> the problems that users with such tensors have, packed; one for each set of flags."""
+    shapes: Sequence[tuple[int, int]] = tuple((8192, cols) for cols in (1024, 4096, 5120, 8192, 16_384, 32_768))
+    """What `python -m burn_kernels tune` measures where it is told no shapes."""
+    dtype: torch.dtype = torch.bfloat16
+    """The type in which it does."""
 
     @functools.cached_property
     def kernel(self) -> str:
@@ -129,12 +133,10 @@ def selector_of() -> Any:
     raise AssertionError("burn_kernels.autotune.selection was not imported")
 
 
-def row_examples(
-    widths: Iterable[int] = (1024, 4096, 5120, 8192, 16_384, 32_768), flags: Iterable[str] = ("",)
-) -> Callable[[], Iterable[Facts]]:
-    """Problems of 8192 packed bfloat16 rows of these widths."""
-    return lambda: [
-        Facts((8192,), (cols,), torch.bfloat16, alignment(cols * 2), flags=flag) for cols in widths for flag in flags
+def row_problems(*flags: str) -> Callable[[int, int, torch.dtype], list[Facts]]:
+    """For kernels over packed rows: a problem for each of these flags."""
+    return lambda rows, cols, dtype: [
+        Facts((rows,), (cols,), dtype, alignment(cols * dtype.itemsize), flags=flag) for flag in flags or ("",)
     ]
 
 
