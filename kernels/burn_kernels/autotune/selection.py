@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ class Selector:
                 name, config = self._pinned(self.lockfile, pin, tunable, facts)
                 return Decision(tunable, index, place, facts, {name: config}, "locked", config)
         source, order = self._ranked(tunable, facts, device, place, plain=fixed or level == "off")
-        config = self._first(tunable, order, facts, place)
+        config = self._first(tunable, order, facts, place.key)
         if self.lockfile is not None:
             candidate = Candidate.of(config)
             self.lockfile.append(Pin(place.key, place.device, place.kernel, candidate.config))
@@ -122,6 +122,13 @@ class Selector:
         decision = Decision(tunable, index, place, facts, order, source, config)
         decision.wanting = level in ("on", "full") and not fixed and source != "measured" and len(order) > 1
         return decision
+
+    def plan(self, tunable: Tunable, index: int, facts: Facts) -> Decision:
+        """A decision to measure by: what timings, table and model say, whatever level or lockfile hold now."""
+        device = self.devices(index)
+        place = Place(tunable.kernel, tunable.key(facts), str(device), software())
+        source, order = self._ranked(tunable, facts, device, place, plain=False)
+        return Decision(tunable, index, place, facts, order, source, next(iter(order.values()), None))
 
     def _ranked(
         self, tunable: Tunable, facts: Facts, device: Device, place: Place, *, plain: bool
@@ -160,17 +167,16 @@ class Selector:
             raise lockfile.unusable(pin, "it does not support this problem")
         return Candidate.of(config).name, config
 
-    def _first(self, tunable: Tunable, order: Mapping[str, Any], facts: Facts, place: Place) -> Any:
+    def _first(
+        self, tunable: Tunable, order: Mapping[str, Any], facts: Facts, key: str, reasons: Iterable[str] = ()
+    ) -> Any:
         for config in order.values():
             if tunable.supports(config, facts):
                 return config
-        reasons = (
-            [f"{fault.candidate}: {fault.reason}" for fault in self.store.faults(place)] if self.store.there else []
-        )
         raise KernelLimitError(  # so that callers fall back to the reference, and say so
             explain(
                 f"autotune: no candidate of {tunable.name} can run",
-                given="; ".join([place.key, *reasons]),
+                given="; ".join([key, *reasons]),
                 expected="at least one that supports the problem and does not fail",
                 mend="python -m burn_kernels report shows them; passing config= overrides the choice",
             )
@@ -181,7 +187,7 @@ class Selector:
         if decision.source == "locked" and self.lockfile is not None:
             pin = Pin(decision.place.key, decision.place.device, decision.place.kernel, vars(decision.config))
             raise self.lockfile.unusable(pin, f"it does not support {facts}")
-        return self._first(tunable, decision.ranking, facts, decision.place)
+        return self._first(tunable, decision.ranking, facts, decision.place.key)
 
     # -- failing ---------------------------------------------------------------------------------
     def rescue(
@@ -193,7 +199,11 @@ class Selector:
         error: Exception,
         launch: Callable[[Any], None],
     ) -> None:
-        """Quarantines a config whose launch failed, and launches the next of the ranking."""
+        """Launches the next of the ranking after a config that failed, which is quarantined if another one works.
+
+        Where none works the cause is not the configs (no compiler, say): nothing is quarantined, the error is raised.
+        """
+        first, failed = error, dict[str, str]()
         while True:
             name = Candidate.of(config).name
             if isinstance(error, (KernelError, torch.OutOfMemoryError)):
@@ -217,8 +227,9 @@ class Selector:
                         mend="take its line out of the lockfile",
                     )
                 ) from error
-            self._quarantine(decision, name, error)
+            failed[name] = f"{type(error).__name__}: {_line(error)}"
             if self.capturing():
+                self._quarantine(decision, failed)
                 raise CandidateError(
                     explain(
                         f"autotune: {tunable.name} could not be launched during the capture of a CUDA graph",
@@ -227,24 +238,25 @@ class Selector:
                         mend="capture again: the next config is taken then",
                     )
                 ) from error
-            try:
-                config = self._first(tunable, decision.ranking, facts, decision.place)
-            except KernelLimitError as none_left:
-                raise none_left from error
+            left = [c for n, c in decision.ranking.items() if n not in failed and tunable.supports(c, facts)]
+            if not left:
+                raise first
+            config = left[0]
             try:
                 launch(config)
             except Exception as next_error:
                 error = next_error
             else:
+                self._quarantine(decision, failed)
                 return
 
-    def _quarantine(self, decision: Decision, name: str, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {_line(error)}"
+    def _quarantine(self, decision: Decision, failed: Mapping[str, str]) -> None:
         with self._guard:
-            decision.ranking = {n: c for n, c in decision.ranking.items() if n != name}
+            decision.ranking = {n: c for n, c in decision.ranking.items() if n not in failed}
             decision.config = next(iter(decision.ranking.values()), decision.config)
-        self.store.add(faults=[Fault(decision.place, name, "quarantined", reason)])
-        warn(f"{decision.place.key}: {name} is quarantined, its launch failed ({reason}); the next one is taken")
+        self.store.add(faults=[Fault(decision.place, name, "quarantined", why) for name, why in failed.items()])
+        for name, why in failed.items():
+            warn(f"{decision.place.key}: {name} is quarantined, its launch failed ({why}); the next one is taken")
 
     # -- measuring -------------------------------------------------------------------------------
     def measure(self, decision: Decision, *, again: bool = False) -> str:
@@ -275,12 +287,12 @@ class Selector:
             clock=clock,
             budget=self.budget,
             eliminating=levels.level() != "full",
-            report=lambda faults: self.store.add(faults=faults),
+            on_loss=lambda fault: self.store.add(faults=[fault]),
         )
         for fault in found.faults:
             warn(f"{place.key}: {fault.candidate} is disqualified: {fault.reason}")
-        if found.timings and not found.why_not:
-            self.store.add(timings=found.timings)
+        if found.timings:  # where nothing works, the cause is not the candidates, and may be gone tomorrow
+            self.store.add([] if found.why_not else found.timings, found.faults)
         medians = {timing.candidate: timing.median_ms for timing in found.timings}
         broken = {fault.candidate for fault in found.faults}
         left = {name: config for name, config in sound.items() if name not in broken}
@@ -289,7 +301,8 @@ class Selector:
                 decision.ranking, decision.source = _first_of(ranking(medians, list(named)), left), "measured"
             else:
                 decision.ranking = {n: c for n, c in decision.ranking.items() if n not in broken}
-            decision.config = self._first(tunable, decision.ranking, decision.facts, place)
+            reasons = [f"{fault.candidate}: {fault.reason}" for fault in found.faults]
+            decision.config = self._first(tunable, decision.ranking, decision.facts, place.key, reasons)
         return found.why_not
 
     def pending(self) -> list[Decision]:

@@ -151,24 +151,22 @@ class Store:
     def timings(self, place: Place) -> list[Timing]:
         """What was measured at one place."""
         sql = f"SELECT {_TIMING} FROM timings WHERE {_PLACE}"
-        rows = self._run(lambda db: db.execute(sql, _place(place)).fetchall())
-        return [_timing(row) for row in rows]
+        return self._run(lambda db: [_timing(row) for row in db.execute(sql, _place(place))])
 
     def faults(self, place: Place) -> list[Fault]:
         """What candidates did wrong at one place."""
         sql = f"SELECT {_FAULT} FROM faults WHERE {_PLACE}"
-        rows = self._run(lambda db: db.execute(sql, _place(place)).fetchall())
-        return [_fault(row) for row in rows]
+        return self._run(lambda db: [_fault(row) for row in db.execute(sql, _place(place))])
 
     def all_timings(self) -> list[Timing]:
         """Every timing, in order of key and candidate."""
         sql = f"SELECT {_TIMING} FROM timings ORDER BY device, key, median_ms, candidate"
-        return [_timing(row) for row in self._run(lambda db: db.execute(sql).fetchall())]
+        return self._run(lambda db: [_timing(row) for row in db.execute(sql)])
 
     def all_faults(self) -> list[Fault]:
         """Every fault, in order of key and candidate."""
         sql = f"SELECT {_FAULT} FROM faults ORDER BY device, key, candidate"
-        return [_fault(row) for row in self._run(lambda db: db.execute(sql).fetchall())]
+        return self._run(lambda db: [_fault(row) for row in db.execute(sql)])
 
     def add(self, timings: Sequence[Timing] = (), faults: Sequence[Fault] = ()) -> int:
         """Inserts rows, all or none; those that are there already stay as they are.  Returns how many are new."""
@@ -186,11 +184,12 @@ class Store:
         return self._run(insert)
 
     def forget(self, place: Place) -> None:
-        """Takes away what was measured at one place, so that it can be measured again; faults stay."""
+        """Takes away what is known of one place, so that it can be measured again."""
 
         def delete(db: sqlite3.Connection) -> None:
             with _transaction(db):
                 db.execute(f"DELETE FROM timings WHERE {_PLACE}", _place(place))
+                db.execute(f"DELETE FROM faults WHERE {_PLACE}", _place(place))
 
         self._run(delete)
 
@@ -204,32 +203,34 @@ class Store:
     # -- opening and failing ---------------------------------------------------------------------
     def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         with self._guard:
-            for _ in range(3):
+            for attempt in range(3):
                 try:
                     return work(self._open())
                 except (sqlite3.Error, OSError, ValueError) as error:  # ValueError: a row of another program
-                    self._retreat(error)
+                    self._retreat(error, last=attempt == 2)
             return work(self._open())
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None and self._owner == os.getpid():
             return self._connection
         self._connection, self._owner = None, os.getpid()  # a connection may not cross a fork
-        if self.path is not None:
+        for attempt in range(3):  # a damaged file is moved aside, and the second attempt makes a new one
+            if self.path is None or self._connection is not None:
+                break
             try:
                 self._connection = _connect(self.path)
             except (sqlite3.Error, OSError) as error:
-                self._retreat(error)
+                self._retreat(error, last=attempt == 2)
         if self._connection is None:
-            self._connection = _prepared(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
+            self._connection = _in_memory()
         return self._connection
 
-    def _retreat(self, error: Exception) -> None:
-        """Moves a damaged file aside, or goes on in memory with what can be read."""
+    def _retreat(self, error: Exception, *, last: bool = False) -> None:
+        """Moves a damaged file aside, or goes on in memory with what can be read; the latter if it is the last time."""
         path, old = self.path, self._connection
         if path is None:
             raise error
-        if _is_damage(error):
+        if _is_damage(error) and not last:
             if old is not None:
                 old.close()
             self._connection = None
@@ -242,12 +243,11 @@ class Store:
             if moved is not None:
                 self._warn(f"{error}; it is {moved.name} now", "a new file is begun")
             return
-        memory = _prepared(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
+        memory = _in_memory()
         with contextlib.suppress(sqlite3.Error):  # what cannot be read is measured again
-            source = _read_only(path) if old is None else old
-            if _schema_of(source) == SCHEMA:
-                source.backup(memory)
-            source.close()
+            with contextlib.closing(_read_only(path) if old is None else old) as source:
+                if _schema_of(source) == SCHEMA:
+                    source.backup(memory)
         self.path, self._connection = None, memory
         self._warn(str(error), "timings stay in memory, so another process will measure again")
 
@@ -261,6 +261,10 @@ class Store:
 def _connect(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     return _prepared(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False))
+
+
+def _in_memory() -> sqlite3.Connection:
+    return _prepared(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
 
 
 def _read_only(path: Path) -> sqlite3.Connection:

@@ -69,9 +69,9 @@ def measure(
     clock: Clock,
     budget: Budget,
     eliminating: bool = True,
-    report: Callable[[list[Fault]], Any] = lambda faults: None,
+    on_loss: Callable[[Fault], Any] = lambda fault: None,
 ) -> Found:
-    """Times the configs that compute the right thing; `report` is told each fault when it is found.
+    """Times the configs that compute the right thing; `on_loss` is told of one that broke the device.
 
     Raises: CandidateError if a candidate broke the device.
     """
@@ -87,7 +87,7 @@ def measure(
     until = begun + min(budget.key_s, budget.process_s - budget.spent_s)
     try:
         with torch.no_grad(), clock.aside():
-            _measure(tunable, facts, configs, place, clock, found, eliminating, report, lambda: budget.now() < until)
+            _measure(tunable, facts, configs, place, clock, found, eliminating, on_loss, lambda: budget.now() < until)
     except torch.OutOfMemoryError:
         found.timings.clear()
         found.why_not = "memory ran out"
@@ -104,13 +104,26 @@ def _measure(
     clock: Clock,
     found: Found,
     eliminating: bool,
-    report: Callable[[list[Fault]], Any],
+    on_loss: Callable[[Fault], Any],
     within: Callable[[], bool],
 ) -> None:
     def disqualify(name: str, reason: str) -> None:
-        fault = Fault(place, name, "disqualified", reason)
-        found.faults.append(fault)
-        report([fault])
+        found.faults.append(Fault(place, name, "disqualified", reason))
+
+    def failed(name: str, error: Exception) -> None:
+        disqualify(name, _reason(error))
+        try:
+            clock.settle()
+        except Exception as lost:
+            on_loss(found.faults[-1])
+            raise CandidateError(
+                explain(
+                    f"autotune: a candidate of {tunable.name} broke the device",
+                    given=f"{name} for {place.key}: {_reason(error)}",
+                    expected="a kernel that stays within its memory",
+                    mend="start the process again; the candidate is disqualified and will not be tried again",
+                )
+            ) from lost
 
     def attempt(name: str, work: Callable[[], list[str]]) -> bool:
         try:
@@ -119,9 +132,7 @@ def _measure(
         except torch.OutOfMemoryError:
             raise  # not the candidate's fault
         except Exception as error:
-            reason = _reason(error)
-            disqualify(name, reason)
-            _require_device(clock, tunable, name, place, error)
+            failed(name, error)
             return False
         if faults:
             disqualify(name, "; ".join(faults))
@@ -154,8 +165,7 @@ def _measure(
     for name, error in outcome.failed.items():
         if isinstance(error, torch.OutOfMemoryError):
             raise error
-        disqualify(name, _reason(error))
-        _require_device(clock, tunable, name, place, error)
+        failed(name, error)
     for name, samples in outcome.samples.items():
         numbers = dict(Candidate.of(configs[name]).config)
         gone = name in outcome.eliminated
@@ -204,17 +214,3 @@ def is_sticky(error: BaseException) -> bool:
     """Whether this error of CUDA or HIP leaves the device useless for the rest of the process."""
     text = str(error).lower()
     return any(sign in text for sign in _STICKY)
-
-
-def _require_device(clock: Clock, tunable: Tunable, name: str, place: Place, error: Exception) -> None:
-    try:
-        clock.settle()
-    except Exception as lost:
-        raise CandidateError(
-            explain(
-                f"autotune: a candidate of {tunable.name} broke the device",
-                given=f"{name} for {place.key}: {_reason(error)}",
-                expected="a kernel that stays within its memory",
-                mend="start the process again; the candidate is disqualified and will not be tried again",
-            )
-        ) from lost

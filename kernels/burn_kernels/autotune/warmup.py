@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from burn_kernels.autotune import levels
 from burn_kernels.autotune.selection import Decision, Selector, current
 from burn_kernels.autotune.tunable import TUNABLES, Tunable
-from burn_kernels.errors import KernelArgumentError, KernelDeviceError, explain
+from burn_kernels.errors import KernelArgumentError, KernelDeviceError, KernelLimitError, explain
 
 __all__ = ["Measured", "tune", "tune_pending"]
 
@@ -86,15 +85,17 @@ def tune_with(
                 mend="leave it out to measure all",
             )
         )
-    decisions: list[Decision] = []
-    with levels.using("cached"), levels.deterministic(False):  # deciding must not begin to measure by itself
-        for made in wanted:
-            for rows, cols in shapes or made.shapes:
-                decisions += [selector.decide(made, device, f) for f in made.problems(rows, cols, dtype or made.dtype)]
-    unique = list({id(decision): decision for decision in decisions}.values())
-    if not again:
-        unique = [decision for decision in unique if decision.source not in ("measured", "locked")]
-    return _all(selector, unique, again, progress)
+    plans: dict[str, Decision] = {}
+    for made in wanted:
+        for rows, cols in shapes or made.shapes:
+            for facts in made.problems(rows, cols, dtype or made.dtype):
+                plan = selector.plan(made, device, facts)
+                if again or plan.source != "measured":
+                    plans[plan.place.key] = plan
+    try:
+        return _all(selector, list(plans.values()), again, progress)
+    finally:
+        selector.forget()  # what was decided before follows the new timings
 
 
 def tune_pending(*, progress: Progress = lambda measured: None) -> list[Measured]:
@@ -106,7 +107,10 @@ def tune_pending(*, progress: Progress = lambda measured: None) -> list[Measured
 def _all(selector: Selector, decisions: Sequence[Decision], again: bool, progress: Progress) -> list[Measured]:
     found = []
     for number, decision in enumerate(decisions, 1):
-        why_not = selector.measure(decision, again=again)
+        try:
+            why_not = selector.measure(decision, again=again)
+        except KernelLimitError as error:  # no candidate is right; the other keys may fare better
+            why_not = str(error).splitlines()[1].strip()
         measured = _measured(selector, decision, number, len(decisions), why_not)
         found.append(measured)
         progress(measured)
