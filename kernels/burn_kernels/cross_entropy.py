@@ -25,7 +25,7 @@ import torch
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
-from burn_kernels.autotune.key import Facts, row_facts
+from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
@@ -335,7 +335,7 @@ def _run(
             launch(_cross_entropy, (rows,), x, *arguments, *numbers, warps=config.warps, **flags, **sizes)
 
         words = _PARTS[known, write, smoothing != 0.0]
-        CHOICE.run(x, config, row_facts(source, rows, cols, (stride,), source.data_ptr(), flags=words), run)
+        CHOICE.run(x, config, (x.dtype, rows, cols, (stride,), source.data_ptr() & 15, words), run)
     elif rows:
         losses.fill_(float("nan"))
         lse.fill_(float("-inf"))

@@ -98,7 +98,7 @@ def forward(x: torch.Tensor, prob: float, key: int, stream: int, *, config: Conf
             grid = (ceil_div(count, 4 * config.ciphers),)
             launch(_dropout, grid, x, source, y, *numbers, warps=config.warps, CIPHERS=config.ciphers)
 
-        CHOICE.run(x, config, Facts((count,), (), x.dtype, alignment(source.data_ptr())), run)
+        CHOICE.run(x, config, (x.dtype, count, source.data_ptr() & 15), run)
     return y
 
 
@@ -186,6 +186,7 @@ CHOICE = tunable(
     Tunable(
         name="dropout",
         config=Config,
+        facts=lambda dtype, count, address: Facts((count,), (), dtype, alignment(address)),
         free=("elements",),
         candidates=lambda facts, machine: candidates(facts.dtype.itemsize, machine),
         supports=lambda config, facts: config.ciphers <= 1 << 15,

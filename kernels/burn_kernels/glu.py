@@ -154,7 +154,7 @@ def forward(gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu", config:
             arguments = (*flats, y, *strides, cols, blocks)
             launch(_forward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
 
-        FORWARD.run(gate, config, _facts(flats, rows, cols, strides, kind), run)
+        FORWARD.run(gate, config, (gate.dtype, rows, cols, strides, _address(flats), kind), run)
     return y
 
 
@@ -175,7 +175,7 @@ def backward(
             arguments = (*flats, dgate, dup, *strides, cols, blocks)
             launch(_backward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
 
-        BACKWARD.run(gate, config, _facts(flats, rows, cols, strides, kind), run)
+        BACKWARD.run(gate, config, (gate.dtype, rows, cols, strides, _address(flats), kind), run)
     return dgate, dup
 
 
@@ -234,10 +234,16 @@ def reference_backward(
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _facts(flats: list[torch.Tensor], rows: int, cols: int, strides: tuple[int, ...], kind: str) -> Facts:
+def _address(flats: list[torch.Tensor]) -> int:
+    bits = 0
+    for flat in flats:
+        bits |= flat.data_ptr()
+    return bits & 15
+
+
+def _facts(dtype: torch.dtype, rows: int, cols: int, strides: tuple[int, ...], address: int, kind: str) -> Facts:
     # a block never spans two rows, so neither size shapes the kernel: both are free
-    found = row_facts(flats[0], rows, cols, strides, *[flat.data_ptr() for flat in flats], flags=kind)
-    return Facts((rows, cols), (), *found[2:])
+    return row_facts(dtype, rows, cols, strides, address, kind)._replace(free=(rows, cols), exact=())
 
 
 def _tunable(name: str, *, back: bool) -> Tunable:
@@ -267,6 +273,7 @@ def _tunable(name: str, *, back: bool) -> Tunable:
         Tunable(
             name=name,
             config=Config,
+            facts=_facts,
             free=("rows", "cols"),
             candidates=lambda facts, machine: candidates(facts.free[1], facts.dtype.itemsize, machine),
             supports=lambda config, facts: config.block >= 32 or config.warps == 1,

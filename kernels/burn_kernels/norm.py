@@ -27,7 +27,7 @@ import torch
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
-from burn_kernels.autotune.key import Facts, row_facts
+from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
 from burn_kernels.launch import (
@@ -437,8 +437,8 @@ def _run_forward(
             flags = {"EDGES": edges, "PACKED": stride == cols}
             launch(_forward_wide, (rows,), x, *before, *after, warps=config.warps, **sizes, **flags)
 
-    facts = row_facts(flat, rows, cols, (stride,), flat.data_ptr(), flags=_PARTS[w is not None, b is not None])
-    (LAYER_FORWARD if centred else RMS_FORWARD).run(x, config, facts, run)
+    call = (x.dtype, rows, cols, (stride,), flat.data_ptr() & 15, _PARTS[w is not None, b is not None])
+    (LAYER_FORWARD if centred else RMS_FORWARD).run(x, config, call, run)
     return y, mean, rstd
 
 
@@ -495,9 +495,9 @@ def _run_backward(
             block = 32 if cols > 8_192 else 8
             launch(_add_shares, (ceil_div(cols, block),), x, *sums, warps=4, ROWS=2048 // block, BLOCK=block)
 
-    flags = _PARTS[w is not None, bias]
-    facts = row_facts(flat_x, rows, cols, strides, flat_dy.data_ptr(), flat_x.data_ptr(), flags=flags)
-    (RMS_BACKWARD if mean is None else LAYER_BACKWARD).run(x, config, facts, run)
+    address = (flat_dy.data_ptr() | flat_x.data_ptr()) & 15
+    call = (x.dtype, rows, cols, strides, address, _PARTS[w is not None, bias])
+    (RMS_BACKWARD if mean is None else LAYER_BACKWARD).run(x, config, call, run)
     return dx, dw, db
 
 

@@ -442,9 +442,7 @@ def _launch(
         arguments = (table.chunks, clip, *numbers)
         launch(kernel, (chunks,), first, *arguments, warps=config.warps, **types, **flags, BLOCK=config.block)
 
-    chosen.run(
-        first, config, Facts((chunks,), (CHUNK,), first.dtype, 16 if table.aligned else 1, flags=table.kinds), run
-    )
+    chosen.run(first, config, (first.dtype, chunks, table.aligned, table.kinds), run)
 
 
 _TYPES: dict[torch.dtype, Callable[[], Any]] = {
@@ -600,6 +598,9 @@ def _tunable(name: str, run: Callable[..., Any], plain: Callable[..., Any], step
         Tunable(
             name=name,
             config=Config,
+            facts=lambda dtype, chunks, aligned, kinds: Facts(
+                (chunks,), (CHUNK,), dtype, 16 if aligned else 1, flags=kinds
+            ),
             free=("chunks",),
             exact=("chunk",),
             candidates=lambda facts, machine: candidates(machine),

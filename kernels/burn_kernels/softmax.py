@@ -20,7 +20,7 @@ import torch
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
-from burn_kernels.autotune.key import Facts, row_facts
+from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
 from burn_kernels.launch import (
@@ -263,7 +263,7 @@ def _run_forward(op: str, x: torch.Tensor, log: bool, config: Config | None) -> 
             launch(_forward_wide, (rows,), x, flat, out, stride, cols, cols, warps=config.warps, LOG=log, **sizes)
 
     chosen = LOG_FORWARD if log else FORWARD
-    chosen.run(x, config, row_facts(flat, rows, cols, (stride,), flat.data_ptr()), run)
+    chosen.run(x, config, (x.dtype, rows, cols, (stride,), flat.data_ptr() & 15), run)
     return out
 
 
@@ -291,7 +291,8 @@ def _run_backward(op: str, dy: torch.Tensor, y: torch.Tensor, log: bool, config:
             launch(_backward_wide, (rows,), y, *arguments, warps=config.warps, LOG=log, **sizes)
 
     chosen = LOG_BACKWARD if log else BACKWARD
-    chosen.run(y, config, row_facts(flat_y, rows, cols, strides, flat_dy.data_ptr(), flat_y.data_ptr()), run)
+    address = (flat_dy.data_ptr() | flat_y.data_ptr()) & 15
+    chosen.run(y, config, (y.dtype, rows, cols, strides, address), run)
     return out
 
 

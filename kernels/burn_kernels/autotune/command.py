@@ -20,9 +20,11 @@ from pathlib import Path
 
 import torch
 
+from burn_kernels.autotune import shipped
 from burn_kernels.autotune.bundle import export_bundle, import_bundle
 from burn_kernels.autotune.report import lines, report_of
 from burn_kernels.autotune.selection import current
+from burn_kernels.autotune.tunable import TUNABLES
 from burn_kernels.autotune.warmup import Measured, tune
 from burn_kernels.errors import KernelDeviceError, KernelError
 
@@ -64,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     part = commands.add_parser("export", help="write all timings to a file")
     part.add_argument("file", type=Path)
     part.set_defaults(run=_export)
+    part = commands.add_parser("ship", help="for developers: write the table of timings that comes with the package")
+    part.add_argument("file", type=Path, help="rows of benchmarks/kernels.py --tune")
+    part.set_defaults(run=_ship)
     part = commands.add_parser("import", help="add timings from a file that another machine exported")
     part.add_argument("file", type=Path)
     part.set_defaults(run=_import)
@@ -130,6 +135,15 @@ def _export(asked: argparse.Namespace) -> int:
 
 def _import(asked: argparse.Namespace) -> int:
     _say(f"{import_bundle(current().store, asked.file)} new rows from {asked.file}")
+    return 0
+
+
+def _ship(asked: argparse.Namespace) -> int:
+    import burn_kernels  # every family, so that every tunable is registered
+
+    text = shipped.written(json.loads(asked.file.read_text(encoding="utf-8")), TUNABLES)
+    shipped.FILE.write_text(text, encoding="utf-8")
+    _say(f"{len(text)} characters written to {shipped.FILE.name} for {len(burn_kernels.REGISTRY)} operations")
     return 0
 
 

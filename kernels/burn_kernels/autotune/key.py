@@ -56,18 +56,16 @@ def alignment(*numbers: int) -> int:
 
 
 def row_facts(
-    x: torch.Tensor, rows: int, cols: int, strides: tuple[int, ...], *addresses: int, flags: str = ""
+    dtype: torch.dtype, rows: int, cols: int, strides: tuple[int, ...], address: int, flags: str = ""
 ) -> Facts:
-    """The facts of a kernel over (rows, cols): distances between rows in elements of x, addresses in bytes."""
-    itemsize = x.element_size()
-    bits, layout = 16 | cols * itemsize, "packed"
-    for stride in strides:
-        bits |= stride * itemsize
-        if stride != cols:
-            layout = "strided"
-    for address in addresses:
-        bits |= address
-    return Facts((rows,), (cols,), x.dtype, bits & -bits, layout, flags)
+    """The facts of a kernel over (rows, cols), from what a launcher has at hand.
+
+    `strides` are distances between rows in elements; `address` that of the first one in bytes, modulo 16, of several
+    tensors combined by `or`.
+    """
+    align = alignment(cols * dtype.itemsize, address, *(stride * dtype.itemsize for stride in strides))
+    layout = "packed" if all(stride == cols for stride in strides) else "strided"
+    return Facts((rows,), (cols,), dtype, align, layout, flags)
 
 
 def bucket(size: int) -> int:

@@ -68,7 +68,8 @@ class Selector:
     table: Callable[[Tunable, Facts, Device], list[Mapping[str, int]]] = shipped.configs
     budget: Budget = field(default_factory=Budget)
     lockfile: Lockfile | None = None
-    known: dict[tuple[str, int, bool, Facts], Decision] = field(default_factory=dict)
+    known: dict[tuple[str, int, bool, tuple[Any, ...]], tuple[Decision, Facts]] = field(default_factory=dict)
+    """By tunable, device, deterministic mode, and what a launcher said of the call."""
     decisions: dict[tuple[Place, bool], Decision] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -77,9 +78,19 @@ class Selector:
         self._clocks: dict[int, Clock] = {}
 
     # -- deciding --------------------------------------------------------------------------------
-    def decide(self, tunable: Tunable, index: int, facts: Facts) -> Decision:
-        """The decision for a call that is not known yet, or of which a measurement is due."""
+    def meet(self, tunable: Tunable, index: int, call: tuple[Any, ...]) -> tuple[Decision, Facts]:
+        """The decision for a call that is not known yet, or of which a measurement is due; and its facts."""
         fixed = levels.is_deterministic()
+        facts = tunable.facts(*call)
+        found = self.decide(tunable, index, facts, fixed), facts
+        with self._guard:
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            self.known[tunable.name, index, fixed, call] = found
+        return found
+
+    def decide(self, tunable: Tunable, index: int, facts: Facts, fixed: bool) -> Decision:
+        """The decision for a key."""
         with self._guard:
             device = self.devices(index)
             place = Place(tunable.kernel, tunable.key(facts), str(device), software())
@@ -87,9 +98,6 @@ class Selector:
             if decision is None:
                 decision = self._decided(tunable, index, facts, device, place, fixed)
                 self.decisions[place, fixed] = decision
-            if len(self.known) >= MOST_KNOWN:
-                self.known.clear()
-            self.known[tunable.name, index, fixed, facts] = decision
             decision.uses += 1
             due = decision.wanting and decision.uses >= (1 if levels.level() == "full" else SECOND_USE)
         # another thread that measures is not waited for: this call takes what holds now

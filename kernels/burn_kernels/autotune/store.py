@@ -244,10 +244,10 @@ class Store:
                 self._warn(f"{error}; it is {moved.name} now", "a new file is begun")
             return
         memory = _in_memory()
-        with contextlib.suppress(sqlite3.Error):  # what cannot be read is measured again
-            with contextlib.closing(_read_only(path) if old is None else old) as source:
-                if _schema_of(source) == SCHEMA:
-                    source.backup(memory)
+        source = _read_only(path) if old is None else old
+        with contextlib.closing(source), contextlib.suppress(sqlite3.Error):  # what cannot be read is measured again
+            if _schema_of(source) == SCHEMA:
+                source.backup(memory)
         self.path, self._connection = None, memory
         self._warn(str(error), "timings stay in memory, so another process will measure again")
 
@@ -269,7 +269,8 @@ def _in_memory() -> sqlite3.Connection:
 
 def _read_only(path: Path) -> sqlite3.Connection:
     # immutable: a folder that cannot be written has no room for the files beside a WAL database
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1" if path.is_file() else "file::memory:"
+    return sqlite3.connect(address, uri=True, check_same_thread=False)
 
 
 def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:

@@ -5,7 +5,7 @@
     def forward(x, *, config=None):
         ...
         def run(config): launch(_forward, ..., warps=config.warps, BLOCK=config.block)
-        FORWARD.run(x, config, Facts((rows,), (cols,), x.dtype, alignment(x.data_ptr(), stride)), run)
+        FORWARD.run(x, config, (x.dtype, rows, cols, (stride,), x.data_ptr() & 15), run)
 
 Candidate 0 is the default: it is what runs with selection off, under the interpreter, and where a launch is recorded.
 """
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from burn_kernels.autotune.cost import Work
-from burn_kernels.autotune.key import Candidate, Facts, alignment, key_text, source_hash
+from burn_kernels.autotune.key import Candidate, Facts, alignment, key_text, row_facts, source_hash
 from burn_kernels.autotune.levels import is_deterministic
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.errors import KernelArgumentError, explain
@@ -37,6 +37,8 @@ class Tunable:
     """The operation, as keys and reports call it."""
     config: type[Any]
     """A dataclass of whole numbers."""
+    facts: Callable[..., Facts] = row_facts
+    """What a launcher hands over, a tuple that is built in no time, unpacked -> the facts of the call."""
     free: tuple[str, ...]
     """Names of the sizes that go into buckets."""
     exact: tuple[str, ...] = ()
@@ -85,21 +87,25 @@ class Tunable:
             raise ValueError(f"a config of {self.name} has the whole numbers {', '.join(sorted(names))}")
         return self.config(**numbers)
 
-    def run(self, like: torch.Tensor, config: Any, facts: Facts, launch: Callable[[Any], None]) -> None:
-        """Launches with `config`, or, where it is None, with the one chosen for the problem on the device of `like`."""
+    def run(self, like: torch.Tensor, config: Any, call: tuple[Any, ...], launch: Callable[[Any], None]) -> None:
+        """Launches with `config`, or, where it is None, with the one chosen for the call on the device of `like`.
+
+        `call` is what `facts` takes; it alone is made and looked up where the call is known, which costs a microsecond.
+        """
         if config is not None:
             launch(config)
         elif like.is_cuda and recorded() is None:
-            self.run_on(like.get_device(), facts, launch)
+            self.run_on(like.get_device(), call, launch)
         else:
-            launch(self.default(facts, machine_of(like)))
+            launch(self.default(self.facts(*call), machine_of(like)))
 
-    def run_on(self, index: int, facts: Facts, launch: Callable[[Any], None]) -> None:
+    def run_on(self, index: int, call: tuple[Any, ...], launch: Callable[[Any], None]) -> None:
         """Launches on the GPU with this number; a config that fails is quarantined, and the next one is taken."""
         selector = selector_of()
-        decision = selector.known.get((self.name, index, is_deterministic(), facts))
-        if decision is None or decision.wanting:
-            decision = selector.decide(self, index, facts)
+        known = selector.known.get((self.name, index, is_deterministic(), call))
+        if known is None or known[0].wanting:
+            known = selector.meet(self, index, call)
+        decision, facts = known
         config = decision.config
         if not self.supports(config, facts):
             config = selector.fitting(self, decision, facts)

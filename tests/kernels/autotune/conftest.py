@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from burn_kernels.autotune import levels
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.errors import AutotuneWarning
-from burn_kernels.autotune.key import Candidate, Device, Facts
+from burn_kernels.autotune.key import Device, Facts
 from burn_kernels.autotune.selection import Selector
 from burn_kernels.autotune.store import Store
 from burn_kernels.autotune.trial import Trial
@@ -41,7 +41,7 @@ class Fake:
     """Milliseconds that a config takes; 1 if it is not named."""
     faults: dict[Cut, str] = field(default_factory=dict)
     """`value`, `tail`, `past`, `before`, `input`, `raises`, `breaks`, `nan`, `memory`."""
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     now_s: float = 0.0
     broken: bool = False
     ran: list[Cut] = field(default_factory=list)
@@ -78,11 +78,12 @@ class Fake:
     def tunable(self, name: str = "double") -> Tunable:
         def trial(facts: Facts, inputs: Inputs) -> Trial:
             x = inputs.normal(facts.free[0] * facts.exact[0], dtype=facts.dtype)
-            return Trial((x,), lambda given, config: self.double(*given, config), lambda given: given[0] * 2)
+            return Trial((x,), lambda given, config: self.double(given[0], config), lambda given: given[0] * 2)
 
         return Tunable(
             name=name,
             config=Cut,
+            facts=Facts,
             free=("rows",),
             exact=("cols",),
             candidates=lambda facts, machine: self.configs,
@@ -125,10 +126,6 @@ class Fake:
         )
 
 
-def name_of(config: Cut) -> str:
-    return Candidate.of(config).name
-
-
 FACTS = Facts((100,), (4,), torch.float32)
 
 
@@ -138,14 +135,14 @@ def fake() -> Fake:
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of the test's own, and the level as a fresh process has it."""
     for name in ("BURN_KERNELS_AUTOTUNE", "BURN_KERNELS_LOCK", "BURN_KERNELS_LOCK_MODE"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "cache"
     monkeypatch.setenv("BURN_KERNELS_CACHE", str(folder))
     monkeypatch.setattr(levels, "_level", None)
-    yield folder
+    return folder
 
 
 @pytest.fixture

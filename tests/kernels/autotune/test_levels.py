@@ -26,16 +26,25 @@ def test_a_wrong_variable_is_an_error_in_three_parts(monkeypatch: pytest.MonkeyP
 
 
 def test_a_wrong_name_is_an_error_and_changes_nothing() -> None:
-    with pytest.raises(KernelArgumentError, match=r"given:    'ON'\n  expected: one of off, cached, on, full\n  mend: "):
+    with pytest.raises(
+        KernelArgumentError, match=r"given:    'ON'\n  expected: one of off, cached, on, full\n  mend: "
+    ):
         set_level("ON")
     assert level() == "cached"
 
 
 def test_a_block_sets_and_restores_the_level_also_after_an_error() -> None:
-    with pytest.raises(ZeroDivisionError), using("on"):
-        assert level() == "on"
-        raise ZeroDivisionError
-    assert level() == "cached"
+    inside = ""
+
+    def fail() -> None:
+        nonlocal inside
+        with using("on"):
+            inside = level()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert (inside, level()) == ("on", "cached")
 
 
 def test_the_mode_of_torch_counts_unless_a_block_says_otherwise() -> None:

@@ -18,7 +18,9 @@ from burn_kernels.autotune import store as stores
 from burn_kernels.autotune.errors import AutotuneWarning
 from burn_kernels.autotune.store import FILE, Fault, Place, Store, Timing, cache_folder
 
-PLACE = Place("0123456789abcdef", "softmax rows<=8192 cols=4096 bfloat16 packed align=16", "Fake 1 sm_90 x132", "torch 2")
+PLACE = Place(
+    "0123456789abcdef", "softmax rows<=8192 cols=4096 bfloat16 packed align=16", "Fake 1 sm_90 x132", "torch 2"
+)
 KERNELS = Path(stores.__file__).parents[2]
 
 
@@ -173,11 +175,10 @@ def test_a_place_that_cannot_be_opened_leaves_memory_and_one_warning(tmp_path: P
     else:
         path = Path("/proc/no-such-process") / FILE
     store = Store(path)
-    with pytest.warns(AutotuneWarning, match="the store cannot be used: .*stay in memory.*BURN_KERNELS_CACHE") as heard:
+    with pytest.warns(AutotuneWarning, match=r"the store cannot be used: .*stay in memory.*BURN_KERNELS_CACHE"):
         assert store.add([timing()]) == 1
-        assert store.add([timing()], [fault()]) == 1
-        assert len(store.timings(PLACE)) == 1
-    assert len(heard) == 1
+    assert store.add([timing()], [fault()]) == 1  # and no second warning, which would be an error here
+    assert len(store.timings(PLACE)) == 1
     assert store.in_memory
 
 

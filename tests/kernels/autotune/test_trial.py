@@ -129,7 +129,7 @@ def test_inputs_lie_as_the_problem_does() -> None:
                 facts = Facts((5,), (32,), dtype, align, layout)
                 x = Inputs("cpu").rows(facts, 5, 32)
                 assert x.isfinite().all()
-                assert row_facts(x, 5, 32, (x.stride(0),), x.data_ptr()) == facts
+                assert row_facts(dtype, 5, 32, (x.stride(0),), x.data_ptr() & 15) == facts
 
 
 def test_the_global_random_state_does_not_move() -> None:
