@@ -416,6 +416,20 @@ def test_a_device_that_is_lost_is_an_error_that_names_the_candidate(fake: Any) -
     assert selector.store.all_faults() == []
 
 
+@pytest.mark.parametrize(
+    ("text", "stays"),
+    [
+        ("CUDA error: an illegal memory access was encountered", True),
+        ("Triton Error [CUDA]: misaligned address", True),
+        ("HIP error: unspecified launch failure", True),
+        ("out of resource: shared memory, Required: 300000, Hardware limit: 232448", False),
+        ("Triton Error [CUDA]: invalid argument", False),
+    ],
+)
+def test_errors_that_leave_the_device_useless_are_known(text: str, stays: bool) -> None:
+    assert tuner.is_sticky(RuntimeError(text)) is stays
+
+
 def test_a_launch_that_fails_in_a_capture_voids_it_and_the_next_capture_takes_another(
     fake: Any, use: Use, heard: Heard
 ) -> None:
