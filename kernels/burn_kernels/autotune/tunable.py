@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from burn_kernels._triton import INTERPRETED
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Candidate, Facts, alignment, key_text, row_facts, source_hash
 from burn_kernels.autotune.levels import is_deterministic
@@ -94,7 +95,7 @@ class Tunable:
         """
         if config is not None:
             launch(config)
-        elif like.is_cuda and recorded() is None:
+        elif like.is_cuda and recorded() is None and not INTERPRETED:
             self.run_on(like.get_device(), call, launch)
         else:
             launch(self.default(self.facts(*call), machine_of(like)))

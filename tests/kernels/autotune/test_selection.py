@@ -232,6 +232,28 @@ def test_tensors_of_the_cpu_and_recordings_take_the_default(fake: Any) -> None:
     assert selector.decisions == {}
 
 
+def test_the_interpreter_takes_the_default_on_any_device(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from burn_kernels.autotune import tunable as tunables
+
+    class OnGpu:
+        is_cuda = True
+
+        def get_device(self) -> int:
+            return 0
+
+    like: Any = OnGpu()
+    monkeypatch.setattr(tunables, "INTERPRETED", True)
+    monkeypatch.setattr(tunables, "machine_of", lambda like: H200)
+    launched = list[Any]()
+    with selecting(fake.selector()) as selector, using("full"):
+        fake.tunable().run(like, None, FACTS, launched.append)
+        assert selector.decisions == {}
+        monkeypatch.setattr(tunables, "INTERPRETED", False)
+        fake.tunable().run(like, None, FACTS, launched.append)
+        assert len(selector.decisions) == 1
+    assert launched == [fake.configs[0]] * 2
+
+
 def test_a_recording_takes_the_default_of_its_own_machine() -> None:
     x = torch.empty(64, 5120, dtype=torch.bfloat16, device="meta")
     for machine in (H200, A100):
