@@ -26,6 +26,7 @@ _EXPORTS: Final = {
         "DTypeError",
         "DataError",
         "DeviceError",
+        "MovedError",
         "NonFiniteError",
         "RecordError",
         "ShapeError",
@@ -36,6 +37,18 @@ _EXPORTS: Final = {
     "module.scope": ("StepScope",),
     "ops.op": ("op",),
     "tensor": ("Device", "Gradients", "Tensor"),
+    "transform": (
+        "PerSampleLoopWarning",
+        "RetraceWarning",
+        "compile",
+        "explain",
+        "grad",
+        "hvp",
+        "jvp",
+        "per_sample_grad",
+        "value_and_grad",
+        "vjp",
+    ),
 }
 """Public names by the module that has them; `__init__.pyi` says the same to type checkers (make generate)."""
 
@@ -53,6 +66,7 @@ _PACKAGES: Final = (
     "record",
     "tensor",
     "train",
+    "transform",
 )
 
 _HOME: Final = {name: home for home, names in _EXPORTS.items() for name in names}

@@ -15,6 +15,7 @@ from burn_torch import optim as optim
 from burn_torch import record as record
 from burn_torch import tensor as tensor
 from burn_torch import train as train
+from burn_torch import transform as transform
 from burn_torch.backend import Autodiff as Autodiff
 from burn_torch.backend import LibTorch as LibTorch
 from burn_torch.backend import NdArray as NdArray
@@ -32,6 +33,7 @@ from burn_torch.core.errors import ConfigError as ConfigError
 from burn_torch.core.errors import DTypeError as DTypeError
 from burn_torch.core.errors import DataError as DataError
 from burn_torch.core.errors import DeviceError as DeviceError
+from burn_torch.core.errors import MovedError as MovedError
 from burn_torch.core.errors import NonFiniteError as NonFiniteError
 from burn_torch.core.errors import RecordError as RecordError
 from burn_torch.core.errors import ShapeError as ShapeError
@@ -48,4 +50,14 @@ from burn_torch.ops.op import op as op
 from burn_torch.tensor import Device as Device
 from burn_torch.tensor import Gradients as Gradients
 from burn_torch.tensor import Tensor as Tensor
+from burn_torch.transform import PerSampleLoopWarning as PerSampleLoopWarning
+from burn_torch.transform import RetraceWarning as RetraceWarning
+from burn_torch.transform import compile as compile
+from burn_torch.transform import explain as explain
+from burn_torch.transform import grad as grad
+from burn_torch.transform import hvp as hvp
+from burn_torch.transform import jvp as jvp
+from burn_torch.transform import per_sample_grad as per_sample_grad
+from burn_torch.transform import value_and_grad as value_and_grad
+from burn_torch.transform import vjp as vjp
 from burn_torch.version import __version__ as __version__

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from burn_torch.core.data import TensorData
@@ -19,7 +21,27 @@ from burn_torch.graph.trace import Trace
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor, Value
 
-__all__ = ["Backend", "decomposed", "run_decomposed"]
+__all__ = ["Backend", "Program", "decomposed", "run_decomposed"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole graph, ready to run: `run(*inputs)` gives a tuple of outputs.  Any number of threads may call it.
+
+    source, path   the generated source and its file; None where the backend writes none, or could not write it
+    reused         (result, operand): ids of the graph whose result takes the memory of the operand
+    peak_bytes     what intermediate values and results hold at most, by their specs; None where nobody counted
+    launches       kernels that a device is given in one call; None where nobody counted
+    splits         why a program that is replayed whole was cut: a text for each cut
+    """
+
+    run: Callable[..., Sequence[Any]]
+    source: str | None = None
+    path: Path | None = None
+    reused: Sequence[tuple[int, int]] = ()
+    peak_bytes: int | None = None
+    launches: int | None = None
+    splits: Sequence[str] = ()
 
 
 class Backend(ABC):
@@ -28,6 +50,14 @@ class Backend(ABC):
     name: str
     depth: int = 0
     is_autodiff: bool = False
+    trains: bool = False
+    """Whether layers such as Dropout and BatchNorm train on values of this backend."""
+    lasting: bool = True
+    """Whether this very object is met again and again, so that what is derived for it may be kept on Calls."""
+    session: Any = None
+    """The tracing session that a traced stack belongs to."""
+    real: Any = None
+    """Of a traced stack, the stack that it stands for."""
 
     @abstractmethod
     def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -62,6 +92,10 @@ class Backend(ABC):
         """The primitive at another place of the same leaf."""
 
     @abstractmethod
+    def copy(self, primitive: Any) -> Any:
+        """The same values in memory of their own, without a tape."""
+
+    @abstractmethod
     def version(self, primitive: Any) -> int:
         """A count that grows when a primitive's memory is written to from outside; 0 where nothing can."""
 
@@ -75,6 +109,15 @@ class Backend(ABC):
         `donate` names inputs whose memory may be overwritten; the default leaves them be.
         """
         return calls_of_execute(graph, self.execute)
+
+    def program(self, graph: Graph, donate: Collection[int] = (), *, title: str = "") -> Program:
+        """The same for a graph that is run many times, a training step for instance; takes longer to make.
+
+        donate: positions of inputs that the program may write over.  The caller sees to it that nobody else holds
+        them and that no two share memory.  If the program fails, they are gone all the same.
+        title: what the program is, for whoever reads its source.
+        """
+        return Program(self.compile(graph, donate))
 
     def lift(self, primitive: Any, source: Executor) -> Any:
         """A primitive of an inner stack as a constant of this one.  Raises: DeviceError for any other stack."""

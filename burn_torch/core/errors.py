@@ -8,6 +8,8 @@
     ├── DeviceError       (RuntimeError) a place that is absent, or values of stacks that do not mix
     ├── AutodiffError     (RuntimeError) backward without a tape, through a used tape, or over a changed value
     ├── TraceError        (RuntimeError) a value was read while a function was being traced
+    ├── MovedError        (RuntimeError) a value was used after a compiled step had taken it over
+    ├── GraphError        (ValueError)   a graph that is malformed, or data that holds none
     ├── ConfigError       (ValueError)   a configuration field that is unknown, missing or ill-typed
     ├── DataError         (ValueError)   a data file or folder that is missing, damaged or empty
     ├── RecordError       (ValueError)   saved parameters that are damaged or belong to another model
@@ -29,6 +31,8 @@ __all__ = [
     "DTypeError",
     "DataError",
     "DeviceError",
+    "GraphError",
+    "MovedError",
     "NonFiniteError",
     "RecordError",
     "ShapeError",
@@ -67,6 +71,14 @@ class AutodiffError(BurnTorchError, RuntimeError):
 
 class TraceError(BurnTorchError, RuntimeError):
     """A value was read while a function was being traced."""
+
+
+class MovedError(BurnTorchError, RuntimeError):
+    """A value was used after a compiled step had taken it over (`compile(fn, donate=...)`)."""
+
+
+class GraphError(BurnTorchError, ValueError):
+    """A graph that is malformed, or data that holds none."""
 
 
 class ConfigError(BurnTorchError, ValueError):

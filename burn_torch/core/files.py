@@ -19,10 +19,11 @@ __all__ = ["make_folder", "replacing_file", "write_atomic"]
 
 
 @contextmanager
-def replacing_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def replacing_file(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[IO[bytes]]:
     """Opens a temporary neighbour of `path` for writing; it becomes `path` when the block ends without an error.
 
-    After an error the neighbour is removed and `path` is as it was.  The folder must exist.
+    After an error the neighbour is removed and `path` is as it was.  The folder must exist.  Without `durable` nothing
+    is flushed, which costs milliseconds: for what can be made again, a cache.
     Raises: OSError as the operating system words it; the caller knows what the file was for.
     """
     target = Path(path)
@@ -30,20 +31,22 @@ def replacing_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     try:
         with temporary.open("xb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         if target.exists():
             shutil.copymode(target, temporary)
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _flush_folder(target.parent)
+    if durable:
+        _flush_folder(target.parent)
 
 
-def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
-    """Writes `data` to `path`, whole or not at all."""
-    with replacing_file(path) as file:
+def write_atomic(path: str | os.PathLike[str], data: bytes, *, durable: bool = True) -> None:
+    """Writes `data` to `path`, whole or not at all; see `replacing_file`."""
+    with replacing_file(path, durable=durable) as file:
         file.write(data)
 
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 from pathlib import Path
 from typing import Final
 
 from burn_torch.core.errors import BurnTorchError, explain
 
-__all__ = ["PACKAGE_DIRECTORY", "called_name", "told", "user_line"]
+__all__ = ["PACKAGE_DIRECTORY", "called_name", "is_users", "told", "user_level", "user_line"]
 
 PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parents[1])
+_OURS: Final = (PACKAGE_DIRECTORY + os.sep, "<")
+
+
+def is_users(filename: str) -> bool:
+    """Whether code lies outside this package; what was generated ("<string>") does not."""
+    return not filename.startswith(_OURS)
 
 
 def user_line(skip: int = 1) -> str | None:
@@ -22,7 +29,7 @@ def user_line(skip: int = 1) -> str | None:
         return None
     while True:
         filename = frame.f_code.co_filename
-        if not filename.startswith((PACKAGE_DIRECTORY, "<")):
+        if is_users(filename):
             source = linecache.getline(filename, frame.f_lineno).strip()
             where = f"{filename}:{frame.f_lineno} in {frame.f_code.co_name}"
             return f"{where}: {source}" if source else where
@@ -31,10 +38,18 @@ def user_line(skip: int = 1) -> str | None:
         frame = frame.f_back
 
 
+def user_level() -> int:
+    """The `stacklevel` with which a function of this package warns at the nearest caller outside it."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_code.co_filename.startswith((PACKAGE_DIRECTORY, "<")) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def called_name(skip: int = 1) -> str:
     """The name of the function of this package that the user called, in whose words an error is told."""
     frame = sys._getframe(skip)
-    while frame.f_back is not None and frame.f_back.f_code.co_filename.startswith((PACKAGE_DIRECTORY, "<")):
+    while frame.f_back is not None and not is_users(frame.f_back.f_code.co_filename):
         frame = frame.f_back
     return frame.f_code.co_name
 

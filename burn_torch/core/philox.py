@@ -65,6 +65,10 @@ def fold(key: int, number: int) -> int:
     >>> fold(42, 0) == fold(42, 0), fold(42, 0) == fold(42, 1)
     (True, False)
     """
+    for part in (key, number):
+        folded = getattr(part, "_folded", None)
+        if folded is not None:  # known only when the program runs: traced as an operation on numbers
+            return folded(key, number)  # type: ignore[no-any-return]
     w0, w1, _, _ = block((*split64(number), *split64(_FOLD_STREAM)), split64(key))
     return (w0 | (w1 << 32)) >> 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 __all__ = ["JsonObject", "dump", "parse"]
@@ -41,6 +42,6 @@ def dump(value: Any) -> str:
 def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
     found = JsonObject(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        found.duplicates = tuple(key for key in found if keys.count(key) > 1)
+        counts = Counter(key for key, _ in pairs)
+        found.duplicates = tuple(key for key in found if counts[key] > 1)
     return found

@@ -6,15 +6,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from burn_torch.graph.ir import Graph, Literal
+from burn_torch.graph.origin import Origins
 from burn_torch.ops.value import Executor
 
 __all__ = ["interpret"]
 
 
 def interpret(graph: Graph, backend: Executor, inputs: Sequence[Any]) -> list[Any]:
-    """The outputs of `graph` on `backend`, given one primitive (or number) an input."""
+    """The outputs of `graph` on `backend`, given one primitive (or number) an input.
+
+    Over a trace that collects origins, what is written has the origins of the graph's nodes.
+    """
+    origins: Origins | None = getattr(backend, "origins", None)
+    if origins is None:
+        return _interpret(graph, backend, inputs, None)
+    with origins.scope():
+        return _interpret(graph, backend, inputs, origins)
+
+
+def _interpret(graph: Graph, backend: Executor, inputs: Sequence[Any], origins: Origins | None) -> list[Any]:
     values: dict[int, Any] = {i: x for (i, _), x in zip(graph.inputs, inputs, strict=True)}
+    outside = None if origins is None else origins.given
     for node in graph.nodes:
+        if origins is not None:
+            origins.given = node.origin or outside
         read = [values[i] if isinstance(i, int) else i.value if isinstance(i, Literal) else None for i in node.inputs]
         if node.call.is_number and all(isinstance(x, int | float) for x in read):  # else a trace holds them
             assert node.call.op.scalar is not None

@@ -6,10 +6,14 @@ is functional: views are ops, nothing is written in place; that is a leaf's choi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import Any, Final, final
+from pathlib import Path
+from typing import Final, final
 
 from burn_torch.core.spec import Spec
+from burn_torch.graph.origin import Origin
+from burn_torch.graph.printer import graph_text, node_text
 from burn_torch.ops.op import Call
 
 __all__ = ["Graph", "Literal", "Node"]
@@ -17,7 +21,10 @@ __all__ = ["Graph", "Literal", "Node"]
 
 @final
 class Literal:
-    """A host number written into a graph.  Equal if type and bits are: 1, 1.0, True and -0.0 all differ."""
+    """A host number written into a graph.  Equal if type and value are: 1, 1.0, True, 0.0 and -0.0 all differ.
+
+    NaN is equal to NaN.
+    """
 
     __slots__ = ("value",)
 
@@ -25,10 +32,14 @@ class Literal:
         self.value: Final = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and repr(self.value) == repr(other.value)
+        return isinstance(other, Literal) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash(repr(self.value))
+        return hash(self._key())
+
+    def _key(self) -> tuple[type, object]:
+        kind = type(self.value)  # repr tells -0.0 and NaN; a whole number may have more digits than it writes
+        return kind, repr(self.value) if kind is float else self.value
 
     def __repr__(self) -> str:
         return repr(self.value)
@@ -40,14 +51,20 @@ Input = int | Literal | None
 
 @final
 class Node:
-    """One Call with the ids it reads and the ids it makes (None for an output that is not computed)."""
+    """One Call with the ids it reads and the ids it makes (None for an output that nothing reads).
 
-    __slots__ = ("call", "inputs", "outputs")
+    `origin` says where it comes from, if that was collected.  It is no part of equality and hash.
+    """
 
-    def __init__(self, call: Call, inputs: Sequence[Input], outputs: Sequence[int | None]) -> None:
+    __slots__ = ("call", "inputs", "origin", "outputs")
+
+    def __init__(
+        self, call: Call, inputs: Sequence[Input], outputs: Sequence[int | None], origin: Origin | None = None
+    ) -> None:
         self.call: Final = call
         self.inputs: Final = tuple(inputs)
         self.outputs: Final = tuple(outputs)
+        self.origin: Final = origin
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -61,16 +78,14 @@ class Node:
         return hash((id(self.call), self.inputs, self.outputs))
 
     def __repr__(self) -> str:
-        made = ", ".join("_" if i is None else f"%{i}" for i in self.outputs)
-        read = ", ".join(f"%{i}" if isinstance(i, int) else repr(i) for i in self.inputs)
-        attrs = "".join(f", {name}={value}" for name, value in self.call.attrs.items())
-        return f"{made} = {self.call.op.name}({read}{attrs})"
+        return node_text(self)
 
 
 @final
 class Graph:
-    """Inputs (id, spec), nodes in order, output ids.  Immutable and hashable; ids are dense from 0 in order of making.
+    """Inputs (id, spec), nodes in order, output ids.  Immutable and hashable.
 
+    An id is a whole number that is made once, by an input or a node.  Passes leave gaps: `dense()` numbers anew.
     An output is an id, or None where there is no value (an input without a gradient).
     """
 
@@ -93,6 +108,74 @@ class Graph:
                     specs[i] = spec
         return specs
 
+    def dense(self) -> Graph:
+        """The same with ids from 0 on, inputs first, then nodes in order: graphs that do the same in the same order
+        are equal.
+        """
+        made = [i for i, _ in self.inputs] + [i for node in self.nodes for i in node.outputs if i is not None]
+        new = {old: i for i, old in enumerate(made)}
+        nodes = [
+            Node(
+                node.call,
+                [new[i] if isinstance(i, int) else i for i in node.inputs],
+                [None if i is None else new[i] for i in node.outputs],
+                node.origin,
+            )
+            for node in self.nodes
+        ]
+        outputs = [None if i is None else new[i] for i in self.outputs]
+        return Graph([(new[i], spec) for i, spec in self.inputs], nodes, outputs)
+
+    def text(self, *, origins: bool = False) -> str:
+        """The graph for people to read: one line an input and node, under the path of its module where it has one.
+
+        origins: with the user's line beside each node that knows it.
+        """
+        return graph_text(self, origins=origins)
+
+    def show(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Writes a picture and returns its path: SVG where the name ends in .svg, else a page of HTML.
+
+        Without a path it is a new temporary file.  Boxes are coloured by module; hovering one tells its specs and the
+        user's line.  It opens nothing.
+        """
+        from burn_torch.graph.drawing import show  # which knows graphs
+
+        return show(self, path)
+
+    # -- as data -----------------------------------------------------------------------
+    def to_json(self, *, origins: bool = False) -> str:
+        """The graph as JSON text, every bit of its numbers included.
+
+        origins: with the users' lines and their source, which tell names of files of this machine.
+        """
+        from burn_torch.graph import serialisation  # which knows graphs
+
+        return serialisation.write(self, origins=origins)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Graph:
+        """The graph that `to_json` wrote, verified.  Nothing in the text is run.
+
+        Raises: GraphError for whatever is wrong with the text, a row or a version that is not known here.
+        """
+        from burn_torch.graph import serialisation
+
+        return serialisation.read(text)
+
+    def save(self, path: str | os.PathLike[str], *, origins: bool = False) -> Path:
+        """Writes `to_json` to a file, whole or not at all; returns its path."""
+        from burn_torch.graph import serialisation
+
+        return serialisation.write_file(self, path, origins=origins)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Graph:
+        """The graph that `save` wrote.  Raises: GraphError as `from_json`, and where the file cannot be read."""
+        from burn_torch.graph import serialisation
+
+        return serialisation.read_file(path)
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Graph)
@@ -105,10 +188,7 @@ class Graph:
         return self._hash
 
     def __repr__(self) -> str:
-        specs: dict[int, Any] = self.specs()
-        lines = [f"graph({', '.join(f'%{i}: {spec}' for i, spec in self.inputs)})"]
-        for node in self.nodes:
-            made = ", ".join("" if i is None else str(specs.get(i, "shape from data")) for i in node.outputs)
-            lines.append(f"  {node!r}  # {made}")
-        lines.append(f"  return {', '.join('None' if i is None else f'%{i}' for i in self.outputs)}")
-        return "\n".join(lines)
+        return self.text()
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return (Graph, (self.inputs, self.nodes, self.outputs))  # hashes are those of one process

@@ -23,20 +23,17 @@ class Emit(Protocol):
         """The expression that computes the node: a value for one output, a sequence for several."""
 
 
-def calls_of_execute(graph: Graph, execute: Callable[..., Any], *, symbolic: bool = False) -> Callable[..., Any]:
-    """A function `f(*inputs) -> tuple of outputs` that calls `execute(call, inputs)` for each node.
-
-    `symbolic` gives arithmetic on numbers to `execute` too: under a trace they are not known.
-    """
+def calls_of_execute(graph: Graph, execute: Callable[..., Any]) -> Callable[..., Any]:
+    """A function `f(*inputs) -> tuple of outputs` that calls `execute(call, inputs)` for each node."""
 
     def emit(node: Node, inputs: Sequence[str], name: Callable[[Any], str]) -> str:
         expression = f"{name(execute)}({name(node.call)}, ({''.join(f'{i}, ' for i in inputs)}))"
         return expression if node.call.multiple else f"{expression}[0]"
 
-    return straight_line(graph, emit, symbolic=symbolic)
+    return straight_line(graph, emit)
 
 
-def straight_line(graph: Graph, emit: Emit, *, symbolic: bool = False) -> Callable[..., tuple[Any, ...]]:
+def straight_line(graph: Graph, emit: Emit) -> Callable[..., tuple[Any, ...]]:
     """A function `f(*inputs) -> tuple of outputs` that runs the nodes in order."""
     constants: dict[str, Any] = {}
 
@@ -50,7 +47,7 @@ def straight_line(graph: Graph, emit: Emit, *, symbolic: bool = False) -> Callab
     lines: list[str] = []
     for number, node in enumerate(graph.nodes):
         inputs = [_written(i, name) for i in node.inputs]
-        if node.call.is_number and not symbolic:
+        if node.call.is_number:
             expression = f"{name(node.call.op.scalar)}({', '.join(inputs)})"
         else:
             expression = emit(node, inputs, name)

@@ -5,14 +5,16 @@ Any function of values runs over it: gradient rules, decompositions, whole train
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NoReturn, final
 
 from burn_torch.core.errors import DeviceError, TraceError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import Spec, TensorSpec
+from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph, Input, Literal, Node
-from burn_torch.graph.source import calls_of_execute
+from burn_torch.graph.origin import Origins
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor, Value
 
@@ -35,12 +37,28 @@ class Slot:
 
 @final
 class Trace:
-    """A leaf that appends each Call to a graph.  Make one for each graph; use it from one thread."""
+    """A leaf that appends each Call to a graph.  Make one for each graph; use it from one thread.
+
+    With `origins`, nodes know the user's line that made them, and the path of the innermost module that was running
+    there: `paths(self)` of a method's `self`, None where that is no module.
+
+    It is also how graphs are built by hand:
+
+        trace = Trace()
+        x, rate = trace.input(TensorSpec.of((2, 3), DType.F32, "cpu")), trace.input(FLOAT_NUMBER)
+        graph = trace.graph([x - ops.exp(x) * rate])
+    """
 
     name: Final = "Trace"
     depth: Final = 0
+    is_autodiff: Final = False
+    trains: Final = False
+    lasting: Final = False
+    version_expression: Final = "0"
+    """How generated code reads `version`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, origins: bool = False, paths: Callable[[object], str | None] | None = None) -> None:
+        self.origins: Final = Origins(paths, sys._getframe(1)) if origins else None
         self._inputs: list[tuple[int, Spec]] = []
         self._nodes: list[Node] = []
         self._count = 0
@@ -57,7 +75,8 @@ class Trace:
             None if spec is None and _computes_not(call, i) else self._slot() for i, spec in enumerate(call.results)
         ]
         made = [None if slot is None else slot.index for slot in slots]
-        self._nodes.append(Node(call, [self._input(call, x) for x in inputs], made))
+        origin = None if self.origins is None else self.origins.find(sys._getframe(1))
+        self._nodes.append(Node(call, [self._input(call, x) for x in inputs], made, origin))
         return slots
 
     def graph(self, outputs: Sequence[Value | None]) -> Graph:
@@ -67,7 +86,7 @@ class Trace:
 
     def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
         """A function that appends the nodes of another graph to this trace."""
-        return calls_of_execute(graph, self.execute, symbolic=True)
+        return lambda *inputs: interpret(graph, self, inputs)
 
     def lift(self, primitive: Any, source: Executor) -> NoReturn:
         """Refuses: a trace takes its tensors as inputs."""
@@ -83,6 +102,10 @@ class Trace:
                 mend="compute it outside the traced function, or use mask_where instead of mask_select",
             )
         )
+
+    def version(self, primitive: Any) -> int:
+        """0: a trace has no memory that could be written to."""
+        return 0
 
     def _slot(self) -> Slot:
         slot = Slot(self, self._count)

@@ -1,6 +1,7 @@
 """Modules: networks as immutable trees of parameters, and what walks them."""
 
 from burn_torch.module.display import Content, DisplaySettings
+from burn_torch.module.gradients import GradientsParams
 from burn_torch.module.module import Module
 from burn_torch.module.param import Param, ParamId, ParamMapper
 from burn_torch.module.record import ModuleRecord
@@ -12,6 +13,7 @@ from burn_torch.module.visitor import ModuleMapper, ModuleVisitor, list_param_id
 __all__ = [
     "Content",
     "DisplaySettings",
+    "GradientsParams",
     "Module",
     "ModuleMapper",
     "ModuleRecord",

@@ -84,7 +84,7 @@ def format_module(module: Module, settings: DisplaySettings) -> str:
     if custom is None:
         content = Content(settings, type(module).__name__)
         for name in module.__module_fields__:
-            content.add(name, module.__dict__[name])
+            content.add(name, module._fields()[name])
     attributes = content.attributes
     params = module.num_params()
     if params and settings.show_num_parameters:

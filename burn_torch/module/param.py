@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from burn_torch.backend.tracing import suspended
 from burn_torch.core.errors import ShapeError, explain
 from burn_torch.core.spec import Shape
 from burn_torch.tensor import Device, Tensor
@@ -136,7 +137,8 @@ class Param:
             if value is None:
                 lazy = self._lazy
                 assert lazy is not None
-                made = lazy.make(lazy.device, self.require_grad)
+                with suspended():  # a function that is traced reads a parameter; it does not make it
+                    made = lazy.make(lazy.device, self.require_grad)
                 if made.shape != lazy.shape:
                     raise ShapeError(
                         explain(

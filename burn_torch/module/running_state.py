@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import Final, final
+from typing import Any, Final, final
 
+from burn_torch.backend.batched import Batched
+from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.module.param import ParamId
 from burn_torch.module.scope import current_scope
 from burn_torch.tensor import Device, Tensor
@@ -40,8 +42,18 @@ class RunningState:
     def update(self, value: Tensor) -> None:
         """Hands in the next value.
 
-        Raises: ArgumentError where a copy of this cell has handed in a value in the same step.
+        Raises: ArgumentError where a copy of this cell has handed in a value in the same step, and for a value that
+        differs from sample to sample.
         """
+        if _is_of_one_sample(value.backend):
+            raise ArgumentError(
+                explain(
+                    "per_sample_grad: a running state was updated",
+                    given=f"running state {self.id}, from {value.spec} of one sample",
+                    expected="layers that treat each sample by itself: statistics mix them",
+                    mend="use model.valid(), whose statistics are fixed",
+                )
+            )
         scope = current_scope()
         if scope is not None:
             scope.hand_in(self, value)
@@ -65,3 +77,9 @@ class RunningState:
     def fork(self, device: Device) -> RunningState:
         """Another cell of the same identity, on `device`: what is handed to one leaves the other as it is."""
         return self.with_value(self.value().to_device(device))
+
+
+def _is_of_one_sample(backend: Any) -> bool:
+    while backend is not None and not isinstance(backend, Batched):
+        backend = getattr(backend, "inner", None)
+    return backend is not None

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from burn_torch.core import ambient
 from burn_torch.core.errors import ArgumentError, explain
@@ -25,7 +25,7 @@ from burn_torch.core.philox import stream_of
 if TYPE_CHECKING:
     from burn_torch.module.running_state import RunningState
 
-__all__ = ["HasChildren", "StepScope", "current_scope", "draw"]
+__all__ = ["HasChildren", "StepScope", "class_name", "current_scope", "draw", "paths_below"]
 
 
 class HasChildren(Protocol):
@@ -35,7 +35,6 @@ class HasChildren(Protocol):
         """Names and children, in a fixed order."""
 
 
-@final
 class StepScope:
     """The random key and the new states of one step, on the thread that entered it.
 
@@ -50,6 +49,7 @@ class StepScope:
         self.key: Final = key
         self._roots: Final = roots  # held, so that no other object takes the identity of one of its nodes
         self._paths: Mapping[int, str] | None = None
+        self._held: Final[list[object]] = []
         self._uses: Final[Counter[str]] = Counter()
         self._pending: Final[dict[Any, tuple[RunningState, Any]]] = {}
         self._installed: AbstractContextManager[None] | None = None
@@ -58,11 +58,28 @@ class StepScope:
     def draw(self, layer: object) -> tuple[Any, int]:
         """The (key, stream) of the next draw of a layer, or of what a string names."""
         if isinstance(layer, str):
-            name = f"name:{layer}"
-        else:
-            if self._paths is None:  # walked at the first draw: a model without random layers never is
-                self._paths = _paths_of_roots(self._roots)
-            name = self._paths.get(id(layer)) or f"class:{type(layer).__qualname__}"
+            return self.draw_named(f"name:{layer}")
+        return self.draw_named(self.path_of(layer) or class_name(layer))
+
+    def path_of(self, node: object) -> str | None:
+        """How the scope names a node of its roots, "module:.conv1"; None for any other object."""
+        return self.named(id(node))
+
+    def named(self, identity: int) -> str | None:
+        """`path_of` the node of this identity."""
+        if self._paths is None:  # walked at the first draw: a model without random layers never is
+            self._paths = _paths_of_roots(self._roots)
+        return self._paths.get(identity)
+
+    def stand_in(self, copies: Mapping[int, object]) -> None:
+        """Lets layers draw under the names of others, whose identities are the keys."""
+        named = {id(copy): path for node, copy in copies.items() if (path := self.named(node)) is not None}
+        if named:
+            self._paths = {**self._paths, **named}  # type: ignore[dict-item]  # `named` has walked them
+            self._held.append(copies)  # so that no other object takes the identity of one
+
+    def draw_named(self, name: str) -> tuple[Any, int]:
+        """The (key, stream) of the next draw under a name."""
         count = self._uses[name]
         self._uses[name] = count + 1
         return self.key, stream_of(f"{name}#{count}")
@@ -122,6 +139,11 @@ class StepScope:
         self._installed.__exit__(kind, error, trace)
 
 
+def class_name(layer: object) -> str:
+    """How a scope names a layer that none of its roots holds."""
+    return f"class:{type(layer).__qualname__}"
+
+
 def current_scope() -> StepScope | None:
     """The scope that this thread is in; None in eager code outside any."""
     source = ambient.innermost()
@@ -141,13 +163,13 @@ def _paths_of_roots(roots: HasChildren | Mapping[str, HasChildren] | None) -> Ma
     if isinstance(roots, Mapping):
         paths: dict[int, str] = {}
         for name, root in roots.items():
-            for node, path in _paths(root).items():
+            for node, path in paths_below(root).items():
                 paths.setdefault(node, f"module:{name}{path.removeprefix('module:')}")
         return paths
-    return _paths(roots)
+    return paths_below(roots)
 
 
-def _paths(root: HasChildren) -> Mapping[int, str]:
+def paths_below(root: HasChildren) -> Mapping[int, str]:
     """The path of each node under a root, by identity; the first of several.  A module never changes: walked once."""
     found = _walked.get(id(root))
     if found is not None and found[0]() is root:

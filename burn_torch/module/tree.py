@@ -9,16 +9,24 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, NoReturn, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self, dataclass_transform
 
 from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.number import Scalar
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
 from burn_torch.tensor import Tensor
 
-__all__ = ["LEAVES", "Tree", "children", "container_name", "is_node", "rebuild", "walk"]
+__all__ = ["LEAVES", "Tree", "Unread", "children", "container_name", "is_node", "rebuild", "walk"]
 
 LEAVES = (Param, RunningState, Tensor)
+
+
+class Unread(Protocol):
+    """What a tree has in the place of fields that nobody has read yet."""
+
+    def fields(self, tree: Tree) -> Mapping[str, Any]:
+        """Makes the fields of the tree, once.  Raises: MovedError where a compiled step has taken them over."""
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
@@ -30,6 +38,15 @@ class Tree:
     """
 
     __module_fields__: ClassVar[tuple[str, ...]] = ()
+    __scalar_fields__: ClassVar[frozenset[str]] = frozenset()
+    """The fields annotated `Scalar`: run-time numbers."""
+
+    __slots__ = ("__dict__", "__weakref__", "_flat", "_unread")
+
+    _flat: Any
+    """Its leaves in order, as `transform` has listed them: a tree never changes, so it is listed once."""
+    _unread: Unread | None
+    """Where its fields come from when one is first read: a compiled step returns trees without fields."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -38,7 +55,12 @@ class Tree:
         dataclasses.dataclass(frozen=True, eq=False, repr=False, init=not own_init)(cls)
         cls.__setattr__ = _refuse_assignment  # type: ignore[assignment]  # dataclass's own error names no way out
         cls.__delattr__ = _refuse_deletion  # type: ignore[assignment]
-        cls.__module_fields__ = tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        cls.__module_fields__ = tuple(field.name for field in fields)
+        cls.__scalar_fields__ = frozenset(field.name for field in fields if _is_scalar(field.type))
+        for field in fields:  # a default left on the class would answer for a field that is not there yet
+            if field.name in cls.__dict__ and field.default is cls.__dict__[field.name]:
+                delattr(cls, field.name)
 
     def __post_init__(self) -> None:
         fields = self.__dict__
@@ -49,17 +71,34 @@ class Tree:
             elif type(value) is dict:
                 fields[name] = dict(value)
 
+    if not TYPE_CHECKING:  # to a type checker it would say that a tree has every attribute
+
+        def __getattr__(self, name: str) -> Any:  # called for what is not there: an unread field, or a name of no field
+            if name in ("_flat", "_unread"):
+                return None
+            if self._unread is not None and name in self.__module_fields__:
+                return self._fields()[name]
+            raise AttributeError(f"{type(self).__name__} has no attribute {name}", name=name, obj=self)
+
+    def _fields(self) -> dict[str, Any]:
+        """Names and values of all fields; made now if nobody has read them yet."""
+        unread = self._unread
+        if unread is not None:
+            self.__dict__.update(unread.fields(self))
+            object.__setattr__(self, "_unread", None)
+        return self.__dict__
+
     def _children(self) -> Iterator[tuple[str, Any]]:
         return children(self)
 
     def _with_fields(self, changed: Mapping[str, Any]) -> Self:
         made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
+        made.__dict__.update(self._fields())
         made.__dict__.update(changed)
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), dict(self.__dict__)))
+        return (_rebuild, (type(self), dict(self._fields())))
 
 
 def _require_free_names(cls: type[Tree]) -> None:
@@ -84,6 +123,10 @@ def _require_free_names(cls: type[Tree]) -> None:
 
 
 _METHODS = (property, staticmethod, classmethod)
+
+
+def _is_scalar(annotation: Any) -> bool:
+    return annotation is Scalar or (isinstance(annotation, str) and annotation.rsplit(".", 1)[-1] == "Scalar")
 
 
 def _rebuild(cls: type[Tree], fields: dict[str, Any]) -> Tree:
@@ -120,7 +163,8 @@ def is_node(value: Any) -> bool:
 def children(value: Any) -> Iterator[tuple[str, Any]]:
     """Names and values one level below a module or a container; constants are left out."""
     if isinstance(value, Tree):
-        items: Any = ((name, value.__dict__[name]) for name in value.__module_fields__)
+        fields = value._fields()
+        items: Any = ((name, fields[name]) for name in value.__module_fields__)
     elif isinstance(value, dict):
         items = ((str(key), item) for key, item in value.items())
     else:

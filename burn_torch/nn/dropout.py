@@ -42,7 +42,7 @@ class Dropout(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The input with elements dropped, on a device with gradients."""
-        if not x.backend.is_autodiff or self.prob == 0.0:
+        if not x.backend.trains or self.prob == 0.0:
             return x
         y: Tensor = apply(_dropout, (x, self.prob, *draw(self)))
         return y
@@ -78,7 +78,7 @@ class GaussianNoise(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The input with noise, on a device with gradients."""
-        if not x.backend.is_autodiff or self.std == 0.0:
+        if not x.backend.trains or self.std == 0.0:
             return x
         return x + drawn_like(self, ops.normal, (0.0, self.std), x)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, TypeAlias
 
 from burn_torch import ops
+from burn_torch.backend import Autodiff
 from burn_torch.config import Config, replace
 from burn_torch.core.errors import BurnTorchError, ShapeError, explain
 from burn_torch.module import Content, Module, Param, RunningState
@@ -87,7 +88,7 @@ class BatchNorm(Module):
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
         try:
-            return self._train(x) if x.backend.is_autodiff else self._infer(x)
+            return self._train(x) if x.backend.trains else self._infer(x)
         except BurnTorchError as err:
             in_layer(err, self)
             raise
@@ -119,7 +120,10 @@ class BatchNorm(Module):
         return y  # type: ignore[no-any-return]
 
     def _move(self, state: RunningState, found: Tensor, factor: float) -> None:
-        old, new = state.value(), found.inner().detach()
+        old, new = state.value(), found.inner()
+        while isinstance(new.backend, Autodiff) and new.backend is not old.backend:  # a tape over a tape
+            new = new.inner()
+        new = new.detach()
         if new.dtype is not old.dtype:
             new = ops.cast(new, dtype=old.dtype)
         state.update(old * (1.0 - self.momentum) + new * (self.momentum * factor))

@@ -13,11 +13,13 @@ from torch.nn import functional
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.comparison import greater
+from burn_torch.ops.laws import Idempotent
 from burn_torch.ops.op import Call, Number, PerCall, op, shape_fault
 from burn_torch.ops.rules import alike, elementwise, same_dtype, sum_to
 from burn_torch.ops.samples import Sample, distinct, sample, uniform
 from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
 
 aten = torch.ops.aten
@@ -60,6 +62,7 @@ def backward_spec(g: TensorSpec, x: TensorSpec, *numbers: Number) -> TensorSpec:
     inplace=torch.Tensor.relu_,
     pointwise="maximum({0}, 0.0)",
     cost="cheap",
+    laws=[Idempotent()],
     samples=with_numbers(),
 )
 def relu(x: TensorSpec) -> TensorSpec:
@@ -76,8 +79,9 @@ def _(g, y, x):
 
 
 @op(
-    torch=lambda g, y: aten.threshold_backward.default(g, y, 0),
+    torch=TorchCode("threshold_backward({0}, {1}, 0)", threshold_backward=aten.threshold_backward.default),
     numpy=lambda g, y: np.where(y <= 0, np.zeros((), g.dtype), g),
+    inplace=TorchCode("threshold({0}, {1}, 0, grad_input={0})", threshold=aten.threshold_backward.grad_input),
     pointwise="where({1} <= 0.0, 0.0, {0})",
     cost="cheap",
     samples=backward_samples(),
@@ -146,6 +150,7 @@ def _beside(alpha, x):
 @op(
     torch=lambda x, alpha: torch.where(x > 0, x, x * _beside(alpha, x)),
     numpy=lambda x, alpha: np.where(x > 0, x, x * _beside(alpha, x)),
+    precision="low",
     samples=[
         sample(_off_zero((2, 3, 4)), uniform(0.1, 0.4, (3,))),
         sample(_off_zero((2, 3)), uniform(0.1, 0.4, (3,))),

@@ -15,6 +15,7 @@ from burn_torch.ops import special
 from burn_torch.ops.comparison import equal, greater, greater_equal, lower, not_equal
 from burn_torch.ops.functions import floor, log, trunc
 from burn_torch.ops.held_numbers import division_by_zero, held, too_large
+from burn_torch.ops.laws import Associative, Exchange, Neutral, OnHost, Rewrite, SelfInverse, Uniform
 from burn_torch.ops.logic import bool_and
 from burn_torch.ops.op import Call, Operand, PerCall, op
 from burn_torch.ops.rules import elementwise, sum_to
@@ -70,6 +71,7 @@ def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[[Call], Calla
     pointwise="({0} + {1})",
     cost="cheap",
     commutative=True,
+    laws=[Neutral(-0.0, (0, 1)), Exchange(), Associative(), Uniform((0, 1)), OnHost()],
     samples=_PAIR,
 )
 def add(x: Operand, y: Operand) -> TensorSpec:
@@ -93,6 +95,7 @@ def _(g, z, x, y):
     inplace=torch.Tensor.sub_,
     pointwise="({0} - {1})",
     cost="cheap",
+    laws=[Neutral(0.0, (1,)), Uniform((0, 1)), OnHost()],
     samples=_PAIR,
 )
 def sub(x: Operand, y: Operand) -> TensorSpec:
@@ -117,6 +120,7 @@ def _(g, z, x, y):
     pointwise="({0} * {1})",
     cost="cheap",
     commutative=True,
+    laws=[Neutral(1.0, (0, 1)), Exchange(), Associative(), Uniform((0, 1)), OnHost()],
     samples=_PAIR,
 )
 def mul(x: Operand, y: Operand) -> TensorSpec:
@@ -201,6 +205,11 @@ def _checked(candidate: Callable[..., np.ndarray] | PerCall) -> PerCall:
     return held(PerCall(build))
 
 
+def _reciprocal(y: float) -> float | None:
+    # where the reciprocal overflows, the product does and the quotient does not
+    return 1.0 / y if abs(y) >= 1e-30 else None
+
+
 @op(
     torch=_divides(PerCall(_torch_div)),
     numpy=_checked(PerCall(_numpy_div)),
@@ -208,6 +217,7 @@ def _checked(candidate: Callable[..., np.ndarray] | PerCall) -> PerCall:
     inplace=lambda x, y: torch.Tensor.div_(x, y, rounding_mode=None if x.is_floating_point() else "trunc"),
     pointwise="({0} / {1})",  # of floats; an integer kernel truncates toward zero, as `/` of C does
     cost="cheap",
+    laws=[Neutral(1.0, (1,)), OnHost(on_cpu=True), Rewrite("mul", _reciprocal)],
     samples=_QUOTIENT,
 )
 def div(x: Operand, y: Operand) -> TensorSpec:
@@ -322,6 +332,8 @@ def _units(x, y, where):
     inplace=lambda x, y: x.copy_(torch.pow(x, y)),
     pointwise="pow({0}, {1})",
     cost="cheap",
+    laws=[Neutral(1.0, (1,)), Rewrite("mul", lambda y: "x" if y == 2 else None)],
+    precision="high",
     samples=[
         sample(uniform(0.3, 2), uniform(-2, 3)),
         sample(uniform(0.3, 2, (2, 1, 4)), uniform(0.5, 3, (3, 1))),
@@ -479,6 +491,7 @@ def _(g, z, x, y):
     inplace=torch.Tensor.neg_,
     pointwise="(-{0})",
     cost="cheap",
+    laws=[SelfInverse(), OnHost()],
     samples=[uniform(-3, 3), uniform(-3, 3, ()), uniform(-3, 3, (0, 2))],
 )
 def neg(x: TensorSpec) -> TensorSpec:

@@ -105,6 +105,7 @@ def _samples() -> list[Sample]:
 
 @op(
     torch=PerCall(_torch_attention),
+    precision="low",
     samples=_samples(),
     source="Vaswani et al. 2017, equation 1, https://arxiv.org/abs/1706.03762",
 )

@@ -80,6 +80,7 @@ def _numpy_batch_norm(x, gamma, beta, eps):
 @op(
     torch=in_float32(_torch_batch_norm),
     numpy=_numpy_batch_norm,
+    precision="high",
     samples=[
         *affine_samples((5, 3), (4, 3, 5), (2, 3, 2, 3), features=1),
         sample(uniform(-1, 1, (0, 3, 2)), None, None, EPS),
@@ -163,6 +164,7 @@ def _numpy_batch_norm_backward(g, x, mean, var, gamma, eps, *, live):
 @op(
     torch=in_float32(_torch_batch_norm_backward),
     numpy=_numpy_batch_norm_backward,
+    precision="high",
     samples=[
         sample(
             uniform(-1, 1, shape),
@@ -233,6 +235,7 @@ def _numpy_batch_norm_inference(x, gamma, beta, mean, var, eps):
 @op(
     torch=in_float32(_torch_batch_norm_inference),
     numpy=_numpy_batch_norm_inference,
+    precision="high",
     samples=[
         sample(uniform(-2, 2, shape), *affine, uniform(-1, 1, (3,)), uniform(0.5, 2, (3,)), EPS)
         for shape in ((5, 3), (2, 3, 4), (2, 3, 2, 3), (0, 3, 2))

@@ -11,6 +11,7 @@ import torch
 from burn_torch.core.dtype import BOOL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops.held_numbers import beyond
+from burn_torch.ops.laws import Exchange, Uniform
 from burn_torch.ops.op import Call, Operand, PerCall, op
 from burn_torch.ops.rules import elementwise
 from burn_torch.ops.samples import fixed, integers, sample, uniform
@@ -48,6 +49,7 @@ def _truths(x: Operand, y: Operand) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     commutative=True,
+    laws=[Exchange(), Uniform((0, 1))],
     samples=_PAIR,
 )
 def equal(x: Operand, y: Operand) -> TensorSpec:
@@ -66,6 +68,7 @@ def equal(x: Operand, y: Operand) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     commutative=True,
+    laws=[Exchange(), Uniform((0, 1))],
     samples=_PAIR,
 )
 def not_equal(x: Operand, y: Operand) -> TensorSpec:
@@ -83,6 +86,7 @@ def not_equal(x: Operand, y: Operand) -> TensorSpec:
     pointwise="({0} > {1})",
     cost="cheap",
     nondifferentiable=True,
+    laws=[Uniform((0, 1))],
     samples=_PAIR,
 )
 def greater(x: Operand, y: Operand) -> TensorSpec:
@@ -100,6 +104,7 @@ def greater(x: Operand, y: Operand) -> TensorSpec:
     pointwise="({0} >= {1})",
     cost="cheap",
     nondifferentiable=True,
+    laws=[Uniform((0, 1))],
     samples=_PAIR,
 )
 def greater_equal(x: Operand, y: Operand) -> TensorSpec:
@@ -117,6 +122,7 @@ def greater_equal(x: Operand, y: Operand) -> TensorSpec:
     pointwise="({0} < {1})",
     cost="cheap",
     nondifferentiable=True,
+    laws=[Uniform((0, 1))],
     samples=_PAIR,
 )
 def lower(x: Operand, y: Operand) -> TensorSpec:
@@ -134,6 +140,7 @@ def lower(x: Operand, y: Operand) -> TensorSpec:
     pointwise="({0} <= {1})",
     cost="cheap",
     nondifferentiable=True,
+    laws=[Uniform((0, 1))],
     samples=_PAIR,
 )
 def lower_equal(x: Operand, y: Operand) -> TensorSpec:

@@ -10,6 +10,7 @@ so the three rows are each other's gradients, to any order.  conv_transpose is c
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from burn_torch.ops.reductions import sum as sum_over
 from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.windows import (
     Faults,
@@ -55,7 +57,10 @@ def _torch_conv(call: Call):
     stride, dilation, groups = attrs["stride"], attrs["dilation"], attrs["groups"]
     none = (0,) * len(stride)
     if rest is None:
-        return lambda x, weight, bias: _convolution(x, weight, bias, stride, inner, dilation, False, none, groups)
+        return TorchCode(
+            "convolution({0}, {1}, {2}, {stride}, {padding}, {dilation}, False, {none}, {groups})",
+            convolution=_convolution, stride=stride, padding=tuple(inner), dilation=dilation, none=none, groups=groups,
+        )  # fmt: skip
     return lambda x, weight, bias: _convolution(
         torch.constant_pad_nd(x, rest, 0), weight, bias, stride, inner, dilation, False, none, groups
     )
@@ -118,6 +123,8 @@ _CONV_CASES = [  # x, weight, settings
 @op(
     torch=PerCall(_torch_conv),
     numpy=_numpy_conv,
+    packed="dense",
+    precision="low",
     samples=[
         sample(
             uniform(-1, 1, x), uniform(-1, 1, weight), uniform(-1, 1, weight[:1]) if i % 2 == 0 else None, **settings
@@ -235,17 +242,21 @@ def _torch_input_gradient(call: Call):
             for s, count, step, p, k, d in zip(padded, g.shape[2:], stride, inner, kernel, dilation, strict=True)
         )
 
-        def whole(g, weight):
-            return _convolution(g, weight, None, stride, inner, dilation, True, beyond, 1)
+        whole: Callable[..., torch.Tensor] = TorchCode(
+            "convolution({0}, {1}, None, {stride}, {padding}, {dilation}, True, {beyond}, 1)",
+            convolution=_convolution, stride=stride, padding=tuple(inner), dilation=dilation, beyond=beyond,
+        )  # fmt: skip
     else:
         shape, dtype, place = (g.shape[0], weight.shape[1] * groups, *padded), TO_TORCH[g.dtype], g.place
         none = (0,) * len(stride)
 
-        def whole(g, weight):
+        def by_group(g, weight):
             like = torch.empty(shape, dtype=dtype, device=place)  # torch reads its shape only
             return _convolution_backward(
                 g, like, weight, None, stride, inner, dilation, False, none, groups, (True, False, False)
             )[0]
+
+        whole = by_group
 
     if rest is None:
         return whole
@@ -267,6 +278,8 @@ def _numpy_input_gradient(g, weight, *, size, stride, padding, dilation, groups)
 @op(
     torch=PerCall(_torch_input_gradient),
     numpy=_numpy_input_gradient,
+    packed="any",  # NdArray cuts it out of a larger array
+    precision="low",
     samples=[
         sample(
             uniform(-1, 1, (x[0], weight[0], *_counts(x, weight, settings))),
@@ -324,9 +337,11 @@ def _torch_weight_gradient(call: Call):
     none = (0,) * len(stride)
     mask = (False, True, False)
 
-    def whole(x, g):
-        return _convolution_backward(g, x, like, None, stride, inner, dilation, False, none, groups, mask)[1]
-
+    whole = TorchCode(
+        "backward({1}, {0}, {like}, None, {stride}, {padding}, {dilation}, False, {none}, {groups}, {mask})[1]",
+        backward=_convolution_backward, like=like, stride=stride, padding=tuple(inner), dilation=dilation,
+        none=none, groups=groups, mask=mask,
+    )  # fmt: skip
     return whole if rest is None else lambda x, g: whole(torch.constant_pad_nd(x, rest, 0), g)
 
 
@@ -338,6 +353,7 @@ def _numpy_weight_gradient(x, g, *, kernel, stride, padding, dilation, groups):
 @op(
     torch=PerCall(_torch_weight_gradient),
     numpy=_numpy_weight_gradient,
+    precision="low",
     samples=[
         sample(
             uniform(-1, 1, x),
@@ -418,6 +434,7 @@ def _transpose_settings(spatial, stride=1, padding=0, output_padding=0, dilation
 
 @op(
     torch=PerCall(_torch_conv_transpose),
+    precision="low",
     samples=[
         sample(
             uniform(-1, 1, (2, 3, 5)),

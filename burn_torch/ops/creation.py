@@ -11,6 +11,7 @@ import torch
 from burn_torch.core.dtype import NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.held_numbers import held
+from burn_torch.ops.laws import Fill
 from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, op, shape_fault
 from burn_torch.ops.samples import sample
 from burn_torch.ops.torch_types import TO_TORCH
@@ -38,6 +39,7 @@ def _torch_full(call: Call):
     numpy=held(lambda value, *, shape, dtype, place: np.full(shape, value, dtype=dtype.numpy)),
     cost="cheap",
     nondifferentiable=True,
+    laws=[Fill()],
     samples=[
         sample(1.5, shape=(2, 3), dtype=DType.F32, place="cpu"),
         sample(-2, shape=(), dtype=DType.I64, place="cpu"),

@@ -95,6 +95,7 @@ def _torch_fold4d(call: Call):
 @op(
     torch=PerCall(_torch_fold4d),
     numpy=_numpy_fold4d,
+    packed="any",  # NdArray cuts it out of a larger array
     samples=[
         sample(uniform(-1, 1, _column_shape(x[0], x[1], x[2:], **settings)), output_size=x[2:], **settings)
         for x, settings in _COLUMN_CASES

@@ -11,6 +11,7 @@ import torch
 from burn_torch.core.dtype import FLOAT, NUMERIC
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops import special
+from burn_torch.ops.laws import Idempotent
 from burn_torch.ops.op import op
 from burn_torch.ops.rules import alike
 from burn_torch.ops.samples import distinct, fixed, sample, uniform
@@ -28,6 +29,7 @@ def _shapes(low: float, high: float):
     inplace=torch.Tensor.abs_,
     pointwise="abs({0})",
     cost="cheap",
+    laws=[Idempotent()],
     samples=[distinct((3, 5)), fixed(np.array(-0.5)), uniform(1, 2, (2, 0))],
 )
 def abs(x: TensorSpec) -> TensorSpec:
@@ -55,6 +57,7 @@ def _numpy_sign(x):
     pointwise="where({0} > 0, 1, where({0} < 0, -1, 0))",
     cost="cheap",
     nondifferentiable=True,
+    laws=[Idempotent()],
     samples=[distinct((3, 5)), fixed([-2.0, -0.0, 0.0, np.nan, np.inf]), distinct((2, 0))],
 )
 def sign(x: TensorSpec) -> TensorSpec:
@@ -93,6 +96,7 @@ def _(g, y, x):
     inplace=torch.Tensor.reciprocal_,
     pointwise="(1.0 / {0})",
     cost="cheap",
+    precision="high",
     samples=_shapes(0.5, 3),
 )
 def recip(x: TensorSpec) -> TensorSpec:
@@ -137,6 +141,7 @@ def _(g, y, x):
     inplace=torch.Tensor.rsqrt_,
     pointwise="rsqrt({0})",
     cost="cheap",
+    precision="high",
     samples=_shapes(0.5, 3),
 )
 def rsqrt(x: TensorSpec) -> TensorSpec:
@@ -160,6 +165,7 @@ def _(g, y, x):
     inplace=torch.Tensor.exp_,
     pointwise="exp({0})",
     cost="cheap",
+    precision="high",
     samples=_shapes(-3, 3),
 )
 def exp(x: TensorSpec) -> TensorSpec:
@@ -181,6 +187,7 @@ def _(g, y, x):
     inplace=torch.Tensor.expm1_,
     pointwise="expm1({0})",
     cost="cheap",
+    precision="high",
     samples=_shapes(-2, 2),
 )
 def expm1(x: TensorSpec) -> TensorSpec:
@@ -203,6 +210,7 @@ def _(g, y, x):
     inplace=torch.Tensor.log_,
     pointwise="log({0})",
     cost="cheap",
+    precision="high",
     samples=_shapes(0.3, 3),
 )
 def log(x: TensorSpec) -> TensorSpec:
@@ -224,6 +232,7 @@ def _(g, y, x):
     inplace=torch.Tensor.log1p_,
     pointwise="log1p({0})",
     cost="cheap",
+    precision="high",
     samples=_shapes(-0.6, 3),
 )
 def log1p(x: TensorSpec) -> TensorSpec:
@@ -311,6 +320,7 @@ def _(g, y, x):
     inplace=torch.Tensor.tan_,
     pointwise="tan({0})",
     cost="cheap",
+    precision="high",
     samples=_shapes(-1.2, 1.2),
 )
 def tan(x: TensorSpec) -> TensorSpec:
@@ -332,6 +342,7 @@ def _(g, y, x):
     inplace=torch.Tensor.asin_,
     pointwise="asin({0})",
     cost="cheap",
+    precision="high",
     samples=_shapes(-0.9, 0.9),
 )
 def asin(x: TensorSpec) -> TensorSpec:
@@ -353,6 +364,7 @@ def _(g, y, x):
     inplace=torch.Tensor.acos_,
     pointwise="acos({0})",
     cost="cheap",
+    precision="high",
     samples=_shapes(-0.9, 0.9),
 )
 def acos(x: TensorSpec) -> TensorSpec:
@@ -396,6 +408,7 @@ def _(g, y, x):
     inplace=torch.Tensor.sinh_,
     pointwise="sinh({0})",
     cost="cheap",
+    precision="high",
     samples=_shapes(-3, 3),
 )
 def sinh(x: TensorSpec) -> TensorSpec:
@@ -417,6 +430,7 @@ def _(g, y, x):
     inplace=torch.Tensor.cosh_,
     pointwise="cosh({0})",
     cost="cheap",
+    precision="high",
     samples=_shapes(-3, 3),
 )
 def cosh(x: TensorSpec) -> TensorSpec:
@@ -549,6 +563,7 @@ def _(g, y, x):
     pointwise="rint({0})",
     cost="cheap",
     nondifferentiable=True,
+    laws=[Idempotent()],
     samples=[uniform(-3, 3, (3, 5)), fixed([-2.5, -1.5, -0.5, 0.5, 1.5]), uniform(-3, 3, (2, 0))],
 )
 def round(x: TensorSpec) -> TensorSpec:
@@ -567,6 +582,7 @@ def round(x: TensorSpec) -> TensorSpec:
     pointwise="floor({0})",
     cost="cheap",
     nondifferentiable=True,
+    laws=[Idempotent()],
     samples=_shapes(-3, 3),
 )
 def floor(x: TensorSpec) -> TensorSpec:
@@ -585,6 +601,7 @@ def floor(x: TensorSpec) -> TensorSpec:
     pointwise="ceil({0})",
     cost="cheap",
     nondifferentiable=True,
+    laws=[Idempotent()],
     samples=_shapes(-3, 3),
 )
 def ceil(x: TensorSpec) -> TensorSpec:
@@ -603,6 +620,7 @@ def ceil(x: TensorSpec) -> TensorSpec:
     pointwise="trunc({0})",
     cost="cheap",
     nondifferentiable=True,
+    laws=[Idempotent()],
     samples=_shapes(-3, 3),
 )
 def trunc(x: TensorSpec) -> TensorSpec:

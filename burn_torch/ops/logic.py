@@ -10,6 +10,7 @@ import torch
 from burn_torch.core.dtype import BOOL, INT
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.held_numbers import held
+from burn_torch.ops.laws import Exchange, Neutral, SelfInverse
 from burn_torch.ops.op import Operand, op
 from burn_torch.ops.rules import elementwise
 from burn_torch.ops.samples import booleans, integers, sample
@@ -45,6 +46,7 @@ _SHIFTS = [
     pointwise="({0} == 0)",
     cost="cheap",
     nondifferentiable=True,
+    laws=[SelfInverse()],
     samples=[booleans(), booleans(()), booleans((0, 2))],
 )
 def bool_not(x: TensorSpec) -> TensorSpec:
@@ -63,6 +65,7 @@ def bool_not(x: TensorSpec) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     commutative=True,
+    laws=[Exchange()],
     samples=_TRUTHS,
 )
 def bool_and(x: TensorSpec, y: TensorSpec) -> TensorSpec:
@@ -81,6 +84,7 @@ def bool_and(x: TensorSpec, y: TensorSpec) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     commutative=True,
+    laws=[Exchange()],
     samples=_TRUTHS,
 )
 def bool_or(x: TensorSpec, y: TensorSpec) -> TensorSpec:
@@ -99,6 +103,7 @@ def bool_or(x: TensorSpec, y: TensorSpec) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     commutative=True,
+    laws=[Exchange()],
     samples=_TRUTHS,
 )
 def bool_xor(x: TensorSpec, y: TensorSpec) -> TensorSpec:
@@ -119,6 +124,7 @@ def bool_xor(x: TensorSpec, y: TensorSpec) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     commutative=True,
+    laws=[Exchange()],
     samples=_BITS,
 )
 def bitwise_and(x: Operand, y: Operand) -> TensorSpec:
@@ -138,6 +144,7 @@ def bitwise_and(x: Operand, y: Operand) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     commutative=True,
+    laws=[Neutral(0, (0, 1)), Exchange()],
     samples=_BITS,
 )
 def bitwise_or(x: Operand, y: Operand) -> TensorSpec:
@@ -157,6 +164,7 @@ def bitwise_or(x: Operand, y: Operand) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     commutative=True,
+    laws=[Neutral(0, (0, 1)), Exchange()],
     samples=_BITS,
 )
 def bitwise_xor(x: Operand, y: Operand) -> TensorSpec:
@@ -175,6 +183,7 @@ def bitwise_xor(x: Operand, y: Operand) -> TensorSpec:
     pointwise="(~{0})",
     cost="cheap",
     nondifferentiable=True,
+    laws=[SelfInverse()],
     samples=[integers(-100, 100), integers(-100, 100, ()), integers(-100, 100, (0, 2))],
 )
 def bitwise_not(x: TensorSpec) -> TensorSpec:
@@ -192,6 +201,7 @@ def bitwise_not(x: TensorSpec) -> TensorSpec:
     pointwise="({0} << {1})",
     cost="cheap",
     nondifferentiable=True,
+    laws=[Neutral(0, (1,))],
     samples=_SHIFTS,
 )
 def bitwise_left_shift(x: Operand, y: Operand) -> TensorSpec:
@@ -210,6 +220,7 @@ def bitwise_left_shift(x: Operand, y: Operand) -> TensorSpec:
     pointwise="({0} >> {1})",
     cost="cheap",
     nondifferentiable=True,
+    laws=[Neutral(0, (1,))],
     samples=_SHIFTS,
 )
 def bitwise_right_shift(x: Operand, y: Operand) -> TensorSpec:

@@ -92,6 +92,7 @@ def _numpy_embedding_backward(call: Call):
 @op(
     torch=PerCall(_torch_embedding_backward),
     numpy=PerCall(_numpy_embedding_backward),
+    precision="high",
     samples=[
         sample(uniform(-1, 1, (2, 7, 3)), integers(0, 5, (2, 7)), rows=5),
         sample(uniform(-1, 1, (3,)), integers(0, 5, ()), rows=5),

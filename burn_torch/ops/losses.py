@@ -166,6 +166,7 @@ def _numpy_negative_log_likelihood(call: Call):
 @op(
     torch=PerCall(_torch_negative_log_likelihood),
     numpy=PerCall(_numpy_negative_log_likelihood),
+    precision="high",
     samples=_samples(-3, -0.1),
 )
 def negative_log_likelihood(
@@ -219,6 +220,7 @@ def _numpy_cross_entropy(call: Call):
 @op(
     torch=PerCall(_torch_cross_entropy),
     numpy=PerCall(_numpy_cross_entropy),
+    precision="high",
     samples=_samples(-3, 3),
     source="Szegedy et al. 2015, section 7 (smoothing), https://arxiv.org/abs/1512.00567",
 )
@@ -319,6 +321,7 @@ def _backward_samples() -> list[Sample]:
 @op(
     torch=PerCall(_torch_cross_entropy_backward),
     numpy=PerCall(_numpy_cross_entropy_backward),
+    precision="high",
     samples=_backward_samples(),
 )
 def cross_entropy_backward(
@@ -369,6 +372,7 @@ def _numpy_cross_entropy_with_probabilities(logits, probabilities):
 @op(
     torch=PerCall(_torch_cross_entropy_with_probabilities),
     numpy=_numpy_cross_entropy_with_probabilities,
+    precision="high",
     samples=[
         sample(uniform(-3, 3, (4, 5)), uniform(0.1, 1, (4, 5))),
         sample(uniform(-3, 3, (2, 3, 5)), uniform(0.1, 1, (2, 3, 5))),
@@ -408,6 +412,7 @@ def _numpy_binary_cross_entropy_with_logits(logits, targets):
     numpy=_numpy_binary_cross_entropy_with_logits,
     pointwise="((1.0 - {1}) * {0} - (minimum({0}, 0.0) - log1p(exp(-abs({0})))))",
     cost="cheap",
+    precision="high",
     samples=[
         sample(uniform(-3, 3), uniform(0, 1)),
         sample(uniform(-3, 3, ()), uniform(0, 1, ())),
@@ -456,6 +461,7 @@ def _numpy_binary_cross_entropy(probabilities, targets):
     numpy=_numpy_binary_cross_entropy,
     pointwise="-({1} * maximum(log({0}), -100.0) + (1.0 - {1}) * maximum(log1p(-{0}), -100.0))",
     cost="cheap",
+    precision="high",
     samples=[
         sample(uniform(0.05, 0.95), uniform(0, 1)),
         sample(uniform(0.05, 0.95, ()), uniform(0, 1, ())),

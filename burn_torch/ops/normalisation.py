@@ -61,6 +61,7 @@ def _numpy_layer_norm(x, gamma, beta, eps):
 @op(
     torch=in_float32(_torch_layer_norm),
     numpy=_numpy_layer_norm,
+    precision="high",
     samples=affine_samples((3, 5), (2, 3, 4), (4,), (0, 3)),
     source="Ba, Kiros, Hinton 2016, section 3, https://arxiv.org/abs/1607.06450",
 )
@@ -132,6 +133,7 @@ def _numpy_layer_norm_backward(g, x, mean, rstd, gamma, *, live):
 @op(
     torch=in_float32(_torch_layer_norm_backward),
     numpy=_numpy_layer_norm_backward,
+    precision="high",
     samples=[
         sample(*(uniform(-1, 1, shape) for shape in shapes), uniform(0.5, 1, (*shapes[0][:-1], 1)), gamma)
         for shapes in (((3, 5), (3, 5), (3, 1)), ((2, 3, 5), (2, 3, 5), (2, 3, 1)), ((0, 5), (0, 5), (0, 1)))
@@ -209,6 +211,7 @@ def _numpy_rms_norm(x, gamma, eps):
 @op(
     torch=PerCall(_torch_rms_norm),
     numpy=_numpy_rms_norm,
+    precision="high",
     samples=[
         sample(uniform(-2, 2, shape), gamma, EPS)
         for shape in ((3, 5), (2, 3, 5), (5,), (0, 5))
@@ -246,6 +249,7 @@ def _(x, gamma, eps):
 
 
 @op(
+    precision="high",
     samples=[
         sample(uniform(-1, 1, shape), uniform(-2, 2, shape), uniform(0.5, 1, (*shape[:-1], 1)), gamma)
         for shape in ((3, 5), (2, 3, 5), (0, 5))
@@ -334,6 +338,7 @@ def _numpy_group_norm(x, gamma, beta, eps, *, groups):
 @op(
     torch=in_float32(_torch_group_norm, everywhere=True),
     numpy=_numpy_group_norm,
+    precision="high",
     samples=[
         *affine_samples((2, 4, 3), (3, 4), (2, 4, 3, 2), (0, 4, 3), features=1, groups=2),
         *affine_samples((2, 3, 5), features=1, groups=3),
@@ -413,6 +418,7 @@ def _numpy_group_norm_backward(g, x, mean, rstd, gamma, *, groups, live):
 @op(
     torch=in_float32(_torch_group_norm_backward, everywhere=True),
     numpy=_numpy_group_norm_backward,
+    precision="high",
     samples=[
         sample(
             uniform(-1, 1, shape),

@@ -23,6 +23,7 @@ from burn_torch.core.dtype import DType, DTypeClass
 from burn_torch.core.errors import BurnTorchError, DeviceError, DTypeError, ShapeError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import NUMBER_SPECS, DTypeFault, NumberSpec, Spec, TensorSpec
+from burn_torch.ops.laws import Law, LawT
 from burn_torch.ops.value import Executor, Value
 
 __all__ = ["REGISTRY", "Call", "Number", "Op", "Operand", "PerCall", "RuleFault", "dtype_fault", "op", "shape_fault"]
@@ -73,9 +74,22 @@ class Call:
 
     `results` has one spec an output; None where the shape depends on the data (`barrier` rows), or where the output
     is not computed (an attribute `live` says so).  `plans` and `memo` keep what leaves and decorators derive from it.
+    `is_input` says that the result is input 0 itself, `aliases` that results may share memory with it.
     """
 
-    __slots__ = ("__weakref__", "attrs", "memo", "multiple", "op", "plans", "result", "results", "specs")
+    __slots__ = (
+        "__weakref__",
+        "aliases",
+        "attrs",
+        "is_input",
+        "memo",
+        "multiple",
+        "op",
+        "plans",
+        "result",
+        "results",
+        "specs",
+    )
 
     def __init__(
         self, op: Op, specs: tuple[Spec | None, ...], attrs: dict[str, Any], results: Sequence[Any], multiple: bool
@@ -88,6 +102,8 @@ class Call:
         self.multiple: Final = multiple
         self.plans: Final[dict[Any, Callable[..., Any]]] = {}
         self.memo: Final[dict[Any, Any]] = {}
+        self.is_input: Final[bool] = op.same is not None and op.same(self)
+        self.aliases: Final[bool] = op.view and (self.is_input or not op.only_if_same)
 
     @property
     def is_number(self) -> bool:
@@ -125,7 +141,14 @@ class Op:
         self.scalar: Final[Callable[..., Any] | None] = fields["scalar"]
         self.inplace: Final = fields["inplace"]
         self.pointwise: Final[str | None] = fields["pointwise"]
-        self.view: Final[bool] = fields["view"]
+        self.view: Final[bool] = bool(fields["view"])
+        self.only_if_same: Final[bool] = fields["view"] == "same"
+        self.same: Final[Callable[[Call], bool] | None] = fields["same"]
+        self.merge: Final[Callable[[Call, Call, bool], Mapping[str, Any] | None] | None] = fields["merge"]
+        self.packed: Final[str] = fields["packed"] or _packed(fields)
+        self.laws: Final[dict[type, Law]] = {type(law): law for law in fields["laws"]}
+        self.runs: Final[Callable[[Mapping[str, Any]], tuple[bool, ...]] | None] = fields["runs"]
+        self.precision: Final[str] = fields["precision"]
         self.cost: Final[str] = fields["cost"]
         self.random: Final[bool] = fields["random"]
         self.barrier: Final[bool] = fields["barrier"]
@@ -135,6 +158,7 @@ class Op:
         self.source: Final[str | None] = fields["source"]
         self.decomposition: Callable[..., Any] | None = fields["decomposition"]
         self.gradient_rule: Callable[..., Any] | None = None
+        self.batch_rule: Callable[..., Any] | None = None
         self.signature: Final = Signature(rule)
         self.calls: Final[dict[Any, Call]] = {}
         """Calls by what a caller has at hand; see `remember`.  Read without a lock."""
@@ -151,6 +175,20 @@ class Op:
         if self.nondifferentiable:
             raise TypeError(f"{self.name} is nondifferentiable and has a gradient")
         self.gradient_rule = rule
+        return rule
+
+    def law(self, kind: type[LawT]) -> LawT | None:
+        """The row's law of one kind, if it has one."""
+        return self.laws.get(kind)  # type: ignore[return-value]  # each is kept under its own type
+
+    def batched(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Declares how to compute many samples at once: `rule(n, many, *inputs, **attrs)` returns the outputs.
+
+        Inputs with `many[i]` have the n samples on a further axis in front, and so have all outputs.  Written with
+        table ops on values; NotImplemented falls to the decomposition, then to a loop over the samples.  Element-wise
+        rows need none.
+        """
+        self.batch_rule = rule
         return rule
 
     def decomposes(self, body: Callable[..., Any]) -> Callable[..., Any]:
@@ -231,7 +269,7 @@ class Op:
                     backend, kind = x.backend, type(x)
                 elif x.backend is not backend:
                     same = False
-                    if x.backend.depth > backend.depth:
+                    if _outranks(x.backend, backend):
                         backend = x.backend
         if backend is None:
             return self._without_tensors(inputs, attrs)
@@ -303,6 +341,18 @@ class Op:
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return (_row, (self.name,))
+
+
+def _outranks(one: Executor, other: Executor) -> bool:
+    """Whether `one` takes the values of `other` as constants: a traced stack before real ones, a higher before a lower.
+
+    A trace refuses tensors from outside in words of its own.
+    """
+    return (_is_traced(one), one.depth) > (_is_traced(other), other.depth)
+
+
+def _is_traced(backend: Executor) -> bool:
+    return getattr(backend, "session", None) is not None
 
 
 def lift(value: Value, backend: Executor) -> Value:
@@ -478,16 +528,36 @@ _COERCIONS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
+def _packed(fields: Mapping[str, Any]) -> str:
+    if fields["view"] is True:
+        return "any"
+    return "follows" if fields["pointwise"] is not None else "contiguous"
+
+
+_WORDS: Final[dict[str, tuple[Any, ...]]] = {
+    "cost": ("cheap", "expensive"),
+    "view": (False, True, "same"),
+    "packed": (None, "contiguous", "follows", "dense", "input", "order", "any"),
+    "precision": ("low", "high", "follow"),
+}
+
+
 # -- declaring a row ----------------------------------------------------------------------------
 def op(
     *,
     torch: Callable[..., Any] | PerCall | None = None,
     numpy: Callable[..., Any] | PerCall | None = None,
     scalar: Callable[..., Any] | None = None,
-    inplace: Callable[..., Any] | None = None,
+    inplace: Callable[..., Any] | PerCall | None = None,
     pointwise: str | None = None,
     decomposition: Callable[..., Any] | None = None,
-    view: bool = False,
+    view: bool | str = False,
+    same: Callable[[Call], bool] | None = None,
+    merge: Callable[[Call, Call, bool], Mapping[str, Any] | None] | None = None,
+    packed: str | None = None,
+    laws: Sequence[Law] = (),
+    runs: Callable[[Mapping[str, Any]], tuple[bool, ...]] | None = None,
+    precision: str = "follow",
     cost: str = "expensive",
     random: bool = False,
     barrier: bool = False,
@@ -501,10 +571,22 @@ def op(
 
     torch, numpy       how each leaf computes it: `f(*inputs, **attrs)`, or `PerCall(build)` with `build(call)(*inputs)`
     scalar             the same on Python numbers, where it makes sense there
-    inplace            torch's in-place form, for planned memory
+    inplace            torch's in-place form, for programs that may write over input 0: gives the bits of `torch`;
+                       `PerCall(build)` may build None, or an `Over` (`ops/torch_code.py`) where others are written over
     pointwise          how a generated kernel writes it, "exp({0})"
     decomposition      the same with other rows, for leaves without a candidate and for gradients without a rule
-    view               the result may alias input 0
+    view               the result may alias input 0; "same": only where it is input 0 itself
+    same               says of which Calls the result is input 0 itself
+    merge              `merge(inner, outer, exact)`: the attributes with which this row does both Calls at once, None
+                       where it cannot; `exact` asks for the same layout in memory too
+    packed             how the result lies in memory: "contiguous" if all tensor inputs do, and dense in any case;
+                       "follows": like that, and as input 0 where that is dense and has the result's spec; "dense":
+                       with the axes in some order; "input": as input 0; "order": as input 0 with the axes in another
+                       order; "any".  Default: views "any", element-wise rows "follows", others "contiguous"
+    laws               what holds of the results, see `ops/laws.py`
+    runs               of a row over equal runs of tensors, such as an optimizer's: for each run of inputs whether a run
+                       of outputs takes its place
+    precision          under `precision="bfloat16"`: "low" computes in bf16, "high" in f32, "follow" as its inputs are
     cost               "cheap" to compute again (a checkpoint may drop the output) or "expensive"
     random, barrier    draws from a key; has a shape that depends on the data
     nondifferentiable  no output carries a gradient
@@ -513,8 +595,10 @@ def op(
     source             where the formula is from
     """
     fields = {name: value for name, value in locals().items() if name != "namespace"}
-    if cost not in ("cheap", "expensive"):
-        raise TypeError(f"cost is 'cheap' or 'expensive', not {cost!r}")
+    for name, allowed in _WORDS.items():
+        if fields[name] not in allowed:
+            words = ", ".join(repr(word) for word in allowed)
+            raise TypeError(f"{name} is one of {words}, not {fields[name]!r}")
 
     def declare(rule: Callable[..., Any]) -> Op:
         row = Op(rule, fields, namespace)

@@ -14,7 +14,8 @@ from burn_torch.ops.samples import sample, uniform
 @op(
     torch=PerCall(lambda call: methodcaller("to", torch.device(call.attrs["place"]))),
     numpy=lambda x, *, place: x,
-    view=True,  # where it lies there already
+    view="same",
+    same=lambda call: call.result is call.specs[0],
     samples=[sample(uniform(-1, 1, (2, 3)), place="cpu"), sample(uniform(-1, 1, (0,)), place="cpu")],
 )
 def to_place(x: TensorSpec, *, place: str) -> TensorSpec:

@@ -16,6 +16,7 @@ from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.op import Call, PerCall, dtype_fault, op
 from burn_torch.ops.samples import distinct, sample, uniform
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.windows import (
     Faults,
     both_sides,
@@ -143,10 +144,11 @@ _MAX_CASES = [
 
 
 def _torch_max_pool(call: Call):
-    kernel, stride, padding, dilation, ceil_mode = call.attrs.values()
     pool = {1: torch.max_pool1d_with_indices, 2: _nn.max_pool2d_with_indices, 3: _nn.max_pool3d_with_indices}
-    largest = pool[len(kernel)]
-    return lambda x: largest(x, kernel, stride, padding, dilation, ceil_mode)
+    largest = pool[len(call.attrs["kernel"])]
+    return TorchCode(
+        "max_pool({0}, {kernel}, {stride}, {padding}, {dilation}, {ceil_mode})", max_pool=largest, **call.attrs
+    )
 
 
 def _numpy_max_pool(x, *, kernel, stride, padding, dilation, ceil_mode):
@@ -211,7 +213,11 @@ def _torch_max_pool_backward(call: Call):
         return lambda g, indices: scatter(
             g.unsqueeze(2), like, kernel, stride, padding, dilation, ceil_mode, indices.unsqueeze(2)
         ).squeeze(2)
-    return lambda g, indices: scatter(g, like, kernel, stride, padding, dilation, ceil_mode, indices)
+    return TorchCode(
+        "max_pool_backward({0}, {like}, {kernel}, {stride}, {padding}, {dilation}, {ceil_mode}, {1})",
+        max_pool_backward=scatter, like=like, kernel=kernel, stride=stride, padding=padding, dilation=dilation,
+        ceil_mode=ceil_mode,
+    )  # fmt: skip
 
 
 def _flat_lift(size):
@@ -381,6 +387,7 @@ def _numpy_avg_pool(x, *, kernel, stride, padding, count_include_pad, ceil_mode)
 @op(
     torch=PerCall(_torch_avg_pool),
     numpy=_numpy_avg_pool,
+    packed="dense",
     samples=[sample(uniform(-1, 1, shape), **settings) for shape, settings in _AVG_CASES],
 )
 def avg_pool(
@@ -451,6 +458,7 @@ def _avg_output(shape, settings):
 @op(
     torch=PerCall(_torch_avg_pool_backward),
     numpy=_numpy_avg_pool_backward,
+    packed="any",  # NdArray cuts it out of a larger array
     samples=[
         sample(uniform(-1, 1, _avg_output(shape, settings)), size=shape[2:], **settings)
         for shape, settings in _AVG_CASES
@@ -486,6 +494,7 @@ _ADAPTIVE_CASES = [
     ((1, 2, 6, 4), (1, 1)),
     ((1, 2, 4, 5, 3), (2, 3, 1)),
     ((0, 2, 4, 4), (2, 2)),
+    ((2, 3, 6, 4), (2, 4)),
 ]
 
 
@@ -494,8 +503,22 @@ def bins(size: int, count: int) -> list[tuple[int, int]]:
     return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
 
+def _windows_of_bins(size: Shape, counts: Shape) -> Shape | None:
+    """The kernel of the windows that two axes of equal bins are; None for other bins.
+
+    torch's windows are faster than its bins: 0.60 and 0.64 ms against 0.78 and 0.85, forward and backward, for 64
+    images of 16 channels of 24 x 24 (one thread of an x86 CPU).
+    """
+    if len(size) != 2 or any(s % count or not s for s, count in zip(size, counts, strict=True)):
+        return None
+    return tuple(s // count for s, count in zip(size, counts, strict=True))
+
+
 def _torch_adaptive_avg_pool(call: Call):
     size = call.attrs["output_size"]
+    kernel = _windows_of_bins(call.specs[0].shape[2:], size)  # type: ignore[union-attr]  # a tensor: the rule ran
+    if kernel is not None:
+        return TorchCode("avg_pool2d({0}, {kernel}, {kernel})", avg_pool2d=_nn.avg_pool2d, kernel=kernel)
     pool = {1: torch.adaptive_avg_pool1d, 2: _nn.adaptive_avg_pool2d, 3: _nn.adaptive_avg_pool3d}
     return partial(pool[len(size)], output_size=size)
 
@@ -539,10 +562,16 @@ def _torch_adaptive_avg_pool_backward(call: Call):
     assert isinstance(g, TensorSpec)
     size = call.attrs["size"]
     like = stand_in((*g.shape[:2], *_flat_lift(size)), g.dtype, g.place)
+    kernel = _windows_of_bins(size, g.shape[2:])
+    if kernel is not None:
+        return TorchCode(
+            "avg_pool2d_backward({0}, {like}, {kernel}, {kernel}, (0, 0), False, True, None)",
+            avg_pool2d_backward=_aten.avg_pool2d_backward.default, like=like, kernel=kernel,
+        )  # fmt: skip
     spread = (_aten._adaptive_avg_pool3d_backward if len(size) == 3 else _aten._adaptive_avg_pool2d_backward).default
     if len(size) == 1:
         return lambda g: spread(g.unsqueeze(2), like).squeeze(2)
-    return lambda g: spread(g, like)
+    return TorchCode("adaptive_avg_pool_backward({0}, {like})", adaptive_avg_pool_backward=spread, like=like)
 
 
 def _numpy_adaptive_avg_pool_backward(g, *, size):

@@ -13,6 +13,7 @@ from burn_torch.ops.op import Call, PerCall, op, shape_fault
 from burn_torch.ops.rules import broadcast_shapes, front_axis, same_dtype, sum_to
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.shapes import permute, reshape
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
 
 
@@ -38,6 +39,7 @@ def _sum_of_products(x, y, *, dtype):
 @op(
     torch=PerCall(_torch_matmul),
     numpy=np.matmul,
+    precision="low",
     samples=[
         sample(uniform(-1, 1, (3, 4)), uniform(-1, 1, (4, 5))),
         sample(uniform(-1, 1, (2, 1, 3, 4)), uniform(-1, 1, (3, 4, 2))),
@@ -77,12 +79,15 @@ def _torch_linear(call: Call):
         product = _torch_matmul(matmul.bind((x, weight), {})) if x.ndim > 1 else torch.matmul
         return lambda x, w, b: product(x, w) if b is None else product(x, w) + b
     if x.ndim == 2:
-        return (lambda x, w, b: torch.addmm(b, x, w)) if bias is not None else (lambda x, w, b: torch.mm(x, w))
+        if bias is None:
+            return TorchCode("mm({0}, {1})", inputs=3, mm=torch.mm)
+        return TorchCode("addmm({2}, {0}, {1})", addmm=torch.addmm)
     if bias is None:
-        return lambda x, w, b: torch.matmul(x, w)
+        return TorchCode("matmul({0}, {1})", inputs=3, matmul=torch.matmul)
     shape = (*x.shape[:-1], weight.shape[1])  # type: ignore[union-attr]  # a tensor: the rule ran
     rows, cols = x.numel // max(x.shape[-1], 1), x.shape[-1]
-    return lambda x, w, b: torch.addmm(b, x.reshape(rows, cols), w).reshape(shape)
+    flat = "addmm({2}, {0}.reshape({rows}, {cols}), {1}).reshape({*shape})"
+    return TorchCode(flat, addmm=torch.addmm, rows=rows, cols=cols, shape=shape)
 
 
 def _numpy_linear(x, weight, bias):
@@ -93,6 +98,7 @@ def _numpy_linear(x, weight, bias):
 @op(
     torch=PerCall(_torch_linear),
     numpy=_numpy_linear,
+    precision="low",
     samples=[
         sample(uniform(-1, 1, (3, 4)), uniform(-1, 1, (4, 5)), uniform(-1, 1, (5,))),
         sample(uniform(-1, 1, (2, 3, 4)), uniform(-1, 1, (4, 5)), None),

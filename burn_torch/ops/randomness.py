@@ -15,6 +15,7 @@ import torch
 from burn_torch.core.distribution import check_normal, check_probability, check_uniform
 from burn_torch.core.dtype import BOOL, FLOAT, INT, NUMERIC, DType, DTypeClass
 from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.philox import fold
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
 from burn_torch.ops.mask_cache import MASKS
 from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, op
@@ -93,6 +94,13 @@ def _spec(key: NumberSpec, stream: NumberSpec, shape: Shape, dtype: DType, place
 def _whole(name: str, number: NumberSpec, mend: str) -> None:
     if number.kind != "int":
         raise dtype_fault(f"{name} is a {number.kind} number", expected=f"{name}: a whole number", mend=mend)
+
+
+# -- keys ----------------------------------------------------------------------------------------------
+@op(scalar=fold, nondifferentiable=True)
+def fold_key(key: Number, number: Number) -> TensorSpec:
+    """The key of part `number` of what `key` stands for, on host numbers.  See `core.philox.fold`."""
+    raise dtype_fault("keys are host numbers", expected="two whole numbers", mend="fold Python integers")
 
 
 # -- rows ----------------------------------------------------------------------------------------------
@@ -297,6 +305,10 @@ def _product(mask: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, prob, key, stream: x * mask(prob, key, stream)
 
 
+def _product_over(mask: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, prob, key, stream: x.mul_(mask(prob, key, stream))
+
+
 @op(
     torch=PerCall(lambda call: _torch_mask(call.result)),
     numpy=PerCall(lambda call: _numpy_mask(call.result)),
@@ -324,6 +336,7 @@ def dropout_mask(prob: Number, key: Number, stream: Number, *, shape: Shape, dty
 @op(
     torch=PerCall(lambda call: _product(_torch_mask(call.result))),
     numpy=PerCall(lambda call: _product(_numpy_mask(call.result))),
+    inplace=PerCall(lambda call: _product_over(_torch_mask(call.result))),
     cost="cheap",
     random=True,
     samples=[

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -16,11 +17,13 @@ import torch
 from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.laws import OfEqual
 from burn_torch.ops.op import Call, PerCall, op, shape_fault
-from burn_torch.ops.rules import front_axes, front_axis
+from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis
 from burn_torch.ops.samples import booleans, distinct, integers, sample, uniform
 from burn_torch.ops.shapes import expand, flip, permute, reshape
 from burn_torch.ops.slicing import narrow, pad
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
 
 
@@ -50,6 +53,10 @@ def _same(x):
     return x
 
 
+def _is_input(call: Call) -> bool:
+    return not call.attrs["dims"] and call.result is call.specs[0]
+
+
 _REDUCED = [
     sample(uniform(-1, 1, (3, 4)), dims=(0,)),
     sample(uniform(-1, 1, (2, 3, 4)), dims=(0, 2)),
@@ -65,14 +72,17 @@ def _torch_sum(call: Call):
     if not dims:  # torch reads an empty list as "all axes"
         return _same
     if spec.dtype.is_float:
-        return partial(torch.sum, dim=dims, keepdim=True)
+        return TorchCode("sum({0}, {dims}, True)", sum=torch.sum, dims=dims)
     return partial(torch.sum, dim=dims, keepdim=True, dtype=TO_TORCH[spec.dtype])  # torch widens integers to int64
 
 
 @op(
     torch=PerCall(_torch_sum),
-    numpy=lambda x, *, dims: np.sum(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)),
-    view=True,  # with no axes to sum the result is x itself
+    numpy=lambda x, *, dims: np.sum(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)) if dims else x,
+    view="same",
+    same=_is_input,
+    laws=[OfEqual(lambda value, count: value * count)],
+    precision="high",
     samples=[*_REDUCED, sample(uniform(-1, 1, (2, 0)), dims=(1,))],
 )
 def sum(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -90,11 +100,13 @@ def _(g, y, x, *, dims):
 
 def _torch_mean(call: Call):
     _, dims = _dims_of(call)
-    return partial(torch.mean, dim=dims, keepdim=True) if dims else _same
+    return TorchCode("mean({0}, {dims}, True)", mean=torch.mean, dims=dims) if dims else _same
 
 
 def _numpy_mean(x, *, dims):
-    # not np.mean, which warns of an empty one
+    # not np.mean, which warns of an empty one; a sum over no axes would make 0.0 of -0.0
+    if not dims:
+        return x
     count = math.prod(x.shape[dim] for dim in dims)
     return np.sum(x, axis=dims, keepdims=True, dtype=np.float64) / np.float64(count)
 
@@ -102,7 +114,10 @@ def _numpy_mean(x, *, dims):
 @op(
     torch=PerCall(_torch_mean),
     numpy=_numpy_mean,
-    view=True,
+    view="same",
+    same=_is_input,
+    laws=[OfEqual(lambda value, count: value)],
+    precision="high",
     samples=_REDUCED,
 )
 def mean(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -118,6 +133,67 @@ def _(g, y, x, *, dims):
     if not dims:
         return g
     return expand(g / float(count_of(x.spec, dims)), shape=x.shape)
+
+
+# -- sums that undo broadcasting ---------------------------------------------------------------------------
+def _broadcast(x: TensorSpec, shape: Shape) -> tuple[tuple[int, ...], bool]:
+    """The axes of x along which `shape` was repeated, and whether all of them are new axes in front."""
+    extra = x.ndim - len(shape)
+    repeated = (i + extra for i, size in enumerate(shape) if size == 1 != x.shape[i + extra])
+    dims = (*range(extra), *repeated)
+    return dims, len(dims) == extra
+
+
+def _torch_sum_to(call: Call):
+    spec, shape = call.specs[0], call.attrs["shape"]
+    assert isinstance(spec, TensorSpec)
+    dims, in_front = _broadcast(spec, shape)
+    if not dims:
+        return torch.clone
+    dtype = None if spec.dtype.is_float else TO_TORCH[spec.dtype]
+    if not in_front:
+        return lambda x: torch.sum(x, dims, True, dtype=dtype).reshape(shape)
+    if dtype is not None:
+        return partial(torch.sum, dim=dims, dtype=dtype)
+    return TorchCode("sum({0}, {dims})", sum=torch.sum, dims=dims[0] if len(dims) == 1 else dims)
+
+
+def _numpy_sum_to(x, *, shape):
+    extra = x.ndim - len(shape)
+    dims = tuple(i for i in range(x.ndim) if i < extra or shape[i - extra] != x.shape[i])
+    return np.sum(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)).reshape(shape)
+
+
+@op(
+    torch=PerCall(_torch_sum_to),
+    numpy=_numpy_sum_to,
+    samples=[
+        sample(uniform(-1, 1, (3, 4)), shape=(4,)),
+        sample(uniform(-1, 1, (2, 3, 4)), shape=(3, 1)),
+        sample(uniform(-1, 1, (2, 3, 4)), shape=(1, 3, 1)),
+        sample(uniform(-1, 1, (2, 3)), shape=()),
+        sample(uniform(-1, 1, (2, 3)), shape=(2, 3)),
+        sample(uniform(-1, 1, (0, 3)), shape=(3,)),
+        sample(uniform(-1, 1, (2, 0)), shape=(1, 0)),
+    ],
+)
+def sum_to_shape(x: TensorSpec, *, shape: Shape) -> TensorSpec:
+    """The sums of what `expand` repeats: undoes broadcasting from `shape`.  What it returns is no view of x.
+
+    Shapes: x (*s) -> shape, which broadcasts to s.  Dtypes: numbers in, the same out; integers wrap around.
+    """
+    if broadcast_shapes(x.require(NUMERIC).shape, shape) != x.shape:
+        raise shape_fault(
+            f"{shape} does not broadcast to {x.shape}",
+            expected="axes of x, or of size 1, aligned from the last",
+            mend="name the axes to sum with sum_dims instead",
+        )
+    return x.with_shape(shape)
+
+
+@sum_to_shape.gradient
+def _(g, y, x, *, shape):
+    return expand(g, shape=x.shape)
 
 
 # -- product -----------------------------------------------------------------------------------------------
@@ -139,8 +215,10 @@ def _torch_prod(call: Call):
 
 @op(
     torch=PerCall(_torch_prod),
-    numpy=lambda x, *, dims: np.prod(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)),
-    view=True,
+    numpy=lambda x, *, dims: np.prod(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)) if dims else x,
+    view="same",
+    same=_is_input,
+    precision="high",
     samples=[
         sample(uniform(0.5, 2, (3, 4)), dims=(0,)),
         sample(uniform(-2, -0.5, (2, 3, 4)), dims=(0, 2)),
@@ -214,8 +292,10 @@ _CHOSEN = [
 
 @op(
     torch=PerCall(lambda call: partial(torch.amax, dim=d, keepdim=True) if (d := call.attrs["dims"]) else _same),
-    numpy=lambda x, *, dims: np.max(x, axis=dims, keepdims=True),
-    view=True,
+    numpy=lambda x, *, dims: np.max(x, axis=dims, keepdims=True) if dims else x,
+    view="same",
+    same=_is_input,
+    laws=[OfEqual(lambda value, count: value)],
     samples=_CHOSEN,
 )
 def amax(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -229,8 +309,10 @@ def amax(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
 
 @op(
     torch=PerCall(lambda call: partial(torch.amin, dim=d, keepdim=True) if (d := call.attrs["dims"]) else _same),
-    numpy=lambda x, *, dims: np.min(x, axis=dims, keepdims=True),
-    view=True,
+    numpy=lambda x, *, dims: np.min(x, axis=dims, keepdims=True) if dims else x,
+    view="same",
+    same=_is_input,
+    laws=[OfEqual(lambda value, count: value)],
     samples=_CHOSEN,
 )
 def amin(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -363,11 +445,16 @@ def _torch_truth(reduce):
     return PerCall(build)
 
 
+def _numpy_truth(reduce: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    return lambda x, *, dims: reduce(x, axis=dims, keepdims=True) if dims or x.dtype != np.bool_ else x
+
+
 @op(
     torch=_torch_truth(torch.any),
-    numpy=lambda x, *, dims: np.any(x, axis=dims, keepdims=True),
-    view=True,
+    numpy=_numpy_truth(np.any),
+    view="same",
     nondifferentiable=True,
+    same=_is_input,
     samples=_TRUTHS,
 )
 def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -380,9 +467,10 @@ def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
 
 @op(
     torch=_torch_truth(torch.all),
-    numpy=lambda x, *, dims: np.all(x, axis=dims, keepdims=True),
-    view=True,
+    numpy=_numpy_truth(np.all),
+    view="same",
     nondifferentiable=True,
+    same=_is_input,
     samples=_TRUTHS,
 )
 def all(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -439,6 +527,7 @@ _SPREAD = [
 @op(
     torch=PerCall(_torch_var),
     numpy=lambda x, *, dims, correction: _numpy_var_mean(x, dims=dims, correction=correction)[0],
+    precision="high",
     samples=_SPREAD,
 )
 def var(x: TensorSpec, *, dims: tuple[int, ...], correction: int) -> TensorSpec:
@@ -464,7 +553,7 @@ def _(g, y, x, *, dims, correction):
     return _var_gradient(g, x, dims, correction)
 
 
-@op(torch=PerCall(_torch_var_mean), numpy=_numpy_var_mean, samples=_SPREAD)
+@op(torch=PerCall(_torch_var_mean), numpy=_numpy_var_mean, precision="high", samples=_SPREAD)
 def var_mean(x: TensorSpec, *, dims: tuple[int, ...], correction: int) -> tuple[TensorSpec, TensorSpec]:
     """Variance, as `var`, and mean over axes.
 
@@ -501,7 +590,9 @@ def _numpy_logsumexp(x, *, dims):
 @op(
     torch=PerCall(_torch_logsumexp),
     numpy=_numpy_logsumexp,
-    view=True,
+    view="same",
+    same=_is_input,
+    precision="high",
     samples=[
         *_REDUCED,
         sample(uniform(-1, 1, (2, 0)), dims=(1,)),

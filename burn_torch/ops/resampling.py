@@ -232,6 +232,7 @@ _CASES = [
 @op(
     torch=PerCall(_torch_interpolate),
     numpy=_numpy_interpolate,
+    packed="dense",
     samples=[sample(uniform(-1, 1, x), output_size=m, **settings) for x, m, settings in _CASES],
     source="cubic: Keys 1981, a = -0.75; lanczos: Duchon 1979, a = 3",
 )

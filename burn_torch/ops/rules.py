@@ -141,12 +141,6 @@ def sum_to(g: Any, like: Any) -> Any:
         return None
     if g.shape == like.shape:
         return g
-    from burn_torch.ops.reductions import sum as sum_over
-    from burn_torch.ops.shapes import reshape
+    from burn_torch.ops.reductions import sum_to_shape
 
-    extra = g.ndim - like.ndim
-    dims = tuple(range(extra)) + tuple(
-        i + extra for i, (a, b) in enumerate(zip(g.shape[extra:], like.shape, strict=True)) if b == 1 and a != 1
-    )
-    summed = sum_over(g, dims=dims)
-    return summed if summed.shape == like.shape else reshape(summed, shape=like.shape)
+    return sum_to_shape(g, shape=like.shape)

@@ -46,6 +46,7 @@ _SHAPES = (((3, 4), 0), ((2, 3, 4), 1), ((5,), 0), ((0, 3), 1), ((3, 0), 1))
 @op(
     torch=_torch_scan(torch.cumsum),
     numpy=lambda x, *, dim: np.cumsum(x, axis=dim, dtype=accumulated(x.dtype)),
+    precision="high",
     samples=[sample(uniform(-1, 1, shape), dim=dim) for shape, dim in _SHAPES],
 )
 def cumsum(x: TensorSpec, *, dim: int) -> TensorSpec:
@@ -65,6 +66,7 @@ def _(g, y, x, *, dim):
 @op(
     torch=_torch_scan(torch.cumprod),
     numpy=lambda x, *, dim: np.cumprod(x, axis=dim, dtype=accumulated(x.dtype)),
+    precision="high",
     samples=[sample(uniform(0.5, 2, shape), dim=dim) for shape, dim in _SHAPES],
 )
 def cumprod(x: TensorSpec, *, dim: int) -> TensorSpec:
@@ -129,6 +131,7 @@ def _numpy_linear_scan(a, b, *, dim):
 @op(
     torch=PerCall(_torch_linear_scan),
     numpy=_numpy_linear_scan,
+    precision="high",
     samples=[sample(uniform(-1.5, 1.5, shape), uniform(-1, 1, shape), dim=dim) for shape, dim in _SHAPES],
     source="Blelloch 1990, Prefix sums and their applications, section 1.4",
 )

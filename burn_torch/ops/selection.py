@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final
+
 import numpy as np
 import torch
 
@@ -9,25 +12,33 @@ from burn_torch.core.dtype import ALL, BOOL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops.comparison import greater_equal, lower_equal
 from burn_torch.ops.held_numbers import held
+from burn_torch.ops.laws import Converts, Select
 from burn_torch.ops.logic import bool_and, bool_not
 from burn_torch.ops.op import Call, Number, Operand, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, elementwise, sum_to
 from burn_torch.ops.samples import booleans, distinct, fixed, sample, uniform
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
 
 
 def _torch_mask_where(call: Call):
     if isinstance(call.specs[2], NumberSpec):
         return torch.masked_fill  # broadcasts both sides, and makes no tensor of the number
-    return lambda x, mask, value: torch.where(mask, value, x)
+    return TorchCode("where({1}, {2}, {0})", where=torch.where)
+
+
+def _torch_mask_over(call: Call):
+    return torch.Tensor.masked_fill_ if isinstance(call.specs[2], NumberSpec) else None
 
 
 @op(
     torch=held(PerCall(_torch_mask_where)),
     numpy=held(lambda x, mask, value: np.where(mask, value, x)),
-    inplace=lambda x, mask, value: x.copy_(torch.where(mask, value, x)),
+    inplace=PerCall(_torch_mask_over),
     pointwise="where({1}, {2}, {0})",
     cost="cheap",
+    packed="dense",  # torch.masked_fill makes contiguous memory, torch.where that of the mask
+    laws=[Select(mask=1, true=2, false=0)],
     samples=[
         sample(uniform(-3, 3), fixed(np.array([[True, False] * 2] * 3), bool), uniform(-3, 3)),
         sample(uniform(-3, 3, (2, 1, 4)), fixed(np.array([[True], [False], [True]]), bool), uniform(-3, 3, (4,))),
@@ -138,16 +149,40 @@ def _(g, y, x, high):
 
 # -- element types ---------------------------------------------------------------------------------------------
 def _torch_cast(call: Call):
-    dtype = TO_TORCH[call.attrs["dtype"]]
-    return lambda x: x.to(dtype)
+    return TorchCode("{0}.to({dtype})", dtype=TO_TORCH[call.attrs["dtype"]])
+
+
+def _merged_casts(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any] | None:
+    x = inner.specs[0]
+    assert isinstance(x, TensorSpec)
+    start, between, end = x.dtype, inner.result.dtype, outer.result.dtype
+    if start.is_bool or start is between:
+        return outer.attrs
+    # what a type between holds exactly is not rounded there; out of range of an integer type nothing is defined
+    kept = between in _HELD_BY.get(start, ()) and not (end.is_int and (start.is_float or between.is_float))
+    return outer.attrs if kept else None
+
+
+_HELD_BY: Final = {
+    DType.F16: (DType.F32, DType.F64),
+    DType.BF16: (DType.F32, DType.F64),
+    DType.F32: (DType.F64,),
+    DType.I8: (DType.I16, DType.I32, DType.I64, DType.F32, DType.F64),
+    DType.U8: (DType.I16, DType.I32, DType.I64, DType.F32, DType.F64),
+    DType.I16: (DType.I32, DType.I64, DType.F32, DType.F64),
+    DType.I32: (DType.I64, DType.F64),
+}
 
 
 @op(
     torch=PerCall(_torch_cast),
     numpy=lambda x, *, dtype: x.astype(dtype.numpy, copy=False),
-    view=True,  # to its own element type
+    view="same",
     pointwise="cast({0}, {dtype})",
     cost="cheap",
+    same=lambda call: call.result is call.specs[0],
+    merge=_merged_casts,
+    laws=[Converts()],
     samples=[
         sample(uniform(-3, 3), dtype=DType.F32),
         sample(uniform(-3, 3, (2, 0)), dtype=DType.F64),

@@ -3,25 +3,76 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
 from burn_torch import ops
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.laws import Copies, Moves
 from burn_torch.ops.op import Call, PerCall, op, shape_fault
 from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis, sum_to
 from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import moving
 
 
 # -- views ------------------------------------------------------------------------------------------
+def _torch_reshape(call: Call):
+    shape = call.attrs["shape"]
+    return TorchCode("{0}.reshape({*shape})" if shape else "{0}.reshape({shape})", shape=shape)
+
+
+def _torch_permute(call: Call):
+    axes = call.attrs["axes"]
+    n = len(axes)
+    if n >= 2 and axes == (*range(n - 2), n - 1, n - 2):
+        return TorchCode("{0}.mT")  # 0.6 us, permute((1, 0)) takes 1.3
+    return TorchCode("{0}.permute({*axes})" if axes else "{0}.permute({axes})", axes=axes)
+
+
+def _torch_expand(call: Call):
+    shape = call.attrs["shape"]
+    return TorchCode("{0}.expand({*shape})" if shape else "{0}.expand({shape})", shape=shape)
+
+
+def _merged_reshapes(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any] | None:
+    # a reshape that joins axes may copy, and the copy lies in memory as the input does not
+    x = inner.specs[0]
+    assert isinstance(x, TensorSpec)
+    return outer.attrs if not exact or _only_splits(x.shape, inner.attrs["shape"]) else None
+
+
+def _only_splits(shape: Shape, parts: Shape) -> bool:
+    left = [size for size in parts if size != 1]
+    for size in shape:
+        while size > 1 and left and size % left[0] == 0:
+            size //= left.pop(0)
+        if size != 1:
+            return False
+    return not left
+
+
+def _merged_permutes(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any]:
+    return {"axes": tuple(inner.attrs["axes"][i] for i in outer.attrs["axes"])}
+
+
+def _merged_flips(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any]:
+    return {"axes": tuple(sorted(set(inner.attrs["axes"]) ^ set(outer.attrs["axes"])))}
+
+
 @op(
-    torch=PerCall(lambda call: lambda x, shape=call.attrs["shape"]: x.reshape(shape)),
+    torch=PerCall(_torch_reshape),
     numpy=lambda x, *, shape: np.reshape(x, shape),
     view=True,
     cost="cheap",
+    same=lambda call: call.result is call.specs[0],
+    merge=_merged_reshapes,
+    packed="input",
+    laws=[Moves(tight=True)],
     samples=[
         sample(uniform(-1, 1, (3, 4)), shape=(2, 6)),
         sample(uniform(-1, 1, (0, 4)), shape=(2, 0)),
@@ -48,10 +99,14 @@ def _(g, y, x, *, shape):
 
 
 @op(
-    torch=PerCall(lambda call: lambda x, axes=call.attrs["axes"]: x.permute(axes)),
+    torch=PerCall(_torch_permute),
     numpy=lambda x, *, axes: np.transpose(x, axes),
     view=True,
     cost="cheap",
+    same=lambda call: call.attrs["axes"] == tuple(range(len(call.attrs["axes"]))),
+    merge=_merged_permutes,
+    packed="order",
+    laws=[Moves()],
     samples=[
         sample(uniform(-1, 1, (2, 3, 4)), axes=(2, 0, 1)),
         sample(uniform(-1, 1, (2, 0)), axes=(1, 0)),
@@ -78,10 +133,13 @@ def _(g, y, x, *, axes):
 
 
 @op(
-    torch=PerCall(lambda call: lambda x, shape=call.attrs["shape"]: x.expand(shape)),
+    torch=PerCall(_torch_expand),
     numpy=lambda x, *, shape: np.broadcast_to(x, shape),
     view=True,
     cost="cheap",
+    same=lambda call: call.result is call.specs[0],
+    merge=lambda inner, outer, exact: outer.attrs,
+    laws=[Moves()],
     samples=[
         sample(uniform(-1, 1, (3, 1)), shape=(2, 3, 4)),
         sample(uniform(-1, 1, ()), shape=(2, 0)),
@@ -110,9 +168,34 @@ def _(g, y, x, *, shape):
 
 # -- copies ----------------------------------------------------------------------------------------------
 @op(
+    torch=torch.clone,
+    numpy=partial(np.array, order="K"),
+    pointwise="{0}",
+    cost="cheap",
+    laws=[Copies()],
+    samples=[uniform(-1, 1, (2, 3)), uniform(-1, 1, ()), uniform(-1, 1, (0, 2))],
+)
+def clone(x: TensorSpec) -> TensorSpec:
+    """The same values in memory of their own.
+
+    Shapes: x (*s) -> (*s).  Dtypes: any.
+    """
+    return x
+
+
+@clone.gradient
+def _(g, y, x):
+    return g
+
+
+@op(
     torch=PerCall(lambda call: moving(call, partial(torch.flip, dims=call.attrs["axes"]))),
     numpy=lambda x, *, axes: np.array(np.flip(x, axes)),
     cost="cheap",
+    same=lambda call: not call.attrs["axes"],
+    merge=_merged_flips,
+    packed="follows",
+    laws=[Moves(tight=True)],
     samples=[
         sample(uniform(-1, 1, (2, 3, 4)), axes=(0, 2)),
         sample(uniform(-1, 1, (3, 0)), axes=(1,)),
@@ -145,6 +228,7 @@ def _torch_roll(call: Call):
     torch=PerCall(_torch_roll),
     numpy=lambda x, *, shifts, dims: np.roll(x, shifts, dims) if dims else np.array(x),
     cost="cheap",
+    laws=[Moves(tight=True)],
     samples=[
         sample(uniform(-1, 1, (3, 4)), shifts=(1,), dims=(0,)),
         sample(uniform(-1, 1, (2, 3, 4)), shifts=(-2, 7), dims=(2, 1)),
@@ -180,6 +264,7 @@ def _(g, y, x, *, shifts, dims):
     torch=PerCall(lambda call: lambda x, times=call.attrs["times"]: x.repeat(times)),
     numpy=lambda x, *, times: np.tile(x, times),
     cost="cheap",
+    laws=[Moves()],
     samples=[
         sample(uniform(-1, 1, (2, 3)), times=(2, 3)),
         sample(uniform(-1, 1, (2, 1, 3)), times=(1, 4, 1)),

@@ -12,10 +12,12 @@ from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT
 from burn_torch.core.errors import ConfigError
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.laws import Moves
 from burn_torch.ops.op import Call, Number, PerCall, RuleFault, op, shape_fault
 from burn_torch.ops.rules import elementwise, front_axis, same_dtype
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.shapes import flip
+from burn_torch.ops.torch_code import TorchCode
 
 Ranges = tuple[tuple[int, int, int], ...]
 
@@ -53,13 +55,22 @@ def _index(ranges: Ranges) -> tuple[builtins.slice, ...]:
 def _torch_slice(call: Call):
     cut = _cut(call)
     if not cut:
-        return lambda x: x
+        return TorchCode("{0}")
     if len(cut) == 1 and cut[0][3] == 1:
         dim, start, end, _ = cut[0]
         length = end - start
-        return lambda x: x.narrow(dim, start, length)
+        return TorchCode("{0}.narrow({dim}, {start}, {length})", dim=dim, start=start, length=length)
     index = _index(call.attrs["ranges"])
     return lambda x: x[index]
+
+
+def _merged_slices(inner: Call, outer: Call, exact: bool) -> dict[str, Ranges]:
+    ranges = []
+    for (start, _, step), (first, end, stride) in zip(inner.attrs["ranges"], outer.attrs["ranges"], strict=True):
+        count = -(-(end - first) // stride)
+        begin = start + first * step if count else 0
+        ranges.append((begin, begin + (count - 1) * step * stride + 1 if count else 0, step * stride))
+    return {"ranges": tuple(ranges)}
 
 
 @op(
@@ -67,6 +78,9 @@ def _torch_slice(call: Call):
     numpy=lambda x, *, ranges: x[_index(ranges)],
     view=True,
     cost="cheap",
+    same=lambda call: call.result is call.specs[0],
+    merge=_merged_slices,
+    laws=[Moves()],
     samples=[
         sample(uniform(-1, 1, (5, 4)), ranges=((1, 3, 1), (0, 4, 1))),
         sample(uniform(-1, 1, (7, 4)), ranges=((1, 6, 2), (3, 4, 3))),
@@ -140,7 +154,7 @@ def _(g, y, x, values, *, ranges):
 
 # -- cat -------------------------------------------------------------------------------------------------
 @op(
-    torch=PerCall(lambda call: lambda *xs, dim=call.attrs["dim"]: torch.cat(xs, dim)),
+    torch=PerCall(lambda call: TorchCode("cat(({all},), {dim})", cat=torch.cat, dim=call.attrs["dim"])),
     numpy=lambda *xs, dim: np.concatenate(xs, dim),
     samples=[
         sample(uniform(-1, 1, (2, 3)), uniform(-1, 1, (1, 3)), uniform(-1, 1, (4, 3)), dim=0),
@@ -202,7 +216,7 @@ def _numpy_split(x, *, sizes, dim):
 
 
 @op(
-    torch=PerCall(lambda call: lambda x, sizes=call.attrs["sizes"], dim=call.attrs["dim"]: x.split(sizes, dim)),
+    torch=PerCall(lambda call: TorchCode("{0}.split({sizes}, {dim})", **call.attrs)),
     numpy=_numpy_split,
     view=True,
     cost="cheap",

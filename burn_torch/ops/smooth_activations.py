@@ -105,6 +105,8 @@ def _(h, z, g, y):
     numpy=lambda x: np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x))),
     pointwise="(minimum({0}, 0.0) - log1p(exp(-abs({0}))))",
     cost="cheap",
+    packed="dense",
+    precision="high",
     samples=_samples(),
 )
 def log_sigmoid(x: TensorSpec) -> TensorSpec:
@@ -190,6 +192,7 @@ def _torch_softplus_backward(call: Call):
     numpy=lambda x, beta: np.logaddexp(x * beta, np.zeros((), x.dtype)) / beta,
     pointwise="((maximum({0} * {1}, 0.0) + log1p(exp(-abs({0} * {1})))) / {1})",
     cost="cheap",
+    precision="high",
     samples=[*_samples(1.0), *_samples(2.5)],
 )
 def softplus(x: TensorSpec, beta: Number) -> TensorSpec:
@@ -211,6 +214,7 @@ def _(g, y, x, beta):
     numpy=lambda g, x, beta: g * _sigmoid(x * beta),
     pointwise="({0} * sigmoid({1} * {2}))",
     cost="cheap",
+    precision="high",
     samples=[*_backward_samples(1.0), *_backward_samples(-2.5)],
 )
 def softplus_backward(g: TensorSpec, x: TensorSpec, beta: Number) -> TensorSpec:

@@ -67,7 +67,7 @@ def _by_dim(function: Any) -> PerCall:
 
 
 # -- softmax -------------------------------------------------------------------------------------------
-@op(torch=torch.softmax, numpy=_numpy_softmax, samples=_SAMPLES)
+@op(torch=torch.softmax, numpy=_numpy_softmax, precision="high", samples=_SAMPLES)
 def softmax(x: TensorSpec, *, dim: int) -> TensorSpec:
     """exp(x) / sum(exp(x)) over one axis.
 
@@ -85,6 +85,7 @@ def _(g, y, x, *, dim):
 @op(
     torch=_by_dim(torch._softmax_backward_data),
     numpy=_numpy_softmax_backward,
+    precision="high",
     samples=_BACKWARD_SAMPLES,
 )
 def softmax_backward(g: TensorSpec, y: TensorSpec, *, dim: int) -> TensorSpec:
@@ -112,7 +113,7 @@ def _numpy_log_softmax_backward(g, y, *, dim):
     return g - np.exp(y) * np.sum(g, axis=dim, keepdims=True)
 
 
-@op(torch=torch.log_softmax, numpy=_numpy_log_softmax, samples=_SAMPLES)
+@op(torch=torch.log_softmax, numpy=_numpy_log_softmax, precision="high", samples=_SAMPLES)
 def log_softmax(x: TensorSpec, *, dim: int) -> TensorSpec:
     """x - log(sum(exp(x))) over one axis.
 
@@ -130,6 +131,7 @@ def _(g, y, x, *, dim):
 @op(
     torch=_by_dim(torch._log_softmax_backward_data),
     numpy=_numpy_log_softmax_backward,
+    precision="high",
     samples=_BACKWARD_SAMPLES,
 )
 def log_softmax_backward(g: TensorSpec, y: TensorSpec, *, dim: int) -> TensorSpec:
@@ -173,6 +175,7 @@ def _numpy_quiet_softmax(x, *, dim):
 @op(
     torch=PerCall(_torch_quiet_softmax),
     numpy=_numpy_quiet_softmax,
+    precision="high",
     samples=_SAMPLES,
     source="Miller 2023, https://www.evanmiller.org/attention-is-off-by-one.html",
 )

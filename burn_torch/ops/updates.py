@@ -1,20 +1,29 @@
 """Optimizer updates of many tensors in one call.
 
 Optimizers call these rows in eager code too, so an eager and a compiled step agree in every bit.  Tensors come as
-`*xs`: all parameters, then all gradients, then each kind of state, n of each.  The old values are not written to.
+`*xs`: all parameters, then all gradients, then each kind of state, n of each.  The old values are not written to,
+but by a program to which they were donated.
+
+On LibTorch these are torch's fused kernels, one pass over memory.  They write in place, so eager gives them copies:
+200 parameters of 32 x 32 take Adam 0.2 ms in place and 1.1 ms with copies, where torch's `_foreach_` functions took
+3.3 (one thread of an x86 CPU).  The learning rate and the time may be given as tensors on the device, which these
+kernels read there.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 
-from burn_torch.core.dtype import FLOAT
+from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import Number, op, shape_fault
+from burn_torch.ops.op import Call, Number, PerCall, op, shape_fault
 from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.torch_code import Over
 
 
 def _groups(xs, kinds: int):
@@ -42,12 +51,72 @@ def _spec_groups(xs: tuple[TensorSpec, ...], kinds: int) -> list[list[TensorSpec
     return groups
 
 
+# -- torch's fused kernels -------------------------------------------------------------------------------
+_is_contiguous = torch.Tensor.is_contiguous
+
+
+def _dense(xs: list[torch.Tensor]) -> list[torch.Tensor]:
+    # the kernels read memory in its order, whatever the strides: a transposed gradient would be a wrong one
+    return xs if all(map(_is_contiguous, xs)) else [x.contiguous() for x in xs]
+
+
+def _fused(update: Callable[..., None], numbers: int, kinds: Callable[[Call], int]) -> tuple[PerCall, PerCall]:
+    """The candidate and the in-place form of `update(*numbers, params, grads, *states, **attrs)`.
+
+    It writes over parameters and states.  It is called once for each element type, which is all that a kernel takes.
+    """
+
+    def runner(call: Call, *, copies: bool) -> Callable[..., list[torch.Tensor]]:
+        types: dict[DType, list[int]] = {}
+        runs = kinds(call)
+        count = (len(call.specs) - numbers) // runs
+        for i, spec in enumerate(call.specs[numbers : numbers + count]):
+            assert isinstance(spec, TensorSpec)
+            types.setdefault(spec.dtype, []).append(i)
+
+        def run(*given: Any) -> list[torch.Tensor]:
+            params, grads, *states = _groups(given[numbers:], runs)
+            if copies:
+                params, *states = ([x.clone() for x in group] for group in (params, *states))
+            params, grads, *states = map(_dense, (params, grads, *states))
+            for members in types.values():
+                groups = (params, grads, *states)
+                if len(types) > 1:
+                    groups = tuple([group[i] for i in members] for group in groups)
+                update(*given[:numbers], *groups, **call.attrs)
+            return [x for group in (params, *states) for x in group]
+
+        return run
+
+    def over(call: Call) -> Over:
+        runs = kinds(call)
+        count = (len(call.specs) - numbers) // runs
+        written = [numbers + kind * count + i for kind in range(runs) if kind != 1 for i in range(count)]
+        return Over(runner(call, copies=False), tuple(written))
+
+    return PerCall(lambda call: runner(call, copies=True)), PerCall(over)
+
+
+_WIDE = (torch.float32, torch.float64)
+"""The types of `_fused_sgd_`: on the CPU it is wrong for 16 and more elements of a half type (torch 2.13)."""
+
+
+def _penalised(penalty, params, grads):
+    return torch._foreach_add(grads, params, alpha=penalty) if penalty else grads
+
+
 # -- stochastic gradient descent ----------------------------------------------------------------------
-def _torch_sgd(lr, penalty, *xs):
-    params, grads = _groups(xs, 2)
-    if penalty:
-        grads = torch._foreach_add(grads, params, alpha=penalty)
-    return torch._foreach_add(params, grads, alpha=-lr)
+def _torch_sgd(lr, penalty, params, grads):
+    if params[0].dtype in _WIDE:
+        torch._fused_sgd_(
+            params, grads, [], lr=lr, weight_decay=penalty, momentum=0.0, dampening=0.0, nesterov=False,
+            maximize=False, is_first_step=False,
+        )  # fmt: skip
+    else:
+        torch._foreach_add_(params, _penalised(penalty, params, grads), alpha=-lr)
+
+
+_sgd_kernel, _sgd_over = _fused(_torch_sgd, 2, lambda call: 2)
 
 
 def _numpy_sgd(lr, penalty, *xs):
@@ -56,8 +125,11 @@ def _numpy_sgd(lr, penalty, *xs):
 
 
 @op(
-    torch=_torch_sgd,
+    torch=_sgd_kernel,
+    inplace=_sgd_over,
     numpy=_numpy_sgd,
+    runs=lambda attrs: (True, False),
+    precision="high",
     samples=[
         sample(0.1, 0.0, uniform(-1, 1), uniform(-1, 1)),
         sample(0.1, 0.5, uniform(-1, 1, (2, 3)), uniform(-1, 1, (4,)), uniform(-1, 1, (2, 3)), uniform(-1, 1, (4,))),
@@ -78,14 +150,21 @@ def _(lr, penalty, *xs):
 
 
 # -- momentum ------------------------------------------------------------------------------------------
-def _torch_momentum(lr, penalty, momentum, share, *xs, nesterov):
-    params, grads, velocities = _groups(xs, 3)
-    if penalty:
-        grads = torch._foreach_add(grads, params, alpha=penalty)
-    new = torch._foreach_mul(velocities, momentum)
-    torch._foreach_add_(new, grads, alpha=share)
-    steps = torch._foreach_add(grads, new, alpha=momentum) if nesterov else new
-    return (*torch._foreach_add(params, steps, alpha=-lr), *new)
+def _torch_momentum(lr, penalty, momentum, share, params, grads, velocities, *, nesterov):
+    if params[0].dtype in _WIDE:
+        torch._fused_sgd_(
+            params, grads, velocities, lr=lr, weight_decay=penalty, momentum=momentum, dampening=1.0 - share,
+            nesterov=nesterov, maximize=False, is_first_step=False,
+        )  # fmt: skip
+        return
+    grads = _penalised(penalty, params, grads)
+    torch._foreach_mul_(velocities, momentum)
+    torch._foreach_add_(velocities, grads, alpha=share)
+    steps = torch._foreach_add(grads, velocities, alpha=momentum) if nesterov else velocities
+    torch._foreach_add_(params, steps, alpha=-lr)
+
+
+_momentum_kernel, _momentum_over = _fused(_torch_momentum, 4, lambda call: 3)
 
 
 def _numpy_momentum(lr, penalty, momentum, share, *xs, nesterov):
@@ -98,8 +177,11 @@ def _numpy_momentum(lr, penalty, momentum, share, *xs, nesterov):
 
 
 @op(
-    torch=_torch_momentum,
+    torch=_momentum_kernel,
+    inplace=_momentum_over,
     numpy=_numpy_momentum,
+    runs=lambda attrs: (True, False, True),
+    precision="high",
     samples=[
         sample(0.1, 0.5, 0.9, 0.9, *[uniform(-1, 1)] * 3, nesterov=False),
         sample(0.1, 0.0, 0.9, 1.0, *[uniform(-1, 1, (2,)), uniform(-1, 1, (3, 1))] * 3, nesterov=True),
@@ -129,26 +211,31 @@ def _(lr, penalty, momentum, share, *xs, nesterov):
 
 
 # -- Adam ------------------------------------------------------------------------------------------------
-def _torch_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious):
-    params, grads, means, squares, *largest = _groups(xs, 5 if amsgrad else 4)
-    if penalty:
-        grads = torch._foreach_add(grads, params, alpha=penalty)
+def _torch_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, params, grads, means, squares, *largest, amsgrad,
+                cautious):  # fmt: skip
+    if penalty and decay:  # a kernel knows one of them
+        grads = _penalised(penalty, params, grads)
+        penalty = 0.0
+    if decay and cautious:
+        _shrink_where_agreeing(lr * decay, beta_1, params, grads, means)
+        decay = 0.0
+    if not isinstance(time, torch.Tensor):
+        time = torch.full((), float(time), device=params[0].device)
+    kernel = torch._fused_adamw_ if decay else torch._fused_adam_
+    kernel(
+        params, grads, means, squares, largest[0] if amsgrad else [], [time] * len(params), lr=lr, beta1=beta_1,
+        beta2=beta_2, weight_decay=decay or penalty, eps=epsilon, amsgrad=amsgrad, maximize=False,
+    )  # fmt: skip
+
+
+def _shrink_where_agreeing(share, beta_1, params, grads, means):
     means = torch._foreach_mul(means, beta_1)
     torch._foreach_add_(means, grads, alpha=1 - beta_1)
-    squares = torch._foreach_mul(squares, beta_2)
-    torch._foreach_addcmul_(squares, grads, grads, value=1 - beta_2)
-    if amsgrad:
-        largest = [torch._foreach_maximum(largest[0], squares)]
-    size = torch._foreach_sqrt(largest[0] if amsgrad else squares)
-    torch._foreach_div_(size, math.sqrt(1 - beta_2**time))
-    torch._foreach_add_(size, epsilon)
-    if decay and cautious:
-        agree = [(p * m > 0).to(p.dtype) for p, m in zip(params, means, strict=True)]
-        params = torch._foreach_sub(params, torch._foreach_mul(torch._foreach_mul(params, agree), lr * decay))
-    elif decay:
-        params = torch._foreach_mul(params, 1 - lr * decay)
-    new = torch._foreach_addcdiv(params, means, size, value=-lr / (1 - beta_1**time))
-    return (*new, *means, *squares, *(largest[0] if amsgrad else ()))
+    shrunk = [p * (p * m > 0) for p, m in zip(params, means, strict=True)]
+    torch._foreach_sub_(params, torch._foreach_mul(shrunk, share))
+
+
+_adam_kernel, _adam_over = _fused(_torch_adam, 7, lambda call: 5 if call.attrs["amsgrad"] else 4)
 
 
 def _numpy_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious):
@@ -169,8 +256,11 @@ def _numpy_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad,
 
 
 @op(
-    torch=_torch_adam,
+    torch=_adam_kernel,
+    inplace=_adam_over,
     numpy=_numpy_adam,
+    runs=lambda attrs: (True, False, True, True) + (True,) * attrs["amsgrad"],
+    precision="high",
     samples=[
         sample(0.1, 0.9, 0.99, 1e-5, 0.3, 0.0, 1, *[uniform(-1, 1)] * 3, uniform(0.5, 1), amsgrad=False,
                cautious=False),

@@ -176,6 +176,11 @@ class Value:
             )
         )
 
+    @staticmethod
+    def _folded(key: Any, number: Any) -> Any:
+        """`core.philox.fold` where one of the two is traced."""
+        return _rows().fold_key(key, number)
+
     # -- constants beside this value ------------------------------------------------------
     def new_full(self, shape: Shape, number: Number) -> Self:
         """A constant of this value's element type, place and backend.

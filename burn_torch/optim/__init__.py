@@ -1,8 +1,9 @@
 """Optimizers as pure functions, gradient clipping, learning-rate schedules."""
 
+from burn_torch.module import GradientsParams
 from burn_torch.optim.adam import Adam, AdamConfig, AdamW, AdamWConfig
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
-from burn_torch.optim.grads import GradientsAccumulator, GradientsParams
+from burn_torch.optim.grads import GradientsAccumulator
 from burn_torch.optim.optimizer import Optimizer, OptimizerRecord, StateGroup
 from burn_torch.optim.scheduler import (
     ConstantLr,

@@ -1,112 +1,13 @@
-"""Gradients by parameter: what optimizers take."""
+"""Sums of gradients over several batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import final
 
-from burn_torch.core.errors import ArgumentError, explain
-from burn_torch.module import Module, Param, ParamId
-from burn_torch.tensor import Device, Gradients, Tensor
+from burn_torch.module import Module
+from burn_torch.module.gradients import GradientsParams, params_by_id
 
-__all__ = ["GradientsAccumulator", "GradientsParams", "params_by_id"]
-
-
-def params_by_id(module: Module) -> dict[ParamId, Param]:
-    """The parameters of a module by id; of a trainable one and its frozen copies (a teacher), the trainable one.
-
-    Raises: ArgumentError where several trainable ones have one id: their gradients and states could not be told apart.
-    """
-    found: dict[ParamId, Param] = {}
-    for path, param in module.named_params():
-        other = found.setdefault(param.id, param)
-        if other is param or not _is_trainable(param):
-            continue
-        if _is_trainable(other):
-            first = next(name for name, held in module.named_params() if held is other)
-            raise ArgumentError(
-                explain(
-                    "two parameters of one module have one id",
-                    given=f"{first} and {path}, both trainable, with id {param.id}",
-                    expected="an id for each, or one Param in both places: copies and loaded files keep their ids",
-                    mend="give one part new ids: part.map_params(lambda p: Param.from_tensor(p.val())),"
-                    " or freeze it: part.no_grad()",
-                )
-            )
-        found[param.id] = param
-    return found
-
-
-def _is_trainable(param: Param) -> bool:
-    return param.require_grad and param.device.is_autodiff()
-
-
-@final
-class GradientsParams:
-    """Gradients keyed by ParamId, on the inner device.  Picklable: ids survive where tensors' tape numbers do not."""
-
-    __slots__ = ("_by_id",)
-
-    def __init__(self, by_id: dict[ParamId, Tensor] | None = None) -> None:
-        self._by_id: dict[ParamId, Tensor] = dict(by_id or {})
-
-    @staticmethod
-    def from_grads(gradients: Gradients, module: Module) -> GradientsParams:
-        """The gradients of a module's parameters; taken out of `gradients`, so their memory has one owner."""
-        return GradientsParams.from_params(gradients, module, None)
-
-    @staticmethod
-    def from_module(gradients: Gradients, module: Module) -> GradientsParams:
-        """The same as `from_grads`, for a part of the network."""
-        return GradientsParams.from_params(gradients, module, None)
-
-    @staticmethod
-    def from_params(gradients: Gradients, module: Module, ids: Iterable[ParamId] | None) -> GradientsParams:
-        """The gradients of the parameters with these ids (None: all)."""
-        wanted = None if ids is None else set(ids)
-        found: dict[ParamId, Tensor] = {}
-        for ident, param in params_by_id(module).items():
-            if _is_trainable(param) and (wanted is None or ident in wanted):
-                gradient = gradients.remove(param.val())
-                if gradient is not None:
-                    found[ident] = gradient
-        return GradientsParams(found)
-
-    def get(self, id: ParamId) -> Tensor | None:
-        """The gradient of a parameter; None if it has none."""
-        return self._by_id.get(id)
-
-    def remove(self, id: ParamId) -> Tensor | None:
-        """Takes the gradient of a parameter out; None if it has none."""
-        return self._by_id.pop(id, None)
-
-    def register(self, id: ParamId, gradient: Tensor) -> None:
-        """Puts a gradient in, in the place of an earlier one."""
-        self._by_id[id] = gradient
-
-    def to_device(self, device: Device) -> GradientsParams:
-        """The same gradients on another device."""
-        return GradientsParams({id: gradient.to_device(device) for id, gradient in self._by_id.items()})
-
-    def items(self) -> Iterable[tuple[ParamId, Tensor]]:
-        """Ids and gradients in the order of the module's fields."""
-        return self._by_id.items()
-
-    def __len__(self) -> int:
-        return len(self._by_id)
-
-    def is_empty(self) -> bool:
-        """Whether no parameter has a gradient."""
-        return not self._by_id
-
-    def __iter__(self) -> Iterator[ParamId]:
-        return iter(self._by_id)
-
-    def __contains__(self, id: object) -> bool:
-        return id in self._by_id
-
-    def __repr__(self) -> str:
-        return f"GradientsParams({len(self)} gradients)"
+__all__ = ["GradientsAccumulator"]
 
 
 @final

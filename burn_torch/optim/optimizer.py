@@ -10,8 +10,8 @@ from typing import Any, Self, TypeVar
 from burn_torch.core.errors import RecordError, explain
 from burn_torch.core.number import Scalar
 from burn_torch.module import Module, Param, ParamId, Tree
+from burn_torch.module.gradients import GradientsParams, params_by_id
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
-from burn_torch.optim.grads import GradientsParams, params_by_id
 from burn_torch.tensor import Device, Tensor
 
 __all__ = ["Optimizer", "OptimizerRecord", "StateGroup"]
@@ -69,6 +69,26 @@ class Optimizer(Tree):
     def new_slots(self, params: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], ...]:
         """The states before the first step: zeros."""
         return tuple(tuple(p.new_full(p.shape, 0.0) for p in params) for _ in self.slot_names)
+
+    def is_settled(self) -> bool:
+        """Whether it has states of parameters."""
+        return bool(self.groups)
+
+    def settled(self, model: Module) -> Self:
+        """The optimizer with the states that its first step with `model` starts from: zeros, and no steps yet.
+
+        `compile` calls it, so that the first step has the structure of all others.
+        """
+        params = {
+            ident: param for ident, param in params_by_id(model).items() if param.require_grad and ident not in self
+        }
+        if not params:
+            return self
+        group = StateGroup(tuple(params), 0, self.new_slots([_bare(param) for param in params.values()]))
+        return self._with_fields({"groups": (*self.groups, group)})
+
+    def __contains__(self, ident: object) -> bool:
+        return any(ident in group.ids for group in self.groups)
 
     # -- stepping -------------------------------------------------------------------------
     def step(self, lr: Any, model: M, gradients: GradientsParams) -> tuple[M, Self]:

@@ -189,7 +189,9 @@ class DataMethods(FloatMethods):
         return block(self.spec, x.into_data(), self.backend.name, options)
 
     def __repr__(self) -> str:
-        return format(self) if isinstance(self.backend, Backend) else super().__repr__()
+        backend = self.backend
+        known = isinstance(backend, Backend) and backend.session is None
+        return format(self) if known else super().__repr__()  # a traced value has no data to show
 
     def __str__(self) -> str:
         return repr(self)

@@ -6,6 +6,7 @@ import threading
 from typing import Any, ClassVar, Final, final
 
 from burn_torch.backend import Autodiff, Backend, LibTorch, NdArray
+from burn_torch.backend.tracing import active
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, explain
 
@@ -25,15 +26,17 @@ class Device:
     Equal places with equal stacks are one object.  Raises: DeviceError where this machine has no such place.
     """
 
-    __slots__ = ("backend", "place")
+    __slots__ = ("_stack", "place")
 
     _instances: ClassVar[dict[tuple[int, str], Device]] = {}
 
-    backend: Backend
+    _stack: Backend
     place: str
 
     def __new__(cls, backend: Backend, place: str = "cpu") -> Device:
-        """The device of this stack and place."""
+        """The device of this stack and place; of a traced stack, the device that it stands for."""
+        if backend.session is not None:
+            backend = backend.real
         key = (id(backend), place)
         device = cls._instances.get(key)
         if device is None:
@@ -42,10 +45,16 @@ class Device:
                 device = cls._instances.get(key)
                 if device is None:
                     device = object.__new__(cls)
-                    device.backend = backend
+                    device._stack = backend
                     device.place = place
                     cls._instances[key] = device
         return device
+
+    @property
+    def backend(self) -> Backend:
+        """The stack that computes here; while a function is traced, the one that writes it down."""
+        session = active()
+        return self._stack if session is None else session.stack(self._stack)
 
     # -- constructors ------------------------------------------------------------------
     @staticmethod
@@ -99,11 +108,11 @@ class Device:
     # -- stacks ---------------------------------------------------------------------------
     def autodiff(self, checkpoint: str = "none") -> Device:
         """The same place with gradients.  checkpoint: "none", or "balanced" to compute cheap values again."""
-        return Device(Autodiff(self.backend, checkpoint), self.place)
+        return Device(Autodiff(self._stack, checkpoint), self.place)
 
     def inner(self) -> Device:
         """The same place without the outermost decorator.  Raises: DeviceError on a leaf."""
-        if not isinstance(self.backend, Autodiff):
+        if not isinstance(self._stack, Autodiff):
             raise DeviceError(
                 explain(
                     "inner: this device has no decorator to take off",
@@ -112,11 +121,11 @@ class Device:
                     mend="use the device as it is",
                 )
             )
-        return Device(self.backend.inner, self.place)
+        return Device(self._stack.inner, self.place)
 
     def is_autodiff(self) -> bool:
         """Whether tensors here can carry gradients."""
-        return self.backend.is_autodiff
+        return self._stack.is_autodiff
 
     # -- the machine -------------------------------------------------------------------------
     def sync(self) -> None:
@@ -125,16 +134,16 @@ class Device:
 
     def supports_dtype(self, dtype: DType) -> bool:
         """Whether tensors of this element type can be made here."""
-        return not (isinstance(self.backend.leaf(), NdArray) and dtype is DType.BF16) and not (
+        return not (isinstance(self._stack.leaf(), NdArray) and dtype is DType.BF16) and not (
             self.place == "mps" and dtype is DType.F64
         )
 
     def __repr__(self) -> str:
-        return f"Device({self.place}, {self.backend.name})"
+        return f"Device({self.place}, {self._stack.name})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         checkpoints: list[str] = []
-        backend = self.backend
+        backend = self._stack
         while isinstance(backend, Autodiff):
             checkpoints.append(backend.checkpoint)
             backend = backend.inner

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
 
 from burn_torch.core.errors import ConfigError, explain
-from burn_torch.module import Module
+from burn_torch.module import Module, Tree
 from burn_torch.optim import GradientsParams, LrScheduler, scheduler_of
 from burn_torch.train.loop import train_step
 
@@ -42,8 +42,9 @@ class Learner(Generic[M]):
         object.__setattr__(self, "lr_scheduler", scheduler_of(self.lr_scheduler))
 
     def fork(self) -> Learner[M]:
-        """The same learner with a schedule of its own, the one part that counts in place."""
-        return Learner(self.model, self.optim, copy.deepcopy(self.lr_scheduler))
+        """The same learner apart from this one: its schedule counts for itself, and compiled steps may take it over."""
+        optim = self.optim._with_fields({}) if isinstance(self.optim, Tree) else self.optim
+        return Learner(self.model._with_fields({}), optim, copy.deepcopy(self.lr_scheduler))
 
     def lr_step(self) -> float:
         """The learning rate of the next update; the schedule counts it."""

@@ -10,12 +10,14 @@ Each is a function of values: nothing is changed, and the key alone decides ever
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar, final
 
+from burn_torch import ops
 from burn_torch.core.philox import fold
 from burn_torch.module import Module
 from burn_torch.module.scope import StepScope
-from burn_torch.optim import GradientsAccumulator, GradientsParams
+from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Tensor
 from burn_torch.train.output import LossInput, adapt
 
@@ -38,61 +40,57 @@ def valid_step(model: Module, batch: Any, key: int) -> Any:
 
 
 @final
+@dataclass(frozen=True)
 class GradientWindow:
-    """Gradients of several batches as those of one large batch.
+    """Gradients of several batches as those of one large batch.  A value: `add` gives a new one.
 
     Each batch's gradient is of a mean over its items, so it counts as many times as it has items: with ragged batches,
     or token counts that differ, the result is that of all the items at once.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.batches = 0
-        self._sum = GradientsAccumulator()
-        self._weights: list[Tensor | float] = []
-        self._only: GradientsParams | None = None
+    sum: GradientsParams | None = None
+    """The gradients so far, each times the number of its items."""
+    items: Tensor | float | None = None
+    """How many items they are of."""
 
-    @property
-    def full(self) -> bool:
-        """Whether it is time for an update."""
-        return self.batches >= self.size
+    def add(self, grads: GradientsParams, item: Any) -> GradientWindow:
+        """With the gradients of one more batch.
 
-    def add(self, model: Module, grads: GradientsParams, item: Any) -> None:
-        """Adds the gradients of one batch.
-
-        Raises: ConfigError if the item does not say over how many items its loss is the mean, where it matters.
+        Raises: ConfigError if the item does not say over how many items its loss is the mean.
         """
-        self.batches += 1
-        if self.size == 1:
-            self._only = grads
-            return
-        weight = adapt(item, LossInput, "grads_accumulation").count
-        if isinstance(weight, Tensor):
-            weight = (weight.inner() if weight.device.is_autodiff() else weight).reshape(1)
-        self._weights.append(weight)
-        self._sum.accumulate(model, _map(grads, lambda gradient: gradient * _factor(weight, gradient)))
+        items = adapt(item, LossInput, "grads_accumulation").count
+        if isinstance(items, Tensor):
+            items = (items.inner() if items.device.is_autodiff() else items).reshape(1)
+        weighted = _map(grads, lambda gradient: gradient * _factor(items, gradient))
+        if self.sum is None or self.items is None:
+            return GradientWindow(weighted, items)
+        return GradientWindow(_sum(self.sum, weighted), self.items + items)
 
     def take(self) -> GradientsParams:
-        """The gradients of all the items; the window is empty again."""
-        self.batches = 0
-        if self._only is not None:
-            grads, self._only = self._only, None
-            return grads
-        weights, self._weights = self._weights, []
-
-        def mean(gradient: Tensor) -> Tensor:
-            total = sum((_factor(weight, gradient) for weight in weights[1:]), _factor(weights[0], gradient))
-            least = 1e-30  # a window of nothing but padding has gradients of zero, not of 0 / 0
-            return gradient / (total.clamp_min(least) if isinstance(total, Tensor) else max(total, least))
-
-        return _map(self._sum.grads(), mean)
+        """The gradients of all the items."""
+        items = self.items
+        if self.sum is None or items is None:
+            return GradientsParams()
+        least = 1e-30  # a window of nothing but padding has gradients of zero, not of 0 / 0
+        if isinstance(items, Tensor):
+            return _map(self.sum, lambda gradient: gradient / _factor(items, gradient).clamp_min(least))
+        count = ops.maximum(items, least)  # a number, or one that only the compiled step knows
+        return _map(self.sum, lambda gradient: gradient / count)
 
 
-def _factor(weight: Tensor | float, gradient: Tensor) -> Any:
-    if not isinstance(weight, Tensor):
-        return float(weight)
-    return weight.cast(gradient.dtype).reshape((1,) * gradient.ndim)
+def _factor(items: Tensor | float, gradient: Tensor) -> Any:
+    if not isinstance(items, Tensor):
+        return items
+    return items.cast(gradient.dtype).reshape((1,) * gradient.ndim)
 
 
 def _map(grads: GradientsParams, change: Callable[[Tensor], Tensor]) -> GradientsParams:
     return GradientsParams({id: change(gradient) for id, gradient in grads.items()})
+
+
+def _sum(one: GradientsParams, other: GradientsParams) -> GradientsParams:
+    summed = dict(one.items())
+    for ident, gradient in other.items():
+        before = summed.get(ident)
+        summed[ident] = gradient if before is None else before + gradient
+    return GradientsParams(summed)

@@ -35,10 +35,11 @@ from burn_torch.train.learner import Learner
 from burn_torch.train.loading import Batches, empty
 from burn_torch.train.logger.application import LOG
 from burn_torch.train.logger.metric import MetricLogger
-from burn_torch.train.loop import GradientWindow, fold, valid_step
+from burn_torch.train.loop import fold
 from burn_torch.train.measure import Meter, patience_of, shows_loss
 from burn_torch.train.metric.base import Metric, MetricMetadata, Split
 from burn_torch.train.output import LossInput
+from burn_torch.train.stepping import Steps
 from burn_torch.train.summary import LearnerSummary
 
 __all__ = ["Parts", "Run"]
@@ -61,6 +62,7 @@ class Parts:
     num_epochs: int
     accumulation: int
     execution: ExecutionStrategy
+    compiled: bool
     store: CheckpointStore
     early_stopping: EarlyStoppingStrategy | None
     renderer: EventReader
@@ -83,6 +85,7 @@ class Run:
         self._run_key = run_key
         self._renderer: EventReader | None = parts.renderer
         self._lr = math.nan
+        self._steps: Final = Steps(parts.execution, learner, parts.accumulation, parts.compiled, self.say)
         patience = patience_of(parts.device.place)
         self._train = Meter(Split.TRAIN, parts.train_metrics, patience_s=patience, watch=True, on_step=self._on_step)
         self._valid = Meter(Split.VALID, parts.valid_metrics, patience_s=patience, watch=False, on_step=self._on_step)
@@ -176,17 +179,16 @@ class Run:
         if start.batch == 0:
             self._train.clear()
         self._announce(Split.TRAIN, parts.train, start.batch)
-        window = GradientWindow(parts.accumulation)
         items_before = parts.train.items_at(start.batch)
         try:
             with closing(parts.train.epoch(start.epoch, start.batch)) as batches:
                 for batch, items in batches:
-                    self._train_batch(batch, items, items - items_before, window)
+                    self._train_batch(batch, items, items - items_before)
                     items_before = items
-                    if window.batches == 0 and parts.interrupter.should_stop():
+                    if self._steps.batches == 0 and parts.interrupter.should_stop():
                         break
-            if window.batches:  # the last window of an epoch may be shorter
-                self._update(window)
+            if self._steps.batches:  # the last window of an epoch may be shorter
+                self.learner = self._steps.finish(self.learner, self._lr)
                 self.position = replace(self.position, updates=self.position.updates + 1)
             self._train.drain()
         except Exception as err:
@@ -199,27 +201,19 @@ class Run:
         self._close_split(self._train)
         return False
 
-    def _train_batch(self, batch: Any, items_done: int, items: int, window: GradientWindow) -> None:
+    def _train_batch(self, batch: Any, items_done: int, items: int) -> None:
         position = self.position
-        if window.batches == 0:
+        if self._steps.batches == 0:
             self._lr = self.learner.lr_step()
-        self.learner, grads, item = self.parts.execution.train_step(
-            self.learner, batch, fold(self._run_key, position.iteration)
-        )
-        window.add(self.learner.model, grads, item)
+        key = fold(self._run_key, position.iteration)
+        self.learner, item, updated = self._steps.train(self.learner, self._lr, batch, key)
         if position.iteration == 0 and not shows_loss(item):
             LOG.info("%s shows no %s: nobody watches for NaN", type(item).__name__, LossInput.__name__)
-        updates = window.full
-        if updates:
-            self._update(window)
-        self.position = position.after_batch(updates)
+        self.position = position.after_batch(updated)
         metadata = MetricMetadata(
             Split.TRAIN, position.epoch, position.iteration + 1, items, self._lr, time.monotonic()
         )
         self._train.add(item, metadata, position.batch + 1, items_done)
-
-    def _update(self, window: GradientWindow) -> None:
-        self.learner = self.parts.execution.optimizer_step(self.learner, self._lr, window.take())
 
     def _valid_epoch(self, loader: Batches) -> bool:
         """Validates; whether it was told to stop before the end.  Then none of it counts."""
@@ -232,7 +226,7 @@ class Run:
         try:
             with closing(loader.epoch(1, 0)) as batches:  # the first order every time: epochs are compared
                 for batch, items in batches:
-                    item = valid_step(model, batch, fold(key, number))
+                    item = self._steps.valid(model, batch, fold(key, number))
                     if number == 0:
                         _require_no_gradients(item)
                     number += 1

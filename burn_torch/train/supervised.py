@@ -83,6 +83,7 @@ class SupervisedTraining:
         self._num_epochs = 1
         self._accumulation = 1
         self._execution: ExecutionStrategy = SingleDevice()
+        self._compiled = True
         self._strategy: CheckpointingStrategy = default_strategy()
         self._early_stopping: EarlyStoppingStrategy | None = None
         self._renderer: MetricsRenderer | None = None
@@ -133,6 +134,14 @@ class SupervisedTraining:
     def with_training_strategy(self, strategy: ExecutionStrategy) -> Self:
         """How steps are executed; SingleDevice unless given."""
         return self._with(_execution=strategy)
+
+    def compile(self, flag: bool = True) -> Self:
+        """Whether steps are compiled, as they are unless this says False.
+
+        The Python of a compiled step runs once for each shape of batch.  What cannot be compiled runs eagerly, and one
+        line says why.  On the CPU the bits are the same either way.
+        """
+        return self._with(_compiled=flag)
 
     def seed(self, seed: int) -> Self:
         """The random key of the run: of dropout and whatever else its steps draw.
@@ -235,6 +244,7 @@ class SupervisedTraining:
                 num_epochs=self._num_epochs,
                 accumulation=self._accumulation,
                 execution=self._execution,
+                compiled=self._compiled,
                 store=CheckpointStore(artifact.checkpoints, self._strategy),
                 early_stopping=self._early_stopping,
                 renderer=renderer,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from burn_torch import ops
+from burn_torch.backend import Autodiff, LibTorch
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import BOOL_NUMBER, FLOAT_NUMBER, INT_NUMBER, TensorSpec
 from burn_torch.ops import REGISTRY
@@ -110,3 +111,15 @@ def test_truth_value_among_sizes_is_kept_as_a_number() -> None:
     spec = TensorSpec.of((7, 1), DType.F32, "cpu")
     made = ops.reshape.bind((spec,), {"shape": (True, 7)})
     assert repr(made.result) == "(1, 7) f32 cpu"
+
+
+def test_a_tape_on_which_layers_do_not_train_is_a_stack_of_its_own() -> None:
+    plain, quiet = Autodiff(LibTorch()), Autodiff(LibTorch(), trains=False)
+    assert (plain.trains, quiet.trains, LibTorch().trains) == (True, False, False)
+    assert quiet is Autodiff(LibTorch(), trains=False) is Autodiff.above(LibTorch())
+    assert Autodiff.above(plain) is Autodiff(plain)
+    assert Autodiff.above(quiet) is Autodiff(quiet, trains=False)
+    assert Autodiff.above(Autodiff(LibTorch(), "balanced")).checkpoint == "balanced"
+    assert quiet.name == "Autodiff(LibTorch, trains=False)"
+    over = Autodiff.over(LibTorch(), trains=False)
+    assert (over.trains, over.lasting, Autodiff.above(over).lasting) == (False, False, False)

@@ -70,3 +70,12 @@ def test_a_new_file_has_the_permissions_that_open_would_give(tmp_path):
 def test_a_missing_folder_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="none"):
         write_atomic(tmp_path / "none" / "a", b"")
+
+
+def test_what_can_be_made_again_is_not_flushed(tmp_path, monkeypatch):
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    write_atomic(tmp_path / "cached", b"bytes", durable=False)
+    assert (tmp_path / "cached").read_bytes() == b"bytes"
+    assert [path.name for path in tmp_path.iterdir()] == ["cached"]
+    assert flushed == []

@@ -74,6 +74,7 @@ OTHER_DOORS = {
     "batch_norm": "burn_torch.nn keeps its running statistics",
     "binary_cross_entropy": "burn_torch.nn.loss",
     "binary_cross_entropy_with_logits": "burn_torch.nn.loss",
+    "clone": "outputs of compiled programs that would share memory",
     "cross_entropy": "burn_torch.nn.loss, with Burn's padding tokens",
     "mask_select": "Tensor.mask_select, through selected_by_mask, which carries gradients",
     "negative_log_likelihood": "burn_torch.nn.loss",
@@ -83,6 +84,7 @@ OTHER_DOORS = {
     "linear_index": "under gather_nd",
     "linear_scan": "the gradient of cumprod",
     "scatter_distinct": "under scatter",
+    "sum_to_shape": "what undoes broadcasting in gradients",
 }
 """Rows that no method or function of `burn_torch.tensor` reaches by name, and why."""
 

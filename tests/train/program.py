@@ -172,6 +172,8 @@ def main(options: dict[str, Any]) -> None:
         training = training.renderer(PlainRenderer()).summary()
     if options.get("no_log"):
         training = training.with_application_logger(None)
+    if options.get("slow"):
+        training = training.compile(False)  # a compiled step runs its Python once
     cls = Slow if options.get("slow") else Poison if options.get("poison") else Net
     result = training.launch(make_learner(make_net(cls=cls)))
     print(json.dumps({"status": result.status, "digest": digest(result.model)}))

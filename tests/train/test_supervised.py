@@ -296,7 +296,7 @@ def poisoned(program, at, error=None):
 @pytest.mark.parametrize("metrics", [[], [LossMetric()]])
 def test_a_loss_that_is_no_number(program, tmp_path, metrics):
     folder = tmp_path / "run"
-    training = SupervisedTraining(folder, *program.make_loaders()).metrics(*metrics).num_epochs(3)
+    training = SupervisedTraining(folder, *program.make_loaders()).metrics(*metrics).num_epochs(3).compile(False)
     with pytest.raises(
         NonFiniteError,
         match=r"the loss is not finite\n  given:    loss nan in epoch 2, batch 2 \(step 7 of the run\)\n"
@@ -327,13 +327,13 @@ def test_a_batch_of_nothing_but_padding_does_not_end_the_run(program, tmp_path):
 
 def test_nan_in_the_first_epoch_says_that_there_is_no_checkpoint(program, tmp_path):
     with pytest.raises(NonFiniteError, match=r"epoch 1, batch 1[\s\S]*there is no checkpoint yet"):
-        program.make_training(tmp_path / "run").launch(poisoned(program, 1))
+        program.make_training(tmp_path / "run").compile(False).launch(poisoned(program, 1))
 
 
 def test_an_error_of_the_user_passes_through_with_a_note(program, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(ZeroDivisionError, match="mine") as caught:
-        program.make_training(folder, 3).launch(poisoned(program, 8, ZeroDivisionError("mine")))
+        program.make_training(folder, 3).compile(False).launch(poisoned(program, 8, ZeroDivisionError("mine")))
     (note,) = caught.value.__notes__
     assert note.startswith("in train batch 3 of epoch 2 (step 8 of the run); the last checkpoint is ")
     assert note.endswith("epoch-1.safetensors")

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from heapq import heappop, heappush
 from typing import Any, ClassVar, Final, final
 
@@ -16,6 +16,9 @@ from burn_torch.backend.base import Backend
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import AutodiffError, DeviceError, explain
 from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.interpreter import interpret
+from burn_torch.graph.ir import Graph
+from burn_torch.graph.origin import Origins
 from burn_torch.ops.op import REGISTRY, Call
 from burn_torch.ops.value import Executor
 
@@ -29,18 +32,23 @@ class Autodiff(Backend):
     """Adds gradients to a backend.  `Autodiff(inner, checkpoint)` with equal arguments is one object.
 
     checkpoint: "none" saves what gradients read; "balanced" computes the outputs of cheap rows again instead.
+    trains: whether layers such as Dropout train here.  A transform of a function of plain values says no: it
+    differentiates what the function computes without it.
 
     A primitive is the inner primitive itself where nothing is tracked, else a Tracked.
     """
 
     is_autodiff = True
-    _instances: ClassVar[dict[tuple[int, str], Autodiff]] = {}
+    _instances: ClassVar[dict[tuple[int, str, bool], Autodiff]] = {}
 
     inner: Any
     checkpoint: str
+    trains: bool
     tracked: type[Tracked]
+    origins: Origins | None
+    """Where the trace below notes what its nodes come from; None over anything that computes."""
 
-    def __new__(cls, inner: Backend, checkpoint: str = "none") -> Autodiff:
+    def __new__(cls, inner: Backend, checkpoint: str = "none", *, trains: bool = True) -> Autodiff:
         """The stack of this composition: equal stacks are one object."""
         if checkpoint not in ("none", "balanced"):
             raise AutodiffError(
@@ -51,28 +59,43 @@ class Autodiff(Backend):
                     mend='Autodiff(inner, checkpoint="balanced") computes cheap values again in the backward',
                 )
             )
-        key = (id(inner), checkpoint)
+        if (
+            getattr(inner, "session", None) is not None
+        ):  # equal stacks of a trace are one object of its session, and die with it
+            return inner.session.autodiff(inner, checkpoint, trains)
+        key = (id(inner), checkpoint, trains)
         with _lock:
             stack = cls._instances.get(key)
             if stack is None:
-                stack = cls._instances[key] = cls._make(inner, checkpoint)
+                stack = cls._instances[key] = cls._make(inner, checkpoint, trains)
         return stack
 
     @classmethod
-    def over(cls, inner: Executor, checkpoint: str = "none") -> Autodiff:
+    def over(cls, inner: Executor, checkpoint: str = "none", *, trains: bool = True) -> Autodiff:
         """A tape over any executor, a Trace for instance; not interned, and nothing of it is kept on Calls."""
-        stack = cls._make(inner, checkpoint)
+        stack = cls._make(inner, checkpoint, trains)
         stack._own = {}
+        stack.lasting = False
         return stack
 
     @classmethod
-    def _make(cls, inner: Any, checkpoint: str) -> Autodiff:
+    def above(cls, inner: Any) -> Autodiff:
+        """The tape that a transform lays over an executor: layers train on it if they train on `inner`."""
+        make = cls if isinstance(inner, Backend) and (inner.lasting or inner.session is not None) else cls.over
+        return make(inner, getattr(inner, "checkpoint", "none"), trains=inner.trains)
+
+    @classmethod
+    def _make(cls, inner: Any, checkpoint: str, trains: bool) -> Autodiff:
         stack = object.__new__(cls)
         stack.inner = inner
         stack.checkpoint = checkpoint
-        stack.name = f"Autodiff({inner.name})" if checkpoint == "none" else f"Autodiff({inner.name}, {checkpoint!r})"
+        stack.trains = trains
+        stack.lasting = inner.lasting
+        options = ("" if checkpoint == "none" else f", {checkpoint!r}") + ("" if trains else ", trains=False")
+        stack.name = f"Autodiff({inner.name}{options})"
         stack.depth = inner.depth + 1
         stack.tracked = type("Tracked", (Tracked,), {"__slots__": ()})
+        stack.origins = getattr(inner, "origins", None)
         stack._inner_execute = inner.execute
         stack._own = None
         return stack
@@ -109,17 +132,25 @@ class Autodiff(Backend):
         return recording
 
     # -- walking back -----------------------------------------------------------------------
-    def backward(self, roots: Sequence[tuple[Any, Any]], retain_graph: bool = False) -> dict[int, Any]:
+    def backward(self, roots: Sequence[tuple[Any, Any]], retain_graph: bool = False, since: int = 0) -> dict[int, Any]:
         """Gradients of the leaves under tracked `roots`, each with the gradient it starts from: {leaf id: primitive}.
 
-        Nodes run in the reverse of their creation, so sums are the same every time.  Consumes the tape unless
-        `retain_graph`.  Raises: AutodiffError through a consumed tape, or over a saved value written to since.
+        Nodes run in the reverse of their creation, so sums are the same every time.  What is older than the creation
+        number `since` is constant.  Consumes the tape unless `retain_graph`.
+        Raises: AutodiffError through a consumed tape, or over a saved value written to since.
         """
+        if self.origins is None:
+            return self._walk(roots, retain_graph, since)
+        with self.origins.scope():
+            return self._walk(roots, retain_graph, since)
+
+    def _walk(self, roots: Sequence[tuple[Any, Any]], retain_graph: bool, since: int) -> dict[int, Any]:
         pending: dict[int, list[Any]] = {}
         heap: list[int] = []
         execute = self._inner_execute
         for root, gradient in roots:
-            _contribute(pending, heap, execute, root.node, root.index, gradient)
+            if root.node.id >= since:
+                _contribute(pending, heap, execute, root.node, root.index, gradient)
         leaves: dict[int, Any] = {}
         while heap:
             number = -heappop(heap)
@@ -139,7 +170,7 @@ class Autodiff(Backend):
                 raise _written_to(recording.call)
             backward = recording.only or recording.backward(tuple([g is not None for g in entry]))
             for (parent, index), gradient in zip(node.edges, backward(entry, saved)):  # noqa: B905  # as long: both are the edges
-                if gradient is None:
+                if gradient is None or parent.id < since:
                     continue
                 if parent.recording is None:  # a leaf waits for nothing
                     before = leaves.get(parent.id)
@@ -172,6 +203,12 @@ class Autodiff(Backend):
         """The value without its tape: the inner backend's primitive."""
         return primitive.primitive if primitive.__class__ is self.tracked else primitive
 
+    def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
+        """Calls of `execute` for each node; over a trace, where code is run once, they are interpreted."""
+        if self._own is None:
+            return super().compile(graph, donate)
+        return lambda *inputs: interpret(graph, self, inputs)
+
     # -- everything else is the inner backend's -------------------------------------------------
     def lift(self, primitive: Any, source: Executor) -> Any:
         """A value of an inner stack is a constant here."""
@@ -180,6 +217,8 @@ class Autodiff(Backend):
         try:
             return self.inner.lift(primitive, source)
         except DeviceError:
+            if isinstance(source, Autodiff) and source.inner is self.inner and source.trains != self.trains:
+                raise _another_mode(self, source) from None
             if isinstance(self.inner, Backend):  # told of the stacks that met; a trace has words of its own
                 self._refuse(source)
             raise
@@ -204,6 +243,10 @@ class Autodiff(Backend):
         """The value at another place; a tracked one becomes an untracked constant there."""
         return self.inner.move(self.inner_primitive(primitive), spec, place)
 
+    def copy(self, primitive: Any) -> Any:
+        """An untracked copy."""
+        return self.inner.copy(self.inner_primitive(primitive))
+
     def version(self, primitive: Any) -> int:
         """The inner backend's count of outside writes."""
         return self.inner.version(self.inner_primitive(primitive))
@@ -215,7 +258,7 @@ class Autodiff(Backend):
     def rebase(self, leaf: Any) -> Autodiff:
         """The same decorators over another leaf."""
         inner = self.inner.rebase(leaf)
-        return Autodiff(inner, self.checkpoint) if isinstance(inner, Backend) else Autodiff.over(inner, self.checkpoint)
+        return (Autodiff if isinstance(leaf, Backend) else Autodiff.over)(inner, self.checkpoint, trains=self.trains)
 
 
 def _spec_of(node: Node, index: int) -> TensorSpec:
@@ -242,6 +285,18 @@ def _sum(execute: Any, spec: TensorSpec, a: Any, b: Any) -> Any:
     key = (spec, spec)
     call = add.calls.get(key) or add.remember(key, add.bind(key, {}))
     return execute(call, (a, b))[0]
+
+
+def _another_mode(tape: Autodiff, source: Autodiff) -> DeviceError:
+    return DeviceError(
+        explain(
+            "a transform of a function on a plain device met a value of a device with gradients",
+            given=f"values of {tape.name} and {source.name}",
+            expected="arguments on the device of what the function reads, so that it is known whether layers train",
+            mend="pass the model as an argument, close over model.valid(), or move the arguments first:"
+            " x.to_device(device.autodiff())",
+        )
+    )
 
 
 def _consumed(call: Call) -> AutodiffError:

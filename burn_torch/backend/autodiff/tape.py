@@ -10,6 +10,7 @@ from typing import Any, Final, final
 from burn_torch.backend.autodiff.derive import Derivation, Key, derive, float_outputs
 from burn_torch.core.errors import explain
 from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.origin import Origins
 from burn_torch.ops.op import Call
 
 __all__ = ["CONSUMED", "Node", "Recording", "Tracked", "next_id"]
@@ -63,6 +64,7 @@ class Recording:
         "inner",
         "needs",
         "only",
+        "origins",
         "recompute",
         "record",
         "saves",
@@ -75,6 +77,7 @@ class Recording:
         self.needs: Final = needs
         self.recompute: Final[bool] = tape.checkpoint == "balanced"
         self.inner: Final = tape.inner
+        self.origins: Final[Origins | None] = tape.origins
         self.floats: Final = float_outputs(call)
         self._backwards: Final[dict[tuple[bool, ...], Callable[..., Any]]] = {}
         edges: set[int] = set()
@@ -123,7 +126,11 @@ class Recording:
             positions = [derivation.edges.index(i) if i in derivation.edges else None for i in self.edges]
             picked = "".join("None, " if p is None else f"r[{p}], " for p in positions)
             result = f"(lambda r: ({picked}))({result})"
-        backward: Callable[[Sequence[Any], Any], Sequence[Any]] = eval(f"lambda g, s: {result}", {"run": run})
+        names: dict[str, Any] = {"run": run}
+        if self.origins is not None:  # the recorder saved the origin last
+            names["walk"] = self.origins.walk
+            result = f"walk(s[-1]) or {result}"
+        backward: Callable[[Sequence[Any], Any], Sequence[Any]] = eval(f"lambda g, s: {result}", names)
         return backward
 
 
@@ -151,6 +158,8 @@ def _recorder(recording: Recording, tracked: int, kind: type[Tracked]) -> Callab
     lines.append(f"y = execute(call, ({''.join(f'x{i}, ' for i in range(count))}))")
     if edges:
         saved = "".join(f"x{i}, " if key == "x" else f"y[{i}], " for key, i in recording.saves)
+        if recording.origins is not None:
+            saved += "origins.last, "
         parents = "".join(f"(i{i}.node, i{i}.index), " for i in edges)
         lines += [f"saved = ({saved})", f"node = Node(recording, ({parents}), saved, version(saved))"]
         made = [
@@ -163,10 +172,10 @@ def _recorder(recording: Recording, tracked: int, kind: type[Tracked]) -> Callab
     else:
         lines.append("return y")
     body = "".join(f"        {line}\n" for line in lines)
-    names = "recording, call, execute, version, Node, Tracked"
+    names = "recording, call, execute, version, Node, Tracked, origins"
     make = _function(f"def make({names}):\n    def record(inputs):\n{body}    return record\n")
     record: Callable[[Sequence[Any]], Sequence[Any]] = make(
-        recording, call, recording.inner.execute, recording.version, Node, kind
+        recording, call, recording.inner.execute, recording.version, Node, kind, recording.origins
     )
     return record
 
@@ -189,7 +198,5 @@ def _version_sum(call: Call, saves: Sequence[Key], inner: Any) -> Callable[[Any]
     if expression is not None:  # 35 ns a tensor; a method call would cost 60 more
         terms = " + ".join(expression.format(f"s[{i}]") for i in tensors)
         return _function(f"lambda s: {terms or '0'}")
-    version = getattr(inner, "version", None)
-    if version is None or not tensors:  # a trace has no memory
-        return _function("lambda s: 0")
+    version = inner.version
     return lambda saved: sum(version(saved[i]) for i in tensors)

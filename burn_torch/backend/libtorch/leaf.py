@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 import torch
 
-from burn_torch.backend.base import Backend, run_decomposed
+from burn_torch.backend.base import Backend, Program, run_decomposed
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, DTypeError, explain
@@ -18,6 +18,7 @@ from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.source import straight_line
 from burn_torch.ops.held_numbers import too_large
 from burn_torch.ops.op import Call, PerCall
+from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import FROM_TORCH, TO_TORCH
 
 __all__ = ["LibTorch"]
@@ -54,23 +55,37 @@ class LibTorch(Backend):
         """The function that computes a Call: a value for one output, a sequence for several."""
         plan = call.plans.get(LibTorch)
         if plan is None:
-            candidate = call.op.torch
-            if isinstance(candidate, PerCall):
-                plan = candidate.build(call)
-            elif candidate is None:
-                plan = run_decomposed(self, call)
-            else:
-                plan = partial(candidate, **call.attrs) if call.attrs else candidate
-            call.plans[LibTorch] = plan
+            candidate = self.candidate(call)
+            plan = call.plans[LibTorch] = candidate.function if isinstance(candidate, TorchCode) else candidate
         return plan
 
+    def candidate(self, call: Call) -> Callable[..., Any]:
+        """What computes a Call, as a TorchCode where its source is known: a program writes that down."""
+        found: Callable[..., Any] | None = call.memo.get(LibTorch)
+        if found is None:
+            candidate = call.op.torch
+            if isinstance(candidate, PerCall):
+                found = candidate.build(call)
+            elif candidate is None:
+                found = run_decomposed(self, call)
+            else:
+                found = partial(candidate, **call.attrs) if call.attrs else candidate
+            call.memo[LibTorch] = found
+        return found
+
     def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
-        """Straight-line Python over the plans of the graph's Calls."""
+        """Straight-line Python over the plans of the graph's Calls: quick to make, for rules and small graphs."""
 
         def emit(node: Node, inputs: Sequence[str], name: Callable[[Any], str]) -> str:
             return f"{name(self.plan(node.call))}({', '.join(inputs)})"
 
         return straight_line(graph, emit)
+
+    def program(self, graph: Graph, donate: Collection[int] = (), *, title: str = "") -> Program:
+        """Readable Python over torch's own functions, in place where that is legal; see `program.py`."""
+        from burn_torch.backend.libtorch.program import write_program  # an eager run never needs it
+
+        return write_program(graph, donate, self.candidate, title)
 
     # -- data ------------------------------------------------------------------------
     def from_data(self, data: TensorData, place: str) -> torch.Tensor:
@@ -139,6 +154,10 @@ class LibTorch(Backend):
         """Copies to another place; the same tensor if it lies there."""
         self.check_place(place)
         return primitive.to(place)
+
+    def copy(self, primitive: torch.Tensor) -> torch.Tensor:
+        """A clone in its own layout."""
+        return primitive.clone()
 
     def version(self, primitive: Any) -> int:
         """torch's own count of writes in place."""

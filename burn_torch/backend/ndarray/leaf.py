@@ -103,6 +103,10 @@ class NdArray(Backend):
         self.check_place(place)
         return primitive
 
+    def copy(self, primitive: Any) -> Any:
+        """A copy."""
+        return np.array(primitive, copy=True)
+
     def version(self, primitive: Any) -> int:
         """0: arrays are copied in and out, so nobody else can write to them."""
         return 0

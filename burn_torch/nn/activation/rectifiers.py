@@ -210,7 +210,7 @@ class RRelu(Module):
     def forward(self, x: Tensor) -> Tensor:
         """The input, with a random slope below 0 in training."""
         lower, upper = self.lower, self.upper
-        if lower == upper or not x.backend.is_autodiff:
+        if lower == upper or not x.backend.trains:
             return binary(_leaky_relu, x, (lower + upper) / 2)
         return x.mask_where(x.lower(0.0), x * drawn_like(self, ops.uniform, (lower, upper), x))
 

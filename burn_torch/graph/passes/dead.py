@@ -1,4 +1,4 @@
-"""Passes: pure functions Graph -> Graph."""
+"""Dead code: what no output needs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ def dead_code(graph: Graph) -> Graph:
     """
     needed = {i for i in graph.outputs if i is not None}
     kept: list[Node] = []
+    changed = False
     for node in reversed(graph.nodes):
-        live = tuple(i in needed for i in node.outputs)
-        if not any(live):
+        live = tuple([i in needed for i in node.outputs])
+        if True not in live:
+            changed = True
             continue
         if "live" in node.call.attrs and live != node.call.attrs["live"]:
             call = node.call.op.bind(node.call.specs, {**node.call.attrs, "live": live})
-            node = Node(call, node.inputs, [i if alive else None for i, alive in zip(node.outputs, live, strict=True)])
-        needed.update(i for i in node.inputs if isinstance(i, int))
+            made = [i if alive else None for i, alive in zip(node.outputs, live, strict=True)]
+            node = Node(call, node.inputs, made, node.origin)
+            changed = True
+        needed.update([i for i in node.inputs if i.__class__ is int])
         kept.append(node)
-    return Graph(graph.inputs, kept[::-1], graph.outputs)
+    return Graph(graph.inputs, kept[::-1], graph.outputs) if changed else graph

@@ -1,0 +1,215 @@
+"""Batched: a decorator whose values stand for many samples, each of the shape that the function sees.
+
+A function of one sample, run once over `Batched(B)`, computes all samples on B.  Values that all samples share (the
+parameters) are B's own; what comes from a sample has the samples on a further axis in front, in the inner primitive.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final, NoReturn, final
+
+from burn_torch.backend.base import Backend
+from burn_torch.backend.batched.derive import vectorised
+from burn_torch.core.data import TensorData
+from burn_torch.core.errors import DeviceError, TraceError, explain
+from burn_torch.core.frames import user_line
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.op import Call
+from burn_torch.ops.value import Executor
+
+__all__ = ["Batched", "Many"]
+
+_PLANS: Final = 4096
+_lock: Final = threading.Lock()
+
+Plan = tuple[Callable[..., Sequence[Any]], tuple[str, ...]]
+
+
+class Many:
+    """A primitive of Batched that differs from sample to sample.  Each Batched has a subclass of its own."""
+
+    __slots__ = ("primitive",)
+
+    def __init__(self, primitive: Any) -> None:
+        self.primitive = primitive
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _refuse_reading()
+
+
+class _Running(threading.local):
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.looped: dict[str, None] = {}
+
+
+@final
+class Batched(Backend):
+    """Many samples at once.  Over a stack that lasts, `Batched(inner)` is always the same object."""
+
+    _instances: ClassVar[dict[int, Batched]] = {}
+
+    inner: Any
+    many: type[Many]
+
+    def __new__(cls, inner: Any) -> Batched:
+        """The stack of this composition."""
+        if getattr(inner, "session", None) is not None:
+            traced: Batched = inner.session.decorated(cls(inner.real), lambda: cls._make(inner))
+            return traced
+        if not inner.lasting:
+            return cls._make(inner)
+        with _lock:
+            stack = cls._instances.get(id(inner))
+            if stack is None:
+                stack = cls._instances[id(inner)] = cls._make(inner)
+        return stack
+
+    @classmethod
+    def _make(cls, inner: Any) -> Batched:
+        stack = object.__new__(cls)
+        stack.inner = inner
+        stack.name = f"Batched({inner.name})"
+        stack.depth = inner.depth + 1
+        stack.trains = inner.trains
+        stack.lasting = inner.lasting
+        stack.many = type("Many", (Many,), {"__slots__": ()})
+        stack._plans = {}
+        stack._running = _Running()
+        return stack
+
+    _plans: dict[tuple[Call, int, int], Plan]
+    _running: _Running
+
+    # -- samples --------------------------------------------------------------------------
+    @contextmanager
+    def samples(self, n: int) -> Iterator[dict[str, None]]:
+        """Computes n samples on this thread until the block ends; gives the names of rows that were looped over."""
+        running = self._running
+        before, running.looped = running.looped, {}
+        running.sizes.append(n)
+        try:
+            yield running.looped
+        finally:
+            running.sizes.pop()
+            running.looped = before
+
+    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Computes all samples on the inner backend; once, if no input differs between them."""
+        kind = self.many
+        bits = 0
+        bit = 1
+        for x in inputs:
+            if x.__class__ is kind:
+                bits |= bit
+            bit <<= 1
+        sizes = self._running.sizes
+        if not sizes or not (bits or call.op.random):
+            return self.inner.execute(call, inputs)
+        run, looped = self._plans.get((call, bits, sizes[-1])) or self._plan(call, bits, sizes[-1])
+        if looped:
+            self._running.looped.update(dict.fromkeys(looped))
+        given = [x.primitive if x.__class__ is kind else x for x in inputs if x is not None]
+        return [None if y is None else kind(y) for y in run(*given)]
+
+    def _plan(self, call: Call, bits: int, n: int) -> Plan:
+        if call.op.barrier:
+            raise TraceError(
+                explain(
+                    f"{call.op.name}: its shape would differ from sample to sample",
+                    given=f"{call} in a function of one sample, at {user_line(2) or 'an unknown line'}",
+                    expected="operations whose result shape follows from the shapes of their inputs",
+                    mend="choose by value with mask_where, which keeps the shape",
+                )
+            )
+        many = [bool(bits >> i & 1) for i in range(len(call.specs))]
+        derived = vectorised(call, many, n)
+        plan = (self.inner.compile(derived.graph), derived.looped)
+        if self.lasting:
+            with _lock:
+                if len(self._plans) >= _PLANS:
+                    for old in list(self._plans)[: _PLANS // 2]:
+                        del self._plans[old]
+        self._plans[call, bits, n] = plan
+        return plan
+
+    def wrap(self, primitive: Any) -> Many:
+        """An inner primitive with the samples on its first axis as a value of one sample."""
+        return self.many(primitive)
+
+    def is_many(self, primitive: Any) -> bool:
+        """Whether it differs from sample to sample."""
+        return primitive.__class__ is self.many
+
+    # -- everything else is the inner backend's, or has no answer for many samples -------------------
+    def lift(self, primitive: Any, source: Executor) -> Any:
+        """A value of an inner stack is shared by all samples."""
+        if source is self or source is self.inner:
+            return primitive
+        try:
+            return self.inner.lift(primitive, source)
+        except DeviceError:
+            self._refuse(source)
+
+    def from_data(self, data: TensorData, place: str) -> Any:
+        """A value that all samples share."""
+        return self.inner.from_data(data, place)
+
+    def into_data(self, primitive: Any) -> TensorData:
+        """The data of a value that all samples share.  Raises: TraceError for another."""
+        if primitive.__class__ is self.many:
+            _refuse_reading()
+        data: TensorData = self.inner.into_data(primitive)
+        return data
+
+    def spec(self, primitive: Any) -> TensorSpec:
+        """The spec of an adopted primitive."""
+        spec: TensorSpec = self.inner.spec(primitive)
+        return spec
+
+    def sync(self, place: str) -> None:
+        """Waits for the inner backend."""
+        self.inner.sync(place)
+
+    def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
+        """The value at another place."""
+        if primitive.__class__ is not self.many:
+            return self.inner.move(primitive, spec, place)
+        whole = spec.with_shape((self._running.sizes[-1], *spec.shape))
+        return self.many(self.inner.move(primitive.primitive, whole, place))
+
+    def copy(self, primitive: Any) -> Any:
+        """An untracked copy."""
+        if primitive.__class__ is self.many:
+            return self.many(self.inner.copy(primitive.primitive))
+        return self.inner.copy(primitive)
+
+    def version(self, primitive: Any) -> int:
+        """The inner backend's count of outside writes."""
+        count: int = self.inner.version(primitive.primitive if primitive.__class__ is self.many else primitive)
+        return count
+
+    def leaf(self) -> Backend:
+        """The leaf under all decorators."""
+        leaf: Backend = self.inner.leaf()
+        return leaf
+
+    def rebase(self, leaf: Any) -> Batched:
+        """The same decorators over another leaf."""
+        return Batched(self.inner.rebase(leaf))
+
+
+def _refuse_reading() -> NoReturn:
+    raise TraceError(
+        explain(
+            "a value was read in a function that computes many samples at once",
+            given=f"at {user_line(3) or 'an unknown line'}",
+            expected="operations on tensors: the value differs from sample to sample",
+            mend="choose by value with mask_where, or return the tensor as has_aux and read it outside",
+        )
+    )

@@ -1,0 +1,57 @@
+"""Generated programs as files: what a traceback shows, what a reader can open."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from types import CodeType
+from typing import Final
+
+from burn_torch.core.files import make_folder, write_atomic
+
+__all__ = ["cache_folder", "compiled"]
+
+_KEPT: Final = 500
+"""Files kept; the oldest are removed when there are twice as many."""
+
+
+def cache_folder() -> Path:
+    """Where programs are written: `programs` in $BURN_TORCH_CACHE, else in ~/.cache/burn_torch."""
+    named = os.environ.get("BURN_TORCH_CACHE")
+    return (Path(named) if named else Path.home() / ".cache" / "burn_torch") / "programs"
+
+
+def compiled(source: str) -> tuple[CodeType, Path | None]:
+    """The code object of a source, and its file; None where no file could be written, which stops nothing.
+
+    The file is named for its content, so equal programs share one and nothing is ever changed in place.
+    """
+    name = blake2b(source.encode(), digest_size=10).hexdigest()
+    path = _written(f"{name}.py", source)
+    filename = f"<burn_torch program {name}>" if path is None else str(path)
+    if path is None:  # so that tracebacks have lines all the same
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    return compile(source, filename, "exec"), path
+
+
+def _written(name: str, source: str) -> Path | None:
+    try:
+        path = cache_folder() / name
+        if not (path.exists() and path.read_text(encoding="utf-8") == source):  # a power cut may have emptied it
+            make_folder(path.parent)
+            write_atomic(path, source.encode(), durable=False)
+            _prune(path.parent)
+    except (OSError, RuntimeError, UnicodeError):  # RuntimeError: there is no home folder
+        return None
+    return path
+
+
+def _prune(folder: Path) -> None:
+    files = list(folder.glob("*.py"))
+    if len(files) > 2 * _KEPT:
+        with suppress(OSError):  # another process prunes too
+            for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-_KEPT]:
+                old.unlink()

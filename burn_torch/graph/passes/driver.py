@@ -1,0 +1,93 @@
+"""The passes in their order, and what each of them did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, final
+
+from burn_torch.core.errors import ConfigError, explain
+from burn_torch.graph.ir import Graph
+from burn_torch.graph.passes.casting import Precision, dtype_policy
+from burn_torch.graph.passes.constants import fold_constants
+from burn_torch.graph.passes.dead import dead_code
+from burn_torch.graph.passes.grouping import group_updates
+from burn_torch.graph.passes.identities import algebra
+from burn_torch.graph.passes.isolation import isolate_outputs
+from burn_torch.graph.passes.memory import peak_bytes
+from burn_torch.graph.passes.recomputing import recompute
+from burn_torch.graph.passes.rewrite import Numerics
+from burn_torch.graph.passes.subexpressions import common_subexpressions
+from burn_torch.graph.passes.view_chains import fold_views
+
+__all__ = ["PassReport", "pipeline"]
+
+_NUMERICS: Final = ("eager", "fast")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one pass did: nodes and planned peak of memory before and after it."""
+
+    name: str
+    nodes_before: int
+    nodes_after: int
+    bytes_before: int
+    bytes_after: int
+
+    def __str__(self) -> str:
+        """'dead_code: 70 -> 66 nodes, 1.20 -> 1.10 MB'."""
+        nodes = f"{self.nodes_before} -> {self.nodes_after} nodes"
+        return f"{self.name}: {nodes}, {self.bytes_before / 1e6:.2f} -> {self.bytes_after / 1e6:.2f} MB"
+
+
+def pipeline(
+    graph: Graph,
+    *,
+    numerics: Numerics = "eager",
+    precision: Precision = "float32",
+    donated: Collection[int] = (),
+    memory_limit_bytes: int | None = None,
+) -> tuple[Graph, list[PassReport]]:
+    """Runs all passes.  The same graph gives the same result, whatever ran before.
+
+    numerics             "eager" changes no bit of any output; "fast" may round otherwise
+    precision            "bfloat16" computes products in bf16, see `dtype_policy`; it changes bits by intent
+    donated              positions of inputs whose memory the program may keep and overwrite
+    memory_limit_bytes   recompute cheap values until the planned peak fits; None keeps them, which is faster
+
+    The outputs of the result share memory with nothing but donated inputs.
+    Raises: ConfigError for unknown numerics or precision.
+    """
+    if numerics not in _NUMERICS:
+        raise ConfigError(
+            explain(
+                "pipeline: there are no such numerics",
+                given=f"numerics {numerics!r}",
+                expected=", ".join(repr(n) for n in _NUMERICS),
+                mend='use "eager" for the bits of eager execution, "fast" for speed',
+            )
+        )
+    steps: list[tuple[str, Callable[[Graph], Graph]]] = [
+        ("dead_code", dead_code),
+        ("dtype_policy", lambda g: dtype_policy(g, precision)),
+        ("common_subexpressions", lambda g: common_subexpressions(g, numerics)),
+        ("fold_constants", lambda g: fold_constants(g, numerics)),
+        ("algebra", lambda g: algebra(g, numerics)),
+        ("fold_views", lambda g: fold_views(g, numerics)),
+        ("common_subexpressions", lambda g: common_subexpressions(g, numerics)),
+        ("dead_code", dead_code),
+        ("group_updates", group_updates),
+    ]
+    if memory_limit_bytes is not None:
+        steps.append(("recompute", lambda g: recompute(g, donated, target_bytes=memory_limit_bytes)))
+    steps.append(("isolate_outputs", lambda g: isolate_outputs(g, donated)))
+    reports: list[PassReport] = []
+    size = peak_bytes(graph, donated)
+    for name, step in steps:
+        after = step(graph)
+        bytes_after = size if after is graph else peak_bytes(after, donated)
+        reports.append(PassReport(name, len(graph.nodes), len(after.nodes), size, bytes_after))
+        graph, size = after, bytes_after
+    return graph, reports

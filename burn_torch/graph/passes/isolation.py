@@ -1,0 +1,54 @@
+"""Outputs of their own: no output shares memory with what somebody else holds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from burn_torch.core.spec import NumberSpec
+from burn_torch.graph.ir import Graph, Node
+from burn_torch.graph.passes.sharing import alias_roots, constant_values
+from burn_torch.ops.shapes import clone
+
+__all__ = ["isolate_outputs"]
+
+
+def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
+    """Copies outputs that might share memory with an input, a constant or another output.
+
+    `donated` names positions of inputs whose memory the program may keep: one output may have it as it is.  An id
+    that is an output twice gets memory for each: a program may write over one of them later.
+    Executors rely on it: what this pass returns, they may hand out as it is.
+    """
+    root = alias_roots(graph)
+    constant = constant_values(graph)
+    donated = frozenset(donated)
+    ours = {i for position, (i, _) in enumerate(graph.inputs) if position in donated}
+    theirs = {i for i, _ in graph.inputs} - ours
+    makers = {i: node for node in graph.nodes for i in node.outputs if i is not None}
+    specs = graph.specs()
+    # a value keeps its memory rather than a view of it
+    owner = {i: i for i in graph.outputs if i is not None and root[i] == i}
+    for i in graph.outputs:
+        if i is not None:
+            owner.setdefault(root[i], i)
+
+    nodes = list(graph.nodes)
+    outputs: list[int | None] = []
+    given: set[int] = set()  # values that are an output already
+    next_id = max(root, default=-1) + 1
+    for i in graph.outputs:
+        if i is None or isinstance(specs.get(i), NumberSpec):
+            outputs.append(i)
+            continue
+        memory = root[i]
+        free = memory not in theirs and memory not in constant and owner[memory] == i and i not in given
+        if free:
+            outputs.append(i)
+            given.add(i)
+            continue
+        maker = makers.get(i)
+        origin = maker.origin if maker is not None else None
+        nodes.append(Node(clone.bind([specs.get(i)], {}), (i,), (next_id,), origin))
+        outputs.append(next_id)
+        next_id += 1
+    return graph if len(nodes) == len(graph.nodes) else Graph(graph.inputs, nodes, outputs)

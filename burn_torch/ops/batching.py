@@ -1,0 +1,356 @@
+"""How rows compute many samples at once: what `per_sample_grad` needs of the table.
+
+Each rule takes inputs with the samples on a further axis in front and computes all of them in one call, or a few.
+Most rows fall into four groups, so they are declared here together:
+
+    element-wise    the row itself, axes aligned (no rule: `pointwise` says it)
+    shifted         the row itself on one axis more: attributes that name axes move by one
+    folded          rows over items (convolution, pooling): samples and items become one axis
+    leading         rows over the last axis, which take any axes in front
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.ops.op import REGISTRY, Op
+from burn_torch.ops.value import Value
+
+__all__ = ["aligned", "beside", "is_tensor"]
+
+_expand: Final = REGISTRY["expand"]
+_permute: Final = REGISTRY["permute"]
+_reshape: Final = REGISTRY["reshape"]
+_sum_to_shape: Final = REGISTRY["sum_to_shape"]
+
+
+# -- helpers -----------------------------------------------------------------------------------------------
+def is_tensor(x: Any) -> bool:
+    """Whether an input of a rule is a tensor: no number, not absent."""
+    return isinstance(x, Value) and not x.is_number
+
+
+def beside(n: int, many: bool, x: Any) -> Any:
+    """x with the samples in front; one that all samples share is repeated, as a view."""
+    if many or not is_tensor(x):
+        return x
+    return _expand(_reshape(x, shape=(1, *x.shape)), shape=(n, *x.shape))
+
+
+def aligned(many: bool, x: Any, ndim: int) -> Any:
+    """x of `ndim` axes a sample: axes of size 1 behind that of the samples, where broadcasting would insert them."""
+    if not many or x.ndim == ndim + 1:
+        return x
+    return _reshape(x, shape=(x.shape[0], *(1,) * (ndim + 1 - x.ndim), *x.shape[1:]))
+
+
+def _axes(many: bool, x: Any) -> int:
+    return int(x.ndim) - many
+
+
+def _several(y: Any) -> tuple[Any, ...]:
+    return y if isinstance(y, tuple) else (y,)
+
+
+def _one_or_all(ys: Sequence[Any], like: Any) -> Any:
+    return tuple(ys) if isinstance(like, tuple) else ys[0]
+
+
+# -- groups ---------------------------------------------------------------------------------------------------
+_MOVED: Final[dict[str, Callable[[Any, int], Any]]] = {
+    "dim": lambda dim, n: dim + 1,
+    "axis": lambda axis, n: axis + 1,
+    "dims": lambda dims, n: tuple(dim + 1 for dim in dims),
+    "axes": lambda axes, n: tuple(axis + 1 for axis in axes),
+    "shape": lambda shape, n: (n, *shape),
+    "ranges": lambda ranges, n: ((0, n, 1), *ranges),
+    "padding": lambda padding, n: ((0, 0), *padding),
+    "times": lambda times, n: (1, *times),
+}
+"""What becomes of an attribute that names axes when one more stands in front."""
+
+
+def _shifted(row: Op) -> Callable[..., Any]:
+    def rule(n, many, *inputs, **attrs):
+        moved = {name: _MOVED[name](value, n) if name in _MOVED else value for name, value in attrs.items()}
+        return row(*[beside(n, m, x) for m, x in zip(many, inputs, strict=True)], **moved)
+
+    return rule
+
+
+def _leading(row: Op, *items: int) -> Callable[..., Any]:
+    """Inputs at `items` take any axes in front; the others must be shared."""
+
+    def rule(n, many, *inputs, **attrs):
+        if any(m and i not in items for i, m in enumerate(many)):
+            return NotImplemented
+        return row(*[beside(n, many[i], x) if i in items else x for i, x in enumerate(inputs)], **attrs)
+
+    return rule
+
+
+def _folded(row: Op, *items: int) -> Callable[..., Any]:
+    """Inputs at `items`, and all outputs, have an axis of items in front; the other inputs must be shared."""
+
+    def rule(n, many, *inputs, **attrs):
+        if any(m and i not in items for i, m in enumerate(many)):
+            return NotImplemented
+        if any(is_tensor(inputs[i]) and not _axes(many[i], inputs[i]) for i in items):
+            return NotImplemented
+        y = row(*[_fold(beside(n, many[i], x)) if i in items else x for i, x in enumerate(inputs)], **attrs)
+        return _one_or_all([None if part is None else _unfold(n, part) for part in _several(y)], y)
+
+    return rule
+
+
+def _fold(x: Any) -> Any:
+    return _reshape(x, shape=(x.shape[0] * x.shape[1], *x.shape[2:])) if is_tensor(x) else x
+
+
+def _unfold(n: int, y: Any) -> Any:
+    return _reshape(y, shape=(n, y.shape[0] // n, *y.shape[1:]))
+
+
+_SHIFTED: Final = """
+    reshape flip roll repeat triu tril slice slice_assign cat split pad unfold unfold_backward
+    gather scatter last_writer scatter_distinct one_hot cross
+    sum mean prod amax amin argmax argmin max_with_indices min_with_indices any all var var_mean logsumexp
+    cumsum cumprod linear_scan cummax_with_indices cummin_with_indices cummax cummin
+    sort_with_indices topk_with_indices median_with_indices
+    softmax softmax_backward log_softmax log_softmax_backward quiet_softmax
+"""
+
+_LEADING: Final = {"layer_norm": (0,), "rms_norm": (0,), "cross_entropy_with_probabilities": (0, 1), "to_place": (0,)}
+
+_FOLDED: Final[dict[str, tuple[int, ...]]] = {
+    "conv_transpose": (0,),
+    "unfold4d": (0,),
+    "fold4d": (0,),
+    "max_pool_with_indices": (0,),
+    "max_pool_with_indices_backward": (0, 1),
+    "max_pool_at": (0, 1),
+    "avg_pool": (0,),
+    "avg_pool_backward": (0,),
+    "adaptive_avg_pool": (0,),
+    "adaptive_avg_pool_backward": (0,),
+    "interpolate": (0,),
+    "interpolate_backward": (0,),
+    "grid_sample_2d": (0, 1),
+    "grid_sample_2d_backward": (0, 1, 2),
+    "grid_sample_2d_derivative": (0, 1),
+    "grid_sample_2d_scatter": (0, 1),
+    "group_norm": (0,),
+    "batch_norm_inference": (0,),
+    "negative_log_likelihood": (0, 1),
+    "cross_entropy": (0, 1),
+    "cross_entropy_backward": (0, 1, 2),
+}
+
+for _name in _SHIFTED.split():
+    REGISTRY[_name].batched(_shifted(REGISTRY[_name]))
+for _name, _items in _LEADING.items():
+    REGISTRY[_name].batched(_leading(REGISTRY[_name], *_items))
+for _name, _items in _FOLDED.items():
+    REGISTRY[_name].batched(_folded(REGISTRY[_name], *_items))
+
+
+# -- shapes -----------------------------------------------------------------------------------------------------
+@_permute.batched
+def _(n, many, x, *, axes):
+    return _permute(x, axes=(0, *(axis + 1 for axis in axes)))
+
+
+@_expand.batched
+def _(n, many, x, *, shape):
+    return _expand(aligned(True, x, len(shape)), shape=(n, *shape))
+
+
+@_sum_to_shape.batched
+def _(n, many, x, *, shape):
+    y = _sum_to_shape(x, shape=(n, *(1,) * (x.ndim - 1 - len(shape)), *shape))
+    return _reshape(y, shape=(n, *shape))
+
+
+# -- products ---------------------------------------------------------------------------------------------------
+_matmul: Final = REGISTRY["matmul"]
+_linear: Final = REGISTRY["linear"]
+
+
+@_matmul.batched
+def _matmul_of_each(n, many, lhs, rhs):
+    ndim = max(_axes(many[0], lhs), _axes(many[1], rhs))
+    return _matmul(aligned(many[0], lhs, ndim), aligned(many[1], rhs, ndim))
+
+
+@_linear.batched
+def _(n, many, x, weight, bias):
+    if not many[1] and not many[2]:
+        return _linear(x, weight, bias)
+    axes = max(_axes(many[0], x), 2)
+    flat = _axes(many[0], x) == 1
+    rows = _reshape(x, shape=(*x.shape[:-1], 1, x.shape[-1])) if flat else x
+    y = _matmul_of_each(n, many[:2], rows, weight)
+    if bias is not None:
+        y = y + aligned(many[2], bias, axes)
+    return _reshape(y, shape=(n, y.shape[-1])) if flat else y
+
+
+_prelu: Final = REGISTRY["prelu"]
+_prelu_folded: Final = _folded(_prelu, 0)
+
+
+@_prelu.batched
+def _(n, many, x, alpha):
+    made = _prelu_folded(n, many, x, alpha)
+    if made is not NotImplemented:
+        return made
+    x, alpha = beside(n, many[0], x), beside(n, many[1], alpha)
+    axes, channels = x.ndim - 1, alpha.shape[1]
+    around = (1,) * axes if channels == 1 else (1, channels, *(1,) * (axes - 2))
+    return REGISTRY["mask_where"](x * _reshape(alpha, shape=(n, *around)), x > 0.0, x)
+
+
+# -- convolution: a batch of samples with a weight each is one convolution in groups ------------------------------
+_conv: Final = REGISTRY["conv"]
+_input_gradient: Final = REGISTRY["conv_input_gradient"]
+_weight_gradient: Final = REGISTRY["conv_weight_gradient"]
+_conv_folded: Final = _folded(_conv, 0)
+_input_gradient_folded: Final = _folded(_input_gradient, 0)
+
+
+def _side_by_side(x: Any) -> Any:
+    """(n, batch, channels, *s) as (batch, n * channels, *s)."""
+    n, batch, channels, *size = x.shape
+    x = _permute(x, axes=(1, 0, *range(2, x.ndim)))
+    return _reshape(x, shape=(batch, n * channels, *size))
+
+
+def _apart(n: int, y: Any) -> Any:
+    batch, channels, *size = y.shape
+    y = _reshape(y, shape=(batch, n, channels // n, *size))
+    return _permute(y, axes=(1, 0, *range(2, y.ndim)))
+
+
+@_conv.batched
+def _(n, many, x, weight, bias, *, groups, **settings):
+    if not many[1] and not many[2]:
+        return _conv_folded(n, many, x, weight, bias, groups=groups, **settings)
+    x, weight, bias = (beside(n, m, v) for m, v in zip(many, (x, weight, bias), strict=True))
+    bias = None if bias is None else _fold(bias)
+    return _apart(n, _conv(_side_by_side(x), _fold(weight), bias, groups=n * groups, **settings))
+
+
+@_input_gradient.batched
+def _(n, many, g, weight, *, groups, **settings):
+    if not many[1]:
+        return _input_gradient_folded(n, many, g, weight, groups=groups, **settings)
+    g, weight = beside(n, many[0], g), beside(n, many[1], weight)
+    return _apart(n, _input_gradient(_side_by_side(g), _fold(weight), groups=n * groups, **settings))
+
+
+@_weight_gradient.batched
+def _(n, many, x, g, *, groups, **settings):
+    x, g = beside(n, many[0], x), beside(n, many[1], g)
+    return _unfold(n, _weight_gradient(_side_by_side(x), _side_by_side(g), groups=n * groups, **settings))
+
+
+# -- rows by index: the tables of all samples stand below each other ------------------------------------------------
+_arange: Final = REGISTRY["arange"]
+_cast: Final = REGISTRY["cast"]
+_embedding: Final = REGISTRY["embedding"]
+_embedding_backward: Final = REGISTRY["embedding_backward"]
+_select: Final = REGISTRY["select"]
+_linear_index: Final = REGISTRY["linear_index"]
+
+
+def _below(n: int, indices: Any, rows: int) -> Any:
+    """Indices into tables of `rows` each, one a sample, as indices into all of them."""
+    attrs = {"length": n, "dtype": DType.I64, "place": indices.place}
+    first = _arange.run(indices.backend, type(indices), (0, rows), attrs)
+    return _cast(indices, dtype=DType.I64) + _reshape(first, shape=(n, *(1,) * (indices.ndim - 1)))
+
+
+@_embedding.batched
+def _(n, many, weight, indices):
+    if not many[0]:
+        return _embedding(weight, indices)
+    return _embedding(_fold(weight), _below(n, beside(n, many[1], indices), weight.shape[1]))
+
+
+@_embedding_backward.batched
+def _(n, many, g, indices, *, rows):
+    indices = _below(n, beside(n, many[1], indices), rows)
+    return _unfold(n, _embedding_backward(beside(n, many[0], g), indices, rows=n * rows))
+
+
+@_select.batched
+def _(n, many, x, indices, *, dim):
+    if not many[1]:
+        return _select(x, indices, dim=dim + 1)
+    count = indices.shape[1]
+    if not many[0]:
+        y = _select(x, _reshape(indices, shape=(n * count,)), dim=dim)
+        y = _reshape(y, shape=(*x.shape[:dim], n, count, *x.shape[dim + 1 :]))
+        return _permute(y, axes=(dim, *range(dim), *range(dim + 1, y.ndim)))
+    front = _permute(x, axes=(0, dim + 1, *range(1, dim + 1), *range(dim + 2, x.ndim)))
+    chosen = _reshape(_below(n, indices, x.shape[dim + 1]), shape=(n * count,))
+    y = _unfold(n, _select(_fold(front), chosen, dim=0))
+    return _permute(y, axes=(0, *range(2, dim + 2), 1, *range(dim + 2, y.ndim)))
+
+
+@_linear_index.batched
+def _(n, many, indices, *, sizes):
+    y = _linear_index(indices, sizes=sizes)
+    return _reshape(y, shape=(n, y.shape[0] // n))
+
+
+# -- attention: masks that differ from item to item go the long way ---------------------------------------------
+_attention_folded: Final = _folded(REGISTRY["attention"], 0, 1, 2)
+
+
+@REGISTRY["attention"].batched
+def _(n, many, query, key, value, mask, bias, *numbers, **attrs):
+    if [x for x in (mask, bias) if x is not None and x.ndim == 4 and x.shape[0] != 1]:
+        return NotImplemented
+    return _attention_folded(n, many, query, key, value, mask, bias, *numbers, **attrs)
+
+
+# -- random numbers: each sample has its own, those that the whole batch would draw --------------------------------
+def _drawn(row: Op) -> Callable[..., Any]:
+    return lambda n, many, *numbers, shape, **attrs: _draw(row, numbers, {"shape": (n, *shape), **attrs})
+
+
+def _draw(row: Op, numbers: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    backend = next(x.backend for x in numbers if isinstance(x, Value))
+    return row.run(backend, Value, numbers, attrs)
+
+
+for _name in ("random_bits", "uniform", "normal", "bernoulli", "randint", "dropout_mask"):
+    REGISTRY[_name].batched(_drawn(REGISTRY[_name]))
+
+
+@REGISTRY["dropout"].batched
+def _(n, many, x, *numbers):
+    return REGISTRY["dropout"](beside(n, many[0], x), *numbers)
+
+
+# -- rows that mix samples -----------------------------------------------------------------------------------------
+def _refused(row: Op) -> Callable[..., Any]:
+    def rule(n, many, x, *others, **attrs):
+        raise ArgumentError(
+            explain(
+                "per_sample_grad: batch normalisation in training mixes the samples",
+                given=f"{row.name} of {x.shape[1:]} a sample, {n} samples",
+                expected="layers that treat each sample by itself",
+                mend="use model.valid(), whose statistics are fixed, or train with GroupNorm or LayerNorm instead",
+            )
+        )
+
+    return rule
+
+
+for _name in ("batch_norm", "batch_norm_backward"):
+    REGISTRY[_name].batched(_refused(REGISTRY[_name]))

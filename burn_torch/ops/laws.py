@@ -1,0 +1,166 @@
+"""Laws: what holds of a row's results, as data, so that a pass of the graph can use it and name no row.
+
+A law is exact where the rewritten graph gives the same bits, -0.0, infinities and subnormals included.  Every NaN
+counts as equal to every other: IEEE 754 leaves the sign and the payload of a NaN open, and no row reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar, final
+
+__all__ = [
+    "Associative",
+    "Converts",
+    "Copies",
+    "Exchange",
+    "Fill",
+    "Idempotent",
+    "Law",
+    "LawT",
+    "Moves",
+    "Neutral",
+    "OfEqual",
+    "OnHost",
+    "Rewrite",
+    "Select",
+    "SelfInverse",
+    "Uniform",
+]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Neutral:
+    """With this number at one of the positions the result is the other one of two inputs: x * 1, x - 0, x + -0.
+
+    Exact if the number's bits are these.  Of floats 0.0 and -0.0 are told apart unless numerics are "fast".
+    """
+
+    number: float
+    at: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SelfInverse:
+    """f(f(x)) = x, exactly: neg, bool_not."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Idempotent:
+    """f(f(x)) = f(x), exactly: abs, relu, floor."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The first two inputs may be swapped, exactly.  (`commutative` allows results that differ in the sign of 0.)"""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Associative:
+    """f(f(x, a), b) = f(x, f(a, b)), but for rounding: sums and products with numbers."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """With a number at input 1, another row does the same but for rounding: x / 4 = x * 0.25, x ** 2 = x * x.
+
+    number: the input 1 of the other row, made of this number; None if this number does not allow it; "x" for input 0.
+    """
+
+    row: str
+    number: Callable[[float], float | str | None]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The result is input 0 in memory of its own.  That is all it is for: it is never joined, hoisted or left out."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Every element of the result is the number at this input, converted."""
+
+    at: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Converts:
+    """Every element of the result is the element of input 0 in its place, converted."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Every element of the result is an element of input 0.
+
+    tight: of contiguous memory it makes contiguous memory of as many elements.
+    """
+
+    tight: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """At these positions a number gives the bits of a tensor full of it, if the element type holds it exactly."""
+
+    at: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OnHost:
+    """`scalar` on values of float32 or float64, rounded to their type, is what a leaf computes.
+
+    on_cpu: on the CPU alone.  (CUDA divides by a number by multiplying with its reciprocal.)
+    """
+
+    on_cpu: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OfEqual:
+    """The reduction of `count` elements that are all `value`, but for rounding."""
+
+    reduce: Callable[[float, int], float]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Input `true` where input `mask` is true, input `false` elsewhere."""
+
+    mask: int
+    true: int
+    false: int
+
+
+Law = (
+    Neutral
+    | SelfInverse
+    | Idempotent
+    | Exchange
+    | Associative
+    | Rewrite
+    | Copies
+    | Fill
+    | Converts
+    | Moves
+    | Uniform
+    | OnHost
+    | OfEqual
+    | Select
+)
+
+LawT = TypeVar("LawT", bound=Law)

@@ -1,0 +1,319 @@
+"""Arguments of transforms: which of their tensors are differentiated, and results of the same structure.
+
+A tensor's derivative is a tensor, a module's is a GradientsParams, a container's the same container of derivatives;
+what has none (numbers, texts, None) has None in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from burn_torch.backend import Autodiff
+from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError, explain
+from burn_torch.module import GradientsParams, Param, ParamId, RunningState
+from burn_torch.module.gradients import trainable_params
+from burn_torch.module.scope import current_scope
+from burn_torch.module.tree import Tree, rebuild
+from burn_torch.tensor import Tensor
+from burn_torch.transform.flatten import opened
+from burn_torch.transform.structure import rebuilder
+
+__all__ = [
+    "Lifted",
+    "Slot",
+    "differentiated",
+    "fits",
+    "lowered",
+    "mapped",
+    "paired",
+    "zeros_like",
+]
+
+
+# -- walks -------------------------------------------------------------------------------------------------
+def mapped(value: Any, change: Callable[[Any, str], Any], path: str) -> Any:
+    """The same containers with `change(leaf, path)` for each leaf: tensor, parameter, module, or what is none of it."""
+    if isinstance(value, Tensor | Param | RunningState | Tree):
+        return change(value, path)
+    parts = opened(value)
+    if parts is None:
+        return change(value, path)
+    names, items = parts
+    made = [mapped(item, change, _below(path, value, name)) for name, item in zip(names, items, strict=True)]
+    return value if all(a is b for a, b in zip(made, items, strict=True)) else rebuilder(type(value))(names, made)
+
+
+def paired(value: Any, other: Any, path: str, what: str) -> Iterator[tuple[str, Any, Any]]:
+    """Paths and leaves of `value`, each with what `other` has in its place; None in `other` stands for all below.
+
+    Raises: ArgumentError where the containers differ.
+    """
+    parts = None if isinstance(value, Tensor | Param | RunningState | Tree) else opened(value)
+    if parts is None or other is None:
+        yield path, value, other
+        return
+    names, items = parts
+    found = opened(other) if type(other) is type(value) else None
+    if found is None or tuple(found[0]) != tuple(names):
+        raise ArgumentError(
+            explain(
+                f"{what} do not have the structure that they belong to",
+                given=f"at {path} {_shown(other)}",
+                expected=_shown(value),
+                mend="give the same containers, with a tensor or None in the place of each tensor",
+            )
+        )
+    for name, item, beside in zip(names, items, found[1], strict=True):
+        yield from paired(item, beside, _below(path, value, name), what)
+
+
+def _below(path: str, container: Any, name: Any) -> str:
+    named = isinstance(name, str) and not isinstance(container, dict)
+    return f"{path}.{name}" if named else f"{path}[{name!r}]"
+
+
+def _shown(value: Any) -> str:
+    parts = opened(value)
+    if isinstance(value, Tensor):
+        return f"a tensor {value.spec}"
+    return type(value).__name__ + ("" if parts is None else f" of {', '.join(map(str, parts[0])) or 'nothing'}")
+
+
+# -- lifting -----------------------------------------------------------------------------------------------
+@final
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """One tensor that is differentiated: where it stands, its value under the tape, and its leaf on the tape."""
+
+    path: str
+    value: Tensor
+    leaf: Tensor
+
+
+@final
+class Lifted:
+    """Arguments with leaves of the transform's own in the place of tensors and parameters.
+
+    make   the leaf on a tape for a value: `make(tensor) -> (value under the tape, leaf)`
+    """
+
+    def __init__(
+        self, what: str, args: Sequence[Any], chosen: Sequence[int], make: Callable[[Tensor], tuple[Tensor, Tensor]]
+    ) -> None:
+        self._what: Final = what
+        self._make: Final = make
+        self._originals: Final = [args[i] for i in chosen]
+        self.slots: Final[list[Slot]] = []
+        self._faults: Final[list[tuple[str, Tensor]]] = []
+        self._params: Final[dict[int, dict[ParamId, Param]]] = {}
+        self.args: Final = list(args)
+        for i in chosen:
+            before = len(self.slots)
+            self.args[i] = mapped(args[i], self._lift, f"argument {i}")
+            if len(self.slots) == before and not self._faults:
+                raise self._nothing(i, args[i])
+        if self._faults:
+            raise DTypeError(
+                explain(
+                    f"{what}: only floats have derivatives",
+                    given=", ".join(f"{path} {tensor.spec}" for path, tensor in self._faults),
+                    expected="float tensors in the arguments that are differentiated",
+                    mend="cast them with .float(), or leave the argument out of argnums and pass it beside",
+                )
+            )
+
+    def _lift(self, leaf: Any, path: str) -> Any:
+        if isinstance(leaf, Tensor):
+            return self._slot(leaf, path)
+        if isinstance(leaf, Param):
+            return _holding(leaf, self._slot(leaf.val(), path))
+        if isinstance(leaf, Tree):
+            return self._tree(leaf, path)
+        return leaf
+
+    def _slot(self, tensor: Tensor, path: str) -> Tensor:
+        if not tensor.dtype.is_float:
+            self._faults.append((path, tensor))
+            return tensor
+        value, leaf = self._make(tensor)
+        self.slots.append(Slot(path, value, leaf))
+        return leaf
+
+    def _tree(self, tree: Tree, path: str) -> Tree:
+        params = self._params[id(tree)] = trainable_params(tree)
+        new = {
+            id(param): _holding(param, self._slot(param.val(), f"{path}, parameter {param.id}"))
+            for param in params.values()
+        }
+        copies: dict[int, Any] = {}
+        lifted: Tree = rebuild(tree, lambda leaf: new.get(id(leaf), leaf), copies)
+        scope = current_scope()
+        if scope is not None:  # a layer that was made anew draws under its own name
+            scope.stand_in({node: copy for node, copy in copies.items() if isinstance(copy, Tree) and id(copy) != node})
+        return lifted
+
+    def _nothing(self, i: int, arg: Any) -> ArgumentError:
+        frozen = isinstance(arg, Tree)
+        return ArgumentError(
+            explain(
+                f"{self._what}: argument {i} has nothing to differentiate",
+                given=f"{type(arg).__name__}" + (" without trainable parameters" if frozen else f" {arg!r:.60}"),
+                expected="a float tensor, a module with trainable parameters, or a container of them",
+                mend="call .requires_grad() on the frozen module, or name another argument in argnums"
+                if frozen
+                else "wrap a number: Tensor.from_floats([x], device), or name another argument in argnums",
+            )
+        )
+
+    # -- derivatives ---------------------------------------------------------------------------------
+    def derivatives(self, found: Sequence[Tensor | None]) -> list[Any]:
+        """For each differentiated argument, its derivative, of one tensor a slot.
+
+        A tensor that has none has zeros; a parameter that has none has no entry.
+        """
+        left = iter(zip(self.slots, found, strict=True))
+
+        def result(leaf: Any, path: str) -> Any:
+            if isinstance(leaf, Tensor | Param):
+                slot, tensor = next(left)
+                return zeros_like(slot.value) if tensor is None else tensor
+            if isinstance(leaf, Tree):
+                by_id = {ident: next(left)[1] for ident in self._params[id(leaf)]}
+                return GradientsParams({ident: tensor for ident, tensor in by_id.items() if tensor is not None})
+            return None
+
+        return [mapped(arg, result, "") for arg in self._originals]
+
+    def beside(self, others: Sequence[Any], what: str) -> list[Tensor | None]:
+        """One tensor a slot, or None, from `others`, which have the structure of the derivatives.
+
+        Raises: ArgumentError, ShapeError where they have not.
+        """
+        if len(others) != len(self._originals):
+            raise ArgumentError(
+                explain(
+                    f"{self._what}: as many {what} as arguments are needed",
+                    given=f"{len(others)} {what} for {len(self._originals)} arguments",
+                    expected="a tuple with one entry for each",
+                    mend=f"write them as tuples: {self._what.split('(')[0]}(fn, (x,), (v,))",
+                )
+            )
+        tensors: list[Tensor | None] = []
+        for i, (original, other) in enumerate(zip(self._originals, others, strict=True)):
+            for path, leaf, beside in paired(original, other, f"argument {i}", f"{self._what}: the {what}"):
+                if isinstance(leaf, Tensor | Param):
+                    tensors.append(beside)
+                elif isinstance(leaf, Tree):
+                    tensors += self._of_parameters(leaf, beside, path, what)
+        fits(self._what, what, [(slot.path, slot.value, x) for slot, x in zip(self.slots, tensors, strict=True)])
+        return tensors
+
+    def _of_parameters(self, tree: Tree, given: Any, path: str, what: str) -> list[Tensor | None]:
+        params = self._params[id(tree)]
+        if given is None:
+            return [None] * len(params)
+        unknown = [ident for ident in given if ident not in params] if isinstance(given, GradientsParams) else None
+        if unknown is None or unknown:
+            raise ArgumentError(
+                explain(
+                    f"{self._what}: the {what} of a module are a GradientsParams of its parameters",
+                    given=f"at {path} " + (f"ids {', '.join(map(str, unknown))}" if unknown else _shown(given)),
+                    expected=f"GradientsParams with ids of {type(tree).__name__}; those that are absent count as zeros",
+                    mend="take what grad gives for this module, or GradientsParams({param.id: tensor})",
+                )
+            )
+        return [given.get(ident) for ident in params]
+
+
+def fits(owner: str, what: str, pairs: Sequence[tuple[str, Tensor, Any]]) -> None:
+    """Raises: ArgumentError, ShapeError unless each third is None or a tensor of the shape and type of the second."""
+    foreign = [(path, x) for path, _, x in pairs if x is not None and not isinstance(x, Tensor)]
+    if foreign:
+        raise ArgumentError(
+            explain(
+                f"{owner}: the {what} are tensors",
+                given=", ".join(f"at {path} {_shown(x)}" for path, x in foreign),
+                expected="a tensor, or None for zeros",
+                mend="wrap numbers: Tensor.full(shape, number, device)",
+            )
+        )
+    wrong = [
+        (path, like, x)
+        for path, like, x in pairs
+        if x is not None and (x.shape != like.shape or x.dtype is not like.dtype)
+    ]
+    if wrong:
+        raise ShapeError(
+            explain(
+                f"{owner}: the {what} do not fit",
+                given=", ".join(f"at {path} {x.spec}" for path, _, x in wrong),
+                expected=", ".join(f"{like.spec}" for _, like, _ in wrong),
+                mend="give each the shape and element type of the tensor it belongs to",
+            )
+        )
+
+
+def zeros_like(x: Tensor) -> Tensor:
+    """Zeros beside x."""
+    return x.new_full(x.shape, 0.0)
+
+
+def _holding(param: Param, leaf: Tensor) -> Param:
+    return Param(leaf, param.id, mapper=param.mapper) if leaf is not param.val() else param
+
+
+# -- results ---------------------------------------------------------------------------------------------------
+def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool) -> Any:
+    """A result of the function without the transform's tapes, the outermost first: tensors of the backend under them.
+
+    `own` says whether the tapes are the transform's alone; else modules stay on the device of the arguments.
+    """
+
+    def tensor(x: Tensor) -> Tensor:
+        for tape in tapes:
+            if x.backend is tape:
+                x = Tensor(tape.inner, tape.inner_primitive(x.primitive), x.spec)
+        return x
+
+    def under(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            tracked = isinstance(leaf.backend, Autodiff) and leaf.backend.is_tracked(leaf.primitive)
+            return tensor(leaf) if own or tracked or leaf.backend is not tapes[-1] else leaf
+        if isinstance(leaf, Param) and leaf.is_initialized():
+            lower = tensor(leaf.val()) if own else _to_last(leaf.val(), tapes)
+            return leaf if lower is leaf.val() else leaf.with_value(lower)
+        return leaf
+
+    def change(leaf: Any, path: str) -> Any:
+        if isinstance(leaf, Tensor):
+            return tensor(leaf)
+        return rebuild(leaf, under) if isinstance(leaf, Tree) else under(leaf)
+
+    return mapped(value, change, "the result")
+
+
+def _to_last(x: Tensor, tapes: Sequence[Autodiff]) -> Tensor:
+    for tape in tapes[:-1]:
+        if x.backend is tape:
+            x = Tensor(tape.inner, tape.inner_primitive(x.primitive), x.spec)
+    return x
+
+
+# -- argnums -------------------------------------------------------------------------------------------------------
+def differentiated(what: str, argnums: int | Sequence[int], count: int) -> list[int]:
+    """Positions of the arguments that are differentiated.  Raises: ArgumentError for positions that are not there."""
+    named = [argnums] if isinstance(argnums, int) else list(argnums)
+    wrong = [i for i in named if not -count <= i < count]
+    chosen = [i % count for i in named if i not in wrong]
+    if wrong or not named or len(set(chosen)) < len(chosen):
+        raise ArgumentError(
+            explain(
+                f"{what}: argnums does not name arguments of this call",
+                given=f"argnums {argnums!r}, {count} positional arguments",
+                expected=f"distinct positions from 0 to {count - 1}" if count else "at least one positional argument",
+                mend="pass what is differentiated by position, or change argnums",
+            )
+        )
+    return chosen

@@ -1,0 +1,196 @@
+"""What a traced function reads and writes besides its arguments: names for errors, and containers that it changed."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from types import CodeType, FrameType, FunctionType, MethodType
+from typing import Any
+
+from burn_torch.core.errors import TraceError, explain
+from burn_torch.core.frames import is_users
+from burn_torch.module import Param, RunningState
+from burn_torch.module.tree import LEAVES, Tree, children, walk
+from burn_torch.tensor import Tensor
+
+__all__ = ["Watch", "changed", "name_of", "names_in", "visible_in"]
+
+_MUTABLE = (list, dict, set, deque, bytearray)
+
+
+def name_of(primitive: Any) -> str | None:
+    """What the user's code calls the tensor with this primitive: "mask", "self.table", "model.linear.weight"."""
+    frame: FrameType | None = sys._getframe(1)
+    found: str | None = None
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            names = dict(frame.f_locals)
+            names.update({n: frame.f_globals[n] for n in frame.f_code.co_names if n in frame.f_globals})
+            paths = (_path_to(primitive, value, name) for name, value in names.items())
+            found = next((path for path in paths if path is not None), found)
+        elif frame.f_code.co_filename == __file__.replace("closed_over", "program") and found is not None:
+            break  # the traced function's own frame is the last one before: its name for it is the one to tell
+        frame = frame.f_back
+    return found
+
+
+def _path_to(primitive: Any, value: Any, name: str) -> str | None:
+    if isinstance(value, Tensor | Param | RunningState):
+        return name if _holds(value, primitive) else None
+    if isinstance(value, Tree):
+        if value._unread is not None:
+            return None  # what nobody has read is in nobody's hands
+        return next((f"{name}.{path}" for path, leaf in walk(value) if _holds(leaf, primitive)), None)
+    fields = getattr(value, "__dict__", None)
+    if isinstance(fields, dict) and not isinstance(value, type) and not callable(value):
+        for field, item in fields.items():
+            if isinstance(item, Tensor | Param | RunningState | Tree):
+                found = _path_to(primitive, item, f"{name}.{field}")
+                if found is not None:
+                    return found
+    if isinstance(value, list | tuple) and len(value) <= 1000:
+        for i, item in enumerate(value):
+            if isinstance(item, Tensor | Param | Tree):
+                found = _path_to(primitive, item, f"{name}[{i}]")
+                if found is not None:
+                    return found
+    return None
+
+
+def _holds(leaf: Tensor | Param | RunningState, primitive: Any) -> bool:
+    if isinstance(leaf, Param):
+        if not leaf.is_initialized():
+            return False
+        leaf = leaf.val()
+    elif isinstance(leaf, RunningState):
+        leaf = leaf.value()
+    held = leaf.primitive
+    while held is not primitive and hasattr(held, "node"):  # a tracked primitive holds the inner one
+        held = held.primitive
+    return held is primitive
+
+
+class Watch:
+    """The lists, dicts and sets that a function, or a method of the trees given to it, can reach by name.
+
+    A trace runs their Python once; a list that it appends to would grow once and never again.
+    """
+
+    def __init__(self, function: Callable[..., Any], trees: Iterable[Tree]) -> None:
+        self._function = function
+        found = {id(held): (name, held) for name, held in _reachable(function)}
+        for kind in {type(node) for tree in trees for node in _nodes(tree)}:
+            if not kind.__module__.startswith("burn_torch."):
+                for method in vars(kind).values():
+                    if inspect.isfunction(method):
+                        found.update((id(held), (name, held)) for name, held in _reachable(method))
+        self._before = [(name, held, _state_of(held)) for name, held in found.values()]
+
+    def check(self) -> None:
+        """Raises: TraceError if one of them has changed since."""
+        for name, held, before in self._before:
+            if _state_of(held) != before:
+                raise changed(self._function, name, held)
+
+
+def changed(function: Callable[..., Any], name: str, held: Any) -> TraceError:
+    """The error of a container that a function changed instead of returning a new one."""
+    function_name = getattr(function, "__name__", type(function).__name__)
+    return TraceError(
+        explain(
+            "a compiled function changed a container that it did not make",
+            given=f"{name}, a {type(held).__name__}, changed while {function_name} was traced",
+            expected="a function that only returns values: its Python runs once, when it is traced, and never again",
+            mend="return what is to be kept, and append it outside",
+        )
+    )
+
+
+def _nodes(tree: Any) -> Iterator[Tree]:
+    if isinstance(tree, Tree):
+        yield tree
+    for _, child in children(tree):
+        if not isinstance(child, LEAVES):
+            yield from _nodes(child)
+
+
+def _state_of(held: Any) -> Any:
+    items = held.values() if isinstance(held, dict) else held
+    return [id(item) for item in items] if len(held) <= 10_000 else len(held)
+
+
+def _reachable(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    owner = getattr(function, "__self__", None)
+    if owner is not None and not isinstance(owner, Tree):
+        for name, value in getattr(owner, "__dict__", {}).items():
+            if isinstance(value, _MUTABLE):
+                yield f"self.{name}", value
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return
+    for name, cell in zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not yet bound
+            continue
+        yield from _mutable(name, value)
+    outside = getattr(function, "__globals__", {})
+    for name in sorted(names_in(code)):
+        if name in outside:
+            yield from _mutable(name, outside[name])
+
+
+def _mutable(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, _MUTABLE):
+        yield name, value
+    elif not isinstance(value, type | Tree | Tensor) and not callable(value):
+        for field, item in getattr(value, "__dict__", {}).items():
+            if isinstance(item, _MUTABLE) and type(value).__module__ not in ("builtins", "sys"):
+                yield f"{name}.{field}", item
+
+
+def names_in(code: CodeType) -> set[str]:
+    """The names that code looks up outside of itself, its inner functions' too."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= names_in(constant)
+    return names
+
+
+def visible_in(function: Any) -> Iterator[Any]:
+    """The tensors, modules, and small containers that a function can reach by name: what it closes over.
+
+    That of functions it calls counts too, where they are closed over or stand beside it.
+    """
+    seen: set[int] = set()
+    left = [function]
+    while left:
+        found = left.pop()
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        if isinstance(found, Tensor | Param | Tree) or (isinstance(found, list | tuple | dict) and len(found) <= 1000):
+            yield found
+        elif isinstance(found, partial):
+            left += [found.func, *found.args, *found.keywords.values()]
+        elif isinstance(found, MethodType):
+            left += [found.__func__, found.__self__]
+        elif isinstance(found, FunctionType):
+            left += _outside(found)
+
+
+def _outside(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not yet bound
+            continue
+    for name in names_in(function.__code__):
+        value = function.__globals__.get(name)
+        if not isinstance(value, FunctionType) or value.__globals__ is function.__globals__:
+            yield value

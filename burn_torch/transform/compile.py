@@ -1,0 +1,308 @@
+"""compile: a pure function as one program, traced once for each structure of its arguments."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import warnings
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload, runtime_checkable
+
+from burn_torch.backend.tracing import active
+from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.frames import user_level
+from burn_torch.module import Module
+from burn_torch.module.tree import Tree
+from burn_torch.transform.donation import move, refuse_shared, take_over
+from burn_torch.transform.explanation import Explanation, explained
+from burn_torch.transform.flatten import Fault, Walk
+from burn_torch.transform.moved import Moved
+from burn_torch.transform.program import Program, trace
+from burn_torch.transform.retrace import Retrace, compared
+from burn_torch.transform.structure import Structure
+
+__all__ = ["Compiled", "RetraceWarning", "compile"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LOUD: Final = 8
+"""So many programs of one function are worth a word."""
+
+
+class RetraceWarning(UserWarning):
+    """A compiled function was traced for many different structures of arguments."""
+
+
+@overload
+def compile(function: Callable[P, R], /) -> Compiled[P, R]: ...
+
+
+@overload
+def compile(
+    function: None = None,
+    /,
+    *,
+    donate: str | int | Collection[str | int] = (),
+    static: str | int | Collection[str | int] = (),
+    captures: Sequence[Any] = (),
+    numerics: str | None = None,
+    precision: str = "float32",
+    max_programs: int = 64,
+) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
+
+
+@overload
+def compile(
+    function: Callable[P, R],
+    /,
+    *,
+    donate: str | int | Collection[str | int] = (),
+    static: str | int | Collection[str | int] = (),
+    captures: Sequence[Any] = (),
+    numerics: str | None = None,
+    precision: str = "float32",
+    max_programs: int = 64,
+) -> Compiled[P, R]: ...
+
+
+def compile(function: Any = None, /, **options: Any) -> Any:
+    """A pure function of modules, optimizers, tensors, numbers and plain containers as one program.
+
+        @burn_torch.compile(donate=("model", "optim"))
+        def step(model, optim, batch, lr):
+            loss = model.forward_loss(batch)
+            grads = GradientsParams.from_grads(loss.backward(), model)
+            model, optim = optim.step(lr, model, grads)
+            return model, optim, loss.detach()
+
+    Its Python runs once for each structure of arguments: shapes, element types, devices, modules, constants.  Tensors
+    and numbers (ints and floats among the arguments, `Scalar` fields) are inputs of the program, so a learning rate
+    that changes retraces nothing; bools, texts, plain fields of modules and `static` arguments are compiled in.
+
+    donate        arguments, by name or position, whose memory the program may use again; they are moved by the call:
+                  using them afterwards is a MovedError.  What somebody else holds of them keeps its value
+    static        arguments that are compiled in, by name or position
+    captures      tensors and modules that the function reads besides its arguments; no gradient flows to them
+    numerics      "eager": every bit as without compile (the default on the CPU); "fast": may round otherwise (on CUDA)
+    precision     "float32", or "bfloat16" for matrix products, convolutions and attention, with float32 parameters
+    max_programs  how many programs are kept, the least recently used dropped first
+
+    In a program a random layer draws what it would have drawn eagerly, and running states are handed in as usual.
+    Calling a compiled function inside another one traces it as a part of that.
+
+    Raises: TraceError where a value is read, a tensor is not among the arguments, or a container outside is changed.
+    """
+    if function is None:
+        return lambda function: Compiled(function, **options)
+    return Compiled(function, **options)
+
+
+@final
+class Compiled(Generic[P, R]):
+    """A function that `compile` made.  `traces` counts how often its Python ran."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        donate: str | int | Collection[str | int] = (),
+        static: str | int | Collection[str | int] = (),
+        captures: Sequence[Any] = (),
+        numerics: str | None = None,
+        precision: str = "float32",
+        max_programs: int = 64,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function: Final = function
+        self.name: Final[str] = getattr(function, "__name__", type(function).__name__)
+        self.traces = 0
+        self._signature: Final = inspect.signature(function)
+        self._positions: Final = {name: i for i, name in enumerate(self._signature.parameters)}
+        self._donate: Final = self._chosen("donate", donate)
+        self._static: Final = self._chosen("static", static)
+        self._captures: Final = tuple(captures)
+        self._numerics: Final = _choice("numerics", numerics, (None, "eager", "fast"))
+        self._precision: Final = _choice("precision", precision, ("float32", "bfloat16"))
+        self._max_programs: Final = max_programs
+        self._programs: Final[OrderedDict[Any, Program]] = OrderedDict()
+        self._history: Final[deque[Retrace]] = deque(maxlen=64)
+        self._lock: Final = threading.RLock()
+
+    # -- calling --------------------------------------------------------------------------------------
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The function's results.  Raises: see `compile`."""
+        if active() is not None:
+            return self.function(*args, **kwargs)
+        walk = Walk()
+        key = self._key(walk, args, kwargs)
+        program = self._programs.get(key)
+        if program is None:
+            program, walk = self._first(args, kwargs, key, walk)
+        elif len(self._programs) > 1:
+            with self._lock:
+                if key in self._programs:
+                    self._programs.move_to_end(key)
+        if len(walk.roots) + len(walk.loose) > 1:
+            refuse_shared(walk, self.name)
+        if self._donate:
+            take_over(walk, program.donated, self.name)
+        return program(walk.leaves, walk.trees)  # type: ignore[no-any-return]
+
+    def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
+        """How the function is compiled for these arguments; traced if it was not yet, not run, nothing is donated.
+
+        Passes with nodes and bytes, operations and launches, memory, cuts, and why each trace was made.
+        """
+        walk = Walk()
+        key = self._key(walk, _settled(args) or args, kwargs)
+        return explained(self.name, self._missed(key, kwargs), tuple(self._history))
+
+    def _key(self, walk: Walk, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Structures of the arguments, then the names of those that came with a name; their leaves are in `walk`."""
+        structures: list[Any] = [self._taken(walk, i, arg) for i, arg in enumerate(args)]
+        if kwargs:
+            structures += [self._taken(walk, self._positions.get(name, name), arg) for name, arg in kwargs.items()]
+            structures += kwargs
+        return tuple(structures)
+
+    def _taken(self, walk: Walk, position: int | str, arg: Any) -> Structure:
+        if position in self._static:
+            return walk.constant(arg, self._name(position))
+        try:
+            return walk.take(arg)
+        except Fault as fault:
+            raise fault.error(self._name(position)) from None
+
+    def _name(self, position: int | str) -> str:
+        names = list(self._positions)
+        return names[position] if isinstance(position, int) and position < len(names) else f"argument {position}"
+
+    # -- tracing ---------------------------------------------------------------------------------------
+    def _first(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], key: tuple[Any, ...], walk: Walk
+    ) -> tuple[Program, Walk]:
+        """The program of a structure that is met for the first time, and the arguments to run it on."""
+        settled = _settled(args)
+        if settled is None:
+            return self._missed(key, kwargs), walk
+        walk = Walk()
+        program = self._missed(self._key(walk, settled, kwargs), kwargs)
+        for i, (old, new) in enumerate(zip(args, settled, strict=True)):
+            if new is not old and i in self._donate:
+                assert isinstance(old, Tree)
+                move(old, Moved(self.name))
+        return program, walk
+
+    def _missed(self, key: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Program:
+        with self._lock:  # two threads that miss together trace once
+            program = self._programs.get(key)
+            if program is None:
+                program = self._programs[key] = self._trace(key, list(kwargs))
+                if len(self._programs) > self._max_programs:
+                    self._programs.popitem(last=False)
+        return program
+
+    def _trace(self, key: tuple[Any, ...], named: Sequence[str]) -> Program:
+        structures = [part for part in key if isinstance(part, Structure)]
+        count = len(structures) - len(named)
+
+        names = [*(self._name(i) for i in range(count)), *named]
+
+        def call(arguments: Sequence[Any]) -> Any:
+            return self.function(*arguments[:count], **dict(zip(named, arguments[count:], strict=True)))
+
+        traced = trace(self.function, call, structures, names, self._captures)
+        self.traces += 1
+        self._history.append(compared(self.traces, key, names, self._programs))
+        if self.traces == _LOUD:
+            warnings.warn(
+                f"{self.name} was traced for {_LOUD} structures of arguments: pad batches to one size, and pass what"
+                " changes as tensors, ints or floats",
+                RetraceWarning,
+                stacklevel=user_level(),
+            )
+        donated = self._donated_leaves(structures, named)
+        return Program(traced, self.name, self._numerics, self._precision, donated)
+
+    def _donated_leaves(self, structures: Sequence[Structure], named: Sequence[str]) -> frozenset[int]:
+        """Positions among the leaves that belong to donated arguments."""
+        found: set[int] = set()
+        at, count = 0, len(structures) - len(named)
+        for i, structure in enumerate(structures):
+            position = i if i < count else self._positions.get(named[i - count], named[i - count])
+            if position in self._donate:
+                found.update(range(at, at + structure.size))
+            at += structure.size
+        return frozenset(found)
+
+    def _chosen(self, option: str, wanted: str | int | Collection[str | int]) -> frozenset[str | int]:
+        """Arguments by position; by name where the function takes any."""
+        wanted = (wanted,) if isinstance(wanted, str | int) else tuple(wanted)
+        kinds = {parameter.kind for parameter in self._signature.parameters.values()}
+        unknown = [
+            name
+            for name in wanted
+            if (isinstance(name, str) and name not in self._positions and inspect.Parameter.VAR_KEYWORD not in kinds)
+            or (
+                isinstance(name, int) and name >= len(self._positions) and inspect.Parameter.VAR_POSITIONAL not in kinds
+            )
+        ]
+        if unknown:
+            raise ArgumentError(
+                explain(
+                    f"compile: {option} names arguments that {self.name} has not",
+                    given=", ".join(map(repr, unknown)),
+                    expected=f"names or positions of {self.name}{self._signature}",
+                    mend="write the names of its parameters, for example donate=('model', 'optim')",
+                )
+            )
+        return frozenset(self._positions.get(name, name) if isinstance(name, str) else name for name in wanted)
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        if instance is None:
+            return self
+        return functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.name}{self._signature}, {self.traces} traces>"
+
+
+def _choice(name: str, given: Any, among: tuple[Any, ...]) -> Any:
+    if given not in among:
+        raise ArgumentError(
+            explain(
+                f"compile: unknown {name}",
+                given=repr(given),
+                expected=" or ".join(map(repr, among)),
+                mend=f"write {name}={among[-1]!r}, or leave it out",
+            )
+        )
+    return given
+
+
+def _settled(args: Sequence[Any]) -> list[Any] | None:
+    """The arguments with optimizers that have their state; None if they all do, or if none could be made.
+
+    An optimizer makes its state in its first step, so the first two steps would be two structures: two traces.
+    """
+    models = [arg for arg in args if isinstance(arg, Module)]
+    fresh = [i for i, arg in enumerate(args) if isinstance(arg, Unsettled) and not arg.is_settled()]
+    if len(models) != 1 or not fresh:
+        return None
+    return [arg.settled(models[0]) if i in fresh else arg for i, arg in enumerate(args)]
+
+
+@runtime_checkable
+class Unsettled(Protocol):
+    """An argument that would get state of a model in its first step; an optimizer."""
+
+    def is_settled(self) -> bool:
+        """Whether it has its state."""
+        ...
+
+    def settled(self, model: Any, /) -> Any:
+        """It, with the state that the first step with this model would start from."""
+        ...

@@ -1,0 +1,209 @@
+"""vjp, jvp and hvp: a function together with its derivative in chosen directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from burn_torch.backend import Autodiff
+from burn_torch.backend.autodiff.tape import next_id
+from burn_torch.core.errors import AutodiffError, explain
+from burn_torch.tensor import Tensor
+from burn_torch.transform.arguments import Lifted, fits, lowered, mapped, paired, zeros_like
+from burn_torch.transform.differentiation import named, number_of
+from burn_torch.transform.tapes import constant_under, gradient_of, leaf_on, recording_on, tape_for
+
+__all__ = ["hvp", "jvp", "vjp"]
+
+
+def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """What fn gives at `primals`, and its pullback: (outputs, pullback), or (outputs, pullback, more) with aux.
+
+        y, pullback = vjp(fn, x, w)
+        dx, dw = pullback(dy)            # dy J: the gradient of sum(dy * y)
+
+    The pullback takes cotangents of the structure, shapes and types of the outputs, None for zeros, and gives a tuple
+    with one derivative a primal, of the structures that `grad` gives.  It may be called again and again; it holds what
+    the forward kept.  Outputs that are no floats take None.
+
+    Raises: ArgumentError, ShapeError for cotangents that do not fit; AutodiffError for cotangents of a tape that is
+    above the function's: call vjp inside the function that differentiates the pullback.
+    PyTorch: torch.func.vjp.  JAX: jax.vjp.
+    """
+    what = named("vjp", fn)
+    tape, own = tape_for(what, fn, primals)
+    since = next_id()
+
+    def leaf(x: Tensor) -> tuple[Tensor, Tensor]:
+        value = constant_under(tape, x)
+        return value, leaf_on(tape, value)
+
+    lifted = Lifted(what, primals, range(len(primals)), leaf)
+    with recording_on(tape):
+        result = fn(*lifted.args)
+    outputs, more = _with_aux(what, result, has_aux)
+
+    def pullback(cotangents: Any) -> tuple[Any, ...]:
+        pairs = [
+            (path, y, g)
+            for path, y, g in paired(outputs, cotangents, "outputs", f"{what}: the cotangents")
+            if isinstance(y, Tensor) or g is not None
+        ]
+        _require_floats(what, "cotangents", pairs)
+        fits(what, "cotangents", pairs)
+        roots = [
+            (y.primitive, _on_level(what, tape, g).primitive)
+            for _, y, g in pairs
+            if g is not None and y.backend is tape and tape.is_tracked(y.primitive)
+        ]
+        found = tape.backward(roots, retain_graph=True, since=since)
+        return tuple(lifted.derivatives([gradient_of(slot.leaf, found) for slot in lifted.slots]))
+
+    results = lowered(outputs, [tape], own=own), pullback
+    return (*results, lowered(more, [tape], own=own)) if has_aux else results
+
+
+def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
+    """What fn gives at `primals`, and how it changes along `tangents`: (outputs, tangents of the outputs).
+
+        y, dy = jvp(fn, (x,), (v,))      # dy = J v
+
+    Tangents have the structures that `grad` gives: a tensor for a tensor, a GradientsParams for a module, None for
+    zeros.  Computed by two backwards: u J is linear in u, and the gradient of (u J) v for u is J v.  So it costs about
+    two gradients, not one forward.  Outputs that are no floats have None for their tangent.
+
+    Raises: ArgumentError, ShapeError for tangents that do not fit.
+    PyTorch: torch.func.jvp.  JAX: jax.jvp.
+    """
+    what = named("jvp", fn)
+    tape, own = tape_for(what, fn, primals)
+    upper = Autodiff.above(tape)
+    since = next_id()
+
+    def leaf(x: Tensor) -> tuple[Tensor, Tensor]:
+        value = constant_under(tape, x)
+        return value, leaf_on(upper, Tensor(tape, value.primitive, value.spec))
+
+    lifted = Lifted(what, primals, range(len(primals)), leaf)
+    directions = lifted.beside(tangents, "tangents")
+    with recording_on(upper):
+        result = fn(*lifted.args)
+    outputs, more = _with_aux(what, result, has_aux)
+    reached: list[tuple[Tensor, Tensor]] = []
+
+    def cotangent(y: Any, path: str) -> Any:
+        """A variable u beside an output, in which u J will be differentiated."""
+        if isinstance(y, Tensor) and y.backend is upper and upper.is_tracked(y.primitive):
+            u = leaf_on(tape, zeros_like(Tensor(tape.inner, None, y.spec)))
+            reached.append((y, u))
+        return y
+
+    mapped(outputs, cotangent, "outputs")
+    pulled = upper.backward([(y.primitive, u.primitive) for y, u in reached], since=since)
+    roots = []
+    for slot, direction in zip(lifted.slots, directions, strict=True):
+        row = gradient_of(slot.leaf, pulled)
+        if row is not None and direction is not None and tape.is_tracked(row.primitive):
+            roots.append((row.primitive, _on_level(what, tape, direction).primitive))
+    found = tape.backward(roots, since=since)
+    changes = {id(y): gradient_of(u, found) for y, u in reached}
+    results = lowered(outputs, [upper, tape], own=own)
+
+    def tangent(y: Any, path: str) -> Any:
+        if not isinstance(y, Tensor) or not y.dtype.is_float:
+            return None
+        change = changes.get(id(y))
+        return zeros_like(Tensor(tape.inner, None, y.spec)) if change is None else change
+
+    both = results, mapped(outputs, tangent, "outputs")
+    return (*both, lowered(more, [upper, tape], own=own)) if has_aux else both
+
+
+def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+    """The Hessian of fn, which returns one number, at `primals` times `tangents`: a tuple with one entry a primal.
+
+        (hv,) = hvp(loss_fn, (model,), (v,))
+
+    Entries and tangents have the structures that `grad` gives.  With several primals the Hessian is that of all of
+    them together, mixed derivatives included.  Computed by a backward of a backward: about twice the cost of `grad`,
+    and the Hessian is never made.  A parameter has an entry if fn reads it; zeros where its second derivative is zero.
+
+    Raises: AutodiffError unless fn gives one float; ArgumentError, ShapeError for tangents that do not fit.
+    """
+    what = named("hvp", fn)
+    tape, _ = tape_for(what, fn, primals)
+    upper = Autodiff.above(tape)
+    since = next_id()
+    lower: dict[int, Tensor] = {}
+
+    def leaf(x: Tensor) -> tuple[Tensor, Tensor]:
+        value = constant_under(tape, x)
+        below = leaf_on(tape, value)
+        above = leaf_on(upper, below)
+        lower[id(above)] = below
+        return value, above
+
+    lifted = Lifted(what, primals, range(len(primals)), leaf)
+    directions = lifted.beside(tangents, "tangents")
+    with recording_on(upper):
+        number = number_of(what, fn(*lifted.args), False)
+    first: dict[int, Any] = {}
+    if number.backend is upper and upper.is_tracked(number.primitive):
+        one = Tensor(tape, None, number.spec).new_full(number.shape, 1.0)
+        first = upper.backward([(number.primitive, one.primitive)], since=since)
+    roots = []
+    for slot, direction in zip(lifted.slots, directions, strict=True):
+        row = gradient_of(slot.leaf, first)
+        if row is not None and direction is not None and tape.is_tracked(row.primitive):
+            roots.append((row.primitive, _on_level(what, tape, direction).primitive))
+    second = tape.backward(roots, since=since)
+    found: list[Tensor | None] = []
+    for slot in lifted.slots:
+        change = gradient_of(lower[id(slot.leaf)], second)
+        read = change is None and gradient_of(slot.leaf, first) is not None
+        found.append(zeros_like(slot.value) if read else change)
+    return tuple(lifted.derivatives(found))
+
+
+def _with_aux(what: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
+    if not has_aux:
+        return result, None
+    if isinstance(result, tuple) and len(result) == 2:
+        return result
+    raise AutodiffError(
+        explain(
+            f"{what}: has_aux=True, but the function did not return a pair",
+            given=type(result).__name__,
+            expected="(outputs, more)",
+            mend="return (outputs, more), or leave has_aux out",
+        )
+    )
+
+
+def _require_floats(what: str, given: str, pairs: Sequence[tuple[str, Any, Any]]) -> None:
+    wrong = [(path, y) for path, y, g in pairs if g is not None and not (isinstance(y, Tensor) and y.dtype.is_float)]
+    if wrong:
+        shown = ", ".join(f"{path} {y.spec if isinstance(y, Tensor) else type(y).__name__}" for path, y in wrong)
+        raise AutodiffError(
+            explain(
+                f"{what}: {given} for outputs that have no derivative",
+                given=shown,
+                expected="None beside outputs that are no float tensors",
+                mend="give None there",
+            )
+        )
+
+
+def _on_level(what: str, tape: Autodiff, x: Tensor) -> Tensor:
+    """A direction on the backend under the tape."""
+    tracked = x.backend is tape and tape.is_tracked(x.primitive)
+    if tracked or (x.backend.depth > tape.inner.depth and x.backend is not tape):
+        raise AutodiffError(
+            explain(
+                f"{what}: a direction hangs on a tape of its own, to which no gradient would flow",
+                given=f"{x.spec} on {x.backend.name}, the function was recorded over {tape.inner.name}",
+                expected="directions that are constant",
+                mend=f"pass x.detach(), or call {what.split('(')[0]} inside the function that differentiates by it",
+            )
+        )
+    return constant_under(tape, x)

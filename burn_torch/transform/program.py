@@ -1,0 +1,207 @@
+"""A compiled program: what one structure of arguments was traced to, and how it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+
+from burn_torch.backend import Backend, LibTorch
+from burn_torch.backend.tracing import Session
+from burn_torch.core.errors import TraceError, explain
+from burn_torch.core.spec import TensorSpec
+from burn_torch.graph import Graph
+from burn_torch.graph.passes import Numerics, Precision, pipeline
+from burn_torch.graph.trace import Slot, Trace
+from burn_torch.module.tree import Tree
+from burn_torch.transform.closed_over import Watch, changed, name_of
+from burn_torch.transform.flatten import Fault, Walk
+from burn_torch.transform.scope import DrawPart, TraceScope
+from burn_torch.transform.structure import Leaf, Number, Structure, leaf_of
+from burn_torch.transform.unflatten import RESULTS, TracedArguments
+
+__all__ = ["Program", "Traced", "trace"]
+
+
+Call = Callable[[Sequence[Any]], Any]
+
+
+@final
+class Traced:
+    """What tracing gives: the graph, where its inputs come from, and what its outputs are."""
+
+    __slots__ = ("graph", "handed_in", "leaf", "literals", "result", "sources")
+
+    def __init__(
+        self,
+        leaf: Backend,
+        graph: Graph,
+        sources: Sequence[Any],
+        result: Structure,
+        literals: Sequence[tuple[int, Any]],
+        handed_in: Sequence[tuple[int, str, Leaf]],
+    ) -> None:
+        self.leaf: Final = leaf
+        self.graph: Final = graph
+        self.sources: Final = tuple(sources)
+        """For each input beyond the arguments' leaves: a Bound or a DrawPart."""
+        self.result: Final = result
+        self.literals: Final = tuple(literals)
+        """Leaves of the result that are numbers known when it was traced: (position, number)."""
+        self.handed_in: Final = tuple(handed_in)
+        """Running states that are the last outputs: (tree among the arguments, path in it, what it is)."""
+
+
+@final
+class Program:
+    """A traced function, compiled for its leaf.
+
+    donated  positions among the leaves of the arguments whose memory the program may write over
+    """
+
+    def __init__(
+        self, traced: Traced, name: str, numerics: Numerics | None, precision: Precision, donated: frozenset[int]
+    ) -> None:
+        self.traced: Final = traced
+        self.donated: Final = donated
+        self.numerics: Final[Numerics] = numerics or ("fast" if _on_accelerator(traced.graph) else "eager")
+        self.precision: Final = precision
+        self.graph, self.passes = pipeline(traced.graph, numerics=self.numerics, precision=precision, donated=donated)
+        self.code: Final = traced.leaf.program(self.graph, donated, title=name)
+        self.run: Final = self.code.run
+        self._result: Final = traced.result
+        self._size: Final = traced.result.size
+        self._literals: Final = traced.literals
+        self._handed_in: Final = traced.handed_in
+        self._draws: Final = tuple(dict.fromkeys(s.draw for s in traced.sources if isinstance(s, DrawPart)))
+        drawn = {draw: number for number, draw in enumerate(self._draws)}
+        self._extra: Final = [None if isinstance(s, DrawPart) else s.primitive for s in traced.sources]
+        self._drawn: Final = [
+            (i, drawn[s.draw], s.part) for i, s in enumerate(traced.sources) if isinstance(s, DrawPart)
+        ]
+
+    def __call__(self, leaves: list[Any], trees: Sequence[Tree]) -> Any:
+        """The results, of the leaves of the arguments and of the trees among them."""
+        if self._extra:
+            extra = self._extra
+            if self._draws:
+                keys = [draw.next_key(trees) for draw in self._draws]
+                extra = extra.copy()
+                for i, number, part in self._drawn:
+                    extra[i] = keys[number][part]
+            leaves = leaves + extra
+        outputs: Sequence[Any] = self.run(*leaves)
+        if self._handed_in:
+            cut = len(outputs) - len(self._handed_in)
+            self._hand_in(outputs[cut:], trees)
+            outputs = outputs[:cut]
+        if self._literals:
+            outputs = list(outputs)
+            for position, number in self._literals:
+                outputs.insert(position, number)
+        return self._result.build(outputs, 0, RESULTS, {})
+
+    def _hand_in(self, values: Sequence[Any], trees: Sequence[Tree]) -> None:
+        for (number, path, leaf), value in zip(self._handed_in, values, strict=True):
+            tree = trees[number]
+            if tree._unread is None or tree._flat is not None:  # one that was taken over has its states in the result
+                cell = tree
+                for name in path.split("."):
+                    cell = _child(cell, name)
+                cell.update(RESULTS.tensor(leaf, value))  # type: ignore[attr-defined]  # the path leads to a RunningState
+
+
+def _child(value: Any, name: str) -> Any:
+    if isinstance(value, Tree):
+        return getattr(value, name)
+    return (
+        next(item for key, item in value.items() if str(key) == name) if isinstance(value, dict) else value[int(name)]
+    )
+
+
+def trace(
+    function: Callable[..., Any],
+    call: Call,
+    structures: Sequence[Structure],
+    names: Sequence[str],
+    captures: Sequence[Any],
+) -> Traced:
+    """Runs a function once over a trace; `call(arguments)` passes the arguments as the user does, `names` are theirs.
+
+    Raises: TraceError for what a trace cannot hold, and whatever the function raises.
+    """
+    scope: TraceScope | None = None
+
+    def path_of(node: object) -> str | None:
+        return None if scope is None else scope.place_of(node)
+
+    session = Session(_leaf_of(structures, names), Trace(origins=True, paths=path_of), name_of)
+    wrap = TracedArguments(session)
+    leaves = [_input(session, part) for structure in structures for _, part in structure.parts("") if part.size]
+    count = len(leaves)
+    declared = Walk()
+    for capture in captures:
+        declared.take(capture)
+    with session.opened():
+        for primitive in declared.leaves:
+            if not isinstance(primitive, int | float):
+                session.bind(primitive, session.real.spec(primitive))
+        arguments, at = [], 0
+        for structure in structures:
+            arguments.append(structure.build(leaves[at : at + structure.size], 0, wrap, {}))
+            at += structure.size
+        watch = Watch(function, wrap.trees)
+        scope = TraceScope(session, wrap.trees)
+        with scope:
+            walk, states, before = Walk(), Walk(), Walk()
+            given = [before.take(argument) for argument in arguments]
+            result = _taken(walk, call(arguments))
+            for name, argument, structure in zip(names, arguments, given, strict=True):
+                if Walk().take(argument) is not structure:
+                    raise changed(function, name, argument)
+            handed_in = [(*place, states.take(value)) for place, value in scope.handed_in().items()]
+        watch.check()
+        found = walk.leaves + states.leaves
+        slots = [x if isinstance(x, Slot | int | float) else session.leaf.lift(x, session.real) for x in found]
+    literals = [(i, x) for i, x in enumerate(slots) if not isinstance(x, Slot)]
+    graph = session.graph([x for x in slots if isinstance(x, Slot)])
+    places = [(number, path, leaf) for number, path, leaf in handed_in if isinstance(leaf, Leaf)]
+    return Traced(session.real, graph, session.sources[count:], result, literals, places)
+
+
+def _on_accelerator(graph: Graph) -> bool:
+    return any(isinstance(spec, TensorSpec) and spec.place != "cpu" for _, spec in graph.inputs)
+
+
+def _taken(walk: Walk, result: Any) -> Structure:
+    try:
+        return walk.take(result)
+    except Fault as fault:
+        raise fault.error("the result") from None
+
+
+def _input(session: Session, part: Structure) -> Any:
+    if isinstance(part, Number):
+        return session.input(part.spec, None)
+    leaf = leaf_of(part)
+    assert leaf is not None
+    return session.input(leaf.spec, None).primitive
+
+
+def _leaf_of(structures: Sequence[Structure], names: Sequence[str]) -> Backend:
+    """The one leaf under all tensors among the arguments; LibTorch where there is none."""
+    found: dict[Backend, str] = {}
+    for name, structure in zip(names, structures, strict=True):
+        for path, part in structure.parts(name):
+            leaf = leaf_of(part)
+            if leaf is not None:
+                found.setdefault(leaf.stack.leaf(), path)
+    if len(found) > 1:
+        raise TraceError(
+            explain(
+                "a compiled function computes on one backend",
+                given=", ".join(f"{path} on {leaf.name}" for leaf, path in found.items()),
+                expected="arguments on one backend",
+                mend="move them first with .to_device(device)",
+            )
+        )
+    return next(iter(found), LibTorch())

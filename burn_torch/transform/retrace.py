@@ -1,0 +1,68 @@
+"""Why a compiled function was traced again: in what its arguments differ from the nearest earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from burn_torch.transform.structure import Structure
+
+__all__ = ["Difference", "Retrace", "compared"]
+
+_COMPARED: Final = 8
+"""So many earlier structures are looked at, the newest first."""
+
+_SHOWN: Final = 20
+"""So many differences are kept: a model with other ids differs in all its parameters."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One part of the arguments that was another before."""
+
+    path: str
+    before: str
+    now: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.now}, was {self.before}"
+
+
+@dataclass(frozen=True)
+class Retrace:
+    """One tracing: its number, and what differed from the nearest earlier one; nothing for the first."""
+
+    number: int
+    differences: tuple[Difference, ...]
+
+    def __str__(self) -> str:
+        if not self.differences:
+            return f"trace {self.number}: the first" if self.number == 1 else f"trace {self.number}: was dropped before"
+        return f"trace {self.number}: {'; '.join(map(str, self.differences))}"
+
+
+def compared(number: int, key: Sequence[Any], names: Sequence[str], earlier: Iterable[Sequence[Any]]) -> Retrace:
+    """The tracing of a key, compared with the keys of earlier programs (the newest last)."""
+    found = [_differences(key, other, names) for other in list(earlier)[-_COMPARED:][::-1]]
+    nearest = min(found, key=len, default=[])
+    return Retrace(number, tuple(nearest[:_SHOWN]))
+
+
+def _differences(key: Sequence[Any], other: Sequence[Any], names: Sequence[str]) -> list[Difference]:
+    found: list[Difference] = []
+    if len(key) != len(other):
+        return [Difference("the arguments", f"{len(other)} of them", f"{len(key)} of them")]
+    for i, (now, before) in enumerate(zip(key, other, strict=True)):
+        if now is before or now == before:
+            continue
+        name = names[i] if i < len(names) else f"argument {i}"
+        if not isinstance(now, Structure) or not isinstance(before, Structure):
+            found.append(Difference(name, str(before), str(now)))
+            continue
+        ours, theirs = dict(now.parts(name)), dict(before.parts(name))
+        for path in {**theirs, **ours}:
+            a, b = theirs.get(path), ours.get(path)
+            if a is not b:
+                found.append(Difference(path, "absent" if a is None else repr(a), "absent" if b is None else repr(b)))
+    return found

@@ -1,0 +1,118 @@
+"""On which tape a transform records.
+
+    arguments on a plain device                  a tape over that device; layers do not train on it, as without it
+    arguments on a device with gradients         that device's tape, on leaves of the transform's own
+    inside another transform                     a tape over the enclosing one, so derivatives of derivatives are right
+
+What the function visibly closes over counts as its arguments do: a model on a device with gradients trains.
+
+Results live where `backward` would put them: under the tape.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from burn_torch.backend import Autodiff, Backend
+from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.module import Param
+from burn_torch.module.tree import Tree, walk
+from burn_torch.tensor import Tensor
+from burn_torch.transform.closed_over import visible_in
+from burn_torch.transform.flatten import opened
+
+__all__ = ["base_of", "constant_under", "gradient_of", "leaf_on", "recording_on", "tape_for"]
+
+
+class _Running(threading.local):
+    def __init__(self) -> None:
+        self.tapes: list[Autodiff] = []
+
+
+_running: Final = _Running()
+
+
+@contextmanager
+def recording_on(tape: Autodiff) -> Iterator[None]:
+    """Transforms that are called until the block ends record above this tape."""
+    _running.tapes.append(tape)
+    try:
+        yield
+    finally:
+        _running.tapes.pop()
+
+
+def base_of(what: str, fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Backend, bool]:
+    """The highest stack among arguments, what `fn` closes over, and enclosing transforms; whether it is of the last.
+
+    Raises: ArgumentError where the arguments hold no tensor.
+    """
+    highest = max(_backends_in(args), key=_depth, default=None)
+    if highest is None:
+        raise ArgumentError(
+            explain(
+                f"{what}: no argument holds a tensor",
+                given="numbers, texts, or nothing",
+                expected="a float tensor, a module with trainable parameters, or a container of them",
+                mend="wrap a number: Tensor.from_floats([x], device)",
+            )
+        )
+    leaf = highest.leaf()
+    beside = [backend for backend in _backends_in(visible_in(fn)) if backend.leaf() is leaf]
+    highest = max([highest, *beside], key=_depth)
+    enclosing = next((tape for tape in reversed(_running.tapes) if tape.leaf() is leaf), None)
+    if enclosing is not None and highest.depth <= enclosing.depth:
+        return enclosing, True
+    return highest, False
+
+
+def _depth(backend: Backend) -> int:
+    return backend.depth
+
+
+def _backends_in(values: Iterable[Any]) -> Iterator[Backend]:
+    """The stacks of all tensors in values, those of modules too; makes no parameter."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value.backend
+        elif isinstance(value, Param):
+            yield value.val().backend if value.is_initialized() else value.device.backend
+        elif isinstance(value, Tree):
+            yield from _backends_in(leaf for _, leaf in walk(value))
+        else:
+            parts = opened(value)
+            if parts is not None:
+                yield from _backends_in(parts[1])
+
+
+def tape_for(what: str, fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Autodiff, bool]:
+    """The tape for a call of `fn`, and whether it was laid for the transform alone."""
+    base, is_enclosing = base_of(what, fn, args)
+    if isinstance(base, Autodiff) and not is_enclosing:
+        return base, False
+    return Autodiff.above(base), True
+
+
+def constant_under(tape: Autodiff, x: Tensor) -> Tensor:
+    """The value of x on the backend under the tape.  Raises: DeviceError where it lies above."""
+    if x.backend is tape:
+        primitive = tape.inner_primitive(x.primitive)
+    elif x.backend is tape.inner:
+        primitive = x.primitive
+    else:
+        primitive = tape.inner.lift(x.primitive, x.backend)
+    return Tensor(tape.inner, primitive, x.spec)
+
+
+def leaf_on(tape: Autodiff, x: Tensor) -> Tensor:
+    """A leaf of its own on the tape, for a value under it."""
+    return Tensor(tape, tape.track(x.primitive, x.spec), x.spec)
+
+
+def gradient_of(leaf: Tensor, found: dict[int, Any]) -> Tensor | None:
+    """A leaf's gradient among those that a backward found, on the backend under its tape."""
+    primitive = found.get(leaf.primitive.node.id)
+    return None if primitive is None else Tensor(leaf.backend.inner, primitive, leaf.spec)  # type: ignore[attr-defined]  # a leaf lies on a tape

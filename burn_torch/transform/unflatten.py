@@ -1,0 +1,97 @@
+"""Putting leaves together: for a trace at once, for results of a program when somebody reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
+
+from burn_torch.backend.tracing import Session
+from burn_torch.module import RunningState
+from burn_torch.module.tree import Tree
+from burn_torch.tensor import Tensor
+from burn_torch.transform.flatten import Flat
+from burn_torch.transform.structure import Leaf, Root, leaf_of
+
+__all__ = ["RESULTS", "Results", "TracedArguments"]
+
+
+@final
+class TracedArguments:
+    """Arguments of a traced function: every leaf is a slot of the session's graph."""
+
+    def __init__(self, session: Session) -> None:
+        self._session: Final = session
+        self.trees: Final[list[Tree]] = []
+        """The trees that were made, in order."""
+
+    def tensor(self, leaf: Leaf, primitive: Any) -> Tensor:
+        """The traced tensor of a leaf."""
+        stack = self._session.stack(leaf.stack)
+        return Tensor(stack, _asking(stack, primitive, leaf), leaf.spec)
+
+    def root(self, root: Root, leaves: Sequence[Any]) -> Any:
+        """The whole tree."""
+        tree = root.tree.build(leaves, 0, self, {})
+        self.trees.append(tree)
+        return tree
+
+
+@final
+class Results:
+    """Results of a program.  A tree gets its fields when one is first read; what it holds of the program is private."""
+
+    def tensor(self, leaf: Leaf, primitive: Any) -> Tensor:
+        """The tensor of a leaf."""
+        return Tensor(leaf.stack, _asking(leaf.stack, primitive, leaf), leaf.spec)
+
+    def root(self, root: Root, leaves: Sequence[Any]) -> Any:
+        """A tree without fields."""
+        tree = object.__new__(root.kind)
+        _set(tree, "_flat", Flat(root, leaves, True))
+        _set(tree, "_unread", _Unread(root, leaves))
+        return tree
+
+
+RESULTS: Final = Results()
+_set: Final = object.__setattr__
+
+
+@final
+class _Unread:
+    """The fields of a tree that a program returned, before anybody has read one."""
+
+    __slots__ = ("_leaves", "_root")
+
+    def __init__(self, root: Root, leaves: Sequence[Any]) -> None:
+        self._root = root
+        self._leaves = leaves
+
+    def fields(self, tree: Tree) -> Mapping[str, Any]:
+        """The fields, with tensors of their own: the program will write over its private ones."""
+        root = self._root
+        made: dict[int, Any] = {}
+        values = root.tree.values(_copies(root, self._leaves), 0, RESULTS, made)
+        cells = [(at, cell, cell.value()) for at, cell in made.items() if isinstance(cell, RunningState)]
+        if cells:
+            _set(tree, "_flat", Flat(root, self._leaves, True, cells))
+        return dict(zip(root.tree.names, values, strict=True))
+
+
+def _copies(root: Root, leaves: Sequence[Any]) -> list[Any]:
+    copies = list(leaves)
+    at = 0
+    for _, part in root.tree.parts(""):
+        leaf = leaf_of(part)
+        if leaf is not None:
+            copies[at] = leaf.stack.copy(leaves[at])
+        at += part.size
+    return copies
+
+
+def _asking(stack: Any, primitive: Any, leaf: Leaf, asked: int | None = None) -> Any:
+    """The primitive as a leaf on the levels of the stack where gradients are asked for."""
+    asked = leaf.asked if asked is None else asked
+    if not asked:
+        return primitive
+    primitive = _asking(stack.inner, primitive, leaf, asked >> 1)
+    return stack.track(primitive, leaf.spec) if asked & 1 else primitive
