@@ -9,12 +9,13 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     dropout         forward, backward; the mask is a function of (key, stream, element)
     optimizer       adamw, sgd over many tensors in one launch
 
+`autotune` chooses the config of each launch, and measures where that is allowed.
 `REGISTRY` holds a `KernelSpec` for each operation; `verify` checks one against float64.
 """
 
 from __future__ import annotations
 
-from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, softmax
+from burn_kernels import autotune, cross_entropy, dropout, glu, norm, optimizer, softmax
 from burn_kernels._triton import AVAILABLE
 from burn_kernels.errors import (
     KernelArgumentError,
@@ -38,6 +39,7 @@ __all__ = [
     "KernelShapeError",
     "KernelSpec",
     "Problem",
+    "autotune",
     "cross_entropy",
     "dropout",
     "glu",
