@@ -35,16 +35,16 @@ def shares(variants: Sequence[Variant], steps: int = 30) -> dict[str, dict[str, 
     for variant in variants:
         if not isinstance(variant, Local):
             continue
-        clock, variant.clock = variant.clock, "wall"
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
             seconds = statistics.median(variant.run(1) for _ in range(steps))
-        variant.clock = clock
         times: dict[str, list[float]] = {}
         for event in profile.events() or ():
             if event.key.startswith("aten::"):
                 times.setdefault(event.key.removeprefix("aten::"), []).append(event.self_cpu_time_total / 1e6)
-        taken = 2 * steps * seconds  # each of them after a step that warms up
-        kernels = {key: statistics.median(spent) * len(spent) / taken for key, spent in times.items()}
+        spent = {key: statistics.median(each) * len(each) for key, each in times.items()}
+        # a timed step came after one that warms up; other programs lengthen kernels, but not processor time
+        taken = max(2 * steps * seconds, sum(spent.values()))
+        kernels = {key: total / taken for key, total in spent.items()}
         largest = sorted(kernels, key=lambda key: -kernels[key])[:12]
         found[variant.name] = {key: kernels[key] for key in largest if kernels[key] >= 0.005}
         found[variant.name]["outside kernels"] = max(0.0, 1 - sum(kernels.values()))

@@ -5,8 +5,10 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     norm            layer_norm, rms_norm and their backwards
     softmax         forward, backward; log_forward, log_backward
     cross_entropy   forward, backward; forward_with_gradient in one pass
+    linear_cross_entropy  forward, backward; forward_with_gradient: the logits exist a chunk at a time
     glu             forward, backward of SwiGLU, GEGLU, ReGLU
     dropout         forward, backward; the mask is a function of (key, stream, element)
+    random          words and yes or no of (key, stream, element), drawn from numbers or from device memory
     optimizer       adamw, sgd over many tensors in one launch
 
 `autotune` chooses the config of each launch, and measures where that is allowed.
@@ -15,7 +17,17 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
 
 from __future__ import annotations
 
-from burn_kernels import autotune, cross_entropy, dropout, glu, norm, optimizer, softmax
+from burn_kernels import (
+    autotune,
+    cross_entropy,
+    dropout,
+    glu,
+    linear_cross_entropy,
+    norm,
+    optimizer,
+    random,
+    softmax,
+)
 from burn_kernels._triton import AVAILABLE
 from burn_kernels.errors import (
     KernelArgumentError,
@@ -43,8 +55,10 @@ __all__ = [
     "cross_entropy",
     "dropout",
     "glu",
+    "linear_cross_entropy",
     "norm",
     "optimizer",
+    "random",
     "register",
     "softmax",
     "verify",

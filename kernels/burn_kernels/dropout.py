@@ -3,7 +3,7 @@
     y = x * mask      mask[i] = 1 / (1 - prob) rounded to the type of x where word[i] < (1 - prob) * 2^32, else 0
 
 word[i] is word i % 4 of block i // 4 of Philox-4x32-10 with counter (block low, block high, stream low, stream high)
-word[i] is word i % 4 of block i // 4 of Philox-4x32-10 with counter (block low, block high, stream low, stream high)
+and key (key low, key high); see `random`, also for keys and streams that lie on the device.  The backward is
 the forward on dy.  A dropped NaN or infinity becomes NaN: faults stay visible.
 
 Limit: memory, forward and backward 2 * numel elements; one cipher of ten rounds serves four elements.
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from burn_kernels import random
 from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment
@@ -27,6 +28,7 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, runs_kernel
+from burn_kernels.random import Number
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 
@@ -62,15 +64,11 @@ def candidates(itemsize: int, machine: Machine) -> list[Config]:
 
 # -- kernels -----------------------------------------------------------------------------------------
 @triton.jit(do_not_specialize=["key", "stream", "last"])
-def _dropout(x_ptr, y_ptr, key, stream, last, scale, count, CIPHERS: tl.constexpr):
+def _dropout(
+    x_ptr, y_ptr, key, stream, last, scale, count, KEY: tl.constexpr, STREAM: tl.constexpr, CIPHERS: tl.constexpr
+):
     first = tl.program_id(0).to(tl.int64) * CIPHERS
-    number = first + tl.arange(0, CIPHERS)
-    named = number * 0 + stream
-    low, high = (number & 0xFFFFFFFF).to(tl.uint32), (number >> 32).to(tl.uint32)
-    stream_low, stream_high = (named & 0xFFFFFFFF).to(tl.uint32), ((named >> 32) & 0xFFFFFFFF).to(tl.uint32)
-    w0, w1, w2, w3 = tl.philox(key.to(tl.uint64), low, high, stream_low, stream_high)
-    # a join adds an innermost axis: joined so, the words lie in the order 0 1 2 3
-    word = tl.join(tl.join(w0, w2), tl.join(w1, w3)).reshape(CIPHERS * 4)
+    word = random.draw(random.held(key, KEY), random.held(stream, STREAM), first, CIPHERS)
     at = 4 * first + tl.arange(0, CIPHERS * 4)
     inside = at < count
     x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
@@ -79,8 +77,10 @@ def _dropout(x_ptr, y_ptr, key, stream, last, scale, count, CIPHERS: tl.constexp
 
 
 # -- launchers ---------------------------------------------------------------------------------------
-def forward(x: torch.Tensor, prob: float, key: int, stream: int, *, config: Config | None = None) -> torch.Tensor:
+def forward(x: torch.Tensor, prob: float, key: Number, stream: Number, *, config: Config | None = None) -> torch.Tensor:
     """x with elements set to zero with probability `prob` and the others divided by 1 - prob.
+
+    key, stream: integers, or tensors of one int64 on the device of x.
 
     Shapes: x (*s) -> the same.  Dtypes: float32, float16, bfloat16; on the CPU float64 too.
     """
@@ -92,17 +92,20 @@ def forward(x: torch.Tensor, prob: float, key: int, stream: int, *, config: Conf
     if count:
         source = x.contiguous()
         # the last word that keeps; with none, the scale is 0
-        numbers = (_signed(key), _signed(stream), max(_limit(prob) - 1, 0), _kept_scale(prob, x.dtype), count)
+        numbers = (*random.numbers(key, stream), max(_limit(prob) - 1, 0), _kept_scale(prob, x.dtype), count)
+        flags = random.flags(key, stream)
 
         def run(config: Config) -> None:
             grid = (ceil_div(count, 4 * config.ciphers),)
-            launch(_dropout, grid, x, source, y, *numbers, warps=config.warps, CIPHERS=config.ciphers)
+            launch(_dropout, grid, x, source, y, *numbers, warps=config.warps, **flags, CIPHERS=config.ciphers)
 
         CHOICE.run(x, config, (x.dtype, count, source.data_ptr() & 15), run)
     return y
 
 
-def backward(dy: torch.Tensor, prob: float, key: int, stream: int, *, config: Config | None = None) -> torch.Tensor:
+def backward(
+    dy: torch.Tensor, prob: float, key: Number, stream: Number, *, config: Config | None = None
+) -> torch.Tensor:
     """The gradient of x from that of y: dropout of dy with the same three numbers."""
     return forward(dy, prob, key, stream, config=config)
 
@@ -124,12 +127,6 @@ def _limit(prob: float) -> int:
     return round((1.0 - prob) * 4294967296.0)
 
 
-def _signed(number: int) -> int:
-    # modulo 2^64, as a signed argument with the same bits
-    number &= 0xFFFFFFFFFFFFFFFF
-    return number - (1 << 64) if number >> 63 else number
-
-
 @functools.lru_cache(maxsize=1024)
 def _kept_scale(prob: float, dtype: torch.dtype) -> float:
     # rounded as a mask of this type would be, and finite: 0 * infinity would make NaN of dropped elements
@@ -139,34 +136,10 @@ def _kept_scale(prob: float, dtype: torch.dtype) -> float:
 
 
 # -- reference ---------------------------------------------------------------------------------------
-def reference(x: torch.Tensor, prob: float, key: int, stream: int) -> torch.Tensor:
+def reference(x: torch.Tensor, prob: float, key: Number, stream: Number) -> torch.Tensor:
     """Dropout in plain torch; the words in int64 arithmetic."""
-    kept = (words(key, stream, x.numel(), x.device) < _limit(prob)).reshape(x.shape)
+    kept = (random.words(key, stream, x.numel(), x.device) < _limit(prob)).reshape(x.shape)
     return x * (kept.to(x.dtype) * _kept_scale(prob, x.dtype))
-
-
-def words(key: int, stream: int, count: int, device: torch.device) -> torch.Tensor:
-    """The first `count` words of a stream, as int64."""
-    number = torch.arange(ceil_div(count, 4), dtype=torch.int64, device=device)
-    c0, c1 = number & _LOW32, number >> 32
-    c2, c3 = torch.full_like(number, stream & _LOW32), torch.full_like(number, (stream >> 32) & _LOW32)
-    k0, k1 = key & _LOW32, (key >> 32) & _LOW32
-    for _ in range(10):
-        high0, low0 = _product(c0, 0xD2511F53)
-        high2, low2 = _product(c2, 0xCD9E8D57)
-        c0, c1, c2, c3 = high2 ^ c1 ^ k0, low2, high0 ^ c3 ^ k1, low0
-        k0, k1 = (k0 + 0x9E3779B9) & _LOW32, (k1 + 0xBB67AE85) & _LOW32
-    return torch.stack([c0, c1, c2, c3], 1).reshape(-1)[:count]
-
-
-_LOW32 = 0xFFFFFFFF
-
-
-def _product(a: torch.Tensor, b: int) -> tuple[torch.Tensor, torch.Tensor]:
-    # the high and low half of a 32 by 32 bit product, without leaving 63 bits
-    below, above = (a & 0xFFFF) * b, (a >> 16) * b
-    middle = above + (below >> 16)
-    return middle >> 16, ((middle & 0xFFFF) << 16) | (below & 0xFFFF)
 
 
 # -- selection ---------------------------------------------------------------------------------------
@@ -182,6 +155,7 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     return Trial((x, *numbers), lambda given, config: forward(*given, config=config), lambda given: reference(*given))
 
 
+# where key and stream lie changes what a program loads by a word: one choice for both
 CHOICE = tunable(
     Tunable(
         name="dropout",
@@ -192,7 +166,7 @@ CHOICE = tunable(
         supports=lambda config, facts: config.ciphers <= 1 << 15,
         work=_work,
         trial=_trial,
-        sources=(__name__,),
+        sources=(__name__, "burn_kernels.random"),
         problems=lambda rows, cols, dtype: [Facts((rows * cols,), (), dtype)],
         shapes=((8192, 5120), (8192, 14_336)),
     )

@@ -27,10 +27,13 @@ __all__ = [
     "machine_at",
     "machine_of",
     "next_power",
+    "observing",
     "recorded",
     "recording",
     "rows_of",
     "runs_kernel",
+    "unobserved",
+    "warn_without_triton",
 ]
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -79,7 +82,8 @@ def machine_of(x: torch.Tensor) -> Machine:
 
 
 @functools.lru_cache(maxsize=1)
-def _warn_without_triton() -> None:
+def warn_without_triton() -> None:
+    """Says once that no kernel runs."""
     warnings.warn(
         "burn_kernels: Triton is not installed, so plain torch computes what kernels would", RuntimeWarning, 4
     )
@@ -94,7 +98,7 @@ def runs_kernel(op: str, *tensors: torch.Tensor) -> bool:
         first = tensors[0]
         if first.is_cuda:
             if not AVAILABLE:
-                _warn_without_triton()
+                warn_without_triton()
                 return False
         elif not (INTERPRETED and first.device.type == "cpu"):
             return False
@@ -238,6 +242,31 @@ def recording(machine: Machine) -> Iterator[list[Launch]]:
         _RECORDER.reset(token)
 
 
+_OBSERVERS: list[list[Launch]] = []
+_UNOBSERVED: ContextVar[bool] = ContextVar("unobserved", default=False)
+
+
+@contextlib.contextmanager
+def observing() -> Iterator[list[Launch]]:
+    """Collects what is launched while it runs as ever, in all threads: those of a backward too, not those of trials."""
+    launches: list[Launch] = []
+    _OBSERVERS.append(launches)
+    try:
+        yield launches
+    finally:
+        _OBSERVERS[:] = [other for other in _OBSERVERS if other is not launches]
+
+
+@contextlib.contextmanager
+def unobserved() -> Iterator[None]:
+    """Hides what this thread launches from `observing`: trials and timings are nobody's computation."""
+    token = _UNOBSERVED.set(True)
+    try:
+        yield
+    finally:
+        _UNOBSERVED.reset(token)
+
+
 def launch(
     kernel: Any,
     grid: tuple[int, ...],
@@ -251,6 +280,9 @@ def launch(
     recorder = _RECORDER.get()
     machine = machine_of(like)
     warps = max(1, 32 * warps // machine.lanes)
+    for observer in () if _UNOBSERVED.get() else _OBSERVERS:
+        # without the tensors, which this should not keep alive
+        observer.append(Launch(kernel, grid, (), constants, warps, stages))
     if recorder is not None:
         recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages))
     elif like.is_cuda and like.get_device() != torch.cuda.current_device():

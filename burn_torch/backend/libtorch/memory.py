@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, final
 
+from burn_torch.backend.libtorch.attached import attached
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.op import Call, PerCall
@@ -59,7 +60,7 @@ def in_place_form(call: Call) -> tuple[Callable[..., Any], tuple[int, ...]] | No
 
     Integers have none: their candidates refuse numbers that the element type cannot hold, and in place nobody asks.
     """
-    form = call.op.inplace
+    form = None if attached(call) is not None else call.op.inplace  # kernels write to memory of their own
     if isinstance(form, PerCall):
         form = form.build(call)
     if form is None:

@@ -17,7 +17,7 @@ from burn_kernels.autotune.bundle import export_bundle, import_bundle
 from burn_kernels.autotune.errors import AutotuneWarning, BundleError, CandidateError, LockfileError
 from burn_kernels.autotune.levels import LEVELS, deterministic, is_deterministic, level, set_level, using
 from burn_kernels.autotune.report import Report, report_of
-from burn_kernels.autotune.selection import Selector, current, lock, unlock
+from burn_kernels.autotune.selection import Selector, current, lock, still, unlock
 from burn_kernels.autotune.tunable import TUNABLES, Tunable
 from burn_kernels.autotune.warmup import Measured, tune, tune_pending
 
@@ -41,6 +41,7 @@ __all__ = [
     "lock",
     "report_of",
     "set_level",
+    "still",
     "tune",
     "tune_pending",
     "unlock",

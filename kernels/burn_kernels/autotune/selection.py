@@ -30,12 +30,20 @@ from burn_kernels.autotune.tunable import Tunable
 from burn_kernels.autotune.tuner import Budget, is_sticky, measure
 from burn_kernels.errors import KernelError, KernelLimitError, explain
 
-__all__ = ["Decision", "Selector", "current", "lock", "unlock"]
+__all__ = ["Decision", "Selector", "current", "lock", "still", "unlock"]
 
 LOCK_VARIABLE, LOCK_MODE_VARIABLE = "BURN_KERNELS_LOCK", "BURN_KERNELS_LOCK_MODE"
 MOST_KNOWN = 8192
 """Problems that are remembered; past it all are forgotten, and their keys looked up again."""
 SECOND_USE = 2
+
+
+def _capturing(index: int) -> bool:
+    """Whether what is launched on this GPU now goes into a CUDA graph."""
+    if index == torch.cuda.current_device():
+        return torch.cuda.is_current_stream_capturing()
+    with torch.cuda.device(index):
+        return torch.cuda.is_current_stream_capturing()
 
 
 @dataclass
@@ -64,7 +72,7 @@ class Selector:
     store: Store
     devices: Callable[[int], Device] = device_of
     clocks: Callable[[int], Clock] = GpuClock
-    capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
+    capturing: Callable[[int], bool] = _capturing
     table: Callable[[Tunable, Facts, Device], list[Mapping[str, int]]] = shipped.configs
     budget: Budget = field(default_factory=Budget)
     lockfile: Lockfile | None = None
@@ -101,7 +109,7 @@ class Selector:
             decision.uses += 1
             due = decision.wanting and decision.uses >= (1 if levels.level() == "full" else SECOND_USE)
         # another thread that measures is not waited for: this call takes what holds now
-        if due and not self.capturing() and self._measuring.acquire(blocking=False):
+        if due and not self.capturing(index) and self._measuring.acquire(blocking=False):
             try:
                 self._measure(decision, again=False)
             except (CandidateError, KernelLimitError):
@@ -214,8 +222,8 @@ class Selector:
         first, failed = error, dict[str, str]()
         while True:
             name = Candidate.of(config).name
-            if isinstance(error, (KernelError, torch.OutOfMemoryError)):
-                raise error  # a mistake of the caller, or a lack of memory, is not the candidate's
+            if isinstance(error, (KernelError, torch.OutOfMemoryError)) or _is_of_a_capture(error):
+                raise error  # a mistake of the caller, a lack of memory, a capture gone wrong are not the candidate's
             error.add_note(f"in {tunable.name} with {name}, for {decision.place.key}")
             if is_sticky(error):
                 raise CandidateError(
@@ -236,7 +244,7 @@ class Selector:
                     )
                 ) from error
             failed[name] = f"{type(error).__name__}: {_line(error)}"
-            if self.capturing():
+            if self.capturing(decision.index):
                 self._quarantine(decision, failed)
                 raise CandidateError(
                     explain(
@@ -272,8 +280,16 @@ class Selector:
 
         Raises: CandidateError if a candidate broke the device, KernelLimitError if no candidate is right.
         """
+        if self.capturing(decision.index):
+            return "a CUDA graph is being captured"
         with self._measuring:
             return self._measure(decision, again=again)
+
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """A block during which no thread measures; waits for one that does.  Calls inside take what holds now."""
+        with self._measuring:
+            yield
 
     def _measure(self, decision: Decision, *, again: bool) -> str:
         tunable, place = decision.tunable, decision.place
@@ -325,6 +341,11 @@ class Selector:
         with self._guard:
             self.known.clear()
             self.decisions.clear()
+
+
+def _is_of_a_capture(error: Exception) -> bool:
+    # the words of CUDA and HIP for it: ... when stream is capturing, ... due to a previous error during capture
+    return isinstance(error, RuntimeError) and "captur" in str(error).lower()
 
 
 def _first_of(names: list[str], sound: Mapping[str, Any]) -> dict[str, Any]:
@@ -405,6 +426,14 @@ class lock:  # noqa: N801  # reads as the function that it is to callers, and ma
         selector = current()
         selector.lockfile = self._before
         selector.forget()
+
+
+def still() -> contextlib.AbstractContextManager[None]:
+    """A block in which no thread measures: what records a CUDA graph opens one, as waiting for the device would end it.
+
+    A measurement that is under way is waited for.
+    """
+    return current().still()
 
 
 def unlock() -> None:

@@ -27,6 +27,7 @@ from burn_kernels.autotune.race import race
 from burn_kernels.autotune.store import Fault, Place, Timing
 from burn_kernels.autotune.tunable import Inputs, Tunable
 from burn_kernels.errors import explain
+from burn_kernels.launch import unobserved
 
 __all__ = ["Budget", "Found", "is_sticky", "measure"]
 
@@ -86,7 +87,7 @@ def measure(
     begun = budget.now()
     until = begun + min(budget.key_s, budget.process_s - budget.spent_s)
     try:
-        with torch.no_grad(), clock.aside():
+        with torch.no_grad(), unobserved(), clock.aside():
             _measure(tunable, facts, configs, place, clock, found, eliminating, on_loss, lambda: budget.now() < until)
     except torch.OutOfMemoryError:
         found.timings.clear()

@@ -121,7 +121,7 @@ class Fake:
             store or Store(None),
             devices=lambda index: Device("Fake 1", H200),
             clocks=lambda index: self,
-            capturing=parts.pop("capturing", lambda: False),
+            capturing=parts.pop("capturing", lambda index: False),
             **parts,
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels import REGISTRY, cross_entropy, dropout, glu, norm, optimizer, softmax
+from burn_kernels import REGISTRY, cross_entropy, dropout, glu, norm, optimizer, random, softmax
 from burn_kernels.autotune.cost import Work, predict
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.tunable import TUNABLES, Tunable, tunable
@@ -52,6 +52,7 @@ def group(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
 
 
 S = torch.zeros(6, 1)
+ONE, RATE = torch.zeros((), dtype=torch.int64), torch.zeros(())
 BF = "bfloat16 packed align=16"
 CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "softmax": (lambda: softmax.forward(x(5, 64)), [f"softmax rows<=8 cols=64 {BF}"]),
@@ -116,8 +117,28 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
         [f"glu backward rows<=1 cols<=512 {BF} gelu"],
     ),
     "dropout": (lambda: dropout.forward(x(6, 64), 0.1, 2, 3), [f"dropout elements<=512 {BF}"]),
+    "dropout with numbers on the device": (
+        lambda: dropout.forward(x(6, 64), 0.1, ONE, ONE),
+        [f"dropout elements<=512 {BF}"],
+    ),
+    "bits": (
+        lambda: random.bits(2, 3, 0, 1000, torch.device("cpu")),
+        ["random bits elements<=1024 int64 packed align=16"],
+    ),
+    "yes": (
+        lambda: random.yes((6, 64), 9, 1.0, ONE, 3, torch.bfloat16, torch.device("cpu")),
+        [f"random yes elements<=512 {BF}"],
+    ),
+    "yes or no": (
+        lambda: random.yes((6, 64), 9, 1.0, 2, 3, torch.bool, torch.device("cpu")),
+        ["random yes elements<=512 bool packed align=16"],
+    ),
     "adamw": (
         lambda: optimizer.adamw(group(), group(), group(), group(), lr=0.1, step=1),
+        ["adamw chunks<=4 chunk=8192 float32 packed align=16 g=float32 s=float32"],
+    ),
+    "adamw with numbers on the device": (
+        lambda: optimizer.adamw_held(optimizer.table(group(), group(), group(), group()), RATE, RATE, RATE),
         ["adamw chunks<=4 chunk=8192 float32 packed align=16 g=float32 s=float32"],
     ),
     "adamw with copies": (
@@ -155,7 +176,8 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
     assert {name for name in TUNABLES if any(key.startswith(f"{name} ") for key in keys)} == set(TUNABLES)
     modules = {spec.forward.func.__module__ if hasattr(spec.forward, "func") else spec.forward.__module__
                for spec in REGISTRY.values()}  # fmt: skip
-    assert {source for made in TUNABLES.values() for source in made.sources} == modules
+    modules -= {"burn_kernels.linear_cross_entropy"}  # launches nothing itself; what it calls is asked for
+    assert {source for made in TUNABLES.values() for source in made.sources} == {*modules, "burn_kernels.random"}
 
 
 def test_a_config_that_is_given_is_taken(asked: Asked) -> None:

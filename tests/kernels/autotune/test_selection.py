@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,13 @@ import pytest
 import torch
 
 from burn_kernels import KernelArgumentError, KernelLimitError, KernelShapeError, softmax
-from burn_kernels.autotune import CandidateError, deterministic, tuner, using
+from burn_kernels.autotune import CandidateError, deterministic, still, tuner, using
 from burn_kernels.autotune.key import Facts
-from burn_kernels.autotune.selection import selecting
+from burn_kernels.autotune.selection import Selector, selecting
 from burn_kernels.autotune.store import Place, Store, Timing
 from burn_kernels.autotune.tuner import Budget
-from burn_kernels.launch import A100, H200, recording
+from burn_kernels.launch import A100, H200, observing, recording
+from burn_kernels.launch import launch as kernel_launch
 
 FACTS = Facts((100,), (4,), torch.float32)
 Use = Callable[..., Any]
@@ -177,6 +179,21 @@ def test_on_measures_what_only_the_shipped_table_knows_and_not_what_is_stored(fa
     assert len(fake.ran) == count
 
 
+def test_what_trials_launch_is_not_what_was_observed(fake: Any) -> None:
+    x, seen = torch.zeros(4, 4), list[Any]()
+    double = fake.double
+
+    def launching(given: torch.Tensor, config: Any) -> Any:
+        kernel_launch({(1,): lambda *_, **__: seen.append(config)}, (1,), x, warps=1)
+        return double(given, config)
+
+    fake.double = launching
+    with selecting(fake.selector()), using("full"), observing() as launches:
+        fake.tunable().run_on(0, FACTS, lambda config: launching(x, config))
+    assert len(seen) > 10
+    assert len(launches) == 1
+
+
 def test_full_measures_at_the_first_use_and_times_all_to_the_end(fake: Any, use: Use) -> None:
     fake.times = {fake.configs[0]: 9.0, fake.configs[1]: 3.0}
     selector = fake.selector()
@@ -190,7 +207,7 @@ def test_full_measures_at_the_first_use_and_times_all_to_the_end(fake: Any, use:
 @pytest.mark.parametrize("name", ["on", "full"])
 def test_nothing_is_measured_during_a_capture(fake: Any, use: Use, name: str) -> None:
     busy = True
-    selector, tunable = fake.selector(capturing=lambda: busy), fake.tunable()
+    selector, tunable = fake.selector(capturing=lambda index: busy), fake.tunable()
     with using(name):
         for _ in range(4):
             assert use(selector, tunable) == fake.configs[0]
@@ -455,7 +472,7 @@ def test_errors_that_leave_the_device_useless_are_known(text: str, stays: bool) 
 def test_a_launch_that_fails_in_a_capture_voids_it_and_the_next_capture_takes_another(
     fake: Any, use: Use, heard: Heard
 ) -> None:
-    selector, tunable = fake.selector(capturing=lambda: True), fake.tunable()
+    selector, tunable = fake.selector(capturing=lambda index: True), fake.tunable()
 
     def capture() -> None:
         with pytest.raises(CandidateError, match=r"during the capture of a CUDA graph\n  given:    block=64 warps=4"):
@@ -464,6 +481,46 @@ def test_a_launch_that_fails_in_a_capture_voids_it_and_the_next_capture_takes_an
     _, said = heard(capture)
     assert len(said) == 1
     assert use(selector, tunable, fails=fake.configs[:1]) == fake.configs[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: operation not permitted when stream is capturing",
+        "Triton Error [CUDA]: operation failed due to a previous error during capture",
+    ],
+)
+def test_a_capture_that_went_wrong_is_not_the_fault_of_the_config(fake: Any, text: str) -> None:
+    selector, tunable = fake.selector(capturing=lambda index: True), fake.tunable()
+
+    def launch(config: Any) -> None:
+        raise RuntimeError(text)
+
+    with selecting(selector), pytest.raises(RuntimeError, match=text.split("]")[-1]) as raised:
+        tunable.run_on(0, FACTS, launch)
+    assert type(raised.value) is RuntimeError  # what splits a program that cannot be recorded looks for these
+    assert selector.store.all_faults() == []
+
+
+def test_the_stream_that_is_asked_about_is_that_of_the_launch(fake: Any) -> None:
+    asked: list[int] = []
+
+    def capturing(index: int) -> bool:
+        asked.append(index)
+        return index == 1
+
+    selector, tunable = fake.selector(capturing=capturing), fake.tunable()
+    with selecting(selector), using("full"):
+        tunable.run_on(1, FACTS, lambda config: None)
+        assert (asked, fake.ran) == ([1], [])
+        tunable.run_on(0, FACTS, lambda config: None)
+    assert fake.ran != []
+
+
+def test_measuring_on_purpose_keeps_out_of_a_capture(fake: Any) -> None:
+    selector = fake.selector(capturing=lambda index: True)
+    assert selector.measure(selector.plan(fake.tunable(), 0, FACTS)) == "a CUDA graph is being captured"
+    assert fake.ran == []
 
 
 def test_what_stands_in_the_way_of_a_measurement_is_said_and_the_call_goes_on(
@@ -481,6 +538,42 @@ def test_what_stands_in_the_way_of_a_measurement_is_said_and_the_call_goes_on(
 
 
 # -- together ----------------------------------------------------------------------------------------
+def test_no_thread_measures_while_another_one_records(fake: Any) -> None:
+    selector, tunable = fake.selector(), fake.tunable()
+    with selecting(selector), using("full"):
+        with still(), ThreadPoolExecutor(1) as other:
+            other.submit(tunable.run_on, 0, FACTS, lambda config: None).result(60)
+            assert fake.ran == []
+        tunable.run_on(0, FACTS, lambda config: None)
+    assert fake.ran != []
+
+
+def test_recording_waits_for_a_measurement_that_is_under_way(fake: Any) -> None:
+    inside, go, began = threading.Event(), threading.Event(), threading.Event()
+    original = fake.milliseconds
+
+    def slow(call: Callable[[], Any]) -> float:
+        inside.set()
+        assert go.wait(60)
+        return float(original(call))
+
+    def record(selector: Selector) -> None:
+        with selector.still():
+            began.set()
+
+    fake.milliseconds = slow
+    selector, tunable = fake.selector(), fake.tunable()
+    with selecting(selector), using("full"), ThreadPoolExecutor(2) as threads:
+        measuring = threads.submit(tunable.run_on, 0, FACTS, lambda config: None)
+        assert inside.wait(60)
+        recorded = threads.submit(record, selector)
+        assert not began.wait(0.05)
+        go.set()
+        measuring.result(60)
+        recorded.result(60)
+    assert began.is_set()
+
+
 def test_another_thread_does_not_wait_for_a_measurement(fake: Any, use: Use) -> None:
     inside, go = threading.Event(), threading.Event()
     original = fake.milliseconds
