@@ -15,7 +15,7 @@ from burn_torch.graph.trace import Slot, Trace
 from burn_torch.module.tree import Tree
 from burn_torch.transform.closed_over import Watch, changed, name_of
 from burn_torch.transform.flatten import Fault, Walk
-from burn_torch.transform.lending import lend, save_holders
+from burn_torch.transform.lending import Lender, save_holders
 from burn_torch.transform.scope import DrawPart, TraceScope
 from burn_torch.transform.structure import Container, Leaf, Number, Root, Structure, leaf_of
 from burn_torch.transform.unflatten import RESULTS, Lending, TracedArguments
@@ -95,6 +95,7 @@ class Program:
             (i, drawn[s.draw], s.part) for i, s in enumerate(traced.sources) if isinstance(s, DrawPart)
         ]
         self._public: Final = self._public_outputs()
+        self._lender: Final = Lender() if self.recorded is not None and donated else None
 
     def _public_outputs(self) -> list[int]:
         """Outputs that lie in the program's state and stand in no tree: the caller gets copies of them."""
@@ -130,11 +131,11 @@ class Program:
             outputs = list(outputs)
             for position, number in self._literals:
                 outputs.insert(position, number)
-        if self.recorded is None or not self.donated:
+        if self._lender is None:
             return self._result.build(outputs, 0, RESULTS, {})
         lending = Lending()
         result = self._result.build(outputs, 0, lending, {})
-        lend(lending.trees)
+        self._lender.lend(lending.trees)
         return result
 
     def _hand_in(self, values: Sequence[Any], trees: Sequence[Tree]) -> None:
