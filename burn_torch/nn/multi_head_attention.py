@@ -152,7 +152,7 @@ class MultiHeadAttention(Module):
         try:
             self._mask(input)
             heads = (*self._heads(input), None, None, self._scale, None)
-            read: Tensor = apply(ops.attention, heads, False, 0)
+            read: Tensor = apply(ops.attention, heads, False, 0)[0]
             return self.output.forward(join_heads(read))
         except BurnTorchError as err:
             in_layer(err, self)

@@ -91,10 +91,11 @@ def test_a_query_that_sees_nothing_reads_zeros_and_gets_no_gradient(
     inputs = [query, key, value, mask if how == "mask" else None, bias if how == "bias" else None, 0.5, softcap]
     compare(seed, "attention", _formula, *inputs, causal=False)
     for leaf in LEAVES:
-        y = run(leaf, "attention", *inputs, causal=False)
+        y, lse = run(leaf, "attention", *inputs, causal=False)
         assert not y[:, :, 1].any()
+        assert not lse[:, :, 1].any()
         assert y[:, :, [0, 2]].all()
-        found = gradients(leaf, "attention", inputs, [seed.standard_normal(y.shape)], {"causal": False})
+        found = gradients(leaf, "attention", inputs, [seed.standard_normal(y.shape), None], {"causal": False})
         assert all(g is not None and np.isfinite(g).all() for g in found)
         assert found[0] is not None
         assert not found[0][:, :, 1].any()
@@ -102,13 +103,25 @@ def test_a_query_that_sees_nothing_reads_zeros_and_gets_no_gradient(
 
 def test_large_scores_do_not_overflow(seed: np.random.Generator) -> None:
     query, key, value = _draw(seed, Q, K, V)
-    compare(seed, "attention", _formula, query * 1e4, key, value, None, None, 1.0, None, causal=False)
+    inputs = [query * 1e4, key, value, None, None, 1.0, None]
+    compare(seed, "attention", _formula, *inputs, causal=False, differentiate=False)
+    wanted = [torch.from_numpy(x).requires_grad_() for x in inputs[:3]]
+    g = seed.standard_normal((2, 4, 3, 7))
+    expected = torch.autograd.grad(_formula(*wanted, *inputs[3:]), wanted, torch.from_numpy(g))
+    for leaf in LEAVES:
+        # the backward takes exp(scores - lse): scores of up to 2e5 round by 3e-11, and meet queries of up to 2e4
+        for found, exact in zip(
+            gradients(leaf, "attention", inputs, [g, None], {"causal": False}), expected, strict=True
+        ):
+            np.testing.assert_allclose(found, exact.numpy(), atol=3e-11 * 2e4)
 
 
 def test_without_keys_all_is_zero() -> None:
     for leaf in LEAVES:
         inputs = [np.ones((1, 2, 3, 5)), np.ones((1, 2, 0, 5)), np.ones((1, 2, 0, 4)), None, None, 1.0, None]
-        np.testing.assert_array_equal(run(leaf, "attention", *inputs, causal=False), np.zeros((1, 2, 3, 4)))
+        y, lse = run(leaf, "attention", *inputs, causal=False)
+        np.testing.assert_array_equal(y, np.zeros((1, 2, 3, 4)))
+        np.testing.assert_array_equal(lse, np.zeros((1, 2, 3)))
 
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16], ids=str)
@@ -116,8 +129,8 @@ def test_without_keys_all_is_zero() -> None:
 def test_half_types(masked: bool, dtype: DType, seed: np.random.Generator) -> None:
     mask = seed.random((2, 4, 3, 6)) < 0.3 if masked else None
     inputs = [*_draw(seed, Q, K, V), mask, None, 0.5, None]
-    expected = run(LEAVES[0], "attention", *inputs, causal=False)
-    found = run(LEAVES[0], "attention", *inputs, dtype=dtype, causal=False)
+    expected = run(LEAVES[0], "attention", *inputs, causal=False)[0]
+    found = run(LEAVES[0], "attention", *inputs, dtype=dtype, causal=False)[0]
     unit = 2.0**-11 if dtype is DType.F16 else 2.0**-8
     # inputs of size 2 round, scores are sums of 5 products of them, and the values round again
     np.testing.assert_allclose(found, expected, atol=32 * unit)
@@ -128,7 +141,9 @@ def test_strided_inputs(seed: np.random.Generator) -> None:
     turned = [np.swapaxes(x, 1, 2) for x in (query, key, value)]
     for leaf in LEAVES:
         expected = run(leaf, "attention", *[x.copy() for x in turned], None, None, 0.4, None, causal=True)
-        close("strided", run(leaf, "attention", *turned, None, None, 0.4, None, causal=True), expected)
+        found = run(leaf, "attention", *turned, None, None, 0.4, None, causal=True)
+        for y, z in zip(found, expected, strict=True):
+            close("strided", y, z)
 
 
 # -- errors ------------------------------------------------------------------------------------------------

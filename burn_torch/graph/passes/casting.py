@@ -24,7 +24,7 @@ def dtype_policy(graph: Graph, precision: Precision = "float32") -> Graph:
 
     A row says by `precision` what it does with float32 values: "low" rows (products, convolutions, attention) compute
     in bf16, "high" rows (losses, sums, norms, powers, optimizer updates) in f32, others in the type of their inputs,
-    the widest if they differ; constants count for nothing there.  Inputs and outputs of the graph keep their types, so
+    the widest if they differ; constants count for nothing there, nor do a row's `statistics`, which stay f32.  Inputs and outputs of the graph keep their types, so
     parameters and their gradients stay f32.  A value is cast once to each type, a weight once a step.
 
     Raises: ConfigError for another precision.
@@ -78,14 +78,17 @@ class _Casting:
 
     def _node(self, node: Node) -> None:
         call = node.call
-        floats = [i for i in node.inputs if isinstance(i, int) and i in self.dtype]
+        kept = call.op.statistics
+        floats = [i for at, i in enumerate(node.inputs) if isinstance(i, int) and i in self.dtype and at not in kept]
         wanted = self._wanted(call, floats)
         bound = self._bound(call, wanted, node.inputs)
         if bound is None:
             wanted, bound = DType.F32, call
         inputs = [
-            self._as(i, spec, wanted, node) if isinstance(i, int) and i in self.dtype else i
-            for i, spec in zip(node.inputs, call.specs, strict=True)
+            self._as(i, spec, DType.F32 if at in kept else wanted, node)
+            if isinstance(i, int) and i in self.dtype
+            else i
+            for at, (i, spec) in enumerate(zip(node.inputs, call.specs, strict=True))
         ]
         same = bound is call and all(x == y for x, y in zip(inputs, node.inputs, strict=True))
         self.nodes.append(node if same else Node(bound, inputs, node.outputs, node.origin))
@@ -109,8 +112,10 @@ class _Casting:
         if dtype is DType.F32:
             return call
         specs = [
-            spec.with_dtype(dtype) if isinstance(i, int) and i in self.dtype and isinstance(spec, TensorSpec) else spec
-            for i, spec in zip(inputs, call.specs, strict=True)
+            spec.with_dtype(dtype)
+            if isinstance(i, int) and i in self.dtype and isinstance(spec, TensorSpec) and at not in call.op.statistics
+            else spec
+            for at, (i, spec) in enumerate(zip(inputs, call.specs, strict=True))
         ]
         try:
             bound = call.op.bind(specs, call.attrs)
