@@ -139,11 +139,11 @@ def _chosen(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, masked: bo
 def _torchs_choice(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, causal: bool, grouped: bool) -> int:
     """What scaled_dot_product_attention would take for tensors like these that need gradients."""
     with torch.enable_grad():
-        like = []
-        for spec in (query, key, value):
-            line = torch.empty(spec.shape[3], dtype=TO_TORCH[spec.dtype], device=spec.place, requires_grad=True)
-            like.append(line.expand(spec.shape))
-        return int(torch._fused_sdp_choice(*like, None, 0.0, causal, enable_gqa=grouped))
+        q, k, v = (
+            torch.empty(x.shape[3], dtype=TO_TORCH[x.dtype], device=x.place, requires_grad=True).expand(x.shape)
+            for x in (query, key, value)
+        )
+        return torch._fused_sdp_choice(q, k, v, None, 0.0, causal, enable_gqa=grouped)
 
 
 # -- candidates -----------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def torch_attention(call: Call) -> Callable[..., Any] | None:
 
 
 def torch_attention_backward(call: Call) -> Callable[..., Any] | None:
-    """The gradients of query, key and value of a Call of `attention_backward`; None where its decomposition computes."""
+    """The backward of a Call of `attention_backward`, three gradients; None where its decomposition computes."""
     query, key, value = call.specs[1:4]
     assert isinstance(query, TensorSpec)
     assert isinstance(key, TensorSpec)
