@@ -10,8 +10,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from burn_torch.backend.autodiff.derive import derive
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError, ShapeError
+from burn_torch.core.spec import NUMBER_SPECS, TensorSpec
+from burn_torch.ops import REGISTRY
+from burn_torch.ops.attending_torch import torch_attention, torch_attention_backward
 from tests.ops.twins import LEAVES, close, compare, gradients, run
 
 Q, K, V = (2, 4, 3, 5), (2, 4, 6, 5), (2, 4, 6, 7)
@@ -101,11 +105,33 @@ def test_a_query_that_sees_nothing_reads_zeros_and_gets_no_gradient(
         assert not found[0][:, :, 1].any()
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", [DType.F64, DType.F32, DType.F16, DType.BF16], ids=str)
+def test_neither_forward_nor_backward_writes_the_scores_down(dtype: DType, masked: bool) -> None:
+    heads, mask = TensorSpec.of((2, 3, 8, 4), dtype, "cpu"), TensorSpec.of((2, 1, 1, 8), DType.BOOL, "cpu")
+    specs = [heads, heads, heads, mask if masked else None, None, NUMBER_SPECS[float], None]
+    call = REGISTRY["attention"].bind(specs, {"causal": not masked})
+    backward = derive(call, [True, True, True, *[False] * 4], [True, False], recompute=False)
+    calls = [call, *(node.call for node in backward.graph.nodes)]
+    assert [c.op.name for c in calls] == ["attention", "attention_backward"]
+    assert torch_attention(calls[0]) is not None
+    assert torch_attention_backward(calls[1]) is not None
+    assert {key for key in backward.saves if key[0] == "y"} == {("y", 0), ("y", 1)}
+
+
+def test_lse_is_the_logarithm_of_the_sum_of_the_exponentials(seed: np.random.Generator) -> None:
+    def twin(query: Any, key: Any, value: Any, mask: Any, bias: Any, scale: float, softcap: Any) -> Any:
+        scores = query @ key.transpose(2, 3) * scale + bias
+        return torch.softmax(scores, -1) @ value, torch.logsumexp(scores, -1)
+
+    compare(seed, "attention", twin, *_draw(seed, Q, K, V), None, seed.uniform(-2, 2, (3, 6)), 0.3, None, causal=False)
+
+
 def test_large_scores_do_not_overflow(seed: np.random.Generator) -> None:
     query, key, value = _draw(seed, Q, K, V)
-    inputs = [query * 1e4, key, value, None, None, 1.0, None]
+    inputs: list[Any] = [query * 1e4, key, value, None, None, 1.0, None]
     compare(seed, "attention", _formula, *inputs, causal=False, differentiate=False)
-    wanted = [torch.from_numpy(x).requires_grad_() for x in inputs[:3]]
+    wanted: list[Any] = [torch.from_numpy(x).requires_grad_() for x in inputs[:3]]
     g = seed.standard_normal((2, 4, 3, 7))
     expected = torch.autograd.grad(_formula(*wanted, *inputs[3:]), wanted, torch.from_numpy(g))
     for leaf in LEAVES:
@@ -113,6 +139,7 @@ def test_large_scores_do_not_overflow(seed: np.random.Generator) -> None:
         for found, exact in zip(
             gradients(leaf, "attention", inputs, [g, None], {"causal": False}), expected, strict=True
         ):
+            assert found is not None
             np.testing.assert_allclose(found, exact.numpy(), atol=3e-11 * 2e4)
 
 
