@@ -26,6 +26,10 @@ from typing import Any
 import torch
 
 from burn_kernels._triton import tl, triton
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
 from burn_kernels.launch import (
     FLOATS,
     Machine,
@@ -417,19 +421,24 @@ def _run_forward(
         return y, mean if mean is None else mean.fill_(math.nan), rstd.fill_(math.nan)
     flat = rows_of(x)
     rows = flat.shape[0]
-    config = config or default(cols, x.element_size(), machine_of(x), centred=centred)
+    stride = flat.stride(0)
     w, b = (None if t is None else t.contiguous() for t in (w, b))
-    before, after = (flat, w, b, y, mean, rstd, flat.stride(0)), (cols, eps)
-    if config.block >= cols:
-        sizes = {"CENTRED": centred, "ROWS": config.rows, "BLOCK": config.block}
-        grid = (ceil_div(rows, config.rows),)
-        launch(_forward, grid, x, *before, rows, *after, warps=config.warps, **sizes)
-    else:
-        vector = 16 // x.element_size()
-        edges = bool(cols % vector or flat.stride(0) % vector)
-        sizes = {"CENTRED": centred, "LANES": config.block // vector, "VECTOR": vector}
-        flags = {"EDGES": edges, "PACKED": flat.stride(0) == cols}
-        launch(_forward_wide, (rows,), x, *before, *after, warps=config.warps, **sizes, **flags)
+    before, after = (flat, w, b, y, mean, rstd, stride), (cols, eps)
+
+    def run(config: Config) -> None:
+        if config.block >= cols:
+            sizes = {"CENTRED": centred, "ROWS": config.rows, "BLOCK": config.block}
+            grid = (ceil_div(rows, config.rows),)
+            launch(_forward, grid, x, *before, rows, *after, warps=config.warps, **sizes)
+        else:
+            vector = 16 // x.element_size()
+            edges = bool(cols % vector or stride % vector)
+            sizes = {"CENTRED": centred, "LANES": config.block // vector, "VECTOR": vector}
+            flags = {"EDGES": edges, "PACKED": stride == cols}
+            launch(_forward_wide, (rows,), x, *before, *after, warps=config.warps, **sizes, **flags)
+
+    call = (x.dtype, rows, cols, (stride,), flat.data_ptr() & 15, _PARTS[w is not None, b is not None])
+    (LAYER_FORWARD if centred else RMS_FORWARD).run(x, config, call, run)
     return y, mean, rstd
 
 
@@ -460,32 +469,42 @@ def _run_backward(
     flat_dy, flat_x = rows_of(dy), rows_of(x)
     rows = flat_x.shape[0]
     strides = (flat_dy.stride(0), flat_x.stride(0))
-    config = config or backward_default(cols, x.element_size(), machine, centred=mean is not None)
-    tiles = ceil_div(rows, config.rows)
-    slabs = ceil_div(cols, config.block)
-    shares = max(1, min(tiles, machine.processors * config.programs // slabs))
     w, mean = (None if t is None else t.contiguous() for t in (w, mean))
     rstd = rstd.contiguous()
-    # one share needs no second kernel, but a float32 result may still need rounding: always the same two steps
-    dw_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if dw is not None else None
-    db_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if db is not None else None
     inputs = (flat_dy, flat_x, w, mean, rstd)
-    sizes = {"CENTRED": mean is not None, "ROWS": config.rows, "BLOCK": config.block, "STAGES": config.stages}
-    along = offset = None
-    if slabs > 1:
-        along = torch.empty(rows, dtype=torch.float32, device=x.device)
-        offset = torch.empty_like(along) if mean is not None else None
-        means = (*inputs, along, offset, *strides, cols)
-        block = 2_048 if cols * x.element_size() % 16 else 4_096
-        launch(_row_means, (rows,), x, *means, warps=8, CENTRED=mean is not None, BLOCK=block)
-    arguments = (*inputs, along, offset, dx, dw_shares, db_shares, *strides, rows, cols)
-    launch(_backward, (slabs, shares), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
-    if dw is not None or db is not None:
-        sums = (dw_shares, db_shares, dw, db, shares, cols)
-        # narrow blocks, so that few columns spread over the machine too; 8 float32 are one sector of 32 bytes
-        block = 32 if cols > 8_192 else 8
-        launch(_add_shares, (ceil_div(cols, block),), x, *sums, warps=4, ROWS=2048 // block, BLOCK=block)
+
+    def run(config: BackwardConfig) -> None:
+        slabs = ceil_div(cols, config.block)
+        shares = _shares(config, rows, cols, machine)
+        # one share needs no second kernel, but a float32 result may still need rounding: always the same two steps
+        dw_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if dw is not None else None
+        db_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if db is not None else None
+        sizes = {"CENTRED": mean is not None, "ROWS": config.rows, "BLOCK": config.block, "STAGES": config.stages}
+        along = offset = None
+        if slabs > 1:
+            along = torch.empty(rows, dtype=torch.float32, device=x.device)
+            offset = torch.empty_like(along) if mean is not None else None
+            means = (*inputs, along, offset, *strides, cols)
+            block = 2_048 if cols * x.element_size() % 16 else 4_096
+            launch(_row_means, (rows,), x, *means, warps=8, CENTRED=mean is not None, BLOCK=block)
+        arguments = (*inputs, along, offset, dx, dw_shares, db_shares, *strides, rows, cols)
+        launch(_backward, (slabs, shares), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
+        if dw is not None or db is not None:
+            sums = (dw_shares, db_shares, dw, db, shares, cols)
+            # narrow blocks, so that few columns spread over the machine too; 8 float32 are one sector of 32 bytes
+            block = 32 if cols > 8_192 else 8
+            launch(_add_shares, (ceil_div(cols, block),), x, *sums, warps=4, ROWS=2048 // block, BLOCK=block)
+
+    address = (flat_dy.data_ptr() | flat_x.data_ptr()) & 15
+    call = (x.dtype, rows, cols, strides, address, _PARTS[w is not None, bias])
+    (RMS_BACKWARD if mean is None else LAYER_BACKWARD).run(x, config, call, run)
     return dx, dw, db
+
+
+def _shares(config: BackwardConfig, rows: int, cols: int, machine: Machine) -> int:
+    """Programs that stride over the rows, each of which leaves its share of dw and db."""
+    slabs = ceil_div(cols, config.block)
+    return max(1, min(ceil_div(rows, config.rows), machine.processors * config.programs // slabs))
 
 
 # -- reference ---------------------------------------------------------------------------------------
@@ -560,6 +579,110 @@ def _reference_backward(
     if mean is not None:
         dx = dx - g.mean(-1, keepdim=True)
     return (dx * rstd).to(x.dtype), dw, db
+
+
+# -- selection ---------------------------------------------------------------------------------------
+_PARTS = {(True, True): "w b", (True, False): "w", (False, True): "b", (False, False): ""}
+"""Flags of a key by whether there are weights, and biases."""
+
+
+def _tunable(name: str, *, centred: bool) -> Tunable:
+    """The forward's place of choice."""
+
+    def work(config: Config, facts: Facts, machine: Machine) -> Work:
+        (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
+        programs, tiles = ceil_div(rows, config.rows), ceil_div(cols, config.block)
+        useful = rows * cols / (programs * config.rows * tiles * config.block)
+        held, passes = config.rows * config.block, min(tiles, 2)
+        return Work(programs, config.warps, held, size, 2 * rows * cols * size, 7 * rows * cols, useful, passes=passes)
+
+    def trial(facts: Facts, inputs: Inputs) -> Trial:
+        (cols,) = facts.exact
+        x, w, b = inputs.rows(facts, facts.free[0], cols), *_weights(facts, inputs)
+        if centred:
+            run, plain = layer_norm, layer_norm_reference
+            return Trial((x, w, b), lambda given, config: run(*given, config=config), lambda given: plain(*given))
+        return Trial(
+            (x, w), lambda given, config: rms_norm(*given, config=config), lambda given: rms_norm_reference(*given)
+        )
+
+    return tunable(
+        Tunable(
+            name=name,
+            config=Config,
+            free=("rows",),
+            exact=("cols",),
+            candidates=lambda facts, machine: candidates(
+                facts.exact[0], facts.dtype.itemsize, machine, centred=centred
+            ),
+            supports=lambda config, facts: config.block >= facts.exact[0] or config.rows == 1,
+            work=work,
+            trial=trial,
+            sources=(__name__,),
+            problems=row_problems("w b" if centred else "w"),
+        )
+    )
+
+
+def _backward_tunable(name: str, *, centred: bool) -> Tunable:
+    """The backward's place of choice."""
+
+    def work(config: BackwardConfig, facts: Facts, machine: Machine) -> Work:
+        (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
+        slabs, shares = ceil_div(cols, config.block), _shares(config, rows, cols, machine)
+        moved = (3 if slabs == 1 else 5) * rows * cols * size + 8 * shares * cols * len(facts.flags.split())
+        steps = ceil_div(ceil_div(rows, config.rows), shares)
+        useful = rows * cols / (steps * shares * config.rows * slabs * config.block)
+        held, live = config.rows * config.block, 3.0 + len(facts.flags.split()) / config.rows
+        return Work(
+            slabs * shares, config.warps, held, size, moved, 14 * rows * cols, useful, live, ahead=config.stages
+        )
+
+    def trial(facts: Facts, inputs: Inputs) -> Trial:
+        rows, cols = facts.free[0], facts.exact[0]
+        x, dy, (w, _) = inputs.rows(facts, rows, cols), inputs.rows(facts, rows, cols), _weights(facts, inputs)
+        bias = "b" in facts.flags.split()
+        if centred:
+            _, mean, rstd = layer_norm_reference(x, w, None)
+            return Trial(
+                (dy, x, w, mean, rstd),
+                lambda given, config: layer_norm_backward(*given, bias=bias, config=config),
+                lambda given: layer_norm_reference_backward(*given, bias=bias),
+            )
+        return Trial(
+            (dy, x, w, rms_norm_reference(x, w)[1]),
+            lambda given, config: rms_norm_backward(*given, config=config),
+            lambda given: rms_norm_reference_backward(*given),
+        )
+
+    return tunable(
+        Tunable(
+            name=name,
+            config=BackwardConfig,
+            free=("rows",),
+            exact=("cols",),
+            candidates=lambda facts, machine: backward_candidates(
+                facts.exact[0], facts.dtype.itemsize, machine, centred=centred
+            ),
+            supports=lambda config, facts: config.rows * config.block <= 2 * MAX_TILE_COLS,
+            work=work,
+            trial=trial,
+            sources=(__name__,),
+            problems=row_problems("w b" if centred else "w"),
+        )
+    )
+
+
+def _weights(facts: Facts, inputs: Inputs) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    parts = facts.flags.split()
+    w, b = (inputs.normal(facts.exact[0], dtype=facts.dtype) if part in parts else None for part in ("w", "b"))
+    return w, b
+
+
+LAYER_FORWARD = _tunable("layer_norm", centred=True)
+RMS_FORWARD = _tunable("rms_norm", centred=False)
+LAYER_BACKWARD = _backward_tunable("layer_norm backward", centred=True)
+RMS_BACKWARD = _backward_tunable("rms_norm backward", centred=False)
 
 
 # -- registration ------------------------------------------------------------------------------------

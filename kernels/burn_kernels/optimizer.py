@@ -16,6 +16,7 @@ Results may lie over the inputs (in place) or in tensors of their own.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,12 @@ from typing import Any
 import torch
 
 from burn_kernels._triton import tl, triton
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
-from burn_kernels.launch import HALVES, Machine, check, describe, launch, machine_of, runs_kernel, wide_type
+from burn_kernels.launch import HALVES, Machine, check, describe, launch, runs_kernel, wide_type
 from burn_kernels.random import held
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
@@ -202,6 +207,13 @@ class Table:
     chunks: torch.Tensor
     aligned: bool
 
+    @functools.cached_property
+    def kinds(self) -> str:
+        """The element types beside that of the parameters, as flags of a key."""
+        groups = zip("gs", [group for group in self.inputs[1:3] if group], strict=False)
+        words = [f"{letter}={str(group[0].dtype).removeprefix('torch.')}" for letter, group in groups]
+        return " ".join([*words, f"copy={str(self.copies[0].dtype).removeprefix('torch.')}"] if self.copies else words)
+
 
 def table(
     params: Tensors,
@@ -357,7 +369,7 @@ def adamw_held(
         _write(table, (new_params, new_means, new_squares))
         return
     numbers = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, kept, rate, second)
-    _launch(_adamw, table, clip, numbers, config, HELD=True)
+    _launch(ADAMW, _adamw, table, clip, numbers, config, HELD=True)
 
 
 def sgd(
@@ -427,7 +439,7 @@ def _step_adamw(
     # in the host's double precision: 1 - 0.999 in float32 would be wrong in its fifth digit
     rate, second = lr / (1.0 - betas[0] ** step), 1.0 / math.sqrt(1.0 - betas[1] ** step)
     numbers = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, 1.0 - lr * decay, rate, second)
-    _launch(_adamw, table, clip, numbers, config, HELD=False)
+    _launch(ADAMW, _adamw, table, clip, numbers, config, HELD=False)
 
 
 def _step_sgd(
@@ -467,7 +479,7 @@ def _step_sgd(
         )
         _write(table, new if moving else new[:1])
         return
-    _launch(_sgd, table, clip, (lr, decay, momentum, share), config, MOMENTUM=moving, NESTEROV=nesterov)
+    _launch(SGD, _sgd, table, clip, (lr, decay, momentum, share), config, MOMENTUM=moving, NESTEROV=nesterov)
 
 
 def _runs_kernel(op: str, table: Table) -> bool:
@@ -476,6 +488,7 @@ def _runs_kernel(op: str, table: Table) -> bool:
 
 
 def _launch(
+    chosen: Tunable,
     kernel: Any,
     table: Table,
     clip: torch.Tensor | None,
@@ -484,13 +497,17 @@ def _launch(
     **flags: bool,
 ) -> None:
     first = table.inputs[0][0]
-    config = config or default(machine_of(first))
     params, grads, *states = (_TYPES[group[0].dtype]() for group in table.inputs)
     state = states[0] if states else params
     copy = params if table.copies is None else _TYPES[table.copies[0].dtype]()
     types = {"P": params, "G": grads, "S": state, "C": copy, "COPY": table.copies is not None, "ALIGNED": table.aligned}
-    grid = (table.chunks.shape[0],)
-    launch(kernel, grid, first, table.chunks, clip, *numbers, warps=config.warps, **types, **flags, BLOCK=config.block)
+    chunks = table.chunks.shape[0]
+
+    def run(config: Config) -> None:
+        arguments = (table.chunks, clip, *numbers)
+        launch(kernel, (chunks,), first, *arguments, warps=config.warps, **types, **flags, BLOCK=config.block)
+
+    chosen.run(first, config, (first.dtype, chunks, table.aligned, table.kinds), run)
 
 
 _TYPES: dict[torch.dtype, Callable[[], Any]] = {
@@ -608,6 +625,66 @@ def sgd_reference(
             g = g + momentum * v if nesterov else v
         new.append((p - lr * g).to(old_p.dtype))
     return new, moved
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _tunable(name: str, run: Callable[..., Any], plain: Callable[..., Any], step: Callable[..., None]) -> Tunable:
+    flags = "g={dtype} s=float32" if name == "adamw" else "g={dtype}"
+    options: dict[str, Any] = {"lr": 1e-3, "step": 100} if name == "adamw" else {"lr": 1e-3}
+
+    def work(config: Config, facts: Facts, machine: Machine) -> Work:
+        count = facts.free[0] * CHUNK
+        lanes = -(-CHUNK // config.block) * config.block
+        states = 3 if name == "adamw" else 1
+        moved = (3 + 2 * states) * count * facts.dtype.itemsize
+        return Work(facts.free[0], config.warps, config.block, 4, moved, 14 * count, CHUNK / lanes, 3.0 + states)
+
+    def trial(facts: Facts, inputs: Inputs) -> Trial:
+        kinds = dict(word.split("=") for word in facts.flags.split())
+        wanted = [facts.dtype, getattr(torch, kinds["g"])]
+        if "s" in kinds:
+            wanted += [getattr(torch, kinds["s"])] * (2 if name == "adamw" else 1)
+        lead, size = 0 if facts.align == 16 else 1, facts.free[0] * CHUNK - 5
+        groups = [[inputs.normal(lead + size, dtype=dtype)[lead:]] for dtype in wanted]
+        if name == "adamw":
+            groups[3][0].abs_()
+        extra: dict[str, Any] = {}
+        if "copy" in kinds:
+            extra["copies"] = [torch.empty_like(groups[0][0], dtype=getattr(torch, kinds["copy"]))]
+        made = table(*groups, **extra)
+        return Trial(
+            tuple(groups),
+            lambda given, config: run(*given, **options, config=config),
+            lambda given: plain(*given, **options),
+            timed=lambda given, config: step(made, **options, config=config),
+        )
+
+    return tunable(
+        Tunable(
+            name=name,
+            config=Config,
+            facts=lambda dtype, chunks, aligned, kinds: Facts(
+                (chunks,), (CHUNK,), dtype, 16 if aligned else 1, flags=kinds
+            ),
+            free=("chunks",),
+            exact=("chunk",),
+            candidates=lambda facts, machine: candidates(machine),
+            supports=lambda config, facts: config.block >= 8,
+            work=work,
+            trial=trial,
+            sources=(__name__, "burn_kernels.random"),
+            problems=lambda rows, cols, dtype: [
+                Facts((-(-rows * cols // CHUNK),), (CHUNK,), dtype, flags=flags.format(dtype=str(dtype)[6:]))
+            ],
+            shapes=((121_500, 1024),),  # GPT-2 with 124 million parameters
+            dtype=torch.float32,
+        )
+    )
+
+
+# adamw_held too: three numbers that a program loads once make no other choice of its 8192 elements
+ADAMW = _tunable("adamw", adamw, adamw_reference, adamw_)
+SGD = _tunable("sgd", sgd, sgd_reference, sgd_)
 
 
 # -- registration ------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from burn_kernels.autotune.levels import deterministic, is_deterministic
 from burn_kernels.spec import KernelSpec, Problem
 
 __all__ = ["cast", "poisoned", "verify"]
@@ -66,8 +67,11 @@ MANY = 16_384
 """From this many numbers on, errors average."""
 
 
-def compare(name: str, found: Any, expected: Any, common: Any, dtype: torch.dtype) -> list[str]:
-    """What is wrong with `found`, if `expected` is exact and `common` is what plain torch makes of it."""
+def compare(name: str, found: Any, expected: Any, common: Any, dtype: torch.dtype, *, floor: float = 0.0) -> list[str]:
+    """What is wrong with `found`, if `expected` is exact and `common` is what plain torch makes of it.
+
+    `floor` is the size of the numbers whose difference `found` is, where that is known: their units count.
+    """
     if isinstance(found, (list, tuple)):
         if len(found) != len(expected):
             return [f"{name}: {len(found)} tensors, expected {len(expected)}"]
@@ -92,7 +96,7 @@ def compare(name: str, found: Any, expected: Any, common: Any, dtype: torch.dtyp
     unit = torch.finfo(dtype).eps * slack
     faults = []
     for kind, size in (("relative RMS", _rms), ("largest", _largest)):
-        error, allowed = size(found - expected), factor * size(common - expected) + unit * size(expected)
+        error, allowed = size(found - expected), factor * size(common - expected) + unit * max(size(expected), floor)
         if not error <= allowed:  # NaN too
             faults.append(f"{name}: {kind} error {error:.3g} of {size(expected):.3g}, allowed {allowed:.3g}")
     return faults
@@ -122,17 +126,19 @@ def cast(value: Any, dtype: torch.dtype, device: torch.device | str) -> Any:
 
 @contextlib.contextmanager
 def poisoned() -> Iterator[None]:
-    """Fills what torch.empty gives with NaN."""
+    """Fills what torch.empty gives with NaN; torch does so in deterministic mode only, which selection is not told."""
+    chosen_so = is_deterministic()
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    deterministic: Any = torch.utils.deterministic  # its setting is a property that type checkers do not see
-    filled = deterministic.fill_uninitialized_memory
+    settings: Any = torch.utils.deterministic  # its setting is a property that type checkers do not see
+    filled = settings.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
-    deterministic.fill_uninitialized_memory = True
+    settings.fill_uninitialized_memory = True
     try:
-        yield
+        with deterministic(chosen_so):
+            yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        deterministic.fill_uninitialized_memory = filled
+        settings.fill_uninitialized_memory = filled
 
 
 def _tuple(outputs: Any) -> tuple[Any, ...]:

@@ -83,6 +83,7 @@ def capture(
     hold: Collection[int] = (),
     arena: Arena | None = None,
     compile: Compile | None = None,
+    before_overwriting: Callable[[Sequence[torch.Tensor]], None] = lambda buffers: None,
 ) -> CapturedProgram:
     """A program that records itself as CUDA graphs at its first call.
 
@@ -91,11 +92,13 @@ def capture(
     hold      positions of inputs that are the same tensors at every call
     arena     private memory and order of work, shared with other programs; default: its own
     compile   makes straight-line Python of a part; default: LibTorch's
+    before_overwriting   told of the state's buffers when other values than those handed out are about to be put there:
+              whoever still holds what was handed out can save it
 
     Raises: DeviceError where no input and no result lies on a CUDA device.
     """
     home: Arena = arena_of(_cuda_place(graph)) if arena is None else arena
-    return CapturedProgram(graph, donate, hold, home, compile or _straight_line)
+    return CapturedProgram(graph, donate, hold, home, compile or _straight_line, before_overwriting)
 
 
 def _straight_line(graph: Graph, donate: Collection[int]) -> Callable[..., Sequence[Any]]:
@@ -124,11 +127,18 @@ class CapturedProgram:
     """A graph recorded for replay; see the module.  Calls of several threads run one after the other."""
 
     def __init__(
-        self, graph: Graph, donate: Collection[int], hold: Collection[int], arena: Arena, compile: Compile
+        self,
+        graph: Graph,
+        donate: Collection[int],
+        hold: Collection[int],
+        arena: Arena,
+        compile: Compile,
+        before_overwriting: Callable[[Sequence[torch.Tensor]], None],
     ) -> None:
         self.graph: Final = graph
         self.arena: Final = arena
         self._compile: Final = compile
+        self._before_overwriting: Final = before_overwriting
         tensors = [i for i, (_, spec) in enumerate(graph.inputs) if isinstance(spec, TensorSpec)]
         self._donated: Final = [i for i in tensors if i in donate]
         self._held = [i for i in tensors if i in hold and i not in donate]
@@ -182,6 +192,16 @@ class CapturedProgram:
             if _is_lost(fault):
                 raise _lost(fault) from fault
             raise
+
+    @property
+    def takes(self) -> tuple[int | None, ...]:
+        """For each output, the position of the donated input whose memory it takes over; None where it has its own."""
+        return tuple(self._plan.takes)
+
+    @property
+    def launches(self) -> int | None:
+        """Kernels in one call; None before the first, or where no driver tells."""
+        return self.sizes.launches if self._recorded is not None else None
 
     def close(self) -> None:
         """Gives recordings and buffers back.  Outputs that the caller holds stay valid; another call is an error."""
@@ -255,6 +275,7 @@ class _Recorded:
         self.graph: Final = program.graph
         self.recordings: list[Recording] = []
         self._compile: Final = program._compile
+        self._before_overwriting: Final = program._before_overwriting
         self._number_inputs: Final = program._numbers
         self._donated: Final = program._donated
         self._held: Final = list(held)
@@ -313,6 +334,7 @@ class _Recorded:
 
     def _take_state(self, inputs: Sequence[Any]) -> None:
         """Copies donated tensors that are not the program's own into its buffers."""
+        self._before_overwriting(self._owned)
         given, ours = self._get_state(inputs), {_memory(x) for x in self._owned}
         wrong = [i for i, (x, buffer) in enumerate(zip(given, self._owned, strict=True)) if x is not buffer]
         # one that lies in another one's buffer would be overwritten before it is read
