@@ -151,7 +151,7 @@ class Compiled(Generic[P, R]):
         self.name: Final[str] = getattr(plain_function(function), "__name__", type(function).__name__)
         self.traces = 0
         self._signature: Final = _signature(function)
-        self._surroundings: Final = Surroundings(function)
+        self._surroundings: Final = Surroundings(function, captures)
         self._positions: Final = {name: i for i, name in enumerate(self._signature.parameters)}
         self._donate: Final = self._chosen("donate", donate)
         self._static: Final = self._chosen("static", static)

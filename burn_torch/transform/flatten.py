@@ -19,7 +19,7 @@ from burn_torch.config import Config
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.spec import NUMBER_SPECS
 from burn_torch.module import Param, RunningState
-from burn_torch.module.tree import Tree
+from burn_torch.module.tree import LEAVES, Tree, children
 from burn_torch.ops.value import Value
 from burn_torch.tensor import Gradients, Tensor
 from burn_torch.transform.constant import constant_key
@@ -29,6 +29,7 @@ from burn_torch.transform.structure import (
     Again,
     Constant,
     Container,
+    First,
     Held,
     Leaf,
     Number,
@@ -116,6 +117,7 @@ class Walk:
         self.roots: list[tuple[int, Tree, Flat]] = []
         self.loose: list[tuple[int, Tensor]] = []
         self._seen: dict[int, int] = {}
+        self._several: set[int] = set()
         self._cells: list[tuple[int, RunningState, Tensor]] = []
         self._asked: list[int] = []
 
@@ -156,10 +158,12 @@ class Walk:
         """The trees among the values."""
         return [tree for _, tree, _ in self.roots]
 
-    def cells(self) -> set[int]:
-        """The positions of running states: what may have another value later."""
-        loose = {at for at, _, _ in self._cells}
-        return loose.union(at + cell[0] for at, _, flat in self.roots for cell in flat.cells)
+    def cells(self) -> dict[int, RunningState]:
+        """The running states by their position: what may have another value later."""
+        found = {at: cell for at, cell, _ in self._cells}
+        for at, _, flat in self.roots:
+            found.update({at + i: cell for i, cell, _ in flat.cells})
+        return found
 
     def constant(self, value: Any, name: str) -> Structure:
         """The structure of a value that is compiled in.  Raises: TraceError for one that cannot be compared."""
@@ -204,6 +208,17 @@ class Walk:
                 raise
         return interned(Container, kind, kind.__module_fields__, tuple(children))  # type: ignore[no-any-return]
 
+    def whole(self, tree: Tree) -> Container:
+        """`tree`, of which a part may stand in several places."""
+        seen: set[int] = set()
+        waiting: list[Any] = [tree]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, Tree):
+                (self._several if id(node) in seen else seen).add(id(node))
+            waiting += [child for _, child in children(node) if not isinstance(child, LEAVES)]
+        return self.tree(tree)
+
     def _scalar(self, value: Any) -> Structure:
         if isinstance(value, Value) and value.__class__ is not Tensor:
             return self._traced_number(value)
@@ -221,12 +236,19 @@ class Walk:
         if kind is Tensor:
             return self._shared(value, self._tensor)
         if isinstance(value, Tree):
-            return self.tree(value)
+            return self._shared_tree(value) if id(value) in self._several else self.tree(value)
         if kind in (tuple, list, dict) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
             parts = opened(value)
             assert parts is not None
             return self._container(kind, *parts, self._field)
         return _constant(value)
+
+    def _shared_tree(self, value: Tree) -> Structure:
+        first = self._seen.get(id(value))
+        if first is not None:
+            return interned(Again, first)  # type: ignore[no-any-return]
+        number = self._seen[id(value)] = -1 - sum(at < 0 for at in self._seen.values())
+        return interned(First, number, self.tree(value))  # type: ignore[no-any-return]
 
     def _shared(self, value: Any, take: Callable[[Any], Structure]) -> Structure:
         first = self._seen.get(id(value))
@@ -268,7 +290,7 @@ def _listed(tree: Tree) -> Flat:
     if flat is not None:
         return flat.renewed() if flat.cells else flat
     walk = Walk()
-    container = walk.tree(tree)
+    container = walk.whole(tree)
     flat = walk.listed(interned(Root, tree.__class__, container))
     if active() is None:  # the trees of a trace die with it
         object.__setattr__(tree, "_flat", flat)

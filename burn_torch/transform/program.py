@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, final
 
 from burn_torch.backend import Backend, LibTorch
-from burn_torch.backend.tracing import Session
+from burn_torch.backend.tracing import Bound, Session
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision, pipeline
 from burn_torch.graph.trace import Slot, Trace
+from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.transform.closed_over import Watch, changed, name_of
-from burn_torch.transform.flatten import Fault, Walk
+from burn_torch.transform.flatten import Fault, Walk, bare
 from burn_torch.transform.lending import Lender, save_holders
 from burn_torch.transform.scope import DrawPart, TraceScope, node_at
 from burn_torch.transform.structure import Container, Leaf, Number, Root, Structure, leaf_of
@@ -50,6 +51,17 @@ class Traced:
         """Leaves of the result that are numbers known when it was traced: (position, number)."""
         self.handed_in: Final = tuple(handed_in)
         """Running states that are the last outputs: (tree among the arguments, path in it, what it is)."""
+
+
+@final
+class BoundState(Bound):
+    """The source of an input that is a captured running state: each call reads its present value."""
+
+    __slots__ = ("cell",)
+
+    def __init__(self, primitive: Any, cell: RunningState) -> None:
+        super().__init__(primitive)
+        self.cell: Final = cell
 
 
 @final
@@ -91,6 +103,7 @@ class Program:
         self._draws: Final = tuple(dict.fromkeys(s.draw for s in traced.sources if isinstance(s, DrawPart)))
         drawn = {draw: number for number, draw in enumerate(self._draws)}
         self._extra: Final = [None if isinstance(s, DrawPart) else s.primitive for s in traced.sources]
+        self._states: Final = [(i, s.cell) for i, s in enumerate(traced.sources) if isinstance(s, BoundState)]
         self._drawn: Final = [
             (i, drawn[s.draw], s.part) for i, s in enumerate(traced.sources) if isinstance(s, DrawPart)
         ]
@@ -109,11 +122,13 @@ class Program:
         return [i for i, at in enumerate(self.recorded.takes) if at is not None and not (i < len(kept) and kept[i])]
 
     def beside(self, trees: Sequence[Tree]) -> list[Any]:
-        """The inputs besides the arguments' leaves: data of the function, and random keys of the scope around."""
-        if not self._draws:
+        """The inputs besides the arguments' leaves: data of the function, captured states, keys of the scope around."""
+        if not self._draws and not self._states:
             return self._extra
         keys = [draw.next_key(trees) for draw in self._draws]
         extra = self._extra.copy()
+        for i, cell in self._states:
+            extra[i] = bare(cell.value())[2]
         for i, number, part in self._drawn:
             extra[i] = keys[number][part]
         return extra
@@ -171,9 +186,12 @@ def trace(
     for capture in captures:
         declared.take(capture)
     with session.opened():
-        for primitive in declared.leaves:
+        captured = declared.cells()
+        for i, primitive in enumerate(declared.leaves):
             if not isinstance(primitive, int | float):
-                session.bind(primitive, session.real.spec(primitive))
+                cell = captured.get(i)
+                source = None if cell is None else BoundState(primitive, cell)
+                session.bind(primitive, session.real.spec(primitive), source)
         arguments, at = [], 0
         for structure in structures:
             arguments.append(structure.build(leaves[at : at + structure.size], 0, wrap, {}))

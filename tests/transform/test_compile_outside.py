@@ -161,6 +161,49 @@ def test_attributes_that_a_method_reads_are_a_part_of_the_key() -> None:
     assert bound(vector(1.0)).tolist() == [7.0]
 
 
+def test_attributes_of_a_callable_object_and_short_containers_are_a_part_of_the_key() -> None:
+    class Scale:
+        factor = 2.0
+
+        def __call__(self, x: Tensor) -> Tensor:
+            return x * self.factor
+
+    scale = Scale()
+    function = compile(scale)
+    assert function(vector(1.0)).tolist() == [2.0]
+    scale.factor = 3.0
+    assert function(vector(1.0)).tolist() == [3.0]
+
+    settings, weights = {"scale": [2.0]}, [1.0, 2.0]
+    reads = compile(lambda x: x * settings["scale"][0] + Tensor.from_data(weights, x.device))
+    for _ in range(2):
+        assert reads(vector(1.0, 1.0)).tolist() == [3.0, 4.0]
+    settings["scale"][0] = -1.0
+    assert reads(vector(1.0, 1.0)).tolist() == [0.0, 1.0]
+    weights[0] = 5.0
+    assert reads(vector(1.0, 1.0)).tolist() == [4.0, 1.0]
+    assert reads.traces == 3
+
+
+def test_a_captured_tensor_is_the_one_that_its_name_stands_for() -> None:
+    mask = vector(2.0)
+    function = compile(lambda x: x * mask, captures=[mask])
+    assert function(vector(3.0)).tolist() == [6.0]
+    declared, mask = mask, vector(4.0)
+    with pytest.raises(TraceError, match=r"given:    mask \(1,\) f32 cpu"):
+        function(vector(3.0))
+    mask = declared
+    assert function(vector(3.0)).tolist() == [6.0]
+
+
+def test_what_captures_alone_make_is_refused() -> None:
+    mask = vector(2.0, 3.0)
+    with pytest.raises(
+        TraceError, match=r"(?s)given:    a tensor \(2, 1\).*mend:     pass what it is computed from as arg"
+    ):
+        compile(lambda x: x * mask.reshape((2, 1)), captures=[mask])(vector(1.0))
+
+
 def test_a_name_that_is_bound_anew_inside_is_an_error() -> None:
     count = 0
 

@@ -411,6 +411,44 @@ def test_running_states_in_all_combinations(returned: bool, donated: bool, aroun
     assert run(compile(function, donate="model" if donated else ())) == run(function)
 
 
+def test_captured_states_are_read_in_each_call() -> None:
+    model = BatchNormConfig(4).init(TAPE).valid()
+    x = batch()[0].inner()
+    function = compile(lambda x: model.forward(x), captures=[model])
+    for i in range(3):
+        assert bits(function(x)) == bits(model.forward(x))
+        model.running_mean.update(model.running_mean.value() + float(i + 1))
+    assert function.traces == 1
+
+
+def test_a_layer_that_stands_in_two_places_is_one() -> None:
+    class Twice(Module):
+        one: Dropout
+        two: Dropout
+        inner: tuple[Noisy, Noisy]
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.one.forward(x) + self.two.forward(x) * 10.0 + self.inner[1].drop.forward(x) * 100.0
+
+    drop, within = DropoutConfig(0.5).init(), noisy()
+    model, x = Twice(drop, drop, (within, within)), Tensor.ones((8,), TAPE)
+
+    def function(model: Twice, x: Tensor) -> tuple[Twice, Tensor]:
+        return model, model.forward(x).detach()
+
+    compiled = compile(function)
+    with StepScope(3, model):
+        wanted = bits(function(model, x)[1])
+    with StepScope(3, model):
+        same, found = compiled(model, x)
+    assert bits(found) == wanted
+    assert same.one is same.two
+    assert same.inner[0] is same.inner[1]
+    with StepScope(3, same):
+        assert bits(compiled(same, x)[1]) == wanted
+    assert compiled.traces == 1
+
+
 @contextmanager
 def _scope(scope: StepScope | None) -> Iterator[StepScope | None]:
     if scope is None:
