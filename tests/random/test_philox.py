@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import burn_torch
 from burn_torch.core import philox
 from burn_torch.core.philox import block, fold, split64, stream_of, words
 from burn_torch.ops import philox_torch
