@@ -71,6 +71,7 @@ def _cudnn_forward(query, key, value, added, causal, scale):
 def _cudnn_backward(g, query, key, value, y, lse, added, causal, scale):
     lengths, unread = (query.shape[2], key.shape[2]), _random_state(query)
     cudnn = _aten._scaled_dot_product_cudnn_attention_backward.default
+    lse = lse.unsqueeze(-1)  # as its forward gives it: three axes end the process
     return cudnn(
         g, query, key, value, y, lse, unread, unread, None, None, None, *lengths, 0.0, causal, scale=scale
     )  # fmt: skip
