@@ -25,6 +25,7 @@ from burn_torch.transform.program import Program, trace
 from burn_torch.transform.retrace import Retrace, compared
 from burn_torch.transform.structure import Root, Structure
 from burn_torch.transform.surroundings import Surroundings, plain_function
+from burn_torch.transform.unflatten import TURNS
 
 __all__ = ["Compiled", "RetraceWarning", "compile"]
 
@@ -186,12 +187,22 @@ class Compiled(Generic[P, R]):
                     self._programs.move_to_end(key)
         if len(walk.roots) + len(walk.loose) > 1:
             refuse_shared(walk, self.name)
+        if program.recorded is None or not self._donate:
+            return self._run(program, walk, settled)
+        with TURNS:
+            if any(tree._flat is not flat for _, tree, flat in walk.roots if flat.private):
+                walk = Walk()  # another thread's call has given it copies meanwhile
+                self._key(walk, args, kwargs)
+            return self._run(program, walk, settled)
+
+    def _run(self, program: Program, walk: Walk, settled: Sequence[tuple[Tree, Any]]) -> R:
         extra = program.beside(walk.trees)
+        kept = program.is_handed_back(walk)
         if self._donate:
             take_over(walk, program.donated, self.name)
             for optimizer, moved in settled:
                 move(optimizer, moved)
-        return program(walk.leaves + extra if extra else walk.leaves, walk.trees)  # type: ignore[no-any-return]
+        return program(walk.leaves + extra if extra else walk.leaves, walk.trees, kept)  # type: ignore[no-any-return]
 
     def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """How the function is compiled for these arguments; traced if it was not yet, not run, nothing is donated.
@@ -286,6 +297,7 @@ class Compiled(Generic[P, R]):
             replay=self._replay,
             donated=donated,
             held=_tree_leaves(structures) - donated,
+            arguments=structures,
         )
 
     def _donated_leaves(self, structures: Sequence[Structure], named: Sequence[str]) -> frozenset[int]:

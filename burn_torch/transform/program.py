@@ -82,6 +82,7 @@ class Program:
         replay: bool,
         donated: frozenset[int],
         held: frozenset[int],
+        arguments: Sequence[Structure],
     ) -> None:
         self.traced: Final = traced
         self.donated: Final = donated
@@ -108,18 +109,48 @@ class Program:
             (i, drawn[s.draw], s.part) for i, s in enumerate(traced.sources) if isinstance(s, DrawPart)
         ]
         self._public: Final = self._public_outputs()
-        self._lender: Final = Lender() if self.recorded is not None and donated else None
+        self._lender: Final = Lender(self._order(arguments)) if self.recorded is not None and donated else None
 
     def _public_outputs(self) -> list[int]:
         """Outputs that lie in the program's state and stand in no tree: the caller gets copies of them."""
         if self.recorded is None:
             return []
-        literal = {position for position, _ in self._literals}
-        private: list[bool] = []
-        for in_tree, size in _leaves_by_tree(self._result):
-            private += [in_tree] * size
-        kept = [in_tree for position, in_tree in enumerate(private) if position not in literal]
-        return [i for i, at in enumerate(self.recorded.takes) if at is not None and not (i < len(kept) and kept[i])]
+        kept = {self._output(at + i) for at, size in _trees(self._result) for i in range(size)}
+        return [i for i, at in enumerate(self.recorded.takes) if at is not None and i not in kept]
+
+    def _output(self, position: int) -> int | None:
+        """Which output a leaf of the result is; None for a number that was known when it was traced."""
+        before = [at for at, _ in self._literals if at <= position]
+        return None if before and before[-1] == position else position - len(before)
+
+    def _order(self, arguments: Sequence[Structure]) -> list[int] | None:
+        """For each donated tree among the arguments, the tree of the result that takes its memory over."""
+        assert self.recorded is not None
+        takes, results = self.recorded.takes, list(_trees(self._result))
+        order: list[int] = []
+        at = 0
+        for structure in arguments:
+            for start, size in _trees(structure, at):
+                if start not in self.donated:
+                    continue
+                tensors = [i for i in range(size) if isinstance(self.graph.inputs[start + i][1], TensorSpec)]
+                heirs = [
+                    number
+                    for number, (begin, length) in enumerate(results)
+                    if length == size
+                    and all((i := self._output(begin + k)) is not None and takes[i] == start + k for k in tensors)
+                ]
+                if not heirs:
+                    return None
+                order.append(heirs[0])
+            at += structure.size
+        return order
+
+    def is_handed_back(self, walk: Walk) -> bool:
+        """Whether the donated arguments are what the last call of a recorded program returned."""
+        if self._lender is None or any(at in self.donated for at, _ in walk.loose):
+            return False
+        return self._lender.is_handed_back([flat.leaves for at, _, flat in walk.roots if at in self.donated])
 
     def beside(self, trees: Sequence[Tree]) -> list[Any]:
         """The inputs besides the arguments' leaves: data of the function, captured states, keys of the scope around."""
@@ -133,9 +164,9 @@ class Program:
             extra[i] = keys[number][part]
         return extra
 
-    def __call__(self, leaves: list[Any], trees: Sequence[Tree]) -> Any:
-        """The results, of all inputs and of the trees among the arguments."""
-        outputs: Sequence[Any] = self.run(*leaves)
+    def __call__(self, leaves: list[Any], trees: Sequence[Tree], kept: bool = False) -> Any:
+        """The results, of all inputs and of the trees among the arguments; `kept` as `is_handed_back` says."""
+        outputs: Sequence[Any] = self.run(*leaves, kept=True) if kept else self.run(*leaves)
         if self._public:
             outputs = list(outputs)
             for i in self._public:
@@ -219,13 +250,14 @@ def trace(
     return Traced(session.real, graph, session.sources[count:], result, literals, places)
 
 
-def _leaves_by_tree(structure: Structure) -> Iterator[tuple[bool, int]]:
-    """Runs of leaves: whether they stand in a tree, and how many they are."""
-    if isinstance(structure, Container):
+def _trees(structure: Structure, at: int = 0) -> Iterator[tuple[int, int]]:
+    """The trees in a structure whose leaves begin at `at`: position and number of their leaves."""
+    if isinstance(structure, Root):
+        yield at, structure.size
+    elif isinstance(structure, Container):
         for child in structure.children:
-            yield from _leaves_by_tree(child)
-    else:
-        yield isinstance(structure, Root), structure.size
+            yield from _trees(child, at)
+            at += child.size
 
 
 def _on_device(graph: Graph) -> bool:
