@@ -1,8 +1,10 @@
 """Records in files: the formats behind `module.save_file` and `load_file`."""
 
-from burn_torch.module.record import FORMATS, ModuleRecord
+from burn_torch.module.record import FORMATS, DTypePolicy, ModuleRecord
+from burn_torch.record.burnpack_file import BurnpackFormat
 from burn_torch.record.safetensors_file import SafetensorsFormat
 
-__all__ = ["ModuleRecord", "SafetensorsFormat"]
+__all__ = ["BurnpackFormat", "DTypePolicy", "ModuleRecord", "SafetensorsFormat"]
 
+FORMATS[".bpk"] = BurnpackFormat()
 FORMATS[".safetensors"] = SafetensorsFormat()
