@@ -259,7 +259,7 @@ def _savable(module: Module) -> dict[str, Any]:
 
 def _expected(leaf: Any) -> tuple[Shape, DType]:
     if isinstance(leaf, Param):
-        saved = leaf.transform_for_save() if leaf.mapper.save is not None else leaf.val()
+        saved = leaf.transform_for_save().spec if leaf.mapper.save is not None else leaf.spec()
         return saved.shape, saved.dtype
     value = leaf.value()
     return value.shape, value.dtype

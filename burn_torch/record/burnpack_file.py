@@ -201,7 +201,7 @@ def _numbers(found: Any) -> dict[str, float]:
         if not isinstance(tagged, dict) or len(tagged) != 1:
             raise Unsound(f"the scalar {name} is no number")
         kind, value = next(iter(tagged.items()))
-        if type(value) is not _SCALARS.get(kind):
+        if _SCALARS.get(kind) is not type(value):
             raise Unsound(f"the scalar {name} is no number")
         numbers[name] = value
     return numbers
