@@ -15,9 +15,9 @@ import struct
 from collections.abc import Mapping
 from typing import IO, Any, Final, final
 
-from burn_torch.core.dtype import DType
 from burn_torch.module.param import ParamId
 from burn_torch.module.record import ModuleRecord, RecordEntry
+from burn_torch.record.burn_types import burn_type, read_burn_type
 from burn_torch.record.cbor import decode, encode
 from burn_torch.record.faults import Unsound, cannot_save
 from burn_torch.record.file_format import FileFormat
@@ -45,10 +45,6 @@ ALIGNMENT: Final = 256
 _HEADER: Final = struct.Struct("<4sHI")
 _CHECKSUM: Final = b"\x68checksum\x78\x40"
 _OURS: Final = ("burn_torch", "keys", "checksum")
-_WRITTEN: Final = {dtype.name.upper(): dtype for dtype in vars(DType).values() if isinstance(dtype, DType)}
-_READ: Final = {**_WRITTEN, "Flex32": DType.F32, "Bool": DType.BOOL}
-del _WRITTEN["BOOL"], _READ["BOOL"]
-_BOOL_WIDTHS: Final = {"Native": 1, "U8": 1, "U32": 4}
 _SCALARS: Final[Mapping[str, type]] = {"Int": int, "UInt": int, "Float": float, "Bool": bool}
 
 
@@ -133,8 +129,7 @@ class BurnpackFormat(FileFormat):
 
 
 def _descriptor(key: str, entry: RecordEntry, offsets: list[int]) -> dict[str, Any]:
-    name: Any = {"Bool": "Native"} if entry.dtype is DType.BOOL else entry.dtype.name.upper()
-    found = {"dtype": name, "shape": list(entry.shape), "data_offsets": offsets}
+    found = {"dtype": burn_type(entry.dtype), "shape": list(entry.shape), "data_offsets": offsets}
     return found if entry.id is None else {**found, "param_id": int(entry.id)}
 
 
@@ -153,19 +148,9 @@ def _extent(key: str, described: Any, state: bool) -> Extent:
     if ident is not None and (type(ident) is not int or not 0 <= ident < 2**64):
         raise Unsound(f"{key} has an id that no parameter has: {str(ident)[:80]}")
     shape = checked_shape(key, described["shape"])
-    dtype, width = _dtype(key, described["dtype"])
+    dtype, width = read_burn_type(key, described["dtype"])
     start, end = offsets
     return Extent(dtype, shape, start, end, None if ident is None else ParamId(ident), state, width)
-
-
-def _dtype(key: str, name: Any) -> tuple[DType, int]:
-    if isinstance(name, str) and name in _READ:
-        return _READ[name], 0
-    if isinstance(name, dict) and list(name) == ["Bool"] and name["Bool"] in _BOOL_WIDTHS:
-        return DType.BOOL, _BOOL_WIDTHS[name["Bool"]]
-    if isinstance(name, dict) and list(name) == ["QFloat"]:
-        raise Unsound(f"{key} is quantised, which records here are not: dequantise it in Burn first")
-    raise Unsound(f"{key} has the type {str(name)[:80]}; known are {', '.join(_READ)}")
 
 
 def _order(text: str, described: Mapping[str, Any]) -> dict[str, str]:
@@ -198,12 +183,10 @@ def _numbers(found: Any) -> dict[str, float]:
         raise Unsound("its scalars are not numbers by name")
     numbers: dict[str, float] = {}
     for name, tagged in found.items():
-        if not isinstance(tagged, dict) or len(tagged) != 1:
+        pairs: list[tuple[str, Any]] = list(tagged.items()) if isinstance(tagged, dict) else []
+        if len(pairs) != 1 or _SCALARS.get(pairs[0][0]) is not type(pairs[0][1]):
             raise Unsound(f"the scalar {name} is no number")
-        kind, value = next(iter(tagged.items()))
-        if _SCALARS.get(kind) is not type(value):
-            raise Unsound(f"the scalar {name} is no number")
-        numbers[name] = value
+        numbers[name] = pairs[0][1]
     return numbers
 
 

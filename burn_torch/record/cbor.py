@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, final
 
 from burn_torch.record.faults import Unsound
-from burn_torch.record.layout import unique
+from burn_torch.record.layout import MAX_CONTAINERS, MAX_VALUES, unique
 
 __all__ = ["decode", "encode"]
 
@@ -63,6 +63,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
+        self.containers = 0
 
     def take(self, count: int) -> bytes:
         if count > len(self.data) - self.at:
@@ -88,6 +89,9 @@ class _Reader:
             return self.text(number)
         if number > len(self.data) - self.at:  # each item has a byte at least
             raise Unsound(f"byte {start} of its metadata promises {number} items")
+        self.containers += 1
+        if self.containers > MAX_CONTAINERS or number > MAX_VALUES:
+            raise Unsound("its metadata has more parts than that of any record")
         if major == _ARRAY:
             return [self.value(depth + 1) for _ in range(number)]
         return unique([(self.key(), self.value(depth + 1)) for _ in range(number)], "its metadata")

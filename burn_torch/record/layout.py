@@ -5,6 +5,7 @@ All sums are done on Python's integers before any memory is asked for, and again
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ __all__ = [
 MAX_HEADER_BYTES: Final = 100 * 1024 * 1024
 """The limit of safetensors and of Burn's burnpack."""
 MAX_TENSORS: Final = 100_000
+MAX_CONTAINERS: Final = 8 * MAX_TENSORS
+MAX_VALUES: Final = 50 * MAX_TENSORS
+"""Of a file's metadata: more would fill the memory and describe no record."""
 MAX_NDIM: Final = 32
 """What every numpy that we run on can hold."""
 
@@ -133,6 +137,16 @@ def _is_bool(source: Source, start: int, end: int, extent: Extent) -> bool:
         not np.any(source.array(at, min(at + WINDOW, end), np.dtype(f"<u{extent.itemsize}")) > 1)
         for at in range(start, end, WINDOW)
     )
+
+
+def parse_json(text: bytes, what: str) -> Any:
+    """A JSON value of bounded size whose objects have each name once.  Raises: Unsound."""
+    if text.count(b"[") + text.count(b"{") > MAX_CONTAINERS or text.count(b",") > MAX_VALUES:
+        raise Unsound(f"{what} has more parts than that of {MAX_TENSORS} tensors")
+    try:
+        return json.loads(text.decode(), object_pairs_hook=lambda pairs: unique(pairs, what))
+    except (ValueError, RecursionError) as err:
+        raise Unsound(f"{what} cannot be read ({err})") from err
 
 
 def unique(pairs: Iterable[tuple[str, Any]], what: str) -> dict[str, Any]:

@@ -29,8 +29,8 @@ from burn_torch.record.layout import (
     Extent,
     checked_shape,
     entries_of,
+    parse_json,
     require_layout,
-    unique,
 )
 from burn_torch.record.sealing import UNSEALED, SealedWriter, require_sealed
 from burn_torch.record.source import WINDOW, Source
@@ -134,10 +134,7 @@ def _header(source: Source) -> tuple[dict[str, Any], int]:
     text = bytes(source.bytes[8 : 8 + length])
     if not text.startswith(b"{"):  # the format says so; its own reader lets spaces pass
         raise Unsound("the header does not begin with {")
-    try:
-        header: dict[str, Any] = json.loads(text.decode(), object_pairs_hook=lambda pairs: unique(pairs, "the header"))
-    except (ValueError, RecursionError) as err:
-        raise Unsound(f"its header cannot be read ({err})") from err
+    header: dict[str, Any] = parse_json(text, "the header")
     return header, 8 + length
 
 

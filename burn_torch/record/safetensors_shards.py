@@ -23,7 +23,7 @@ from burn_torch.core.files import write_atomic
 from burn_torch.module.record import ModuleRecord, RecordEntry
 from burn_torch.record.faults import Unsound, cannot_load, cannot_save, shortened
 from burn_torch.record.file_format import open_source, writing
-from burn_torch.record.layout import MAX_HEADER_BYTES, unique
+from burn_torch.record.layout import MAX_HEADER_BYTES, parse_json
 from burn_torch.record.safetensors_file import SafetensorsFormat
 
 __all__ = ["INDEX_ENDING", "ShardedSafetensorsFormat"]
@@ -117,10 +117,7 @@ def _index(path: Path) -> dict[str, str]:
     try:
         if len(source) > MAX_HEADER_BYTES:
             raise Unsound(f"its index has {len(source)} bytes")
-        try:
-            found = json.loads(bytes(source.bytes).decode(), object_pairs_hook=lambda pairs: unique(pairs, "the index"))
-        except (ValueError, RecursionError) as err:
-            raise Unsound(f"its index cannot be read ({err})") from err
+        found = parse_json(bytes(source.bytes), "the index")
         return _weight_map(found)
     except Unsound as err:
         raise cannot_load(str(path), f"it is damaged: {err}", "sharded safetensors") from err

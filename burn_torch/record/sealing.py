@@ -66,3 +66,4 @@ def require_sealed(source: Source, header_end: int, before: bytes, checksum: obj
     """Raises: Unsound unless the file has the sum that it says it has."""
     if not isinstance(checksum, str) or not is_sealed(source, header_end, before, checksum):
         raise Unsound("its checksum does not fit its content")
+    source.sealed = True

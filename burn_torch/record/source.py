@@ -36,6 +36,8 @@ class Source:
         self.path = path
         self._map = data if isinstance(data, mmap.mmap) else None
         self.bytes = memoryview(data)
+        self.sealed = False
+        """Whether it has a checksum of ours, and that fits."""
 
     @staticmethod
     def open(path: Path) -> Source:

@@ -58,7 +58,11 @@ LOAD = """
 
 
 def run(program: str, path: Path) -> int:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "kernels")]), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "kernels")]),
+        "OMP_NUM_THREADS": "1",
+    }
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(COMMON + program), str(path)],
         capture_output=True, text=True, env=environment, check=False,

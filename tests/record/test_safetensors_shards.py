@@ -26,7 +26,13 @@ def entry(value: float, count: int = 10) -> RecordEntry:
 
 def record(offset: float = 0.0) -> ModuleRecord:
     shared = entry(offset)
-    entries = {"a": shared, "b": entry(offset + 1), "big": entry(offset + 2, 50), "c": entry(offset + 3), "tied": shared}
+    entries = {
+        "a": shared,
+        "b": entry(offset + 1),
+        "big": entry(offset + 2, 50),
+        "c": entry(offset + 3),
+        "tied": shared,
+    }
     return ModuleRecord(entries, {"module": "Net"})
 
 
