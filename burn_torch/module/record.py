@@ -21,7 +21,7 @@ from burn_torch.module.param import Param, ParamId
 from burn_torch.module.running_state import RunningState
 from burn_torch.tensor import Device, Tensor
 
-__all__ = ["FORMATS", "DTypePolicy", "ModuleRecord", "RecordEntry", "RecordFormat", "format_of"]
+__all__ = ["FORMATS", "DTypePolicy", "FileRecorder", "ModuleRecord", "RecordEntry", "RecordFormat", "format_of"]
 
 M = TypeVar("M", bound=Module)
 
@@ -69,6 +69,16 @@ class RecordFormat(Protocol):
 
     def parse(self, data: bytes, name: str = "the given bytes") -> ModuleRecord:
         """A record from such bytes; `name` is for messages.  Raises: RecordError for damaged ones."""
+
+
+class FileRecorder(Protocol):
+    """A recorder of `burn_torch.record`: a format at a precision."""
+
+    def record(self, record: ModuleRecord, path: str | Path) -> Path:
+        """Writes a record, whole or not at all; returns the file."""
+
+    def load(self, path: str | Path) -> ModuleRecord:
+        """The record of a file.  Raises: RecordError for a missing or damaged file."""
 
 
 FORMATS: dict[str, RecordFormat] = {}

@@ -183,10 +183,10 @@ def _numbers(found: Any) -> dict[str, float]:
         raise Unsound("its scalars are not numbers by name")
     numbers: dict[str, float] = {}
     for name, tagged in found.items():
-        pairs: list[tuple[str, Any]] = list(tagged.items()) if isinstance(tagged, dict) else []
-        if len(pairs) != 1 or _SCALARS.get(pairs[0][0]) is not type(pairs[0][1]):
+        pairs: list[tuple[str, Any]] = list(tagged.items()) if isinstance(tagged, dict) else [("", None)]
+        kind, numbers[name] = pairs[0] if len(pairs) == 1 else ("", False)
+        if _SCALARS.get(kind) is not type(numbers[name]):
             raise Unsound(f"the scalar {name} is no number")
-        numbers[name] = pairs[0][1]
     return numbers
 
 

@@ -11,12 +11,23 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     random          words and yes or no of (key, stream, element), drawn from numbers or from device memory
     optimizer       adamw, sgd over many tensors in one launch
 
+`autotune` chooses the config of each launch, and measures where that is allowed.
 `REGISTRY` holds a `KernelSpec` for each operation; `verify` checks one against float64.
 """
 
 from __future__ import annotations
 
-from burn_kernels import cross_entropy, dropout, glu, linear_cross_entropy, norm, optimizer, random, softmax
+from burn_kernels import (
+    autotune,
+    cross_entropy,
+    dropout,
+    glu,
+    linear_cross_entropy,
+    norm,
+    optimizer,
+    random,
+    softmax,
+)
 from burn_kernels._triton import AVAILABLE
 from burn_kernels.errors import (
     KernelArgumentError,
@@ -40,6 +51,7 @@ __all__ = [
     "KernelShapeError",
     "KernelSpec",
     "Problem",
+    "autotune",
     "cross_entropy",
     "dropout",
     "glu",
