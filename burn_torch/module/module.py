@@ -15,7 +15,7 @@ from burn_torch.module.tree import Tree
 from burn_torch.tensor import Device, Tensor
 
 if TYPE_CHECKING:
-    from burn_torch.module.record import FileRecorder, ModuleRecord
+    from burn_torch.module.record import FileRecorder, ModuleRecord, Store, WritableStore
     from burn_torch.module.visitor import ModuleMapper, ModuleVisitor
 
 __all__ = ["Module"]
@@ -206,6 +206,17 @@ class Module(Tree):
         from burn_torch.module.record import ModuleRecord
 
         return self.load_record(ModuleRecord.load(path))
+
+    def load_from(self, store: Store) -> tuple[Self, Any]:
+        """The same module with the values of a store of `burn_torch.record.stores`, and what became of each key.
+
+        Raises: RecordError with every fault at once.
+        """
+        return store.apply_to(self)
+
+    def save_into(self, store: WritableStore) -> Path:
+        """Writes the module as a store says, whole or not at all; returns the file."""
+        return store.collect_from(self)
 
     # -- display -----------------------------------------------------------------------------------
     def custom_content(self, content: display.Content) -> display.Content | None:

@@ -81,6 +81,20 @@ class FileRecorder(Protocol):
         """The record of a file.  Raises: RecordError for a missing or damaged file."""
 
 
+class Store(Protocol):
+    """A store of `burn_torch.record.stores` that is read."""
+
+    def apply_to(self, module: M) -> tuple[M, Any]:
+        """The module with the values of the store, and what became of each key."""
+
+
+class WritableStore(Protocol):
+    """A store that is written."""
+
+    def collect_from(self, module: Module) -> Path:
+        """Writes the module; returns the file."""
+
+
 FORMATS: dict[str, RecordFormat] = {}
 """Formats by file ending, ".safetensors".  `burn_torch.record`, a layer above, fills it when it is first needed."""
 
