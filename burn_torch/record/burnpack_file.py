@@ -19,7 +19,7 @@ from burn_torch.module.param import ParamId
 from burn_torch.module.record import ModuleRecord, RecordEntry
 from burn_torch.record.burn_types import burn_type, read_burn_type
 from burn_torch.record.cbor import decode, encode
-from burn_torch.record.faults import Unsound, cannot_save
+from burn_torch.record.faults import Unsound, cannot_save, shortened
 from burn_torch.record.file_format import FileFormat
 from burn_torch.record.layout import (
     MAX_HEADER_BYTES,
@@ -117,12 +117,16 @@ class BurnpackFormat(FileFormat):
                 raise Unsound(f"burn_torch wrote it in version {metadata['burn_torch']}, this one reads {VERSION}")
         order = _order(metadata["keys"], described) if ours else dict.fromkeys(described, "param")
         extents = {key: _extent(key, described[key], order[key] == "state") for key in order}
-        start = (
-            header_end + -header_end % ALIGNMENT
-            if described
-            else min(header_end + -header_end % ALIGNMENT, len(source))
-        )
-        require_layout(extents, len(source) - start, align=ALIGNMENT)
+        start, align = header_end + -header_end % ALIGNMENT, ALIGNMENT
+        if not described:
+            start = min(start, len(source))
+        size = max((extent.end for extent in extents.values()), default=0)
+        if not ours and start + size != len(source) == header_end + size:  # Burn 0.19 aligned nothing
+            start, align = header_end, 1
+        misplaced = [key for key, extent in extents.items() if extent.start % align]
+        if misplaced:
+            raise Unsound(f"{', '.join(shortened(misplaced))} lie on no boundary of {align} bytes")
+        require_layout(extents, len(source) - start, align=align)
         require_zeros(source, extents, header_end, start)
         kept = {name: text for name, text in metadata.items() if not (ours and name in _OURS)}
         return ModuleRecord(entries_of(source, extents, start), kept, scalars=_numbers(contents.get("scalars", {})))
@@ -142,7 +146,6 @@ def _extent(key: str, described: Any, state: bool) -> Extent:
         or len(offsets) != 2
         or any(type(at) is not int or not 0 <= at < 2**63 for at in offsets)
         or offsets[0] > offsets[1]
-        or offsets[0] % ALIGNMENT
     ):
         raise Unsound(f"{key} has offsets that no tensor has: {str(offsets)[:80]}")
     if ident is not None and (type(ident) is not int or not 0 <= ident < 2**64):
