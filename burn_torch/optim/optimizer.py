@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from burn_torch.core.errors import RecordError, explain
@@ -12,9 +11,10 @@ from burn_torch.core.number import Scalar
 from burn_torch.module import Module, Param, ParamId, Tree
 from burn_torch.module.gradients import GradientsParams, params_by_id
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
+from burn_torch.optim.record import OptimizerRecord
 from burn_torch.tensor import Device, Tensor
 
-__all__ = ["Optimizer", "OptimizerRecord", "StateGroup"]
+__all__ = ["Optimizer", "StateGroup"]
 
 M = TypeVar("M", bound=Module)
 
@@ -28,21 +28,6 @@ class StateGroup(Tree):
     ids: tuple[ParamId, ...]
     time: Scalar
     slots: tuple[tuple[Tensor, ...], ...]
-
-
-@dataclass(frozen=True)
-class OptimizerRecord:
-    """An optimizer's states apart from the optimizer: for each parameter its steps and named tensors."""
-
-    kind: str
-    states: dict[ParamId, tuple[int, dict[str, Tensor]]]
-
-    def __len__(self) -> int:
-        return len(self.states)
-
-    def is_empty(self) -> bool:
-        """Whether no parameter was ever stepped."""
-        return not self.states
 
 
 class Optimizer(Tree):

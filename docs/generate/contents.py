@@ -18,6 +18,7 @@ BLOCKS = (
     "nn",
     "config",
     "record",
+    "stores",
     "dataset",
     "optimizer",
     "transforms",
