@@ -1,0 +1,18 @@
+"""What ONNX operators mean here: functions of tensors, a family in each file.
+
+Source that the importer writes calls them by these names.
+"""
+
+from burn_torch.onnx.operators.arithmetic import *
+from burn_torch.onnx.operators.attention import *
+from burn_torch.onnx.operators.control import *
+from burn_torch.onnx.operators.elementwise import *
+from burn_torch.onnx.operators.indexing import *
+from burn_torch.onnx.operators.normalisation import *
+from burn_torch.onnx.operators.products import *
+from burn_torch.onnx.operators.quantised import *
+from burn_torch.onnx.operators.recurrent import *
+from burn_torch.onnx.operators.reduction import *
+from burn_torch.onnx.operators.resize import *
+from burn_torch.onnx.operators.shape import *
+from burn_torch.onnx.operators.windows import *
