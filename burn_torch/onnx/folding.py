@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar, Final, final
 
-from burn_torch.backend import Backend, NdArray
+from burn_torch.backend import Backend, LibTorch
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import OnnxError, explain
 from burn_torch.core.spec import TensorSpec
@@ -55,19 +55,19 @@ def _measure(call: Call) -> None:
 
 @final
 class Measured(Backend):
-    """NdArray, with each call measured before it is computed.  `Measured()` is always the same object."""
+    """LibTorch on the host, with each call measured before it is computed.  `Measured()` is always the same object."""
 
     _instance: ClassVar[Measured | None] = None
-    name: Final = "NdArray"
+    name: Final = "LibTorch"
 
     def __new__(cls) -> Measured:
         """The one object: equal stacks are one."""
         if cls._instance is None:
             cls._instance = super().__new__(cls)
-            cls._instance.inner = NdArray()
+            cls._instance.inner = LibTorch()
         return cls._instance
 
-    inner: NdArray
+    inner: LibTorch
 
     def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
         """Measures, then computes.  Raises: OnnxError beyond the limit of the `bounded` block around."""
@@ -75,15 +75,15 @@ class Measured(Backend):
         return self.inner.execute(call, inputs)
 
     def from_data(self, data: TensorData, place: str) -> Any:
-        """An array of the data."""
+        """A tensor of the data."""
         return self.inner.from_data(data, place)
 
     def into_data(self, primitive: Any) -> TensorData:
-        """The data of an array."""
+        """The data of a tensor."""
         return self.inner.into_data(primitive)
 
     def spec(self, primitive: Any) -> TensorSpec:
-        """The spec of an array."""
+        """The spec of a tensor."""
         return self.inner.spec(primitive)
 
     def sync(self, place: str) -> None:
@@ -98,7 +98,7 @@ class Measured(Backend):
         return leaf
 
     def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
-        """The same array: there is one place."""
+        """The same tensor: there is one place."""
         return self.inner.move(primitive, spec, place)
 
     def copy(self, primitive: Any) -> Any:
@@ -106,8 +106,8 @@ class Measured(Backend):
         return self.inner.copy(primitive)
 
     def version(self, primitive: Any) -> int:
-        """0: nobody else writes to arrays."""
-        return 0
+        """How often the memory was written to."""
+        return self.inner.version(primitive)
 
     def check_place(self, place: str) -> None:
         """Raises DeviceError for any place but "cpu"."""

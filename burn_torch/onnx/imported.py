@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, cast
 
-import numpy as np
-
 from burn_torch.core.errors import BurnTorchError, OnnxError, explain
 from burn_torch.module import Module, Param, RunningState
 from burn_torch.onnx.folding import MAX_FOLDED_BYTES
+from burn_torch.onnx.operators.registry import HOST
 from burn_torch.onnx.plan import Body, Literal, Plan, Ref, Source, Step, Weight, plan_of
 from burn_torch.onnx.reader import read_bytes, read_model
 from burn_torch.onnx.report import report_on
@@ -75,7 +74,7 @@ def _device(env: Env, fields: Mapping[str, Tensor]) -> Device:
 
 
 def _on_device(value: Any, device: Device) -> Any:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, HOST):
         return Tensor.from_data(value, device)
     return [_on_device(part, device) for part in value] if isinstance(value, list) else value
 

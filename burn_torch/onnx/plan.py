@@ -18,7 +18,7 @@ from burn_torch.module import Module
 from burn_torch.onnx.folding import MAX_FOLDED_BYTES, bounded
 from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
 from burn_torch.onnx.names import Names
-from burn_torch.onnx.operators.registry import Entry, find
+from burn_torch.onnx.operators.registry import Entry, find, on_host
 
 __all__ = ["Body", "Literal", "Plan", "Ref", "Step", "Weight", "plan_of"]
 
@@ -178,30 +178,28 @@ class _Planner:
         if any(x and x not in self.constants for x in node.inputs):
             return False
         data = [self.constants[x] if x else None for x in node.inputs]
-        if any(x is not None and x.dtype is DType.BF16 for x in data) or not any(node.inputs):
+        if not any(node.inputs):
             return False
         entry = _entry(node)
         attributes = self._attributes(node, entry)
         try:
             with bounded(self.limit - self.folded_bytes):
-                found = entry(*[None if x is None else x.array for x in data], **attributes)
+                found = entry(*[None if x is None else on_host(x) for x in data], **attributes)
         except OnnxError as err:
             err.add_note(f"in {node.label}")
             raise
         except BurnTorchError as err:
-            if "bfloat16" in str(err):
-                return False
             raise _not_worked_out(node, err) from err
         except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as err:
             raise _not_worked_out(node, err) from err
         parts = found if isinstance(found, tuple) else (found,)
-        if not all(isinstance(part, np.ndarray) for part in parts):
+        if not all(isinstance(part, np.ndarray | TensorData) for part in parts):
             return False  # a sequence
         for name, part in zip(node.outputs, parts, strict=False):
             if name:
-                array = np.ascontiguousarray(part).reshape(part.shape)
-                self.constants[name] = TensorData(array, DType.from_numpy(array.dtype))
-                self.folded_bytes += array.nbytes
+                made = part if isinstance(part, TensorData) else _data(part)
+                self.constants[name] = made
+                self.folded_bytes += made.array.nbytes
                 if any(x in self.from_file for x in node.inputs):
                     self.from_file.add(name)
         return True
@@ -209,7 +207,7 @@ class _Planner:
     # -- steps ------------------------------------------------------------------------------------------
     def _attributes(self, node: Node, entry: Entry) -> dict[str, Any]:
         attributes = {
-            name: value.array if isinstance(value, TensorData) else value for name, value in node.attributes.items()
+            name: on_host(value) if isinstance(value, TensorData) else value for name, value in node.attributes.items()
         }
         if "outputs" in entry.attributes:
             attributes["outputs"] = _read_outputs(node)
@@ -267,13 +265,12 @@ class _Planner:
         if data is None:
             return Ref(self.names[name])
         kind = "tensor" if entry is None else entry.kind(position)
-        bf16 = data.dtype is DType.BF16
-        if kind in ("host", "raw") and not bf16:
-            return Literal(data.array)
-        if kind == "operand" and node is not None and not data.shape and not bf16:
+        if kind in ("host", "raw"):
+            return Literal(on_host(data))
+        if kind == "operand" and node is not None and not data.shape and data.dtype is not DType.BF16:
             return Literal(data.array.reshape(()).item())
-        if node is None and not bf16 and data.array.size <= _SMALL:
-            return Literal(data.array)
+        if node is None and data.array.size <= _SMALL:
+            return Literal(on_host(data))
         trained = data.dtype.is_float and node is not None and self._is_weight(name, node, position, data)
         return self._field(name, data, trained)
 
@@ -295,6 +292,10 @@ class _Planner:
             self.result.trained[made] = trained
             self.result.onnx_names[made] = name
         return Weight(self.made[key], trained)
+
+
+def _data(array: Any) -> TensorData:
+    return TensorData(np.ascontiguousarray(array).reshape(array.shape), DType.from_numpy(array.dtype))
 
 
 def _entry(node: Node) -> Entry:
@@ -343,8 +344,9 @@ def _reads(step: Step) -> set[str]:
     names = {source.name for source in step.inputs if isinstance(source, Ref)}
     for value in step.attributes.values():
         if isinstance(value, Body):
-            names |= {name for inner in value.steps for name in _reads(inner)}
-            names |= {source.name for source in value.outputs if isinstance(source, Ref)}
+            inner = {name for part in value.steps for name in _reads(part)}
+            inner |= {source.name for source in value.outputs if isinstance(source, Ref)}
+            names |= inner - set(value.inputs) - {name for part in value.steps for name in part.outputs if name}
     return names
 
 

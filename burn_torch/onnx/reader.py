@@ -264,11 +264,11 @@ class _Reader:
             outputs = tuple(scope.rename(x) if x else "" for x in proto.output)
             attributes = self.attributes(proto, scope)
             node = Node(name, domain, proto.op_type, opset, inputs, outputs, attributes)
-            body = self.body(proto, node, scope)
+            body, defaults = self.body(proto, node, scope)
             if body is None:
                 found.append(node)
             else:
-                found += self.inlined(body, node, scope)
+                found += self.inlined(body, defaults, node, scope)
         return found
 
     def attributes(self, proto: Any, scope: _Scope) -> dict[str, Any]:
@@ -307,24 +307,27 @@ class _Reader:
         return make()
 
     # -- functions ----------------------------------------------------------------------------------------
-    def body(self, proto: Any, node: Node, scope: _Scope) -> Any:
-        """The function that a node calls: of the model, or ONNX's own where no importer knows the operator."""
+    def body(self, proto: Any, node: Node, scope: _Scope) -> tuple[Any, dict[str, Any]]:
+        """The function that a node calls, of the model or ONNX's own where no importer knows the operator; defaults."""
         found = self.functions.get((node.domain, node.op))
         if found is not None:
-            return found
-        if find(node.domain, node.op, node.opset) is not None:
-            return None
+            return found, {a.name: self.value(a, scope) for a in found.attribute_proto}
+        if find(node.domain, node.op, node.opset) is not None or (node.op == "Constant" and not node.domain):
+            return None, {}
         import onnx
 
         try:
             schema = onnx.defs.get_schema(node.op, node.opset, node.domain)
         except onnx.defs.SchemaError:
-            return None
+            return None, {}
+        defaults = {
+            name: self.value(a.default_value, scope) for name, a in schema.attributes.items() if a.default_value.name
+        }
         if schema.has_function:
-            return schema.function_body
+            return schema.function_body, defaults
         if schema.has_context_dependent_function:
-            return self.generated(schema, proto, scope)
-        return None
+            return self.generated(schema, proto, scope), defaults
+        return None, {}
 
     def generated(self, schema: Any, proto: Any, scope: _Scope) -> Any:
         """A body that depends on the types of the inputs, which ONNX infers; None where they are not known."""
@@ -353,7 +356,8 @@ class _Reader:
         body = onnx.FunctionProto.FromString(text)
         return body if body.node else None
 
-    def inlined(self, body: Any, node: Node, scope: _Scope) -> list[Node]:
+    def inlined(self, body: Any, defaults: Mapping[str, Any], node: Node, scope: _Scope) -> list[Node]:
+        """The nodes of a function, with the names and attributes of the call."""
         key = (node.domain, node.op)
         if key in scope.stack or scope.depth > MAX_DEPTH:
             raise _too_deep()
@@ -367,8 +371,8 @@ class _Reader:
         def rename(name: str) -> str:
             return names.get(name, prefix + name) if name else ""
 
-        defaults = {a.name: self.value(a, scope) for a in body.attribute_proto}
-        opsets = {_DOMAINS.get(e.domain, e.domain): int(e.version) for e in body.opset_import} or dict(scope.opsets)
+        own = {_DOMAINS.get(e.domain, e.domain): int(e.version) for e in body.opset_import}
+        opsets = {**scope.opsets, **own}
         inner = _Scope(rename, opsets, {**defaults, **node.attributes}, prefix, (*scope.stack, key), scope.depth + 1)
         nodes = self.nodes(body.node, inner)
         for name, value in direct.items():

@@ -16,3 +16,5 @@ from burn_torch.onnx.operators.reduction import *
 from burn_torch.onnx.operators.resize import *
 from burn_torch.onnx.operators.shape import *
 from burn_torch.onnx.operators.windows import *
+from burn_torch.onnx.operators.signal import *
+from burn_torch.onnx.operators.vision import *

@@ -69,13 +69,6 @@ def power(x: Operand, y: Operand) -> Tensor:
 @operator("Mod", 10)
 def modulo(x: Tensor, y: Tensor, *, fmod: int = 0) -> Tensor:
     """What x leaves when divided by y, with the sign of y; with `fmod` that of x."""
-    if x.dtype.is_float and not fmod:
-        raise fault(
-            "Mod: floats need fmod",
-            given=f"x of {x.dtype}, fmod 0",
-            expected="fmod 1 for floats",
-            mend="the model is malformed",
-        )
     if x.dtype is DType.U64:
         return (x.cast(DType.I64) - quotient(x.cast(DType.I64), y.cast(DType.I64)) * y.cast(DType.I64)).cast(DType.U64)
     return widened(ops.fmod if fmod else ops.remainder, x, y)

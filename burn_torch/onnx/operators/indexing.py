@@ -6,7 +6,7 @@ import numpy as np
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import axis_of, fault, full, ints, reshaped, squeezed
+from burn_torch.onnx.operators.axes import axis_of, fault, ints, reshaped, squeezed
 from burn_torch.onnx.operators.registry import Host, operator
 from burn_torch.tensor import Tensor
 
@@ -154,7 +154,7 @@ def unique(
 
     Found on the host: their number depends on the data.
     """
-    values = x.into_data().array
+    values = x.into_data().values
     found, first, inverse, counts = np.unique(
         values, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )
@@ -164,7 +164,7 @@ def unique(
         rank = np.argsort(order)
         found = np.take(found, order, axis=0 if axis is None else axis)
         first, counts, inverse = first[order], counts[order], rank[inverse]
-    y = Tensor.from_data(np.ascontiguousarray(found), x.device)
+    y = Tensor.from_data(np.ascontiguousarray(found), x.device).cast(x.dtype)
     parts = [Tensor.from_data(part.astype(np.int64), x.device) for part in (first, inverse, counts)]
     return y, parts[0], parts[1], parts[2]
 
@@ -188,7 +188,7 @@ def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor
 
 
 @operator("OneHot", 9)
-def one_hot(indices: Tensor, depth: Host, values: Host, *, axis: int = -1) -> Tensor:
+def one_hot(indices: Tensor, depth: Host, values: Tensor, *, axis: int = -1) -> Tensor:
     """values[1] at each index along a new axis, values[0] elsewhere; an index out of range has none."""
     classes = int(depth.reshape(-1)[0])
     at = axis_of(axis, indices.ndim + 1)
@@ -197,9 +197,9 @@ def one_hot(indices: Tensor, depth: Host, values: Host, *, axis: int = -1) -> Te
     count = Tensor.from_data(np.arange(classes, dtype=np.int64), indices.device)
     count = reshaped(count, (classes, *(1,) * (indices.ndim - at)))
     hit = reshaped(wide, (*wide.shape[:at], 1, *wide.shape[at:])).equal(count)
-    off, on = (values.reshape(-1)[i].item() for i in (0, 1))
-    dtype = DType.from_numpy(values.dtype)
-    return full(hit.shape, off, hit, dtype).mask_where(hit, full((), on, hit, dtype))
+    off, on = (reshaped(values.narrow(0, i, 1), ()) for i in (0, 1))
+    y: Tensor = ops.mask_where(off, hit, on)
+    return y
 
 
 @operator("ReverseSequence", 10)

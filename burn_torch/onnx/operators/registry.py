@@ -29,13 +29,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch.backend.tracing import suspended
+from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.folding import host
 from burn_torch.tensor import Device, Tensor
 
-__all__ = ["Entry", "Host", "Operand", "Sequence", "find", "known", "operator"]
+__all__ = ["HOST", "Entry", "Host", "Operand", "Sequence", "find", "known", "on_host", "operator", "read"]
 
 Host: TypeAlias = NDArray[Any]
+HOST: Final = (np.ndarray, TensorData)
+"""What values that are known on the host are: arrays, and TensorData of bfloat16, which numpy lacks."""
 Operand: TypeAlias = Tensor | float
 Sequence: TypeAlias = list[Any]
 
@@ -109,7 +112,7 @@ class Entry:
             if x.__class__ is Tensor:
                 device = x.device
                 break
-        if device is None and self.computes and any(isinstance(x, np.ndarray) for x in inputs):
+        if device is None and self.computes and any(isinstance(x, HOST) for x in inputs):
             return self._on_host(inputs, attributes)
         return self.function(*[self._given(i, x, device) for i, x in enumerate(inputs)], **attributes)
 
@@ -121,8 +124,8 @@ class Entry:
             return x
         if kind == "host":
             return read(x)
-        if isinstance(x, np.ndarray):
-            if kind == "operand" and x.ndim == 0:
+        if isinstance(x, HOST):
+            if kind == "operand" and isinstance(x, np.ndarray) and x.ndim == 0:
                 return x.item()
             assert device is not None
             return Tensor.from_data(x, device)
@@ -133,7 +136,7 @@ class Entry:
             device = host()
             given = [
                 Tensor.from_data(x, device)
-                if isinstance(x, np.ndarray) and self.kind(i) in ("tensor", "operand")
+                if isinstance(x, HOST) and self.kind(i) in ("tensor", "operand")
                 else self._given(i, x, device)
                 for i, x in enumerate(inputs)
             ]
@@ -147,15 +150,18 @@ class Entry:
 def read(x: Any) -> Host:
     """A value as an array; waits for the device.  Raises: TraceError while a function is traced."""
     if isinstance(x, Tensor):
-        if x.dtype is DType.BF16:
-            return np.asarray(x.cast(DType.F32).into_data().array)
-        return np.asarray(x.into_data().array)
-    return np.asarray(x)
+        return np.asarray(x.into_data().values)
+    return np.asarray(x.values if isinstance(x, TensorData) else x)
+
+
+def on_host(data: TensorData) -> Any:
+    """Data as a value that is known on the host."""
+    return data if data.dtype is DType.BF16 else data.array
 
 
 def _to_host(y: Any) -> Any:
     if isinstance(y, Tensor):
-        return y.into_data().array
+        return on_host(y.into_data())
     if isinstance(y, tuple):
         return tuple(_to_host(part) for part in y)
     return [_to_host(part) for part in y] if isinstance(y, list) else y

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from burn_torch import ops
+from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import (
     ONNX_DTYPES,
@@ -395,14 +396,15 @@ def _cast(x: Tensor, dtype: DType) -> Tensor:
 def bit_cast(x: Tensor, *, to: int) -> Any:
     """The same bits read as another element type of the same width; read on the host."""
     dtype = dtype_of(to)
-    if DType.BF16 in (x.dtype, dtype) or dtype.itemsize != x.dtype.itemsize:
+    if dtype.itemsize != x.dtype.itemsize:
         raise fault(
             "BitCast: these element types cannot be exchanged here",
             given=f"{x.dtype} as {dtype}",
-            expected="two types of one width, neither of them bf16",
+            expected="two types of one width",
             mend="leave the node out, or cast",
         )
-    return Tensor.from_data(np.ascontiguousarray(x.into_data().array).view(dtype.numpy), x.device)
+    bits = np.ascontiguousarray(x.into_data().array).reshape(-1).view(dtype.numpy).reshape(x.shape)
+    return Tensor.from_data(TensorData(bits, dtype), x.device)
 
 
 # -- made of numbers --------------------------------------------------------------------------------------------------
@@ -410,6 +412,8 @@ def bit_cast(x: Tensor, *, to: int) -> Any:
 def constant_of_shape(shape: Tensor, *, value: Any = None) -> Any:
     """One value everywhere, known on the host like its shape."""
     sizes = ints(shape.into_data().array)
+    if isinstance(value, TensorData):  # bfloat16
+        return Tensor.full(sizes, float(value.values.reshape(-1)[0]), (shape.device, value.dtype))
     one = np.zeros((1,), np.float32) if value is None else np.asarray(value)
     return Tensor.full(sizes, one.reshape(-1)[0].item(), (shape.device, DType.from_numpy(one.dtype)))
 
@@ -417,7 +421,7 @@ def constant_of_shape(shape: Tensor, *, value: Any = None) -> Any:
 @operator("Range", 11)
 def range_of(start: Tensor, limit: Tensor, delta: Tensor) -> Any:
     """start, start + delta, ... below limit; reads its inputs on the host."""
-    first, last, step = (x.into_data().array.reshape(-1)[0].item() for x in (start, limit, delta))
+    first, last, step = (x.into_data().values.reshape(-1)[0].item() for x in (start, limit, delta))
     if not step:
         raise fault("Range: the step is 0", given="delta 0", expected="another step", mend="the model is malformed")
     length = max(math.ceil((last - first) / step), 0)
