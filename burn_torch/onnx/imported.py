@@ -16,7 +16,7 @@ from burn_torch.onnx.reader import read_bytes, read_model
 from burn_torch.onnx.report import report_on
 from burn_torch.tensor import Device, Tensor
 
-__all__ = ["ImportedModel", "load", "module_of", "run_plan"]
+__all__ = ["ImportedModel", "load", "module_of", "on_device", "run_plan", "run_step"]
 
 Env: TypeAlias = dict[str, Any]
 
@@ -38,7 +38,7 @@ class ImportedModel(Module):
         fields = {name: _field(getattr(self, name)) for name in plan.weights}
         found = run_plan(plan, env, fields)
         device = _device(env, fields)
-        outputs = tuple(_on_device(value, device) for value in found)
+        outputs = tuple(on_device(value, device) for value in found)
         return outputs[0] if len(outputs) == 1 else outputs
 
 
@@ -73,10 +73,11 @@ def _device(env: Env, fields: Mapping[str, Tensor]) -> Device:
     return Device.cpu()
 
 
-def _on_device(value: Any, device: Device) -> Any:
+def on_device(value: Any, device: Device) -> Any:
+    """A value as a tensor where it is known on the host only; lists value by value."""
     if isinstance(value, HOST):
         return Tensor.from_data(value, device)
-    return [_on_device(part, device) for part in value] if isinstance(value, list) else value
+    return [on_device(part, device) for part in value] if isinstance(value, list) else value
 
 
 # -- running -----------------------------------------------------------------------------------------------
@@ -84,7 +85,7 @@ def run_plan(plan: Plan, env: Env, fields: Mapping[str, Tensor]) -> tuple[Any, .
     """The outputs of a plan at inputs and weights by name."""
     device = _device(env, fields)
     for step in plan.steps:
-        _run(step, env, fields, device)
+        run_step(step, env, fields, device)
         for name in step.last_use:
             del env[name]
     return tuple(_value(source, env, fields) for source in plan.outputs)
@@ -98,7 +99,8 @@ def _value(source: Source, env: Env, fields: Mapping[str, Tensor]) -> Any:
     return source.value if isinstance(source, Literal) else None
 
 
-def _run(step: Step, env: Env, fields: Mapping[str, Tensor], device: Device) -> None:
+def run_step(step: Step, env: Env, fields: Mapping[str, Tensor], device: Device) -> None:
+    """Computes one step and puts its outputs among the values.  Raises: OnnxError, and errors of the table."""
     attributes = {
         name: partial(_run_body, value, env, fields, device) if isinstance(value, Body) else value
         for name, value in step.attributes.items()
@@ -128,7 +130,7 @@ def _run(step: Step, env: Env, fields: Mapping[str, Tensor], device: Device) -> 
 def _run_body(body: Body, env: Env, fields: Mapping[str, Tensor], device: Device, *inputs: Any) -> tuple[Any, ...]:
     inner = {**env, **dict(zip(body.inputs, inputs, strict=True))}
     for step in body.steps:
-        _run(step, inner, fields, device)
+        run_step(step, inner, fields, device)
     return tuple(_value(source, inner, fields) for source in body.outputs)
 
 

@@ -13,8 +13,26 @@ from typing import Final
 
 __all__ = ["MAX_LENGTH", "Names"]
 
-MAX_LENGTH: Final = 60
-_RESERVED: Final = frozenset({"self", "op", "np", "numpy", "activation", "device", "path", "Model", "cls", "torch"})
+MAX_LENGTH: Final = 40
+_RESERVED: Final = frozenset(
+    {
+        "self",
+        "op",
+        "np",
+        "numpy",
+        "activation",
+        "device",
+        "path",
+        "Model",
+        "cls",
+        "torch",
+        "found",
+        "operators",
+        "parameter",
+        "state",
+        "as_tensor",
+    }
+)
 
 
 class Names:
@@ -26,9 +44,10 @@ class Names:
 
     def unique(self, wish: str, fallback: str = "value") -> str:
         """An identifier as close to the wish as may be."""
-        words = re.sub(r"[^0-9A-Za-z]+", "_", wish)
-        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", words).lower()
-        words = re.sub(r"_+", "_", words).strip("_")[-MAX_LENGTH:].strip("_")
+        words = re.sub(r"[^0-9A-Za-z]+", "_", wish[-4 * MAX_LENGTH :])
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", "_", words).lower()
+        words = re.sub(r"_+", "_", words).strip("_").removesuffix("_output_0")
+        words = words[-MAX_LENGTH:].strip("_")
         if not words or words[0].isdigit():
             words = f"{fallback}_{words}" if words else fallback
         if keyword.iskeyword(words) or keyword.issoftkeyword(words) or hasattr(builtins, words):

@@ -5,8 +5,9 @@ A plan is what `load` runs and what generated source spells out: both call the s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -69,6 +70,7 @@ class Step:
     label: str
     last_use: tuple[str, ...] = ()
     """Values that nobody reads after this step."""
+    opset: int = 1
 
     @property
     def packed(self) -> bool:
@@ -107,6 +109,8 @@ _RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Dropout"}
 )
 _ON_HOST: Final = frozenset({"Shape", "Size", "SequenceLength", "OptionalHasElement", "NonMaxSuppression"})
+_NUMBERED: Final = re.compile(r"(onnx::)?(\w+_)?\d+")
+_WORDS: Final = {"w": "weight", "b": "bias", "r": "recurrent_weight"}
 _SMALL: Final = 4096
 """Elements of a constant that may stand in the source."""
 
@@ -148,11 +152,13 @@ class _Planner:
         result.outputs = outputs
         result.input_names = tuple(self.names[info.name] for info in graph.inputs)
         result.output_names = tuple(info.name for info in graph.outputs)
-        used = {source.name for step in _all_steps(result.steps) for source in step.inputs if isinstance(source, Weight)}
+        used = {
+            source.name for step in _all_steps(result.steps) for source in step.inputs if isinstance(source, Weight)
+        }
         used |= {source.name for source in _all_outputs(result) if isinstance(source, Weight)}
         for table in (result.weights, result.trained, result.onnx_names):
             for name in [name for name in table if name not in used]:
-                del table[name]  # type: ignore[attr-defined]
+                del table[name]
         return result
 
     # -- constants ------------------------------------------------------------------------------------
@@ -228,7 +234,7 @@ class _Planner:
         for name, value in self._attributes(node, entry).items():
             attributes[name] = self._body(value, node) if isinstance(value, Graph) else value
         beside = on_device and not nested and any(entry.kind(i) in ("tensor", "operand") for i in range(len(given)))
-        inputs = tuple(self._source(x, node if beside else None, i, entry) for i, x in enumerate(given))
+        inputs = tuple(self._source(x, node, i, entry, beside=beside) for i, x in enumerate(given))
         outputs: list[str | None] = []
         for name in node.outputs[: _read_outputs(node)]:
             if name:
@@ -236,7 +242,7 @@ class _Planner:
                 if on_device and not nested:
                     self.device.add(name)
             outputs.append(self.names[name] if name else None)
-        return Step(entry, inputs, attributes, tuple(outputs), node.label)
+        return Step(entry, inputs, attributes, tuple(outputs), node.label, opset=node.opset)
 
     def _body(self, graph: Graph, node: Node) -> Body:
         outer = dict(self.names)
@@ -257,8 +263,10 @@ class _Planner:
             self.names.pop(name, None)
         return body
 
-    def _source(self, name: str, node: Node | None, position: int, entry: Entry | None = None) -> Source:
-        """Where a value comes from; `node` is the reader where it computes on a device."""
+    def _source(
+        self, name: str, node: Node | None, position: int, entry: Entry | None = None, *, beside: bool = False
+    ) -> Source:
+        """Where a value comes from; `node` is the reader, which surely computes on a device if `beside`."""
         if not name:
             return None
         data = self.constants.get(name)
@@ -267,12 +275,13 @@ class _Planner:
         kind = "tensor" if entry is None else entry.kind(position)
         if kind in ("host", "raw"):
             return Literal(on_host(data))
-        if kind == "operand" and node is not None and not data.shape and data.dtype is not DType.BF16:
+        if kind == "operand" and beside and not data.shape and data.dtype is not DType.BF16:
             return Literal(data.array.reshape(()).item())
-        if node is None and data.array.size <= _SMALL:
+        weighted = node is not None and node.op in _WEIGHTED
+        if not beside and not weighted and data.array.size <= _SMALL:
             return Literal(on_host(data))
         trained = data.dtype.is_float and node is not None and self._is_weight(name, node, position, data)
-        return self._field(name, data, trained)
+        return self._field(name, data, trained, node, position, entry)
 
     def _is_weight(self, name: str, node: Node, position: int, data: TensorData) -> bool:
         if position in _STATISTICS.get(node.op, ()):
@@ -281,17 +290,27 @@ class _Planner:
             return True
         return name in self.from_file and data.array.size > 1
 
-    def _field(self, name: str, data: TensorData, trained: bool) -> Weight:
+    def _field(
+        self, name: str, data: TensorData, trained: bool, node: Node | None, position: int, entry: Entry | None
+    ) -> Weight:
         key = (name, trained)
         if key not in self.made:
             other = self.made.get((name, not trained))
             if other is not None:  # one tensor is one field, however it is used
                 return Weight(other, not trained)
-            made = self.made[key] = self.fields.unique(name, "weight")
+            made = self.made[key] = self.fields.unique(self._field_name(name, node, position, entry), "weight")
             self.result.weights[made] = data
             self.result.trained[made] = trained
             self.result.onnx_names[made] = name
         return Weight(self.made[key], trained)
+
+    @staticmethod
+    def _field_name(name: str, node: Node | None, position: int, entry: Entry | None) -> str:
+        """The file's name for a weight; where that is a mere number, that of the node that reads it."""
+        if node is None or entry is None or not _NUMBERED.fullmatch(name):
+            return name
+        parameter = entry.inputs[min(position, len(entry.inputs) - 1)].name
+        return f"{node.name}_{_WORDS.get(parameter, parameter)}"
 
 
 def _data(array: Any) -> TensorData:
@@ -351,18 +370,17 @@ def _reads(step: Step) -> set[str]:
 
 
 def _live(steps: list[Step], outputs: set[str]) -> list[Step]:
-    """The steps whose results somebody reads."""
+    """The steps whose results somebody reads, with an output of None where nobody reads it."""
     needed, kept = set(outputs), []
     for step in reversed(steps):
         if any(name in needed for name in step.outputs if name is not None):
+            read = tuple(name if name in needed else None for name in step.outputs)
             needed |= _reads(step)
-            kept.append(step)
+            kept.append(replace(step, outputs=read))
     return kept[::-1]
 
 
 def _with_last_uses(steps: list[Step], outputs: set[str]) -> tuple[Step, ...]:
-    from dataclasses import replace
-
     seen, made = set(outputs), []
     for step in reversed(steps):
         dying = tuple(sorted(_reads(step) - seen))

@@ -74,7 +74,16 @@ def read_bytes(data: bytes, folder: Path | None = None, source: str = "a model i
     except OnnxError as err:
         err.add_note(f"in {source}")
         raise
-    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError, MemoryError, UnicodeError) as err:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        OverflowError,
+        RecursionError,
+        MemoryError,
+        UnicodeError,
+    ) as err:
         raise OnnxError(
             explain(
                 "the ONNX file is malformed",
@@ -157,7 +166,9 @@ class _Reader:
                 )
             )
         self.functions = {
-            (_DOMAINS.get(f.domain, f.domain), f.name): f for f in self.proto.functions if not getattr(f, "overload", "")
+            (_DOMAINS.get(f.domain, f.domain), f.name): f
+            for f in self.proto.functions
+            if not getattr(f, "overload", "")
         }
         self.types: dict[str, Any] = {}
         for info in (*self.proto.graph.input, *self.proto.graph.value_info, *self.proto.graph.output):
@@ -317,7 +328,7 @@ class _Reader:
         import onnx
 
         try:
-            schema = onnx.defs.get_schema(node.op, node.opset, node.domain)
+            schema: Any = onnx.defs.get_schema(node.op, node.opset, node.domain)
         except onnx.defs.SchemaError:
             return None, {}
         defaults = {
@@ -403,9 +414,7 @@ def _info(info: Any) -> ValueInfo:
     tensor = info.type.tensor_type
     shape: tuple[int | str | None, ...] | None = None
     if tensor.HasField("shape"):
-        shape = tuple(
-            int(d.dim_value) if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim
-        )
+        shape = tuple(int(d.dim_value) if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
     return ValueInfo(info.name, ONNX_DTYPES.get(tensor.elem_type), shape)
 
 

@@ -45,7 +45,7 @@ def divide(x: Operand, y: Operand) -> Tensor:
     """x / y; of integers cut toward zero."""
     if isinstance(x, Tensor) and x.dtype is DType.U64:
         other = y.cast(DType.I64) if isinstance(y, Tensor) else Tensor.full((), int(y), (x.device, DType.I64))
-        return quotient(x.cast(DType.I64), other).cast(DType.U64)  # type: ignore[no-any-return]
+        return quotient(x.cast(DType.I64), other).cast(DType.U64)
     return widened(ops.div, x, y)
 
 
@@ -56,7 +56,7 @@ def power(x: Operand, y: Operand) -> Tensor:
         if x.dtype.is_int and y.dtype.is_float:
             z: Tensor = ops.pow(x.cast(DType.F64), y.cast(DType.F64))
             return z.cast(x.dtype)
-        y = y.cast(x.dtype) if not x.dtype.kind == "uint" else y.cast(DType.I64)
+        y = y.cast(x.dtype) if x.dtype.kind != "uint" else y.cast(DType.I64)
         return widened(ops.pow, x, y)
     if isinstance(x, Tensor) and x.dtype.is_int and isinstance(y, float):
         z = ops.pow(x.cast(DType.F64), y)
@@ -96,7 +96,7 @@ def total(*xs: Tensor) -> Tensor:
 @operator("Mean")
 def mean(*xs: Tensor) -> Tensor:
     """The mean of all."""
-    return total(*xs) / float(len(xs))  # type: ignore[no-any-return]
+    return total(*xs) / float(len(xs))
 
 
 # -- comparison -------------------------------------------------------------------------------------------------
@@ -109,31 +109,31 @@ def _compared(row: Any, x: Any, y: Any) -> Any:
 @operator("Equal", 7)
 def equal(x: Operand, y: Operand) -> Tensor:
     """Whether x is y."""
-    return _compared(ops.equal, x, y)  # type: ignore[no-any-return]
+    return _compared(ops.equal, x, y)
 
 
 @operator("Greater", 7)
 def greater(x: Operand, y: Operand) -> Tensor:
     """Whether x > y."""
-    return _compared(ops.greater, x, y)  # type: ignore[no-any-return]
+    return _compared(ops.greater, x, y)
 
 
 @operator("GreaterOrEqual", 12)
 def greater_equal(x: Operand, y: Operand) -> Tensor:
     """Whether x >= y."""
-    return _compared(ops.greater_equal, x, y)  # type: ignore[no-any-return]
+    return _compared(ops.greater_equal, x, y)
 
 
 @operator("Less", 7)
 def less(x: Operand, y: Operand) -> Tensor:
     """Whether x < y."""
-    return _compared(ops.lower, x, y)  # type: ignore[no-any-return]
+    return _compared(ops.lower, x, y)
 
 
 @operator("LessOrEqual", 12)
 def less_equal(x: Operand, y: Operand) -> Tensor:
     """Whether x <= y."""
-    return _compared(ops.lower_equal, x, y)  # type: ignore[no-any-return]
+    return _compared(ops.lower_equal, x, y)
 
 
 @operator("Where", 9)
@@ -203,7 +203,9 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 
 # -- opset 1 to 6: broadcasting is asked for, and begins at an axis ---------------------------------------------------
 def _old(op: str, name: str, new: Callable[..., Any]) -> Any:
-    def function(x: Tensor, y: Tensor, *, broadcast: int = 0, axis: int | None = None, consumed_inputs: Any = None) -> Any:
+    def function(
+        x: Tensor, y: Tensor, *, broadcast: int = 0, axis: int | None = None, consumed_inputs: Any = None
+    ) -> Any:
         if broadcast and axis is not None:
             after = x.ndim - axis_of(axis, x.ndim) - y.ndim
             if after > 0:

@@ -58,7 +58,7 @@ def attention(
     left_window_size: int = -1,
     right_window_size: int = -1,
     opset: int,
-    outputs: int,
+    outputs: int = 1,
 ) -> Any:
     """softmax(q @ k^T * scale + mask) @ v, with a cache of keys and values; a query that sees nothing reads zeros."""
     flat = q.ndim == 3
@@ -152,7 +152,11 @@ def rotary_embedding(
     rotary_embedding_dim: int = 0,
 ) -> Tensor:
     """Pairs of features turned by angles that depend on the position."""
-    y = ops.permute(x, axes=(0, 2, 1, 3)) if x.ndim == 4 else reshaped(x, (*x.shape[:2], num_heads, x.shape[2] // max(num_heads, 1)))
+    y = (
+        ops.permute(x, axes=(0, 2, 1, 3))
+        if x.ndim == 4
+        else reshaped(x, (*x.shape[:2], num_heads, x.shape[2] // max(num_heads, 1)))
+    )
     batch, rows, heads, d = y.shape
     width = rotary_embedding_dim or d
     half = width // 2
@@ -202,7 +206,9 @@ def _loss(log_p: Tensor, target: Tensor, weight: Tensor | None, ignore_index: in
     if reduction == "sum":
         return total
     if reduction != "mean":
-        raise fault("no such reduction", given=repr(reduction), expected="none, sum, mean", mend="the model is malformed")
+        raise fault(
+            "no such reduction", given=repr(reduction), expected="none, sum, mean", mend="the model is malformed"
+        )
     return total / reshaped(ops.sum(share, dims=(0, 1, 2)), ())
 
 
@@ -222,10 +228,9 @@ def softmax_cross_entropy_loss(
     *,
     ignore_index: int | None = None,
     reduction: str = "mean",
-    outputs: int,
+    outputs: int = 1,
 ) -> Any:
     """The cross entropy of scores and labels; the log probabilities as second output."""
     log_p = ops.log_softmax(scores, dim=1)
     loss = _loss(log_p, labels, weights, ignore_index, reduction)
     return loss if outputs == 1 else (loss, log_p)
-

@@ -11,7 +11,18 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError, explain
 from burn_torch.tensor import Device, Tensor
 
-__all__ = ["ONNX_DTYPES", "axes_of", "axis_of", "constant", "dtype_of", "fault", "full", "ints", "squeezed", "unsqueezed"]
+__all__ = [
+    "ONNX_DTYPES",
+    "axes_of",
+    "axis_of",
+    "constant",
+    "dtype_of",
+    "fault",
+    "full",
+    "ints",
+    "squeezed",
+    "unsqueezed",
+]
 
 ONNX_DTYPES: Final = {
     1: DType.F32,

@@ -24,7 +24,7 @@ def _truth(x: Any) -> bool:
     return bool(read(x).reshape(-1)[0])
 
 
-def _packed(values: tuple[Any, ...], outputs: int) -> Any:
+def _packed(values: tuple[Any, ...], outputs: int = 1) -> Any:
     return values[0] if outputs == 1 else values[:outputs]
 
 
@@ -42,14 +42,14 @@ def _stacked(values: list[Any], axis: int = 0) -> Any:
 
 
 @operator("If")
-def if_(condition: Host, *, then_branch: Body, else_branch: Body, outputs: int) -> Any:
+def if_(condition: Host, *, then_branch: Body, else_branch: Body, outputs: int = 1) -> Any:
     """One of two branches."""
     return _packed(then_branch() if condition.reshape(-1)[0] else else_branch(), outputs)
 
 
 @operator("Loop")
-def loop(trips: Host | None = None, condition: Host | None = None, *carried: Any, body: Body, outputs: int) -> Any:
-    """body(iteration, condition, *carried) again and again: gives the condition, what is carried on, what is stacked."""
+def loop(trips: Host | None = None, condition: Host | None = None, *carried: Any, body: Body, outputs: int = 1) -> Any:
+    """body(iteration, condition, *carried) again and again: gives the condition, what is carried and stacked."""
     limit = None if trips is None else int(trips.reshape(-1)[0])
     going = condition is None or bool(condition.reshape(-1)[0])
     state: tuple[Any, ...] = carried
@@ -74,7 +74,7 @@ def scan(
     scan_input_directions: tuple[int, ...] | None = None,
     scan_output_axes: tuple[int, ...] | None = None,
     scan_output_directions: tuple[int, ...] | None = None,
-    outputs: int,
+    outputs: int = 1,
 ) -> Any:
     """body(*state, *slices) along an axis: gives the state, and what is stacked."""
     count = len(inputs) - num_scan_inputs
@@ -103,7 +103,10 @@ def scan(
     ways = scan_output_directions or (0,) * len(stacks)
     places = scan_output_axes or (0,) * len(stacks)
     joined = [
-        _stacked(stack[::-1] if back else stack, axis % (np.ndim(stack[0]) + 1 if isinstance(stack[0], np.ndarray) else stack[0].ndim + 1) if stack else 0)
+        _stacked(
+            stack[::-1] if back else stack,
+            axis % (np.ndim(stack[0]) + 1 if isinstance(stack[0], np.ndarray) else stack[0].ndim + 1) if stack else 0,
+        )
         for stack, back, axis in zip(stacks, ways, places, strict=True)
     ]
     return _packed((*state, *joined), outputs)

@@ -15,7 +15,8 @@ from burn_torch.tensor import Tensor
 __all__ = [
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "celu", "clip", "clip_6", "cos", "cosh",
     "elu", "erf", "exp", "floor", "gelu", "hard_sigmoid", "hard_swish", "identity", "is_inf", "is_nan", "leaky_relu",
-    "log", "logical_not", "magnitude", "mish", "negative", "prelu", "prelu_6", "reciprocal", "relu", "rounded", "selu", "shrink",
+    "log", "logical_not", "magnitude", "mish", "negative",
+    "prelu", "prelu_6", "reciprocal", "relu", "rounded", "selu", "shrink",
     "sigmoid", "sign", "sin", "sinh", "softplus", "softsign", "sqrt", "swish", "tan", "tanh", "thresholded_relu",
 ]  # fmt: skip
 

@@ -75,13 +75,11 @@ def _update(reduction: str) -> str:
 @operator("Scatter", 9, 10)
 def scatter(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0) -> Tensor:
     """x with elements put at indices along an axis."""
-    return scatter_elements(x, indices, updates, axis=axis)  # type: ignore[no-any-return]
+    return scatter_elements(x, indices, updates, axis=axis)
 
 
 @operator("ScatterElements", 11)
-def scatter_elements(
-    x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
-) -> Tensor:
+def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none") -> Tensor:
     """x with elements put at indices along an axis, or joined with what is there."""
     at = axis_of(axis, x.ndim)
     y: Tensor = ops.scatter(x, _wrapped(indices, x.shape[at]), updates, dim=at, update=_update(reduction))
@@ -147,9 +145,7 @@ def topk(x: Tensor, k: Host, *, axis: int = -1, largest: int = 1, sorted: int = 
 
 
 @operator("Unique", 11)
-def unique(
-    x: Tensor, *, axis: int | None = None, sorted: int = 1
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The different elements, or slices along an axis: them, where each is first, which each was, how often.
 
     Found on the host: their number depends on the data.
@@ -213,4 +209,3 @@ def reverse_sequence(x: Tensor, sequence_lens: Host, *, batch_axis: int = 1, tim
     places = np.broadcast_to(index.reshape(*index.shape, *(1,) * (x.ndim - 2)), x.shape)
     y: Tensor = ops.gather(x, Tensor.from_data(np.ascontiguousarray(places, np.int64), x.device), dim=time_axis)
     return y
-

@@ -30,7 +30,7 @@ def batch_normalization_1(
     spatial: int = 1,
     is_test: int = 1,
     consumed_inputs: Any = None,
-    outputs: int,
+    outputs: int = 1,
 ) -> Any:
     """Normalised with the statistics given, scaled and shifted a channel at a time."""
     if outputs > 1 or not spatial:
@@ -54,7 +54,7 @@ def batch_normalization(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
-    outputs: int,
+    outputs: int = 1,
 ) -> Any:
     """Normalised with the statistics given, or in training mode with its own and the running ones brought on."""
     wide = x.dtype if mean.dtype is x.dtype else mean.dtype
@@ -111,11 +111,13 @@ def layer_normalization(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-    outputs: int,
+    outputs: int = 1,
 ) -> Any:
     """The axes from `axis` on normalised together, scaled and shifted; mean and 1 / deviation as further outputs."""
     at = axis_of(axis, x.ndim)
-    y, mean, rstd = ops.layer_norm(_rows(x, at), _row(scale, x, at), None if bias is None else _row(bias, x, at), epsilon)
+    y, mean, rstd = ops.layer_norm(
+        _rows(x, at), _row(scale, x, at), None if bias is None else _row(bias, x, at), epsilon
+    )
     reduced = (*x.shape[:at], *(1,) * (x.ndim - at))
     stash = dtype_of(stash_type)
     found = reshaped(y, x.shape), reshaped(mean, reduced).cast(stash), reshaped(rstd, reduced).cast(stash)
@@ -140,7 +142,7 @@ def rms_normalization(
     if math.prod(scale.shape) != scale.num_elements() or scale.shape != x.shape[at:]:
         wide = x.cast(dtype_of(stash_type)) if x.dtype is not DType.F64 else x
         root = (ops.mean(wide * wide, dims=tuple(range(at, x.ndim))) + epsilon).sqrt()
-        return (wide / root).cast(x.dtype) * scale  # type: ignore[no-any-return]
+        return (wide / root).cast(x.dtype) * scale
     y: Tensor = ops.rms_norm(_rows(x, at), _row(scale, x, at), epsilon)[0]
     return reshaped(y, x.shape)
 
@@ -160,7 +162,7 @@ def lrn(x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 # -- dropout ------------------------------------------------------------------------------------------------
 @operator("Dropout", 1, 11)
 def dropout_1(
-    x: Tensor, *, ratio: float = 0.5, is_test: int = 1, consumed_inputs: Any = None, opset: int, outputs: int
+    x: Tensor, *, ratio: float = 0.5, is_test: int = 1, consumed_inputs: Any = None, opset: int, outputs: int = 1
 ) -> Any:
     """The value itself: before opset 12 an exported model drops nothing.  The mask is all true."""
     return x if outputs == 1 else (x, full(x.shape, 1, x, DType.BOOL if opset >= 10 else x.dtype))
@@ -168,7 +170,12 @@ def dropout_1(
 
 @operator("Dropout", 12)
 def dropout(
-    x: Tensor, ratio: Host | None = None, training_mode: Host | None = None, *, seed: int | None = None, outputs: int
+    x: Tensor,
+    ratio: Host | None = None,
+    training_mode: Host | None = None,
+    *,
+    seed: int | None = None,
+    outputs: int = 1,
 ) -> Any:
     """The value itself; in training mode zeros at random places, and the rest scaled up."""
     share = 0.5 if ratio is None else float(ratio.reshape(-1)[0])

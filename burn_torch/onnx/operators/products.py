@@ -26,21 +26,40 @@ def product(x: Tensor, y: Tensor) -> Tensor:
     a = reshaped(x, (1, *x.shape)) if x.ndim == 1 else x
     b = reshaped(y, (*y.shape, 1)) if y.ndim == 1 else y
     z: Tensor = ops.matmul(a, b)
-    shape = [size for i, size in enumerate(z.shape) if not (x.ndim == 1 and i == z.ndim - 2 or y.ndim == 1 and i == z.ndim - 1)]
+    shape = [
+        size
+        for i, size in enumerate(z.shape)
+        if not ((x.ndim == 1 and i == z.ndim - 2) or (y.ndim == 1 and i == z.ndim - 1))
+    ]
     return reshaped(z, tuple(shape)) if len(shape) < z.ndim else z
 
 
 @operator("Gemm", 1, 6)
 def gemm_1(
-    a: Tensor, b: Tensor, c: Tensor, *, alpha: float = 1.0, beta: float = 1.0, broadcast: int = 0, transA: int = 0, transB: int = 0
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    broadcast: int = 0,
+    transA: int = 0,
+    transB: int = 0,
 ) -> Tensor:
     """alpha * a @ b + beta * c."""
-    return gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)  # type: ignore[no-any-return]
+    return gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
 
 
 @operator("Gemm", 7)
 def gemm(
-    a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
 ) -> Tensor:
     """alpha * a @ b + beta * c, with a and b transposed where it says so."""
     left = a.transpose() if transA else a
@@ -90,8 +109,7 @@ def _einsum(equation: str, xs: list[Tensor]) -> Tensor:
     if gone:
         x = reshaped(ops.sum(x, dims=gone), tuple(size for i, size in enumerate(x.shape) if i not in gone))
         term = "".join(letter for letter in term if letter in right)
-    y = ops.permute(x, axes=tuple(term.index(letter) for letter in right))
-    return y  # type: ignore[no-any-return]
+    return ops.permute(x, axes=tuple(term.index(letter) for letter in right))
 
 
 def _malformed(equation: str) -> Exception:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axis_of, dtype_of, fault, reshaped
@@ -53,7 +52,7 @@ def _saturated(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
     if zero is not None:
         y = y + zero.cast(DType.F64)
     low, high = _RANGES[dtype]
-    return ops.clamp(y, float(low), float(high)).cast(DType.I64).cast(dtype)  # type: ignore[no-any-return]
+    return ops.clamp(y, float(low), float(high)).cast(DType.I64).cast(dtype)
 
 
 @operator("QuantizeLinear", 10)
@@ -154,11 +153,15 @@ def qlinear_matmul(
     """The product of two quantised matrices, quantised again."""
     exact = product(_moved(a, a_zero_point, True), _moved(b, b_zero_point, False))
     wide = DType.F64 if a_scale.dtype is DType.F64 else DType.F32
-    scale = _columns(a_scale, True).cast(wide) * _columns(b_scale, False).cast(wide) / _columns(y_scale, True).cast(wide)
+    scale = (
+        _columns(a_scale, True).cast(wide) * _columns(b_scale, False).cast(wide) / _columns(y_scale, True).cast(wide)
+    )
     return _saturated(exact.cast(wide) * scale, _columns(y_zero_point, True), y_zero_point.dtype)
 
 
-def _exact_conv(x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | None, attributes: dict[str, Any]) -> Tensor:
+def _exact_conv(
+    x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | None, attributes: dict[str, Any]
+) -> Tensor:
     """A convolution of integers, computed in f64, where sums below 2^53 are exact."""
     left, right = x.cast(DType.F64), w.cast(DType.F64)
     if x_zero is not None:
@@ -220,5 +223,3 @@ def qlinear_conv(
     scale = reshaped(scale, ()) if scale.num_elements() == 1 else reshaped(scale, (1, scale.shape[0], *channels[2:]))
     scale = scale * reshaped(x_scale, ()).cast(DType.F64) / reshaped(y_scale, ()).cast(DType.F64)
     return _saturated(exact * scale, reshaped(y_zero_point, ()), y_zero_point.dtype)
-
-

@@ -24,9 +24,9 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
         return (a if alpha is None else alpha), (b if beta is None else beta)
 
     kinds: dict[str, Callable[[], Activation]] = {
-        "sigmoid": lambda: lambda x: ops.sigmoid(x),
-        "tanh": lambda: lambda x: ops.tanh(x),
-        "relu": lambda: lambda x: ops.relu(x),
+        "sigmoid": lambda: ops.sigmoid,
+        "tanh": lambda: ops.tanh,
+        "relu": lambda: ops.relu,
         "softsign": lambda: lambda x: x / (x.abs() + 1.0),
         "softplus": lambda: lambda x: ops.softplus(x, 1.0),
         "leakyrelu": lambda: lambda x: ops.leaky_relu(x, with_defaults(0.01, 0.0)[0]),
@@ -124,9 +124,7 @@ def _directions(direction: str, w: Tensor) -> list[bool]:
     return found
 
 
-def _joined(
-    parts: list[tuple[Tensor, tuple[Tensor, ...]]], layout: int, outputs: int
-) -> Any:
+def _joined(parts: list[tuple[Tensor, tuple[Tensor, ...]]], layout: int, outputs: int = 1) -> Any:
     """Y (steps, directions, batch, hidden) and the last states (directions, batch, hidden), or batch first."""
     y = Tensor.cat([reshaped(hidden, (hidden.shape[0], 1, *hidden.shape[1:])) for hidden, _ in parts], 1)
     last = [
@@ -142,7 +140,7 @@ def _joined(
 def _start(initial: Tensor | None, layout: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
     if initial is None:
         return full(shape, 0.0, like)
-    return ops.permute(initial, axes=(1, 0, 2)) if layout else initial  # type: ignore[no-any-return]
+    return ops.permute(initial, axes=(1, 0, 2)) if layout else initial
 
 
 @operator("LSTM", 7)
@@ -164,7 +162,7 @@ def lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
     layout: int = 0,
-    outputs: int,
+    outputs: int = 1,
 ) -> Any:
     """Long short-term memory; gates in the order input, output, forget, cell."""
     if layout:
@@ -228,7 +226,7 @@ def gru(
     hidden_size: int | None = None,
     layout: int = 0,
     linear_before_reset: int = 0,
-    outputs: int,
+    outputs: int = 1,
 ) -> Any:
     """Gated recurrent unit; gates in the order update, reset, hidden."""
     if layout:
@@ -288,7 +286,7 @@ def rnn(
     direction: str = "forward",
     hidden_size: int | None = None,
     layout: int = 0,
-    outputs: int,
+    outputs: int = 1,
 ) -> Any:
     """Elman's network: h = f(x @ w^T + h @ r^T + b)."""
     if layout:
@@ -305,8 +303,10 @@ def rnn(
             both = _part(b, i)
             inputs = inputs + (both.narrow(0, 0, hidden) + both.narrow(0, hidden, hidden))
 
+        recurrent = _part(r, i).transpose()
+
         def step(
-            gate: Tensor, states: tuple[Tensor, ...], recurrent: Tensor = _part(r, i).transpose(), f: Activation = f
+            gate: Tensor, states: tuple[Tensor, ...], recurrent: Tensor = recurrent, f: Activation = f
         ) -> tuple[Tensor, ...]:
             return (f(gate + ops.matmul(states[0], recurrent)),)
 

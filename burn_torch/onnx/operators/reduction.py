@@ -250,7 +250,7 @@ def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     at = (axis_of(axis, x.ndim),)
     size = ops.sum(x.abs(), dims=at) if p == 1 else ops.sum(x * x, dims=at).sqrt()
     none = size.equal(0.0)
-    return (x / size.mask_fill(none, 1.0)).mask_fill(none.expand(x.shape), 0.0)  # type: ignore[no-any-return]
+    return (x / size.mask_fill(none, 1.0)).mask_fill(none.expand(x.shape), 0.0)
 
 
 @operator("MeanVarianceNormalization", 9)
@@ -259,4 +259,4 @@ def mean_variance_normalization(x: Tensor, *, axes: tuple[int, ...] = (0, 2, 3))
     dims = axes_of(axes, x.ndim)
     centre = ops.mean(x, dims=dims)
     spread = (ops.mean(x * x, dims=dims) - centre * centre).sqrt()
-    return (x - centre) / (spread + 1e-9)  # type: ignore[no-any-return]
+    return (x - centre) / (spread + 1e-9)

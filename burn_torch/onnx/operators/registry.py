@@ -21,7 +21,8 @@ stay plain numbers, also while a function is traced.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence as Many
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, final
 
@@ -107,6 +108,7 @@ class Entry:
         return None if self.variadic else len(self.inputs)
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
+        """Computes where the tensors lie, or on the host where all values are known there."""
         device = None
         for x in inputs:
             if x.__class__ is Tensor:

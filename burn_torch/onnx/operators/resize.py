@@ -18,9 +18,7 @@ __all__ = ["resize", "resize_10", "upsample", "upsample_7"]
 Array = NDArray[Any]
 
 
-def _positions(
-    mode: str, scale: float, size: int, count: int, roi: tuple[float, float]
-) -> tuple[Array, Array]:
+def _positions(mode: str, scale: float, size: int, count: int, roi: tuple[float, float]) -> tuple[Array, Array]:
     """Where each of `count` results lies on an axis of `size` elements, and which lie outside (for cropping)."""
     y = np.arange(count, dtype=np.float64)
     width = scale * size
@@ -134,7 +132,10 @@ def resize(
         wanted = [int(np.float32(scale) * np.float32(x.shape[at])) for scale, at in zip(factors, dims, strict=True)]
     else:
         raise fault(
-            "Resize: neither scales nor sizes", given="both empty", expected="one of them", mend="the model is malformed"
+            "Resize: neither scales nor sizes",
+            given="both empty",
+            expected="one of them",
+            mend="the model is malformed",
         )
     if len(factors) != len(dims) or min(wanted, default=0) < 0:
         raise fault(
@@ -155,7 +156,9 @@ def resize(
             index = _nearest(place, nearest_mode, x.shape[at])
             y = ops.select(y, Tensor.from_data(index, x.device), dim=at)
         else:
-            weights = _matrix(place, mode, x.shape[at], factors[i], cubic_coeff_a, bool(antialias), bool(exclude_outside))
+            weights = _matrix(
+                place, mode, x.shape[at], factors[i], cubic_coeff_a, bool(antialias), bool(exclude_outside)
+            )
             y = _applied(y, constant(weights.T.copy(), x.device, y.dtype), at)
         if crop and away.any():
             shape = [1] * x.ndim

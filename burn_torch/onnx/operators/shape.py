@@ -25,7 +25,8 @@ from burn_torch.onnx.operators.registry import Host, operator
 from burn_torch.tensor import Tensor
 
 __all__ = [
-    "bit_cast", "cast", "cast_1", "cast_like", "center_crop_pad", "concat", "constant_of_shape", "depth_to_space", "expand",
+    "bfloat16", "bit_cast", "cast",
+    "cast_1", "cast_like", "center_crop_pad", "concat", "constant_of_shape", "depth_to_space", "expand",
     "eye_like", "flatten", "pad", "pad_1", "pad_2", "range_of", "reshape", "reshape_1", "shape", "size", "slice_1",
     "slice_of", "space_to_depth", "split", "split_1", "split_2", "squeeze", "squeeze_1", "tile", "transpose", "trilu",
     "unsqueeze", "unsqueeze_1",
@@ -68,7 +69,7 @@ def reshape(x: Tensor, shape: Host, *, allowzero: int = 0) -> Tensor:
 @operator("Reshape", 1, 4)
 def reshape_1(x: Tensor, *, shape: tuple[int, ...] = (), consumed_inputs: Any = None) -> Tensor:
     """The same elements under another shape."""
-    return reshape(x, np.array(shape, np.int64))  # type: ignore[no-any-return]
+    return reshape(x, np.array(shape, np.int64))
 
 
 @operator("Flatten")
@@ -150,7 +151,7 @@ def tile(x: Tensor, repeats: Host) -> Tensor:
 @operator("Concat", 1, 3)
 def concat_1(*xs: Tensor, axis: int = 1) -> Tensor:
     """Tensors one after the other along an axis."""
-    return concat(*xs, axis=axis)  # type: ignore[no-any-return]
+    return concat(*xs, axis=axis)
 
 
 @operator("Concat", 4)
@@ -176,35 +177,35 @@ def _split(x: Tensor, axis: int, sizes: tuple[int, ...] | None, parts: int) -> t
 
 
 @operator("Split", 1, 12)
-def split_1(x: Tensor, *, axis: int = 0, split: tuple[int, ...] | None = None, outputs: int) -> tuple[Tensor, ...]:
+def split_1(x: Tensor, *, axis: int = 0, split: tuple[int, ...] | None = None, outputs: int = 1) -> tuple[Tensor, ...]:
     """Consecutive parts along an axis, of the sizes given or of equal ones."""
     return _split(x, axis, split, outputs)
 
 
 @operator("Split", 13, 17)
-def split_2(x: Tensor, split: Host | None = None, *, axis: int = 0, outputs: int) -> tuple[Tensor, ...]:
+def split_2(x: Tensor, split: Host | None = None, *, axis: int = 0, outputs: int = 1) -> tuple[Tensor, ...]:
     """Consecutive parts along an axis, of the sizes given or of equal ones."""
     return _split(x, axis, None if split is None else ints(split), outputs)
 
 
 @operator("Split", 18)
 def split(
-    x: Tensor, split: Host | None = None, *, axis: int = 0, num_outputs: int | None = None, outputs: int
+    x: Tensor, split: Host | None = None, *, axis: int = 0, num_outputs: int | None = None, outputs: int = 1
 ) -> tuple[Tensor, ...]:
     """Consecutive parts along an axis, of the sizes given or of equal ones, the last one smaller."""
     return _split(x, axis, None if split is None else ints(split), num_outputs or outputs)
 
 
 @operator("Slice", 1, 9)
-def slice_1(x: Tensor, *, axes: tuple[int, ...] | None = None, starts: tuple[int, ...], ends: tuple[int, ...]) -> Tensor:
+def slice_1(
+    x: Tensor, *, axes: tuple[int, ...] | None = None, starts: tuple[int, ...], ends: tuple[int, ...]
+) -> Tensor:
     """The elements in ranges of some axes."""
     return _sliced(x, starts, ends, axes, None)
 
 
 @operator("Slice", 10)
-def slice_of(
-    x: Tensor, starts: Host, ends: Host, axes: Host | None = None, steps: Host | None = None
-) -> Tensor:
+def slice_of(x: Tensor, starts: Host, ends: Host, axes: Host | None = None, steps: Host | None = None) -> Tensor:
     """The elements in ranges of some axes, every step-th, backwards where the step is negative."""
     return _sliced(
         x, ints(starts), ints(ends), None if axes is None else ints(axes), None if steps is None else ints(steps)
@@ -237,7 +238,7 @@ def _sliced(
             taken = taken[::-1]
         ranges[at] = (taken[0], taken[-1] + 1, abs(step)) if len(taken) else (0, 0, 1)
     y: Tensor = ops.slice(x, ranges=tuple(ranges))
-    return ops.flip(y, axes=tuple(sorted(set(backwards)))) if backwards else y  # type: ignore[no-any-return]
+    return ops.flip(y, axes=tuple(sorted(set(backwards)))) if backwards else y
 
 
 # -- more elements ----------------------------------------------------------------------------------------------
@@ -324,9 +325,7 @@ def center_crop_pad(x: Tensor, shape: Host, *, axes: tuple[int, ...] | None = No
         else:
             pads[at] = (more // 2, more - more // 2)
     order = sorted(pads)
-    return _padded(
-        x, (*[pads[at][0] for at in order], *[pads[at][1] for at in order]), tuple(order), 0, "constant"
-    )
+    return _padded(x, (*[pads[at][0] for at in order], *[pads[at][1] for at in order]), tuple(order), 0, "constant")
 
 
 # -- blocks -------------------------------------------------------------------------------------------------------
@@ -438,3 +437,7 @@ def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
     ones = np.eye(rows, columns, k, dtype=np.bool_)
     return Tensor.from_data(ones, x.device).cast(x.dtype if dtype is None else dtype_of(dtype))
 
+
+def bfloat16(values: Any) -> TensorData:
+    """Values that are known on the host as bfloat16, which numpy lacks."""
+    return TensorData.of(np.asarray(values), DType.BF16)

@@ -63,7 +63,12 @@ def dft(
 
 @operator("STFT", 17)
 def stft(
-    signal: Tensor, frame_step: Host, window: Tensor | None = None, frame_length: Host | None = None, *, onesided: int = 1
+    signal: Tensor,
+    frame_step: Host,
+    window: Tensor | None = None,
+    frame_length: Host | None = None,
+    *,
+    onesided: int = 1,
 ) -> Tensor:
     """The Fourier transform of windows that move along the signal."""
     step = int(frame_step.reshape(-1)[0])

@@ -24,7 +24,9 @@ def grid_sample_16(
     x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "bilinear", padding_mode: str = "zeros"
 ) -> Tensor:
     """Reads x at the places of a grid, each coordinate in [-1, 1]."""
-    return _grid_sample(x, grid, {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode), padding_mode, align_corners)
+    return _grid_sample(
+        x, grid, {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode), padding_mode, align_corners
+    )
 
 
 @operator("GridSample", 20)
@@ -38,9 +40,7 @@ def grid_sample(
 def _grid_sample(x: Tensor, grid: Tensor, mode: str, padding: str, align_corners: int) -> Tensor:
     if x.ndim == 4:
         named = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}.get(mode, mode)
-        y: Tensor = ops.grid_sample_2d(
-            x, grid, mode=named, padding_mode=padding, align_corners=bool(align_corners)
-        )
+        y: Tensor = ops.grid_sample_2d(x, grid, mode=named, padding_mode=padding, align_corners=bool(align_corners))
         return y
     if mode not in ("linear", "nearest") or padding not in ("zeros", "border"):
         raise fault(
@@ -107,7 +107,7 @@ def roi_align(
     spatial_scale: float = 1.0,
     opset: int,
 ) -> Tensor:
-    """Regions of images at one size: the mean or the largest of points read between pixels.  Reads regions on the host."""
+    """Regions of images at one size: the mean or the largest of points read between pixels."""
     default = "half_pixel" if opset >= 16 else "output_half_pixel"
     half = (coordinate_transformation_mode or default) == "half_pixel"
     offset = 0.5 if half else 0.0

@@ -16,7 +16,8 @@ from burn_torch.tensor import Tensor
 
 __all__ = [
     "average_pool", "average_pool_1", "col2im", "conv", "conv_transpose", "global_average_pool",
-    "global_lp_pool", "global_lp_pool_1", "global_max_pool", "lp_pool", "lp_pool_1", "max_pool", "max_pool_1", "max_unpool",
+    "global_lp_pool", "global_lp_pool_1", "global_max_pool",
+    "lp_pool", "lp_pool_1", "max_pool", "max_pool_1", "max_unpool",
 ]  # fmt: skip
 
 Sizes = tuple[int, ...]
@@ -171,7 +172,14 @@ def conv_transpose(
         )
         return y
     y = ops.conv_transpose(
-        x, w, None, stride=tuple(stride), padding=(0,) * n, output_padding=(0,) * n, dilation=tuple(dilation), groups=group
+        x,
+        w,
+        None,
+        stride=tuple(stride),
+        padding=(0,) * n,
+        output_padding=(0,) * n,
+        dilation=tuple(dilation),
+        groups=group,
     )
     ends = [(-first, e - last) for first, last, e in zip(before, after, extra, strict=True)]
     y = _fitted(y, ends, 0.0)
@@ -240,7 +248,7 @@ def max_pool(
     pads: tuple[int, ...] | None = None,
     storage_order: int = 0,
     strides: tuple[int, ...] | None = None,
-    outputs: int,
+    outputs: int = 1,
 ) -> Any:
     """The largest element of each window; as second output where it lies in the whole tensor."""
     at = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
@@ -283,7 +291,10 @@ def max_unpool(
     stride, given = strides or (1,) * n, pads or (0,) * (2 * n)
     inferred = (
         *x.shape[:2],
-        *((size - 1) * s - a - b + k for size, s, a, b, k in zip(x.shape[2:], stride, given[:n], given[n:], kernel_shape, strict=True)),
+        *(
+            (size - 1) * s - a - b + k
+            for size, s, a, b, k in zip(x.shape[2:], stride, given[:n], given[n:], kernel_shape, strict=True)
+        ),
     )
     shape = inferred if output_shape is None else ints(output_shape)
     total = math.prod(inferred)
@@ -291,7 +302,11 @@ def max_unpool(
     count = x.num_elements()
     y: Tensor = ops.scatter(flat, reshaped(indices, (count,)), reshaped(x, (count,)), dim=0, update="assign")
     y = reshaped(y, inferred)
-    return y if shape == inferred else _fitted(y, [(0, wanted - size) for wanted, size in zip(shape[2:], inferred[2:], strict=True)], 0.0)
+    return (
+        y
+        if shape == inferred
+        else _fitted(y, [(0, wanted - size) for wanted, size in zip(shape[2:], inferred[2:], strict=True)], 0.0)
+    )
 
 
 # -- sums and means of each window ---------------------------------------------------------------------------
@@ -309,7 +324,9 @@ def _counts(at: Windows, sizes: Sizes, include_pad: bool) -> Any:
     """How many elements each window counts."""
     total = np.ones(())
     for i, size in enumerate(sizes):
-        places = np.arange(at.counts[i])[:, None] * at.stride[i] + np.arange(at.kernel[i]) * at.dilation[i] - at.before[i]
+        places = (
+            np.arange(at.counts[i])[:, None] * at.stride[i] + np.arange(at.kernel[i]) * at.dilation[i] - at.before[i]
+        )
         low, high = (-at.before[i], size + at.after[i]) if include_pad else (0, size)
         total = total[..., None] * ((places >= low) & (places < high)).sum(1)
     return total
@@ -317,7 +334,11 @@ def _counts(at: Windows, sizes: Sizes, include_pad: bool) -> Any:
 
 def _average_pool(x: Tensor, at: Windows, include_pad: bool) -> Tensor:
     sizes = x.shape[2:]
-    plain = at.before == at.after and set(at.dilation) == {1} and all(2 * b <= k for b, k in zip(at.before, at.kernel, strict=True))
+    plain = (
+        at.before == at.after
+        and set(at.dilation) == {1}
+        and all(2 * b <= k for b, k in zip(at.before, at.kernel, strict=True))
+    )
     if plain and all(0 <= p - q < s for p, q, s in zip(at.after, at.needed(sizes), at.stride, strict=True)):
         y: Tensor = ops.avg_pool(
             x, kernel=at.kernel, stride=at.stride, padding=at.before, count_include_pad=include_pad, ceil_mode=False
@@ -415,7 +436,7 @@ def global_lp_pool_1(x: Tensor, *, p: float = 2.0) -> Tensor:
 @operator("GlobalLpPool", 2)
 def global_lp_pool(x: Tensor, *, p: int = 2) -> Tensor:
     """The p-norm of each channel."""
-    return global_lp_pool_1(x, p=float(p))  # type: ignore[no-any-return]
+    return global_lp_pool_1(x, p=float(p))
 
 
 # -- columns back to an image -------------------------------------------------------------------------------------
@@ -443,8 +464,6 @@ def col2im(
         index = index.reshape(index.shape[0] * index.shape[1], -1)
     values = reshaped(x, (batch * channels, index.size))
     empty = full((batch * channels, math.prod(padded)), 0.0, x)
-    y: Tensor = ops.select_assign(
-        empty, Tensor.from_data(index.reshape(-1), x.device), values, dim=1, update="add"
-    )
+    y: Tensor = ops.select_assign(empty, Tensor.from_data(index.reshape(-1), x.device), values, dim=1, update="add")
     y = reshaped(y, (batch, channels, *padded))
     return _fitted(y, [(-b, -a) for b, a in zip(at.before, at.after, strict=True)], 0.0)
