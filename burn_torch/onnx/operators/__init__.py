@@ -39,7 +39,7 @@ from burn_torch.onnx.operators.arithmetic import (
     total,
     where,
 )
-from burn_torch.onnx.operators.attention import (
+from burn_torch.onnx.operators.attending import (
     attention,
     negative_log_likelihood_loss,
     rotary_embedding,
@@ -194,7 +194,7 @@ from burn_torch.onnx.operators.reduction import (
     softmax,
     softmax_1,
 )
-from burn_torch.onnx.operators.resize import (
+from burn_torch.onnx.operators.resampling import (
     resize,
     resize_10,
     upsample,
