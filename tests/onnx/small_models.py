@@ -70,7 +70,9 @@ def cnn() -> tuple[Any, list[Any]]:
         "shape": np.array([0, -1], np.int64),
     }
     nodes = [
-        helper.make_node("Conv", ["x", "conv.weight", "conv.bias"], ["c"], "conv", auto_pad="SAME_LOWER", strides=[2, 2]),
+        helper.make_node(
+            "Conv", ["x", "conv.weight", "conv.bias"], ["c"], "conv", auto_pad="SAME_LOWER", strides=[2, 2]
+        ),
         helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "var"], ["n"], "norm"),
         helper.make_node("LeakyRelu", ["n"], ["a"], "act", alpha=0.1),
         helper.make_node("MaxPool", ["a"], ["p"], "pool", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
@@ -104,7 +106,11 @@ def transformer() -> tuple[Any, list[Any]]:
             helper.make_node("MatMul", ["x", f"w{name}"], [f"{name}0"], f"/attn/{name}/MatMul"),
             helper.make_node("Reshape", [f"{name}0", "split"], [f"{name}1"], f"/attn/{name}/Reshape"),
             helper.make_node(
-                "Transpose", [f"{name}1"], [f"{name}2"], f"/attn/{name}/T", perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
+                "Transpose",
+                [f"{name}1"],
+                [f"{name}2"],
+                f"/attn/{name}/T",
+                perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3],
             ),
         ]
     nodes += [
@@ -188,7 +194,10 @@ def loop() -> tuple[Any, list[Any]]:
 def scan() -> tuple[Any, list[Any]]:
     """Running sums, read from the end."""
     body = helper.make_graph(
-        [helper.make_node("Add", ["sum", "item"], ["total"], "add"), helper.make_node("Identity", ["total"], ["seen"], "id")],
+        [
+            helper.make_node("Add", ["sum", "item"], ["total"], "add"),
+            helper.make_node("Identity", ["total"], ["seen"], "id"),
+        ],
         "body",
         [info("sum", [2]), info("item", [2])],
         [info("total", [2]), info("seen", [2])],
@@ -229,13 +238,17 @@ def function() -> tuple[Any, list[Any]]:
         helper.make_node("Elu", ["ab"], ["c"]),
     ]
     body[1].attribute.append(onnx.AttributeProto(name="alpha", type=1, ref_attr_name="strength"))
-    made = helper.make_function("mine", "scaled_elu", ["a", "b"], ["c"], body, [helper.make_opsetid("", 18)], ["strength"])
+    made = helper.make_function(
+        "mine", "scaled_elu", ["a", "b"], ["c"], body, [helper.make_opsetid("", 18)], ["strength"]
+    )
     nodes = [
         helper.make_node("scaled_elu", ["x", "w"], ["h"], "first", domain="mine", strength=0.5),
         helper.make_node("scaled_elu", ["h", "x"], ["y"], "second", domain="mine", strength=2.0),
     ]
     weights = {"w": np.array([1, -2, 3], np.float32)}
-    return model(nodes, [info("x", [3])], [info("y", [3])], weights, functions=[made]), [np.array([1, 1, -1], np.float32)]
+    return model(nodes, [info("x", [3])], [info("y", [3])], weights, functions=[made]), [
+        np.array([1, 1, -1], np.float32)
+    ]
 
 
 def positions() -> tuple[Any, list[Any]]:

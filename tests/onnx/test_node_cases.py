@@ -23,7 +23,9 @@ def test_what_passed_still_passes(found, capsys):
     standard = sum(verdict.kind == "pass" for is_standard, verdict in found if is_standard)
     total = sum(is_standard for is_standard, _ in found)
     with capsys.disabled():
-        print(f"\nONNX {onnx.__version__} node cases: {len(good)} of {len(found)} pass, {standard} of {total} of ai.onnx")
+        print(
+            f"\nONNX {onnx.__version__} node cases: {len(good)} of {len(found)} pass, {standard} of {total} of ai.onnx"
+        )
     there = {verdict.name for _, verdict in found}
     lost = {name: verdict.why for _, verdict in found if (name := verdict.name) in node_cases.passing() - good}
     assert lost == {}
