@@ -531,6 +531,16 @@ def test_an_object_may_be_read_and_fill_a_cache() -> None:
     assert compile(lambda x: x * schedule.lr_at(0))(vector(10.0)).tolist() == [1.0]
 
 
+def test_a_model_made_anew_is_another_trace_told_in_one_line() -> None:
+    step = compile(training_step)
+    for model in (net(), net()):
+        step(model, AdamWConfig().init(), *batch(), 1e-3)
+    retrace = step.explain(net(), AdamWConfig().init(), *batch(), 1e-3).retraces[1]
+    assert str(retrace).startswith("trace 2: model.")
+    assert str(retrace).endswith("; and more")
+    assert str(retrace).count(", was ") == 3 < len(retrace.differences)
+
+
 def test_a_module_is_not_a_function_to_compile() -> None:
     with pytest.raises(ArgumentError, match=r"given:    a module, Linear\n(?s:.*)lambda model, x: model.forward\(x\)"):
         compile(LinearConfig(2, 2).init(CPU))
