@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
-from burn_torch.core.errors import RecordError, explain
+from burn_torch.core.errors import ArgumentError, RecordError, explain
 from burn_torch.core.number import Scalar
 from burn_torch.module import Module, Param, ParamId, Tree
 from burn_torch.module.gradients import GradientsParams, params_by_id
@@ -77,7 +77,12 @@ class Optimizer(Tree):
 
     # -- stepping -------------------------------------------------------------------------
     def step(self, lr: Any, model: M, gradients: GradientsParams) -> tuple[M, Self]:
-        """The model and the optimizer after one update with learning rate `lr` (per step)."""
+        """The model and the optimizer after one update with learning rate `lr` (per step).
+
+        Raises: ArgumentError for other arguments, or in another order.
+        """
+        if not isinstance(gradients, GradientsParams) or not isinstance(model, Module):
+            raise _not_a_step(self, lr, model, gradients)
         params = {ident: param for ident, param in params_by_id(model).items() if ident in gradients}
         clip = None if self.clipping is None else GradientClipping(self.clipping).clip_gradient
         known: set[ParamId] = set()
@@ -162,6 +167,18 @@ class Optimizer(Tree):
             )
             groups.append(StateGroup(tuple(idents), time, slots))
         return self._with_fields({"groups": tuple(groups)})
+
+
+def _not_a_step(optimizer: Any, *given: Any) -> ArgumentError:
+    name = type(optimizer).__name__
+    return ArgumentError(
+        explain(
+            f"{name}.step takes a learning rate, a model and its gradients, in this order",
+            given=f"step({', '.join(type(x).__name__ for x in given)})",
+            expected="step(lr, model, gradients) with a Module and a GradientsParams",
+            mend="grads = GradientsParams.from_grads(loss.backward(), model), then optim.step(lr, model, grads)",
+        )
+    )
 
 
 def _placed(tensor: Tensor, device: Device | None) -> Tensor:

@@ -70,7 +70,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     PyTorch: torch.nn.functional.linear, whose weight is (d_out, d_in).
     """
     row = ops.linear
-    backend = x.backend
+    backend = getattr(x, "backend", None)  # a torch tensor has none, and the general way words the error
     if weight.__class__ is not Tensor or weight.backend is not backend:
         return row(x, weight, bias)  # type: ignore[no-any-return]  # the general way lifts constants
     if bias is None:

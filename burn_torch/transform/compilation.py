@@ -284,7 +284,7 @@ class Compiled(Generic[P, R]):
         if self.traces == _LOUD:
             warnings.warn(
                 f"{self.name} was traced for {_LOUD} structures of arguments: pad batches to one size, and pass what"
-                " changes as tensors, ints or floats",
+                " changes as tensors, ints or floats; burn_torch.explain(fn, *args).retraces says how they differ",
                 RetraceWarning,
                 stacklevel=user_level(),
             )
@@ -361,6 +361,8 @@ def _signature(function: Any) -> inspect.Signature:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         given, mend = f"{function!r:.80}", "write a function of your own around it: compile(lambda x: ...)"
+        if isinstance(function, Module):
+            given, mend = f"a module, {type(function).__name__}", "compile(lambda model, x: model.forward(x))"
     else:
         pauses = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
         if not any(test(plain) for test in pauses):

@@ -227,7 +227,7 @@ def trace(
         for structure in structures:
             arguments.append(structure.build(leaves[at : at + structure.size], 0, wrap, {}))
             at += structure.size
-        watch = Watch(function, wrap.trees)
+        watch = Watch(function, wrap.trees, zip(names, arguments, strict=True))
         scope = TraceScope(session, wrap.trees)
         with scope:
             walk, states, before = Walk(), Walk(), Walk()

@@ -307,7 +307,7 @@ def test_a_result_is_cut_off_from_its_tape() -> None:
     x = vector(2.0, device=TAPE).require_grad()
     y = compile(lambda x: x * x)(x)
     assert y.device is TAPE
-    with pytest.raises(AutodiffError, match="there is no tape to walk back"):
+    with pytest.raises(AutodiffError, match=r"there is no tape to walk back(?s:.*)call backward inside it"):
         y.sum().backward()
     assert compile(lambda x: x)(x).is_require_grad()  # a leaf stays one
 

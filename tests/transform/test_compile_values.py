@@ -264,7 +264,7 @@ def test_state_in_a_dataclass_and_containers_of_models() -> None:
     assert state.steps == 4
     assert params(state.model) == params(stepped(training_step, net(), AdamWConfig().init(), 4)[0])
     assert params(others[0]["it"]) == params(_scaled(net(), 0.5**4))
-    with pytest.raises(MovedError, match="a Net was used after"):
+    with pytest.raises(MovedError, match="this Net was used after"):
         _ = first.first
 
 
