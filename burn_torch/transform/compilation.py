@@ -180,7 +180,7 @@ class Compiled(Generic[P, R]):
                 program = self._programs.get(key)
         settled: Sequence[tuple[Tree, Any]] = ()
         if program is None:
-            program, walk, settled = self._first(args, kwargs, key, walk)
+            args, program, walk, settled = self._first(args, kwargs, key, walk)  # type: ignore[assignment]  # as they were, one with its state
         elif len(self._programs) > 1:
             with self._lock:
                 if key in self._programs:
@@ -240,13 +240,13 @@ class Compiled(Generic[P, R]):
     # -- tracing ---------------------------------------------------------------------------------------
     def _first(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], key: tuple[Any, ...], walk: Walk
-    ) -> tuple[Program, Walk, Sequence[tuple[Tree, Moved]]]:
-        """The program of a structure that is met for the first time, the arguments to run it on, and donated
-        optimizers that were given their state: others run in their place.
+    ) -> tuple[Sequence[Any], Program, Walk, Sequence[tuple[Tree, Moved]]]:
+        """The arguments to run on, the program of a structure that is met for the first time, what it takes of them,
+        and donated optimizers that were given their state: others run in their place.
         """
         settled = _settled(args)
         if settled is None:
-            return self._missed(key, args, kwargs), walk, ()
+            return args, self._missed(key, args, kwargs), walk, ()
         walk = Walk()
         program = self._missed(self._key(walk, settled, kwargs), settled, kwargs)
         replaced = [
@@ -254,7 +254,7 @@ class Compiled(Generic[P, R]):
             for i, (old, new) in enumerate(zip(args, settled, strict=True))
             if new is not old and i in self._donate
         ]
-        return program, walk, replaced
+        return settled, program, walk, replaced
 
     def _missed(self, key: tuple[Any, ...], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
         with self._lock:  # two threads that miss together trace once

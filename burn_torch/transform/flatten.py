@@ -18,7 +18,7 @@ from burn_torch.backend.tracing import active
 from burn_torch.config import Config
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.spec import NUMBER_SPECS
-from burn_torch.module import Param, RunningState
+from burn_torch.module import Param, ParamId, RunningState
 from burn_torch.module.tree import LEAVES, Tree, children
 from burn_torch.ops.value import Value
 from burn_torch.tensor import Gradients, Tensor
@@ -50,9 +50,10 @@ class Flat:
     private  whether nobody but the tree holds them, so that a program may write over them
     cells    running states among them, whose value may change: (position, cell, the value listed)
     asked    the identities of leaves that ask for gradients
+    lender   who gives them copies before their memory is overwritten; it lives as long as they need it
     """
 
-    __slots__ = ("asked", "cells", "leaves", "private", "root")
+    __slots__ = ("asked", "cells", "leaves", "lender", "private", "root")
 
     def __init__(
         self,
@@ -61,12 +62,14 @@ class Flat:
         private: bool,
         cells: Sequence[tuple[int, RunningState, Tensor]] = (),
         asked: frozenset[int] = frozenset(),
+        lender: Any = None,
     ) -> None:
         self.root: Final = root
         self.leaves: Final = tuple(leaves)
         self.private: Final = private
         self.cells: Final = tuple(cells)
         self.asked: Final = asked
+        self.lender = lender
 
     def renewed(self) -> Flat:
         """These leaves with the present values of the running states."""
@@ -110,9 +113,12 @@ class Walk:
     leaves  primitives and numbers in order
     roots   trees among the values: (position of the first leaf, what was listed)
     loose   tensors that stand in no tree, alone or in a parameter or a running state: (position, tensor)
+
+    as_read: of a tree that a program returned, the tensors that its readers see instead of its private ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, as_read: bool = False) -> None:
+        self._as_read: Final = as_read
         self.leaves: list[Any] = []
         self.roots: list[tuple[int, Tree, Flat]] = []
         self.loose: list[tuple[int, Tensor]] = []
@@ -137,6 +143,8 @@ class Walk:
             return _NUMBERS[spec]
         if isinstance(value, Tree):
             flat = _listed(value)
+            if flat.private and self._as_read:
+                flat = _read(value)
             self.roots.append((len(self.leaves), value, flat))
             self.leaves += flat.leaves
             return flat.root
@@ -190,6 +198,8 @@ class Walk:
             except Fault as fault:
                 fault.path.append(f"[{name!r}]" if kind in CONTAINERS else f".{name}")
                 raise
+        if any(name.__class__ not in _PLAIN_NAMES for name in names):  # 1, 1.0, True, 0.0 and -0.0 are other names
+            return interned(Container, kind, names, tuple(children), constant_key(names))  # type: ignore[no-any-return]
         return interned(Container, kind, names, tuple(children))  # type: ignore[no-any-return]
 
     # -- inside a tree ----------------------------------------------------------------------------------
@@ -289,12 +299,16 @@ def _listed(tree: Tree) -> Flat:
     flat: Flat | None = tree._flat
     if flat is not None:
         return flat.renewed() if flat.cells else flat
-    walk = Walk()
-    container = walk.whole(tree)
-    flat = walk.listed(interned(Root, tree.__class__, container))
+    flat = _read(tree)
     if active() is None:  # the trees of a trace die with it
         object.__setattr__(tree, "_flat", flat)
     return flat
+
+
+def _read(tree: Tree) -> Flat:
+    walk = Walk()
+    container = walk.whole(tree)
+    return walk.listed(interned(Root, tree.__class__, container))
 
 
 def bare(value: Tensor) -> tuple[Backend, int, Any]:
@@ -359,5 +373,7 @@ def _constant(value: Any) -> Structure:
 def _is_traced(value: Any) -> bool:
     return isinstance(value, Value) and getattr(value.backend, "session", None) is not None
 
+
+_PLAIN_NAMES: Final = frozenset({str, int, ParamId})
 
 _NUMBERS: Final[Mapping[Any, Number]] = {spec: interned(Number, spec) for spec in NUMBER_SPECS.values()}

@@ -23,6 +23,8 @@ __all__ = ["Lender", "save_holders"]
 class Lender:
     """The trees of one program's last call.  Those of the call before were handed back, or have copies.
 
+    They keep it alive: other programs may have the same memory for their state when this one is gone.
+
     order  for each donated tree among the arguments, which tree of the result takes its memory over, leaf by leaf;
            None where one has no such tree
     """
@@ -39,6 +41,8 @@ class Lender:
     def lend(self, trees: Sequence[Tree]) -> None:
         """Notes that these trees hold the program's memory."""
         self._trees = [weakref.ref(tree) for tree in trees]
+        for tree in trees:
+            tree._flat.lender = self
         if self._order is not None:
             self._lent = [trees[i]._flat.leaves for i in self._order]
 

@@ -213,7 +213,7 @@ def trace(
     wrap = TracedArguments(session)
     leaves = [_input(session, part) for structure in structures for _, part in structure.parts("") if part.size]
     count = len(leaves)
-    declared = Walk()
+    declared = Walk(as_read=True)
     for capture in captures:
         declared.take(capture)
     with session.opened():

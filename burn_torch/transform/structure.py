@@ -269,11 +269,16 @@ def leaf_of(part: Structure) -> Leaf | None:
 # -- containers -------------------------------------------------------------------------------------------
 @final
 class Container(Structure):
-    """A tuple, list, dict, dataclass, registered container or Tree: names and structures of what it holds."""
+    """A tuple, list, dict, dataclass, registered container or Tree: names and structures of what it holds.
+
+    `key` tells names apart that are equal and yet not the same, as 0.0 and -0.0.
+    """
 
     __slots__ = ("children", "kind", "names", "rebuild")
 
-    def __init__(self, kind: type[Any], names: tuple[Any, ...], children: tuple[Structure, ...]) -> None:
+    def __init__(
+        self, kind: type[Any], names: tuple[Any, ...], children: tuple[Structure, ...], key: Any = None
+    ) -> None:
         self.size = sum(child.size for child in children)
         self.kind: Final = kind
         self.names: Final = names

@@ -17,7 +17,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.ops.value import Value
-from burn_torch.transform.constant import constant_key
+from burn_torch.transform.constant import constant_key, fields_of, is_value_class
 from burn_torch.transform.structure import Constant, Container, Held, interned
 
 __all__ = ["Surroundings", "plain_function"]
@@ -31,8 +31,8 @@ _FIXED: Final = (*_GUARDED, tuple, Tree, Value, Param, RunningState)
 class Surroundings:
     """The names that a function's own code reads in its closure and its module, and attributes of plain objects.
 
-    A name counts while it stands for a constant, a short list or dict of them, or a declared capture.  Other tensors
-    have to be declared; what the function calls is not searched.
+    A name counts while it stands for a constant, a tuple, a frozen dataclass or a short list or dict of them, or a
+    declared capture.  Other tensors have to be declared; what the function calls is not searched.
     """
 
     def __init__(self, function: Callable[..., Any], captures: Sequence[Any] = ()) -> None:
@@ -60,7 +60,7 @@ class Surroundings:
         now = [value if _is_guarded(value) or id(value) in captures else _UNGUARDED for value in now]
         objects = [arg for arg in (*self._owners, *args) if self._is_plain_object(arg)]
         last = self._last
-        fixed = not objects and not any(value.__class__ in _CONTAINERS for value in now)
+        fixed = not objects and not any(map(_may_change, now))
         if fixed and last is not None and all(a is b for a, b in zip(now, last[0], strict=True)):
             return last[1]
         found = [(name, _Capture(value) if id(value) in captures else value)
@@ -119,10 +119,17 @@ class _Capture:
 
 
 def _is_guarded(value: Any) -> bool:
+    if isinstance(value, _GUARDED):
+        return True
     kind = value.__class__
-    if kind is tuple or (kind in _CONTAINERS and len(value) <= _SHORT):
+    if isinstance(value, tuple) or (kind in _CONTAINERS and len(value) <= _SHORT):
         return all(map(_is_guarded, value.values() if kind is dict else value))
-    return isinstance(value, _GUARDED)
+    return is_value_class(kind) and all(_is_guarded(item) and not _may_change(item) for item in fields_of(value))
+
+
+def _may_change(value: Any) -> bool:
+    """Whether a guarded value may be another one while it is the same object."""
+    return value.__class__ in _CONTAINERS or (isinstance(value, tuple) and any(map(_may_change, value)))
 
 
 def _contents(cell: Any) -> Any:

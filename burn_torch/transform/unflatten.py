@@ -105,7 +105,8 @@ class _Unread:
         values = root.tree.values(_copies(root, self._leaves), 0, RESULTS, made)
         cells = [(at, cell, cell.value()) for at, cell in made.items() if isinstance(cell, RunningState)]
         if cells:
-            _set(tree, "_flat", Flat(root, self._leaves, True, cells))
+            lender = None if tree._flat is None else tree._flat.lender
+            _set(tree, "_flat", Flat(root, self._leaves, True, cells, lender=lender))
         return dict(zip(root.tree.names, values, strict=True))
 
 

@@ -7,20 +7,26 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import burn_torch
-from burn_torch import Device, Module, Tensor, compile
+from burn_torch import Device, Module, Param, Tensor, compile
 from burn_torch.core.errors import ArgumentError, AutodiffError, DTypeError, ShapeError, TraceError
+from burn_torch.module import ModuleMapper
 from burn_torch.nn import Linear, LinearConfig
 from burn_torch.transform import RetraceWarning
 
 CPU = Device.cpu()
 TAPE = CPU.autodiff()
 SCALE = 2.0
+
+
+class Doubled(ModuleMapper):
+    def map_float(self, param: Param) -> Param:
+        return param.with_value(param.val() * 2.0)
 
 
 def vector(*values: float, device: Device = CPU) -> Tensor:
@@ -119,6 +125,53 @@ def test_a_global_that_changes_is_traced_again(monkeypatch: pytest.MonkeyPatch) 
     assert math.copysign(1.0, function(vector(1.0)).tolist()[0]) == 1.0
 
 
+class Factor(NamedTuple):
+    by: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    factor: Factor
+
+
+def test_a_list_inside_a_tuple_that_changes_is_traced_again() -> None:
+    listed = ([2.0],)
+    function = compile(lambda x: x * listed[0][0])
+    assert function(vector(1.0)).tolist() == [2.0]
+    listed[0][0] = 5.0
+    assert function(vector(1.0)).tolist() == [5.0]
+
+
+def test_named_tuples_and_frozen_dataclasses_that_are_bound_anew_are_traced_again() -> None:
+    factor, held = Factor(2.0), Settings(Factor(3.0))
+    function = compile(lambda x: x * factor.by + held.factor.by)
+    assert [function(vector(1.0)).tolist(), function(vector(1.0)).tolist(), function.traces] == [[5.0], [5.0], 1]
+    factor = Factor(4.0)
+    assert function(vector(1.0)).tolist() == [7.0]
+    held = Settings(Factor(1.0))
+    assert function(vector(1.0)).tolist() == [5.0]
+
+
+@pytest.mark.parametrize("make", [Factor, lambda by: Settings(Factor(by)), lambda by: (by,)])
+def test_static_constants_that_are_equal_and_not_the_same_are_told_apart(make: Callable[[float], Any]) -> None:
+    def number(value: Any) -> float:
+        value = getattr(value, "factor", value)
+        return float(value[0] if isinstance(value, tuple) else value)
+
+    function = compile(lambda x, by: x * number(by), static="by")
+    found = [function(vector(1.0), make(by)).item() for by in (0.0, -0.0, 0.0)]
+    assert [math.copysign(1.0, value) for value in found] == [1.0, -1.0, 1.0]
+    assert function.traces == 2
+
+
+def test_names_of_a_dict_that_are_equal_and_not_the_same_are_told_apart() -> None:
+    function = compile(lambda named: [x * by for by, x in named.items()])
+    found = [function({by: vector(1.0)})[0].item() for by in (0.0, -0.0, 0.0)]
+    assert [math.copysign(1.0, value) for value in found] == [1.0, -1.0, 1.0]
+    kinds = compile(lambda named: next(iter(named)))
+    assert [repr(kinds({name: vector(1.0)})) for name in (1, True, 1.0)] == ["1", "True", "1.0"]
+
+
 def test_a_global_that_shares_the_name_of_an_attribute_retraces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     function = compile(lambda x: x.sum())
     for i in range(4):
@@ -194,6 +247,17 @@ def test_a_captured_tensor_is_the_one_that_its_name_stands_for() -> None:
         function(vector(3.0))
     mask = declared
     assert function(vector(3.0)).tolist() == [6.0]
+
+
+def test_a_model_that_a_compiled_step_returned_can_be_captured() -> None:
+    step = compile(lambda model: model.map(Doubled()), donate="model")
+    start = LinearConfig(2, 1, bias=False).init(CPU)
+    expected = start.forward(vector(1.0, 2.0)) * 2.0
+    model = step(start)
+    function = compile(lambda x: model.forward(x), captures=[model])
+    assert function(vector(1.0, 2.0)).tolist() == expected.tolist()
+    step(model)  # takes the model over: what was captured keeps its value
+    assert function(vector(1.0, 2.0)).tolist() == expected.tolist()
 
 
 def test_what_captures_alone_make_is_refused() -> None:

@@ -541,3 +541,17 @@ def test_a_compiled_function_takes_its_structures_with_it() -> None:
     gc.collect()
     assert watched() is None
     assert len(Structure._interned) <= before
+
+
+class Row(Module):
+    weight: Param
+
+
+def test_a_state_of_which_elements_lie_in_one_place_can_be_written_over() -> None:
+    def with_value(row: Row, value: Tensor) -> Row:
+        return Row(Param(value, row.weight.id))
+
+    spread = compile(lambda row: with_value(row, (row.weight.val() * 1.5).sum().expand([4])), donate="row")
+    step = compile(lambda row: with_value(row, row.weight.val() * 2.0 + 1.0), donate="row")
+    row = step(spread(Row(Param(Tensor.full((4,), 1.0, Device.cpu())))))
+    assert row.weight.val().tolist() == [13.0] * 4

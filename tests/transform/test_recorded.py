@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -156,3 +157,33 @@ def test_threads_with_states_of_their_own() -> None:
             model, optim, _ = training_step(model, optim, x, y, lr)
         assert abs(value - weights(model)).max() < 1e-5
     assert len(found) == 4
+
+
+def test_a_state_outlives_the_program_that_returned_it() -> None:
+    step, other = (compile(training_step, donate=("model", "optim")) for _ in range(2))
+    x, y = batch(TAPE)
+    start = net(TAPE, 0.0)
+    model, optim, _ = step(start.fork(TAPE), SgdConfig().init(), x, y, 0.1)
+    model, optim, _ = other(model, optim, x, y, 0.1)  # its state lies in the memory of the first program's
+    del other
+    gc.collect()
+    step(start.fork(TAPE), SgdConfig().init(), x, y, 0.5)
+    expected, optim = start.fork(TAPE), SgdConfig().init()
+    for _ in range(2):
+        expected, optim, _ = training_step(expected, optim, x, y, 0.1)
+    assert step.traces == 1
+    assert abs(weights(model) - weights(expected)).max() < 1e-6
+
+
+def test_a_fresh_optimizer_beside_a_model_whose_running_state_was_set() -> None:
+    step = compile(training_step, donate=("model", "optim"))
+    x, y = batch(TAPE)
+    start = net(TAPE, 0.0)
+    found = []
+    for function in (training_step, step):
+        model, _, _ = function(start.fork(TAPE), AdamWConfig().init(), x, y, 1e-2)
+        mean = model.norm.running_mean
+        mean.update(mean.value() * 2.0)
+        model, _, _ = function(model, AdamWConfig().init(), x, y, 1e-2)
+        found.append((weights(model), model.norm.running_mean.value().into_data().values))
+    assert all(abs(a - b).max() < 1e-6 for a, b in zip(*found, strict=True))
