@@ -4,7 +4,7 @@
 
 Metadata: `burn_torch` (our version), `format` "pt" (without it other libraries refuse the file), `keys` (JSON: order,
 element type, shape, id and kind of each key, and `alias` for a second name of a parameter), `scalars`, `checksum`
-(SHA-256 of the whole file).  Files of other programs, without that metadata, load too, as long as their header is
+(of the whole file).  Files of other programs, without that metadata, load too, as long as their header is
 sound.  A file with a good part of that metadata must have all of it, so that damage to the metadata itself does not
 pass for a file of another program.  Version 1, which covered less and had no aliases, is still read.
 Source: https://huggingface.co/docs/safetensors, format description.

@@ -1,14 +1,15 @@
 """Checksums inside the files that they cover.
 
-A file holds the SHA-256 of itself as 64 hex digits; for the sum the digits count as zeros.  So every bit of the file
-is covered: header, padding and data, and a writer needs one pass: it writes zeros, then the digits over them.
+A file holds the sum of itself (see `block_sum`) as 64 hex digits; for the sum the digits count as zeros.  So every bit
+of the file is covered: header, padding and data, and a writer needs one pass: it writes zeros, then the digits over
+them.
 """
 
 from __future__ import annotations
 
-import hashlib
 from typing import IO, Final, final
 
+from burn_torch.record.block_sum import BlockSum
 from burn_torch.record.faults import Unsound, cannot_save
 from burn_torch.record.source import WINDOW, Source
 
@@ -24,7 +25,7 @@ class SealedWriter:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._digest = hashlib.sha256()
+        self._digest = BlockSum()
         self.written = 0
 
     def write(self, data: bytes | memoryview) -> None:

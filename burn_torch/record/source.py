@@ -6,7 +6,6 @@ showed it: a record of many tensors never lies in memory as a whole.
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import stat
@@ -19,6 +18,7 @@ import numpy as np
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Shape
+from burn_torch.record.block_sum import BlockSum
 from burn_torch.record.faults import Unsound
 
 __all__ = ["WINDOW", "Source"]
@@ -70,15 +70,15 @@ class Source:
         return TensorData(array.astype(dtype.numpy, copy=False).reshape(shape), dtype)
 
     def digest(self, hole: tuple[int, int]) -> str:
-        """SHA-256 of all bytes, with text zeros in the place of those between two offsets."""
-        digest = hashlib.sha256()
+        """The checksum of all bytes, with text zeros in the place of those between two offsets."""
+        digest = BlockSum()
         start, end = hole
         self._update(digest, 0, start)
         digest.update(b"0" * (end - start))
         self._update(digest, end, len(self))
         return digest.hexdigest()
 
-    def _update(self, digest: Any, start: int, end: int) -> None:
+    def _update(self, digest: BlockSum, start: int, end: int) -> None:
         for at in range(start, end, WINDOW):
             digest.update(self.array(at, min(at + WINDOW, end), np.dtype(np.uint8)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -21,6 +20,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArtifactError, RecordError
 from burn_torch.module import ModuleRecord, Param, RunningState
 from burn_torch.nn import BatchNormConfig, LinearConfig
+from burn_torch.record.block_sum import BlockSum
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -202,7 +202,9 @@ def sealed(path: Path, metadata: dict[str, str], header: dict[str, Any], data: b
     described = {"__metadata__": {**metadata, "checksum": "0" * 64}, **header}
     text = json.dumps(described, separators=(",", ":")).encode()
     content = struct.pack("<Q", len(text)) + text + data
-    path.write_bytes(content.replace(b"0" * 64, hashlib.sha256(content).hexdigest().encode(), 1))
+    summed = BlockSum()
+    summed.update(content)
+    path.write_bytes(content.replace(b"0" * 64, summed.hexdigest().encode(), 1))
     return path
 
 

@@ -101,8 +101,8 @@ def test_shards_outside_the_folder_are_refused(tmp_path: Path, name: Any) -> Non
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "its index cannot be read"),
-        ("[" * 100_000, "its index cannot be read"),
+        ("", "the index cannot be read"),
+        ("[" * 100_000, "the index cannot be read"),
         ("[]", "its index has no weight_map"),
         ('{"weight_map": 1}', "its index has no weight_map"),
         ('{"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}}', "the index has a twice"),
