@@ -154,6 +154,8 @@ class _Reader:
     def model(self) -> Model:
         import onnx
 
+        _check_texts(self.proto.producer_name, self.proto.producer_version)
+        _check_texts(*(entry.domain for entry in self.proto.opset_import))
         opsets = {_DOMAINS.get(entry.domain, entry.domain): int(entry.version) for entry in self.proto.opset_import}
         newest = onnx.defs.onnx_opset_version()
         if not 1 <= opsets.get("", 1) <= newest:
@@ -196,6 +198,7 @@ class _Reader:
         if scope.depth > MAX_DEPTH:
             raise _too_deep()
         rename = scope.rename
+        _check_texts(proto.name, *(value.name for value in (*proto.initializer, *proto.input, *proto.output)))
         constants = {rename(t.name): tensor_data(t, self.folder) for t in proto.initializer}
         if proto.sparse_initializer:
             raise OnnxError(
@@ -268,6 +271,8 @@ class _Reader:
                         mend="a file like this is made to exhaust memory; if yours is not, inline less",
                     )
                 )
+            _check_texts(proto.name, proto.op_type, proto.domain, *proto.input, *proto.output)
+            _check_texts(*(attribute.name for attribute in proto.attribute))
             domain = _DOMAINS.get(proto.domain, proto.domain)
             opset = scope.opsets.get(domain, scope.opsets.get("", 1) if not domain else 1)
             name = scope.prefix + (proto.name or f"{proto.op_type}_{self.count}")
@@ -405,6 +410,13 @@ def captured(graph: Graph) -> set[str]:
     own |= {name for node in graph.nodes for name in node.outputs}
     read = {name for node in graph.nodes for name in (*node.inputs, *_captured(node)) if name}
     return (read | {info.name for info in graph.outputs}) - own
+
+
+def _check_texts(*texts: Any) -> None:
+    """protobuf hands a text out as bytes where it is not UTF-8."""
+    for text in texts:
+        if not isinstance(text, str):
+            raise UnicodeError(f"a name that is not UTF-8: {text!r}"[:200])
 
 
 def _info(info: Any) -> ValueInfo:

@@ -93,10 +93,11 @@ def _external(proto: Any, folder: Path | None, name: str, size: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as err:
         raise _fault(name, f"external data at {location!r}: {err.strerror or err}", "a file beside the model") from err
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(descriptor)
+        raise _fault(name, f"external data at {location!r}", "a plain file with one name")
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            raise _fault(name, f"external data at {location!r}", "a plain file with one name")
         if offset < 0 or length != size or offset + length > found.st_size:
             raise _fault(
                 name,
