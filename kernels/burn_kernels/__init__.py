@@ -8,13 +8,14 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     glu             forward, backward of SwiGLU, GEGLU, ReGLU
     dropout         forward, backward; the mask is a function of (key, stream, element)
     optimizer       adamw, sgd over many tensors in one launch
+    rope            forward, backward of q and k together, from tables or computed angles
 
 `REGISTRY` holds a `KernelSpec` for each operation; `verify` checks one against float64.
 """
 
 from __future__ import annotations
 
-from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, softmax
+from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, rope, softmax
 from burn_kernels._triton import AVAILABLE
 from burn_kernels.errors import (
     KernelArgumentError,
@@ -44,6 +45,7 @@ __all__ = [
     "norm",
     "optimizer",
     "register",
+    "rope",
     "softmax",
     "verify",
 ]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, softmax
+from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, rope, softmax
 from burn_kernels.ahead import compile_launch, resources
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
 
@@ -76,8 +76,22 @@ def optimizer_calls(new: Meta) -> None:
     optimizer.sgd(group, group, group, lr=0.1, momentum=0.9, nesterov=True, clip=clip)
 
 
+def rope_calls(new: Meta) -> None:
+    q, k, table, steps = (
+        new(2, 512, 32, 128),
+        new(2, 512, 8, 128),
+        new(512, 64, of=torch.float32),
+        rope.turns(80, device="meta"),
+    )
+    for interleaved in (False, True):
+        rope.forward(q, k, table, table, interleaved=interleaved)
+        rope.backward_computed(q, k, steps, interleaved=interleaved)
+    rope.forward(new(2, 32, 512, 128).transpose(1, 2), new(2, 8, 512, 128).transpose(1, 2), table, table)
+    rope.forward(new(2, 512, 13 * 71)[..., 71:].view(2, 512, 12, 71), None, table[:, :20], table[:, :20])
+
+
 ROW_WISE = {"softmax": softmax_calls, "norm": norm_calls, "cross_entropy": cross_entropy_calls}
-OTHERS = {"elementwise": elementwise_calls, "optimizer": optimizer_calls}
+OTHERS = {"elementwise": elementwise_calls, "optimizer": optimizer_calls, "rope": rope_calls}
 CASES: dict[str, Callable[..., None]] = {
     f"{name}-{cols}": functools.partial(call, cols=cols) for name, call in ROW_WISE.items() for cols in WIDTHS
 }
@@ -162,6 +176,7 @@ def text(case: str, kernel: str) -> str:
         ("cross_entropy-50257", "_cross_entropy"),
         ("optimizer", "_adamw"),
         ("elementwise", "_dropout"),
+        ("rope", "_rope"),
     ],
 )
 def test_rows_that_begin_anywhere_move_in_16_byte_accesses(case: str, kernel: str) -> None:
