@@ -159,6 +159,8 @@ def liger_function(name: str, options: dict[str, Any]) -> Callable[..., Any] | N
         "rms_norm": lambda x, w: ops.LigerRMSNormFunction.apply(x, w, 1e-5, 0.0, "llama", False),
         "swiglu": ops.LigerSiLUMulFunction.apply,
     }
+    if name == "residual_rms_norm" and not options["prob"] and hasattr(ops, "LigerFusedAddRMSNormFunction"):
+        found[name] = lambda x, r, w: ops.LigerFusedAddRMSNormFunction.apply(x, r, w, 1e-5, 0.0, "llama", False)
     if name == "rope" and not options["interleaved"]:
         # heads before positions, doubled tables; it writes over q and k
         cos, sin = (torch.cat([options[part]] * 2, -1)[None].bfloat16() for part in ("cos", "sin"))
@@ -237,6 +239,23 @@ Other = tuple[str, Callable[[int], tuple[Any, ...]], str, dict[str, Any]]
 def others() -> Iterator[Other]:
     """Operations with options: name, what draws inputs for so many rows, the shape in words, the options."""
     yield from rope_problems()
+    yield from residual_norm_problems()
+
+
+def residual_norm_problems() -> Iterator[Other]:
+    """Twice the rows of the other norms, so that 4096 columns are as large as 8192 there; with dropout and without."""
+
+    def draw(cols: int, weights: int, n: int) -> tuple[Any, ...]:
+        rows = 2 * n if n == ROWS else n
+        return (random(rows, cols), random(rows, cols), *(random(cols) for _ in range(weights)))
+
+    for cols in WIDTHS:
+        for name, weights in (("residual_layer_norm", 2), ("residual_rms_norm", 1)):
+            for prob in (0.0, 0.1):
+                if cols > 8192 and prob:
+                    continue
+                tag = f"{2 * ROWS}x{cols}{' dropout' if prob else ''}"
+                yield name, functools.partial(draw, cols, weights), tag, {"prob": prob, "key": 7, "stream": 11}
 
 
 def rope_problems() -> Iterator[Other]:

@@ -8,6 +8,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     glu             forward, backward of SwiGLU, GEGLU, ReGLU
     dropout         forward, backward; the mask is a function of (key, stream, element)
     optimizer       adamw, sgd over many tensors in one launch
+    residual_norm   layer_norm, rms_norm of residual + dropout(x), and their backwards
     rope            forward, backward of q and k together, from tables or computed angles
 
 `REGISTRY` holds a `KernelSpec` for each operation; `verify` checks one against float64.
@@ -15,7 +16,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
 
 from __future__ import annotations
 
-from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, rope, softmax
+from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, residual_norm, rope, softmax
 from burn_kernels._triton import AVAILABLE
 from burn_kernels.errors import (
     KernelArgumentError,
@@ -45,6 +46,7 @@ __all__ = [
     "norm",
     "optimizer",
     "register",
+    "residual_norm",
     "rope",
     "softmax",
     "verify",

@@ -3,7 +3,7 @@
     y = x * mask      mask[i] = 1 / (1 - prob) rounded to the type of x where word[i] < (1 - prob) * 2^32, else 0
 
 word[i] is word i % 4 of block i // 4 of Philox-4x32-10 with counter (block low, block high, stream low, stream high)
-word[i] is word i % 4 of block i // 4 of Philox-4x32-10 with counter (block low, block high, stream low, stream high)
+and the 64-bit key.  Only the two numbers are kept between forward and backward: the backward of y is
 the forward on dy.  A dropped NaN or infinity becomes NaN: faults stay visible.
 
 Limit: memory, forward and backward 2 * numel elements; one cipher of ten rounds serves four elements.
@@ -23,6 +23,7 @@ import torch
 from burn_kernels._triton import tl, triton
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, runs_kernel
+from burn_kernels.prims import random_words
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 
@@ -61,10 +62,7 @@ def candidates(itemsize: int, machine: Machine) -> list[Config]:
 def _dropout(x_ptr, y_ptr, key, stream, last, scale, count, CIPHERS: tl.constexpr):
     first = tl.program_id(0).to(tl.int64) * CIPHERS
     number = first + tl.arange(0, CIPHERS)
-    named = number * 0 + stream
-    low, high = (number & 0xFFFFFFFF).to(tl.uint32), (number >> 32).to(tl.uint32)
-    stream_low, stream_high = (named & 0xFFFFFFFF).to(tl.uint32), ((named >> 32) & 0xFFFFFFFF).to(tl.uint32)
-    w0, w1, w2, w3 = tl.philox(key.to(tl.uint64), low, high, stream_low, stream_high)
+    w0, w1, w2, w3 = random_words(key, stream, number)
     # a join adds an innermost axis: joined so, the words lie in the order 0 1 2 3
     word = tl.join(tl.join(w0, w2), tl.join(w1, w3)).reshape(CIPHERS * 4)
     at = 4 * first + tl.arange(0, CIPHERS * 4)
@@ -101,10 +99,15 @@ def backward(dy: torch.Tensor, prob: float, key: int, stream: int, *, config: Co
 
 def _check(x: torch.Tensor, prob: float) -> None:
     check("dropout", {"x": x}, {}, alike=["x"])
+    check_probability("dropout", prob)
+
+
+def check_probability(op: str, prob: float) -> None:
+    """Raises KernelArgumentError for a probability outside its range."""
     if not 0.0 <= prob <= 1.0:
         raise KernelArgumentError(
             explain(
-                "dropout: the probability is outside its range",
+                f"{op}: the probability is outside its range",
                 given=f"prob {prob}",
                 expected="from 0 to 1",
                 mend="pass the share of elements to drop",
@@ -120,6 +123,16 @@ def _signed(number: int) -> int:
     # modulo 2^64, as a signed argument with the same bits
     number &= 0xFFFFFFFFFFFFFFFF
     return number - (1 << 64) if number >> 63 else number
+
+
+def mask_numbers(prob: float, key: int, stream: int, dtype: torch.dtype) -> tuple[int, int, int, float]:
+    """What `prims.kept` takes, key, stream and the last word that keeps, and the scale: for kernels with a dropout."""
+    return _signed(key), _signed(stream), max(_limit(prob) - 1, 0), _kept_scale(prob, dtype)
+
+
+def mask(prob: float, key: int, stream: int, like: torch.Tensor) -> torch.Tensor:
+    """The mask for a tensor like this one, in plain torch: what `reference` multiplies it by."""
+    return reference(torch.ones(like.shape, dtype=like.dtype, device=like.device), prob, key, stream)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, rope, softmax
+from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, residual_norm, rope, softmax
 from burn_kernels.ahead import compile_launch, resources
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
 
@@ -49,6 +49,15 @@ def norm_calls(new: Meta, cols: int) -> None:
     norm.layer_norm_backward(x, x, w, mean, rstd)
     norm.rms_norm_backward(x, x, w, norm.rms_norm(x, w)[1])
     norm.layer_norm(x, None, None)
+
+
+def residual_norm_calls(new: Meta, cols: int) -> None:
+    x, w, s = new(8192, cols), new(cols), new(8192, 1, of=torch.float32)
+    for prob in (0.0, 0.1):
+        residual_norm.layer_norm(x, x, w, w, prob=prob)
+        residual_norm.rms_norm(x, x, w, prob=prob)
+        residual_norm.layer_norm_backward(x, x, x, w, s, s, prob=prob)
+        residual_norm.rms_norm_backward(x, x, x, w, s, prob=prob)
 
 
 def cross_entropy_calls(new: Meta, cols: int) -> None:
@@ -90,7 +99,12 @@ def rope_calls(new: Meta) -> None:
     rope.forward(new(2, 512, 13 * 71)[..., 71:].view(2, 512, 12, 71), None, table[:, :20], table[:, :20])
 
 
-ROW_WISE = {"softmax": softmax_calls, "norm": norm_calls, "cross_entropy": cross_entropy_calls}
+ROW_WISE = {
+    "softmax": softmax_calls,
+    "norm": norm_calls,
+    "residual_norm": residual_norm_calls,
+    "cross_entropy": cross_entropy_calls,
+}
 OTHERS = {"elementwise": elementwise_calls, "optimizer": optimizer_calls, "rope": rope_calls}
 CASES: dict[str, Callable[..., None]] = {
     f"{name}-{cols}": functools.partial(call, cols=cols) for name, call in ROW_WISE.items() for cols in WIDTHS
@@ -120,7 +134,9 @@ def test_defaults_compile_for_hopper_without_spills(case: str) -> None:
     assert spilled(CASES[case], torch.bfloat16, H200) == {}
 
 
-@pytest.mark.parametrize("case", ["softmax-5120", "norm-1024", "norm-50257", "cross_entropy-50257", *OTHERS])
+@pytest.mark.parametrize(
+    "case", ["softmax-5120", "norm-1024", "norm-50257", "residual_norm-5120", "cross_entropy-50257", *OTHERS]
+)
 @pytest.mark.parametrize("machine", [A100, MI300X], ids=lambda machine: str(machine.arch))
 def test_defaults_compile_elsewhere_without_spills(case: str, machine: Machine) -> None:
     assert spilled(CASES[case], torch.bfloat16, machine) == {}
@@ -144,6 +160,13 @@ def candidates(cols: int, machine: Machine) -> Iterator[tuple[str, Callable[[Any
     for centred in (False, True):
         found = norm.backward_candidates(cols, 2, machine, centred=centred)
         yield "norm backward", lambda c: norm.layer_norm_backward(x, x, w, s, s, config=c), found
+    yield (
+        "residual",
+        lambda c: residual_norm.layer_norm(x, x, w, w, config=c),
+        residual_norm.candidates(cols, 2, machine),
+    )
+    found_back = residual_norm.backward_candidates(cols, 2, machine)
+    yield "residual back", lambda c: residual_norm.layer_norm_backward(x, x, x, w, s, s, prob=0.1, config=c), found_back
     found_ce = cross_entropy.candidates(cols, 2, machine, gradient=True)
     yield "cross_entropy", lambda c: cross_entropy.forward_with_gradient(x, targets, config=c), found_ce
 
