@@ -32,7 +32,7 @@ from typing import Any
 import torch
 import triton
 
-from burn_kernels import REGISTRY, KernelSpec, cross_entropy, dropout, glu, norm, optimizer, rope, softmax
+from burn_kernels import REGISTRY, KernelSpec, activation, cross_entropy, dropout, glu, norm, optimizer, rope, softmax
 from burn_kernels.launch import machine_of
 
 DEVICE = "cuda"
@@ -96,9 +96,10 @@ def op_cases(
     spec, inputs, liger = bound(REGISTRY[name], options), make(ROWS), liger_function(name, options)
     upstreams = tuple(random(*y.shape, dtype=y.dtype) for y in many(spec.twin(*inputs)))
     dy = upstreams if len(upstreams) > 1 else upstreams[0]
-    compiled = torch.compile(spec.twin, dynamic=False)
+    twin = rival(name, spec, options)
+    compiled = torch.compile(twin, dynamic=False)
     tuned = {}
-    if arguments.tuned and name.startswith(wanted(arguments)) and not options:
+    if arguments.tuned and name.startswith(wanted(arguments)) and name in {row[0] for row in row_wise()}:
         tuned = {part.passed: fastest(part, timer) for part in parts(name, inputs, dy)}
     for passed, upstream in (("f", None), ("fb", dy))[: 1 if spec.gradient is None else 2]:
         floor = spec.bytes_moved(*inputs)
@@ -115,7 +116,7 @@ def op_cases(
             variants["ours, tuned"] = tuned[passed]
         elif tuned:
             variants["ours, tuned"] = lambda: (tuned["f"](), tuned["b"]())
-        variants["eager"] = functools.partial(theirs, spec.twin, inputs, upstream)
+        variants["eager"] = functools.partial(theirs, twin, inputs, upstream)
         if not arguments.no_compile:
             variants["compile"] = functools.partial(theirs, compiled, inputs, upstream)
         if liger is not None:
@@ -146,6 +147,14 @@ def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str
     ones = ours(spec, inputs, halves if len(halves) > 1 else halves[0])
     others = theirs(spec.twin, inputs, halves)
     return {"ours": apart(ones, exact), "eager": apart(others, exact)}
+
+
+def rival(name: str, spec: KernelSpec, options: dict[str, Any]) -> Callable[..., Any]:
+    """What PyTorch users write: the twin, but with torch's own random numbers, which are quicker than ours in torch."""
+    if not options.get("prob"):
+        return spec.twin
+    plain = functools.partial(REGISTRY[name].twin, prob=0.0)
+    return lambda x, *others: plain(torch.nn.functional.dropout(x, options["prob"]), *others)
 
 
 def liger_function(name: str, options: dict[str, Any]) -> Callable[..., Any] | None:
@@ -240,6 +249,9 @@ def others() -> Iterator[Other]:
     """Operations with options: name, what draws inputs for so many rows, the shape in words, the options."""
     yield from rope_problems()
     yield from residual_norm_problems()
+    for kind in activation.KINDS:
+        yield kind, lambda n: (random(n, 8192),), f"{ROWS}x8192", {}
+    yield "gelu", lambda n: (random(n, 8192, dtype=torch.float32),), f"{ROWS}x8192 float32", {}
 
 
 def residual_norm_problems() -> Iterator[Other]:

@@ -5,6 +5,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     norm            layer_norm, rms_norm and their backwards
     softmax         forward, backward; log_forward, log_backward
     cross_entropy   forward, backward; forward_with_gradient in one pass
+    activation      forward, backward of GELU, SiLU, ReLU
     glu             forward, backward of SwiGLU, GEGLU, ReGLU
     dropout         forward, backward; the mask is a function of (key, stream, element)
     optimizer       adamw, sgd over many tensors in one launch
@@ -16,7 +17,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
 
 from __future__ import annotations
 
-from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, residual_norm, rope, softmax
+from burn_kernels import activation, cross_entropy, dropout, glu, norm, optimizer, residual_norm, rope, softmax
 from burn_kernels._triton import AVAILABLE
 from burn_kernels.errors import (
     KernelArgumentError,
@@ -40,6 +41,7 @@ __all__ = [
     "KernelShapeError",
     "KernelSpec",
     "Problem",
+    "activation",
     "cross_entropy",
     "dropout",
     "glu",

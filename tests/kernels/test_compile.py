@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, residual_norm, rope, softmax
+from burn_kernels import activation, cross_entropy, dropout, glu, norm, optimizer, residual_norm, rope, softmax
 from burn_kernels.ahead import compile_launch, resources
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
 
@@ -71,6 +71,8 @@ def elementwise_calls(new: Meta) -> None:
     x = new(4096, 14336)
     for kind in glu.ACTIVATIONS:
         glu.backward(x, x, glu.forward(x, x, kind=kind), kind=kind)
+    for kind in activation.KINDS:
+        activation.backward(x, activation.forward(x, kind=kind), kind=kind)
     dropout.forward(x, 0.1, 2**62 + 1, 2**61 + 1)
 
 

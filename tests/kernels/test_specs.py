@@ -72,8 +72,8 @@ def test_kernels_on_a_gpu(spec: KernelSpec, index: int, dtype: torch.dtype) -> N
 # -- the registry --------------------------------------------------------------------------------------
 def test_the_registry_knows_every_family() -> None:
     expected = """
-        adamw cross_entropy dropout geglu geglu_tanh layer_norm log_softmax reglu residual_layer_norm
-        residual_rms_norm rms_norm rope rope_computed sgd softmax swiglu
+        adamw cross_entropy dropout geglu geglu_tanh gelu gelu_tanh layer_norm log_softmax reglu relu
+        residual_layer_norm residual_rms_norm rms_norm rope rope_computed sgd silu softmax swiglu
     """
     assert sorted(REGISTRY) == expected.split()
 
