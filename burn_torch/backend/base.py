@@ -7,10 +7,10 @@ and a row's properties, never its name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import DeviceError, explain
@@ -21,7 +21,7 @@ from burn_torch.graph.trace import Trace
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor, Value
 
-__all__ = ["Backend", "Program", "decomposed", "run_decomposed"]
+__all__ = ["Backend", "Program", "Recorded", "decomposed", "run_decomposed"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,6 @@ class Program:
     source, path   the generated source and its file; None where the backend writes none, or could not write it
     reused         (result, operand): ids of the graph whose result takes the memory of the operand
     peak_bytes     what intermediate values and results hold at most, by their specs; None where nobody counted
-    launches       kernels that a device is given in one call; None where nobody counted
-    splits         why a program that is replayed whole was cut: a text for each cut
     """
 
     run: Callable[..., Sequence[Any]]
@@ -40,8 +38,32 @@ class Program:
     path: Path | None = None
     reused: Sequence[tuple[int, int]] = ()
     peak_bytes: int | None = None
-    launches: int | None = None
-    splits: Sequence[str] = ()
+
+
+class Recorded(Protocol):
+    """A whole graph that a device replays by itself, recorded at the first call.  Its state has an address that stays.
+
+    Outputs that take over the memory of a donated input are that very memory: whoever hands them back at the next call
+    pays for no copy.  All other outputs have memory of their own.
+    """
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        """The outputs."""
+
+    @property
+    def takes(self) -> Sequence[int | None]:
+        """For each output, the position of the donated input whose memory it takes over."""
+
+    @property
+    def splits(self) -> Sequence[Any]:
+        """What could not be recorded and is launched plainly, and why; `str` words it."""
+
+    @property
+    def launches(self) -> int | None:
+        """Kernels in one call; None before the first, or where nobody counts."""
+
+    def close(self) -> None:
+        """Gives its memory back."""
 
 
 class Backend(ABC):
@@ -118,6 +140,26 @@ class Backend(ABC):
         title: what the program is, for whoever reads its source.
         """
         return Program(self.compile(graph, donate))
+
+    def recorded(
+        self,
+        graph: Graph,
+        donate: Collection[int] = (),
+        *,
+        hold: Collection[int] = (),
+        before_overwriting: Callable[[Sequence[Any]], None],
+    ) -> Recorded | None:
+        """The same recorded for a device that can replay it; None where there is none, as on the host.
+
+        donate              positions of inputs that are its own from then on, as for `program`
+        hold                positions of inputs that are the same tensors at every call
+        before_overwriting  told of the state's buffers when others than those handed out are about to be put there
+        """
+        return None
+
+    def settings(self) -> Hashable:
+        """What else a recorded program depends on: modes of the library beneath, such as the precision of products."""
+        return None
 
     def lift(self, primitive: Any, source: Executor) -> Any:
         """A primitive of an inner stack as a constant of this one.  Raises: DeviceError for any other stack."""

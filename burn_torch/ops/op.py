@@ -62,9 +62,12 @@ def dtype_fault(what: str, *, expected: str, mend: str) -> RuleFault:
 
 
 class PerCall:
-    """A leaf's candidate that is built once for each Call: `torch=PerCall(build)`, `build(call)(*inputs)`."""
+    """A leaf's candidate that is built once for each Call: `torch=PerCall(build)`, `build(call)(*inputs)`.
 
-    def __init__(self, build: Callable[[Call], Callable[..., Any]]) -> None:
+    An in-place form may be None at some Calls.
+    """
+
+    def __init__(self, build: Callable[[Call], Any]) -> None:
         self.build: Final = build
 
 
@@ -159,6 +162,7 @@ class Op:
         self.decomposition: Callable[..., Any] | None = fields["decomposition"]
         self.gradient_rule: Callable[..., Any] | None = None
         self.batch_rule: Callable[..., Any] | None = None
+        self.device_numbers: Callable[[Call, Sequence[Any]], Any] | None = fields["device_numbers"]
         self.signature: Final = Signature(rule)
         self.calls: Final[dict[Any, Call]] = {}
         """Calls by what a caller has at hand; see `remember`.  Read without a lock."""
@@ -565,6 +569,7 @@ def op(
     commutative: bool = False,
     samples: Any = (),
     source: str | None = None,
+    device_numbers: Callable[[Call, Sequence[Any]], Any] | None = None,
     namespace: str | None = None,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declares a row.  Users' rows enter by the same door, with a namespace.
@@ -593,6 +598,7 @@ def op(
     commutative        the first two inputs may be swapped
     samples            inputs that can expose a mistake, see `ops/samples.py`
     source             where the formula is from
+    device_numbers     how torch computes it with numbers that lie on the device, see `ops/device_numbers.py`
     """
     fields = {name: value for name, value in locals().items() if name != "namespace"}
     for name, allowed in _WORDS.items():

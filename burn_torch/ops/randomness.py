@@ -58,25 +58,45 @@ def _numpy(mapping: Callable[..., Map]) -> PerCall:
     return PerCall(build)
 
 
-def _torch(mapping: Callable[..., Map]) -> PerCall:
-    def build(call: Call):
+class Drawing(PerCall):
+    """A torch candidate in two: `on_device(call)` computes on CUDA, `from_host(call)` moves what numpy drew.
+
+    Both take (*inputs, key, stream); on the device these two may be tensors of one int64.  Apple GPUs have no float64,
+    which the normal map needs: drawn on the host, their values are the same.
+    """
+
+    def __init__(
+        self, on_device: Callable[[Call], Callable[..., Any]], from_host: Callable[[Call], Callable[..., Any]]
+    ) -> None:
+        super().__init__(lambda call: (on_device if call.result.place.startswith("cuda") else from_host)(call))
+        self.on_device = on_device
+
+
+def _torch(mapping: Callable[..., Map]) -> Drawing:
+    def on_device(call: Call):
         spec = call.result
         count, shape, dtype = spec.numel, spec.shape, spec.dtype
         theirs, device = TO_TORCH[dtype], torch.device(spec.place)
 
-        def on_device(*numbers):
+        def run(*numbers):
             *parameters, key, stream = numbers
             return on_torch(mapping(*parameters, dtype), key, stream, 0, count, theirs, device).reshape(shape)
 
-        def from_host(*numbers):
+        return run
+
+    def from_host(call: Call):
+        spec = call.result
+        count, shape, dtype = spec.numel, spec.shape, spec.dtype
+        theirs, device = TO_TORCH[dtype], torch.device(spec.place)
+
+        def run(*numbers):
             *parameters, key, stream = numbers
             drawn = on_host(mapping(*parameters, dtype), key, stream, 0, count, _host_type(dtype))
             return torch.from_numpy(drawn.reshape(shape)).to(device, theirs)
 
-        # Apple GPUs have no float64, which the normal map needs: drawn on the host, their values are the same
-        return on_device if device.type == "cuda" else from_host
+        return run
 
-    return PerCall(build)
+    return Drawing(on_device, from_host)
 
 
 def _spec(key: NumberSpec, stream: NumberSpec, shape: Shape, dtype: DType, place: str, among: DTypeClass) -> TensorSpec:
@@ -285,18 +305,26 @@ def _numpy_mask(spec: TensorSpec) -> Callable[..., Any]:
     return run
 
 
-def _torch_mask(spec: TensorSpec) -> Callable[..., Any]:
+def _mask_on_device(spec: TensorSpec) -> Callable[..., Any]:
     theirs, device = TO_TORCH[spec.dtype], torch.device(spec.place)
     shape, count, largest = spec.shape, spec.numel, torch.finfo(theirs).max
 
     def run(prob, key, stream):
         check_probability("dropout", prob)
-        if device.type == "cuda":
-            keep = on_torch(bernoulli_map(1.0 - prob), key, stream, 0, count, theirs, device).reshape(shape)
-        else:
-            bits = MASKS.keep(threshold(1.0 - prob), key, stream, count).reshape(shape)
-            keep = torch.from_numpy(bits).to(device, theirs)
+        keep = on_torch(bernoulli_map(1.0 - prob), key, stream, 0, count, theirs, device).reshape(shape)
         return keep.mul_(_kept_scale(prob, largest))
+
+    return run
+
+
+def _mask_from_host(spec: TensorSpec) -> Callable[..., Any]:
+    theirs, device = TO_TORCH[spec.dtype], torch.device(spec.place)
+    shape, count, largest = spec.shape, spec.numel, torch.finfo(theirs).max
+
+    def run(prob, key, stream):
+        check_probability("dropout", prob)
+        bits = MASKS.keep(threshold(1.0 - prob), key, stream, count).reshape(shape)
+        return torch.from_numpy(bits).to(device, theirs).mul_(_kept_scale(prob, largest))
 
     return run
 
@@ -305,12 +333,15 @@ def _product(mask: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, prob, key, stream: x * mask(prob, key, stream)
 
 
-def _product_over(mask: Callable[..., Any]) -> Callable[..., Any]:
+def _product_in_place(call: Call) -> Callable[..., Any] | None:
+    if call.result.place.startswith("cuda"):
+        return None  # a kernel draws and multiplies in one pass
+    mask = _mask_from_host(call.result)
     return lambda x, prob, key, stream: x.mul_(mask(prob, key, stream))
 
 
 @op(
-    torch=PerCall(lambda call: _torch_mask(call.result)),
+    torch=Drawing(lambda call: _mask_on_device(call.result), lambda call: _mask_from_host(call.result)),
     numpy=PerCall(lambda call: _numpy_mask(call.result)),
     cost="cheap",
     random=True,
@@ -334,9 +365,12 @@ def dropout_mask(prob: Number, key: Number, stream: Number, *, shape: Shape, dty
 
 
 @op(
-    torch=PerCall(lambda call: _product(_torch_mask(call.result))),
+    torch=Drawing(
+        lambda call: _product(_mask_on_device(call.result)), lambda call: _product(_mask_from_host(call.result))
+    ),
     numpy=PerCall(lambda call: _product(_numpy_mask(call.result))),
-    inplace=PerCall(lambda call: _product_over(_torch_mask(call.result))),
+    inplace=PerCall(_product_in_place),
+    packed="follows",
     cost="cheap",
     random=True,
     samples=[

@@ -241,9 +241,12 @@ def on_host(mapping: Map, key: int, stream: int, start: int, count: int, dtype: 
 
 
 def on_torch(
-    mapping: Map, key: int, stream: int, start: int, count: int, dtype: torch.dtype, device: torch.device
+    mapping: Map, key: Any, stream: Any, start: int, count: int, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    """Elements [start, start + count) of a stream, computed on a torch device."""
+    """Elements [start, start + count) of a stream, computed on a torch device.
+
+    Key and stream are integers, or tensors of one int64 on that device.
+    """
     out = torch.empty(count, dtype=dtype, device=device)
     for at, words in philox_torch.chunks(key, stream, *_blocks(mapping, start, count), device):
         values = mapping.values(words, Torch)

@@ -9,6 +9,7 @@ torch, with or without `functools.partial`.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import operator
 import re
@@ -51,7 +52,8 @@ class TorchCode:
         self.expression: Final = expression
         self.names: Final[Mapping[str, Any]] = names
         self.numbers: Final = numbers
-        self.function: Final[Callable[..., Any]] = FunctionType(_code(expression, inputs), names)
+        outside = {"__builtins__": builtins, **names}  # torch's modes look for builtins there
+        self.function: Final[Callable[..., Any]] = FunctionType(_code(expression, inputs), outside)
 
     def __call__(self, *inputs: Any) -> Any:
         """Computes."""

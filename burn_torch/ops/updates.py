@@ -21,7 +21,7 @@ import torch
 
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import Call, Number, PerCall, op, shape_fault
+from burn_torch.ops.op import REGISTRY, Call, Number, PerCall, op, shape_fault
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.torch_code import Over
 
@@ -299,8 +299,6 @@ def adam_update(
 
 @adam_update.decomposes
 def _(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious):
-    from burn_torch import ops
-
     groups = [[], [], [], []]  # type: ignore[var-annotated]
     root = (1 - beta_2**time) ** 0.5
     rate = lr / (1 - beta_1**time)
@@ -308,9 +306,9 @@ def _(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious)
         g = g + p * penalty
         m = m * beta_1 + g * (1 - beta_1)
         v = v * beta_2 + g * g * (1 - beta_2)
-        most = ops.maximum(largest[0], v) if amsgrad else v
-        size = ops.sqrt(most) / root + epsilon
-        shrunk = ops.mask_where(p.new_full(p.shape, 0.0), ops.greater(p * m, 0.0), p) if cautious else p
+        most = REGISTRY["maximum"](largest[0], v) if amsgrad else v
+        size = REGISTRY["sqrt"](most) / root + epsilon
+        shrunk = REGISTRY["mask_where"](p.new_full(p.shape, 0.0), REGISTRY["greater"](p * m, 0.0), p) if cautious else p
         new = p - shrunk * (lr * decay) - m / size * rate
         for group, value in zip(groups, (new, m, v, most), strict=True):
             group.append(value)

@@ -1,8 +1,8 @@
 """Transforms of functions: compile, and derivatives."""
 
-from burn_torch.transform.compile import Compiled, RetraceWarning, compile
+from burn_torch.transform.compilation import Compiled, RetraceWarning, compile
 from burn_torch.transform.differentiation import grad, value_and_grad
-from burn_torch.transform.explain import explain
+from burn_torch.transform.explaining import explain
 from burn_torch.transform.explanation import Explanation
 from burn_torch.transform.linearization import hvp, jvp, vjp
 from burn_torch.transform.per_sample import PerSampleLoopWarning, per_sample_grad

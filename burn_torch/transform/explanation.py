@@ -25,7 +25,7 @@ class Explanation:
     operations     nodes of the program that compute on tensors; views and host numbers are none
     views          nodes that only look at memory in another way
     numbers        nodes that compute host numbers, such as 1 - beta ** step
-    launches       kernels that the device is given in one call, where the executor counts them
+    launches       kernels that a recorded program launches in one call; None before its first call
     in_place       results that take the memory of an operand
     peak_bytes     planned bytes in use at once, donated arguments included
     donated_bytes  bytes of arguments that the program takes over
@@ -83,7 +83,7 @@ class Explanation:
 
 def explained(name: str, program: Program, retraces: tuple[Retrace, ...]) -> Explanation:
     """The explanation of a program."""
-    graph = program.graph
+    graph, code, recorded = program.graph, program.code, program.recorded
     views = sum(bool(node.call.op.view) for node in graph.nodes)
     numbers = sum(node.call.is_number for node in graph.nodes)
     donated = [spec for at, (_, spec) in enumerate(graph.inputs) if at in program.donated]
@@ -96,13 +96,13 @@ def explained(name: str, program: Program, retraces: tuple[Retrace, ...]) -> Exp
         operations=len(graph.nodes) - views - numbers,
         views=views,
         numbers=numbers,
-        launches=program.code.launches,
-        in_place=len(program.code.reused),
+        launches=None if recorded is None else recorded.launches,
+        in_place=0 if code is None else len(code.reused),
         peak_bytes=peak_bytes(graph, program.donated),
         donated_bytes=sum(spec.numel * spec.dtype.itemsize for spec in donated if isinstance(spec, TensorSpec)),
-        splits=tuple(program.code.splits),
+        splits=() if recorded is None else tuple(map(str, recorded.splits)),
         retraces=retraces,
-        source=program.code.path,
+        source=None if code is None else code.path,
         graph=graph,
     )
 

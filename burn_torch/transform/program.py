@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, final
 
 from burn_torch.backend import Backend, LibTorch
@@ -15,9 +15,10 @@ from burn_torch.graph.trace import Slot, Trace
 from burn_torch.module.tree import Tree
 from burn_torch.transform.closed_over import Watch, changed, name_of
 from burn_torch.transform.flatten import Fault, Walk
+from burn_torch.transform.lending import Lender, save_holders
 from burn_torch.transform.scope import DrawPart, TraceScope
-from burn_torch.transform.structure import Leaf, Number, Structure, leaf_of
-from burn_torch.transform.unflatten import RESULTS, TracedArguments
+from burn_torch.transform.structure import Container, Leaf, Number, Root, Structure, leaf_of
+from burn_torch.transform.unflatten import RESULTS, Lending, TracedArguments
 
 __all__ = ["Program", "Traced", "trace"]
 
@@ -56,18 +57,33 @@ class Program:
     """A traced function, compiled for its leaf.
 
     donated  positions among the leaves of the arguments whose memory the program may write over
+    held     positions of leaves of trees that are not donated, likely the same tensors at each call
     """
 
     def __init__(
-        self, traced: Traced, name: str, numerics: Numerics | None, precision: Precision, donated: frozenset[int]
+        self,
+        traced: Traced,
+        name: str,
+        *,
+        numerics: Numerics | None,
+        precision: Precision,
+        replay: bool,
+        donated: frozenset[int],
+        held: frozenset[int],
     ) -> None:
         self.traced: Final = traced
         self.donated: Final = donated
-        self.numerics: Final[Numerics] = numerics or ("fast" if _on_accelerator(traced.graph) else "eager")
+        on_device = _on_device(traced.graph)
+        self.settings: Final = traced.leaf.settings() if on_device else None
+        """Modes that it was compiled under, where it depends on any."""
+        self.numerics: Final[Numerics] = numerics or ("fast" if on_device else "eager")
         self.precision: Final = precision
         self.graph, self.passes = pipeline(traced.graph, numerics=self.numerics, precision=precision, donated=donated)
-        self.code: Final = traced.leaf.program(self.graph, donated, title=name)
-        self.run: Final = self.code.run
+        self.recorded: Final = (
+            traced.leaf.recorded(self.graph, donated, hold=held, before_overwriting=save_holders) if replay else None
+        )
+        self.code: Final = None if self.recorded else traced.leaf.program(self.graph, donated, title=name)
+        self.run: Final[Callable[..., Sequence[Any]]] = self.recorded or self.code.run  # type: ignore[union-attr]  # one is there
         self._result: Final = traced.result
         self._size: Final = traced.result.size
         self._literals: Final = traced.literals
@@ -78,6 +94,19 @@ class Program:
         self._drawn: Final = [
             (i, drawn[s.draw], s.part) for i, s in enumerate(traced.sources) if isinstance(s, DrawPart)
         ]
+        self._public: Final = self._public_outputs()
+        self._lender: Final = Lender() if self.recorded is not None and donated else None
+
+    def _public_outputs(self) -> list[int]:
+        """Outputs that lie in the program's state and stand in no tree: the caller gets copies of them."""
+        if self.recorded is None:
+            return []
+        literal = {position for position, _ in self._literals}
+        private: list[bool] = []
+        for in_tree, size in _leaves_by_tree(self._result):
+            private += [in_tree] * size
+        kept = [in_tree for position, in_tree in enumerate(private) if position not in literal]
+        return [i for i, at in enumerate(self.recorded.takes) if at is not None and not (i < len(kept) and kept[i])]
 
     def __call__(self, leaves: list[Any], trees: Sequence[Tree]) -> Any:
         """The results, of the leaves of the arguments and of the trees among them."""
@@ -90,6 +119,10 @@ class Program:
                     extra[i] = keys[number][part]
             leaves = leaves + extra
         outputs: Sequence[Any] = self.run(*leaves)
+        if self._public:
+            outputs = list(outputs)
+            for i in self._public:
+                outputs[i] = self.traced.leaf.copy(outputs[i])
         if self._handed_in:
             cut = len(outputs) - len(self._handed_in)
             self._hand_in(outputs[cut:], trees)
@@ -98,7 +131,12 @@ class Program:
             outputs = list(outputs)
             for position, number in self._literals:
                 outputs.insert(position, number)
-        return self._result.build(outputs, 0, RESULTS, {})
+        if self._lender is None:
+            return self._result.build(outputs, 0, RESULTS, {})
+        lending = Lending()
+        result = self._result.build(outputs, 0, lending, {})
+        self._lender.lend(lending.trees)
+        return result
 
     def _hand_in(self, values: Sequence[Any], trees: Sequence[Tree]) -> None:
         for (number, path, leaf), value in zip(self._handed_in, values, strict=True):
@@ -168,8 +206,17 @@ def trace(
     return Traced(session.real, graph, session.sources[count:], result, literals, places)
 
 
-def _on_accelerator(graph: Graph) -> bool:
-    return any(isinstance(spec, TensorSpec) and spec.place != "cpu" for _, spec in graph.inputs)
+def _leaves_by_tree(structure: Structure) -> Iterator[tuple[bool, int]]:
+    """Runs of leaves: whether they stand in a tree, and how many they are."""
+    if isinstance(structure, Container):
+        for child in structure.children:
+            yield from _leaves_by_tree(child)
+    else:
+        yield isinstance(structure, Root), structure.size
+
+
+def _on_device(graph: Graph) -> bool:
+    return any(isinstance(spec, TensorSpec) and spec.place != "cpu" for spec in graph.specs().values())
 
 
 def _taken(walk: Walk, result: Any) -> Structure:

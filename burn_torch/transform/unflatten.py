@@ -12,7 +12,7 @@ from burn_torch.tensor import Tensor
 from burn_torch.transform.flatten import Flat
 from burn_torch.transform.structure import Leaf, Root, leaf_of
 
-__all__ = ["RESULTS", "Results", "TracedArguments"]
+__all__ = ["RESULTS", "Lending", "Results", "TracedArguments", "evacuate"]
 
 
 @final
@@ -52,6 +52,24 @@ class Results:
         return tree
 
 
+@final
+class Lending:
+    """Results as in `Results`, which keeps the trees it made."""
+
+    def __init__(self) -> None:
+        self.trees: Final[list[Tree]] = []
+
+    def tensor(self, leaf: Leaf, primitive: Any) -> Tensor:
+        """The tensor of a leaf."""
+        return RESULTS.tensor(leaf, primitive)
+
+    def root(self, root: Root, leaves: Sequence[Any]) -> Any:
+        """A tree without fields."""
+        tree = RESULTS.root(root, leaves)
+        self.trees.append(tree)
+        return tree
+
+
 RESULTS: Final = Results()
 _set: Final = object.__setattr__
 
@@ -75,6 +93,17 @@ class _Unread:
         if cells:
             _set(tree, "_flat", Flat(root, self._leaves, True, cells))
         return dict(zip(root.tree.names, values, strict=True))
+
+
+def evacuate(tree: Tree) -> None:
+    """Gives a tree that a program returned copies of its private tensors: their memory is about to be overwritten."""
+    flat: Flat | None = tree._flat
+    if flat is None or not flat.private:
+        return  # it was taken over since
+    leaves = _copies(flat.root, flat.leaves)
+    _set(tree, "_flat", Flat(flat.root, leaves, True, flat.cells, flat.asked))
+    if isinstance(tree._unread, _Unread):
+        _set(tree, "_unread", _Unread(flat.root, leaves))
 
 
 def _copies(root: Root, leaves: Sequence[Any]) -> list[Any]:

@@ -5,9 +5,11 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     norm            layer_norm, rms_norm and their backwards
     softmax         forward, backward; log_forward, log_backward
     cross_entropy   forward, backward; forward_with_gradient in one pass
+    linear_cross_entropy  forward, backward; forward_with_gradient: the logits exist a chunk at a time
     activation      forward, backward of GELU, SiLU, ReLU
     glu             forward, backward of SwiGLU, GEGLU, ReGLU
     dropout         forward, backward; the mask is a function of (key, stream, element)
+    random          words and yes or no of (key, stream, element), drawn from numbers or from device memory
     optimizer       adamw, sgd over many tensors in one launch
     residual_norm   layer_norm, rms_norm of residual + dropout(x), and their backwards
     rope            forward, backward of q and k together, from tables or computed angles
@@ -17,7 +19,19 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
 
 from __future__ import annotations
 
-from burn_kernels import activation, cross_entropy, dropout, glu, norm, optimizer, residual_norm, rope, softmax
+from burn_kernels import (
+    activation,
+    cross_entropy,
+    dropout,
+    glu,
+    linear_cross_entropy,
+    norm,
+    optimizer,
+    random,
+    residual_norm,
+    rope,
+    softmax,
+)
 from burn_kernels._triton import AVAILABLE
 from burn_kernels.errors import (
     KernelArgumentError,
@@ -45,8 +59,10 @@ __all__ = [
     "cross_entropy",
     "dropout",
     "glu",
+    "linear_cross_entropy",
     "norm",
     "optimizer",
+    "random",
     "register",
     "residual_norm",
     "rope",

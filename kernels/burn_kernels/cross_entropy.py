@@ -115,13 +115,15 @@ def _cross_entropy(
             whole = tl.sum(exp_for(ends - top, TYPE), 0) + tl.sum(total * exp_for(m - top, TYPE), 0)
         else:
             whole = tl.sum(total * exp_for(m - top, TYPE), 0)
-        lse = top + tl.log(whole)
-        loss = lse - (1.0 - smoothing) * picked
+        rest = tl.log(whole)
+        lse = top + rest
+        # not lse - picked: of a sure row, whose loss is near 0, that would leave the rounding of lse
+        loss = rest + (1.0 - smoothing) * (top - picked)
         if SMOOTH:
             plain = tl.sum(sums, 0)
             if EDGES:
                 plain += tl.sum(tl.where(edge_inside, ends, 0.0), 0)
-            loss -= smoothing * (plain / cols)
+            loss += smoothing * (top - plain / cols)
         tl.store(loss_ptr + row, tl.where(target == ignored, 0.0, loss))
         tl.store(lse_ptr + row, lse)
     else:
@@ -173,14 +175,17 @@ def backward(
     dloss: torch.Tensor,
     x: torch.Tensor,
     targets: torch.Tensor,
-    lse: torch.Tensor,
+    lse: torch.Tensor | None,
     *,
     reduction: str = "mean",
     smoothing: float = 0.0,
     ignore_index: int = -100,
     config: Config | None = None,
 ) -> torch.Tensor:
-    """The gradient of x from that of the loss, () or (rows,) as the reduction says; x is read, not written."""
+    """The gradient of x from that of the loss, () or (rows,) as the reduction says; x is read, not written.
+
+    lse: of the forward; None reads x once more to compute it.
+    """
     _check(x, targets, reduction, smoothing)
     expected = x.shape[:1] if reduction == "none" else ()
     check(
@@ -190,6 +195,8 @@ def backward(
         alike=["x"],
     )
     if not runs_kernel("cross_entropy backward", x):
+        if lse is None:
+            lse = reference(x, targets, reduction="none", smoothing=smoothing, ignore_index=ignore_index)[1]
         return reference_backward(
             dloss, x, targets, lse, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index
         )
@@ -236,15 +243,7 @@ def _with_gradient(
     write: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(x, targets, reduction, smoothing)
-    if reduction == "none":
-        raise KernelArgumentError(
-            explain(
-                "cross_entropy: the gradient in the forward needs one upstream gradient for all rows",
-                given="reduction 'none'",
-                expected="reduction 'mean' or 'sum'",
-                mend="call forward, then backward with the upstream gradients",
-            )
-        )
+    require_one_upstream(reduction)
     if not runs_kernel("cross_entropy", x):
         loss, lse = reference(x, targets, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index)
         dx = reference_backward(
@@ -256,7 +255,21 @@ def _with_gradient(
     return _reduce(losses, targets, reduction, ignore_index), dx
 
 
-def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: float) -> None:
+def require_one_upstream(reduction: str) -> None:
+    """Raises KernelArgumentError where each row has an upstream gradient of its own."""
+    if reduction == "none":
+        raise KernelArgumentError(
+            explain(
+                "cross_entropy: the gradient in the forward needs one upstream gradient for all rows",
+                given="reduction 'none'",
+                expected="reduction 'mean' or 'sum'",
+                mend="call forward, then backward with the upstream gradients",
+            )
+        )
+
+
+def check_options(reduction: str, smoothing: float) -> None:
+    """Raises KernelArgumentError for an option outside its range."""
     if reduction not in REDUCTIONS or not 0.0 <= smoothing <= 1.0:
         raise KernelArgumentError(
             explain(
@@ -266,10 +279,14 @@ def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: fl
                 mend="choose one of these",
             )
         )
+
+
+def check_targets(op: str, x: torch.Tensor, targets: torch.Tensor) -> None:
+    """Raises KernelShapeError or KernelDTypeError where the targets are no class numbers, one a row of x."""
     if x.dim() != 2 or tuple(targets.shape) != tuple(x.shape[:1]):
         raise KernelShapeError(
             explain(
-                "cross_entropy: the sizes do not fit",
+                f"{op}: the sizes do not fit",
                 given=describe({"x": x, "targets": targets}),
                 expected="x (rows, cols), targets (rows,)",
                 mend="flatten with x.reshape(-1, x.shape[-1]) and targets.reshape(-1)",
@@ -278,12 +295,17 @@ def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: fl
     if targets.dtype.is_floating_point or targets.dtype == torch.bool or targets.dtype.is_complex:
         raise KernelDTypeError(
             explain(
-                "cross_entropy: targets are class numbers",
+                f"{op}: targets are class numbers",
                 given=describe({"targets": targets}),
                 expected="integers",
                 mend="targets.to(torch.int64)",
             )
         )
+
+
+def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: float) -> None:
+    check_options(reduction, smoothing)
+    check_targets("cross_entropy", x, targets)
     check("cross_entropy", {"x": x, "targets": targets}, {}, alike=["x"])
 
 
@@ -352,9 +374,10 @@ def reference(
     if x.shape[1] == 0:
         return _reduce(torch.full_like(lse, float("nan")), targets, reduction, ignore_index), lse
     picked = wide.gather(1, torch.where(counted, targets, 0).to(torch.int64)[:, None])[:, 0]
-    losses = lse - (1.0 - smoothing) * picked
+    top = wide.amax(1)
+    losses = torch.logsumexp(wide - top[:, None], 1) + (1.0 - smoothing) * (top - picked)
     if smoothing:
-        losses = losses - smoothing * wide.mean(1)
+        losses = losses + smoothing * (top - wide.mean(1))
     losses = torch.where(counted, losses, 0.0)
     return _reduce(losses, targets, reduction, ignore_index), lse
 

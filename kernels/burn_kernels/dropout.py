@@ -3,7 +3,7 @@
     y = x * mask      mask[i] = 1 / (1 - prob) rounded to the type of x where word[i] < (1 - prob) * 2^32, else 0
 
 word[i] is word i % 4 of block i // 4 of Philox-4x32-10 with counter (block low, block high, stream low, stream high)
-and the 64-bit key.  Only the two numbers are kept between forward and backward: the backward of y is
+and key (key low, key high); see `random`, also for keys and streams that lie on the device.  The backward is
 the forward on dy.  A dropped NaN or infinity becomes NaN: faults stay visible.
 
 Limit: memory, forward and backward 2 * numel elements; one cipher of ten rounds serves four elements.
@@ -20,10 +20,11 @@ from typing import Any
 
 import torch
 
+from burn_kernels import random
 from burn_kernels._triton import tl, triton
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, runs_kernel
-from burn_kernels.prims import random_words
+from burn_kernels.random import Number
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 
@@ -59,12 +60,11 @@ def candidates(itemsize: int, machine: Machine) -> list[Config]:
 
 # -- kernels -----------------------------------------------------------------------------------------
 @triton.jit(do_not_specialize=["key", "stream", "last"])
-def _dropout(x_ptr, y_ptr, key, stream, last, scale, count, CIPHERS: tl.constexpr):
+def _dropout(
+    x_ptr, y_ptr, key, stream, last, scale, count, KEY: tl.constexpr, STREAM: tl.constexpr, CIPHERS: tl.constexpr
+):
     first = tl.program_id(0).to(tl.int64) * CIPHERS
-    number = first + tl.arange(0, CIPHERS)
-    w0, w1, w2, w3 = random_words(key, stream, number)
-    # a join adds an innermost axis: joined so, the words lie in the order 0 1 2 3
-    word = tl.join(tl.join(w0, w2), tl.join(w1, w3)).reshape(CIPHERS * 4)
+    word = random.draw(random.held(key, KEY), random.held(stream, STREAM), first, CIPHERS)
     at = 4 * first + tl.arange(0, CIPHERS * 4)
     inside = at < count
     x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
@@ -73,8 +73,10 @@ def _dropout(x_ptr, y_ptr, key, stream, last, scale, count, CIPHERS: tl.constexp
 
 
 # -- launchers ---------------------------------------------------------------------------------------
-def forward(x: torch.Tensor, prob: float, key: int, stream: int, *, config: Config | None = None) -> torch.Tensor:
+def forward(x: torch.Tensor, prob: float, key: Number, stream: Number, *, config: Config | None = None) -> torch.Tensor:
     """x with elements set to zero with probability `prob` and the others divided by 1 - prob.
+
+    key, stream: integers, or tensors of one int64 on the device of x.
 
     Shapes: x (*s) -> the same.  Dtypes: float32, float16, bfloat16; on the CPU float64 too.
     """
@@ -86,13 +88,16 @@ def forward(x: torch.Tensor, prob: float, key: int, stream: int, *, config: Conf
     if count:
         config = config or default(x.element_size(), machine_of(x))
         # the last word that keeps; with none, the scale is 0
-        numbers = (_signed(key), _signed(stream), max(_limit(prob) - 1, 0), _kept_scale(prob, x.dtype), count)
+        numbers = (*random.numbers(key, stream), max(_limit(prob) - 1, 0), _kept_scale(prob, x.dtype), count)
         grid = (ceil_div(count, 4 * config.ciphers),)
-        launch(_dropout, grid, x, x.contiguous(), y, *numbers, warps=config.warps, CIPHERS=config.ciphers)
+        launch(_dropout, grid, x, x.contiguous(), y, *numbers, warps=config.warps, **random.flags(key, stream),
+               CIPHERS=config.ciphers)  # fmt: skip
     return y
 
 
-def backward(dy: torch.Tensor, prob: float, key: int, stream: int, *, config: Config | None = None) -> torch.Tensor:
+def backward(
+    dy: torch.Tensor, prob: float, key: Number, stream: Number, *, config: Config | None = None
+) -> torch.Tensor:
     """The gradient of x from that of y: dropout of dy with the same three numbers."""
     return forward(dy, prob, key, stream, config=config)
 
@@ -119,18 +124,12 @@ def _limit(prob: float) -> int:
     return round((1.0 - prob) * 4294967296.0)
 
 
-def _signed(number: int) -> int:
-    # modulo 2^64, as a signed argument with the same bits
-    number &= 0xFFFFFFFFFFFFFFFF
-    return number - (1 << 64) if number >> 63 else number
+def mask_numbers(prob: float, dtype: torch.dtype) -> tuple[int, float]:
+    """The last word that keeps, and the scale: what a kernel with a dropout in it takes beside key and stream."""
+    return max(_limit(prob) - 1, 0), _kept_scale(prob, dtype)
 
 
-def mask_numbers(prob: float, key: int, stream: int, dtype: torch.dtype) -> tuple[int, int, int, float]:
-    """What `prims.kept` takes, key, stream and the last word that keeps, and the scale: for kernels with a dropout."""
-    return _signed(key), _signed(stream), max(_limit(prob) - 1, 0), _kept_scale(prob, dtype)
-
-
-def mask(prob: float, key: int, stream: int, like: torch.Tensor) -> torch.Tensor:
+def mask(prob: float, key: Number, stream: Number, like: torch.Tensor) -> torch.Tensor:
     """The mask for a tensor like this one, in plain torch: what `reference` multiplies it by."""
     return reference(torch.ones(like.shape, dtype=like.dtype, device=like.device), prob, key, stream)
 
@@ -144,34 +143,10 @@ def _kept_scale(prob: float, dtype: torch.dtype) -> float:
 
 
 # -- reference ---------------------------------------------------------------------------------------
-def reference(x: torch.Tensor, prob: float, key: int, stream: int) -> torch.Tensor:
+def reference(x: torch.Tensor, prob: float, key: Number, stream: Number) -> torch.Tensor:
     """Dropout in plain torch; the words in int64 arithmetic."""
-    kept = (words(key, stream, x.numel(), x.device) < _limit(prob)).reshape(x.shape)
+    kept = (random.words(key, stream, x.numel(), x.device) < _limit(prob)).reshape(x.shape)
     return x * (kept.to(x.dtype) * _kept_scale(prob, x.dtype))
-
-
-def words(key: int, stream: int, count: int, device: torch.device) -> torch.Tensor:
-    """The first `count` words of a stream, as int64."""
-    number = torch.arange(ceil_div(count, 4), dtype=torch.int64, device=device)
-    c0, c1 = number & _LOW32, number >> 32
-    c2, c3 = torch.full_like(number, stream & _LOW32), torch.full_like(number, (stream >> 32) & _LOW32)
-    k0, k1 = key & _LOW32, (key >> 32) & _LOW32
-    for _ in range(10):
-        high0, low0 = _product(c0, 0xD2511F53)
-        high2, low2 = _product(c2, 0xCD9E8D57)
-        c0, c1, c2, c3 = high2 ^ c1 ^ k0, low2, high0 ^ c3 ^ k1, low0
-        k0, k1 = (k0 + 0x9E3779B9) & _LOW32, (k1 + 0xBB67AE85) & _LOW32
-    return torch.stack([c0, c1, c2, c3], 1).reshape(-1)[:count]
-
-
-_LOW32 = 0xFFFFFFFF
-
-
-def _product(a: torch.Tensor, b: int) -> tuple[torch.Tensor, torch.Tensor]:
-    # the high and low half of a 32 by 32 bit product, without leaving 63 bits
-    below, above = (a & 0xFFFF) * b, (a >> 16) * b
-    middle = above + (below >> 16)
-    return middle >> 16, ((middle & 0xFFFF) << 16) | (below & 0xFFFF)
 
 
 # -- registration ------------------------------------------------------------------------------------

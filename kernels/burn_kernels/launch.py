@@ -19,7 +19,19 @@ import torch
 from burn_kernels._triton import AVAILABLE, INTERPRETED
 from burn_kernels.errors import KernelDeviceError, KernelDTypeError, KernelLimitError, KernelShapeError, explain
 
-__all__ = ["Launch", "Machine", "describe", "launch", "machine_of", "next_power", "recording", "rows_of", "runs_kernel"]
+__all__ = [
+    "Launch",
+    "Machine",
+    "describe",
+    "launch",
+    "machine_of",
+    "next_power",
+    "observing",
+    "recording",
+    "rows_of",
+    "runs_kernel",
+    "warn_without_triton",
+]
 
 HALVES = (torch.float16, torch.bfloat16)
 FLOATS = (torch.float32, *HALVES)
@@ -66,7 +78,8 @@ def machine_of(x: torch.Tensor) -> Machine:
 
 
 @functools.lru_cache(maxsize=1)
-def _warn_without_triton() -> None:
+def warn_without_triton() -> None:
+    """Says once that no kernel runs."""
     warnings.warn(
         "burn_kernels: Triton is not installed, so plain torch computes what kernels would", RuntimeWarning, 4
     )
@@ -81,7 +94,7 @@ def runs_kernel(op: str, *tensors: torch.Tensor) -> bool:
         first = tensors[0]
         if first.is_cuda:
             if not AVAILABLE:
-                _warn_without_triton()
+                warn_without_triton()
                 return False
         elif not (INTERPRETED and first.device.type == "cpu"):
             return False
@@ -219,6 +232,20 @@ def recording(machine: Machine) -> Iterator[list[Launch]]:
         _RECORDER.reset(token)
 
 
+_OBSERVERS: list[list[Launch]] = []
+
+
+@contextlib.contextmanager
+def observing() -> Iterator[list[Launch]]:
+    """Collects what is launched while it runs as ever, in all threads: those of a backward too."""
+    launches: list[Launch] = []
+    _OBSERVERS.append(launches)
+    try:
+        yield launches
+    finally:
+        _OBSERVERS[:] = [other for other in _OBSERVERS if other is not launches]
+
+
 def launch(
     kernel: Any,
     grid: tuple[int, ...],
@@ -232,6 +259,9 @@ def launch(
     recorder = _RECORDER.get()
     machine = machine_of(like)
     warps = max(1, 32 * warps // machine.lanes)
+    for observer in _OBSERVERS:
+        # without the tensors, which this should not keep alive
+        observer.append(Launch(kernel, grid, (), constants, warps, stages))
     if recorder is not None:
         recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages))
     elif like.is_cuda and like.get_device() != torch.cuda.current_device():

@@ -25,7 +25,8 @@ import torch
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
-from burn_kernels.launch import HALVES, Machine, check, launch, machine_of, runs_kernel, wide_type
+from burn_kernels.launch import HALVES, Machine, check, describe, launch, machine_of, runs_kernel, wide_type
+from burn_kernels.random import held
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 CHUNK = 8_192
@@ -113,8 +114,10 @@ def _adamw_part(
 @triton.jit
 def _adamw(
     table_ptr, clip_ptr, rest1, beta2, rest2, eps, kept, rate, second, P: tl.constexpr, G: tl.constexpr,
-    S: tl.constexpr, C: tl.constexpr, COPY: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+    S: tl.constexpr, C: tl.constexpr, COPY: tl.constexpr, ALIGNED: tl.constexpr, HELD: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
+    kept, rate, second = held(kept, HELD), held(rate, HELD), held(second, HELD)
     table_ptr += tl.program_id(0) * 9
     count = tl.load(table_ptr).to(tl.int32)
     p_ptr, g_ptr = _pointer(table_ptr, 1, P, ALIGNED), _pointer(table_ptr, 2, G, ALIGNED)
@@ -201,9 +204,17 @@ class Table:
 
 
 def table(
-    params: Tensors, grads: Tensors, *states: Tensors, copies: Tensors | None = None, in_place: bool = False
+    params: Tensors,
+    grads: Tensors,
+    *states: Tensors,
+    copies: Tensors | None = None,
+    in_place: bool = False,
+    staging: torch.Tensor | None = None,
 ) -> Table:
     """Collects what a step reads and writes; `copies` receive the new parameters in their own type (bfloat16, say).
+
+    staging: pinned memory from `staging_for`, from which the table is copied without waiting: for a step that is
+    captured in a CUDA graph, which copies from there at each replay.  It must live and stay as it is as long.
 
     Raises: KernelShapeError, KernelDTypeError, KernelDeviceError where the tensors do not belong together, and
     KernelArgumentError where one does not lie in order.
@@ -227,8 +238,17 @@ def table(
     results = [groups[0], *groups[2:]]
     if not in_place:
         results = [[torch.empty_like(x) for x in group] for group in results]
-    chunks, aligned = _chunks(groups, results, copied)
+    rows, aligned = _chunks(groups, results, copied)
+    if staging is not None:
+        rows = staging.copy_(rows)
+    chunks = rows.to(groups[0][0].device, non_blocking=staging is not None) if groups[0] else rows
     return Table(tuple(groups), tuple(results), copied, chunks, aligned)
+
+
+def staging_for(params: Tensors) -> torch.Tensor:
+    """Pinned memory for the table of these parameters: what `table(staging=...)` takes."""
+    rows = sum(-(-p.numel() // CHUNK) for p in params)
+    return torch.empty((rows, 9), dtype=torch.int64, pin_memory=True)
 
 
 def _chunks(inputs: Sequence[Tensors], results: Sequence[Tensors], copies: Tensors | None) -> tuple[torch.Tensor, bool]:
@@ -245,8 +265,7 @@ def _chunks(inputs: Sequence[Tensors], results: Sequence[Tensors], copies: Tenso
             [min(CHUNK, param.numel() - start), *(address + start * size for address, size in here)]
             for start in range(0, param.numel(), CHUNK)
         ]
-    chunks = torch.tensor(rows, dtype=torch.int64).reshape(-1, 9)
-    return chunks.to(inputs[0][0].device) if inputs[0] else chunks, bits % 16 == 0
+    return torch.tensor(rows, dtype=torch.int64).reshape(-1, 9), bits % 16 == 0
 
 
 def adamw(
@@ -293,6 +312,52 @@ def adamw_(
     tensor([0.5000, 0.5000, 0.5000])
     """
     _step_adamw("adamw_", table, lr, step, betas, eps, decay, clip, config)
+
+
+def adamw_held(
+    table: Table,
+    kept: torch.Tensor,
+    rate: torch.Tensor,
+    second: torch.Tensor,
+    *,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    clip: torch.Tensor | None = None,
+    config: Config | None = None,
+) -> None:
+    """As `adamw_`, with the numbers that change from step to step in tensors of one float32 on the device.
+
+        kept = 1 - lr * decay        rate = lr / (1 - beta1^step)        second = 1 / sqrt(1 - beta2^step)
+
+    The host computes these, in double; a CUDA graph then takes another step at each replay.
+    Raises: KernelDTypeError where one is not a float32.
+    """
+    given = {"kept": kept, "rate": rate, "second": second}
+    _check_table("adamw_held", table, (2,), clip)
+    wrong = [name for name, x in given.items() if x.dtype != torch.float32 or x.numel() != 1]
+    if wrong:
+        raise KernelDTypeError(
+            explain(
+                f"adamw_held: {' and '.join(wrong)} must be read as one float32",
+                given=describe(given),
+                expected="tensors of one float32, on the device of the parameters",
+                mend="make each with torch.tensor(number, dtype=torch.float32, device=device)",
+            )
+        )
+    if not _runs_kernel("adamw_held", table):
+        params, grads, means, squares = table.inputs
+        factor = 1.0 if clip is None else clip
+        scaled = [g * factor for g in grads]
+        new_means = [m + (1 - betas[0]) * (g - m) for m, g in zip(means, scaled, strict=True)]
+        new_squares = [betas[1] * v + (1 - betas[1]) * g * g for v, g in zip(squares, scaled, strict=True)]
+        new_params = [
+            p * kept - rate * m / (v.sqrt() * second + eps)
+            for p, m, v in zip(params, new_means, new_squares, strict=True)
+        ]
+        _write(table, (new_params, new_means, new_squares))
+        return
+    numbers = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, kept, rate, second)
+    _launch(_adamw, table, clip, numbers, config, HELD=True)
 
 
 def sgd(
@@ -362,7 +427,7 @@ def _step_adamw(
     # in the host's double precision: 1 - 0.999 in float32 would be wrong in its fifth digit
     rate, second = lr / (1.0 - betas[0] ** step), 1.0 / math.sqrt(1.0 - betas[1] ** step)
     numbers = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, 1.0 - lr * decay, rate, second)
-    _launch(_adamw, table, clip, numbers, config)
+    _launch(_adamw, table, clip, numbers, config, HELD=False)
 
 
 def _step_sgd(
@@ -414,7 +479,7 @@ def _launch(
     kernel: Any,
     table: Table,
     clip: torch.Tensor | None,
-    numbers: tuple[float, ...],
+    numbers: tuple[Any, ...],
     config: Config | None,
     **flags: bool,
 ) -> None:

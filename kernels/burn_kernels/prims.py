@@ -147,36 +147,6 @@ def sin_cos_of_turn(turn):
     return tl.where(below, -first, first), tl.where(odd != below, -second, second)
 
 
-# -- random words ------------------------------------------------------------------------------------
-@triton.jit
-def random_words(key, stream, number):
-    """The four words of the blocks `number` (int64) of a stream: Philox-4x32-10 with counter (number, stream)."""
-    named = number * 0 + stream
-    low, high = (number & 0xFFFFFFFF).to(tl.uint32), (number >> 32).to(tl.uint32)
-    stream_low, stream_high = (named & 0xFFFFFFFF).to(tl.uint32), ((named >> 32) & 0xFFFFFFFF).to(tl.uint32)
-    return tl.philox(key.to(tl.uint64), low, high, stream_low, stream_high)
-
-
-@triton.jit
-def kept(key, stream, last, row, start, cols, QUADS: tl.constexpr, BLOCK: tl.constexpr):
-    """Which elements of the columns [start, start + BLOCK) of rows (n,) a dropout keeps: (n, BLOCK).
-
-    Elements of (rows, cols) are numbered in order.  QUADS says that 4 divides cols and start, so that a block of four
-    words serves four neighbours; otherwise each element draws a block for itself and takes one word.
-    """
-    if QUADS:
-        number = ((row * cols + start) // 4)[:, None] + tl.arange(0, BLOCK // 4)[None, :]
-        w0, w1, w2, w3 = random_words(key, stream, number)
-        # a join adds an innermost axis: joined so, the words lie in the order 0 1 2 3
-        word = tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), (row.shape[0], BLOCK))
-    else:
-        element = (row * cols + start)[:, None] + tl.arange(0, BLOCK)[None, :]
-        w0, w1, w2, w3 = random_words(key, stream, element // 4)
-        which = (element % 4).to(tl.int32)
-        word = tl.where(which < 2, tl.where(which == 0, w0, w1), tl.where(which == 2, w2, w3))
-    return word <= last.to(tl.uint32)
-
-
 # -- rows that begin anywhere ------------------------------------------------------------------------
 @triton.jit
 def row_parts(begin, cols, VECTOR: tl.constexpr):

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from burn_kernels import dropout, norm
+from burn_kernels import dropout, norm, random
 from burn_kernels._triton import tl, triton
 from burn_kernels.launch import (
     FLOATS,
@@ -48,7 +48,7 @@ from burn_kernels.norm import (
     _row_means,
     _scale,
 )
-from burn_kernels.prims import kept
+from burn_kernels.random import Number
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 STAGED_BYTES = 98_304
@@ -117,8 +117,9 @@ def backward_candidates(cols: int, itemsize: int, machine: Machine) -> list[Back
 @triton.jit(do_not_specialize=["key", "stream", "last"])
 def _forward(
     x_ptr, r_ptr, w_ptr, b_ptr, y_ptr, s_ptr, mean_ptr, rstd_ptr, x_stride, r_stride, rows, cols, eps,
-    key, stream, last, scale, CENTRED: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    key, stream, last, scale, CENTRED: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
+    KEY: tl.constexpr, STREAM: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -128,7 +129,11 @@ def _forward(
     s = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0).to(tl.float32)
     residual = tl.load(r_ptr + row[:, None] * r_stride + col, mask=inside, other=0.0).to(tl.float32)
     if DROP:
-        s *= tl.where(kept(key, stream, last, row, 0, cols, QUADS, BLOCK), scale, 0.0)
+        s *= tl.where(
+            random.kept(random.held(key, KEY), random.held(stream, STREAM), last, row, 0, cols, QUADS, BLOCK),
+            scale,
+            0.0,
+        )
     rounded = (s + residual).to(TYPE)
     tl.store(s_ptr + row[:, None] * cols + col, rounded, mask=inside)
     s = rounded.to(tl.float32)
@@ -145,8 +150,9 @@ def _forward(
 @triton.jit(do_not_specialize=["key", "stream", "last"])
 def _forward_wide(
     x_ptr, r_ptr, w_ptr, b_ptr, y_ptr, s_ptr, mean_ptr, rstd_ptr, x_stride, r_stride, cols, eps,
-    key, stream, last, scale, CENTRED: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, LANES: tl.constexpr,
-    VECTOR: tl.constexpr,
+    key, stream, last, scale, CENTRED: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
+    KEY: tl.constexpr, STREAM: tl.constexpr,
+    LANES: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     # VECTOR divides cols, so a lane is inside with its whole vector or not at all
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
@@ -163,7 +169,12 @@ def _forward_wide(
         residual = tl.load(r_ptr + row * r_stride + start + at, mask=inside, other=0.0).to(tl.float32)
         if DROP:
             rows = row + tl.arange(0, 1).to(tl.int64)
-            held = tl.reshape(kept(key, stream, last, rows, start, cols, QUADS, LANES * VECTOR), (LANES, VECTOR))
+            held = tl.reshape(
+                random.kept(
+                    random.held(key, KEY), random.held(stream, STREAM), last, rows, start, cols, QUADS, LANES * VECTOR
+                ),
+                (LANES, VECTOR),
+            )
             x *= tl.where(held, scale, 0.0)
         rounded = (x + residual).to(TYPE)
         tl.store(s_ptr + row * cols + start + at, rounded, mask=inside, eviction_policy="evict_last")
@@ -198,7 +209,8 @@ def _forward_wide(
 def _backward(
     dy_ptr, ds_ptr, s_ptr, w_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dx_ptr, dr_ptr, dw_ptr, db_ptr,
     dy_stride, ds_stride, s_stride, rows, cols, key, stream, last, scale, CENTRED: tl.constexpr, DROP: tl.constexpr,
-    QUADS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    QUADS: tl.constexpr, KEY: tl.constexpr, STREAM: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     begin = tl.program_id(0) * BLOCK
     at = begin + tl.arange(0, BLOCK)
@@ -243,7 +255,11 @@ def _backward(
             dr += tl.load(ds_ptr + row[:, None] * ds_stride + col, mask=inside, other=0.0).to(tl.float32)
         tl.store(dr_ptr + row[:, None] * cols + col, dr.to(dr_ptr.dtype.element_ty), mask=inside)
         if DROP:
-            dx = dr * tl.where(kept(key, stream, last, row, begin, cols, QUADS, BLOCK), scale, 0.0)
+            dx = dr * tl.where(
+                random.kept(random.held(key, KEY), random.held(stream, STREAM), last, row, begin, cols, QUADS, BLOCK),
+                scale,
+                0.0,
+            )
             tl.store(dx_ptr + row[:, None] * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
     share = tl.program_id(1).to(tl.int64) * cols + at
     if dw_ptr is not None:
@@ -261,11 +277,13 @@ def layer_norm(
     eps: float = 1e-5,
     *,
     prob: float = 0.0,
-    key: int = 0,
-    stream: int = 0,
+    key: Number = 0,
+    stream: Number = 0,
     config: Config | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Layer norm of s = residual + dropout(x): y, s, mean and rstd.
+
+    `key` and `stream` as `dropout.forward` takes them.
 
     Shapes: x, residual (*batch, cols), w, b (cols,) or None -> y, s as x, mean and rstd (*batch, 1).
     Dtypes: float32, float16, bfloat16, all the same; mean and rstd float32.  On the CPU float64 too.
@@ -282,8 +300,8 @@ def rms_norm(
     eps: float = 1e-5,
     *,
     prob: float = 0.0,
-    key: int = 0,
-    stream: int = 0,
+    key: Number = 0,
+    stream: Number = 0,
     config: Config | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """RMS norm of s = residual + dropout(x): y, s and rstd; shapes, types and limits as `layer_norm`."""
@@ -301,8 +319,8 @@ def layer_norm_backward(
     *,
     bias: bool = True,
     prob: float = 0.0,
-    key: int = 0,
-    stream: int = 0,
+    key: Number = 0,
+    stream: Number = 0,
     config: BackwardConfig | None = None,
 ) -> Gradients:
     """The gradients of x, residual, w and b from those of y and s; ds is None where s had no other use.
@@ -320,15 +338,15 @@ def rms_norm_backward(
     rstd: torch.Tensor,
     *,
     prob: float = 0.0,
-    key: int = 0,
-    stream: int = 0,
+    key: Number = 0,
+    stream: Number = 0,
     config: BackwardConfig | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """The gradients of x, residual and w, as `layer_norm_backward`."""
     return _run_backward("residual_rms_norm", dy, ds, s, w, None, rstd, False, (prob, key, stream), config)[:3]
 
 
-Drop = tuple[float, int, int]
+Drop = tuple[float, Number, Number]
 
 
 def _run_forward(
@@ -358,7 +376,7 @@ def _run_forward(
     rows, strides = flat.shape[0], (flat.stride(0), flat_r.stride(0))
     w, b = (None if t is None else t.contiguous() for t in (w, b))
     before, after = (flat, flat_r, w, b, y, s, mean, rstd, *strides), (eps, *_numbers(drop, x.dtype))
-    flags = {"CENTRED": centred, "DROP": drop[0] > 0.0, "QUADS": cols % 4 == 0}
+    flags = {"CENTRED": centred, **_flags(drop, cols)}
 
     def run(config: Config) -> None:
         if config.block >= cols:
@@ -374,9 +392,15 @@ def _run_forward(
     return y, s, mean, rstd
 
 
-def _numbers(drop: Drop, dtype: torch.dtype) -> tuple[int, int, int, float]:
+def _numbers(drop: Drop, dtype: torch.dtype) -> tuple[Any, ...]:
     prob, key, stream = drop
-    return dropout.mask_numbers(prob, key, stream, dtype) if prob else (0, 0, 0, 1.0)
+    return (*random.numbers(key, stream), *dropout.mask_numbers(prob, dtype)) if prob else (0, 0, 0, 1.0)
+
+
+def _flags(drop: Drop, cols: int) -> dict[str, bool]:
+    prob, key, stream = drop
+    held = random.flags(key, stream) if prob else random.flags(0, 0)
+    return {"DROP": prob > 0.0, "QUADS": cols % 4 == 0, **held}
 
 
 def _run_backward(
@@ -413,7 +437,7 @@ def _run_backward(
     w, mean = (None if t is None else t.contiguous() for t in (w, mean))
     rstd = rstd.contiguous()
     strides = (flat_dy.stride(0), 0 if flat_ds is None else flat_ds.stride(0), flat_s.stride(0))
-    flags = {"CENTRED": mean is not None, "DROP": dropped, "QUADS": cols % 4 == 0}
+    flags = {"CENTRED": mean is not None, **_flags(drop, cols)}
 
     def run(config: BackwardConfig) -> None:
         slabs, tiles = ceil_div(cols, config.block), ceil_div(rows, config.rows)
@@ -449,8 +473,8 @@ def layer_norm_reference(
     eps: float = 1e-5,
     *,
     prob: float = 0.0,
-    key: int = 0,
-    stream: int = 0,
+    key: Number = 0,
+    stream: Number = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Residual add and layer norm in plain torch."""
     y, s, mean, rstd = _reference(x, residual, w, b, eps, (prob, key, stream), centred=True)
@@ -465,8 +489,8 @@ def rms_norm_reference(
     eps: float = 1e-5,
     *,
     prob: float = 0.0,
-    key: int = 0,
-    stream: int = 0,
+    key: Number = 0,
+    stream: Number = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Residual add and RMS norm in plain torch."""
     y, s, _, rstd = _reference(x, residual, w, None, eps, (prob, key, stream), centred=False)
@@ -483,8 +507,8 @@ def layer_norm_reference_backward(
     *,
     bias: bool = True,
     prob: float = 0.0,
-    key: int = 0,
-    stream: int = 0,
+    key: Number = 0,
+    stream: Number = 0,
 ) -> Gradients:
     """The gradients of residual add and layer norm in plain torch."""
     return _reference_backward(dy, ds, s, w, mean, rstd, bias, (prob, key, stream))
@@ -498,8 +522,8 @@ def rms_norm_reference_backward(
     rstd: torch.Tensor,
     *,
     prob: float = 0.0,
-    key: int = 0,
-    stream: int = 0,
+    key: Number = 0,
+    stream: Number = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """The gradients of residual add and RMS norm in plain torch."""
     return _reference_backward(dy, ds, s, w, None, rstd, False, (prob, key, stream))[:3]

@@ -72,8 +72,11 @@ MANY = 16_384
 """From this many numbers on, errors average."""
 
 
-def compare(name: str, found: Any, expected: Any, common: Any, dtype: torch.dtype) -> list[str]:
-    """What is wrong with `found`, if `expected` is exact and `common` is what plain torch makes of it."""
+def compare(name: str, found: Any, expected: Any, common: Any, dtype: torch.dtype, *, floor: float = 0.0) -> list[str]:
+    """What is wrong with `found`, if `expected` is exact and `common` is what plain torch makes of it.
+
+    `floor` is the size of the numbers whose difference `found` is, where that is known: their units count.
+    """
     if isinstance(found, (list, tuple)):
         if len(found) != len(expected):
             return [f"{name}: {len(found)} tensors, expected {len(expected)}"]
@@ -98,7 +101,7 @@ def compare(name: str, found: Any, expected: Any, common: Any, dtype: torch.dtyp
     unit = torch.finfo(dtype).eps * slack
     faults = []
     for kind, size in (("relative RMS", _rms), ("largest", _largest)):
-        error, allowed = size(found - expected), factor * size(common - expected) + unit * size(expected)
+        error, allowed = size(found - expected), factor * size(common - expected) + unit * max(size(expected), floor)
         if not error <= allowed:  # NaN too
             faults.append(f"{name}: {kind} error {error:.3g} of {size(expected):.3g}, allowed {allowed:.3g}")
     return faults

@@ -70,6 +70,7 @@ INTERNAL = ("_backward", "_gradient", "_update", "_derivative", "_scatter", "_at
 OTHER_DOORS = {
     "random_bits": "the words under all distributions",
     "dropout": "burn_torch.nn draws its key by path",
+    "fold_key": "core.philox.fold, of a key that is traced",
     "dropout_mask": "burn_torch.nn draws its key by path",
     "batch_norm": "burn_torch.nn keeps its running statistics",
     "binary_cross_entropy": "burn_torch.nn.loss",

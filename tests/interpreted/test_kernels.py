@@ -17,6 +17,7 @@ pytest.importorskip("triton")
 
 from burn_kernels import (  # after the check for triton
     REGISTRY,
+    KernelDTypeError,
     KernelLimitError,
     KernelSpec,
     Problem,
@@ -173,6 +174,32 @@ def test_adamw_in_place_and_its_copies() -> None:
     close(([*p], [*m], [*v]), expected, "in place")
     assert torch.equal(copies[0], p[0].half())
     assert torch.equal(g[0], kept)
+
+
+def test_adamw_by_numbers_that_lie_on_the_device() -> None:
+    p, g, m, v = ([x] for x in drawn((9001,), (9001,), (9001,), (9001,)))
+    v = [x * x for x in v]
+    expected = optimizer.adamw_reference(p, g, m, v, lr=0.1, step=3, decay=0.2)
+    numbers = [torch.tensor(x) for x in (1 - 0.1 * 0.2, 0.1 / (1 - 0.9**3), 1 / (1 - 0.999**3) ** 0.5)]
+    optimizer.adamw_held(optimizer.table(p, g, m, v, in_place=True), *numbers)
+    close(([*p], [*m], [*v]), expected, "held")
+
+
+def test_numbers_of_another_type_are_refused() -> None:
+    group = [torch.ones(3)]
+    table, one = optimizer.table(group, group, group, group), torch.ones(())
+    with pytest.raises(
+        KernelDTypeError, match=r"(?s)rate and second must be read as one float32.*float64.*torch.tensor"
+    ):
+        optimizer.adamw_held(table, one, one.double(), torch.ones(2))
+
+
+def test_gradient_of_cross_entropy_without_its_lse() -> None:
+    x, dloss = drawn((5, 33), (5,))
+    targets = torch.tensor([0, 32, -100, 4, 5])
+    _, lse = cross_entropy.reference(x, targets, reduction="none")
+    expected = cross_entropy.reference_backward(dloss, x, targets, lse, reduction="none")
+    close(cross_entropy.backward(dloss, x, targets, None, reduction="none"), expected, "no lse")
 
 
 def test_sgd_in_place() -> None:

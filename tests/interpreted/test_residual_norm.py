@@ -49,6 +49,16 @@ def test_the_mask_is_that_of_dropout(cols: int) -> None:
     assert torch.equal(dr, x)
 
 
+def test_a_key_that_lies_on_the_device() -> None:
+    x = torch.ones(3, 33)
+    zero = torch.zeros_like(x)
+    key, stream = torch.tensor(5), torch.tensor(6)
+    _, s, rstd = residual_norm.rms_norm(x, zero, None, prob=0.3, key=key, stream=stream)
+    assert torch.equal(s, dropout.mask(0.3, 5, 6, like=x))
+    dx, _, _ = residual_norm.rms_norm_backward(zero, x, x, None, rstd, prob=0.3, key=key, stream=6)
+    assert torch.equal(dx, s)
+
+
 def test_layer_norm_keeps_its_digits_far_from_zero() -> None:
     # mean 1000, deviation 1, in a wide row: a sum of squares would leave nothing of the variance
     draw = Draw(7)

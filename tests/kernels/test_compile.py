@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels import activation, cross_entropy, dropout, glu, norm, optimizer, residual_norm, rope, softmax
+from burn_kernels import activation, cross_entropy, dropout, glu, norm, optimizer, random, residual_norm, rope, softmax
 from burn_kernels.ahead import compile_launch, resources
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
 
@@ -74,6 +74,10 @@ def elementwise_calls(new: Meta) -> None:
     for kind in activation.KINDS:
         activation.backward(x, activation.forward(x, kind=kind), kind=kind)
     dropout.forward(x, 0.1, 2**62 + 1, 2**61 + 1)
+    key = new(of=torch.int64)
+    dropout.forward(x, 0.1, key, 2**61 + 1)
+    random.bits(key, 2**61 + 1, 0, 4097, x.device)
+    random.yes((4096, 33), 1 << 31, 1.0, key, key, x.dtype, x.device)
 
 
 def optimizer_calls(new: Meta) -> None:

@@ -72,8 +72,8 @@ def test_kernels_on_a_gpu(spec: KernelSpec, index: int, dtype: torch.dtype) -> N
 # -- the registry --------------------------------------------------------------------------------------
 def test_the_registry_knows_every_family() -> None:
     expected = """
-        adamw cross_entropy dropout geglu geglu_tanh gelu gelu_tanh layer_norm log_softmax reglu relu
-        residual_layer_norm residual_rms_norm rms_norm rope rope_computed sgd silu softmax swiglu
+        adamw cross_entropy dropout geglu geglu_tanh gelu gelu_tanh layer_norm linear_cross_entropy log_softmax reglu
+        relu residual_layer_norm residual_rms_norm rms_norm rope rope_computed sgd silu softmax swiglu
     """
     assert sorted(REGISTRY) == expected.split()
 
@@ -327,7 +327,7 @@ def test_examples_in_docstrings(module: ModuleType) -> None:
 def test_a_gpu_without_triton_takes_the_reference_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
     on_gpu: Any = SimpleNamespace(is_cuda=True, dtype=torch.float32)
     monkeypatch.setattr(launch, "AVAILABLE", False)
-    launch._warn_without_triton.cache_clear()
+    launch.warn_without_triton.cache_clear()
     with pytest.warns(RuntimeWarning, match="Triton is not installed, so plain torch computes"):
         assert not launch.runs_kernel("softmax", on_gpu)
     assert not launch.runs_kernel("softmax", on_gpu)  # a second warning would be an error here

@@ -76,7 +76,7 @@ def test_cuda_gives_the_same_bits() -> None:
 
 
 def test_torch_pieces_join(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(philox_torch, "_CHUNK", 8)
+    monkeypatch.setattr(philox_torch, "CHUNK", 8)
     pieces = list(philox_torch.chunks(1, 2, 5, 20, torch.device("cpu")))
     assert [at for at, _ in pieces] == [5, 8, 16, 24]
     assert torch.cat([piece for _, piece in pieces]).tolist() == words(1, 2, 20, 80).tolist()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import threading
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
 import torch
 
-from burn_torch.backend.base import Backend, Program, run_decomposed
+from burn_torch.backend.base import Backend, Program, Recorded, run_decomposed
+from burn_torch.backend.libtorch.attached import attached
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, DTypeError, explain
@@ -64,7 +66,10 @@ class LibTorch(Backend):
         found: Callable[..., Any] | None = call.memo.get(LibTorch)
         if found is None:
             candidate = call.op.torch
-            if isinstance(candidate, PerCall):
+            kernel = attached(call)
+            if kernel is not None:
+                found = kernel
+            elif isinstance(candidate, PerCall):
                 found = candidate.build(call)
             elif candidate is None:
                 found = run_decomposed(self, call)
@@ -86,6 +91,36 @@ class LibTorch(Backend):
         from burn_torch.backend.libtorch.program import write_program  # an eager run never needs it
 
         return write_program(graph, donate, self.candidate, title)
+
+    def recorded(
+        self,
+        graph: Graph,
+        donate: Collection[int] = (),
+        *,
+        hold: Collection[int] = (),
+        before_overwriting: Callable[[Sequence[Any]], None],
+    ) -> Recorded | None:
+        """CUDA graphs, see `cuda_graph.py`; None for a graph that computes on the host or on several devices.
+
+        Programs of one device take turns, and share private memory.
+        """
+        from burn_torch.backend.libtorch.cuda_graph import arena_of, capture  # an eager run never needs it
+
+        places = {spec.place for spec in graph.specs().values() if isinstance(spec, TensorSpec)}
+        if len(places) != 1 or not (place := places.pop()).startswith("cuda"):
+            return None
+        with self._arenas_lock:
+            arena = self._arenas.get(place) or self._arenas.setdefault(place, arena_of(place))
+        return capture(graph, donate, hold=hold, arena=arena, before_overwriting=before_overwriting)
+
+    def settings(self) -> Hashable:
+        """torch's modes of precision and determinism."""
+        from burn_torch.backend.libtorch.cuda_graph import precision_settings
+
+        return precision_settings()
+
+    _arenas: ClassVar[dict[str, Any]] = {}
+    _arenas_lock: ClassVar[threading.Lock] = threading.Lock()
 
     # -- data ------------------------------------------------------------------------
     def from_data(self, data: TensorData, place: str) -> torch.Tensor:

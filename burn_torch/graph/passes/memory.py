@@ -14,7 +14,7 @@ import numpy as np
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
-from burn_torch.graph.passes.layout import CONTIGUOUS, DENSE, Layouts
+from burn_torch.graph.passes.layout import CONTIGUOUS, Layouts
 from burn_torch.graph.passes.sharing import alias_roots, constant_values, run_pairs
 from burn_torch.ops.op import Call, PerCall
 from burn_torch.ops.torch_code import Over
@@ -194,21 +194,20 @@ class _Lives:
         """Output -> input of the node and its value, where the output may be written over it."""
         call, root = node.call, self._root
         over: dict[int, tuple[int, int]] = {}
-        pairs = _written_over(call)
-        if not pairs:
-            return over
-        read = Counter([root[i] for i in node.inputs if isinstance(i, int)])
-        follows = call.op.packed == "follows" or call.op.runs is not None
-        for j, k in pairs:
+        read: Counter[int] | None = None
+        for j, k in _written_over(call):
             old = node.inputs[k]
             if old not in self._whole or not isinstance(old, int) or node.outputs[j] is None:
                 continue
             base = root[old]
             if last_use.get(base) != position or self.region[self.buffer_of[base]] in ("input", "constant"):
                 continue
+            if read is None:
+                read = Counter([root[i] for i in node.inputs if isinstance(i, int)])
             if read[base] > 1:
                 continue
-            if (follows and layouts.of(old) >= DENSE and layouts.is_its_own_copy(old, call.specs[k])) or all(
+            follows = call.op.packed == "follows" or call.op.runs is not None
+            if (follows and layouts.is_its_own_copy(old, call.specs[k])) or all(
                 layouts.of(i) == CONTIGUOUS for i in node.inputs
             ):
                 over[j] = (k, old)

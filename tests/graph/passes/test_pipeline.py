@@ -80,14 +80,16 @@ def test_unknown_settings_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("example", "most_ms"), [(mnist_step(64), 5.0), (deep_mlp(83), 100.0)], ids=["mnist", "1000 nodes"]
+    ("example", "most_ms"), [(mnist_step(64), 20.0), (deep_mlp(83), 400.0)], ids=["mnist", "1000 nodes"]
 )
 def test_it_is_fast_enough_to_run_at_every_trace(example: tuple[Graph, tuple[int, ...]], most_ms: float) -> None:
     graph, donated = example
     pipeline(graph, donated=donated)
     times = []
     for _ in range(7):
-        start = time.process_time()  # not the clock on the wall: the machine does other things too
+        # not the clock on the wall, and four times what it takes on an idle core: the machine does other things too,
+        # and what this is to find is a pass whose time grows with the square of the graph
+        start = time.process_time()
         pipeline(graph, donated=donated)
         times.append(time.process_time() - start)
     assert min(times) * 1e3 < most_ms

@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, ove
 from burn_torch.backend.tracing import active
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.frames import user_level
+from burn_torch.graph.passes import Numerics, Precision
 from burn_torch.module import Module
 from burn_torch.module.tree import Tree
 from burn_torch.transform.donation import move, refuse_shared, take_over
@@ -21,7 +22,7 @@ from burn_torch.transform.flatten import Fault, Walk
 from burn_torch.transform.moved import Moved
 from burn_torch.transform.program import Program, trace
 from burn_torch.transform.retrace import Retrace, compared
-from burn_torch.transform.structure import Structure
+from burn_torch.transform.structure import Root, Structure
 
 __all__ = ["Compiled", "RetraceWarning", "compile"]
 
@@ -29,7 +30,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOUD: Final = 8
-"""So many programs of one function are worth a word."""
+"""So many programs of one function are worth a word, and so many are kept on a GPU, where each holds memory."""
+
+_KEPT: Final = 64
 
 
 class RetraceWarning(UserWarning):
@@ -48,9 +51,10 @@ def compile(
     donate: str | int | Collection[str | int] = (),
     static: str | int | Collection[str | int] = (),
     captures: Sequence[Any] = (),
-    numerics: str | None = None,
-    precision: str = "float32",
-    max_programs: int = 64,
+    numerics: Numerics | None = None,
+    precision: Precision = "float32",
+    replay: bool = True,
+    max_programs: int | None = None,
 ) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
 
 
@@ -62,9 +66,10 @@ def compile(
     donate: str | int | Collection[str | int] = (),
     static: str | int | Collection[str | int] = (),
     captures: Sequence[Any] = (),
-    numerics: str | None = None,
-    precision: str = "float32",
-    max_programs: int = 64,
+    numerics: Numerics | None = None,
+    precision: Precision = "float32",
+    replay: bool = True,
+    max_programs: int | None = None,
 ) -> Compiled[P, R]: ...
 
 
@@ -88,7 +93,8 @@ def compile(function: Any = None, /, **options: Any) -> Any:
     captures      tensors and modules that the function reads besides its arguments; no gradient flows to them
     numerics      "eager": every bit as without compile (the default on the CPU); "fast": may round otherwise (on CUDA)
     precision     "float32", or "bfloat16" for matrix products, convolutions and attention, with float32 parameters
-    max_programs  how many programs are kept, the least recently used dropped first
+    replay        whether a GPU replays the program by itself (a CUDA graph); else it is launched operation by operation
+    max_programs  how many programs are kept, the least recently used dropped first; 64, or 8 on a GPU
 
     In a program a random layer draws what it would have drawn eagerly, and running states are handed in as usual.
     Calling a compiled function inside another one traces it as a part of that.
@@ -111,9 +117,10 @@ class Compiled(Generic[P, R]):
         donate: str | int | Collection[str | int] = (),
         static: str | int | Collection[str | int] = (),
         captures: Sequence[Any] = (),
-        numerics: str | None = None,
-        precision: str = "float32",
-        max_programs: int = 64,
+        numerics: Numerics | None = None,
+        precision: Precision = "float32",
+        replay: bool = True,
+        max_programs: int | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function: Final = function
@@ -126,6 +133,7 @@ class Compiled(Generic[P, R]):
         self._captures: Final = tuple(captures)
         self._numerics: Final = _choice("numerics", numerics, (None, "eager", "fast"))
         self._precision: Final = _choice("precision", precision, ("float32", "bfloat16"))
+        self._replay: Final = replay
         self._max_programs: Final = max_programs
         self._programs: Final[OrderedDict[Any, Program]] = OrderedDict()
         self._history: Final[deque[Retrace]] = deque(maxlen=64)
@@ -139,6 +147,11 @@ class Compiled(Generic[P, R]):
         walk = Walk()
         key = self._key(walk, args, kwargs)
         program = self._programs.get(key)
+        if program is not None and program.settings is not None:
+            settings = program.traced.leaf.settings()
+            if settings != program.settings:  # torch computes in another precision now
+                key = (*key, settings)
+                program = self._programs.get(key)
         if program is None:
             program, walk = self._first(args, kwargs, key, walk)
         elif len(self._programs) > 1:
@@ -201,8 +214,11 @@ class Compiled(Generic[P, R]):
             program = self._programs.get(key)
             if program is None:
                 program = self._programs[key] = self._trace(key, list(kwargs))
-                if len(self._programs) > self._max_programs:
-                    self._programs.popitem(last=False)
+                limit = self._max_programs or (_LOUD if program.settings is not None else _KEPT)
+                if len(self._programs) > limit:
+                    _, dropped = self._programs.popitem(last=False)
+                    if dropped.recorded is not None:
+                        dropped.recorded.close()
         return program
 
     def _trace(self, key: tuple[Any, ...], named: Sequence[str]) -> Program:
@@ -225,7 +241,15 @@ class Compiled(Generic[P, R]):
                 stacklevel=user_level(),
             )
         donated = self._donated_leaves(structures, named)
-        return Program(traced, self.name, self._numerics, self._precision, donated)
+        return Program(
+            traced,
+            self.name,
+            numerics=self._numerics,
+            precision=self._precision,
+            replay=self._replay,
+            donated=donated,
+            held=_tree_leaves(structures) - donated,
+        )
 
     def _donated_leaves(self, structures: Sequence[Structure], named: Sequence[str]) -> frozenset[int]:
         """Positions among the leaves that belong to donated arguments."""
@@ -268,6 +292,17 @@ class Compiled(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<compiled {self.name}{self._signature}, {self.traces} traces>"
+
+
+def _tree_leaves(structures: Sequence[Structure]) -> frozenset[int]:
+    """Positions among the leaves of arguments that are trees."""
+    found: set[int] = set()
+    at = 0
+    for structure in structures:
+        if isinstance(structure, Root):
+            found.update(range(at, at + structure.size))
+        at += structure.size
+    return frozenset(found)
 
 
 def _choice(name: str, given: Any, among: tuple[Any, ...]) -> Any:

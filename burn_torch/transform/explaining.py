@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from burn_torch.transform.compile import Compiled
+from burn_torch.transform.compilation import Compiled
 from burn_torch.transform.explanation import Explanation
 
 __all__ = ["explain"]

@@ -1,0 +1,218 @@
+"""Rows whose run-time numbers lie on the device: what a program needs that is recorded once and replayed.
+
+A recorded launch has its numbers baked in, so those that change from call to call (a learning rate, a step count, the
+key of a dropout) are put into a block of device memory before each replay, and rows read them there as 0-d tensors.
+A row's form says how: `form(call, known)` gives a `DeviceForm`, or None where this Call has none.  `known` has one
+entry an input: the value of a number that never changes, `RUN_TIME` for one that does, None for what is no number.
+
+The host computes in double what can be computed there (1 - beta ** time); the device reads results.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from burn_torch.core.dtype import DType
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.held_numbers import too_large
+from burn_torch.ops.op import REGISTRY, Call
+from burn_torch.ops.randomness import Drawing
+from burn_torch.ops.torch_types import TO_TORCH
+
+__all__ = ["RUN_TIME", "DeviceForm", "run_time_numbers"]
+
+RUN_TIME: Final = type("RunTime", (), {"__repr__": lambda self: "RUN_TIME"})()
+"""Stands for a number that changes from call to call."""
+
+
+@dataclass(frozen=True)
+class DeviceForm:
+    """A Call that reads numbers from the device.
+
+    dtypes    of the 0-d tensors that it reads
+    pack      from the run-time numbers, in the order of the inputs, to the values of these; on the host
+    compute   `compute(*slots, *others)`: the 0-d tensors, then the other inputs as they were
+    over      where `compute` writes over inputs instead: for each result its position among slots and others
+    """
+
+    dtypes: tuple[DType, ...]
+    pack: Callable[..., Sequence[float | int | bool]]
+    compute: Callable[..., Any]
+    over: tuple[int, ...] | None = None
+
+
+Form = Callable[[Call, Sequence[Any]], "DeviceForm | None"]
+
+
+def run_time_numbers(known: Sequence[Any]) -> list[int]:
+    """Which inputs are numbers that change."""
+    return [i for i, value in enumerate(known) if value is RUN_TIME]
+
+
+def tensor_of(call: Call) -> TensorSpec:
+    """The first tensor among inputs and results."""
+    return next(spec for spec in (*call.specs, *call.results) if isinstance(spec, TensorSpec))
+
+
+# -- element-wise rows -------------------------------------------------------------------------------------
+_HALF: Final = (DType.F16, DType.BF16)
+_FLOATS: Final = (DType.F64, DType.F32, *_HALF)
+_INTS: Final = (DType.I64, DType.I32, DType.I16, DType.I8, DType.U8)
+
+
+def operands(function: Callable[..., Any], dtypes: Sequence[DType]) -> Form:
+    """The form of a row whose numbers stand for tensors of one element: `function` on 0-d tensors in their places.
+
+    dtypes: of the tensors beside the number.  Half types compute in float32, as torch does beside a Python number: a
+    0-d tensor of a half type would round the number.
+    """
+
+    def form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+        dtype = tensor_of(call).dtype
+        if dtype not in dtypes:
+            return None
+        at = run_time_numbers(known)
+        slot = DType.F32 if dtype in _HALF else dtype
+        others = [i for i in range(len(known)) if i not in at]
+        order = [(at + others).index(i) for i in range(len(known))]
+        computed = _in_float32(function, call) if dtype in _HALF else function
+        return DeviceForm(
+            (slot,) * len(at), partial(_held, call, dtype), lambda *inputs: computed(*[inputs[i] for i in order])
+        )
+
+    return form
+
+
+def _in_float32(function: Callable[..., Any], call: Call) -> Callable[..., torch.Tensor]:
+    def run(*inputs: Any) -> torch.Tensor:
+        wide = [x.float() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
+        y: torch.Tensor = function(*wide)
+        return y.to(TO_TORCH[call.result.dtype])
+
+    return run
+
+
+def _held(call: Call, dtype: DType, *numbers: Any) -> Sequence[Any]:
+    if dtype.is_int:
+        info = np.iinfo(dtype.numpy)
+        if any(not info.min <= number <= info.max for number in numbers):
+            raise too_large(call, numbers)
+    return numbers
+
+
+def _between(x: Any, low: Any, high: Any) -> Any:
+    x = torch.maximum(x, low) if isinstance(low, torch.Tensor) else torch.clamp_min(x, low)
+    return torch.minimum(x, high) if isinstance(high, torch.Tensor) else torch.clamp_max(x, high)
+
+
+_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], Sequence[DType]]]] = {
+    "add": (operator.add, (*_FLOATS, *_INTS)),
+    "sub": (operator.sub, (*_FLOATS, *_INTS)),
+    "mul": (operator.mul, (*_FLOATS, *_INTS)),
+    "div": (operator.truediv, _FLOATS),  # an integer divided by 0 is refused on the host only
+    "remainder": (torch.remainder, _FLOATS),
+    "fmod": (torch.fmod, _FLOATS),
+    "pow": (torch.pow, _FLOATS),
+    "atan2": (torch.atan2, _FLOATS),
+    "hypot": (torch.hypot, _FLOATS),
+    "maximum": (torch.maximum, (*_FLOATS, *_INTS)),
+    "minimum": (torch.minimum, (*_FLOATS, *_INTS)),
+    "clamp": (_between, (*_FLOATS, *_INTS)),
+    "clamp_min": (torch.maximum, (*_FLOATS, *_INTS)),
+    "clamp_max": (torch.minimum, (*_FLOATS, *_INTS)),
+    # an integer type may not hold the number, and then the answer is one for all its values
+    "equal": (torch.eq, _FLOATS),
+    "not_equal": (torch.ne, _FLOATS),
+    "greater": (torch.gt, _FLOATS),
+    "greater_equal": (torch.ge, _FLOATS),
+    "lower": (torch.lt, _FLOATS),
+    "lower_equal": (torch.le, _FLOATS),
+}
+for _name, (_function, _dtypes) in _FUNCTIONS.items():
+    REGISTRY[_name].device_numbers = operands(_function, _dtypes)
+
+
+def _mask_where(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+    dtype = tensor_of(call).dtype
+    if dtype not in (*_FLOATS, *_INTS, DType.BOOL):
+        return None
+    # the number is rounded to the type of x, half types too
+    slot, kind = DType.F32 if dtype in _HALF else dtype, TO_TORCH[dtype]
+    return DeviceForm((slot,), partial(_held, call, dtype), lambda value, x, mask: torch.where(mask, value.to(kind), x))
+
+
+REGISTRY["mask_where"].device_numbers = _mask_where
+
+
+# -- rows that make tensors -----------------------------------------------------------------------------------
+def _full(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+    dtype, shape = call.attrs["dtype"], call.attrs["shape"]
+    if dtype not in (*_FLOATS, *_INTS, DType.BOOL):
+        return None
+    slot = DType.F32 if dtype in _HALF else dtype
+    theirs, device = TO_TORCH[dtype], torch.device(call.attrs["place"])
+    return DeviceForm(
+        (slot,),
+        partial(_held, call, dtype),
+        lambda value: torch.empty(shape, dtype=theirs, device=device).copy_(value),
+    )
+
+
+def _arange(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+    length, dtype = call.attrs["length"], call.attrs["dtype"]
+    if dtype not in (*_FLOATS, *_INTS):
+        return None
+    wide = DType.F64 if dtype.is_float else DType.I64
+    theirs, device = TO_TORCH[wide], torch.device(call.attrs["place"])
+    at = run_time_numbers(known)
+
+    def compute(*numbers: Any) -> torch.Tensor:
+        start, step = numbers if at != [1] else (numbers[1], numbers[0])
+        return torch.arange(length, dtype=theirs, device=device).mul_(step).add_(start).to(TO_TORCH[dtype])
+
+    return DeviceForm((wide,) * len(at), partial(_held, call, wide), compute)
+
+
+REGISTRY["full"].device_numbers = _full
+REGISTRY["arange"].device_numbers = _arange
+
+
+# -- random rows ------------------------------------------------------------------------------------------------
+def keyed(function: Callable[[Call], Callable[..., Any]]) -> Form:
+    """The form of a row that draws by (key, stream), its last two inputs: `function(call)` takes them as tensors.
+
+    The numbers before them (a probability, a range) must be known: they are part of the map from bits to values.
+    """
+
+    def form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+        first, at = len(known) - 2, run_time_numbers(known)
+        if any(i < first for i in at):
+            return None
+        compute = function(call)
+
+        def run(*inputs: Any) -> Any:
+            slots, others = inputs[: len(at)], inputs[len(at) :]
+            if at == [first]:
+                return compute(*others[:-1], slots[0], others[-1])
+            return compute(*others, *slots)
+
+        return DeviceForm((DType.I64,) * len(at), signed, run)
+
+    return form
+
+
+def signed(*numbers: int) -> list[int]:
+    """Integers modulo 2^64, as signed ones with the same bits."""
+    return [(number + (1 << 63)) % (1 << 64) - (1 << 63) for number in numbers]
+
+
+for _row in REGISTRY.values():
+    if isinstance(_row.torch, Drawing):
+        _row.device_numbers = keyed(_row.torch.on_device)

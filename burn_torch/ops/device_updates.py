@@ -1,0 +1,154 @@
+"""Optimizer rows whose learning rate and step count lie on the device; all write over parameters and states.
+
+torch's fused kernels take them there.  What these cannot (double precision, cautious decay, a share that changes) is
+written with multi-tensor functions and 0-d tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from burn_torch.core.dtype import DType
+from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, run_time_numbers
+from burn_torch.ops.op import Call
+from burn_torch.ops.updates import adam_update, momentum_update, sgd_update
+
+Tensors = Sequence[torch.Tensor]
+
+
+def _groups(xs: Tensors, kinds: int) -> list[list[torch.Tensor]]:
+    n = len(xs) // kinds
+    return [list(xs[i * n : (i + 1) * n]) for i in range(kinds)]
+
+
+def _types(call: Call, numbers: int) -> set[DType]:
+    return {spec.dtype for spec in call.specs[numbers:]}  # type: ignore[union-attr]  # tensors
+
+
+def _slot(call: Call, numbers: int) -> DType:
+    return DType.F64 if DType.F64 in _types(call, numbers) else DType.F32
+
+
+def writing(
+    call: Call, known: Sequence[Any], groups: int, dtypes: Sequence[DType], pack: Callable[..., Any], step: Any
+) -> DeviceForm:
+    """A form that writes: `step(slots, groups of tensors)`; the gradients are group 1, all others are written over."""
+    n = sum(1 for value in known if value is None) // groups
+    tensors = len(dtypes) + len(known) - len(run_time_numbers(known)) - groups * n
+    over = tuple(tensors + group * n + i for group in range(groups) if group != 1 for i in range(n))
+
+    def compute(*inputs: Any) -> Sequence[torch.Tensor]:
+        step(inputs[: len(dtypes)], _groups(inputs[tensors:], groups))
+        return [inputs[i] for i in over]
+
+    return DeviceForm(tuple(dtypes), pack, compute, over)
+
+
+# -- stochastic gradient descent ------------------------------------------------------------------------------
+def _sgd(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+    if known[0] is not RUN_TIME or known[1] is RUN_TIME:
+        return None
+    penalty, slot = known[1], _slot(call, 2)
+
+    def fused(slots: Tensors, groups: list[list[torch.Tensor]]) -> None:
+        torch._fused_sgd_(
+            groups[0], groups[1], [], weight_decay=penalty, momentum=0.0, lr=slots[0], dampening=0.0, nesterov=False,
+            maximize=False, is_first_step=False,
+        )  # fmt: skip
+
+    def plain(slots: Tensors, groups: list[list[torch.Tensor]]) -> None:
+        params, grads = groups
+        if penalty:
+            grads = list(torch._foreach_add(grads, params, alpha=penalty))
+        torch._foreach_sub_(params, torch._foreach_mul(grads, slots[0]))
+
+    return writing(call, known, 2, (slot,), lambda lr: (lr,), fused if _fusable(call, 2) else plain)
+
+
+def _fusable(call: Call, numbers: int) -> bool:
+    # one type for all; in double the fused kernels would round the learning rate to float32
+    types = _types(call, numbers)
+    return len(types) == 1 and DType.F64 not in types
+
+
+def _momentum(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+    lr, penalty, momentum, share = known[:4]
+    if RUN_TIME in (penalty, momentum):
+        return None
+    slot, nesterov = _slot(call, 4), call.attrs["nesterov"]
+
+    def pack(*numbers: float) -> Sequence[float]:
+        given = iter(numbers)
+        return [next(given) if value is RUN_TIME else value for value in (lr, share)]
+
+    def step(slots: Tensors, groups: list[list[torch.Tensor]]) -> None:
+        params, grads, velocities = groups
+        if penalty:
+            grads = list(torch._foreach_add(grads, params, alpha=penalty))
+        torch._foreach_mul_(velocities, momentum)
+        torch._foreach_add_(velocities, torch._foreach_mul(grads, slots[1]))
+        steps = torch._foreach_add(grads, velocities, alpha=momentum) if nesterov else velocities
+        torch._foreach_sub_(params, torch._foreach_mul(steps, slots[0]))
+
+    return writing(call, known, 3, (slot, slot), pack, step)
+
+
+# -- Adam ---------------------------------------------------------------------------------------------------------
+def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+    lr, beta_1, beta_2, epsilon, penalty, decay, time = known[:7]
+    if RUN_TIME in (beta_1, beta_2, epsilon, penalty, decay):
+        return None
+    cautious, amsgrad = call.attrs["cautious"], call.attrs["amsgrad"]
+    kinds = 5 if amsgrad else 4
+
+    def numbers_of(given: Sequence[float]) -> tuple[float, float]:
+        values = iter(given)
+        return (next(values) if lr is RUN_TIME else lr), (next(values) if time is RUN_TIME else time)
+
+    if _fusable(call, 7) and not (penalty and decay) and not (cautious and decay):
+        kernel = torch._fused_adamw_ if decay else torch._fused_adam_
+
+        def fused(slots: Tensors, groups: list[list[torch.Tensor]]) -> None:
+            params, grads, means, squares, *largest = groups
+            kernel(
+                params, grads, means, squares, largest[0] if largest else [], [slots[1]] * len(params), lr=slots[0],
+                beta1=beta_1, beta2=beta_2, weight_decay=decay or penalty, eps=epsilon, amsgrad=amsgrad,
+                maximize=False,
+            )  # fmt: skip
+
+        return writing(call, known, kinds, (DType.F32, DType.F32), lambda *given: numbers_of(given), fused)
+
+    def pack(*given: float) -> Sequence[float]:
+        rate, count = numbers_of(given)
+        return rate / (1 - beta_1**count), math.sqrt(1 - beta_2**count), rate * decay
+
+    def step(slots: Tensors, groups: list[list[torch.Tensor]]) -> None:
+        rate, root, shrink = slots
+        params, grads, means, squares, *largest = groups
+        if penalty:
+            grads = list(torch._foreach_add(grads, params, alpha=penalty))
+        torch._foreach_mul_(means, beta_1)
+        torch._foreach_add_(means, grads, alpha=1 - beta_1)
+        torch._foreach_mul_(squares, beta_2)
+        torch._foreach_addcmul_(squares, grads, grads, value=1 - beta_2)
+        if amsgrad:
+            torch._foreach_maximum_(largest[0], squares)
+        size = torch._foreach_sqrt(largest[0] if amsgrad else squares)
+        torch._foreach_div_(size, root)
+        torch._foreach_add_(size, epsilon)
+        moves = torch._foreach_mul(torch._foreach_div(means, size), rate)
+        if decay:
+            shrunk = [p * (p * m > 0) for p, m in zip(params, means, strict=True)] if cautious else params
+            torch._foreach_add_(moves, torch._foreach_mul(shrunk, shrink))
+        torch._foreach_sub_(params, moves)
+
+    return writing(call, known, kinds, (_slot(call, 7),) * 3, pack, step)
+
+
+sgd_update.device_numbers = _sgd
+momentum_update.device_numbers = _momentum
+adam_update.device_numbers = _adam
