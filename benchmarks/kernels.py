@@ -251,7 +251,24 @@ def others() -> Iterator[Other]:
     yield from residual_norm_problems()
     for kind in activation.KINDS:
         yield kind, lambda n: (random(n, 8192),), f"{ROWS}x8192", {}
+    yield from reduce_problems()
     yield "gelu", lambda n: (random(n, 8192, dtype=torch.float32),), f"{ROWS}x8192 float32", {}
+
+
+def reduce_problems() -> Iterator[Other]:
+    """16384 x 16384 along each axis and over all; the sum over batch and pixels, which is a convolution's bias."""
+
+    def square(n: int) -> tuple[Any, ...]:
+        return (random(2 * n, 16_384),) if n == ROWS else (random(n, 1024),)
+
+    def images(n: int) -> tuple[Any, ...]:
+        return (random(256 if n == ROWS else 4, 64, 56, 56),)
+
+    for kind in ("sum", "mean", "var", "logsumexp", "amax", "argmax"):
+        for dim in (1, 0, None):
+            yield kind, square, f"{2 * ROWS}x16384 dim {dim}", {"dim": dim}
+    for kind in ("sum", "var"):
+        yield kind, images, "256x64x56x56 dim (0, 2, 3)", {"dim": (0, 2, 3)}
 
 
 def residual_norm_problems() -> Iterator[Other]:

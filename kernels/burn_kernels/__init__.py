@@ -11,6 +11,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     dropout         forward, backward; the mask is a function of (key, stream, element)
     random          words and yes or no of (key, stream, element), drawn from numbers or from device memory
     optimizer       adamw, sgd over many tensors in one launch
+    reduce          sum, mean, var, logsumexp, amax, amin, argmax, argmin over any axes
     residual_norm   layer_norm, rms_norm of residual + dropout(x), and their backwards
     rope            forward, backward of q and k together, from tables or computed angles
 
@@ -28,6 +29,7 @@ from burn_kernels import (
     norm,
     optimizer,
     random,
+    reduce,
     residual_norm,
     rope,
     softmax,
@@ -63,6 +65,7 @@ __all__ = [
     "norm",
     "optimizer",
     "random",
+    "reduce",
     "register",
     "residual_norm",
     "rope",

@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels import activation, cross_entropy, dropout, glu, norm, optimizer, random, residual_norm, rope, softmax
+from burn_kernels import (
+    activation,
+    cross_entropy,
+    dropout,
+    glu,
+    norm,
+    optimizer,
+    random,
+    reduce,
+    residual_norm,
+    rope,
+    softmax,
+)
 from burn_kernels.ahead import compile_launch, resources
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
 
@@ -105,13 +117,27 @@ def rope_calls(new: Meta) -> None:
     rope.forward(new(2, 512, 13 * 71)[..., 71:].view(2, 512, 12, 71), None, table[:, :20], table[:, :20])
 
 
+def reduce_calls(new: Meta) -> None:
+    for kind in reduce.KINDS:
+        for dim in (0, 1, None):
+            getattr(reduce, kind)(new(4096, 5120), dim)
+    x, y, middle = new(4096, 5120), new(4096), new(4096, of=torch.float32)
+    reduce.var_backward(y, x, middle, 1)
+    reduce.logsumexp_backward(y, x, y, 1)
+    reduce.extreme_backward(y, x, y, 1)
+    images, channels = new(32, 130, 28, 28), new(130)
+    reduce.var(images, (0, 2, 3))
+    reduce.sum(new(1000, 77, 3), 1)
+    reduce.var_backward(channels, images, new(130, of=torch.float32), (0, 2, 3))
+
+
 ROW_WISE = {
     "softmax": softmax_calls,
     "norm": norm_calls,
     "residual_norm": residual_norm_calls,
     "cross_entropy": cross_entropy_calls,
 }
-OTHERS = {"elementwise": elementwise_calls, "optimizer": optimizer_calls, "rope": rope_calls}
+OTHERS = {"elementwise": elementwise_calls, "optimizer": optimizer_calls, "rope": rope_calls, "reduce": reduce_calls}
 CASES: dict[str, Callable[..., None]] = {
     f"{name}-{cols}": functools.partial(call, cols=cols) for name, call in ROW_WISE.items() for cols in WIDTHS
 }
