@@ -252,6 +252,7 @@ def others() -> Iterator[Other]:
     for kind in activation.KINDS:
         yield kind, lambda n: (random(n, 8192),), f"{ROWS}x8192", {}
     yield from reduce_problems()
+    yield from embedding_problems()
     yield "gelu", lambda n: (random(n, 8192, dtype=torch.float32),), f"{ROWS}x8192 float32", {}
 
 
@@ -269,6 +270,21 @@ def reduce_problems() -> Iterator[Other]:
             yield kind, square, f"{2 * ROWS}x16384 dim {dim}", {"dim": dim}
     for kind in ("sum", "var"):
         yield kind, images, "256x64x56x56 dim (0, 2, 3)", {"dim": (0, 2, 3)}
+
+
+def embedding_problems() -> Iterator[Other]:
+    """The tables of GPT-2 and Llama 3, with indices spread evenly, and as words are: the n-th as often as 1/n."""
+
+    def draw(rows: int, cols: int, words: bool, n: int) -> tuple[Any, ...]:
+        tokens = 2 * n if n == ROWS else n
+        indices = torch.rand(tokens, device=DEVICE, dtype=torch.float64)
+        indices = (rows**indices - 1.0).long() if words else (rows * indices).long()
+        return random(tokens, cols), indices
+
+    for rows, cols in ((50_257, 768), (128_256, 4096)):
+        for words in (False, True):
+            tag = f"{2 * ROWS} of {rows}x{cols}{' as words' if words else ''}"
+            yield "embedding_backward", functools.partial(draw, rows, cols, words), tag, {"rows": rows}
 
 
 def residual_norm_problems() -> Iterator[Other]:

@@ -11,6 +11,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     dropout         forward, backward; the mask is a function of (key, stream, element)
     random          words and yes or no of (key, stream, element), drawn from numbers or from device memory
     optimizer       adamw, sgd over many tensors in one launch
+    embedding       backward of a table: sums by index, without atomics
     reduce          sum, mean, var, logsumexp, amax, amin, argmax, argmin over any axes
     residual_norm   layer_norm, rms_norm of residual + dropout(x), and their backwards
     rope            forward, backward of q and k together, from tables or computed angles
@@ -24,6 +25,7 @@ from burn_kernels import (
     activation,
     cross_entropy,
     dropout,
+    embedding,
     glu,
     linear_cross_entropy,
     norm,
@@ -60,6 +62,7 @@ __all__ = [
     "activation",
     "cross_entropy",
     "dropout",
+    "embedding",
     "glu",
     "linear_cross_entropy",
     "norm",

@@ -15,6 +15,7 @@ from burn_kernels import (
     activation,
     cross_entropy,
     dropout,
+    embedding,
     glu,
     norm,
     optimizer,
@@ -131,13 +132,25 @@ def reduce_calls(new: Meta) -> None:
     reduce.var_backward(channels, images, new(130, of=torch.float32), (0, 2, 3))
 
 
+def embedding_calls(new: Meta) -> None:
+    indices = new(4, 512, of=torch.int64)
+    embedding.backward(new(4, 512, 4096), indices, rows=50_257)
+    embedding.backward(new(4, 512, 77), indices, rows=50_257, padding_idx=3, scale_by_frequency=True)
+
+
 ROW_WISE = {
     "softmax": softmax_calls,
     "norm": norm_calls,
     "residual_norm": residual_norm_calls,
     "cross_entropy": cross_entropy_calls,
 }
-OTHERS = {"elementwise": elementwise_calls, "optimizer": optimizer_calls, "rope": rope_calls, "reduce": reduce_calls}
+OTHERS = {
+    "elementwise": elementwise_calls,
+    "optimizer": optimizer_calls,
+    "rope": rope_calls,
+    "reduce": reduce_calls,
+    "embedding": embedding_calls,
+}
 CASES: dict[str, Callable[..., None]] = {
     f"{name}-{cols}": functools.partial(call, cols=cols) for name, call in ROW_WISE.items() for cols in WIDTHS
 }
