@@ -142,9 +142,11 @@ class Optimizer(Tree):
 
     # -- records ------------------------------------------------------------------------------
     def to_record(self) -> OptimizerRecord:
-        """The states of all parameters."""
+        """The states of all parameters that were stepped."""
         states: dict[ParamId, tuple[int, dict[str, Tensor]]] = {}
         for group in self.groups:
+            if group.time == 0:  # `settled` made it, and no step has used it: a new one would be the same
+                continue
             for i, ident in enumerate(group.ids):
                 named = {name: slot[i] for name, slot in zip(self.slot_names, group.slots, strict=True)}
                 states[ident] = (int(group.time), named)

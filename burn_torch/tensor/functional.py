@@ -459,7 +459,7 @@ def attention(
     PyTorch: torch.nn.functional.scaled_dot_product_attention, whose mask is true where a key is seen.
     """
     inputs, causal = _attention(query, key, value, mask, attn_bias, options)
-    result: Tensor = apply(ops.attention, inputs, causal, 0)
+    result: Tensor = apply(ops.attention, inputs, causal, 0)[0]
     return result
 
 
@@ -473,7 +473,7 @@ def attention_fallback(
 ) -> Tensor:
     """`attention` step by step, as its row's decomposition says it: the reference of every faster way."""
     inputs, causal = _attention(query, key, value, mask, attn_bias, options)
-    result: Tensor = ops.attention.decomposition(*inputs, causal=causal, offset=0)
+    result: Tensor = ops.attention.decomposition(*inputs, causal=causal, offset=0)[0]
     return result
 
 

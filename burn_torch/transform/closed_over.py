@@ -15,8 +15,10 @@ from burn_torch.core.frames import is_users
 from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import LEAVES, Tree, children, walk
 from burn_torch.tensor import Tensor
+from burn_torch.transform.structure import Constant, Container
+from burn_torch.transform.surroundings import Surroundings
 
-__all__ = ["Watch", "changed", "name_of", "names_in", "visible_in"]
+__all__ = ["Watch", "changed", "name_of", "names_in", "require_same", "visible_in"]
 
 _MUTABLE = (list, dict, set, deque, bytearray)
 
@@ -82,31 +84,51 @@ class Watch:
     def __init__(self, function: Callable[..., Any], trees: Iterable[Tree]) -> None:
         self._function = function
         found = {id(held): (name, held) for name, held in _reachable(function)}
+        self._names: list[tuple[Surroundings, Container]] = []
         for kind in {type(node) for tree in trees for node in _nodes(tree)}:
             if not kind.__module__.startswith("burn_torch."):
                 for method in vars(kind).values():
                     if inspect.isfunction(method):
                         found.update((id(held), (name, held)) for name, held in _reachable(method))
+                        names = Surroundings(method)
+                        self._names.append((names, names.key(())))
         self._before = [(name, held, _state_of(held)) for name, held in found.values()]
 
     def check(self) -> None:
-        """Raises: TraceError if one of them has changed since."""
+        """Raises: TraceError if one of them has changed since, or a name that a method reads stands for another."""
         for name, held, before in self._before:
             if _state_of(held) != before:
                 raise changed(self._function, name, held)
+        for names, key in self._names:
+            require_same(self._function, key, names.key(()))
+
+
+def require_same(function: Callable[..., Any], before: Container, after: Container) -> None:
+    """Raises: TraceError if a name stands for another constant now than before a function was traced."""
+    if before is after:
+        return
+    old = dict(zip(before.names, before.children, strict=True))
+    new = dict(zip(after.names, after.children, strict=True))
+    name = next(name for name in {**old, **new} if old.get(name) is not new.get(name))
+    constant = new.get(name, old.get(name))
+    raise changed(function, name, constant.value if isinstance(constant, Constant) else constant)
 
 
 def changed(function: Callable[..., Any], name: str, held: Any) -> TraceError:
-    """The error of a container that a function changed instead of returning a new one."""
+    """The error of something that a function changed instead of returning a new one."""
     function_name = getattr(function, "__name__", type(function).__name__)
     return TraceError(
         explain(
-            "a compiled function changed a container that it did not make",
-            given=f"{name}, a {type(held).__name__}, changed while {function_name} was traced",
+            "a compiled function changed something that it did not make",
+            given=f"{name}, {_article(held)} {type(held).__name__}, changed while {function_name} was traced",
             expected="a function that only returns values: its Python runs once, when it is traced, and never again",
-            mend="return what is to be kept, and append it outside",
+            mend="return what is to be kept, and store it outside",
         )
     )
+
+
+def _article(held: Any) -> str:
+    return "an" if type(held).__name__[0].lower() in "aeiou" else "a"
 
 
 def _nodes(tree: Any) -> Iterator[Tree]:

@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, final
 
 from burn_torch.backend import Backend, LibTorch
-from burn_torch.backend.tracing import Session
+from burn_torch.backend.tracing import Bound, Session
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision, pipeline
 from burn_torch.graph.trace import Slot, Trace
+from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.transform.closed_over import Watch, changed, name_of
-from burn_torch.transform.flatten import Fault, Walk
+from burn_torch.transform.flatten import Fault, Walk, bare
 from burn_torch.transform.lending import Lender, save_holders
-from burn_torch.transform.scope import DrawPart, TraceScope
+from burn_torch.transform.scope import DrawPart, TraceScope, node_at
 from burn_torch.transform.structure import Container, Leaf, Number, Root, Structure, leaf_of
 from burn_torch.transform.unflatten import RESULTS, Lending, TracedArguments
 
@@ -50,6 +51,17 @@ class Traced:
         """Leaves of the result that are numbers known when it was traced: (position, number)."""
         self.handed_in: Final = tuple(handed_in)
         """Running states that are the last outputs: (tree among the arguments, path in it, what it is)."""
+
+
+@final
+class BoundState(Bound):
+    """The source of an input that is a captured running state: each call reads its present value."""
+
+    __slots__ = ("cell",)
+
+    def __init__(self, primitive: Any, cell: RunningState) -> None:
+        super().__init__(primitive)
+        self.cell: Final = cell
 
 
 @final
@@ -91,6 +103,7 @@ class Program:
         self._draws: Final = tuple(dict.fromkeys(s.draw for s in traced.sources if isinstance(s, DrawPart)))
         drawn = {draw: number for number, draw in enumerate(self._draws)}
         self._extra: Final = [None if isinstance(s, DrawPart) else s.primitive for s in traced.sources]
+        self._states: Final = [(i, s.cell) for i, s in enumerate(traced.sources) if isinstance(s, BoundState)]
         self._drawn: Final = [
             (i, drawn[s.draw], s.part) for i, s in enumerate(traced.sources) if isinstance(s, DrawPart)
         ]
@@ -108,16 +121,20 @@ class Program:
         kept = [in_tree for position, in_tree in enumerate(private) if position not in literal]
         return [i for i, at in enumerate(self.recorded.takes) if at is not None and not (i < len(kept) and kept[i])]
 
+    def beside(self, trees: Sequence[Tree]) -> list[Any]:
+        """The inputs besides the arguments' leaves: data of the function, captured states, keys of the scope around."""
+        if not self._draws and not self._states:
+            return self._extra
+        keys = [draw.next_key(trees) for draw in self._draws]
+        extra = self._extra.copy()
+        for i, cell in self._states:
+            extra[i] = bare(cell.value())[2]
+        for i, number, part in self._drawn:
+            extra[i] = keys[number][part]
+        return extra
+
     def __call__(self, leaves: list[Any], trees: Sequence[Tree]) -> Any:
-        """The results, of the leaves of the arguments and of the trees among them."""
-        if self._extra:
-            extra = self._extra
-            if self._draws:
-                keys = [draw.next_key(trees) for draw in self._draws]
-                extra = extra.copy()
-                for i, number, part in self._drawn:
-                    extra[i] = keys[number][part]
-            leaves = leaves + extra
+        """The results, of all inputs and of the trees among the arguments."""
         outputs: Sequence[Any] = self.run(*leaves)
         if self._public:
             outputs = list(outputs)
@@ -142,18 +159,7 @@ class Program:
         for (number, path, leaf), value in zip(self._handed_in, values, strict=True):
             tree = trees[number]
             if tree._unread is None or tree._flat is not None:  # one that was taken over has its states in the result
-                cell = tree
-                for name in path.split("."):
-                    cell = _child(cell, name)
-                cell.update(RESULTS.tensor(leaf, value))  # type: ignore[attr-defined]  # the path leads to a RunningState
-
-
-def _child(value: Any, name: str) -> Any:
-    if isinstance(value, Tree):
-        return getattr(value, name)
-    return (
-        next(item for key, item in value.items() if str(key) == name) if isinstance(value, dict) else value[int(name)]
-    )
+                node_at(tree, path).update(RESULTS.tensor(leaf, value))
 
 
 def trace(
@@ -180,9 +186,12 @@ def trace(
     for capture in captures:
         declared.take(capture)
     with session.opened():
-        for primitive in declared.leaves:
+        captured = declared.cells()
+        for i, primitive in enumerate(declared.leaves):
             if not isinstance(primitive, int | float):
-                session.bind(primitive, session.real.spec(primitive))
+                cell = captured.get(i)
+                source = None if cell is None else BoundState(primitive, cell)
+                session.bind(primitive, session.real.spec(primitive), source)
         arguments, at = [], 0
         for structure in structures:
             arguments.append(structure.build(leaves[at : at + structure.size], 0, wrap, {}))
@@ -193,8 +202,12 @@ def trace(
             walk, states, before = Walk(), Walk(), Walk()
             given = [before.take(argument) for argument in arguments]
             result = _taken(walk, call(arguments))
+            after, cells = Walk(), before.cells()
             for name, argument, structure in zip(names, arguments, given, strict=True):
-                if Walk().take(argument) is not structure:
+                at = len(after.leaves)
+                same = after.take(argument) is structure
+                if not same or any(after.leaves[i] is not before.leaves[i] for i in range(at, at + structure.size)
+                                   if i not in cells):  # fmt: skip
                     raise changed(function, name, argument)
             handed_in = [(*place, states.take(value)) for place, value in scope.handed_in().items()]
         watch.check()

@@ -64,5 +64,7 @@ def _differences(key: Sequence[Any], other: Sequence[Any], names: Sequence[str])
         for path in {**theirs, **ours}:
             a, b = theirs.get(path), ours.get(path)
             if a is not b:
+                if not name:  # names that the function reads
+                    path = path[2:-2]
                 found.append(Difference(path, "absent" if a is None else repr(a), "absent" if b is None else repr(b)))
     return found

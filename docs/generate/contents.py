@@ -21,6 +21,7 @@ BLOCKS = (
     "dataset",
     "optimizer",
     "transforms",
+    "compile",
     "learner",
     "metric",
     "cli",

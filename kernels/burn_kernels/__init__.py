@@ -16,6 +16,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     residual_norm   layer_norm, rms_norm of residual + dropout(x), and their backwards
     rope            forward, backward of q and k together, from tables or computed angles
 
+`autotune` chooses the config of each launch, and measures where that is allowed.
 `REGISTRY` holds a `KernelSpec` for each operation; `verify` checks one against float64.
 """
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from burn_kernels import (
     activation,
+    autotune,
     cross_entropy,
     dropout,
     embedding,
@@ -60,6 +62,7 @@ __all__ = [
     "KernelSpec",
     "Problem",
     "activation",
+    "autotune",
     "cross_entropy",
     "dropout",
     "embedding",

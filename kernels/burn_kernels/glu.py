@@ -22,6 +22,10 @@ import torch
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.activation import TWINS, activate, plain
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts, row_facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import (
     FLOATS,
@@ -29,7 +33,6 @@ from burn_kernels.launch import (
     ceil_div,
     check,
     launch,
-    machine_of,
     next_power,
     require_axis,
     rows_of,
@@ -119,10 +122,14 @@ def forward(gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu", config:
     y = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
     if y.numel():
         flats, rows, cols = _flatten(gate, up)
-        config = config or default(cols, gate.element_size(), machine_of(gate))
-        blocks = ceil_div(cols, config.block)
-        arguments = (*flats, y, *(flat.stride(0) for flat in flats), cols, blocks)
-        launch(_forward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
+        strides = tuple(flat.stride(0) for flat in flats)
+
+        def run(config: Config) -> None:
+            blocks = ceil_div(cols, config.block)
+            arguments = (*flats, y, *strides, cols, blocks)
+            launch(_forward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
+
+        FORWARD.run(gate, config, (gate.dtype, rows, cols, strides, _address(flats), kind), run)
     return y
 
 
@@ -136,10 +143,14 @@ def backward(
     dgate, dup = (torch.empty(gate.shape, dtype=gate.dtype, device=gate.device) for _ in range(2))
     if dgate.numel():
         flats, rows, cols = _flatten(dy, gate, up)
-        config = config or default(cols, gate.element_size(), machine_of(gate))
-        blocks = ceil_div(cols, config.block)
-        arguments = (*flats, dgate, dup, *(flat.stride(0) for flat in flats), cols, blocks)
-        launch(_backward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
+        strides = tuple(flat.stride(0) for flat in flats)
+
+        def run(config: Config) -> None:
+            blocks = ceil_div(cols, config.block)
+            arguments = (*flats, dgate, dup, *strides, cols, blocks)
+            launch(_backward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
+
+        BACKWARD.run(gate, config, (gate.dtype, rows, cols, strides, _address(flats), kind), run)
     return dgate, dup
 
 
@@ -181,6 +192,63 @@ def reference_backward(
     y, slope = plain(gate.to(wide), kind)
     dy = dy.to(wide)
     return (dy * up.to(wide) * slope).to(gate.dtype), (dy * y).to(up.dtype)
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _address(flats: list[torch.Tensor]) -> int:
+    bits = 0
+    for flat in flats:
+        bits |= flat.data_ptr()
+    return bits & 15
+
+
+def _facts(dtype: torch.dtype, rows: int, cols: int, strides: tuple[int, ...], address: int, kind: str) -> Facts:
+    # a block never spans two rows, so neither size shapes the kernel: both are free
+    return row_facts(dtype, rows, cols, strides, address, kind)._replace(free=(rows, cols), exact=())
+
+
+def _tunable(name: str, *, back: bool) -> Tunable:
+    def work(config: Config, facts: Facts, machine: Machine) -> Work:
+        (rows, cols), size = facts.free, facts.dtype.itemsize
+        blocks = ceil_div(cols, config.block)
+        moved, sums = (5 if back else 3) * rows * cols * size, (24 if back else 12) * rows * cols
+        live = 6.0 if back else 3.0
+        return Work(rows * blocks, config.warps, config.block, size, moved, sums, cols / (blocks * config.block), live)
+
+    def trial(facts: Facts, inputs: Inputs) -> Trial:
+        (rows, cols), kind = facts.free, facts.flags
+        gate, up, dy = (inputs.rows(facts, rows, cols, std=2.0) for _ in range(3))
+        if back:
+            return Trial(
+                (dy, gate, up),
+                lambda given, config: backward(*given, kind=kind, config=config),
+                lambda given: reference_backward(*given, kind=kind),
+            )
+        return Trial(
+            (gate, up),
+            lambda given, config: forward(*given, kind=kind, config=config),
+            lambda given: reference(*given, kind=kind),
+        )
+
+    return tunable(
+        Tunable(
+            name=name,
+            config=Config,
+            facts=_facts,
+            free=("rows", "cols"),
+            candidates=lambda facts, machine: candidates(facts.free[1], facts.dtype.itemsize, machine),
+            supports=lambda config, facts: config.block >= 32 or config.warps == 1,
+            work=work,
+            trial=trial,
+            sources=(__name__,),
+            problems=lambda rows, cols, dtype: [Facts((1, rows * cols), (), dtype, flags=kind) for kind in ACTIVATIONS],
+            shapes=((8192, 5120), (8192, 14_336)),
+        )
+    )
+
+
+FORWARD = _tunable("glu", back=False)
+BACKWARD = _tunable("glu backward", back=True)
 
 
 # -- registration ------------------------------------------------------------------------------------

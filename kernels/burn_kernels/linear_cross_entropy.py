@@ -59,12 +59,13 @@ BUFFER_BYTES = 256 << 20
 
 
 def default(vocab: int, itemsize: int, machine: Machine) -> Config:
-    """The config that is used without timing."""
+    """The config that is used, which timings do not choose: memory and bits depend on it."""
+    # nor is a chunk a launch of this module: products are torch's, and cross_entropy chooses for its own
     return candidates(vocab, itemsize, machine)[0]
 
 
 def candidates(vocab: int, itemsize: int, machine: Machine) -> list[Config]:
-    """What a tuner may try, the default first; below 512 rows the products lose speed, above 8192 they gain none."""
+    """What is worth a try, the default first; below 512 rows the products lose speed, above 8192 they gain none."""
     fits = next_power(max(1, BUFFER_BYTES // max(1, vocab * itemsize)) + 1) // 2
     rows = min(8192, max(512, fits))
     return [Config(count) for count in (rows, 2 * rows, rows // 2)]

@@ -40,14 +40,9 @@ from burn_kernels.launch import (
     runs_kernel,
     wide_type,
 )
-from burn_kernels.norm import (
-    MAX_TILE_COLS,
-    BackwardConfig,
-    Config,
-    _add_shares,
-    _row_means,
-    _scale,
-)
+from burn_kernels.norm import Config, _scale
+from burn_kernels.norm_backward import BackwardConfig, _add_shares, _row_means
+from burn_kernels.norm_parts import MAX_TILE_COLS
 from burn_kernels.random import Number
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from burn_kernels.autotune.levels import deterministic, is_deterministic
 from burn_kernels.spec import KernelSpec, Problem
 
 __all__ = ["cast", "poisoned", "verify"]
@@ -134,17 +135,19 @@ def cast(value: Any, dtype: torch.dtype, device: torch.device | str) -> Any:
 
 @contextlib.contextmanager
 def poisoned() -> Iterator[None]:
-    """Fills what torch.empty gives with NaN."""
+    """Fills what torch.empty gives with NaN; torch does so in deterministic mode only, which selection is not told."""
+    chosen_so = is_deterministic()
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    deterministic: Any = torch.utils.deterministic  # its setting is a property that type checkers do not see
-    filled = deterministic.fill_uninitialized_memory
+    settings: Any = torch.utils.deterministic  # its setting is a property that type checkers do not see
+    filled = settings.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
-    deterministic.fill_uninitialized_memory = True
+    settings.fill_uninitialized_memory = True
     try:
-        yield
+        with deterministic(chosen_so):
+            yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        deterministic.fill_uninitialized_memory = filled
+        settings.fill_uninitialized_memory = filled
 
 
 def _tuple(outputs: Any) -> tuple[Any, ...]:

@@ -71,10 +71,10 @@ class LibTorch(Backend):
                 found = kernel
             elif isinstance(candidate, PerCall):
                 found = candidate.build(call)
-            elif candidate is None:
-                found = run_decomposed(self, call)
-            else:
+            elif candidate is not None:
                 found = partial(candidate, **call.attrs) if call.attrs else candidate
+            if found is None:
+                found = run_decomposed(self, call)
             call.memo[LibTorch] = found
         return found
 
