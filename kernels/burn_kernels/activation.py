@@ -25,6 +25,10 @@ from typing import Any
 import torch
 
 from burn_kernels._triton import tl, triton
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts, row_facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import (
     FLOATS,
@@ -32,7 +36,6 @@ from burn_kernels.launch import (
     ceil_div,
     check,
     launch,
-    machine_of,
     next_power,
     rows_of,
     runs_kernel,
@@ -157,7 +160,7 @@ def forward(x: torch.Tensor, *, kind: str = "gelu", config: Config | None = None
             arguments = (*flats, y, stride, cols, blocks)
             launch(_forward, (rows * blocks,), x, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
 
-        run(config or default(cols, x.element_size(), machine_of(x)))
+        FORWARD.run(x, config, (x.dtype, rows, cols, (stride,), _address(flats), kind), run)
     return y
 
 
@@ -177,7 +180,7 @@ def backward(dy: torch.Tensor, x: torch.Tensor, *, kind: str = "gelu", config: C
             arguments = (flat_dy, flat_x, dx, *strides, cols, blocks)
             launch(_backward, (rows * blocks,), x, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
 
-        run(config or default(cols, x.element_size(), machine_of(x)))
+        BACKWARD.run(x, config, (x.dtype, rows, cols, strides, _address(flats), kind), run)
     return dx
 
 
@@ -229,6 +232,60 @@ def reference_backward(dy: torch.Tensor, x: torch.Tensor, *, kind: str = "gelu")
     """The gradient of x in plain torch."""
     wide = wide_type(x.dtype)
     return (dy.to(wide) * plain(x.to(wide), kind)[1]).to(x.dtype)
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _address(flats: list[torch.Tensor]) -> int:
+    return functools.reduce(lambda bits, flat: bits | flat.data_ptr(), flats, 0) & 15
+
+
+def _facts(dtype: torch.dtype, rows: int, cols: int, strides: tuple[int, ...], address: int, kind: str) -> Facts:
+    # a block never spans two rows, so neither size shapes the kernel: both are free
+    return row_facts(dtype, rows, cols, strides, address, kind)._replace(free=(rows, cols), exact=())
+
+
+def _tunable(name: str, *, back: bool) -> Tunable:
+    def work(config: Config, facts: Facts, machine: Machine) -> Work:
+        (rows, cols), size = facts.free, facts.dtype.itemsize
+        blocks, tensors = ceil_div(cols, config.block), 3 if back else 2
+        moved, sums = tensors * rows * cols * size, (20 if back else 12) * rows * cols
+        useful = cols / (blocks * config.block)
+        return Work(rows * blocks, config.warps, config.block, size, moved, sums, useful, float(tensors))
+
+    def trial(facts: Facts, inputs: Inputs) -> Trial:
+        (rows, cols), kind = facts.free, facts.flags
+        x, dy = (inputs.rows(facts, rows, cols, std=2.0) for _ in range(2))
+        if back:
+            return Trial(
+                (dy, x),
+                lambda given, config: backward(*given, kind=kind, config=config),
+                lambda given: reference_backward(*given, kind=kind),
+            )
+        return Trial(
+            (x,),
+            lambda given, config: forward(*given, kind=kind, config=config),
+            lambda given: reference(*given, kind=kind),
+        )
+
+    return tunable(
+        Tunable(
+            name=name,
+            config=Config,
+            facts=_facts,
+            free=("rows", "cols"),
+            candidates=lambda facts, machine: candidates(facts.free[1], facts.dtype.itemsize, machine),
+            supports=lambda config, facts: config.block >= 32 or config.warps == 1,
+            work=work,
+            trial=trial,
+            sources=(__name__, "burn_kernels.prims"),
+            problems=lambda rows, cols, dtype: [Facts((1, rows * cols), (), dtype, flags=kind) for kind in KINDS],
+            shapes=((8192, 8192),),
+        )
+    )
+
+
+FORWARD = _tunable("activation", back=False)
+BACKWARD = _tunable("activation backward", back=True)
 
 
 # -- registration ------------------------------------------------------------------------------------

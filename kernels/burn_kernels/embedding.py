@@ -20,6 +20,10 @@ from typing import Any
 import torch
 
 from burn_kernels._triton import tl, triton
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts, alignment, row_facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
 from burn_kernels.launch import (
     FLOATS,
@@ -28,7 +32,6 @@ from burn_kernels.launch import (
     check,
     describe,
     launch,
-    machine_of,
     next_power,
     require_axis,
     rows_of,
@@ -186,7 +189,8 @@ def backward(
             rest = (keys, stop, count, dw, head, tail, tokens, cols, rows, padding)
             launch(_crossing, grid, dy, *rest, warps=config.warps, PARTS=4, **sizes)
 
-    run(config or default(cols, dy.element_size(), machine_of(dy)))
+    call = (dy.dtype, tokens, rows, cols, flat.stride(0), flat.data_ptr() & 15, scale_by_frequency)
+    CHOICE.run(dy, config, call, run)
     return dw
 
 
@@ -258,6 +262,49 @@ def _check_rows(keys: torch.Tensor, rows: int) -> None:
                 mend="pass rows, the height of the table, as it is",
             )
         )
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _facts(dtype: torch.dtype, tokens: int, rows: int, cols: int, stride: int, address: int, scaled: bool) -> Facts:
+    flags = "scaled" if scaled else ""
+    return row_facts(dtype, tokens, cols, (stride,), address, flags)._replace(free=(tokens, rows))
+
+
+def _work(config: Config, facts: Facts, machine: Machine) -> Work:
+    (tokens, rows), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
+    blocks, chunks = ceil_div(cols, config.block), ceil_div(tokens, config.chunk)
+    useful = tokens * cols / (chunks * config.chunk * blocks * config.block)
+    # a row at a time, each asked for when the one before has come
+    moved, passes = (tokens + rows) * cols * size, float(config.chunk)
+    return Work(chunks * blocks, config.warps, config.block, size, moved, tokens * cols, useful, 2.0, passes=passes)
+
+
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    tokens, rows = facts.free
+    options: dict[str, Any] = {"rows": rows, "scale_by_frequency": "scaled" in facts.flags}
+    return Trial(
+        (inputs.rows(facts, tokens, facts.exact[0]), inputs.integers(0, rows, tokens)),
+        lambda given, config: backward(*given, **options, config=config),
+        lambda given: reference(*given, **options),
+    )
+
+
+CHOICE = tunable(
+    Tunable(
+        name="embedding backward",
+        config=Config,
+        facts=_facts,
+        free=("tokens", "rows"),
+        exact=("cols",),
+        candidates=lambda facts, machine: candidates(facts.exact[0], facts.dtype.itemsize, machine),
+        supports=lambda config, facts: config.block >= 32 or config.warps == 1,
+        work=_work,
+        trial=_trial,
+        sources=(__name__,),
+        problems=lambda rows, cols, dtype: [Facts((rows, 8 * rows), (cols,), dtype, alignment(cols * dtype.itemsize))],
+        shapes=((16_384, 768), (16_384, 4096)),
+    )
+)
 
 
 # -- registration ------------------------------------------------------------------------------------

@@ -240,7 +240,7 @@ def _tunable(name: str, *, back: bool) -> Tunable:
             supports=lambda config, facts: config.block >= 32 or config.warps == 1,
             work=work,
             trial=trial,
-            sources=(__name__,),
+            sources=(__name__, "burn_kernels.activation", "burn_kernels.prims"),
             problems=lambda rows, cols, dtype: [Facts((1, rows * cols), (), dtype, flags=kind) for kind in ACTIVATIONS],
             shapes=((8192, 5120), (8192, 14_336)),
         )

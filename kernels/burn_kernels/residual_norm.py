@@ -13,7 +13,7 @@ Accumulates in float32; mean and rstd are float32, of s as it is rounded to its 
 summed in a fixed order, no atomics.
 
 Forward: rows no wider than `Config.block` stay in registers; of wider ones s is written first, and read again from the
-L2 cache.  Backward as in `norm`, whose sums over rows and row means serve here too.
+L2 cache.  The backward is in `residual_norm_backward`.
 """
 
 from __future__ import annotations
@@ -25,31 +25,51 @@ from typing import Any
 
 import torch
 
-from burn_kernels import dropout, norm, random
+from burn_kernels import dropout, random
 from burn_kernels._triton import tl, triton
-from burn_kernels.launch import (
-    FLOATS,
-    Machine,
-    ceil_div,
-    check,
-    launch,
-    machine_of,
-    next_power,
-    require_axis,
-    rows_of,
-    runs_kernel,
-    wide_type,
-)
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
+from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, next_power, require_axis, rows_of, runs_kernel
 from burn_kernels.norm import Config, _scale
-from burn_kernels.norm_backward import BackwardConfig, _add_shares, _row_means
-from burn_kernels.norm_parts import MAX_TILE_COLS
+from burn_kernels.norm_backward import BackwardConfig
+from burn_kernels.norm_parts import MAX_TILE_COLS, PARTS, weights
 from burn_kernels.random import Number
+from burn_kernels.residual_norm_backward import (
+    backward_candidates,
+    backward_default,
+    layer_norm_backward,
+    rms_norm_backward,
+)
+from burn_kernels.residual_norm_parts import (
+    Drop,
+    flags,
+    layer_norm_reference,
+    layer_norm_reference_backward,
+    numbers,
+    reference,
+    rms_norm_reference,
+    rms_norm_reference_backward,
+)
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
-STAGED_BYTES = 98_304
-"""Most that loads ahead may hold in shared memory: two programs fit an H200, one an A100."""
-
-Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+__all__ = [
+    "BackwardConfig",
+    "Config",
+    "backward_candidates",
+    "backward_default",
+    "candidates",
+    "default",
+    "layer_norm",
+    "layer_norm_backward",
+    "layer_norm_reference",
+    "layer_norm_reference_backward",
+    "rms_norm",
+    "rms_norm_backward",
+    "rms_norm_reference",
+    "rms_norm_reference_backward",
+]
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -83,29 +103,6 @@ def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
         for other in (warps, 2 * warps, warps // 2)
         if rows * factor * block <= 1024 * other and other <= 32
     ]
-
-
-def backward_default(cols: int, itemsize: int, machine: Machine) -> BackwardConfig:
-    """The config of the backward that is used without timing."""
-    return backward_candidates(cols, itemsize, machine)[0]
-
-
-def backward_candidates(cols: int, itemsize: int, machine: Machine) -> list[BackwardConfig]:
-    """What a tuner may try for the backward, the default first."""
-    block, odd = next_power(cols), cols * itemsize % 16
-    slabs = [BackwardConfig(4, 1_024, 8, 4, 1), BackwardConfig(1, 1_024, 4, 8, 1)]
-    if odd:  # element by element: addresses take the registers that two of the rows would need
-        slabs = [BackwardConfig(2, 1_024, 4, 8, 1), BackwardConfig(1, 1_024, 4, 8, 1)]
-    if block > (4_096 if odd else 8_192):
-        return slabs
-    rows = max(1, 1024 // block)
-    warps = min(16, max(2, rows * block // (256 if odd else 512)))
-    programs = max(1, min(4, 16 // warps))
-    staged = 3 * rows * block * itemsize * programs
-    ahead = [] if odd else [stages for stages in (3, 4) if (stages - 1) * staged <= STAGED_BYTES]
-    found = [BackwardConfig(rows, block, warps, programs, stages) for stages in (*ahead, 1)]
-    found += [BackwardConfig(rows, block, max(2, warps // 2), programs, 1), *slabs[:1]]
-    return list(dict.fromkeys(found))
 
 
 # -- kernels -----------------------------------------------------------------------------------------
@@ -200,69 +197,6 @@ def _forward_wide(
         tl.store(y_ptr + row * cols + start + at, y.to(TYPE), mask=inside, eviction_policy="evict_first")
 
 
-@triton.jit(do_not_specialize=["key", "stream", "last"])
-def _backward(
-    dy_ptr, ds_ptr, s_ptr, w_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dx_ptr, dr_ptr, dw_ptr, db_ptr,
-    dy_stride, ds_stride, s_stride, rows, cols, key, stream, last, scale, CENTRED: tl.constexpr, DROP: tl.constexpr,
-    QUADS: tl.constexpr, KEY: tl.constexpr, STREAM: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    begin = tl.program_id(0) * BLOCK
-    at = begin + tl.arange(0, BLOCK)
-    col = at[None, :]
-    if w_ptr is not None:
-        w = tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
-    if dw_ptr is not None:
-        dw = tl.zeros((ROWS, BLOCK), tl.float32)
-    if db_ptr is not None:
-        db = tl.zeros((ROWS, BLOCK), tl.float32)
-    for tile in tl.range(tl.program_id(1), tl.cdiv(rows, ROWS), tl.num_programs(1), num_stages=STAGES):
-        row = tile * ROWS + tl.arange(0, ROWS).to(tl.int64)
-        valid = row < rows
-        inside = valid[:, None] & (col < cols)
-        n = tl.load(s_ptr + row[:, None] * s_stride + col, mask=inside, other=0.0).to(tl.float32)
-        dy = tl.load(dy_ptr + row[:, None] * dy_stride + col, mask=inside, other=0.0).to(tl.float32)
-        rstd = tl.load(rstd_ptr + row, mask=valid, other=0.0)
-        if CENTRED:
-            n -= tl.load(mean_ptr + row, mask=valid, other=0.0)[:, None]
-        n *= rstd[:, None]
-        if dw_ptr is not None:
-            dw += dy * n
-        if db_ptr is not None:
-            db += dy
-        g = dy
-        if w_ptr is not None:
-            g *= w
-        # the means over all columns: from this tile where it holds them all
-        if along_ptr is None:
-            along = tl.sum(g * n, 1) / cols
-        else:
-            along = tl.load(along_ptr + row, mask=valid, other=0.0)
-        dr = g - n * along[:, None]
-        if CENTRED:
-            if along_ptr is None:
-                offset = tl.sum(g, 1) / cols
-            else:
-                offset = tl.load(offset_ptr + row, mask=valid, other=0.0)
-            dr -= offset[:, None]
-        dr *= rstd[:, None]
-        if ds_ptr is not None:
-            dr += tl.load(ds_ptr + row[:, None] * ds_stride + col, mask=inside, other=0.0).to(tl.float32)
-        tl.store(dr_ptr + row[:, None] * cols + col, dr.to(dr_ptr.dtype.element_ty), mask=inside)
-        if DROP:
-            dx = dr * tl.where(
-                random.kept(random.held(key, KEY), random.held(stream, STREAM), last, row, begin, cols, QUADS, BLOCK),
-                scale,
-                0.0,
-            )
-            tl.store(dx_ptr + row[:, None] * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
-    share = tl.program_id(1).to(tl.int64) * cols + at
-    if dw_ptr is not None:
-        tl.store(dw_ptr + share, tl.sum(dw, 0), mask=at < cols)
-    if db_ptr is not None:
-        tl.store(db_ptr + share, tl.sum(db, 0), mask=at < cols)
-
-
 # -- launchers ---------------------------------------------------------------------------------------
 def layer_norm(
     x: torch.Tensor,
@@ -304,46 +238,6 @@ def rms_norm(
     return y, s, rstd
 
 
-def layer_norm_backward(
-    dy: torch.Tensor,
-    ds: torch.Tensor | None,
-    s: torch.Tensor,
-    w: torch.Tensor | None,
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-    *,
-    bias: bool = True,
-    prob: float = 0.0,
-    key: Number = 0,
-    stream: Number = 0,
-    config: BackwardConfig | None = None,
-) -> Gradients:
-    """The gradients of x, residual, w and b from those of y and s; ds is None where s had no other use.
-
-    That of w is None where w is, that of b where `bias` is False.  Without dropout the first two are one tensor.
-    """
-    return _run_backward("residual_layer_norm", dy, ds, s, w, mean, rstd, bias, (prob, key, stream), config)
-
-
-def rms_norm_backward(
-    dy: torch.Tensor,
-    ds: torch.Tensor | None,
-    s: torch.Tensor,
-    w: torch.Tensor | None,
-    rstd: torch.Tensor,
-    *,
-    prob: float = 0.0,
-    key: Number = 0,
-    stream: Number = 0,
-    config: BackwardConfig | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """The gradients of x, residual and w, as `layer_norm_backward`."""
-    return _run_backward("residual_rms_norm", dy, ds, s, w, None, rstd, False, (prob, key, stream), config)[:3]
-
-
-Drop = tuple[float, Number, Number]
-
-
 def _run_forward(
     op: str,
     x: torch.Tensor,
@@ -360,7 +254,7 @@ def _run_forward(
     check(op, tensors, {"residual": x.shape, "w": (cols,), "b": (cols,)}, alike=list(tensors))
     dropout.check_probability(op, drop[0])
     if not runs_kernel(op, x):
-        return _reference(x, residual, w, b, eps, drop, centred=centred)
+        return reference(x, residual, w, b, eps, drop, centred=centred)
     y, s = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for _ in range(2))
     statistics = (*x.shape[:-1], 1)
     mean = torch.empty(statistics, dtype=torch.float32, device=x.device) if centred else None
@@ -370,207 +264,72 @@ def _run_forward(
     flat, flat_r = rows_of(x), rows_of(residual)
     rows, strides = flat.shape[0], (flat.stride(0), flat_r.stride(0))
     w, b = (None if t is None else t.contiguous() for t in (w, b))
-    before, after = (flat, flat_r, w, b, y, s, mean, rstd, *strides), (eps, *_numbers(drop, x.dtype))
-    flags = {"CENTRED": centred, **_flags(drop, cols)}
+    before, after = (flat, flat_r, w, b, y, s, mean, rstd, *strides), (eps, *numbers(drop, x.dtype))
+    compiled = {"CENTRED": centred, **flags(drop, cols)}
 
     def run(config: Config) -> None:
         if config.block >= cols:
             sizes = {"ROWS": config.rows, "BLOCK": config.block}
             grid = (ceil_div(rows, config.rows),)
-            launch(_forward, grid, x, *before, rows, cols, *after, warps=config.warps, **flags, **sizes)
+            launch(_forward, grid, x, *before, rows, cols, *after, warps=config.warps, **compiled, **sizes)
         else:
             vector = math.gcd(16 // x.element_size(), cols, *strides)
             sizes = {"LANES": config.block // vector, "VECTOR": vector}
-            launch(_forward_wide, (rows,), x, *before, cols, *after, warps=config.warps, **flags, **sizes)
+            launch(_forward_wide, (rows,), x, *before, cols, *after, warps=config.warps, **compiled, **sizes)
 
-    run(config or default(cols, x.element_size(), machine_of(x)))
+    address = (flat.data_ptr() | flat_r.data_ptr()) & 15
+    words = f"{PARTS[w is not None, b is not None]}{' drop' if drop[0] else ''}".strip()
+    (LAYER_FORWARD if centred else RMS_FORWARD).run(x, config, (x.dtype, rows, cols, strides, address, words), run)
     return y, s, mean, rstd
 
 
-def _numbers(drop: Drop, dtype: torch.dtype) -> tuple[Any, ...]:
-    prob, key, stream = drop
-    return (*random.numbers(key, stream), *dropout.mask_numbers(prob, dtype)) if prob else (0, 0, 0, 1.0)
+# -- selection ---------------------------------------------------------------------------------------
+def _tunable(name: str, *, centred: bool) -> Tunable:
+    """The forward's place of choice."""
+
+    def work(config: Config, facts: Facts, machine: Machine) -> Work:
+        (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
+        programs, tiles = ceil_div(rows, config.rows), ceil_div(cols, config.block)
+        useful = rows * cols / (programs * config.rows * tiles * config.block)
+        held, moved = config.rows * config.block, 4 * rows * cols * size
+        operations = (35 if "drop" in facts.flags else 9) * rows * cols
+        return Work(programs, config.warps, held, size, moved, operations, useful, 2.0, passes=min(tiles, 2))
+
+    def trial(facts: Facts, inputs: Inputs) -> Trial:
+        rows, cols = facts.free[0], facts.exact[0]
+        x, residual, (w, b) = inputs.rows(facts, rows, cols), inputs.rows(facts, rows, cols), weights(facts, inputs)
+        drop: dict[str, Any] = {"prob": 0.1, "key": 5, "stream": 7} if "drop" in facts.flags else {}
+        if centred:
+            return Trial(
+                (x, residual, w, b),
+                lambda given, config: layer_norm(*given, **drop, config=config),
+                lambda given: layer_norm_reference(*given, **drop),
+            )
+        return Trial(
+            (x, residual, w),
+            lambda given, config: rms_norm(*given, **drop, config=config),
+            lambda given: rms_norm_reference(*given, **drop),
+        )
+
+    every = "w b" if centred else "w"
+    return tunable(
+        Tunable(
+            name=name,
+            config=Config,
+            free=("rows",),
+            exact=("cols",),
+            candidates=lambda facts, machine: candidates(facts.exact[0], facts.dtype.itemsize, machine),
+            supports=lambda config, facts: config.block >= facts.exact[0] or config.rows == 1,
+            work=work,
+            trial=trial,
+            sources=(__name__, "burn_kernels.norm", "burn_kernels.random"),
+            problems=row_problems(every, f"{every} drop"),
+        )
+    )
 
 
-def _flags(drop: Drop, cols: int) -> dict[str, bool]:
-    prob, key, stream = drop
-    held = random.flags(key, stream) if prob else random.flags(0, 0)
-    return {"DROP": prob > 0.0, "QUADS": cols % 4 == 0, **held}
-
-
-def _run_backward(
-    op: str,
-    dy: torch.Tensor,
-    ds: torch.Tensor | None,
-    s: torch.Tensor,
-    w: torch.Tensor | None,
-    mean: torch.Tensor | None,
-    rstd: torch.Tensor,
-    bias: bool,
-    drop: Drop,
-    config: BackwardConfig | None,
-) -> Gradients:
-    op = f"{op} backward"
-    require_axis(op, s)
-    cols, statistics = s.shape[-1], (*s.shape[:-1], 1)
-    tensors = {"dy": dy, "ds": ds, "s": s, "w": w, "mean": mean, "rstd": rstd}
-    shapes = {"dy": s.shape, "ds": s.shape, "w": (cols,), "mean": statistics, "rstd": statistics}
-    check(op, tensors, shapes, alike=["dy", "ds", "s", "w"])
-    dropout.check_probability(op, drop[0])
-    if not runs_kernel(op, dy, s):
-        return _reference_backward(dy, ds, s, w, mean, rstd, bias, drop)
-    dropped = drop[0] > 0.0
-    dr = torch.empty(s.shape, dtype=s.dtype, device=s.device)
-    dx = torch.empty_like(dr) if dropped else dr
-    dw = torch.empty_like(w, memory_format=torch.contiguous_format) if w is not None else None
-    db = torch.empty(cols, dtype=s.dtype, device=s.device) if bias else None
-    if not s.numel():
-        return dx, dr, dw if dw is None else dw.zero_(), db if db is None else db.zero_()
-    machine = machine_of(s)
-    flat_dy, flat_s, flat_ds = rows_of(dy), rows_of(s), None if ds is None else rows_of(ds)
-    rows = flat_s.shape[0]
-    w, mean = (None if t is None else t.contiguous() for t in (w, mean))
-    rstd = rstd.contiguous()
-    strides = (flat_dy.stride(0), 0 if flat_ds is None else flat_ds.stride(0), flat_s.stride(0))
-    flags = {"CENTRED": mean is not None, **_flags(drop, cols)}
-
-    def run(config: BackwardConfig) -> None:
-        slabs, tiles = ceil_div(cols, config.block), ceil_div(rows, config.rows)
-        shares = max(1, min(tiles, machine.processors * config.programs // slabs))
-        dw_shares = torch.empty(shares, cols, dtype=torch.float32, device=s.device) if dw is not None else None
-        db_shares = torch.empty(shares, cols, dtype=torch.float32, device=s.device) if db is not None else None
-        along = offset = None
-        if slabs > 1:
-            along = torch.empty(rows, dtype=torch.float32, device=s.device)
-            offset = torch.empty_like(along) if mean is not None else None
-            means = (flat_dy, flat_s, w, mean, rstd, along, offset, strides[0], strides[2], cols)
-            block = 2_048 if cols * s.element_size() % 16 else 4_096
-            launch(_row_means, (rows,), s, *means, warps=8, CENTRED=mean is not None, BLOCK=block)
-        inputs = (flat_dy, flat_ds, flat_s, w, mean, rstd, along, offset, dx if dropped else None, dr)
-        arguments = (*inputs, dw_shares, db_shares, *strides, rows, cols, *_numbers(drop, s.dtype))
-        sizes = {"ROWS": config.rows, "BLOCK": config.block, "STAGES": config.stages}
-        launch(_backward, (slabs, shares), s, *arguments, warps=config.warps, stages=config.stages, **flags, **sizes)
-        if dw is not None or db is not None:
-            sums = (dw_shares, db_shares, dw, db, shares, cols)
-            block = 32 if cols > 8_192 else 8  # as in norm
-            launch(_add_shares, (ceil_div(cols, block),), s, *sums, warps=4, ROWS=2048 // block, BLOCK=block)
-
-    run(config or backward_default(cols, s.element_size(), machine))
-    return dx, dr, dw, db
-
-
-# -- reference ---------------------------------------------------------------------------------------
-def layer_norm_reference(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    eps: float = 1e-5,
-    *,
-    prob: float = 0.0,
-    key: Number = 0,
-    stream: Number = 0,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Residual add and layer norm in plain torch."""
-    y, s, mean, rstd = _reference(x, residual, w, b, eps, (prob, key, stream), centred=True)
-    assert mean is not None
-    return y, s, mean, rstd
-
-
-def rms_norm_reference(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    w: torch.Tensor | None,
-    eps: float = 1e-5,
-    *,
-    prob: float = 0.0,
-    key: Number = 0,
-    stream: Number = 0,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Residual add and RMS norm in plain torch."""
-    y, s, _, rstd = _reference(x, residual, w, None, eps, (prob, key, stream), centred=False)
-    return y, s, rstd
-
-
-def layer_norm_reference_backward(
-    dy: torch.Tensor,
-    ds: torch.Tensor | None,
-    s: torch.Tensor,
-    w: torch.Tensor | None,
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-    *,
-    bias: bool = True,
-    prob: float = 0.0,
-    key: Number = 0,
-    stream: Number = 0,
-) -> Gradients:
-    """The gradients of residual add and layer norm in plain torch."""
-    return _reference_backward(dy, ds, s, w, mean, rstd, bias, (prob, key, stream))
-
-
-def rms_norm_reference_backward(
-    dy: torch.Tensor,
-    ds: torch.Tensor | None,
-    s: torch.Tensor,
-    w: torch.Tensor | None,
-    rstd: torch.Tensor,
-    *,
-    prob: float = 0.0,
-    key: Number = 0,
-    stream: Number = 0,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """The gradients of residual add and RMS norm in plain torch."""
-    return _reference_backward(dy, ds, s, w, None, rstd, False, (prob, key, stream))[:3]
-
-
-def _reference(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    w: torch.Tensor | None,
-    b: torch.Tensor | None,
-    eps: float,
-    drop: Drop,
-    *,
-    centred: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    s = x.to(wide_type(x.dtype))
-    if drop[0]:
-        s = s * dropout.mask(*drop, like=x)
-    s = (s + residual).to(x.dtype)
-    if centred:
-        y, mean, rstd = norm.layer_norm_reference(s, w, b, eps)
-        return y, s, mean, rstd
-    y, rstd = norm.rms_norm_reference(s, w, eps)
-    return y, s, None, rstd
-
-
-def _reference_backward(
-    dy: torch.Tensor,
-    ds: torch.Tensor | None,
-    s: torch.Tensor,
-    w: torch.Tensor | None,
-    mean: torch.Tensor | None,
-    rstd: torch.Tensor,
-    bias: bool,
-    drop: Drop,
-) -> Gradients:
-    # in the wide type to the end: g is rounded once, after ds is added
-    wide = wide_type(s.dtype)
-    parts = (t if t is None else t.to(wide) for t in (dy, s, w))
-    wide_dy, wide_s, wide_w = parts
-    assert wide_dy is not None
-    assert wide_s is not None
-    if mean is not None:
-        g, dw, db = norm.layer_norm_reference_backward(wide_dy, wide_s, wide_w, mean, rstd, bias=bias)
-    else:
-        (g, dw), db = norm.rms_norm_reference_backward(wide_dy, wide_s, wide_w, rstd), None
-    if ds is not None:
-        g = g + ds
-    dr = g.to(s.dtype)
-    dx = (g * dropout.mask(*drop, like=s)).to(s.dtype) if drop[0] else dr
-    dw, db = (t if t is None else t.to(s.dtype) for t in (dw, db))
-    return dx, dr, dw, db
+LAYER_FORWARD = _tunable("residual_layer_norm", centred=True)
+RMS_FORWARD = _tunable("residual_rms_norm", centred=False)
 
 
 # -- registration ------------------------------------------------------------------------------------

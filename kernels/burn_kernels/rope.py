@@ -18,15 +18,17 @@ Source: Su et al. 2021, section 3.2, https://arxiv.org/abs/2104.09864.
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts, alignment
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.errors import KernelDTypeError, KernelShapeError, explain
 from burn_kernels.launch import (
     FLOATS,
     Machine,
@@ -34,15 +36,37 @@ from burn_kernels.launch import (
     check,
     describe,
     launch,
-    machine_of,
     next_power,
     runs_kernel,
-    wide_type,
 )
 from burn_kernels.prims import sin_cos_of_turn
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.rope_parts import (
+    Pair,
+    computed_problems,
+    problems,
+    reference,
+    reference_computed,
+    rotated,
+    turns,
+    turns_of,
+    twin,
+    twin_computed,
+)
+from burn_kernels.spec import KernelSpec, register
 
-Pair = tuple[torch.Tensor, torch.Tensor | None]
+__all__ = [
+    "Config",
+    "backward",
+    "backward_computed",
+    "candidates",
+    "default",
+    "forward",
+    "forward_computed",
+    "reference",
+    "reference_computed",
+    "turns",
+    "turns_of",
+]
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -171,33 +195,6 @@ def _rope(
 
 
 # -- launchers ---------------------------------------------------------------------------------------
-def turns(
-    rotary: int, base: float = 10_000.0, *, scale: float = 1.0, device: torch.device | str = "cpu"
-) -> torch.Tensor:
-    """The frequencies base^(-2 i / rotary) / scale, as `turns_of` gives them: (rotary / 2,) int64."""
-    if rotary % 2 or rotary < 0 or base <= 0.0 or scale <= 0.0:
-        raise KernelArgumentError(
-            explain(
-                "rope: frequencies of numbers outside their range",
-                given=f"rotary {rotary}, base {base}, scale {scale}",
-                expected="an even number of rotary columns; base and scale above 0",
-                mend="pass the rotary part of d_head, 10000.0 and 1.0, say",
-            )
-        )
-    return turns_of([base ** (-2 * i / rotary) / scale for i in range(rotary // 2)], device=device)
-
-
-def turns_of(frequencies: Sequence[float], *, device: torch.device | str = "cpu") -> torch.Tensor:
-    """Frequencies in radians a position, as fractions of 2^64 of a turn: (pairs,) int64.
-
-    >>> turns_of([math.tau / 4]).tolist() == [2**62]
-    True
-    """
-    whole = [round(frequency / math.tau * 2.0**64) & 0xFFFFFFFFFFFFFFFF for frequency in frequencies]
-    signed = [number - (1 << 64) if number >> 63 else number for number in whole]
-    return torch.tensor(signed, dtype=torch.int64, device=device)
-
-
 def forward(
     q: torch.Tensor,
     k: torch.Tensor | None,
@@ -277,7 +274,7 @@ def _run(
 ) -> Pair:
     _check(op, q, k, angles, positions, offset)
     if not runs_kernel(op, *(x for x in (q, k) if x is not None)):
-        return _reference(q, k, angles, positions, offset, interleaved, inverse=inverse)
+        return rotated(q, k, angles, positions, offset, interleaved, inverse=inverse)
     if q.stride(3) != 1:
         q = q.contiguous()
     if k is not None and k.stride(3) != 1:
@@ -313,8 +310,11 @@ def _run(
         sizes = {"TOKENS": config.tokens, "HEADS": config.heads, "PAIRS": next_power(pairs), "REST": rest}
         launch(_rope, grid, q, *arguments, *numbers, warps=config.warps, **flags, **sizes)
 
-    by_head = q.stride(2) > q.stride(1)
-    run(config or default(max(q_heads, k_heads), pairs, q.element_size(), machine_of(q), by_head=by_head))
+    address = (q.data_ptr() | (0 if k is None else k.data_ptr())) & 15
+    spans = tuple(n for group in strides[:2] for n in group)
+    layout = (q.is_contiguous() and (k is None or k.is_contiguous()), q.stride(2) > q.stride(1))
+    call = (q.dtype, batch * seq, q_heads, k_heads, pairs, cols, spans, address, layout, interleaved, turn is not None)
+    CHOICE.run(q, config, call, run)
     return qy, ky
 
 
@@ -373,159 +373,85 @@ def _check(
     check(op, tensors, {}, alike=["q", "k"])
 
 
-# -- reference ---------------------------------------------------------------------------------------
-def reference(
-    q: torch.Tensor,
-    k: torch.Tensor | None,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    positions: torch.Tensor | None = None,
-    *,
-    offset: int = 0,
-    interleaved: bool = False,
-    inverse: bool = False,
-) -> Pair:
-    """The rotation, or its inverse, in plain torch."""
-    return _reference(q, k, (cos, sin), positions, offset, interleaved, inverse=inverse)
+# -- selection ---------------------------------------------------------------------------------------
+def _facts(
+    dtype: torch.dtype, tokens: int, q_heads: int, k_heads: int, pairs: int, cols: int, spans: tuple[int, ...],
+    address: int, layout: tuple[bool, bool], interleaved: bool, computed: bool,
+) -> Facts:  # fmt: skip
+    packed, by_head = layout
+    align = alignment(address, cols * dtype.itemsize, *(span * dtype.itemsize for span in spans))
+    words = {"by_head": by_head, "interleaved": interleaved, "computed": computed}
+    flags = " ".join(word for word, said in words.items() if said)
+    sizes = (q_heads, k_heads, pairs, cols)
+    return Facts((tokens,), sizes, dtype, align, "packed" if packed or by_head else "strided", flags)
 
 
-def reference_computed(
-    q: torch.Tensor,
-    k: torch.Tensor | None,
-    turns: torch.Tensor,
-    positions: torch.Tensor | None = None,
-    *,
-    offset: int = 0,
-    interleaved: bool = False,
-    inverse: bool = False,
-) -> Pair:
-    """As `reference`, with computed angles."""
-    return _reference(q, k, (turns,), positions, offset, interleaved, inverse=inverse)
+def _work(config: Config, facts: Facts, machine: Machine) -> Work:
+    (tokens,), (q_heads, k_heads, pairs, cols), size = facts.free, facts.exact, facts.dtype.itemsize
+    blocks = ceil_div(q_heads, config.heads) + ceil_div(k_heads, config.heads)
+    programs, tile = ceil_div(tokens, config.tokens) * blocks, config.tokens * config.heads * next_power(pairs)
+    count = tokens * (q_heads + k_heads)
+    useful, moved = count * pairs / (programs * tile), 2 * count * cols * size
+    return Work(programs, config.warps, 2 * tile, size, moved, 3 * count * cols, useful, 2.0)
 
 
-def _reference(
-    q: torch.Tensor,
-    k: torch.Tensor | None,
-    angles: tuple[torch.Tensor, ...],
-    positions: torch.Tensor | None,
-    offset: int,
-    interleaved: bool,
-    *,
-    inverse: bool,
-) -> Pair:
-    wide = wide_type(q.dtype)
-    if len(angles) == 2 and angles[0].dim() == 3:
-        cos, sin = angles
-    else:
-        place = torch.arange(q.shape[1], device=q.device) if positions is None else positions.to(torch.int64)
-        place = torch.atleast_2d(place + offset)
-        if len(angles) == 1:
-            angle = (place[..., None] * angles[0]).to(torch.float64) * (math.tau / 2.0**64)
-            cos, sin = angle.cos(), angle.sin()
-        else:
-            _check_positions(place, angles[0].shape[0])
-            cos, sin = (table[place] for table in angles)
-    cos, sin = (x.to(wide)[:, :, None] for x in (cos, -sin if inverse else sin))
-    return _plain(q, cos, sin, interleaved), None if k is None else _plain(k, cos, sin, interleaved)
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    (tokens,), (q_heads, k_heads, pairs, cols), flags = facts.free, facts.exact, facts.flags.split()
 
+    def heads(count: int) -> torch.Tensor | None:
+        if not count:
+            return None
+        if "by_head" in flags:
+            flat = inputs.rows(facts, count * tokens, cols)
+            return flat.as_strided((1, tokens, count, cols), (0, flat.stride(0), tokens * flat.stride(0), 1))
+        flat = inputs.rows(facts, tokens, count * cols)
+        return flat.as_strided((1, tokens, count, cols), (0, flat.stride(0), cols, 1))
 
-def _plain(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
-    pairs = cos.shape[-1]
-    wide = x.to(cos.dtype)
-    if interleaved:
-        x1, x2 = wide[..., 0 : 2 * pairs : 2], wide[..., 1 : 2 * pairs : 2]
-        y = torch.stack([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1).flatten(-2)
-    else:
-        x1, x2 = wide[..., :pairs], wide[..., pairs : 2 * pairs]
-        y = torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1)
-    return torch.cat([y.to(x.dtype), x[..., 2 * pairs :]], -1)
-
-
-def _check_positions(place: torch.Tensor, length: int) -> None:
-    if place.device.type != "cpu":
-        return  # reading the values would wait for the device
-    wrong = place[(place < 0) | (place >= length)]
-    if wrong.numel():
-        raise KernelArgumentError(
-            explain(
-                "rope: positions outside the tables",
-                given=f"{wrong.numel()} positions, the first {int(wrong[0])}",
-                expected=f"from 0 to {length - 1}, offset included",
-                mend="make the tables longer, or compute the angles with forward_computed",
-            )
+    interleaved = "interleaved" in flags
+    given: tuple[Any, ...] = (heads(q_heads), heads(k_heads))
+    if "computed" in flags:
+        steps = turns(2 * pairs, device=inputs.device)
+        return Trial(
+            (*given, steps),
+            lambda given, config: forward_computed(*given, interleaved=interleaved, config=config),
+            lambda given: reference_computed(*given, interleaved=interleaved),
         )
-
-
-# -- registration ------------------------------------------------------------------------------------
-def _table(length: int, pairs: int) -> dict[str, Any]:
-    angle = torch.arange(length, dtype=torch.float64)[:, None] * 100.0 ** (-torch.arange(pairs) / pairs)
-    return {"cos": angle.cos(), "sin": angle.sin()}
-
-
-def _problems(draw: Draw) -> Iterator[Problem]:
-    q, k = draw.normal(2, 5, 3, 8), draw.normal(2, 5, 1, 8)
-    for interleaved in (False, True):
-        yield Problem((q, k), _table(5, 4) | {"interleaved": interleaved})
-        yield Problem((q, k), _table(9, 3) | {"interleaved": interleaved, "offset": 4})  # two columns are copied
-        positions = draw.integers(0, 9, 2, 5)
-        yield Problem((q, k), _table(9, 1) | {"interleaved": interleaved, "positions": positions})
-    fused = draw.normal(2, 7, 5 * 12).unflatten(-1, (5, 12))
-    yield Problem((fused[:, :, :3], fused[:, :, 3:4]), _table(7, 6))  # views of one projection
-    yield Problem((draw.normal(2, 3, 7, 10).transpose(1, 2), draw.normal(2, 2, 7, 10).transpose(1, 2)), _table(7, 5))
-    yield Problem((draw.normal(8, 2, 3, 5).permute(3, 2, 1, 0), draw.normal(5, 3, 2, 8)), _table(3, 4))
-    gathered = {name: table[None].repeat(2, 1, 1) for name, table in _table(5, 4).items()}
-    yield Problem((q, k), gathered)
-    yield Problem((draw.normal(1, 1, 1, 2), draw.normal(1, 1, 1, 2)), _table(1, 1))
-    yield Problem((draw.normal(0, 3, 2, 4), draw.normal(0, 3, 2, 4)), _table(3, 2))
-    yield Problem((draw.normal(1, 33, 5, 6), draw.normal(1, 33, 33, 6)), _table(33, 3))  # more heads than a tile
-
-
-def _computed_problems(draw: Draw) -> Iterator[Problem]:
-    q, k = draw.normal(2, 5, 3, 8), draw.normal(2, 5, 1, 8)
-    for interleaved in (False, True):
-        yield Problem((q, k), {"turns": turns(8), "interleaved": interleaved})
-        options = {"turns": turns(6, 500.0, scale=2.0), "positions": draw.integers(0, 10_000_000, 2, 5)}
-        yield Problem((q, k), options | {"interleaved": interleaved, "offset": 3})
-    yield Problem((draw.normal(2, 3, 7, 10).transpose(1, 2), draw.normal(2, 2, 7, 10).transpose(1, 2)),
-                  {"turns": turns(10)})  # fmt: skip
-
-
-def _twin(q: torch.Tensor, k: torch.Tensor, **options: Any) -> tuple[torch.Tensor, ...]:
-    # tables doubled, halves exchanged, as model code has it; interleaved as a product of complex numbers
-    cos, sin = options["cos"], options["sin"]
-    if cos.dim() == 2:
-        place = options.get("positions")
-        place = torch.arange(q.shape[1], device=q.device) if place is None else place
-        cos, sin = cos[place + options.get("offset", 0)], sin[place + options.get("offset", 0)]
-    cos, sin = (x.unsqueeze(-2) for x in (cos, sin))
-    rotary = 2 * cos.shape[-1]
-    return tuple(
-        torch.cat([_turned(x[..., :rotary], cos, sin, options.get("interleaved", False)), x[..., rotary:]], -1)
-        for x in (q, k)
+    angle = inputs.normal(tokens, pairs, dtype=torch.float32)
+    return Trial(
+        (*given, angle.cos(), angle.sin()),
+        lambda given, config: forward(*given, interleaved=interleaved, config=config),
+        lambda given: reference(*given, interleaved=interleaved),
     )
 
 
-def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
-    if interleaved:
-        wide = wide_type(x.dtype)
-        paired = torch.view_as_complex(x.to(wide).unflatten(-1, (-1, 2)).contiguous())
-        return torch.view_as_real(paired * torch.complex(cos.to(wide), sin.to(wide))).flatten(-2).to(x.dtype)
-    cos, sin = (torch.cat([t, t], -1).to(x.dtype) for t in (cos, sin))
-    left, right = x.chunk(2, -1)
-    return x * cos + torch.cat([-right, left], -1) * sin
+def _problems_of(rows: int, cols: int, dtype: torch.dtype) -> list[Facts]:
+    heads, width = (cols // 128, 128) if cols % 128 == 0 else (1, cols)
+    sizes = (heads, ceil_div(heads, 4), width // 2, width)
+    align = alignment(width * dtype.itemsize)
+    return [Facts((rows,), sizes, dtype, align, flags=flags) for flags in ("", "by_head", "interleaved", "computed")]
 
 
-def _twin_computed(q: torch.Tensor, k: torch.Tensor, **options: Any) -> tuple[torch.Tensor, ...]:
-    # in Python's whole numbers: a float64 angle of 10 million radians is off in its tenth digit
-    place = options.get("positions")
-    place = torch.atleast_2d(torch.arange(q.shape[1]) if place is None else place) + options.get("offset", 0)
-    steps = options["turns"].tolist()
-    angle = torch.tensor([[[math.tau * (at * step % 2**64) / 2**64 for step in steps] for at in row]
-                          for row in place.tolist()], dtype=torch.float64)  # fmt: skip
-    cos, sin = (x.to(q.device, wide_type(q.dtype)) for x in (angle.cos(), angle.sin()))
-    return _twin(q, k, cos=cos, sin=sin, interleaved=options.get("interleaved", False))
+CHOICE = tunable(
+    Tunable(
+        name="rope",
+        config=Config,
+        facts=_facts,
+        free=("tokens",),
+        exact=("q_heads", "k_heads", "pairs", "cols"),
+        candidates=lambda facts, machine: candidates(
+            max(facts.exact[:2]), facts.exact[2], facts.dtype.itemsize, machine, by_head="by_head" in facts.flags
+        ),
+        supports=lambda config, facts: config.heads <= next_power(max(facts.exact[:2])),
+        work=_work,
+        trial=_trial,
+        sources=(__name__, "burn_kernels.prims"),
+        problems=_problems_of,
+        shapes=((16_384, 4096), (16_384, 1024)),
+    )
+)
 
 
+# -- registration ------------------------------------------------------------------------------------
 def _register(name: str, run: Any, back: Any, plain: Any, twin: Any, problems: Any) -> KernelSpec:
     undone = functools.partial(plain, inverse=True)
     return register(
@@ -545,7 +471,7 @@ def _register(name: str, run: Any, back: Any, plain: Any, twin: Any, problems: A
     )
 
 
-SPEC = _register("rope", forward, backward, reference, _twin, _problems)
+SPEC = _register("rope", forward, backward, reference, twin, problems)
 COMPUTED_SPEC = _register(
-    "rope_computed", forward_computed, backward_computed, reference_computed, _twin_computed, _computed_problems
+    "rope_computed", forward_computed, backward_computed, reference_computed, twin_computed, computed_problems
 )

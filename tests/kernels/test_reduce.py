@@ -11,7 +11,8 @@ import torch
 
 from burn_kernels import KernelArgumentError, KernelError, KernelShapeError, reduce
 from burn_kernels.launch import H200
-from burn_kernels.reduce import _grid, _plan
+from burn_kernels.reduce_kernels import MOST, grid
+from burn_kernels.reduce_parts import plan_of
 from burn_kernels.spec import Draw
 
 X = torch.ones(4, 6)
@@ -22,7 +23,7 @@ def test_a_plan_reaches_each_element_once(axes: tuple[int, ...]) -> None:
     base = torch.arange(2 * 3 * 40 * 50).reshape(2, 3, 40, 50)
     for x in (base, base.permute(3, 1, 0, 2), base[:, :, ::2], base[:1].expand(2, 3, 40, 50)):
         for ordered in (False, True):
-            plan = _plan(x, axes, ordered=ordered)
+            plan = plan_of(x, axes, ordered=ordered)
             strides = (plan.outer_stride, plan.inner_stride, plan.far_stride, plan.stride)
             shown = plan.x.as_strided((plan.outer, plan.inner, plan.far, plan.length), strides)
             expected = x.permute([a for a in range(4) if a not in axes] + list(axes))
@@ -34,11 +35,11 @@ def test_a_plan_reaches_each_element_once(axes: tuple[int, ...]) -> None:
 
 def test_parts_cover_the_axis_and_fill_the_machine() -> None:
     for rows, length in ((1, 10**7), (3, 5000), (16_384, 16_384), (1, 1), (5, 2**31 + 7)):
-        plan = _plan(torch.empty(rows, length, device="meta", dtype=torch.bfloat16), (1,), ordered=True)
+        plan = plan_of(torch.empty(rows, length, device="meta", dtype=torch.bfloat16), (1,), ordered=True)
         for config in reduce.candidates(rows, length, 2, H200):
-            blocks, _, chunks, chunk = _grid(plan, config, H200)
+            blocks, _, chunks, chunk = grid(plan.outer, plan.inner, plan.far, plan.length, config, H200)
             assert (chunks - 1) * chunk < length <= chunks * chunk
-            assert chunk <= reduce.MOST
+            assert chunk <= MOST
             assert blocks * config.kept >= rows
             if length >= 10**7:
                 assert blocks * chunks >= H200.processors

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from burn_kernels import KernelArgumentError, KernelDTypeError, KernelError, KernelShapeError, rope
+from burn_kernels import KernelArgumentError, KernelDTypeError, KernelError, KernelShapeError, rope, rope_parts
 from burn_kernels.launch import H200
 from burn_kernels.spec import Draw
 
@@ -132,6 +132,6 @@ def test_refusals(error: type[KernelError], message: str, call: Callable[[], obj
 
 
 def test_examples_in_docstrings() -> None:
-    ran = doctest.testmod(rope)
+    ran = doctest.testmod(rope_parts)
     assert ran.attempted > 0
     assert ran.failed == 0
