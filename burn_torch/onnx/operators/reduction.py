@@ -11,6 +11,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axes_of, axis_of, full, ints, reshaped, squeezed
 from burn_torch.onnx.operators.registry import Entry, Host, operator
 from burn_torch.onnx.operators.unsigned import ordered, widened
+from burn_torch.ops import REGISTRY
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -108,7 +109,7 @@ reduce_mean_1, reduce_mean = _reduction("ReduceMean", "reduce_mean", _mean)
 reduce_max_1, reduce_max = _reduction("ReduceMax", "reduce_max", _extreme(ops.amax, ops.any, True))
 reduce_min_1, reduce_min = _reduction("ReduceMin", "reduce_min", _extreme(ops.amin, ops.all, False))
 reduce_prod_1, reduce_prod = _reduction(
-    "ReduceProd", "reduce_prod", lambda x, dims: widened(lambda x: ops.prod(x, dims=dims), x)
+    "ReduceProd", "reduce_prod", lambda x, dims: widened(lambda x: REGISTRY["prod"](x, dims=dims), x)
 )
 reduce_l1_1, reduce_l1 = _reduction(
     "ReduceL1", "reduce_l1", lambda x, dims: _sum(x if x.dtype.kind == "uint" else x.abs(), dims), lambda x: x.abs()
