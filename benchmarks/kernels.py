@@ -32,7 +32,20 @@ from typing import Any
 import torch
 import triton
 
-from burn_kernels import REGISTRY, KernelSpec, activation, cross_entropy, dropout, glu, norm, optimizer, rope, softmax
+from burn_kernels import (
+    REGISTRY,
+    KernelSpec,
+    activation,
+    cross_entropy,
+    dropout,
+    glu,
+    lion,
+    norm,
+    optimizer,
+    rope,
+    softmax,
+    tensor_norm,
+)
 from burn_kernels.launch import machine_of
 
 DEVICE = "cuda"
@@ -214,6 +227,29 @@ def adamw_cases(arguments: Any) -> Iterator[Case]:
     yield Case("adamw 124M, clip, bf16 copy", spec, "step", floor, {"ours": step})
 
 
+def lion_cases() -> Iterator[Case]:
+    """A step over GPT-2 124M; torch has no Lion of its own."""
+    spec, groups = REGISTRY["lion"], (gpt2(1), gpt2(1e-2), gpt2(1e-2))
+    made = optimizer.table(*groups, in_place=True)
+    step = functools.partial(lion.lion_, made, lr=1e-4)
+    yield Case("lion 124M", spec, "step", spec.bytes_moved(groups[0]), {"ours": step})
+
+
+def tensor_norm_cases(arguments: Any) -> Iterator[Case]:
+    """The norm of GPT-2's gradients, and by what they are clipped."""
+    spec, grads = REGISTRY["tensor_norm"], gpt2(1e-2)
+    made = tensor_norm.table(grads)
+
+    def plain() -> tuple[torch.Tensor, torch.Tensor]:
+        found = torch.nn.utils.get_total_norm(grads)
+        return found, (1.0 / (found + 1e-6)).clamp(max=1.0)
+
+    variants: dict[str, Call] = {"ours": functools.partial(tensor_norm.clip_factor, made, 1.0), "eager": plain}
+    if not arguments.no_compile:
+        variants["compile"] = torch.compile(plain, dynamic=False)
+    yield Case("tensor_norm 124M", spec, "f", spec.bytes_moved(grads), variants)
+
+
 def row_wise() -> Iterator[tuple[str, Callable[[int], tuple[Any, ...]], str]]:
     """Each operation on rows and width: its name, what draws inputs of so many rows, and the shape in words."""
     draw: dict[str, Callable[[int, int], tuple[Any, ...]]] = {
@@ -239,6 +275,8 @@ def cases(arguments: Any, timer: Timer) -> Iterator[Case]:
         yield from op_cases(name, make, tag, arguments, timer, **options)
     yield from rope_computed_cases()
     yield from adamw_cases(arguments)
+    yield from lion_cases()
+    yield from tensor_norm_cases(arguments)
     yield from dropout_cases()
 
 
