@@ -426,7 +426,9 @@ def _info(info: Any) -> ValueInfo:
     tensor = info.type.tensor_type
     shape: tuple[int | str | None, ...] | None = None
     if tensor.HasField("shape"):
-        shape = tuple(int(d.dim_value) if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
+        shape = tuple(
+            int(d.dim_value) if d.HasField("dim_value") else (str(d.dim_param) or None) for d in tensor.shape.dim
+        )
     return ValueInfo(info.name, ONNX_DTYPES.get(tensor.elem_type), shape)
 
 
