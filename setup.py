@@ -54,7 +54,7 @@ setup(
     extras_require={"onnx": ONNX, "tensorboard": TENSORBOARD, "docs": DOCS, "dev": DEV},
     packages=find_packages(include=["burn_torch", "burn_torch.*"]) + find_packages("kernels"),
     package_dir={"burn_kernels": "kernels/burn_kernels"},
-    package_data={"": ["py.typed", "*.pyi"], "burn_torch": ["data/source/*"]},
+    package_data={"": ["py.typed", "*.pyi"], "burn_torch": ["data/source/*"], "burn_kernels": ["autotune/*.json"]},
     exclude_package_data={"": ["__pycache__/*", "*.pyc"]},
     entry_points={"console_scripts": ["burn-torch = burn_torch.cli.main:main"]},
     zip_safe=False,

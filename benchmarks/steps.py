@@ -58,6 +58,8 @@ from benchmarks._steps.torch_variants import torch_variants
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACE_MS, HOST_US = 30.0, 50.0
+PATHS = ("jax_python", "out")
+"""Arguments that name places on a machine: no business of the rows."""
 
 
 class Run:
@@ -90,7 +92,7 @@ class Run:
         found |= {"python": platform.python_version(), "torch": torch.__version__, "threads": torch.get_num_threads()}
         found["clock"] = args.clock
         found |= {"products": self.products(), "cudnn_benchmark": torch.backends.cudnn.benchmark if self.cuda else None}
-        return found | {"commit": commit(), "arguments": {k: v for k, v in vars(args).items() if v}}
+        return found | {"commit": commit(), "arguments": {k: v for k, v in vars(args).items() if v and k not in PATHS}}
 
     def products(self) -> str:
         """The precision of matrix products and convolutions in float32, the same on every side."""

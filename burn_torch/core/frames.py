@@ -10,15 +10,22 @@ from typing import Final
 
 from burn_torch.core.errors import BurnTorchError, explain
 
-__all__ = ["PACKAGE_DIRECTORY", "called_name", "is_users", "told", "user_level", "user_line"]
+__all__ = ["PACKAGE_DIRECTORY", "called_name", "is_users", "mark_generated", "told", "user_level", "user_line"]
 
 PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parents[1])
-_OURS: Final = (PACKAGE_DIRECTORY + os.sep, "<")
+_ours: tuple[str, ...] = (PACKAGE_DIRECTORY + os.sep, "<")
 
 
 def is_users(filename: str) -> bool:
-    """Whether code lies outside this package; what was generated ("<string>") does not."""
-    return not filename.startswith(_OURS)
+    """Whether code lies outside this package; what was generated ("<string>", a program's file) does not."""
+    return not filename.startswith(_ours)
+
+
+def mark_generated(folder: str) -> None:
+    """Says that a folder holds generated code: no line of it is the user's."""
+    global _ours
+    if not folder.startswith(_ours):
+        _ours = (*_ours, folder + os.sep)
 
 
 def user_line(skip: int = 1) -> str | None:
@@ -41,7 +48,7 @@ def user_line(skip: int = 1) -> str | None:
 def user_level() -> int:
     """The `stacklevel` with which a function of this package warns at the nearest caller outside it."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_code.co_filename.startswith((PACKAGE_DIRECTORY, "<")) and frame.f_back is not None:
+    while not is_users(frame.f_code.co_filename) and frame.f_back is not None:
         level, frame = level + 1, frame.f_back
     return level
 

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from burn_torch.backend.tracing import suspended
-from burn_torch.core.errors import ShapeError, explain
-from burn_torch.core.spec import Shape
+from burn_torch.backend.tracing import active, suspended
+from burn_torch.core.errors import ShapeError, TraceError, explain
+from burn_torch.core.frames import user_line
+from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.tensor import Device, Tensor
 
 __all__ = ["Param", "ParamId", "ParamMapper"]
@@ -69,6 +70,8 @@ class _Lazy:
     make: Callable[[Device, bool], Tensor]
     device: Device
     shape: Shape
+    traced: bool = False
+    """Whether a function that is traced asked for it."""
 
 
 @final
@@ -122,7 +125,7 @@ class Param:
         param.require_grad = require_grad
         param.mapper = ParamMapper()
         param._value = None
-        param._lazy = _Lazy(init, device, tuple(shape))
+        param._lazy = _Lazy(init, device, tuple(shape), active() is not None)
         return param
 
     # -- reading -------------------------------------------------------------------------
@@ -137,6 +140,16 @@ class Param:
             if value is None:
                 lazy = self._lazy
                 assert lazy is not None
+                if lazy.traced and active() is not None:
+                    raise TraceError(
+                        explain(
+                            "a parameter was made while a function was traced",
+                            given=f"a parameter {lazy.shape}, at {user_line(2) or 'an unknown line'}",
+                            expected="parameters that come in with a module: made inside, each call would give a new"
+                            " module the identities and numbers of the first",
+                            mend="make the module outside and pass it as an argument",
+                        )
+                    )
                 with suspended():  # a function that is traced reads a parameter; it does not make it
                     made = lazy.make(lazy.device, self.require_grad)
                 if made.shape != lazy.shape:
@@ -156,6 +169,14 @@ class Param:
     def is_initialized(self) -> bool:
         """Whether the tensor exists already."""
         return self._value is not None
+
+    def spec(self) -> TensorSpec:
+        """Shape, element type and place; a tensor that is not made yet is made, looked at and dropped."""
+        lazy = self._lazy
+        if lazy is None:
+            return self.val().spec
+        with _lock, suspended():
+            return lazy.make(lazy.device, False).spec
 
     @property
     def shape(self) -> Shape:

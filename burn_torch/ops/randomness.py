@@ -370,6 +370,7 @@ def dropout_mask(prob: Number, key: Number, stream: Number, *, shape: Shape, dty
     ),
     numpy=PerCall(lambda call: _product(_numpy_mask(call.result))),
     inplace=PerCall(_product_in_place),
+    packed="follows",
     cost="cheap",
     random=True,
     samples=[

@@ -154,6 +154,56 @@ class Value:
         return _rows().greater_equal(self, other)
 
     # -- numbers that are not known yet -------------------------------------------------
+    def __eq__(self, other: Any) -> Any:  # of two numbers: what Python's own would say is known at run time only
+        return _rows().equal(self, other) if self.is_number and isinstance(other, Number) else NotImplemented
+
+    def __ne__(self, other: Any) -> Any:
+        return _rows().not_equal(self, other) if self.is_number and isinstance(other, Number) else NotImplemented
+
+    def __hash__(self) -> int:
+        if self.is_number:
+            self._not_known("a key")
+        return object.__hash__(self)
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._only_static("//")
+
+    def __lshift__(self, other: Any) -> Any:
+        return self._only_static("<<")
+
+    def __rshift__(self, other: Any) -> Any:
+        return self._only_static(">>")
+
+    def __and__(self, other: Any) -> Any:
+        return self._only_static("&")
+
+    def __or__(self, other: Any) -> Any:
+        return self._only_static("|")
+
+    def __xor__(self, other: Any) -> Any:
+        return self._only_static("^")
+
+    def __divmod__(self, other: Any) -> Any:
+        return self._only_static("divmod")
+
+    __rfloordiv__, __rdivmod__, __rlshift__, __rrshift__ = __floordiv__, __divmod__, __lshift__, __rshift__
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if self._only_static("round") is NotImplemented:
+            raise TypeError(f"{type(self).__name__} has no round(); write x.round()")
+
+    def __format__(self, format_spec: str) -> str:
+        if self.is_number:
+            self._not_known("text")
+        return format(str(self), format_spec)
+
+    def _only_static(self, operation: str) -> Any:
+        return self._not_known(f"an operand of {operation}") if self.is_number else NotImplemented
+
     def __bool__(self) -> bool:
         self._not_known("bool")
 
@@ -172,7 +222,8 @@ class Value:
                 f"a traced value was read as {what}",
                 given=f"{self.spec} at {user_line(3) or 'an unknown line'}",
                 expected="operations on values; their data does not exist while a function is traced",
-                mend="choose by value with mask_where, or pass what decides as a bool or a static argument",
+                mend="choose by value with mask_where, or compile the number in: compile(fn, static=('n',)) with its"
+                " argument's name, or a bool",
             )
         )
 

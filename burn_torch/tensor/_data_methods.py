@@ -210,6 +210,8 @@ class DataMethods(FloatMethods):
         while isinstance(backend, Autodiff):
             primitive = backend.inner_primitive(primitive)
             backend = backend.inner
+        if backend.session is not None:  # a traced value has no data: the leaf says so
+            backend.into_data(primitive)
         return backend, primitive
 
     def _number(self, what: str) -> Any:

@@ -178,7 +178,7 @@ def _planned(x: IndexMethods, items: Sequence[Any], item: Any) -> _Plan:
         at = len(plan.ranges)
         if part is None:
             plan.shape.append(1)
-        elif isinstance(part, Value):
+        elif isinstance(part, Value) and not part.is_number:
             _take(plan, x, part)  # type: ignore[arg-type]  # a Tensor: `_as_tensor` made sure
         elif isinstance(part, slice):
             plan.keep(*_range(part, _size(x, at, item), x, at))
@@ -252,7 +252,7 @@ def _as_tensor(x: IndexMethods, part: Any) -> Any:
 
 
 def _is_mask(part: Any) -> bool:
-    return isinstance(part, Value) and part.spec.dtype is DType.BOOL
+    return isinstance(part, Value) and not part.is_number and part.spec.dtype is DType.BOOL
 
 
 def _not_negative(indices: IndexMethods, size: int) -> IndexMethods:

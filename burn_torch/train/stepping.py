@@ -16,7 +16,7 @@ from burn_torch.optim import Optimizer
 from burn_torch.train.execution import ExecutionStrategy, SingleDevice
 from burn_torch.train.learner import Learner
 from burn_torch.train.loop import GradientWindow, train_step, valid_step
-from burn_torch.transform import compile
+from burn_torch.transform.compilation import compile
 
 __all__ = ["Steps"]
 

@@ -16,6 +16,7 @@ from burn_torch.core.frames import user_level
 from burn_torch.graph.passes import Numerics, Precision
 from burn_torch.module import Module
 from burn_torch.module.tree import Tree
+from burn_torch.transform.closed_over import require_same
 from burn_torch.transform.donation import move, refuse_shared, take_over
 from burn_torch.transform.explanation import Explanation, explained
 from burn_torch.transform.flatten import Fault, Walk
@@ -23,6 +24,8 @@ from burn_torch.transform.moved import Moved
 from burn_torch.transform.program import Program, trace
 from burn_torch.transform.retrace import Retrace, compared
 from burn_torch.transform.structure import Root, Structure
+from burn_torch.transform.surroundings import Surroundings, plain_function
+from burn_torch.transform.unflatten import TURNS
 
 __all__ = ["Compiled", "RetraceWarning", "compile"]
 
@@ -73,7 +76,18 @@ def compile(
 ) -> Compiled[P, R]: ...
 
 
-def compile(function: Any = None, /, **options: Any) -> Any:
+def compile(
+    function: Any = None,
+    /,
+    *,
+    donate: str | int | Collection[str | int] = (),
+    static: str | int | Collection[str | int] = (),
+    captures: Sequence[Any] = (),
+    numerics: Numerics | None = None,
+    precision: Precision = "float32",
+    replay: bool = True,
+    max_programs: int | None = None,
+) -> Any:
     """A pure function of modules, optimizers, tensors, numbers and plain containers as one program.
 
         @burn_torch.compile(donate=("model", "optim"))
@@ -101,9 +115,20 @@ def compile(function: Any = None, /, **options: Any) -> Any:
 
     Raises: TraceError where a value is read, a tensor is not among the arguments, or a container outside is changed.
     """
-    if function is None:
-        return lambda function: Compiled(function, **options)
-    return Compiled(function, **options)
+
+    def compiled(function: Any) -> Any:
+        return Compiled(
+            function,
+            donate=donate,
+            static=static,
+            captures=captures,
+            numerics=numerics,
+            precision=precision,
+            replay=replay,
+            max_programs=max_programs,
+        )
+
+    return compiled if function is None else compiled(function)
 
 
 @final
@@ -124,9 +149,10 @@ class Compiled(Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, function)
         self.function: Final = function
-        self.name: Final[str] = getattr(function, "__name__", type(function).__name__)
+        self.name: Final[str] = getattr(plain_function(function), "__name__", type(function).__name__)
         self.traces = 0
-        self._signature: Final = inspect.signature(function)
+        self._signature: Final = _signature(function)
+        self._surroundings: Final = Surroundings(function, captures)
         self._positions: Final = {name: i for i, name in enumerate(self._signature.parameters)}
         self._donate: Final = self._chosen("donate", donate)
         self._static: Final = self._chosen("static", static)
@@ -152,17 +178,31 @@ class Compiled(Generic[P, R]):
             if settings != program.settings:  # torch computes in another precision now
                 key = (*key, settings)
                 program = self._programs.get(key)
+        settled: Sequence[tuple[Tree, Any]] = ()
         if program is None:
-            program, walk = self._first(args, kwargs, key, walk)
+            args, program, walk, settled = self._first(args, kwargs, key, walk)  # type: ignore[assignment]  # as they were, one with its state
         elif len(self._programs) > 1:
             with self._lock:
                 if key in self._programs:
                     self._programs.move_to_end(key)
         if len(walk.roots) + len(walk.loose) > 1:
             refuse_shared(walk, self.name)
+        if program.recorded is None or not self._donate:
+            return self._run(program, walk, settled)
+        with TURNS:
+            if any(tree._flat is not flat for _, tree, flat in walk.roots if flat.private):
+                walk = Walk()  # another thread's call has given it copies meanwhile
+                self._key(walk, args, kwargs)
+            return self._run(program, walk, settled)
+
+    def _run(self, program: Program, walk: Walk, settled: Sequence[tuple[Tree, Any]]) -> R:
+        extra = program.beside(walk.trees)
+        kept = program.is_handed_back(walk)
         if self._donate:
             take_over(walk, program.donated, self.name)
-        return program(walk.leaves, walk.trees)  # type: ignore[no-any-return]
+            for optimizer, moved in settled:
+                move(optimizer, moved)
+        return program(walk.leaves + extra if extra else walk.leaves, walk.trees, kept)  # type: ignore[no-any-return]
 
     def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """How the function is compiled for these arguments; traced if it was not yet, not run, nothing is donated.
@@ -170,12 +210,16 @@ class Compiled(Generic[P, R]):
         Passes with nodes and bytes, operations and launches, memory, cuts, and why each trace was made.
         """
         walk = Walk()
-        key = self._key(walk, _settled(args) or args, kwargs)
-        return explained(self.name, self._missed(key, kwargs), tuple(self._history))
+        args = _settled(args) or args  # type: ignore[assignment]  # the same arguments, one of them with its state
+        key = self._key(walk, args, kwargs)
+        return explained(self.name, self._missed(key, args, kwargs), tuple(self._history))
 
     def _key(self, walk: Walk, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Structures of the arguments, then the names of those that came with a name; their leaves are in `walk`."""
-        structures: list[Any] = [self._taken(walk, i, arg) for i, arg in enumerate(args)]
+        """What is compiled in: constants that the function reads by name, then the structures of the arguments, then
+        the names of those that came with a name.  Their leaves are in `walk`.
+        """
+        structures: list[Any] = [self._surroundings.key(args)]
+        structures += [self._taken(walk, i, arg) for i, arg in enumerate(args)]
         if kwargs:
             structures += [self._taken(walk, self._positions.get(name, name), arg) for name, arg in kwargs.items()]
             structures += kwargs
@@ -196,24 +240,27 @@ class Compiled(Generic[P, R]):
     # -- tracing ---------------------------------------------------------------------------------------
     def _first(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], key: tuple[Any, ...], walk: Walk
-    ) -> tuple[Program, Walk]:
-        """The program of a structure that is met for the first time, and the arguments to run it on."""
+    ) -> tuple[Sequence[Any], Program, Walk, Sequence[tuple[Tree, Moved]]]:
+        """The arguments to run on, the program of a structure that is met for the first time, what it takes of them,
+        and donated optimizers that were given their state: others run in their place.
+        """
         settled = _settled(args)
         if settled is None:
-            return self._missed(key, kwargs), walk
+            return args, self._missed(key, args, kwargs), walk, ()
         walk = Walk()
-        program = self._missed(self._key(walk, settled, kwargs), kwargs)
-        for i, (old, new) in enumerate(zip(args, settled, strict=True)):
-            if new is not old and i in self._donate:
-                assert isinstance(old, Tree)
-                move(old, Moved(self.name))
-        return program, walk
+        program = self._missed(self._key(walk, settled, kwargs), settled, kwargs)
+        replaced = [
+            (old, Moved(self.name))
+            for i, (old, new) in enumerate(zip(args, settled, strict=True))
+            if new is not old and i in self._donate
+        ]
+        return settled, program, walk, replaced
 
-    def _missed(self, key: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Program:
+    def _missed(self, key: tuple[Any, ...], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
         with self._lock:  # two threads that miss together trace once
             program = self._programs.get(key)
             if program is None:
-                program = self._programs[key] = self._trace(key, list(kwargs))
+                program = self._programs[key] = self._trace(key, args, list(kwargs))
                 limit = self._max_programs or (_LOUD if program.settings is not None else _KEPT)
                 if len(self._programs) > limit:
                     _, dropped = self._programs.popitem(last=False)
@@ -221,8 +268,8 @@ class Compiled(Generic[P, R]):
                         dropped.recorded.close()
         return program
 
-    def _trace(self, key: tuple[Any, ...], named: Sequence[str]) -> Program:
-        structures = [part for part in key if isinstance(part, Structure)]
+    def _trace(self, key: tuple[Any, ...], args: Sequence[Any], named: Sequence[str]) -> Program:
+        surroundings, structures = key[0], [part for part in key[1:] if isinstance(part, Structure)]
         count = len(structures) - len(named)
 
         names = [*(self._name(i) for i in range(count)), *named]
@@ -231,12 +278,13 @@ class Compiled(Generic[P, R]):
             return self.function(*arguments[:count], **dict(zip(named, arguments[count:], strict=True)))
 
         traced = trace(self.function, call, structures, names, self._captures)
+        require_same(self.function, surroundings, self._surroundings.key(args))
         self.traces += 1
-        self._history.append(compared(self.traces, key, names, self._programs))
+        self._history.append(compared(self.traces, key, ["", *names], self._programs))
         if self.traces == _LOUD:
             warnings.warn(
                 f"{self.name} was traced for {_LOUD} structures of arguments: pad batches to one size, and pass what"
-                " changes as tensors, ints or floats",
+                " changes as tensors, ints or floats; burn_torch.explain(fn, *args).retraces says how they differ",
                 RetraceWarning,
                 stacklevel=user_level(),
             )
@@ -249,6 +297,7 @@ class Compiled(Generic[P, R]):
             replay=self._replay,
             donated=donated,
             held=_tree_leaves(structures) - donated,
+            arguments=structures,
         )
 
     def _donated_leaves(self, structures: Sequence[Structure], named: Sequence[str]) -> frozenset[int]:
@@ -265,22 +314,22 @@ class Compiled(Generic[P, R]):
     def _chosen(self, option: str, wanted: str | int | Collection[str | int]) -> frozenset[str | int]:
         """Arguments by position; by name where the function takes any."""
         wanted = (wanted,) if isinstance(wanted, str | int) else tuple(wanted)
-        kinds = {parameter.kind for parameter in self._signature.parameters.values()}
+        parameters = self._signature.parameters
+        many = {p.kind: p.name for p in parameters.values() if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        any_name, any_count = inspect.Parameter.VAR_KEYWORD in many, inspect.Parameter.VAR_POSITIONAL in many
         unknown = [
             name
             for name in wanted
-            if (isinstance(name, str) and name not in self._positions and inspect.Parameter.VAR_KEYWORD not in kinds)
-            or (
-                isinstance(name, int) and name >= len(self._positions) and inspect.Parameter.VAR_POSITIONAL not in kinds
-            )
+            if (isinstance(name, str) and (name in many.values() or (name not in parameters and not any_name)))
+            or (isinstance(name, int) and (name < 0 or (name >= len(parameters) and not any_count)))
         ]
         if unknown:
             raise ArgumentError(
                 explain(
                     f"compile: {option} names arguments that {self.name} has not",
                     given=", ".join(map(repr, unknown)),
-                    expected=f"names or positions of {self.name}{self._signature}",
-                    mend="write the names of its parameters, for example donate=('model', 'optim')",
+                    expected=f"names of single arguments of {self.name}{self._signature}, or positions from 0",
+                    mend=f"write the names of its parameters, for example {option}=('model', 'optim')",
                 )
             )
         return frozenset(self._positions.get(name, name) if isinstance(name, str) else name for name in wanted)
@@ -303,6 +352,30 @@ def _tree_leaves(structures: Sequence[Structure]) -> frozenset[int]:
             found.update(range(at, at + structure.size))
         at += structure.size
     return frozenset(found)
+
+
+def _signature(function: Any) -> inspect.Signature:
+    """How a function is called.  Raises: ArgumentError for what cannot be compiled: no function, or one that pauses."""
+    plain = plain_function(function)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        given, mend = f"{function!r:.80}", "write a function of your own around it: compile(lambda x: ...)"
+        if isinstance(function, Module):
+            given, mend = f"a module, {type(function).__name__}", "compile(lambda model, x: model.forward(x))"
+    else:
+        pauses = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+        if not any(test(plain) for test in pauses):
+            return signature
+        given, mend = f"{function!r:.80}, which yields or awaits", "compile what it does between two pauses"
+    raise ArgumentError(
+        explain(
+            "compile takes a function that returns its results",
+            given=given,
+            expected="a function, a method or a callable object with a signature, without yield and await",
+            mend=mend,
+        )
+    )
 
 
 def _choice(name: str, given: Any, among: tuple[Any, ...]) -> Any:

@@ -8,6 +8,7 @@ and theirs keep their values.  Either way the argument is moved: using it again 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -28,10 +29,11 @@ _set: Final = object.__setattr__
 def take_over(walk: Walk, donated: Collection[int], by: str) -> None:
     """Makes the donated leaves the program's own, and marks what held them as moved to the function `by`."""
     moved = Moved(by)
+    times = Counter(id(tree) for _, tree, _ in walk.roots) if len(walk.roots) > 1 else {}
     for at, tree, flat in walk.roots:
         if at not in donated:
             continue
-        if not flat.private:
+        if not flat.private or times.get(id(tree), 1) > 1:  # one tree in two places: the program counts them as two
             position = at
             for _, part in flat.root.parts(""):
                 leaf = leaf_of(part)

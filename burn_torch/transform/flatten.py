@@ -7,7 +7,7 @@ first read (flatten and unflatten of 200 parameters cost 564 us, a listed tree 1
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -18,10 +18,10 @@ from burn_torch.backend.tracing import active
 from burn_torch.config import Config
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.spec import NUMBER_SPECS
-from burn_torch.module import Param, RunningState
-from burn_torch.module.tree import Tree
+from burn_torch.module import Param, ParamId, RunningState
+from burn_torch.module.tree import LEAVES, Tree, children
 from burn_torch.ops.value import Value
-from burn_torch.tensor import Tensor
+from burn_torch.tensor import Gradients, Tensor
 from burn_torch.transform.constant import constant_key
 from burn_torch.transform.moved import Moved
 from burn_torch.transform.structure import (
@@ -29,6 +29,7 @@ from burn_torch.transform.structure import (
     Again,
     Constant,
     Container,
+    First,
     Held,
     Leaf,
     Number,
@@ -49,9 +50,10 @@ class Flat:
     private  whether nobody but the tree holds them, so that a program may write over them
     cells    running states among them, whose value may change: (position, cell, the value listed)
     asked    the identities of leaves that ask for gradients
+    lender   who gives them copies before their memory is overwritten; it lives as long as they need it
     """
 
-    __slots__ = ("asked", "cells", "leaves", "private", "root")
+    __slots__ = ("asked", "cells", "leaves", "lender", "private", "root")
 
     def __init__(
         self,
@@ -60,12 +62,14 @@ class Flat:
         private: bool,
         cells: Sequence[tuple[int, RunningState, Tensor]] = (),
         asked: frozenset[int] = frozenset(),
+        lender: Any = None,
     ) -> None:
         self.root: Final = root
         self.leaves: Final = tuple(leaves)
         self.private: Final = private
         self.cells: Final = tuple(cells)
         self.asked: Final = asked
+        self.lender = lender
 
     def renewed(self) -> Flat:
         """These leaves with the present values of the running states."""
@@ -108,14 +112,18 @@ class Walk:
 
     leaves  primitives and numbers in order
     roots   trees among the values: (position of the first leaf, what was listed)
-    loose   tensors that stand in no tree: (position, tensor)
+    loose   tensors that stand in no tree, alone or in a parameter or a running state: (position, tensor)
+
+    as_read: of a tree that a program returned, the tensors that its readers see instead of its private ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, as_read: bool = False) -> None:
+        self._as_read: Final = as_read
         self.leaves: list[Any] = []
         self.roots: list[tuple[int, Tree, Flat]] = []
         self.loose: list[tuple[int, Tensor]] = []
         self._seen: dict[int, int] = {}
+        self._several: set[int] = set()
         self._cells: list[tuple[int, RunningState, Tensor]] = []
         self._asked: list[int] = []
 
@@ -135,14 +143,18 @@ class Walk:
             return _NUMBERS[spec]
         if isinstance(value, Tree):
             flat = _listed(value)
+            if flat.private and self._as_read:
+                flat = _read(value)
             self.roots.append((len(self.leaves), value, flat))
             self.leaves += flat.leaves
             return flat.root
         if isinstance(value, Value):  # a run-time number of a trace
             return self._traced_number(value)
         if kind is Param:
+            self.loose.append((len(self.leaves), value.val()))
             return self._param(value)
         if kind is RunningState:
+            self.loose.append((len(self.leaves), value.value()))
             return self._state(value)
         parts = opened(value)
         if parts is None:
@@ -153,6 +165,13 @@ class Walk:
     def trees(self) -> list[Tree]:
         """The trees among the values."""
         return [tree for _, tree, _ in self.roots]
+
+    def cells(self) -> dict[int, RunningState]:
+        """The running states by their position: what may have another value later."""
+        found = {at: cell for at, cell, _ in self._cells}
+        for at, _, flat in self.roots:
+            found.update({at + i: cell for i, cell, _ in flat.cells})
+        return found
 
     def constant(self, value: Any, name: str) -> Structure:
         """The structure of a value that is compiled in.  Raises: TraceError for one that cannot be compared."""
@@ -179,6 +198,8 @@ class Walk:
             except Fault as fault:
                 fault.path.append(f"[{name!r}]" if kind in CONTAINERS else f".{name}")
                 raise
+        if any(name.__class__ not in _PLAIN_NAMES for name in names):  # 1, 1.0, True, 0.0 and -0.0 are other names
+            return interned(Container, kind, names, tuple(children), constant_key(names))  # type: ignore[no-any-return]
         return interned(Container, kind, names, tuple(children))  # type: ignore[no-any-return]
 
     # -- inside a tree ----------------------------------------------------------------------------------
@@ -197,6 +218,17 @@ class Walk:
                 raise
         return interned(Container, kind, kind.__module_fields__, tuple(children))  # type: ignore[no-any-return]
 
+    def whole(self, tree: Tree) -> Container:
+        """`tree`, of which a part may stand in several places."""
+        seen: set[int] = set()
+        waiting: list[Any] = [tree]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, Tree):
+                (self._several if id(node) in seen else seen).add(id(node))
+            waiting += [child for _, child in children(node) if not isinstance(child, LEAVES)]
+        return self.tree(tree)
+
     def _scalar(self, value: Any) -> Structure:
         if isinstance(value, Value) and value.__class__ is not Tensor:
             return self._traced_number(value)
@@ -214,12 +246,19 @@ class Walk:
         if kind is Tensor:
             return self._shared(value, self._tensor)
         if isinstance(value, Tree):
-            return self.tree(value)
+            return self._shared_tree(value) if id(value) in self._several else self.tree(value)
         if kind in (tuple, list, dict) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
             parts = opened(value)
             assert parts is not None
             return self._container(kind, *parts, self._field)
         return _constant(value)
+
+    def _shared_tree(self, value: Tree) -> Structure:
+        first = self._seen.get(id(value))
+        if first is not None:
+            return interned(Again, first)  # type: ignore[no-any-return]
+        number = self._seen[id(value)] = -1 - sum(at < 0 for at in self._seen.values())
+        return interned(First, number, self.tree(value))  # type: ignore[no-any-return]
 
     def _shared(self, value: Any, take: Callable[[Any], Structure]) -> Structure:
         first = self._seen.get(id(value))
@@ -260,12 +299,16 @@ def _listed(tree: Tree) -> Flat:
     flat: Flat | None = tree._flat
     if flat is not None:
         return flat.renewed() if flat.cells else flat
-    walk = Walk()
-    container = walk.tree(tree)
-    flat = walk.listed(interned(Root, tree.__class__, container))
+    flat = _read(tree)
     if active() is None:  # the trees of a trace die with it
         object.__setattr__(tree, "_flat", flat)
     return flat
+
+
+def _read(tree: Tree) -> Flat:
+    walk = Walk()
+    container = walk.whole(tree)
+    return walk.listed(interned(Root, tree.__class__, container))
 
 
 def bare(value: Tensor) -> tuple[Backend, int, Any]:
@@ -302,17 +345,35 @@ def opened(value: Any) -> tuple[tuple[Any, ...], Sequence[Any]] | None:
 
 
 def _constant(value: Any) -> Structure:
+    if value is None or value.__class__ in (bool, str):
+        return interned(Constant, (value.__class__, value), Held(value))  # type: ignore[no-any-return]
+    if isinstance(value, Gradients):
+        raise Fault(f"{value!r}, which belong to one backward", "pass GradientsParams.from_grads(gradients, model)")
+    if isinstance(value, Iterator | Coroutine):
+        raise Fault(f"a {type(value).__name__}, which is used up when it is read", "pass a list or a tuple")
+    held = [name for name, item in getattr(value, "__dict__", {}).items() if _is_traced(item)]
+    if held:
+        raise Fault(
+            f"a {type(value).__name__} with a value of the traced function in .{held[0]}",
+            "return tensors, or make a dataclass of it; register_container takes any other class",
+        )
     if isinstance(value, torch.Tensor):
         raise Fault(f"a torch.Tensor {tuple(value.shape)}", "wrap it: Tensor.from_torch(tensor)")
     if isinstance(value, np.ndarray):
         raise Fault(f"a numpy array {value.shape}", "make a tensor of it: Tensor.from_data(array, device)")
     if isinstance(value, np.number | np.bool_):
-        raise Fault(f"a {type(value).__name__}", "make a Python number of it: value.item()")
+        raise Fault(f"a numpy {type(value).__name__}", "make a Python number of it: value.item()")
     try:
         key = constant_key(value)
     except TypeError as err:
         raise Fault(str(err), "pass tensors and numbers; a constant must be hashable") from None
     return interned(Constant, key, Held(value))  # type: ignore[no-any-return]
 
+
+def _is_traced(value: Any) -> bool:
+    return isinstance(value, Value) and getattr(value.backend, "session", None) is not None
+
+
+_PLAIN_NAMES: Final = frozenset({str, int, ParamId})
 
 _NUMBERS: Final[Mapping[Any, Number]] = {spec: interned(Number, spec) for spec in NUMBER_SPECS.values()}

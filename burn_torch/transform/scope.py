@@ -13,7 +13,7 @@ from burn_torch.module.scope import StepScope, class_name, current_scope, paths_
 from burn_torch.module.tree import Tree, walk
 from burn_torch.tensor import Tensor
 
-__all__ = ["Draw", "DrawPart", "TraceScope"]
+__all__ = ["Draw", "DrawPart", "TraceScope", "node_at"]
 
 
 @final
@@ -33,8 +33,31 @@ class Draw:
         scope = current_scope()
         if scope is None:
             return ambient.next_key()
-        base = None if self.tree is None else scope.path_of(trees[self.tree])
-        return scope.draw_named(self.name if base is None else base + self.path)
+        return scope.draw_named(self._path_in(scope, trees) or self.name)
+
+    def _path_in(self, scope: StepScope, trees: Sequence[Tree]) -> str | None:
+        """How a scope names the layer; None if it does not know it."""
+        if self.tree is None:
+            return None
+        tree = trees[self.tree]
+        base = scope.path_of(tree)
+        if base is not None:
+            return base + self.path
+        # a scope of the layer itself; nobody can have told one of a layer in a tree without fields
+        return scope.path_of(node_at(tree, self.path[1:])) if tree._unread is None else None
+
+
+def node_at(tree: Tree, path: str) -> Any:
+    """What a path in a tree leads to: "blocks.0.norm.running_mean"."""
+    node: Any = tree
+    for name in path.split(".") if path else ():
+        if isinstance(node, Tree):
+            node = getattr(node, name)
+        elif isinstance(node, Mapping):
+            node = next(item for key, item in node.items() if str(key) == name)
+        else:
+            node = node[int(name)]
+    return node
 
 
 @final

@@ -24,8 +24,12 @@ from typing import Any
 import torch
 
 from burn_kernels._triton import tl, triton
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
-from burn_kernels.launch import FLOATS, Machine, check, describe, launch, machine_of, next_power, runs_kernel, wide_type
+from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, launch, next_power, runs_kernel, wide_type
 from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp_for, row_parts
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
@@ -115,13 +119,15 @@ def _cross_entropy(
             whole = tl.sum(exp_for(ends - top, TYPE), 0) + tl.sum(total * exp_for(m - top, TYPE), 0)
         else:
             whole = tl.sum(total * exp_for(m - top, TYPE), 0)
-        lse = top + tl.log(whole)
-        loss = lse - (1.0 - smoothing) * picked
+        rest = tl.log(whole)
+        lse = top + rest
+        # not lse - picked: of a sure row, whose loss is near 0, that would leave the rounding of lse
+        loss = rest + (1.0 - smoothing) * (top - picked)
         if SMOOTH:
             plain = tl.sum(sums, 0)
             if EDGES:
                 plain += tl.sum(tl.where(edge_inside, ends, 0.0), 0)
-            loss -= smoothing * (plain / cols)
+            loss += smoothing * (top - plain / cols)
         tl.store(loss_ptr + row, tl.where(target == ignored, 0.0, loss))
         tl.store(lse_ptr + row, lse)
     else:
@@ -241,15 +247,7 @@ def _with_gradient(
     write: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(x, targets, reduction, smoothing)
-    if reduction == "none":
-        raise KernelArgumentError(
-            explain(
-                "cross_entropy: the gradient in the forward needs one upstream gradient for all rows",
-                given="reduction 'none'",
-                expected="reduction 'mean' or 'sum'",
-                mend="call forward, then backward with the upstream gradients",
-            )
-        )
+    require_one_upstream(reduction)
     if not runs_kernel("cross_entropy", x):
         loss, lse = reference(x, targets, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index)
         dx = reference_backward(
@@ -261,7 +259,21 @@ def _with_gradient(
     return _reduce(losses, targets, reduction, ignore_index), dx
 
 
-def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: float) -> None:
+def require_one_upstream(reduction: str) -> None:
+    """Raises KernelArgumentError where each row has an upstream gradient of its own."""
+    if reduction == "none":
+        raise KernelArgumentError(
+            explain(
+                "cross_entropy: the gradient in the forward needs one upstream gradient for all rows",
+                given="reduction 'none'",
+                expected="reduction 'mean' or 'sum'",
+                mend="call forward, then backward with the upstream gradients",
+            )
+        )
+
+
+def check_options(reduction: str, smoothing: float) -> None:
+    """Raises KernelArgumentError for an option outside its range."""
     if reduction not in REDUCTIONS or not 0.0 <= smoothing <= 1.0:
         raise KernelArgumentError(
             explain(
@@ -271,10 +283,14 @@ def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: fl
                 mend="choose one of these",
             )
         )
+
+
+def check_targets(op: str, x: torch.Tensor, targets: torch.Tensor) -> None:
+    """Raises KernelShapeError or KernelDTypeError where the targets are no class numbers, one a row of x."""
     if x.dim() != 2 or tuple(targets.shape) != tuple(x.shape[:1]):
         raise KernelShapeError(
             explain(
-                "cross_entropy: the sizes do not fit",
+                f"{op}: the sizes do not fit",
                 given=describe({"x": x, "targets": targets}),
                 expected="x (rows, cols), targets (rows,)",
                 mend="flatten with x.reshape(-1, x.shape[-1]) and targets.reshape(-1)",
@@ -283,12 +299,17 @@ def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: fl
     if targets.dtype.is_floating_point or targets.dtype == torch.bool or targets.dtype.is_complex:
         raise KernelDTypeError(
             explain(
-                "cross_entropy: targets are class numbers",
+                f"{op}: targets are class numbers",
                 given=describe({"targets": targets}),
                 expected="integers",
                 mend="targets.to(torch.int64)",
             )
         )
+
+
+def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: float) -> None:
+    check_options(reduction, smoothing)
+    check_targets("cross_entropy", x, targets)
     check("cross_entropy", {"x": x, "targets": targets}, {}, alike=["x"])
 
 
@@ -324,14 +345,19 @@ def _run(
         out = torch.empty_strided((rows, cols), source.stride(), dtype=x.dtype, device=x.device)
     if x.numel():
         vector = 16 // x.element_size()
-        config = config or default(cols, x.element_size(), machine_of(x), gradient=write is not None)
+        stride = source.stride(0)
         arguments = (source, targets.contiguous(), losses, lse, out, dloss, count)
         spread = 0 if dloss is None or dloss.dim() == 0 else dloss.stride(0)
-        numbers = (source.stride(0), spread, cols, ignore_index, smoothing)
-        edges = bool(cols % vector or source.stride(0) % vector)
+        numbers = (stride, spread, cols, ignore_index, smoothing)
+        edges = bool(cols % vector or stride % vector)
         flags = {"LOSS": not known, "GRADIENT": write is not None, "SMOOTH": smoothing != 0.0, "EDGES": edges}
-        sizes = {"LANES": config.lanes, "VECTOR": vector}
-        launch(_cross_entropy, (rows,), x, *arguments, *numbers, warps=config.warps, **flags, **sizes)
+
+        def run(config: Config) -> None:
+            sizes = {"LANES": config.lanes, "VECTOR": vector}
+            launch(_cross_entropy, (rows,), x, *arguments, *numbers, warps=config.warps, **flags, **sizes)
+
+        words = _PARTS[known, write, smoothing != 0.0]
+        CHOICE.run(x, config, (x.dtype, rows, cols, (stride,), source.data_ptr() & 15, words), run)
     elif rows:
         losses.fill_(float("nan"))
         lse.fill_(float("-inf"))
@@ -357,9 +383,10 @@ def reference(
     if x.shape[1] == 0:
         return _reduce(torch.full_like(lse, float("nan")), targets, reduction, ignore_index), lse
     picked = wide.gather(1, torch.where(counted, targets, 0).to(torch.int64)[:, None])[:, 0]
-    losses = lse - (1.0 - smoothing) * picked
+    top = wide.amax(1)
+    losses = torch.logsumexp(wide - top[:, None], 1) + (1.0 - smoothing) * (top - picked)
     if smoothing:
-        losses = losses - smoothing * wide.mean(1)
+        losses = losses + smoothing * (top - wide.mean(1))
     losses = torch.where(counted, losses, 0.0)
     return _reduce(losses, targets, reduction, ignore_index), lse
 
@@ -400,6 +427,80 @@ def _check_classes(targets: torch.Tensor, counted: torch.Tensor, cols: int) -> N
                 mend="check the labels, and ignore_index if some rows are padding",
             )
         )
+
+
+# -- selection ---------------------------------------------------------------------------------------
+_WORDS = {(False, None): "loss", (False, "new"): "loss gradient", (False, "over"): "loss gradient over",
+          (True, "new"): "gradient"}  # fmt: skip
+_PARTS = {(known, write, smooth): f"{words} smooth" if smooth else words
+          for (known, write), words in _WORDS.items() for smooth in (False, True)}  # fmt: skip
+"""Flags of a key by whether lse is known, where the gradient goes, and whether targets are smoothed."""
+
+
+def _work(config: Config, facts: Facts, machine: Machine) -> Work:
+    (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
+    block = config.lanes * 16 // size
+    tiles, parts = ceil_div(cols, block), facts.flags.split()
+    moved = (2 if "gradient" in parts else 1) * rows * cols * size
+    passes = 2 if "loss" in parts and "gradient" in parts else 1
+    return Work(rows, config.warps, block, size, moved, 5 * rows * cols, cols / (tiles * block), 2.0, passes)
+
+
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    (rows,), (cols,), parts = facts.free, facts.exact, facts.flags.split()
+    x, targets = inputs.rows(facts, rows, cols, std=2.0), inputs.integers(0, cols, rows)
+    targets[::7] = -100
+    smoothing = 0.1 if "smooth" in parts else 0.0
+    if parts[0] == "gradient":
+        _, lse = reference(x, targets, reduction="none", smoothing=smoothing)
+        options: dict[str, Any] = {"reduction": "none", "smoothing": smoothing}
+        return Trial(
+            (inputs.normal(rows, dtype=torch.float32), x, targets, lse),
+            lambda given, config: backward(*given, **options, config=config),
+            lambda given: reference_backward(*given, **options),
+        )
+    if "gradient" not in parts:
+        return Trial(
+            (x, targets),
+            lambda given, config: forward(*given, reduction="none", smoothing=smoothing, config=config),
+            lambda given: reference(*given, reduction="none", smoothing=smoothing),
+        )
+    over = "over" in parts
+    spare = x.clone() if over else x
+
+    def both(given: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        loss, lse = reference(*given, smoothing=smoothing)
+        return loss, reference_backward(torch.ones_like(loss), *given, lse, smoothing=smoothing)
+
+    def run(given: tuple[torch.Tensor, torch.Tensor], config: Config) -> tuple[torch.Tensor, torch.Tensor]:
+        if not over:
+            return forward_with_gradient(*given, smoothing=smoothing, config=config)
+        copy = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).copy_(given[0])
+        return forward_with_gradient_(copy, given[1], smoothing=smoothing, config=config)
+
+    def timed(given: tuple[torch.Tensor, torch.Tensor], config: Config) -> Any:
+        return forward_with_gradient_(spare, given[1], smoothing=smoothing, config=config)
+
+    return Trial((x, targets), run, both, timed=timed if over else None)
+
+
+CHOICE = tunable(
+    Tunable(
+        name="cross_entropy",
+        config=Config,
+        free=("rows",),
+        exact=("cols",),
+        candidates=lambda facts, machine: candidates(
+            facts.exact[0], facts.dtype.itemsize, machine, gradient="gradient" in facts.flags
+        ),
+        supports=lambda config, facts: config.lanes >= 32,
+        work=_work,
+        trial=_trial,
+        sources=(__name__,),
+        problems=row_problems("loss", "loss gradient", "loss gradient over", "gradient"),
+        shapes=((8192, 32_000), (8192, 50_257), (8192, 128_256)),
+    )
+)
 
 
 # -- registration ------------------------------------------------------------------------------------

@@ -22,8 +22,12 @@ import torch
 
 from burn_kernels import random
 from burn_kernels._triton import tl, triton
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts, alignment
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, explain
-from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, runs_kernel
+from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, runs_kernel
 from burn_kernels.random import Number
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
@@ -86,12 +90,16 @@ def forward(x: torch.Tensor, prob: float, key: Number, stream: Number, *, config
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     count = x.numel()
     if count:
-        config = config or default(x.element_size(), machine_of(x))
+        source = x.contiguous()
         # the last word that keeps; with none, the scale is 0
         numbers = (*random.numbers(key, stream), max(_limit(prob) - 1, 0), _kept_scale(prob, x.dtype), count)
-        grid = (ceil_div(count, 4 * config.ciphers),)
-        launch(_dropout, grid, x, x.contiguous(), y, *numbers, warps=config.warps, **random.flags(key, stream),
-               CIPHERS=config.ciphers)  # fmt: skip
+        flags = random.flags(key, stream)
+
+        def run(config: Config) -> None:
+            grid = (ceil_div(count, 4 * config.ciphers),)
+            launch(_dropout, grid, x, source, y, *numbers, warps=config.warps, **flags, CIPHERS=config.ciphers)
+
+        CHOICE.run(x, config, (x.dtype, count, source.data_ptr() & 15), run)
     return y
 
 
@@ -104,10 +112,15 @@ def backward(
 
 def _check(x: torch.Tensor, prob: float) -> None:
     check("dropout", {"x": x}, {}, alike=["x"])
+    check_probability("dropout", prob)
+
+
+def check_probability(op: str, prob: float) -> None:
+    """Raises KernelArgumentError for a probability outside its range."""
     if not 0.0 <= prob <= 1.0:
         raise KernelArgumentError(
             explain(
-                "dropout: the probability is outside its range",
+                f"{op}: the probability is outside its range",
                 given=f"prob {prob}",
                 expected="from 0 to 1",
                 mend="pass the share of elements to drop",
@@ -117,6 +130,16 @@ def _check(x: torch.Tensor, prob: float) -> None:
 
 def _limit(prob: float) -> int:
     return round((1.0 - prob) * 4294967296.0)
+
+
+def mask_numbers(prob: float, dtype: torch.dtype) -> tuple[int, float]:
+    """The last word that keeps, and the scale: what a kernel with a dropout in it takes beside key and stream."""
+    return max(_limit(prob) - 1, 0), _kept_scale(prob, dtype)
+
+
+def mask(prob: float, key: Number, stream: Number, like: torch.Tensor) -> torch.Tensor:
+    """The mask for a tensor like this one, in plain torch: what `reference` multiplies it by."""
+    return reference(torch.ones(like.shape, dtype=like.dtype, device=like.device), prob, key, stream)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -132,6 +155,37 @@ def reference(x: torch.Tensor, prob: float, key: Number, stream: Number) -> torc
     """Dropout in plain torch; the words in int64 arithmetic."""
     kept = (random.words(key, stream, x.numel(), x.device) < _limit(prob)).reshape(x.shape)
     return x * (kept.to(x.dtype) * _kept_scale(prob, x.dtype))
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _work(config: Config, facts: Facts, machine: Machine) -> Work:
+    (count,), size, held = facts.free, facts.dtype.itemsize, 4 * config.ciphers
+    programs = ceil_div(count, held)
+    return Work(programs, config.warps, held, size, 2 * count * size, 26 * count, count / (programs * held), 3.0)
+
+
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    x = inputs.rows(facts, 1, facts.free[0]).reshape(-1)
+    numbers = (0.1, 7, 11)
+    return Trial((x, *numbers), lambda given, config: forward(*given, config=config), lambda given: reference(*given))
+
+
+# where key and stream lie changes what a program loads by a word: one choice for both
+CHOICE = tunable(
+    Tunable(
+        name="dropout",
+        config=Config,
+        facts=lambda dtype, count, address: Facts((count,), (), dtype, alignment(address)),
+        free=("elements",),
+        candidates=lambda facts, machine: candidates(facts.dtype.itemsize, machine),
+        supports=lambda config, facts: config.ciphers <= 1 << 15,
+        work=_work,
+        trial=_trial,
+        sources=(__name__, "burn_kernels.random"),
+        problems=lambda rows, cols, dtype: [Facts((rows * cols,), (), dtype)],
+        shapes=((8192, 5120), (8192, 14_336)),
+    )
+)
 
 
 # -- registration ------------------------------------------------------------------------------------

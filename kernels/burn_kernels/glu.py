@@ -14,14 +14,18 @@ Layout: any; halves of one tensor (`x.chunk(2, -1)`) are read in place.  Compute
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from burn_kernels._triton import tl, triton
+from burn_kernels.activation import TWINS, activate, plain
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts, row_facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import (
     FLOATS,
@@ -29,14 +33,12 @@ from burn_kernels.launch import (
     ceil_div,
     check,
     launch,
-    machine_of,
     next_power,
     require_axis,
     rows_of,
     runs_kernel,
     wide_type,
 )
-from burn_kernels.prims import INV_SQRT_2PI, SQRT_HALF, erf, sigmoid, sigmoid_fast, tanh
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
@@ -79,30 +81,6 @@ def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
 
 # -- kernels -----------------------------------------------------------------------------------------
 @triton.jit
-def _activate(a, KIND: tl.constexpr, TYPE: tl.constexpr):
-    """The activation and its slope."""
-    if KIND == "silu":
-        if TYPE == tl.float32:
-            s = sigmoid(a)
-        else:
-            s = sigmoid_fast(a)
-        y = a * s
-        slope = s + y * (1.0 - s)
-    elif KIND == "gelu":
-        phi = 0.5 + 0.5 * erf(a * SQRT_HALF)
-        y = a * phi
-        slope = phi + a * (INV_SQRT_2PI * tl.exp2(a * a * -0.7213475204444817))
-    elif KIND == "gelu_tanh":
-        t = tanh(0.7978845608028654 * (a + 0.044715 * a * a * a))
-        y = 0.5 * a * (1.0 + t)
-        slope = 0.5 * (1.0 + t) + 0.5 * a * (1.0 - t * t) * (0.7978845608028654 * (1.0 + 0.134145 * a * a))
-    else:
-        y = tl.maximum(a, 0.0, propagate_nan=tl.PropagateNan.ALL)
-        slope = tl.where(a > 0.0, 1.0, 0.0)
-    return y, slope
-
-
-@triton.jit
 def _forward(gate_ptr, up_ptr, y_ptr, gate_stride, up_stride, cols, blocks, KIND: tl.constexpr, BLOCK: tl.constexpr):
     pid = tl.program_id(0)
     row = (pid // blocks).to(tl.int64)
@@ -110,7 +88,7 @@ def _forward(gate_ptr, up_ptr, y_ptr, gate_stride, up_stride, cols, blocks, KIND
     inside = col < cols
     gate = tl.load(gate_ptr + row * gate_stride + col, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(up_ptr + row * up_stride + col, mask=inside, other=0.0).to(tl.float32)
-    y, _ = _activate(gate, KIND, gate_ptr.dtype.element_ty)
+    y, _ = activate(gate, KIND, gate_ptr.dtype.element_ty)
     tl.store(y_ptr + row * cols + col, (y * up).to(y_ptr.dtype.element_ty), mask=inside)
 
 
@@ -126,7 +104,7 @@ def _backward(
     dy = tl.load(dy_ptr + row * dy_stride + col, mask=inside, other=0.0).to(tl.float32)
     gate = tl.load(gate_ptr + row * gate_stride + col, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(up_ptr + row * up_stride + col, mask=inside, other=0.0).to(tl.float32)
-    y, slope = _activate(gate, KIND, gate_ptr.dtype.element_ty)
+    y, slope = activate(gate, KIND, gate_ptr.dtype.element_ty)
     tl.store(dgate_ptr + row * cols + col, (dy * up * slope).to(dgate_ptr.dtype.element_ty), mask=inside)
     tl.store(dup_ptr + row * cols + col, (dy * y).to(dup_ptr.dtype.element_ty), mask=inside)
 
@@ -144,10 +122,14 @@ def forward(gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu", config:
     y = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
     if y.numel():
         flats, rows, cols = _flatten(gate, up)
-        config = config or default(cols, gate.element_size(), machine_of(gate))
-        blocks = ceil_div(cols, config.block)
-        arguments = (*flats, y, *(flat.stride(0) for flat in flats), cols, blocks)
-        launch(_forward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
+        strides = tuple(flat.stride(0) for flat in flats)
+
+        def run(config: Config) -> None:
+            blocks = ceil_div(cols, config.block)
+            arguments = (*flats, y, *strides, cols, blocks)
+            launch(_forward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
+
+        FORWARD.run(gate, config, (gate.dtype, rows, cols, strides, _address(flats), kind), run)
     return y
 
 
@@ -161,10 +143,14 @@ def backward(
     dgate, dup = (torch.empty(gate.shape, dtype=gate.dtype, device=gate.device) for _ in range(2))
     if dgate.numel():
         flats, rows, cols = _flatten(dy, gate, up)
-        config = config or default(cols, gate.element_size(), machine_of(gate))
-        blocks = ceil_div(cols, config.block)
-        arguments = (*flats, dgate, dup, *(flat.stride(0) for flat in flats), cols, blocks)
-        launch(_backward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
+        strides = tuple(flat.stride(0) for flat in flats)
+
+        def run(config: Config) -> None:
+            blocks = ceil_div(cols, config.block)
+            arguments = (*flats, dgate, dup, *strides, cols, blocks)
+            launch(_backward, (rows * blocks,), gate, *arguments, warps=config.warps, KIND=kind, BLOCK=config.block)
+
+        BACKWARD.run(gate, config, (gate.dtype, rows, cols, strides, _address(flats), kind), run)
     return dgate, dup
 
 
@@ -192,24 +178,10 @@ def _flatten(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], int, int]:
 
 
 # -- reference ---------------------------------------------------------------------------------------
-def _plain(a: torch.Tensor, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
-    if kind == "silu":
-        s = torch.sigmoid(a)
-        return a * s, s + a * s * (1 - s)
-    if kind == "gelu":
-        phi = 0.5 * (1 + torch.erf(a * math.sqrt(0.5)))
-        return a * phi, phi + a * torch.exp(-0.5 * a * a) / math.sqrt(2 * math.pi)
-    if kind == "gelu_tanh":
-        root = math.sqrt(2 / math.pi)
-        t = torch.tanh(root * (a + 0.044715 * a**3))
-        return 0.5 * a * (1 + t), 0.5 * (1 + t) + 0.5 * a * (1 - t * t) * root * (1 + 3 * 0.044715 * a * a)
-    return a.clamp(min=0), (a > 0).to(a.dtype)
-
-
 def reference(gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu") -> torch.Tensor:
     """act(gate) * up in plain torch."""
     wide = wide_type(gate.dtype)
-    return (_plain(gate.to(wide), kind)[0] * up.to(wide)).to(gate.dtype)
+    return (plain(gate.to(wide), kind)[0] * up.to(wide)).to(gate.dtype)
 
 
 def reference_backward(
@@ -217,9 +189,66 @@ def reference_backward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradients of gate and up in plain torch."""
     wide = wide_type(gate.dtype)
-    y, slope = _plain(gate.to(wide), kind)
+    y, slope = plain(gate.to(wide), kind)
     dy = dy.to(wide)
     return (dy * up.to(wide) * slope).to(gate.dtype), (dy * y).to(up.dtype)
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _address(flats: list[torch.Tensor]) -> int:
+    bits = 0
+    for flat in flats:
+        bits |= flat.data_ptr()
+    return bits & 15
+
+
+def _facts(dtype: torch.dtype, rows: int, cols: int, strides: tuple[int, ...], address: int, kind: str) -> Facts:
+    # a block never spans two rows, so neither size shapes the kernel: both are free
+    return row_facts(dtype, rows, cols, strides, address, kind)._replace(free=(rows, cols), exact=())
+
+
+def _tunable(name: str, *, back: bool) -> Tunable:
+    def work(config: Config, facts: Facts, machine: Machine) -> Work:
+        (rows, cols), size = facts.free, facts.dtype.itemsize
+        blocks = ceil_div(cols, config.block)
+        moved, sums = (5 if back else 3) * rows * cols * size, (24 if back else 12) * rows * cols
+        live = 6.0 if back else 3.0
+        return Work(rows * blocks, config.warps, config.block, size, moved, sums, cols / (blocks * config.block), live)
+
+    def trial(facts: Facts, inputs: Inputs) -> Trial:
+        (rows, cols), kind = facts.free, facts.flags
+        gate, up, dy = (inputs.rows(facts, rows, cols, std=2.0) for _ in range(3))
+        if back:
+            return Trial(
+                (dy, gate, up),
+                lambda given, config: backward(*given, kind=kind, config=config),
+                lambda given: reference_backward(*given, kind=kind),
+            )
+        return Trial(
+            (gate, up),
+            lambda given, config: forward(*given, kind=kind, config=config),
+            lambda given: reference(*given, kind=kind),
+        )
+
+    return tunable(
+        Tunable(
+            name=name,
+            config=Config,
+            facts=_facts,
+            free=("rows", "cols"),
+            candidates=lambda facts, machine: candidates(facts.free[1], facts.dtype.itemsize, machine),
+            supports=lambda config, facts: config.block >= 32 or config.warps == 1,
+            work=work,
+            trial=trial,
+            sources=(__name__, "burn_kernels.activation", "burn_kernels.prims"),
+            problems=lambda rows, cols, dtype: [Facts((1, rows * cols), (), dtype, flags=kind) for kind in ACTIVATIONS],
+            shapes=((8192, 5120), (8192, 14_336)),
+        )
+    )
+
+
+FORWARD = _tunable("glu", back=False)
+BACKWARD = _tunable("glu backward", back=True)
 
 
 # -- registration ------------------------------------------------------------------------------------
@@ -231,14 +260,6 @@ def _problems(draw: Draw) -> Iterator[Problem]:
     yield Problem((draw.normal(17, 6).T, draw.normal(6, 17)))
 
 
-_TWINS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "silu": torch.nn.functional.silu,
-    "gelu": torch.nn.functional.gelu,
-    "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
-    "relu": torch.nn.functional.relu,
-}
-
-
 def _register(name: str, kind: str) -> KernelSpec:
     forward_, reference_ = functools.partial(forward, kind=kind), functools.partial(reference, kind=kind)
     return register(
@@ -248,7 +269,7 @@ def _register(name: str, kind: str) -> KernelSpec:
             gradient=lambda dy, inputs, outputs: backward(dy, *inputs, kind=kind),
             reference=reference_,
             reference_gradient=lambda dy, inputs, outputs: reference_backward(dy, *inputs, kind=kind),
-            twin=lambda gate, up: _TWINS[kind](gate) * up,
+            twin=lambda gate, up: TWINS[kind](gate) * up,
             bytes_moved=bytes_moved,
             flops=flops,
             problems=_problems,

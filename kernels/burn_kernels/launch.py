@@ -24,11 +24,15 @@ __all__ = [
     "Machine",
     "describe",
     "launch",
+    "machine_at",
     "machine_of",
     "next_power",
+    "observing",
+    "recorded",
     "recording",
     "rows_of",
     "runs_kernel",
+    "unobserved",
     "warn_without_triton",
 ]
 
@@ -59,7 +63,8 @@ _INTERPRETER = Machine("interpreter", 0, 2)
 
 
 @functools.lru_cache(maxsize=64)
-def _machine(index: int) -> Machine:
+def machine_at(index: int) -> Machine:
+    """The machine that is the GPU with this number."""
     properties = torch.cuda.get_device_properties(index)
     if torch.version.hip:
         return Machine("hip", properties.gcnArchName.split(":")[0], properties.multi_processor_count, 64)
@@ -72,7 +77,7 @@ def machine_of(x: torch.Tensor) -> Machine:
     if recorder is not None:
         return recorder.machine
     if x.is_cuda:
-        return _machine(x.get_device())
+        return machine_at(x.get_device())
     return _INTERPRETER
 
 
@@ -220,6 +225,12 @@ class _Recorder:
 _RECORDER: ContextVar[_Recorder | None] = ContextVar("recorder", default=None)
 
 
+def recorded() -> Machine | None:
+    """The machine for which launches are recorded just now, if they are."""
+    recorder = _RECORDER.get()
+    return None if recorder is None else recorder.machine
+
+
 @contextlib.contextmanager
 def recording(machine: Machine) -> Iterator[list[Launch]]:
     """Collects what launchers would launch on `machine`; nothing runs, and results hold nothing."""
@@ -229,6 +240,31 @@ def recording(machine: Machine) -> Iterator[list[Launch]]:
         yield recorder.launches
     finally:
         _RECORDER.reset(token)
+
+
+_OBSERVERS: list[list[Launch]] = []
+_UNOBSERVED: ContextVar[bool] = ContextVar("unobserved", default=False)
+
+
+@contextlib.contextmanager
+def observing() -> Iterator[list[Launch]]:
+    """Collects what is launched while it runs as ever, in all threads: those of a backward too, not those of trials."""
+    launches: list[Launch] = []
+    _OBSERVERS.append(launches)
+    try:
+        yield launches
+    finally:
+        _OBSERVERS[:] = [other for other in _OBSERVERS if other is not launches]
+
+
+@contextlib.contextmanager
+def unobserved() -> Iterator[None]:
+    """Hides what this thread launches from `observing`: trials and timings are nobody's computation."""
+    token = _UNOBSERVED.set(True)
+    try:
+        yield
+    finally:
+        _UNOBSERVED.reset(token)
 
 
 def launch(
@@ -244,6 +280,9 @@ def launch(
     recorder = _RECORDER.get()
     machine = machine_of(like)
     warps = max(1, 32 * warps // machine.lanes)
+    for observer in () if _UNOBSERVED.get() else _OBSERVERS:
+        # without the tensors, which this should not keep alive
+        observer.append(Launch(kernel, grid, (), constants, warps, stages))
     if recorder is not None:
         recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages))
     elif like.is_cuda and like.get_device() != torch.cuda.current_device():

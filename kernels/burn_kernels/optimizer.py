@@ -17,22 +17,47 @@ Results may lie over the inputs (in place) or in tensors of their own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from burn_kernels._triton import tl, triton
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
-from burn_kernels.launch import HALVES, Machine, check, describe, launch, machine_of, runs_kernel, wide_type
+from burn_kernels.launch import HALVES, Machine, check, describe, launch, runs_kernel
+from burn_kernels.optimizer_reference import (
+    adamw_problems,
+    adamw_reference,
+    sgd_problems,
+    sgd_reference,
+    twin_adamw,
+    twin_sgd,
+)
 from burn_kernels.random import held
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.spec import KernelSpec, register
+from burn_kernels.tensor_table import CHUNK, Table, Tensors, staging_for, table
 
-CHUNK = 8_192
-"""Elements of a chunk: large enough that its table row is nothing beside it, small enough to spread few tensors."""
-
-Tensors = Sequence[torch.Tensor]
+__all__ = [
+    "CHUNK",
+    "Config",
+    "Table",
+    "adamw",
+    "adamw_",
+    "adamw_held",
+    "adamw_reference",
+    "candidates",
+    "default",
+    "sgd",
+    "sgd_",
+    "sgd_reference",
+    "staging_for",
+    "table",
+]
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -188,84 +213,6 @@ def _sgd(
 
 
 # -- launchers ---------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Table:
-    """Where each chunk of each tensor lies; valid while no tensor in it moves.
-
-    `inputs` are parameters, gradients and states; `results` new parameters and states: for a step in place the same
-    tensors.
-    """
-
-    inputs: tuple[list[torch.Tensor], ...]
-    results: tuple[list[torch.Tensor], ...]
-    copies: list[torch.Tensor] | None
-    chunks: torch.Tensor
-    aligned: bool
-
-
-def table(
-    params: Tensors,
-    grads: Tensors,
-    *states: Tensors,
-    copies: Tensors | None = None,
-    in_place: bool = False,
-    staging: torch.Tensor | None = None,
-) -> Table:
-    """Collects what a step reads and writes; `copies` receive the new parameters in their own type (bfloat16, say).
-
-    staging: pinned memory from `staging_for`, from which the table is copied without waiting: for a step that is
-    captured in a CUDA graph, which copies from there at each replay.  It must live and stay as it is as long.
-
-    Raises: KernelShapeError, KernelDTypeError, KernelDeviceError where the tensors do not belong together, and
-    KernelArgumentError where one does not lie in order.
-    """
-    named = {"params": params, "grads": grads} | {f"states[{i}]": state for i, state in enumerate(states)}
-    if copies is not None:
-        named["copies"] = copies
-    groups = _groups("table", **named)
-    loose = [f"{name}[{i}] with strides {x.stride()}" for name, group in zip(named, groups, strict=True)
-             for i, x in enumerate(group) if not x.is_contiguous()]  # fmt: skip
-    if loose:
-        raise KernelArgumentError(
-            explain(
-                "table: tensors that do not lie in order",
-                given=", ".join(loose),
-                expected="contiguous tensors: the kernel goes by addresses",
-                mend="keep parameters, gradients and states as x.contiguous() makes them",
-            )
-        )
-    copied = None if copies is None else groups.pop()
-    results = [groups[0], *groups[2:]]
-    if not in_place:
-        results = [[torch.empty_like(x) for x in group] for group in results]
-    rows, aligned = _chunks(groups, results, copied)
-    if staging is not None:
-        rows = staging.copy_(rows)
-    chunks = rows.to(groups[0][0].device, non_blocking=staging is not None) if groups[0] else rows
-    return Table(tuple(groups), tuple(results), copied, chunks, aligned)
-
-
-def staging_for(params: Tensors) -> torch.Tensor:
-    """Pinned memory for the table of these parameters: what `table(staging=...)` takes."""
-    rows = sum(-(-p.numel() // CHUNK) for p in params)
-    return torch.empty((rows, 9), dtype=torch.int64, pin_memory=True)
-
-
-def _chunks(inputs: Sequence[Tensors], results: Sequence[Tensors], copies: Tensors | None) -> tuple[torch.Tensor, bool]:
-    # a row: length, then addresses of p g m v, of the new p m v, and of the copy; 0 where there is none
-    columns: list[Tensors | None] = [*inputs[:4], *[None] * (4 - len(inputs)), *results, *[None] * (3 - len(results))]
-    columns.append(copies)
-    rows: list[list[int]] = []
-    bits = 0
-    for index, param in enumerate(inputs[0]):
-        here = [(0, 0) if c is None else (c[index].data_ptr(), c[index].element_size()) for c in columns]
-        for address, _ in here:
-            bits |= address
-        rows += [
-            [min(CHUNK, param.numel() - start), *(address + start * size for address, size in here)]
-            for start in range(0, param.numel(), CHUNK)
-        ]
-    return torch.tensor(rows, dtype=torch.int64).reshape(-1, 9), bits % 16 == 0
 
 
 def adamw(
@@ -357,7 +304,7 @@ def adamw_held(
         _write(table, (new_params, new_means, new_squares))
         return
     numbers = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, kept, rate, second)
-    _launch(_adamw, table, clip, numbers, config, HELD=True)
+    _launch(ADAMW, _adamw, table, clip, numbers, config, HELD=True)
 
 
 def sgd(
@@ -427,7 +374,7 @@ def _step_adamw(
     # in the host's double precision: 1 - 0.999 in float32 would be wrong in its fifth digit
     rate, second = lr / (1.0 - betas[0] ** step), 1.0 / math.sqrt(1.0 - betas[1] ** step)
     numbers = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, 1.0 - lr * decay, rate, second)
-    _launch(_adamw, table, clip, numbers, config, HELD=False)
+    _launch(ADAMW, _adamw, table, clip, numbers, config, HELD=False)
 
 
 def _step_sgd(
@@ -467,7 +414,7 @@ def _step_sgd(
         )
         _write(table, new if moving else new[:1])
         return
-    _launch(_sgd, table, clip, (lr, decay, momentum, share), config, MOMENTUM=moving, NESTEROV=nesterov)
+    _launch(SGD, _sgd, table, clip, (lr, decay, momentum, share), config, MOMENTUM=moving, NESTEROV=nesterov)
 
 
 def _runs_kernel(op: str, table: Table) -> bool:
@@ -476,6 +423,7 @@ def _runs_kernel(op: str, table: Table) -> bool:
 
 
 def _launch(
+    chosen: Tunable,
     kernel: Any,
     table: Table,
     clip: torch.Tensor | None,
@@ -484,13 +432,17 @@ def _launch(
     **flags: bool,
 ) -> None:
     first = table.inputs[0][0]
-    config = config or default(machine_of(first))
     params, grads, *states = (_TYPES[group[0].dtype]() for group in table.inputs)
     state = states[0] if states else params
     copy = params if table.copies is None else _TYPES[table.copies[0].dtype]()
     types = {"P": params, "G": grads, "S": state, "C": copy, "COPY": table.copies is not None, "ALIGNED": table.aligned}
-    grid = (table.chunks.shape[0],)
-    launch(kernel, grid, first, table.chunks, clip, *numbers, warps=config.warps, **types, **flags, BLOCK=config.block)
+    chunks = table.chunks.shape[0]
+
+    def run(config: Config) -> None:
+        arguments = (table.chunks, clip, *numbers)
+        launch(kernel, (chunks,), first, *arguments, warps=config.warps, **types, **flags, BLOCK=config.block)
+
+    chosen.run(first, config, (first.dtype, chunks, table.aligned, table.kinds), run)
 
 
 _TYPES: dict[torch.dtype, Callable[[], Any]] = {
@@ -508,36 +460,6 @@ def _write(table: Table, new: Sequence[Tensors]) -> None:
         copy.copy_(value)
 
 
-def _groups(op: str, **named: Tensors) -> list[list[torch.Tensor]]:
-    """The groups as lists, of one length, shapes that agree, each of one float type, all on one device."""
-    groups = {name: list(group) for name, group in named.items()}
-    lengths = {name: len(group) for name, group in groups.items()}
-    if len(set(lengths.values())) > 1:
-        raise KernelShapeError(
-            explain(
-                f"{op}: the groups have different lengths",
-                given=", ".join(f"{length} {name}" for name, length in lengths.items()),
-                expected="one tensor of each for each parameter",
-                mend="leave out parameters without a gradient from all groups",
-            )
-        )
-    for name, group in groups.items():
-        kinds = {x.dtype for x in group}
-        if len(kinds) > 1 or not all(kind.is_floating_point for kind in kinds):
-            raise KernelDTypeError(
-                explain(
-                    f"{op}: {name} are not of one float type",
-                    given=", ".join(sorted(str(kind) for kind in kinds)),
-                    expected="one float type",
-                    mend="make one table for each type",
-                )
-            )
-    for index, param in enumerate(groups["params"]):
-        here = {f"{name}[{index}]": group[index] for name, group in groups.items()}
-        check(op, {**here, "params[0]": groups["params"][0]}, dict.fromkeys(here, param.shape), alike=[])
-    return list(groups.values())
-
-
 def _check_table(op: str, table: Table, states: tuple[int, ...], clip: torch.Tensor | None) -> None:
     if len(table.inputs) - 2 not in states:
         raise KernelShapeError(
@@ -552,134 +474,67 @@ def _check_table(op: str, table: Table, states: tuple[int, ...], clip: torch.Ten
         check(op, {"params[0]": table.inputs[0][0], "clip": clip}, {"clip": ()}, alike=["clip"])
 
 
-# -- reference ---------------------------------------------------------------------------------------
-def adamw_reference(
-    params: Tensors,
-    grads: Tensors,
-    means: Tensors,
-    squares: Tensors,
-    *,
-    lr: float,
-    step: int,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    decay: float = 0.01,
-    clip: torch.Tensor | None = None,
-) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
-    """One step of AdamW in plain torch."""
-    new: tuple[list[torch.Tensor], ...] = ([], [], [])
-    for old in zip(params, grads, means, squares, strict=True):
-        p, g, m, v = (x.to(wide_type(x.dtype)) for x in old)
-        if clip is not None:
-            g = g * clip
-        m = m + (1 - betas[0]) * (g - m)
-        v = betas[1] * v + (1 - betas[1]) * g * g
-        size = torch.sqrt(v) / math.sqrt(1 - betas[1] ** step) + eps
-        p = p * (1 - lr * decay) - lr / (1 - betas[0] ** step) * m / size
-        for group, value, like in zip(new, (p, m, v), (old[0], *old[2:]), strict=True):
-            group.append(value.to(like.dtype))
-    return new[0], new[1], new[2]
+# -- selection ---------------------------------------------------------------------------------------
+def _tunable(name: str, run: Callable[..., Any], plain: Callable[..., Any], step: Callable[..., None]) -> Tunable:
+    flags = "g={dtype} s=float32" if name == "adamw" else "g={dtype}"
+    options: dict[str, Any] = {"lr": 1e-3, "step": 100} if name == "adamw" else {"lr": 1e-3}
+
+    def work(config: Config, facts: Facts, machine: Machine) -> Work:
+        count = facts.free[0] * CHUNK
+        lanes = -(-CHUNK // config.block) * config.block
+        states = 3 if name == "adamw" else 1
+        moved = (3 + 2 * states) * count * facts.dtype.itemsize
+        return Work(facts.free[0], config.warps, config.block, 4, moved, 14 * count, CHUNK / lanes, 3.0 + states)
+
+    def trial(facts: Facts, inputs: Inputs) -> Trial:
+        kinds = dict(word.split("=") for word in facts.flags.split())
+        wanted = [facts.dtype, getattr(torch, kinds["g"])]
+        if "s" in kinds:
+            wanted += [getattr(torch, kinds["s"])] * (2 if name == "adamw" else 1)
+        lead, size = 0 if facts.align == 16 else 1, facts.free[0] * CHUNK - 5
+        groups = [[inputs.normal(lead + size, dtype=dtype)[lead:]] for dtype in wanted]
+        if name == "adamw":
+            groups[3][0].abs_()
+        extra: dict[str, Any] = {}
+        if "copy" in kinds:
+            extra["copies"] = [torch.empty_like(groups[0][0], dtype=getattr(torch, kinds["copy"]))]
+        made = table(*groups, **extra)
+        return Trial(
+            tuple(groups),
+            lambda given, config: run(*given, **options, config=config),
+            lambda given: plain(*given, **options),
+            timed=lambda given, config: step(made, **options, config=config),
+        )
+
+    return tunable(
+        Tunable(
+            name=name,
+            config=Config,
+            facts=lambda dtype, chunks, aligned, kinds: Facts(
+                (chunks,), (CHUNK,), dtype, 16 if aligned else 1, flags=kinds
+            ),
+            free=("chunks",),
+            exact=("chunk",),
+            candidates=lambda facts, machine: candidates(machine),
+            supports=lambda config, facts: config.block >= 8,
+            work=work,
+            trial=trial,
+            sources=(__name__, "burn_kernels.random"),
+            problems=lambda rows, cols, dtype: [
+                Facts((-(-rows * cols // CHUNK),), (CHUNK,), dtype, flags=flags.format(dtype=str(dtype)[6:]))
+            ],
+            shapes=((121_500, 1024),),  # GPT-2 with 124 million parameters
+            dtype=torch.float32,
+        )
+    )
 
 
-def sgd_reference(
-    params: Tensors,
-    grads: Tensors,
-    velocities: Tensors | None = None,
-    *,
-    lr: float,
-    momentum: float = 0.0,
-    share: float = 1.0,
-    decay: float = 0.0,
-    nesterov: bool = False,
-    clip: torch.Tensor | None = None,
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """One step of SGD in plain torch."""
-    new: list[torch.Tensor] = []
-    moved: list[torch.Tensor] = []
-    for index, (old_p, old_g) in enumerate(zip(params, grads, strict=True)):
-        p, g = (x.to(wide_type(x.dtype)) for x in (old_p, old_g))
-        if clip is not None:
-            g = g * clip
-        g = g + decay * p
-        if velocities is not None:
-            old = velocities[index]
-            v = momentum * old.to(wide_type(old.dtype)) + share * g
-            moved.append(v.to(old.dtype))
-            g = g + momentum * v if nesterov else v
-        new.append((p - lr * g).to(old_p.dtype))
-    return new, moved
+# adamw_held too: three numbers that a program loads once make no other choice of its 8192 elements
+ADAMW = _tunable("adamw", adamw, adamw_reference, adamw_)
+SGD = _tunable("sgd", sgd, sgd_reference, sgd_)
 
 
 # -- registration ------------------------------------------------------------------------------------
-_SHAPES = ((3, 5), (7,), (), (0, 4), (2, 3, 4), (8_193,), (16,))
-
-
-def _adamw_problems(draw: Draw) -> Iterator[Problem]:
-    def group(mean: float = 0.0) -> list[torch.Tensor]:
-        return [draw.normal(*shape, mean=mean) for shape in _SHAPES]
-
-    squares = [x * x for x in group()]
-    yield Problem((group(), group(), group(), squares), {"lr": 0.1, "step": 1})
-    options = {"lr": 0.01, "step": 1000, "betas": (0.8, 0.95), "eps": 1e-3, "decay": 0.3}
-    yield Problem((group(), group(), group(), squares), options | {"clip": torch.tensor(0.37, dtype=torch.float64)})
-    loose = [draw.normal(5, 4).T]
-    yield Problem((loose, loose, loose, [x * x for x in loose]), {"lr": 0.1, "step": 3})
-    yield Problem(([], [], [], []), {"lr": 0.1, "step": 3})
-
-
-def _sgd_problems(draw: Draw) -> Iterator[Problem]:
-    def group() -> list[torch.Tensor]:
-        return [draw.normal(*shape) for shape in _SHAPES]
-
-    yield Problem((group(), group(), None), {"lr": 0.1, "decay": 0.2})
-    yield Problem((group(), group(), group()), {"lr": 0.1, "momentum": 0.9, "share": 0.7, "decay": 0.1})
-    options = {"lr": 0.2, "momentum": 0.8, "nesterov": True, "clip": torch.tensor(2.5, dtype=torch.float64)}
-    yield Problem((group(), group(), group()), options)
-
-
-def _twin_adamw(
-    params: Tensors, grads: Tensors, means: Tensors, squares: Tensors, **options: Any
-) -> list[torch.Tensor]:
-    # torch.optim.AdamW, with its state set to what is given
-    clip = options.get("clip")
-    leaves = [torch.nn.Parameter(p.clone(memory_format=torch.contiguous_format)) for p in params]
-    if not leaves:
-        return []
-    optimizer = torch.optim.AdamW(
-        leaves,
-        lr=options["lr"],
-        betas=options.get("betas", (0.9, 0.999)),
-        eps=options.get("eps", 1e-8),
-        weight_decay=options.get("decay", 0.01),
-    )
-    for leaf, g, m, v in zip(leaves, grads, means, squares, strict=True):
-        leaf.grad = (g if clip is None else g * clip).clone(memory_format=torch.contiguous_format).to(leaf.dtype)
-        state = {
-            "exp_avg": m.clone(memory_format=torch.contiguous_format),
-            "exp_avg_sq": v.clone(memory_format=torch.contiguous_format),
-        }
-        optimizer.state[leaf] = {"step": torch.tensor(options["step"] - 1.0)} | state
-    optimizer.step()
-    return [leaf.detach() for leaf in leaves]
-
-
-def _twin_sgd(params: Tensors, grads: Tensors, velocities: Tensors | None, **options: Any) -> list[torch.Tensor]:
-    clip = options.get("clip")
-    leaves = [torch.nn.Parameter(p.clone()) for p in params]
-    optimizer = torch.optim.SGD(
-        leaves,
-        lr=options["lr"],
-        momentum=options.get("momentum", 0.0),
-        dampening=1.0 - options.get("share", 1.0),
-        weight_decay=options.get("decay", 0.0),
-        nesterov=options.get("nesterov", False),
-    )
-    for index, (leaf, g) in enumerate(zip(leaves, grads, strict=True)):
-        leaf.grad = (g if clip is None else g * clip).to(leaf.dtype)
-        if velocities is not None:
-            optimizer.state[leaf] = {"momentum_buffer": velocities[index].clone()}
-    optimizer.step()
-    return [leaf.detach() for leaf in leaves]
 
 
 SPEC = register(
@@ -687,10 +542,10 @@ SPEC = register(
         name="adamw",
         forward=adamw,
         reference=adamw_reference,
-        twin=_twin_adamw,
+        twin=twin_adamw,
         bytes_moved=adamw_bytes_moved,
         flops=flops,
-        problems=_adamw_problems,
+        problems=adamw_problems,
         dtypes=(torch.float32, *HALVES),
         limits="contiguous tensors in a table; float64 on a GPU",
     )
@@ -700,10 +555,10 @@ SGD_SPEC = register(
         name="sgd",
         forward=sgd,
         reference=sgd_reference,
-        twin=_twin_sgd,
+        twin=twin_sgd,
         bytes_moved=sgd_bytes_moved,
         flops=flops,
-        problems=_sgd_problems,
+        problems=sgd_problems,
         dtypes=(torch.float32, *HALVES),
         limits="contiguous tensors in a table; float64 on a GPU",
     )

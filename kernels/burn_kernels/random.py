@@ -13,15 +13,19 @@ Source: Salmon, Moraes, Dror, Shaw 2011, section 3.3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from burn_kernels._triton import AVAILABLE, INTERPRETED, tl, triton
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, explain
-from burn_kernels.launch import Machine, ceil_div, launch, machine_of, warn_without_triton
+from burn_kernels.launch import Machine, ceil_div, launch, recorded, warn_without_triton
 
 __all__ = ["bits", "signed", "words", "yes"]
 
@@ -57,15 +61,39 @@ def held(number, POINTER: tl.constexpr):
 
 
 @triton.jit
-def draw(key, stream, first, CIPHERS: tl.constexpr):
-    """Words of the blocks [first, first + CIPHERS), in order."""
-    number = first + tl.arange(0, CIPHERS)
+def cipher(key, stream, number):
+    """The four words of each of the blocks `number` (int64)."""
     named = number * 0 + stream
     low, high = (number & 0xFFFFFFFF).to(tl.uint32), (number >> 32).to(tl.uint32)
     stream_low, stream_high = (named & 0xFFFFFFFF).to(tl.uint32), ((named >> 32) & 0xFFFFFFFF).to(tl.uint32)
-    w0, w1, w2, w3 = tl.philox(key.to(tl.uint64), low, high, stream_low, stream_high)
+    return tl.philox(key.to(tl.uint64), low, high, stream_low, stream_high)
+
+
+@triton.jit
+def draw(key, stream, first, CIPHERS: tl.constexpr):
+    """Words of the blocks [first, first + CIPHERS), in order."""
+    w0, w1, w2, w3 = cipher(key, stream, first + tl.arange(0, CIPHERS))
     # a join adds an innermost axis: joined so, the words lie in the order 0 1 2 3
     return tl.join(tl.join(w0, w2), tl.join(w1, w3)).reshape(CIPHERS * 4)
+
+
+@triton.jit
+def kept(key, stream, last, row, start, cols, QUADS: tl.constexpr, BLOCK: tl.constexpr):
+    """Which elements of the columns [start, start + BLOCK) of rows (n,) a dropout keeps: (n, BLOCK).
+
+    Elements of (rows, cols) are numbered in order.  QUADS says that 4 divides cols and start, so that a block of four
+    words serves four neighbours; otherwise each element draws a block for itself and takes one word.
+    """
+    if QUADS:
+        number = ((row * cols + start) // 4)[:, None] + tl.arange(0, BLOCK // 4)[None, :]
+        w0, w1, w2, w3 = cipher(key, stream, number)
+        word = tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), (row.shape[0], BLOCK))
+    else:
+        element = (row * cols + start)[:, None] + tl.arange(0, BLOCK)[None, :]
+        w0, w1, w2, w3 = cipher(key, stream, element // 4)
+        which = (element % 4).to(tl.int32)
+        word = tl.where(which < 2, tl.where(which == 0, w0, w1), tl.where(which == 2, w2, w3))
+    return word <= last.to(tl.uint32)
 
 
 @triton.jit(do_not_specialize=["key", "stream", "begin"])
@@ -94,10 +122,13 @@ def bits(
     if not _runs_kernel(y):
         return words(key, stream, count, device, first)
     if count:
-        config = config or default(machine_of(y))
-        grid = (ceil_div(count, 4 * config.ciphers),)
-        launch(_bits, grid, y, y, *numbers(key, stream), first, count, warps=config.warps,
-               **flags(key, stream), CIPHERS=config.ciphers)  # fmt: skip
+        arguments, held = (y, *numbers(key, stream), first, count), flags(key, stream)
+
+        def run(config: Config) -> None:
+            grid = (ceil_div(count, 4 * config.ciphers),)
+            launch(_bits, grid, y, *arguments, warps=config.warps, **held, CIPHERS=config.ciphers)
+
+        BITS.run(y, config, (torch.int64, count), run)
     return y
 
 
@@ -129,21 +160,27 @@ def yes(
     if not _runs_kernel(y):
         drawn = words(key, stream, y.numel(), device) < limit
         return torch.where(drawn, value, 0.0).to(dtype).reshape(y.shape)
-    if y.numel():
-        config = config or default(machine_of(y))
-        grid = (ceil_div(y.numel(), 4 * config.ciphers),)
+    count = y.numel()
+    if count:
         # the last word that is below the limit; with none, the value is 0
         last, worth = max(limit - 1, 0), value if limit else 0.0
         out = y.view(torch.uint8) if dtype == torch.bool else y
-        launch(_yes, grid, y, out, *numbers(key, stream), last, float(worth), y.numel(), warps=config.warps,
-               **flags(key, stream), CIPHERS=config.ciphers)  # fmt: skip
+        arguments, held = (out, *numbers(key, stream), last, float(worth), count), flags(key, stream)
+
+        def run(config: Config) -> None:
+            grid = (ceil_div(count, 4 * config.ciphers),)
+            launch(_yes, grid, y, *arguments, warps=config.warps, **held, CIPHERS=config.ciphers)
+
+        YES.run(y, config, (dtype, count), run)
     return y
 
 
 def _runs_kernel(y: torch.Tensor) -> bool:
+    if recorded() is not None:
+        return True
     if y.is_cuda and not AVAILABLE:
         warn_without_triton()
-    return AVAILABLE and (y.is_cuda or y.device.type == "meta" or (INTERPRETED and y.device.type == "cpu"))
+    return AVAILABLE and (y.is_cuda or (INTERPRETED and y.device.type == "cpu"))
 
 
 def signed(number: int) -> int:
@@ -196,3 +233,52 @@ def _product(a: torch.Tensor, b: int) -> tuple[torch.Tensor, torch.Tensor]:
     below, above = (a & 0xFFFF) * b, (a >> 16) * b
     middle = above + (below >> 16)
     return middle >> 16, ((middle & 0xFFFF) << 16) | (below & 0xFFFF)
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _work(config: Config, facts: Facts, machine: Machine) -> Work:
+    (count,), size, made = facts.free, facts.dtype.itemsize, 4 * config.ciphers
+    programs = ceil_div(count, made)
+    return Work(programs, config.warps, made, size, count * size, 26 * count, count / (programs * made), 3.0)
+
+
+def _bits_trial(facts: Facts, inputs: Inputs) -> Trial:
+    (count,), device = facts.free, inputs.device
+    return Trial(
+        (7, 11),
+        lambda given, config: bits(given[0], given[1], 3, count, device, config=config),
+        lambda given: words(given[0], given[1], count, device, 3),
+    )
+
+
+def _yes_trial(facts: Facts, inputs: Inputs) -> Trial:
+    (count,), dtype, device, limit = facts.free, facts.dtype, inputs.device, 3 << 29
+    return Trial(
+        (7, 11),
+        lambda given, config: yes((count,), limit, 1.0, given[0], given[1], dtype, device, config=config),
+        lambda given: (words(given[0], given[1], count, device) < limit).to(dtype),
+    )
+
+
+def _tunable(name: str, trial: Callable[[Facts, Inputs], Trial], dtype: torch.dtype, *, always: bool) -> Tunable:
+    return tunable(
+        Tunable(
+            name=name,
+            config=Config,
+            facts=lambda dtype, count: Facts((count,), (), dtype),  # what is written begins an allocation of its own
+            free=("elements",),
+            candidates=lambda facts, machine: candidates(machine),
+            supports=lambda config, facts: config.ciphers <= 1 << 15,
+            work=_work,
+            trial=trial,
+            sources=(__name__,),
+            problems=lambda rows, cols, wanted: [Facts((rows * cols,), (), dtype if always else wanted)],
+            shapes=((8192, 5120),),
+            dtype=dtype,
+        )
+    )
+
+
+# where key and stream lie changes what a program loads by a word: one choice for both
+BITS = _tunable("random bits", _bits_trial, torch.int64, always=True)
+YES = _tunable("random yes", _yes_trial, torch.bfloat16, always=False)

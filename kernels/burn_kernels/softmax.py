@@ -19,13 +19,16 @@ from dataclasses import dataclass
 import torch
 
 from burn_kernels._triton import tl, triton
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
 from burn_kernels.launch import (
     FLOATS,
     Machine,
     ceil_div,
     check,
     launch,
-    machine_of,
     next_power,
     require_axis,
     rows_of,
@@ -248,15 +251,19 @@ def _run_forward(op: str, x: torch.Tensor, log: bool, config: Config | None) -> 
         return out
     flat = rows_of(x)
     rows, cols = flat.shape
-    config = config or default(cols, x.element_size(), machine_of(x))
-    if config.block >= cols:
-        sizes = {"ROWS": config.rows, "BLOCK": config.block}
-        grid = (ceil_div(rows, config.rows),)
-        launch(_forward, grid, x, flat, out, flat.stride(0), rows, cols, warps=config.warps, LOG=log, **sizes)
-    else:
-        strides = (flat.stride(0), cols)
-        sizes = _vector_sizes(config, x.element_size(), cols, strides)
-        launch(_forward_wide, (rows,), x, flat, out, *strides, cols, warps=config.warps, LOG=log, **sizes)
+    stride = flat.stride(0)
+
+    def run(config: Config) -> None:
+        if config.block >= cols:
+            sizes = {"ROWS": config.rows, "BLOCK": config.block}
+            grid = (ceil_div(rows, config.rows),)
+            launch(_forward, grid, x, flat, out, stride, rows, cols, warps=config.warps, LOG=log, **sizes)
+        else:
+            sizes = _vector_sizes(config, x.element_size(), cols, (stride, cols))
+            launch(_forward_wide, (rows,), x, flat, out, stride, cols, cols, warps=config.warps, LOG=log, **sizes)
+
+    chosen = LOG_FORWARD if log else FORWARD
+    chosen.run(x, config, (x.dtype, rows, cols, (stride,), flat.data_ptr() & 15), run)
     return out
 
 
@@ -272,15 +279,20 @@ def _run_backward(op: str, dy: torch.Tensor, y: torch.Tensor, log: bool, config:
     flat_dy, flat_y = rows_of(dy), rows_of(y)
     rows, cols = flat_y.shape
     strides = (flat_dy.stride(0), flat_y.stride(0))
-    config = config or default(cols, y.element_size(), machine_of(y), backward=True)
-    if config.block >= cols:
-        sizes = {"ROWS": config.rows, "BLOCK": config.block}
-        grid = (ceil_div(rows, config.rows),)
-        launch(_backward, grid, y, flat_dy, flat_y, out, *strides, rows, cols, warps=config.warps, LOG=log, **sizes)
-    else:
-        sizes = _vector_sizes(config, y.element_size(), cols, (*strides, cols))
-        arguments = (flat_dy, flat_y, out, *strides, cols, cols)
-        launch(_backward_wide, (rows,), y, *arguments, warps=config.warps, LOG=log, **sizes)
+
+    def run(config: Config) -> None:
+        if config.block >= cols:
+            sizes = {"ROWS": config.rows, "BLOCK": config.block}
+            grid = (ceil_div(rows, config.rows),)
+            launch(_backward, grid, y, flat_dy, flat_y, out, *strides, rows, cols, warps=config.warps, LOG=log, **sizes)
+        else:
+            sizes = _vector_sizes(config, y.element_size(), cols, (*strides, cols))
+            arguments = (flat_dy, flat_y, out, *strides, cols, cols)
+            launch(_backward_wide, (rows,), y, *arguments, warps=config.warps, LOG=log, **sizes)
+
+    chosen = LOG_BACKWARD if log else BACKWARD
+    address = (flat_dy.data_ptr() | flat_y.data_ptr()) & 15
+    chosen.run(y, config, (y.dtype, rows, cols, strides, address), run)
     return out
 
 
@@ -320,6 +332,55 @@ def log_reference_backward(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The gradient of log-softmax in plain torch."""
     wide_dy, wide_y = (t.to(wide_type(t.dtype)) for t in (dy, y))
     return (wide_dy - torch.exp(wide_y) * wide_dy.sum(-1, keepdim=True)).to(y.dtype)
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _supports(config: Config, facts: Facts) -> bool:
+    """Rows of more than one block are cut into whole vectors by programs of one row each."""
+    return config.block >= facts.exact[0] or config.rows == 1
+
+
+def _tunable(name: str, *, log: bool, back: bool) -> Tunable:
+    def work(config: Config, facts: Facts, machine: Machine) -> Work:
+        (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
+        programs, tiles = ceil_div(rows, config.rows), ceil_div(cols, config.block)
+        moved = (3 if back else 2) * rows * cols * size
+        lanes = programs * config.rows * tiles * config.block
+        held, live = config.rows * config.block, 2.0 if back else 1.0
+        return Work(
+            programs, config.warps, held, size, moved, 4 * rows * cols, rows * cols / lanes, live, min(tiles, 2)
+        )
+
+    def trial(facts: Facts, inputs: Inputs) -> Trial:
+        x = inputs.rows(facts, facts.free[0], facts.exact[0], std=3.0)
+        if not back:
+            call, plain = (log_forward, log_reference) if log else (forward, reference)
+            return Trial((x,), lambda given, config: call(*given, config=config), lambda given: plain(*given))
+        y = x.copy_(log_reference(x) if log else reference(x))
+        dy = inputs.rows(facts, facts.free[0], facts.exact[0])
+        calls = (log_backward, log_reference_backward) if log else (backward, reference_backward)
+        return Trial((dy, y), lambda given, config: calls[0](*given, config=config), lambda given: calls[1](*given))
+
+    return tunable(
+        Tunable(
+            name=name,
+            config=Config,
+            free=("rows",),
+            exact=("cols",),
+            candidates=lambda facts, machine: candidates(facts.exact[0], facts.dtype.itemsize, machine, backward=back),
+            supports=_supports,
+            work=work,
+            trial=trial,
+            sources=(__name__,),
+            problems=row_problems(),
+        )
+    )
+
+
+FORWARD = _tunable("softmax", log=False, back=False)
+BACKWARD = _tunable("softmax backward", log=False, back=True)
+LOG_FORWARD = _tunable("log_softmax", log=True, back=False)
+LOG_BACKWARD = _tunable("log_softmax backward", log=True, back=True)
 
 
 # -- registration ------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ class _Builder:
         self.numbers.append(self.trace.input(self.draw(st.sampled_from((FLOAT_NUMBER, INT_NUMBER)))))
 
     def choose(self, among: Sequence[Any]) -> Any:
-        return self.draw(st.sampled_from(among))
+        return among[self.draw(st.integers(0, len(among) - 1))]  # by number: a traced number has no hash
 
     def tensor(self, fits: Callable[[Value], bool] = lambda x: True) -> Value | None:
         """One of the tensors, later ones first; None where none fits."""
@@ -223,7 +223,8 @@ class _Builder:
     def graph(self) -> Graph:
         pool: list[Value | None] = [*self.tensors, *self.numbers]
         latest: list[Value | None] = [*self.tensors[-2:]]
-        return self.trace.graph(latest + self.draw(st.lists(st.sampled_from([*pool, None]), max_size=4)))
+        chosen = self.draw(st.lists(st.integers(0, len(pool)), max_size=4))
+        return self.trace.graph(latest + [[*pool, None][i] for i in chosen])
 
 
 _shapes: Final = st.one_of(

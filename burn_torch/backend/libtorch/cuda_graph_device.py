@@ -131,7 +131,13 @@ class CudaArena:
         torch.cuda.synchronize(self.device)
 
     def record(self, run: Run, writes: Sequence[torch.Tensor]) -> _CudaRecording:
-        """See `Arena.record`; capturing runs nothing."""
+        """See `Arena.record`; capturing runs nothing, and no thread measures kernels meanwhile."""
+        from burn_kernels import autotune
+
+        with autotune.still():
+            return self._record(run)
+
+    def _record(self, run: Run) -> _CudaRecording:
         here, beside = torch.cuda.current_stream(), torch.cuda.Stream()
         torch.cuda.synchronize(self.device)
         gc.collect()  # a graph or a stream that is collected during the capture would end it

@@ -4,9 +4,9 @@
     v10 = relu_(v9)                 # (16, 32) f32      over v9
 
 Each node is one call of what eager execution calls, in the same order, so results agree in every bit.  Results take
-the memory of operands that nobody reads any more (`memory.py`); other intermediate values are freed at their last use,
-and the next ones get their memory, which the process keeps from call to call (`allocator.py`).  A program has no
-state: any number of threads may run it.
+the memory of operands that nobody reads any more, as the memory plan allows (`graph/passes/memory.py`); other
+intermediate values are freed at their last use, and the next ones get their memory, which the process keeps from call
+to call (`allocator.py`).  A program has no state: any number of threads may run it.
 
 If a program fails, what was donated to it may be overwritten in part: it is gone, as if the program had succeeded.
 """
@@ -22,11 +22,12 @@ import torch
 
 from burn_torch.backend.base import Program
 from burn_torch.backend.libtorch.allocator import keep_memory
-from burn_torch.backend.libtorch.memory import InPlace, plan_memory
+from burn_torch.backend.libtorch.memory import InPlace, in_place_writes
 from burn_torch.backend.libtorch.source_file import compiled
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.graph.ir import Graph, Input, Literal, Node
+from burn_torch.graph.passes.memory import memory_plan
 from burn_torch.ops.held_numbers import too_large
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_code import TorchCode, code_of, importable
@@ -42,7 +43,7 @@ def write_program(
 ) -> Program:
     """Writes, compiles and loads the program of a graph.  `plan` gives the function that computes a Call in eager."""
     writer = _Writer(graph, donate, plan)
-    keep_memory(writer.memory.peak_bytes)
+    keep_memory(sum(size for (_, place), size in writer.memory.arena_bytes.items() if place == "cpu"))
     source = writer.source(title)
     code, path = compiled(source)
     namespace: dict[str, Any] = dict(writer.opaque)
@@ -59,7 +60,9 @@ class _Writer:
         self.graph: Final = graph
         self.donate: Final = set(donate)
         self.plan: Final = plan
-        self.memory: Final = plan_memory(graph, donate)
+        self.memory: Final = memory_plan(graph, donate)
+        self.in_place: Final = in_place_writes(graph, self.memory)
+        self.last_use: Final = {i: n for n, node in enumerate(graph.nodes) for i in node.inputs if isinstance(i, int)}
         self.imports: Final[dict[str, str]] = {}
         """Names of the program that stand for functions of torch, and how those are written."""
         self.opaque: Final[dict[str, Any]] = {}
@@ -67,6 +70,10 @@ class _Writer:
         self.comments: Final[dict[str, str]] = {}
         self.nodes_by_line: Final[dict[int, Node]] = {}
         self.reused: Final[list[tuple[int, int]]] = []
+        outputs = {i for i in graph.outputs if i is not None}
+        self._kept_to_the_end: Final = outputs | {
+            i for position, (i, _) in enumerate(graph.inputs) if position not in self.donate
+        }
         self._names: Final[dict[Any, str]] = {}
         self._kept: Final[list[Any]] = []
 
@@ -94,44 +101,35 @@ class _Writer:
 
     def _title(self, title: str) -> str:
         count = len(self.graph.nodes)
-        words = f"{len(self.graph.inputs)} inputs, {count} operations, {len(self.memory.in_place)} of them in place."
+        words = f"{len(self.graph.inputs)} inputs, {count} operations, {len(self.in_place)} of them in place."
         return f"{title}: {words}" if title else words
 
     # -- one node -------------------------------------------------------------------------------
     def _line(self, number: int, node: Node) -> str:
-        in_place = self.memory.in_place.get(number)
+        in_place = self.in_place.get(number)
         expression = self._expression(node, in_place)
         made = ["_" if i is None else f"v{i}" for i in node.outputs]
         target = made[0] if not node.call.multiple else f"{', '.join(made)},"
         if not made:
             target = "()"
         text = f"{target} = {expression}"
-        ended = {i for i in node.inputs if isinstance(i, int) and self.memory.last_use.get(i) == number} - {
-            i for position, (i, _) in enumerate(self.graph.inputs) if position not in self.donate
-        }
-        unread = {i for i in node.outputs if i is not None and i not in self._read()}
+        ended = {i for i in node.inputs if isinstance(i, int) and self.last_use[i] == number} - self._kept_to_the_end
+        unread = {i for i in node.outputs if i is not None and i not in self.last_use} - self._kept_to_the_end
         if gone := sorted(ended | unread):
             text += f"; del {', '.join(f'v{i}' for i in gone)}"
         return _with_comment(text, self._comment(node, in_place))
 
-    @functools.lru_cache(maxsize=1)  # noqa: B019  # of one writer, which lives as long as its cache
-    def _read(self) -> set[int]:
-        read = {i for node in self.graph.nodes for i in node.inputs if isinstance(i, int)}
-        return read | {i for i in self.graph.outputs if i is not None}
-
     def _expression(self, node: Node, in_place: InPlace | None) -> str:
         call = node.call
         if call.is_number:
-            return self._call(call.op.scalar, node, call, in_attrs=False)
+            return self._call(call.op.scalar, node, call)
         if in_place is None:
             return self._call(self.plan(call), node, call)
         copied = {position for position, legal in zip(in_place.over, in_place.legal, strict=True) if not legal}
         self.reused.extend(in_place.taken(node).items())
         return self._call(in_place.function, node, call, copied=copied)
 
-    def _call(
-        self, function: Any, node: Node, call: Call, *, in_attrs: bool = True, copied: Collection[int] = ()
-    ) -> str:
+    def _call(self, function: Any, node: Node, call: Call, *, copied: Collection[int] = ()) -> str:
         # a plan has its attributes bound already
         code = code_of(function, {})
         inputs = [self._input(i, call, code) for i in node.inputs]

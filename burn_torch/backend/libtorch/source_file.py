@@ -11,6 +11,7 @@ from types import CodeType
 from typing import Final
 
 from burn_torch.core.files import make_folder, write_atomic
+from burn_torch.core.frames import mark_generated
 
 __all__ = ["cache_folder", "compiled"]
 
@@ -40,6 +41,7 @@ def compiled(source: str) -> tuple[CodeType, Path | None]:
 def _written(name: str, source: str) -> Path | None:
     try:
         path = cache_folder() / name
+        mark_generated(str(path.parent))
         if not (path.exists() and path.read_text(encoding="utf-8") == source):  # a power cut may have emptied it
             make_folder(path.parent)
             write_atomic(path, source.encode(), durable=False)

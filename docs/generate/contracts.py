@@ -1,0 +1,239 @@
+"""Tries each fused operation and writes what it keeps to: the table of docs/building-blocks/kernels-torch.md.
+
+Nothing here is said of an operation that was not seen: each column is a trial in float64 on the CPU, on drawn calls of
+all layouts (`burn_kernels.torch._problems`), and its cell is the outcome.  tests/kernels/torch/test_contracts.py holds
+the outcomes to what is promised.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from _files import ROOT, refresh
+
+PAGE = "docs/building-blocks/kernels-torch.md"
+BEGIN = "<!-- contracts: written by docs/generate/contracts.py -->"
+END = "<!-- end of contracts -->"
+CALLS = 8
+ROWS = ("x", "targets", "gate", "up")
+"""Arguments whose first axis is that of the rows."""
+
+
+def main(check: bool) -> list[str]:
+    """Writes the table between the two marks of the page."""
+    before, rest = (ROOT / PAGE).read_text(encoding="utf-8").split(BEGIN)
+    after = rest.split(END)[1]
+    return refresh({PAGE: before + BEGIN + table() + END + after}, check)
+
+
+def table() -> str:
+    """All outcomes, an operation a row."""
+    found = {name: outcomes(name) for name in names()}
+    columns = list(TRIALS)
+    lines = ["| operation | " + " | ".join(columns) + " |", "| --- |" + " --- |" * len(columns)]
+    lines += [f"| `{name}` | " + " | ".join(row[column] for column in columns) + " |" for name, row in found.items()]
+    return "\n\n" + "\n".join(lines) + "\n\n"
+
+
+def names() -> list[str]:
+    """The operations, in the order of the alphabet."""
+    from burn_kernels.torch._problems import DRAWN
+
+    return sorted(DRAWN)
+
+
+def outcomes(name: str) -> dict[str, str]:
+    """What came of each trial of an operation."""
+    from burn_kernels.spec import Draw
+    from burn_kernels.torch._problems import DRAWN
+
+    draw = Draw(sum(map(ord, name)))
+    calls = [DRAWN[name](draw) for _ in range(CALLS)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {column: trial(name, calls) for column, trial in TRIALS.items()}
+
+
+# -- trials --------------------------------------------------------------------------------------------
+def run(call: Any, *, gradients: bool = True) -> tuple[list[Any], list[Any]]:
+    """The arguments as copies, and the output with the gradients."""
+    import torch
+
+    from burn_kernels.torch._problems import ADAPTERS
+    from burn_kernels.torch.checking import _replica
+
+    adapter, args = ADAPTERS[call.op], [_replica(argument) for argument in call.args]
+    if adapter.verify is not None:
+        return args, torch.utils._pytree.tree_leaves(adapter.run(args))
+    leaves = [args[at].requires_grad_() for at in adapter.graded if args[at] is not None]
+    y = _first(getattr(torch.ops.burn_kernels, call.op)(*args))
+    if not gradients:
+        return args, [y]
+    dy = torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(0))
+    return args, [y, *torch.autograd.grad(y, leaves, dy)]
+
+
+def _first(found: Any) -> Any:
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _tensors(values: Any) -> list[Any]:
+    import torch
+
+    return [x for x in torch.utils._pytree.tree_leaves(values) if isinstance(x, torch.Tensor)]
+
+
+def _equal(one: list[Any], other: list[Any]) -> bool:
+    import torch
+
+    return all(torch.equal(a, b) for a, b in zip(_tensors(one), _tensors(other), strict=True))
+
+
+def inputs_written(name: str, calls: list[Any]) -> str:
+    """Whether forward or backward change an argument."""
+    kept = all(_equal(run(call)[0], list(call.args)) for call in calls)
+    in_place = f"; `{name}_` does" if name in ("adamw", "sgd") else ""
+    return f"never{in_place}" if kept else "yes"
+
+
+def element_types(name: str, calls: list[Any]) -> str:
+    """The types that its kernels take."""
+    from burn_kernels import REGISTRY
+
+    return ", ".join(str(kind).removeprefix("torch.") for kind in REGISTRY[name].dtypes)
+
+
+def reductions(name: str, calls: list[Any]) -> str:
+    """Those of the three that run and agree with torch."""
+    import torch
+
+    from burn_kernels.torch._problems import ADAPTERS
+
+    adapter, call = ADAPTERS[calls[0].op], calls[0]
+    if "reduction" not in adapter.names:
+        return "–"
+    at, found = adapter.names.index("reduction"), []
+    for reduction in ("none", "mean", "sum"):
+        args = list(call.args)
+        args[at] = reduction
+        if "gradients" in adapter.names:
+            args[adapter.names.index("gradients")] = reduction != "none"
+        y = _first(getattr(torch.ops.burn_kernels, call.op)(*args))
+        if torch.allclose(y, adapter.twin(*args), equal_nan=True):
+            found.append(reduction)
+    return ", ".join(found)
+
+
+def any_strides(name: str, calls: list[Any]) -> str:
+    """Whether the layouts among the calls give what the same numbers in order give."""
+    import torch
+
+    right = 0
+    for call in calls:
+        ordered = torch.utils._pytree.tree_map(
+            lambda x: x.contiguous() if isinstance(x, torch.Tensor) else x, call.args
+        )
+        pairs = zip(_tensors(run(call)[1]), _tensors(run(type(call)(call.op, ordered))[1]), strict=True)
+        right += all(torch.allclose(a, b, rtol=1e-12, atol=1e-12, equal_nan=True) for a, b in pairs)
+    return "yes" if right == len(calls) else "no"
+
+
+def zero_size(name: str, calls: list[Any]) -> str:
+    """Whether no rows give no rows, and gradients of nothing zeros."""
+    import torch
+
+    from burn_kernels.torch._problems import ADAPTERS
+
+    call, adapter = calls[0], ADAPTERS[calls[0].op]
+    if adapter.verify is not None:
+        groups = [None if group is None else [x[:0] for x in group] for group in call.args[:-1]]
+        found = run(type(call)(call.op, (*groups, call.args[-1])))[1]
+        return "yes" if all(x.numel() == 0 for x in found) else "no"
+    pairs = zip(adapter.names, call.args, strict=True)
+    args = [x.flatten(0, -2)[:0] if n in ROWS and x.dim() > 1 else x[:0] if n in ROWS else x for n, x in pairs]
+    _, (y, *grads) = run(type(call)(call.op, tuple(args)))
+    zeros = all(not grad.any() for grad in grads)
+    return "yes" if zeros and (y.dim() == 0 or y.shape[0] == 0) and isinstance(y, torch.Tensor) else "no"
+
+
+def same_bits(name: str, calls: list[Any]) -> str:
+    """Whether a second run gives the same bits."""
+    import torch
+
+    pairs = [pair for call in calls for pair in zip(run(call)[1], run(call)[1], strict=True)]
+    same = all(
+        torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+        for a, b in pairs
+    )
+    return "yes" if same else "no"
+
+
+def second_derivative(name: str, calls: list[Any]) -> str:
+    """Whether gradients of gradients are those of finite differences."""
+    import torch
+
+    from burn_kernels.torch._problems import ADAPTERS
+
+    adapter = ADAPTERS[calls[0].op]
+    if adapter.verify is not None:
+        return "no gradient"
+    # of rows of a few numbers norms are too steep for finite differences
+    wide = [call for call in calls if call.args[0].shape[-1] >= 5]
+    call = min(wide, key=lambda call: sum(x.numel() for x in _tensors(list(call.args))))
+    inputs = [call.args[at].detach().clone().requires_grad_() for at in adapter.graded if call.args[at] is not None]
+    places = [at for at in adapter.graded if call.args[at] is not None]
+
+    def of(*leaves: Any) -> Any:
+        args = list(call.args)
+        for at, leaf in zip(places, leaves, strict=True):
+            args[at] = leaf
+        return _first(getattr(torch.ops.burn_kernels, call.op)(*args))
+
+    try:
+        return "yes" if torch.autograd.gradgradcheck(of, inputs, fast_mode=True) else "no"
+    except RuntimeError as error:
+        return f"raises {type(error).__name__}"
+
+
+def traced(name: str, calls: list[Any]) -> str:
+    """Whether its schema is true and its fake result is like the real one: what torch.compile goes by."""
+    import torch
+
+    from burn_kernels.torch._problems import ADAPTERS
+
+    call = calls[0]
+    if ADAPTERS[call.op].verify is not None:
+        return "a step is one call"
+    op = getattr(torch.ops.burn_kernels, call.op).default
+    found = torch.library.opcheck(op, call.args, test_utils=("test_schema", "test_faketensor"), raise_exception=False)
+    return "one call" if set(found.values()) == {"SUCCESS"} else "no"
+
+
+def autocast(name: str, calls: list[Any]) -> str:
+    """What autocast on a GPU casts its inputs to."""
+    import torch
+
+    from burn_kernels.torch._problems import ADAPTERS
+
+    call = calls[0]
+    if ADAPTERS[call.op].verify is not None:
+        return "–"
+    if call.op == "linear_cross_entropy":
+        return "its type"  # functional.linear_cross_entropy casts, as torch's linear does
+    has = torch._C._dispatch_has_kernel_for_dispatch_key(f"burn_kernels::{call.op}", "AutocastCUDA")
+    return "float32" if has else "as given"
+
+
+TRIALS: dict[str, Callable[[str, list[Any]], str]] = {
+    "inputs written": inputs_written,
+    "element types": element_types,
+    "reductions": reductions,
+    "any strides": any_strides,
+    "zero size": zero_size,
+    "same bits twice": same_bits,
+    "second derivative": second_derivative,
+    "torch.compile": traced,
+    "autocast": autocast,
+}

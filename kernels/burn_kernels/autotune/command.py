@@ -1,0 +1,153 @@
+"""python -m burn_kernels: measure kernels on this machine's GPU, show what is chosen, carry timings elsewhere.
+
+    python -m burn_kernels tune                              every op at its usual shapes
+    python -m burn_kernels tune --only softmax --shapes 4096x5120,64x50257
+    python -m burn_kernels report                            what is chosen where; what was disqualified and why
+    python -m burn_kernels export timings.json               and, on another machine of the same kind:
+    python -m burn_kernels import timings.json
+
+Where timings are kept: $BURN_KERNELS_CACHE, or the platform's folder for caches.
+Exit status: 0 done; 1 an error that the last lines explain; 2 wrong usage; 3 no GPU to measure on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from burn_kernels.autotune import shipped
+from burn_kernels.autotune.bundle import export_bundle, import_bundle
+from burn_kernels.autotune.report import lines, report_of
+from burn_kernels.autotune.selection import current
+from burn_kernels.autotune.tunable import TUNABLES
+from burn_kernels.autotune.warmup import Measured, tune
+from burn_kernels.errors import KernelDeviceError, KernelError
+
+__all__ = ["main"]
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    asked = _parser().parse_args(arguments)
+    try:
+        status: int = asked.run(asked)
+    except KernelDeviceError as error:
+        _say(str(error), sys.stderr)
+        return 3
+    except KernelError as error:
+        _say(str(error), sys.stderr)
+        return 1
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m burn_kernels", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    part = commands.add_parser("tune", help="measure candidates on a GPU and keep the timings")
+    part.add_argument("--only", default="", metavar="OP", help="ops whose name begins so")
+    part.add_argument("--shapes", type=_shapes, metavar="ROWSxCOLS,...", help="instead of each op's own shapes")
+    part.add_argument("--dtype", choices=sorted(DTYPES), help="instead of each op's own type (mostly bfloat16)")
+    part.add_argument("--device", type=_device, default=0, metavar="N", help="the GPU's number, or cuda:N")
+    part.add_argument("--again", action="store_true", help="measure also what is in the store, and replace it")
+    part.add_argument("--budget-s", type=float, metavar="S", help="seconds for all measurements (default 3600)")
+    part.set_defaults(run=_tune)
+    part = commands.add_parser("report", help="show what is chosen where, timings, disqualified candidates")
+    part.add_argument("--json", action="store_true", help="as JSON")
+    part.set_defaults(run=_report)
+    part = commands.add_parser("export", help="write all timings to a file")
+    part.add_argument("file", type=Path)
+    part.set_defaults(run=_export)
+    part = commands.add_parser("ship", help="for developers: write the table of timings that comes with the package")
+    part.add_argument("file", type=Path, help="rows of benchmarks/kernels.py --tune")
+    part.set_defaults(run=_ship)
+    part = commands.add_parser("import", help="add timings from a file that another machine exported")
+    part.add_argument("file", type=Path)
+    part.set_defaults(run=_import)
+    return parser
+
+
+def _shapes(text: str) -> list[tuple[int, int]]:
+    found = []
+    for part in text.split(","):
+        sizes = part.split("x")
+        if len(sizes) != 2 or not all(size.isdigit() and int(size) > 0 for size in sizes):
+            raise argparse.ArgumentTypeError(f"{part!r} is not ROWSxCOLS, 8192x4096 for example")
+        found.append((int(sizes[0]), int(sizes[1])))
+    return found
+
+
+def _device(text: str) -> int:
+    number = text.removeprefix("cuda:")
+    if not number.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of a GPU: 0, or cuda:0")
+    return int(number)
+
+
+def _tune(asked: argparse.Namespace) -> int:
+    budget = current().budget
+    budget.process_s = 3600.0 if asked.budget_s is None else asked.budget_s
+    dtype = DTYPES.get(asked.dtype)
+    found = tune(
+        asked.only, asked.shapes, dtype=dtype, device=asked.device, again=asked.again, progress=lambda m: _say(told(m))
+    )
+    kept = sum(not measured.why_not for measured in found)
+    _say(f"{kept} of {len(found)} keys measured in {budget.spent_s:.0f} s; python -m burn_kernels report shows them")
+    return 0 if kept == len(found) else 1
+
+
+def told(measured: Measured) -> str:
+    """One line of progress, and one for each candidate that was disqualified."""
+    head = f"[{measured.number}/{measured.count}] {measured.key}: "
+    if measured.why_not:
+        text = f"not kept: {measured.why_not}"
+    elif measured.median_ms is None:
+        text = measured.chosen
+    else:
+        gain = f", default {measured.default_ms:.4f} ms" if measured.default_ms is not None else ""
+        text = f"{measured.chosen}, {measured.median_ms:.4f} ms{gain}"
+    return "\n".join([head + text, *(f"    disqualified {line}" for line in measured.disqualified)])
+
+
+def _report(asked: argparse.Namespace) -> int:
+    found = report_of(current())
+    if asked.json:
+        _say(json.dumps(found.as_data(), indent=1))
+        return 0
+    gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    _say(f"devices: {', '.join(gpus) or 'no GPU; CPU tensors use the references, which have no configs'}")
+    _say("\n".join(lines(found)))
+    return 0
+
+
+def _export(asked: argparse.Namespace) -> int:
+    _say(f"{export_bundle(current().store, asked.file)} rows written to {asked.file}")
+    return 0
+
+
+def _import(asked: argparse.Namespace) -> int:
+    _say(f"{import_bundle(current().store, asked.file)} new rows from {asked.file}")
+    return 0
+
+
+def _ship(asked: argparse.Namespace) -> int:
+    import burn_kernels  # every family, so that every tunable is registered
+
+    text = shipped.written(json.loads(asked.file.read_text(encoding="utf-8")), TUNABLES)
+    shipped.FILE.write_text(text, encoding="utf-8")
+    _say(f"{len(text)} characters written to {shipped.FILE.name} for {len(burn_kernels.REGISTRY)} operations")
+    return 0
+
+
+def _say(text: str, stream: object = None) -> None:
+    out = sys.stdout if stream is None else sys.stderr
+    out.write(text + "\n")
+    out.flush()

@@ -1,0 +1,109 @@
+"""Which of several calls is fastest, in few samples: rounds in turns, the hopeless left out, the winner confirmed.
+
+Each candidate is called once without counting, since its first call compiles and warms up.  Then come rounds, each
+in the opposite order of the one before, so that a clock that drifts favours nobody.  Who is more than 1.5 times behind
+the best is eliminated after the third round.  It ends after ten rounds, or when two rounds in a row improved the best
+by less than 2 %.  At last the two best go five more rounds against each other.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["Outcome", "race", "ranking"]
+
+LEAST_ROUNDS = 3
+MOST_ROUNDS = 10
+CONFIRMING_ROUNDS = 5
+HOPELESS = 1.5
+STILL = 0.02
+ALIKE = 0.02
+
+
+@dataclass
+class Outcome:
+    """What a race found."""
+
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    """Milliseconds of each round by candidate."""
+    eliminated: set[str] = field(default_factory=set)
+    failed: dict[str, Exception] = field(default_factory=dict)
+    """Candidates that raised, with what."""
+    complete: bool = True
+    """Whether the budget lasted to the end."""
+
+    def median(self, name: str) -> float:
+        """The median of a candidate's samples."""
+        return statistics.median(self.samples[name])
+
+
+def race(
+    names: Sequence[str],
+    sample: Callable[[str], float],
+    *,
+    within: Callable[[], bool],
+    eliminating: bool = True,
+) -> Outcome:
+    """Times candidates; `sample` runs one once and gives milliseconds, `within` says whether there is time left."""
+    found, running = Outcome(), list(names)
+
+    def once(name: str) -> float | None:
+        try:
+            return sample(name)
+        except Exception as error:
+            found.failed[name] = error
+            found.samples.pop(name, None)
+            running.remove(name)
+            return None
+
+    def round_of(rivals: Sequence[str], number: int) -> None:
+        for name in list(rivals) if number % 2 else list(reversed(rivals)):
+            if name in running and (ms := once(name)) is not None:
+                found.samples.setdefault(name, []).append(ms)
+
+    for name in names:
+        once(name)
+    still, best = 0, float("inf")
+    for number in range(MOST_ROUNDS):
+        if not running:
+            return found
+        if not within():
+            found.complete = False
+            break
+        round_of(running, number)
+        if not running:
+            return found
+        fastest = min(found.median(name) for name in running)
+        still, best = (still + 1 if fastest > best * (1 - STILL) else 0), min(best, fastest)
+        if number + 1 < LEAST_ROUNDS:
+            continue
+        if eliminating:
+            hopeless = [name for name in running if found.median(name) > HOPELESS * fastest]
+            found.eliminated.update(hopeless)
+            running[:] = [name for name in running if name not in hopeless]
+            if still >= 2 or len(running) == 1:
+                break
+    first = sorted((name for name in running if name in found.samples), key=found.median)[:2]
+    for number in range(CONFIRMING_ROUNDS if len(first) == 2 else 0):
+        if not within():
+            found.complete = False
+            break
+        round_of(first, number)
+    return found
+
+
+def ranking(medians: dict[str, float], order: Sequence[str]) -> list[str]:
+    """Names from best to worst; among those within 2 % of the best the one that comes first in `order` leads.
+
+    >>> ranking({"a": 1.01, "b": 1.0, "c": 3.0}, ["a", "b", "c"])
+    ['a', 'b', 'c']
+    """
+    if not medians:
+        return []
+    limit = min(medians.values()) * (1 + ALIKE)
+    place = {name: number for number, name in enumerate(order)}
+    alike = sorted((n for n in medians if medians[n] <= limit), key=lambda n: place.get(n, len(place)))
+    others = sorted((n for n in medians if medians[n] > limit), key=lambda n: medians[n])
+    return [*alike, *others]

@@ -1,0 +1,452 @@
+"""Which config runs: the lockfile's, the fastest that was measured, the shipped table's, the cost model's, the default.
+
+The first call of a key never waits for a measurement.  What was decided is kept by the facts of the call, so a second
+call costs one look into a dict and the question whether the config supports the problem.  At levels `on` and `full` a
+key without timings is measured here, when nothing forbids it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from burn_kernels.autotune import levels, shipped, tunable
+from burn_kernels.autotune.clock import Clock, GpuClock
+from burn_kernels.autotune.cost import choice
+from burn_kernels.autotune.errors import AutotuneWarning, CandidateError, LockfileError
+from burn_kernels.autotune.key import Candidate, Device, Facts, device_of, software
+from burn_kernels.autotune.lockfile import Lockfile, Pin
+from burn_kernels.autotune.race import ranking
+from burn_kernels.autotune.store import FILE, Fault, Place, Store, cache_folder, merged
+from burn_kernels.autotune.tunable import Tunable
+from burn_kernels.autotune.tuner import Budget, is_sticky, measure
+from burn_kernels.errors import KernelError, KernelLimitError, explain
+
+__all__ = ["Decision", "Selector", "current", "lock", "still", "unlock"]
+
+LOCK_VARIABLE, LOCK_MODE_VARIABLE = "BURN_KERNELS_LOCK", "BURN_KERNELS_LOCK_MODE"
+MOST_KNOWN = 8192
+"""Problems that are remembered; past it all are forgotten, and their keys looked up again."""
+SECOND_USE = 2
+
+
+def _capturing(index: int) -> bool:
+    """Whether what is launched on this GPU now goes into a CUDA graph."""
+    if index == torch.cuda.current_device():
+        return torch.cuda.is_current_stream_capturing()
+    with torch.cuda.device(index):
+        return torch.cuda.is_current_stream_capturing()
+
+
+@dataclass
+class Decision:
+    """What was decided for a key."""
+
+    tunable: Tunable
+    index: int
+    place: Place
+    facts: Facts
+    """Of the first call; a measurement is of them."""
+    ranking: dict[str, Any]
+    """Configs by candidate name, the best first."""
+    source: str
+    """`locked`, `measured`, `shipped`, `model` or `default`."""
+    config: Any
+    wanting: bool = False
+    """Whether the next use should look here again, since a measurement is due."""
+    uses: int = 0
+
+
+@dataclass
+class Selector:
+    """Decides for all kernels of a process; its parts can be replaced, which is how tests run it without a GPU."""
+
+    store: Store
+    devices: Callable[[int], Device] = device_of
+    clocks: Callable[[int], Clock] = GpuClock
+    capturing: Callable[[int], bool] = _capturing
+    table: Callable[[Tunable, Facts, Device], list[Mapping[str, int]]] = shipped.configs
+    budget: Budget = field(default_factory=Budget)
+    lockfile: Lockfile | None = None
+    known: dict[tuple[str, int, bool, tuple[Any, ...]], tuple[Decision, Facts]] = field(default_factory=dict)
+    """By tunable, device, deterministic mode, and what a launcher said of the call."""
+    decisions: dict[tuple[Place, bool], Decision] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._guard = threading.RLock()
+        self._measuring = threading.Lock()
+        self._clocks: dict[int, Clock] = {}
+
+    # -- deciding --------------------------------------------------------------------------------
+    def meet(self, tunable: Tunable, index: int, call: tuple[Any, ...]) -> tuple[Decision, Facts]:
+        """The decision for a call that is not known yet, or of which a measurement is due; and its facts."""
+        fixed = levels.is_deterministic()
+        facts = tunable.facts(*call)
+        found = self.decide(tunable, index, facts, fixed), facts
+        with self._guard:
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            self.known[tunable.name, index, fixed, call] = found
+        return found
+
+    def decide(self, tunable: Tunable, index: int, facts: Facts, fixed: bool) -> Decision:
+        """The decision for a key."""
+        with self._guard:
+            device = self.devices(index)
+            place = Place(tunable.kernel, tunable.key(facts), str(device), software())
+            decision = self.decisions.get((place, fixed))
+            if decision is None:
+                decision = self._decided(tunable, index, facts, device, place, fixed)
+                self.decisions[place, fixed] = decision
+            decision.uses += 1
+            due = decision.wanting and decision.uses >= (1 if levels.level() == "full" else SECOND_USE)
+        # another thread that measures is not waited for: this call takes what holds now
+        if due and not self.capturing(index) and self._measuring.acquire(blocking=False):
+            try:
+                self._measure(decision, again=False)
+            except (CandidateError, KernelLimitError):
+                raise
+            except Exception as error:  # the call itself can go on; what stood in the way is said
+                warn(f"{decision.place.key} could not be measured: {type(error).__name__}: {_line(error)}")
+            finally:
+                self._measuring.release()
+        return decision
+
+    def _decided(
+        self, tunable: Tunable, index: int, facts: Facts, device: Device, place: Place, fixed: bool
+    ) -> Decision:
+        level = levels.level()
+        if self.lockfile is not None:
+            pin = self.lockfile.find(place.key, place.device, place.kernel)
+            if pin is not None:
+                name, config = self._pinned(self.lockfile, pin, tunable, facts)
+                return Decision(tunable, index, place, facts, {name: config}, "locked", config)
+        source, order = self._ranked(tunable, facts, device, place, plain=fixed or level == "off")
+        config = self._first(tunable, order, facts, place.key)
+        if self.lockfile is not None:
+            candidate = Candidate.of(config)
+            self.lockfile.append(Pin(place.key, place.device, place.kernel, candidate.config))
+            return Decision(tunable, index, place, facts, {candidate.name: config}, "locked", config)
+        decision = Decision(tunable, index, place, facts, order, source, config)
+        decision.wanting = level in ("on", "full") and not fixed and source != "measured" and len(order) > 1
+        return decision
+
+    def plan(self, tunable: Tunable, index: int, facts: Facts) -> Decision:
+        """A decision to measure by: what timings, table and model say, whatever level or lockfile hold now."""
+        device = self.devices(index)
+        place = Place(tunable.kernel, tunable.key(facts), str(device), software())
+        source, order = self._ranked(tunable, facts, device, place, plain=False)
+        return Decision(tunable, index, place, facts, order, source, next(iter(order.values()), None))
+
+    def _ranked(
+        self, tunable: Tunable, facts: Facts, device: Device, place: Place, *, plain: bool
+    ) -> tuple[str, dict[str, Any]]:
+        """Where the ranking is from, and the ranking."""
+        named = tunable.named(facts, device.machine)
+        if plain:
+            return "default", named
+        faulty = {fault.candidate for fault in self.store.faults(place)} if self.store.there else set()
+        sound = {name: config for name, config in named.items() if name not in faulty}
+        timed = merged(self.store.timings(place)) if self.store.there else {}
+        medians = {name: timed[name].median_ms for name in sound if name in timed}
+        if medians:
+            return "measured", _first_of(ranking(medians, list(named)), sound)
+        hints = (Candidate.of(tunable.parse(numbers)).name for numbers in self.table(tunable, facts, device))
+        hinted = [name for name in hints if name in sound]
+        if hinted:
+            return "shipped", _first_of(hinted, sound)
+        return self._predicted(tunable, facts, device, sound)
+
+    def _predicted(
+        self, tunable: Tunable, facts: Facts, device: Device, sound: dict[str, Any]
+    ) -> tuple[str, dict[str, Any]]:
+        if not sound:
+            return "default", sound
+        works = {name: tunable.work(config, facts, device.machine) for name, config in sound.items()}
+        best = choice(works, device.machine)
+        return ("default", sound) if best == next(iter(sound)) else ("model", _first_of([best], sound))
+
+    def _pinned(self, lockfile: Lockfile, pin: Pin, tunable: Tunable, facts: Facts) -> tuple[str, Any]:
+        try:
+            config = tunable.parse(pin.config)
+        except ValueError as error:
+            raise lockfile.unusable(pin, str(error)) from error
+        if not tunable.supports(config, facts):
+            raise lockfile.unusable(pin, "it does not support this problem")
+        return Candidate.of(config).name, config
+
+    def _first(
+        self, tunable: Tunable, order: Mapping[str, Any], facts: Facts, key: str, reasons: Iterable[str] = ()
+    ) -> Any:
+        for config in order.values():
+            if tunable.supports(config, facts):
+                return config
+        raise KernelLimitError(  # so that callers fall back to the reference, and say so
+            explain(
+                f"autotune: no candidate of {tunable.name} can run",
+                given="; ".join([key, *reasons]),
+                expected="at least one that supports the problem and does not fail",
+                mend="python -m burn_kernels report shows them; passing config= overrides the choice",
+            )
+        )
+
+    def fitting(self, tunable: Tunable, decision: Decision, facts: Facts) -> Any:
+        """The best config that supports a problem whose key's first choice does not."""
+        if decision.source == "locked" and self.lockfile is not None:
+            pin = Pin(decision.place.key, decision.place.device, decision.place.kernel, vars(decision.config))
+            raise self.lockfile.unusable(pin, f"it does not support {facts}")
+        return self._first(tunable, decision.ranking, facts, decision.place.key)
+
+    # -- failing ---------------------------------------------------------------------------------
+    def rescue(
+        self,
+        tunable: Tunable,
+        decision: Decision,
+        facts: Facts,
+        config: Any,
+        error: Exception,
+        launch: Callable[[Any], None],
+    ) -> None:
+        """Launches the next of the ranking after a config that failed, which is quarantined if another one works.
+
+        Where none works the cause is not the configs (no compiler, say): nothing is quarantined, the error is raised.
+        """
+        first, failed = error, dict[str, str]()
+        while True:
+            name = Candidate.of(config).name
+            if isinstance(error, (KernelError, torch.OutOfMemoryError)) or _is_of_a_capture(error):
+                raise error  # a mistake of the caller, a lack of memory, a capture gone wrong are not the candidate's
+            error.add_note(f"in {tunable.name} with {name}, for {decision.place.key}")
+            if is_sticky(error):
+                raise CandidateError(
+                    explain(
+                        f"autotune: the device failed under {tunable.name}",
+                        given=f"{name} for {decision.place.key}: {_line(error)}",
+                        expected="a launch, or an error that leaves the device usable",
+                        mend="start the process again; an earlier kernel may be at fault: CUDA_LAUNCH_BLOCKING=1",
+                    )
+                ) from error
+            if decision.source == "locked":
+                raise LockfileError(
+                    explain(
+                        "autotune: the pinned config cannot be launched",
+                        given=f"{name} for {decision.place.key}: {_line(error)}",
+                        expected="a config that runs",
+                        mend="take its line out of the lockfile",
+                    )
+                ) from error
+            failed[name] = f"{type(error).__name__}: {_line(error)}"
+            if self.capturing(decision.index):
+                self._quarantine(decision, failed)
+                raise CandidateError(
+                    explain(
+                        f"autotune: {tunable.name} could not be launched during the capture of a CUDA graph",
+                        given=f"{name}: {_line(error)}",
+                        expected="a warm-up call before the capture, as torch.cuda.graph asks for",
+                        mend="capture again: the next config is taken then",
+                    )
+                ) from error
+            left = [c for n, c in decision.ranking.items() if n not in failed and tunable.supports(c, facts)]
+            if not left:
+                raise first
+            config = left[0]
+            try:
+                launch(config)
+            except Exception as next_error:
+                error = next_error
+            else:
+                self._quarantine(decision, failed)
+                return
+
+    def _quarantine(self, decision: Decision, failed: Mapping[str, str]) -> None:
+        with self._guard:
+            decision.ranking = {n: c for n, c in decision.ranking.items() if n not in failed}
+            decision.config = next(iter(decision.ranking.values()), decision.config)
+        self.store.add(faults=[Fault(decision.place, name, "quarantined", why) for name, why in failed.items()])
+        for name, why in failed.items():
+            warn(f"{decision.place.key}: {name} is quarantined, its launch failed ({why}); the next one is taken")
+
+    # -- measuring -------------------------------------------------------------------------------
+    def measure(self, decision: Decision, *, again: bool = False) -> str:
+        """Measures a key's candidates and decides anew; returns why there is nothing to keep, or an empty text.
+
+        Raises: CandidateError if a candidate broke the device, KernelLimitError if no candidate is right.
+        """
+        if self.capturing(decision.index):
+            return "a CUDA graph is being captured"
+        with self._measuring:
+            return self._measure(decision, again=again)
+
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """A block during which no thread measures; waits for one that does.  Calls inside take what holds now."""
+        with self._measuring:
+            yield
+
+    def _measure(self, decision: Decision, *, again: bool) -> str:
+        tunable, place = decision.tunable, decision.place
+        decision.wanting = False
+        if decision.index not in self._clocks:
+            self._clocks[decision.index] = self.clocks(decision.index)
+        clock = self._clocks[decision.index]
+        device = self.devices(decision.index)
+        named = tunable.named(decision.facts, device.machine)
+        if again:
+            self.store.forget(place)
+        faulty = set() if again else {fault.candidate for fault in self.store.faults(place)}
+        sound = {n: c for n, c in named.items() if n not in faulty and tunable.supports(c, decision.facts)}
+        found = measure(
+            tunable,
+            decision.facts,
+            sound,
+            place,
+            clock=clock,
+            budget=self.budget,
+            eliminating=levels.level() != "full",
+            on_loss=lambda fault: self.store.add(faults=[fault]),
+        )
+        for fault in found.faults:
+            warn(f"{place.key}: {fault.candidate} is disqualified: {fault.reason}")
+        if found.timings:  # where nothing works, the cause is not the candidates, and may be gone tomorrow
+            self.store.add([] if found.why_not else found.timings, found.faults)
+        medians = {timing.candidate: timing.median_ms for timing in found.timings}
+        broken = {fault.candidate for fault in found.faults}
+        left = {name: config for name, config in sound.items() if name not in broken}
+        with self._guard:
+            if medians:
+                decision.ranking, decision.source = _first_of(ranking(medians, list(named)), left), "measured"
+            else:
+                decision.ranking = {n: c for n, c in decision.ranking.items() if n not in broken}
+            reasons = [f"{fault.candidate}: {fault.reason}" for fault in found.faults]
+            decision.config = self._first(tunable, decision.ranking, decision.facts, place.key, reasons)
+        return found.why_not
+
+    def pending(self) -> list[Decision]:
+        """Keys that were used in this process and have no timings."""
+        with self._guard:
+            return [
+                d for (_, fixed), d in self.decisions.items() if not fixed and d.source not in ("measured", "locked")
+            ]
+
+    def forget(self) -> None:
+        """Decides anew from now on; what is on disk stays."""
+        with self._guard:
+            self.known.clear()
+            self.decisions.clear()
+
+
+def _is_of_a_capture(error: Exception) -> bool:
+    # the words of CUDA and HIP for it: ... when stream is capturing, ... due to a previous error during capture
+    return isinstance(error, RuntimeError) and "captur" in str(error).lower()
+
+
+def _first_of(names: list[str], sound: Mapping[str, Any]) -> dict[str, Any]:
+    rest = [name for name in sound if name not in names]
+    return {name: sound[name] for name in [*names, *rest] if name in sound}
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0][:300]
+
+
+def warn(message: str) -> None:
+    """Says something that a user should know, once for each text."""
+    warnings.warn(f"autotune: {message}", AutotuneWarning, stacklevel=3)
+
+
+# -- the selector of the process ---------------------------------------------------------------------
+_selector: Selector | None = None
+_making = threading.Lock()
+
+
+def current() -> Selector:
+    """The selector of the process; made at the first use, with the store in the cache folder.
+
+    Raises: KernelArgumentError, LockfileError for wrong values of BURN_KERNELS_AUTOTUNE, BURN_KERNELS_LOCK and
+    BURN_KERNELS_LOCK_MODE.
+    """
+    global _selector
+    if _selector is None:
+        with _making:
+            if _selector is None:
+                made = Selector(Store(_store_path()))
+                levels.level()
+                named = os.environ.get(LOCK_VARIABLE)
+                if named:
+                    made.lockfile = Lockfile(Path(named), os.environ.get(LOCK_MODE_VARIABLE) or "append")
+                _selector = made
+    return _selector
+
+
+def _store_path() -> Path | None:
+    try:
+        return cache_folder() / FILE
+    except RuntimeError as error:  # no home folder
+        warn(f"no folder for the store ({error}); timings stay in memory; BURN_KERNELS_CACHE names one")
+        return None
+
+
+@contextlib.contextmanager
+def selecting(selector: Selector) -> Iterator[Selector]:
+    """Makes another selector the process's for a block."""
+    global _selector
+    before, _selector = _selector, selector
+    try:
+        yield selector
+    finally:
+        _selector = before
+
+
+class lock:  # noqa: N801  # reads as the function that it is to callers, and may open a block
+    """Pins every choice to a lockfile from now on, or, as a context manager, for a block.
+
+    Raises: LockfileError if the file cannot be read, or is absent in mode frozen.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, mode: str = "append") -> None:
+        selector = current()
+        self._before = selector.lockfile
+        selector.lockfile = Lockfile(Path(path), mode)
+        selector.forget()
+
+    def __enter__(self) -> Lockfile:
+        held = current().lockfile
+        assert held is not None
+        return held
+
+    def __exit__(self, *_: object) -> None:
+        selector = current()
+        selector.lockfile = self._before
+        selector.forget()
+
+
+def still() -> contextlib.AbstractContextManager[None]:
+    """A block in which no thread measures: what records a CUDA graph opens one, as waiting for the device would end it.
+
+    A measurement that is under way is waited for.
+    """
+    return current().still()
+
+
+def unlock() -> None:
+    """Ends what `lock` began: choices follow timings again."""
+    selector = current()
+    selector.lockfile = None
+    selector.forget()
+
+
+def _forget_all() -> None:
+    if _selector is not None:
+        _selector.forget()
+
+
+levels.watch(_forget_all)
+tunable.selector_of = current

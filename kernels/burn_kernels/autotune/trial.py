@@ -1,0 +1,217 @@
+"""Whether a candidate computes the right thing: it runs in fenced, poisoned memory beside the reference.
+
+While a trial runs, every tensor that a launcher makes lies between two guard zones, and is full of a value that no
+result has by chance: NaN, or the largest integer.  After it, the guards must be as they were (nothing was written past
+an end), inputs must be as they were, outputs may hold no poison (nothing was left out), and must be as near to
+float64 as plain torch is, by the rule of `burn_kernels.verify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from burn_kernels.verify import cast, compare
+
+__all__ = ["Trial", "agree", "fenced", "judge"]
+
+GUARD_BYTES = 512
+"""On each side: two of the widest distances to which the allocator aligns, so that alignment stays as it was."""
+CHUNK = 1 << 24
+"""Elements that are compared at once."""
+
+
+# -- what is tried -----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Trial:
+    """A problem with inputs of its own: how to run a config on it, and what it must give."""
+
+    inputs: tuple[Any, ...]
+    """Tensors and numbers; what `run` reads."""
+    run: Callable[..., Any]
+    """(inputs, config) -> output or outputs, by the real launcher."""
+    reference: Callable[..., Any]
+    """(inputs) -> the same outputs, in plain torch; computes in float64 on float64 inputs."""
+    timed: Callable[..., Any] | None = None
+    """What is timed where `run` does more than the kernel does: copies an input that it writes over, makes a table."""
+
+
+def judge(trial: Trial, config: Any, dtype: torch.dtype) -> list[str]:
+    """What is wrong with a config on a small problem, by comparison with float64; an empty list if nothing is."""
+    fence, outputs, faults = _run(trial, config)
+    exact = _flat(trial.reference(cast(trial.inputs, torch.float64, "cpu")))
+    plain = _flat(trial.reference(trial.inputs))
+    if len(outputs) != len(exact):
+        return [*faults, f"{len(outputs)} outputs, expected {len(exact)}"]
+    for number, (found, expected, common) in enumerate(zip(outputs, exact, plain, strict=True)):
+        faults += [f"output {number}: {fault}" for fault in unwritten(found, expected.to(found.device))]
+        if found.dtype.is_floating_point:
+            faults += compare(f"output {number}", found, expected, common, dtype)
+        elif not torch.equal(found.cpu(), expected.to(found.dtype).cpu()):
+            faults.append(f"output {number}: other integers than the reference")
+    return faults + fence.broken()
+
+
+def agree(trial: Trial, config: Any, base: Sequence[torch.Tensor], dtype: torch.dtype) -> list[str]:
+    """What is wrong with a config on a large problem, beside the outputs of one that was judged right."""
+    fence, outputs, faults = _run(trial, config)
+    if len(outputs) != len(base):
+        return [*faults, f"{len(outputs)} outputs, expected {len(base)}"]
+    for number, (found, expected) in enumerate(zip(outputs, base, strict=True)):
+        wrong = unwritten(found, expected) + apart(found, expected, dtype)
+        faults += [f"output {number}: {fault}" for fault in wrong]
+    return faults + fence.broken()
+
+
+def first(trial: Trial, config: Any) -> tuple[list[torch.Tensor], list[str]]:
+    """The outputs of a config that was judged right on a small problem, and what is wrong with how it got them."""
+    fence, outputs, faults = _run(trial, config)
+    return outputs, faults + fence.broken()
+
+
+def _run(trial: Trial, config: Any) -> tuple[Fence, list[torch.Tensor], list[str]]:
+    before = [_sum_of_bytes(x) for x in _flat(trial.inputs)]
+    with fenced() as fence:
+        outputs = _flat(trial.run(trial.inputs, config))
+    after = [_sum_of_bytes(x) for x in _flat(trial.inputs)]
+    changed = [f"writes to input {i}" for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    return fence, outputs, changed
+
+
+def _sum_of_bytes(x: torch.Tensor) -> tuple[int, int]:
+    # two sums, the second weighted, so that swapped numbers show; of whole storages, gaps between rows included
+    data = torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
+    total = weighted = 0
+    for start in range(0, data.numel(), CHUNK):
+        part = data[start : start + CHUNK].to(torch.int32)
+        weight = torch.arange(part.numel(), dtype=torch.int32, device=x.device) % 8191 + 1
+        total += int(part.sum(dtype=torch.int64))
+        weighted += (start + 1) * int((part * weight).sum(dtype=torch.int64))
+    return total, weighted
+
+
+# -- comparing ---------------------------------------------------------------------------------------
+def unwritten(found: torch.Tensor, expected: torch.Tensor) -> list[str]:
+    """Whether poison is left where a number should be; for large tensors in pieces."""
+    count = 0
+    for part, other in _pieces(found, expected):
+        if found.dtype.is_floating_point:
+            count += int((part.isnan() & ~other.isnan()).sum())
+        elif found.dtype != torch.bool:
+            top = torch.iinfo(found.dtype).max
+            count += int(((part == top) & (other != top)).sum())
+    return [f"{count} elements not written, or NaN where there should be numbers"] if count else []
+
+
+def apart(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> list[str]:
+    """Whether two right results of a problem in `dtype` are further apart than rounding takes them.
+
+    Each may be off by what sums in another order make: in half types the last rounding, one unit; in float32 the
+    order of up to some thousand terms, 64 units.  Largest and root mean square, beside the expected ones.
+    """
+    if found.shape != expected.shape:
+        return [f"shape {tuple(found.shape)}, expected {tuple(expected.shape)}"]
+    if not found.dtype.is_floating_point:
+        return [] if torch.equal(found, expected) else ["other integers"]
+    unit = torch.finfo(dtype).eps * (64 if dtype == torch.float32 else 4)
+    sums, tops = [0.0, 0.0], [0.0, 0.0]
+    for part, other in _pieces(found, expected):
+        odd = ~other.isfinite()
+        if not torch.equal(part[odd].nan_to_num(nan=0.5), other[odd].nan_to_num(nan=0.5)):
+            return ["not the same NaN and infinities"]
+        part, other = (torch.where(odd, 0.0, x.to(torch.float32)) for x in (part, other))
+        for place, values in enumerate((part - other, other)):
+            sums[place] += float(values.square().sum(dtype=torch.float64))
+            tops[place] = max(tops[place], float(values.abs().max()))
+    faults = []
+    roots = [total**0.5 for total in sums]
+    for kind, (error, size) in (("largest", tops), ("root mean square", roots)):
+        if not error <= unit * size:  # NaN too
+            faults.append(f"{kind} difference {error:.3g} of {size:.3g} from another config, allowed {unit * size:.3g}")
+    return faults
+
+
+def _pieces(found: torch.Tensor, expected: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    if found.shape != expected.shape or not found.numel():
+        return
+    one, other = found.reshape(-1), expected.reshape(-1)
+    for start in range(0, one.numel(), CHUNK):
+        yield one[start : start + CHUNK], other[start : start + CHUNK]
+
+
+def _flat(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [x for item in value for x in _flat(item)] if isinstance(value, (list, tuple)) else []
+
+
+# -- fences ------------------------------------------------------------------------------------------
+class Fence:
+    """The memory that was given out while a fence stood."""
+
+    def __init__(self) -> None:
+        self.rooms: list[tuple[torch.Tensor, int]] = []
+
+    def broken(self) -> list[str]:
+        """Which guard zones were written to."""
+        faults = []
+        for number, (room, size) in enumerate(self.rooms):
+            for side, zone in (("before", room[:GUARD_BYTES]), ("past", room[GUARD_BYTES + size :])):
+                if not bool((zone == _GUARD).all()):
+                    faults.append(f"writes {side} the {'start' if side == 'before' else 'end'} of allocation {number}")
+        return faults
+
+
+_GUARD = 0xA5
+
+
+class _FencedMemory(TorchDispatchMode):
+    def __init__(self, fence: Fence) -> None:
+        super().__init__()
+        self.fence = fence
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func in _EMPTY and isinstance(out, torch.Tensor) and out.numel() and out.device.type != "meta":
+            return self._between_guards(out)
+        return out
+
+    def _between_guards(self, out: torch.Tensor) -> torch.Tensor:
+        itemsize = out.element_size()
+        spread = 1 + sum((n - 1) * s for n, s in zip(out.shape, out.stride(), strict=True))
+        size = spread * itemsize
+        room = torch.full((size + 2 * GUARD_BYTES,), _GUARD, dtype=torch.uint8, device=out.device)
+        # the end of a row of 2-byte elements need not be a multiple of 8, so the inner part is cut out as bytes first
+        inner = room[GUARD_BYTES : GUARD_BYTES + size].view(out.dtype)
+        inner.fill_(poison_of(out.dtype))
+        self.fence.rooms.append((room, size))
+        return inner.as_strided(out.shape, out.stride(), inner.storage_offset())
+
+
+_EMPTY = {
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.empty_like.default,
+    torch.ops.aten.empty_strided.default,
+    torch.ops.aten.new_empty.default,
+    torch.ops.aten.new_empty_strided.default,
+}
+
+
+def poison_of(dtype: torch.dtype) -> float | int | bool:
+    """What memory that nobody wrote to holds: NaN, the largest integer, True."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    return True if dtype == torch.bool else torch.iinfo(dtype).max
+
+
+@contextmanager
+def fenced() -> Iterator[Fence]:
+    """Puts guard zones around, and poison into, all that torch.empty and its kin give inside the block."""
+    fence = Fence()
+    with _FencedMemory(fence):
+        yield fence

@@ -1,0 +1,173 @@
+"""A place in a launcher at which a config is chosen, and all that choosing needs to know of the kernel.
+
+    FORWARD = tunable(Tunable("softmax", config=Config, free=("rows",), exact=("cols",), candidates=..., ...))
+
+    def forward(x, *, config=None):
+        ...
+        def run(config): launch(_forward, ..., warps=config.warps, BLOCK=config.block)
+        FORWARD.run(x, config, (x.dtype, rows, cols, (stride,), x.data_ptr() & 15), run)
+
+Candidate 0 is the default: it is what runs with selection off, under the interpreter, and where a launch is recorded.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+from burn_kernels._triton import INTERPRETED
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Candidate, Facts, alignment, key_text, row_facts, source_hash
+from burn_kernels.autotune.levels import is_deterministic
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.launch import Machine, machine_of, recorded
+
+__all__ = ["TUNABLES", "Inputs", "Tunable", "tunable"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tunable:
+    """A kernel with several configs."""
+
+    name: str
+    """The operation, as keys and reports call it."""
+    config: type[Any]
+    """A dataclass of whole numbers."""
+    facts: Callable[..., Facts] = row_facts
+    """What a launcher hands over, a tuple that is built in no time, unpacked -> the facts of the call."""
+    free: tuple[str, ...]
+    """Names of the sizes that go into buckets."""
+    exact: tuple[str, ...] = ()
+    """Names of the sizes that do not."""
+    candidates: Callable[[Facts, Machine], Sequence[Any]]
+    """Configs that may be tried for a problem, the default first."""
+    supports: Callable[[Any, Facts], bool]
+    """Whether a config is legal for a problem as it really is.  Asked at every use, so quick."""
+    work: Callable[[Any, Facts, Machine], Work]
+    """What a config makes of a problem, for the cost model."""
+    trial: Callable[[Facts, Inputs], Trial]
+    """A problem like the one given, with inputs of its own."""
+    sources: tuple[str, ...]
+    """Modules whose source decides what timings are worth."""
+    problems: Callable[[int, int, torch.dtype], Sequence[Facts]]
+    """(rows, cols, dtype) -> the problems that users with such tensors have, packed; one for each set of flags."""
+    shapes: Sequence[tuple[int, int]] = tuple((8192, cols) for cols in (1024, 4096, 5120, 8192, 16_384, 32_768))
+    """What `python -m burn_kernels tune` measures where it is told no shapes."""
+    dtype: torch.dtype = torch.bfloat16
+    """The type in which it does."""
+
+    @functools.cached_property
+    def kernel(self) -> str:
+        """The hash of the kernel's source."""
+        return source_hash(*self.sources)
+
+    def key(self, facts: Facts) -> str:
+        """The line of text that stands for the problem's bucket."""
+        return key_text(self.name, self.free, self.exact, facts)
+
+    def default(self, facts: Facts, machine: Machine) -> Any:
+        """Candidate 0."""
+        return self.candidates(facts, machine)[0]
+
+    def named(self, facts: Facts, machine: Machine) -> dict[str, Any]:
+        """The candidates by name, the default first."""
+        return {Candidate.of(config).name: config for config in self.candidates(facts, machine)}
+
+    def parse(self, numbers: Mapping[str, int]) -> Any:
+        """The config with these numbers.
+
+        Raises: ValueError if they are not the fields of this kernel's configs.
+        """
+        names = {field.name for field in fields(self.config)}
+        if set(numbers) != names or not all(type(value) is int for value in numbers.values()):
+            raise ValueError(f"a config of {self.name} has the whole numbers {', '.join(sorted(names))}")
+        return self.config(**numbers)
+
+    def run(self, like: torch.Tensor, config: Any, call: tuple[Any, ...], launch: Callable[[Any], None]) -> None:
+        """Launches with `config`, or, where it is None, with the one chosen for the call on the device of `like`.
+
+        `call` is what `facts` takes; it alone is made and looked up where the call is known, which costs a microsecond.
+        """
+        if config is not None:
+            launch(config)
+        elif like.is_cuda and recorded() is None and not INTERPRETED:
+            self.run_on(like.get_device(), call, launch)
+        else:
+            launch(self.default(self.facts(*call), machine_of(like)))
+
+    def run_on(self, index: int, call: tuple[Any, ...], launch: Callable[[Any], None]) -> None:
+        """Launches on the GPU with this number; a config that fails is quarantined, and the next one is taken."""
+        selector = selector_of()
+        known = selector.known.get((self.name, index, is_deterministic(), call))
+        if known is None or known[0].wanting:
+            known = selector.meet(self, index, call)
+        decision, facts = known
+        config = decision.config
+        if not self.supports(config, facts):
+            config = selector.fitting(self, decision, facts)
+        try:
+            launch(config)
+        except Exception as error:
+            selector.rescue(self, decision, facts, config, error, launch)
+
+
+TUNABLES: dict[str, Tunable] = {}
+"""Every place at which a config is chosen, by name."""
+
+
+def tunable(made: Tunable) -> Tunable:
+    """Adds a tunable to the registry and returns it."""
+    if made.name in TUNABLES:
+        raise KernelArgumentError(
+            explain(
+                f"the tunable {made.name!r} is registered twice",
+                given=f"from {', '.join(made.sources)}",
+                expected=f"one a name; {made.name!r} is from {', '.join(TUNABLES[made.name].sources)}",
+                mend="give the new one another name",
+            )
+        )
+    TUNABLES[made.name] = made
+    return made
+
+
+def selector_of() -> Any:
+    """The selector of the process.  `selection`, which needs this module, puts its own function here."""
+    raise AssertionError("burn_kernels.autotune.selection was not imported")
+
+
+def row_problems(*flags: str) -> Callable[[int, int, torch.dtype], list[Facts]]:
+    """For kernels over packed rows: a problem for each of these flags."""
+    return lambda rows, cols, dtype: [
+        Facts((rows,), (cols,), dtype, alignment(cols * dtype.itemsize), flags=flag) for flag in flags or ("",)
+    ]
+
+
+# -- inputs ------------------------------------------------------------------------------------------
+class Inputs:
+    """Draws the inputs of trials on a device, with a generator of its own: the global one's state stays as it is."""
+
+    def __init__(self, device: torch.device | str, seed: int = 0) -> None:
+        self.device = torch.device(device)
+        self.generator = torch.Generator(device=self.device).manual_seed(seed)
+
+    def normal(self, *shape: int, dtype: torch.dtype, std: float = 1.0) -> torch.Tensor:
+        """Normal values, packed."""
+        return torch.randn(shape, device=self.device, generator=self.generator).mul_(std).to(dtype)
+
+    def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
+        """Whole numbers from [low, high), int64."""
+        return torch.randint(low, high, shape, device=self.device, generator=self.generator)
+
+    def rows(self, facts: Facts, rows: int, cols: int, std: float = 1.0) -> torch.Tensor:
+        """Normal values (rows, cols) that lie as `facts` says: its alignment, its layout."""
+        itemsize = facts.dtype.itemsize
+        vector = 16 // itemsize
+        stride = cols if facts.layout == "packed" else (cols + vector - 1) // vector * vector + vector
+        lead = facts.align // itemsize % vector
+        room = self.normal(lead + rows * stride, dtype=facts.dtype, std=std)
+        return room.as_strided((rows, cols), (stride, 1), lead)

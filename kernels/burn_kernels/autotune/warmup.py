@@ -1,0 +1,131 @@
+"""Measuring on purpose: the problems of a list, or those that this process has met so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from burn_kernels.autotune.selection import Decision, Selector, current
+from burn_kernels.autotune.tunable import TUNABLES, Tunable
+from burn_kernels.errors import KernelArgumentError, KernelDeviceError, KernelLimitError, explain
+
+__all__ = ["Measured", "tune", "tune_pending"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What measuring one key came to."""
+
+    key: str
+    number: int
+    """Counting from 1."""
+    count: int
+    """Of keys in all."""
+    chosen: str
+    """The candidate that runs from now on."""
+    median_ms: float | None
+    """Its median, or None if there are no timings."""
+    default_ms: float | None
+    """That of the default."""
+    disqualified: tuple[str, ...]
+    why_not: str
+    """Why there are no timings to keep, or empty."""
+
+
+Progress = Callable[[Measured], None]
+
+
+def tune(
+    only: str = "",
+    shapes: Sequence[tuple[int, int]] | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: int = 0,
+    again: bool = False,
+    progress: Progress = lambda measured: None,
+) -> list[Measured]:
+    """Measures every op whose name begins with `only`, for shapes (rows, cols) or those that each op names itself.
+
+    What is in the store is not measured again unless `again`.
+    Raises: KernelDeviceError where no GPU is, KernelArgumentError for an op that is not there, CandidateError if a
+    candidate broke the device.
+    """
+    if not torch.cuda.is_available() or device >= torch.cuda.device_count():
+        raise KernelDeviceError(
+            explain(
+                "autotune: there is no such GPU to measure on",
+                given=f"device {device}; torch finds {torch.cuda.device_count()} GPUs",
+                expected="a CUDA or ROCm device; CPU tensors use the references, which have no configs",
+                mend="run this on the machine with the GPU, or import timings that one exported",
+            )
+        )
+    return tune_with(current(), only, shapes, dtype=dtype, device=device, again=again, progress=progress)
+
+
+def tune_with(
+    selector: Selector,
+    only: str = "",
+    shapes: Sequence[tuple[int, int]] | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: int = 0,
+    again: bool = False,
+    progress: Progress = lambda measured: None,
+) -> list[Measured]:
+    """As `tune`, by a selector that is given."""
+    wanted = [made for name, made in sorted(TUNABLES.items()) if name.startswith(only)]
+    if not wanted:
+        raise KernelArgumentError(
+            explain(
+                "autotune: no such op",
+                given=repr(only),
+                expected=f"the beginning of one of {', '.join(sorted(TUNABLES))}",
+                mend="leave it out to measure all",
+            )
+        )
+    plans: dict[str, Decision] = {}
+    for made in wanted:
+        for rows, cols in shapes or made.shapes:
+            for facts in made.problems(rows, cols, dtype or made.dtype):
+                plan = selector.plan(made, device, facts)
+                if again or plan.source != "measured":
+                    plans[plan.place.key] = plan
+    try:
+        return _all(selector, list(plans.values()), again, progress)
+    finally:
+        selector.forget()  # what was decided before follows the new timings
+
+
+def tune_pending(*, progress: Progress = lambda measured: None) -> list[Measured]:
+    """Measures the keys that this process has used and that have no timings: after one step of a training, say."""
+    selector = current()
+    return _all(selector, selector.pending(), False, progress)
+
+
+def _all(selector: Selector, decisions: Sequence[Decision], again: bool, progress: Progress) -> list[Measured]:
+    found = []
+    for number, decision in enumerate(decisions, 1):
+        try:
+            why_not = selector.measure(decision, again=again)
+        except KernelLimitError as error:  # no candidate is right; the other keys may fare better
+            why_not = str(error).splitlines()[1].strip()
+        measured = _measured(selector, decision, number, len(decisions), why_not)
+        found.append(measured)
+        progress(measured)
+    return found
+
+
+def _measured(selector: Selector, decision: Decision, number: int, count: int, why_not: str) -> Measured:
+    place, made = decision.place, decision.tunable
+    times = {timing.candidate: timing.median_ms for timing in selector.store.timings(place)}
+    chosen = name_of(made, decision)
+    default = next(iter(made.named(decision.facts, selector.devices(decision.index).machine)))
+    broken = tuple(f"{fault.candidate}: {fault.reason}" for fault in selector.store.faults(place))
+    return Measured(place.key, number, count, chosen, times.get(chosen), times.get(default), broken, why_not)
+
+
+def name_of(made: Tunable, decision: Decision) -> str:
+    """The name of the candidate that a decision takes."""
+    return next((name for name, config in decision.ranking.items() if config == decision.config), made.name)

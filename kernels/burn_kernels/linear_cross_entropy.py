@@ -1,0 +1,340 @@
+"""Cross entropy of a linear layer's outputs, without ever holding all of them.
+
+    logits = x w^T + b                     loss: as `cross_entropy` of the logits
+    dx = dlogits w                         dw = dlogits^T x                      db = sum over rows of dlogits
+
+Limit: arithmetic.  6 * rows * cols * vocab operations with the gradients, in three matrix products; beside them the
+logits of one chunk move to memory and back.  Peak memory: the gradients, and one chunk.
+Layout: any.  Deterministic: chunks follow each other in order.
+
+The rows are cut into chunks.  A chunk's logits go into one buffer that all chunks share, cross entropy turns them into
+their own gradient there, and two products add what they give to dx, dw and db, so the backward has nothing to compute.
+dw and db are summed in float32 unless `accumulate` says otherwise: with many chunks a half type loses digits.  The sum
+over the rows is taken first and divided by their count last, so that small gradients keep their digits in float16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from burn_kernels import cross_entropy
+from burn_kernels.errors import KernelShapeError, explain
+from burn_kernels.launch import FLOATS, Machine, check, describe, machine_of, next_power, wide_type
+from burn_kernels.spec import Draw, KernelSpec, Problem, register
+
+Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+
+
+# -- limits ------------------------------------------------------------------------------------------
+def bytes_moved(
+    x: torch.Tensor, w: torch.Tensor, targets: torch.Tensor, bias: torch.Tensor | None = None, *,
+    backward: bool = False, **_: Any,
+) -> int:  # fmt: skip
+    """x and w read; backward dx and dw written too.  The logits need not move at all."""
+    return (2 if backward else 1) * (x.numel() + w.numel()) * x.element_size()
+
+
+def flops(
+    x: torch.Tensor, w: torch.Tensor, targets: torch.Tensor, bias: torch.Tensor | None = None, *,
+    backward: bool = False, **_: Any,
+) -> int:  # fmt: skip
+    """One matrix product forward, two backward."""
+    return (4 if backward else 2) * x.numel() * w.shape[0]
+
+
+# -- configs -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Config:
+    """`rows` of logits at once."""
+
+    rows: int
+
+
+BUFFER_BYTES = 256 << 20
+"""What the logits of a chunk may take: 1024 rows of 128256 bf16, some 3 % of what a classifier's gradients take."""
+
+
+def default(vocab: int, itemsize: int, machine: Machine) -> Config:
+    """The config that is used, which timings do not choose: memory and bits depend on it."""
+    # nor is a chunk a launch of this module: products are torch's, and cross_entropy chooses for its own
+    return candidates(vocab, itemsize, machine)[0]
+
+
+def candidates(vocab: int, itemsize: int, machine: Machine) -> list[Config]:
+    """What is worth a try, the default first; below 512 rows the products lose speed, above 8192 they gain none."""
+    fits = next_power(max(1, BUFFER_BYTES // max(1, vocab * itemsize)) + 1) // 2
+    rows = min(8192, max(512, fits))
+    return [Config(count) for count in (rows, 2 * rows, rows // 2)]
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+def forward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    targets: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
+    ignore_index: int = -100,
+    config: Config | None = None,
+) -> torch.Tensor:
+    """The loss, reduced.
+
+    Shapes: x (rows, cols), w (vocab, cols), targets (rows,) integers, bias (vocab,) -> () or, with "none", (rows,).
+    Dtypes: x, w, bias one of float32, float16, bfloat16, on the CPU float64 too; the loss float32 (of float64 float64).
+    """
+    _check(x, w, targets, bias, reduction, smoothing)
+    options: dict[str, Any] = {"smoothing": smoothing, "ignore_index": ignore_index}
+    losses = []
+    for rows, logits in _chunks(x, w, bias, config):
+        part, _ = cross_entropy.forward(
+            logits, targets[rows], reduction="none" if reduction == "none" else "sum", **options
+        )
+        losses.append(part)
+    if reduction == "none":
+        return torch.cat(losses) if losses else _nothing(x, 0)
+    total = torch.stack(losses).sum() if losses else _nothing(x)
+    return total if reduction == "sum" else total / (targets != ignore_index).sum()
+
+
+def forward_with_gradient(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    targets: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
+    ignore_index: int = -100,
+    accumulate: torch.dtype | None = None,
+    config: Config | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """The loss and the gradients of x, w and bias for an upstream gradient of 1; the logits are computed once.
+
+    `accumulate` is the type in which dw and db are summed over chunks: by default float32, and float64 of float64.
+    Raises: KernelArgumentError for reduction "none", where no single upstream gradient is known.
+    """
+    _check(x, w, targets, bias, reduction, smoothing)
+    cross_entropy.require_one_upstream(reduction)
+    sums = _Sums(x, w, bias, accumulate)
+    losses = []
+    for rows, logits in _chunks(x, w, bias, config):
+        loss, dlogits = cross_entropy.forward_with_gradient_(
+            logits, targets[rows], reduction="sum", smoothing=smoothing, ignore_index=ignore_index
+        )
+        losses.append(loss)
+        sums.add(rows, dlogits)
+    total = torch.stack(losses).sum() if losses else _nothing(x)
+    if reduction == "sum":
+        return total, *sums.results(None)
+    count = (targets != ignore_index).sum()  # on the device: nothing waits
+    return total / count, *sums.results(_share(count, x))
+
+
+def backward(
+    dloss: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    targets: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
+    ignore_index: int = -100,
+    accumulate: torch.dtype | None = None,
+    config: Config | None = None,
+) -> Gradients:
+    """The gradients of x, w and bias from that of the loss, () or (rows,); the logits are computed again."""
+    _check(x, w, targets, bias, reduction, smoothing)
+    expected = tuple(targets.shape) if reduction == "none" else ()
+    check("linear_cross_entropy backward", {"dloss": dloss, "x": x}, {"dloss": expected}, alike=["x"])
+    sums = _Sums(x, w, bias, accumulate)
+    options: dict[str, Any] = {"smoothing": smoothing, "ignore_index": ignore_index}
+    for rows, logits in _chunks(x, w, bias, config):
+        part = targets[rows]
+        if reduction == "none":
+            _, lse = cross_entropy.forward(logits, part, reduction="none", **options)
+            dlogits = cross_entropy.backward(dloss[rows], logits, part, lse, reduction="none", **options)
+        else:
+            _, dlogits = cross_entropy.forward_with_gradient_(logits, part, reduction="sum", **options)
+        sums.add(rows, dlogits)
+    if reduction == "none":
+        return sums.results(None)
+    scale = dloss.to(wide_type(x.dtype))
+    return sums.results(scale * _share((targets != ignore_index).sum(), x) if reduction == "mean" else scale)
+
+
+class _Sums:
+    """dx in its rows, dw and db summed over chunks."""
+
+    def __init__(
+        self, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, accumulate: torch.dtype | None
+    ) -> None:
+        kind = accumulate or wide_type(x.dtype)
+        self.x, self.w = x, w
+        self.dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        self.dw = torch.zeros(w.shape, dtype=kind, device=x.device)
+        self.db = None if bias is None else torch.zeros(bias.shape, dtype=kind, device=x.device)
+
+    def add(self, rows: slice, dlogits: torch.Tensor) -> None:
+        torch.mm(dlogits, self.w, out=self.dx[rows])
+        across, x = dlogits.T, self.x[rows]
+        if self.dw.dtype == x.dtype:
+            self.dw.addmm_(across, x)
+        elif x.is_cuda:  # the product of halves is added in float32 by the matrix unit's own accumulators
+            torch.ops.aten.addmm.dtype_out(self.dw, across, x, self.dw.dtype, out=self.dw)
+        else:
+            self.dw.addmm_(across.to(self.dw.dtype), x.to(self.dw.dtype))
+        if self.db is not None:
+            self.db += dlogits.sum(0, dtype=self.db.dtype)
+
+    def results(self, scale: torch.Tensor | None) -> Gradients:
+        if scale is not None:
+            for x in (self.dx, self.dw, self.db):
+                if x is not None:
+                    x.mul_(scale)
+        db = None if self.db is None else self.db.to(self.w.dtype)
+        return self.dx, self.dw.to(self.w.dtype), db
+
+
+def _chunks(
+    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, config: Config | None
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Rows with their logits; the buffer is the same each time, and whoever gets it may write over it."""
+    count, vocab = x.shape[0], w.shape[0]
+    config = config or default(vocab, x.element_size(), machine_of(x))
+    buffer = torch.empty(min(config.rows, count), vocab, dtype=x.dtype, device=x.device)
+    for start in range(0, count, config.rows):
+        rows = slice(start, min(start + config.rows, count))
+        logits = buffer[: rows.stop - start]
+        if bias is None:
+            torch.mm(x[rows], w.T, out=logits)
+        else:
+            torch.addmm(bias, x[rows], w.T, out=logits)
+        yield rows, logits
+
+
+def _share(count: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    # where no row counts the loss is 0 / 0, but its gradients are 0, as torch's are
+    return torch.where(count > 0, 1.0 / count.clamp(min=1).to(wide_type(x.dtype)), 0.0)
+
+
+def _nothing(x: torch.Tensor, *shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=wide_type(x.dtype), device=x.device)
+
+
+def _check(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    targets: torch.Tensor,
+    bias: torch.Tensor | None,
+    reduction: str,
+    smoothing: float,
+) -> None:
+    cross_entropy.check_options(reduction, smoothing)
+    if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[1]:
+        raise KernelShapeError(
+            explain(
+                "linear_cross_entropy: the sizes do not fit",
+                given=describe({"x": x, "w": w}),
+                expected="x (rows, cols), w (vocab, cols)",
+                mend="flatten with x.reshape(-1, x.shape[-1]); w is laid out as in torch.nn.Linear",
+            )
+        )
+    cross_entropy.check_targets("linear_cross_entropy", x, targets)
+    tensors = {"x": x, "w": w, "bias": bias, "targets": targets}
+    check("linear_cross_entropy", tensors, {"bias": w.shape[:1]}, alike=["x", "w", "bias"])
+
+
+# -- reference ---------------------------------------------------------------------------------------
+def reference(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    targets: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
+    ignore_index: int = -100,
+) -> torch.Tensor:
+    """The loss in plain torch, all logits at once."""
+    logits = torch.nn.functional.linear(x, w, bias)
+    options: dict[str, Any] = {"reduction": reduction, "smoothing": smoothing, "ignore_index": ignore_index}
+    return cross_entropy.reference(logits, targets, **options)[0]
+
+
+def reference_backward(
+    dloss: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    targets: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
+    ignore_index: int = -100,
+) -> Gradients:
+    """The gradients in plain torch, all logits at once."""
+    logits = torch.nn.functional.linear(x, w, bias)
+    options: dict[str, Any] = {"reduction": reduction, "smoothing": smoothing, "ignore_index": ignore_index}
+    _, lse = cross_entropy.reference(logits, targets, **options)
+    dlogits = cross_entropy.reference_backward(dloss, logits, targets, lse, **options)
+    return dlogits @ w, dlogits.T @ x, None if bias is None else dlogits.sum(0)
+
+
+# -- registration ------------------------------------------------------------------------------------
+def _problems(draw: Draw) -> Iterator[Problem]:
+    for rows, cols, vocab in ((5, 7, 11), (3, 16, 64), (1, 1, 2), (9, 4, 1001), (0, 3, 5)):
+        x, w, targets = draw.normal(rows, cols), draw.normal(vocab, cols), draw.integers(0, vocab, rows)
+        yield Problem((x, w, targets, draw.normal(vocab)))
+        yield Problem((x, w, targets, None), {"reduction": "none", "smoothing": 0.1})
+    targets = draw.integers(0, 17, 6)
+    targets[::2] = -100
+    yield Problem((draw.normal(6, 5), draw.normal(17, 5), targets, None), {"reduction": "sum", "smoothing": 0.3})
+    yield Problem((draw.normal(5, 6).T, draw.normal(5, 17).T, targets, draw.normal(17)))
+
+
+def _twin(
+    x: torch.Tensor, w: torch.Tensor, targets: torch.Tensor, bias: torch.Tensor | None = None, *,
+    reduction: str = "mean", smoothing: float = 0.0, ignore_index: int = -100,
+) -> torch.Tensor:  # fmt: skip
+    logits = torch.nn.functional.linear(x, w, bias)
+    return torch.nn.functional.cross_entropy(
+        logits.to(wide_type(x.dtype)),
+        targets,
+        reduction=reduction,
+        label_smoothing=smoothing,
+        ignore_index=ignore_index,
+    )
+
+
+def _gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: Any, **options: Any) -> tuple[Any, ...]:
+    dx, dw, db = backward(dy, *inputs, **options)
+    return dx, dw, None, db
+
+
+def _reference_gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: Any, **options: Any) -> tuple[Any, ...]:
+    dx, dw, db = reference_backward(dy, *inputs, **options)
+    return dx, dw, None, db
+
+
+SPEC = register(
+    KernelSpec(
+        name="linear_cross_entropy",
+        forward=forward,
+        gradient=_gradient,
+        reference=reference,
+        reference_gradient=_reference_gradient,
+        twin=_twin,
+        bytes_moved=bytes_moved,
+        flops=flops,
+        problems=_problems,
+        dtypes=FLOATS,
+        limits="none in size; float64 on a GPU",
+    )
+)

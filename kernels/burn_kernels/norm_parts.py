@@ -1,0 +1,102 @@
+"""What forward and backward of the norms share: the reference in plain torch, and what a key says of weights."""
+
+from __future__ import annotations
+
+import torch
+
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.tunable import Inputs
+from burn_kernels.launch import wide_type
+
+MAX_TILE_COLS = 16_384
+"""To here a row stays in registers.  Wider, one program fills a processor, and nothing overlaps its waiting."""
+
+Gradients = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+
+
+# -- reference ---------------------------------------------------------------------------------------
+def layer_norm_reference(
+    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float = 1e-5
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Layer norm in plain torch."""
+    y, mean, rstd = reference(x, w, b, eps, centred=True)
+    assert mean is not None
+    return y, mean, rstd
+
+
+def rms_norm_reference(x: torch.Tensor, w: torch.Tensor | None, eps: float = 1e-5) -> tuple[torch.Tensor, torch.Tensor]:
+    """RMS norm in plain torch."""
+    y, _, rstd = reference(x, w, None, eps, centred=False)
+    return y, rstd
+
+
+def layer_norm_reference_backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    *,
+    bias: bool = True,
+) -> Gradients:
+    """The gradients of layer norm in plain torch."""
+    return reference_backward(dy, x, w, mean, rstd, bias)
+
+
+def rms_norm_reference_backward(
+    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor | None, rstd: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The gradients of RMS norm in plain torch."""
+    return reference_backward(dy, x, w, None, rstd, False)[:2]
+
+
+def reference(
+    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, eps: float, *, centred: bool
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """Layer norm, or RMS norm if not `centred`: y, the mean if `centred`, rstd."""
+    n = x.to(wide_type(x.dtype))
+    mean = n.mean(-1, keepdim=True) if centred else None
+    if mean is not None:
+        n = n - mean
+    rstd = torch.rsqrt((n * n).mean(-1, keepdim=True) + eps)
+    y = n * rstd
+    if w is not None:
+        y = y * w
+    if b is not None:
+        y = y + b
+    return y.to(x.dtype), mean, rstd
+
+
+def reference_backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    rstd: torch.Tensor,
+    bias: bool,
+) -> Gradients:
+    """The gradients of x, w and b; of RMS norm where `mean` is None."""
+    wide = wide_type(x.dtype)
+    g, n = dy.to(wide), x.to(wide)
+    n = (n if mean is None else n - mean) * rstd
+    # as rows: a sum over no axes would be one over all
+    dw = None if w is None else (g * n).unsqueeze(0).flatten(0, -2).sum(0).to(w.dtype)
+    db = g.unsqueeze(0).flatten(0, -2).sum(0).to(x.dtype) if bias else None
+    if w is not None:
+        g = g * w
+    dx = g - n * (g * n).mean(-1, keepdim=True)
+    if mean is not None:
+        dx = dx - g.mean(-1, keepdim=True)
+    return (dx * rstd).to(x.dtype), dw, db
+
+
+# -- selection ---------------------------------------------------------------------------------------
+PARTS = {(True, True): "w b", (True, False): "w", (False, True): "b", (False, False): ""}
+"""Flags of a key by whether there are weights, and biases."""
+
+
+def weights(facts: Facts, inputs: Inputs) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Weights and biases for a trial; None where the problem has none."""
+    parts = facts.flags.split()
+    w, b = (inputs.normal(facts.exact[0], dtype=facts.dtype) if part in parts else None for part in ("w", "b"))
+    return w, b

@@ -1,0 +1,139 @@
+"""Where the tensors of an optimizer's step lie: a table on the device, so that one launch reaches them all.
+
+A row a chunk: its length, and the addresses of the chunk in each tensor that belongs to it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
+from burn_kernels.launch import check
+
+__all__ = ["CHUNK", "Table", "Tensors", "staging_for", "table"]
+
+CHUNK = 8_192
+"""Elements of a chunk: large enough that its table row is nothing beside it, small enough to spread few tensors."""
+
+Tensors = Sequence[torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Where each chunk of each tensor lies; valid while no tensor in it moves.
+
+    `inputs` are parameters, gradients and states; `results` new parameters and states: for a step in place the same
+    tensors.
+    """
+
+    inputs: tuple[list[torch.Tensor], ...]
+    results: tuple[list[torch.Tensor], ...]
+    copies: list[torch.Tensor] | None
+    chunks: torch.Tensor
+    aligned: bool
+
+    @functools.cached_property
+    def kinds(self) -> str:
+        """The element types beside that of the parameters, as flags of a key."""
+        groups = zip("gs", [group for group in self.inputs[1:3] if group], strict=False)
+        words = [f"{letter}={str(group[0].dtype).removeprefix('torch.')}" for letter, group in groups]
+        return " ".join([*words, f"copy={str(self.copies[0].dtype).removeprefix('torch.')}"] if self.copies else words)
+
+
+def table(
+    params: Tensors,
+    grads: Tensors,
+    *states: Tensors,
+    copies: Tensors | None = None,
+    in_place: bool = False,
+    staging: torch.Tensor | None = None,
+) -> Table:
+    """Collects what a step reads and writes; `copies` receive the new parameters in their own type (bfloat16, say).
+
+    staging: pinned memory from `staging_for`, from which the table is copied without waiting: for a step that is
+    captured in a CUDA graph, which copies from there at each replay.  It must live and stay as it is as long.
+
+    Raises: KernelShapeError, KernelDTypeError, KernelDeviceError where the tensors do not belong together, and
+    KernelArgumentError where one does not lie in order.
+    """
+    named = {"params": params, "grads": grads} | {f"states[{i}]": state for i, state in enumerate(states)}
+    if copies is not None:
+        named["copies"] = copies
+    groups = _groups("table", **named)
+    loose = [f"{name}[{i}] with strides {x.stride()}" for name, group in zip(named, groups, strict=True)
+             for i, x in enumerate(group) if not x.is_contiguous()]  # fmt: skip
+    if loose:
+        raise KernelArgumentError(
+            explain(
+                "table: tensors that do not lie in order",
+                given=", ".join(loose),
+                expected="contiguous tensors: the kernel goes by addresses",
+                mend="keep parameters, gradients and states as x.contiguous() makes them",
+            )
+        )
+    copied = None if copies is None else groups.pop()
+    results = [groups[0], *groups[2:]]
+    if not in_place:
+        results = [[torch.empty_like(x) for x in group] for group in results]
+    rows, aligned = _chunks(groups, results, copied)
+    if staging is not None:
+        rows = staging.copy_(rows)
+    chunks = rows.to(groups[0][0].device, non_blocking=staging is not None) if groups[0] else rows
+    return Table(tuple(groups), tuple(results), copied, chunks, aligned)
+
+
+def staging_for(params: Tensors) -> torch.Tensor:
+    """Pinned memory for the table of these parameters: what `table(staging=...)` takes."""
+    rows = sum(-(-p.numel() // CHUNK) for p in params)
+    return torch.empty((rows, 9), dtype=torch.int64, pin_memory=True)
+
+
+def _chunks(inputs: Sequence[Tensors], results: Sequence[Tensors], copies: Tensors | None) -> tuple[torch.Tensor, bool]:
+    # a row: length, then addresses of p g m v, of the new p m v, and of the copy; 0 where there is none
+    columns: list[Tensors | None] = [*inputs[:4], *[None] * (4 - len(inputs)), *results, *[None] * (3 - len(results))]
+    columns.append(copies)
+    rows: list[list[int]] = []
+    bits = 0
+    for index, param in enumerate(inputs[0]):
+        here = [(0, 0) if c is None else (c[index].data_ptr(), c[index].element_size()) for c in columns]
+        for address, _ in here:
+            bits |= address
+        rows += [
+            [min(CHUNK, param.numel() - start), *(address + start * size for address, size in here)]
+            for start in range(0, param.numel(), CHUNK)
+        ]
+    return torch.tensor(rows, dtype=torch.int64).reshape(-1, 9), bits % 16 == 0
+
+
+def _groups(op: str, **named: Tensors) -> list[list[torch.Tensor]]:
+    """The groups as lists, of one length, shapes that agree, each of one float type, all on one device."""
+    groups = {name: list(group) for name, group in named.items()}
+    lengths = {name: len(group) for name, group in groups.items()}
+    if len(set(lengths.values())) > 1:
+        raise KernelShapeError(
+            explain(
+                f"{op}: the groups have different lengths",
+                given=", ".join(f"{length} {name}" for name, length in lengths.items()),
+                expected="one tensor of each for each parameter",
+                mend="leave out parameters without a gradient from all groups",
+            )
+        )
+    for name, group in groups.items():
+        kinds = {x.dtype for x in group}
+        if len(kinds) > 1 or not all(kind.is_floating_point for kind in kinds):
+            raise KernelDTypeError(
+                explain(
+                    f"{op}: {name} are not of one float type",
+                    given=", ".join(sorted(str(kind) for kind in kinds)),
+                    expected="one float type",
+                    mend="make one table for each type",
+                )
+            )
+    for index, param in enumerate(groups["params"]):
+        here = {f"{name}[{index}]": group[index] for name, group in groups.items()}
+        check(op, {**here, "params[0]": groups["params"][0]}, dict.fromkeys(here, param.shape), alike=[])
+    return list(groups.values())

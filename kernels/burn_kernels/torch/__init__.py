@@ -1,0 +1,55 @@
+"""The kernels as a drop-in for PyTorch: operators, functions, modules, optimizers, `patch` and `check`.
+
+    functional      softmax, layer_norm, cross_entropy, linear_cross_entropy, swiglu, ... as torch.nn.functional
+    LayerNorm ...   modules with the constructors and state_dict of torch.nn
+    AdamW ...       optimizers with the constructors and state_dict of torch.optim
+    patch           replaces what it can in a model that exists, and says what not and why; `unpatch` restores it
+    check           runs every fused operation of a model beside float64, on the model's own inputs
+
+Importing this registers the operators under `torch.ops.burn_kernels`; nothing of torch is changed.
+"""
+
+from __future__ import annotations
+
+from burn_kernels.torch import functional
+from burn_kernels.torch.checking import Finding, Report, check
+from burn_kernels.torch.modules import (
+    GEGLU,
+    CrossEntropyLoss,
+    Dropout,
+    LayerNorm,
+    LinearCrossEntropyLoss,
+    LogSoftmax,
+    ReGLU,
+    RMSNorm,
+    Softmax,
+    SwiGLU,
+)
+from burn_kernels.torch.ops import fallbacks
+from burn_kernels.torch.optim import SGD, Adam, AdamW
+from burn_kernels.torch.patching import PatchEntry, PatchReport, patch, unpatch
+
+__all__ = [
+    "GEGLU",
+    "SGD",
+    "Adam",
+    "AdamW",
+    "CrossEntropyLoss",
+    "Dropout",
+    "Finding",
+    "LayerNorm",
+    "LinearCrossEntropyLoss",
+    "LogSoftmax",
+    "PatchEntry",
+    "PatchReport",
+    "RMSNorm",
+    "ReGLU",
+    "Report",
+    "Softmax",
+    "SwiGLU",
+    "check",
+    "fallbacks",
+    "functional",
+    "patch",
+    "unpatch",
+]

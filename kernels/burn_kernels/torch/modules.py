@@ -1,0 +1,179 @@
+"""The fused operations as modules: constructors, parameters and `state_dict` are those of `torch.nn`.
+
+Where torch has the module, ours is a subclass that exchanges `forward` alone, so a module of torch becomes one of ours,
+and back, by its class (`patch` does that).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.torch import functional as F
+
+__all__ = [
+    "GEGLU",
+    "CrossEntropyLoss",
+    "Dropout",
+    "LayerNorm",
+    "LinearCrossEntropyLoss",
+    "LogSoftmax",
+    "RMSNorm",
+    "ReGLU",
+    "Softmax",
+    "SwiGLU",
+]
+
+
+class LayerNorm(nn.LayerNorm):
+    """torch.nn.LayerNorm in one kernel forward and two backward."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Normalises over the last axes; see `functional.layer_norm`."""
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(nn.RMSNorm):
+    """torch.nn.RMSNorm in one kernel forward and two backward."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Divides by the root mean square over the last axes; see `functional.rms_norm`."""
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+
+class Softmax(nn.Softmax):
+    """torch.nn.Softmax in one kernel each way; `dim` None is left to torch, which guesses an axis."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Softmax along `dim`."""
+        return super().forward(input) if self.dim is None else F.softmax(input, self.dim)
+
+
+class LogSoftmax(nn.LogSoftmax):
+    """torch.nn.LogSoftmax in one kernel each way; `dim` None is left to torch, which guesses an axis."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Log-softmax along `dim`."""
+        return super().forward(input) if self.dim is None else F.log_softmax(input, self.dim)
+
+
+class CrossEntropyLoss(nn.CrossEntropyLoss):
+    """torch.nn.CrossEntropyLoss; no softmax is kept, and half logits are not copied to float32."""
+
+    def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """The loss of logits and class numbers; see `functional.cross_entropy`."""
+        return F.cross_entropy(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
+
+
+class LinearCrossEntropyLoss(nn.Module):
+    """A linear layer and its cross entropy, without holding all logits.
+
+    The constructor and state_dict (`linear.weight`, `linear.bias`) are those of torch.nn.LinearCrossEntropyLoss, which
+    is there from 2.13; `weight` and `out_features` have no fused form and are refused.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        reduction: str = "mean",
+        weight: torch.Tensor | None = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        accumulate: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if weight is not None or out_features != ():
+            raise KernelArgumentError(
+                explain(
+                    "LinearCrossEntropyLoss: an option without a fused form",
+                    given=f"weight {'given' if weight is not None else None}, out_features {out_features}",
+                    expected="weight None and out_features ()",
+                    mend="take torch.nn.LinearCrossEntropyLoss, or Linear and CrossEntropyLoss",
+                )
+            )
+        self.linear = nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
+        self.reduction = reduction
+        self.ignore_index = -100 if ignore_index is None else ignore_index
+        self.label_smoothing = label_smoothing
+        self.accumulate = accumulate
+
+    def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """The loss of features and class numbers; see `functional.linear_cross_entropy`."""
+        return F.linear_cross_entropy(
+            input,
+            self.linear.weight,
+            target,
+            linear_bias=self.linear.bias,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            accumulate=self.accumulate,
+        )
+
+
+class SwiGLU(nn.GLU):
+    """silu(a) * b of the two halves of an input along `dim`, as torch.nn.GLU is sigmoid(b) * a; or of two inputs."""
+
+    def forward(self, input: torch.Tensor, up: torch.Tensor | None = None) -> torch.Tensor:
+        """See `functional.swiglu`."""
+        return F.swiglu(input, up, self.dim)
+
+
+class ReGLU(nn.GLU):
+    """relu(a) * b of the two halves of an input along `dim`, or of two inputs."""
+
+    def forward(self, input: torch.Tensor, up: torch.Tensor | None = None) -> torch.Tensor:
+        """See `functional.reglu`."""
+        return F.reglu(input, up, self.dim)
+
+
+class GEGLU(nn.GLU):
+    """gelu(a) * b of the two halves of an input along `dim`, or of two inputs; `approximate` as of torch.nn.GELU."""
+
+    def __init__(self, dim: int = -1, approximate: str = "none") -> None:
+        super().__init__(dim)
+        self.approximate = approximate
+
+    def forward(self, input: torch.Tensor, up: torch.Tensor | None = None) -> torch.Tensor:
+        """See `functional.geglu`."""
+        return F.geglu(input, up, self.dim, self.approximate)
+
+    def extra_repr(self) -> str:
+        """What the constructor was given."""
+        return f"{super().extra_repr()}, approximate={self.approximate!r}"
+
+
+class Dropout(nn.Dropout):
+    """torch.nn.Dropout with a mask that is drawn again in the backward, never saved; see `functional.dropout`."""
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        super().__init__(p, inplace)
+        if inplace:
+            raise KernelArgumentError(
+                explain(
+                    "Dropout: no form in place",
+                    given="inplace True",
+                    expected="inplace False: no operation here writes to its input",
+                    mend="leave it out; the mask takes no memory either way",
+                )
+            )
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Drops in training, passes in evaluation."""
+        return F.dropout(input, self.p, self.training)

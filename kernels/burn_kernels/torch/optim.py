@@ -1,0 +1,341 @@
+"""Optimizers of `torch.optim` whose step is one launch for all tensors of a kind: AdamW, Adam, SGD.
+
+Constructors, parameter groups and `state_dict` are those of torch's classes, of which these are subclasses, so a state
+goes from one to the other and back.  Two more options:
+
+    clip_norm   gradients are scaled so that their norm over all parameters is at most this, as
+                torch.nn.utils.clip_grad_norm_ does, but on the way through the step; `.grad` stays as it is
+    copies      a tensor of another float type for some of the parameters, to which the step writes the new values
+
+Parameters on a CPU take plain torch.  `foreach`, `fused` and `capturable` choose between torch's own forms and mean
+nothing here.  A parameter without a gradient is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import torch
+
+from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.torch import steps as _steps  # noqa: F401  # registers adamw_ and sgd_
+
+__all__ = ["SGD", "Adam", "AdamW"]
+
+_OPS = torch.ops.burn_kernels
+Copies = Mapping[torch.Tensor, torch.Tensor]
+Rows = list[tuple[torch.Tensor, ...]]
+
+
+class _Fused:
+    """What the three share; mixed in before torch's class."""
+
+    param_groups: list[dict[str, Any]]
+    clip_norm: float | None
+    copies: dict[torch.Tensor, torch.Tensor]
+
+    def _set(self, clip_norm: float | None, copies: Copies | None) -> None:
+        if clip_norm is not None and not clip_norm > 0.0:
+            raise KernelArgumentError(
+                explain(
+                    f"{type(self).__name__}: the norm to clip at is outside its range",
+                    given=f"clip_norm {clip_norm}",
+                    expected="a number above 0, or None",
+                    mend="leave it out to clip nothing",
+                )
+            )
+        self.clip_norm, self.copies = clip_norm, dict(copies or {})
+        ours = {p for group in self.param_groups for p in group["params"]}
+        wrong = [p for p, copy in self.copies.items() if p not in ours or copy.shape != p.shape]
+        if wrong:
+            raise KernelArgumentError(
+                explain(
+                    f"{type(self).__name__}: copies that fit no parameter",
+                    given=", ".join(f"{tuple(self.copies[p].shape)} for {tuple(p.shape)}" for p in wrong),
+                    expected="for each key a parameter of this optimizer, a tensor of its shape",
+                    mend="copies={p: p.detach().bfloat16() for p in model.parameters()}",
+                )
+            )
+        self._refuse()
+
+    def _refuse(self) -> None:
+        """Raises for options of torch's classes that the kernels have no form for."""
+        for number, group in enumerate(self.param_groups):
+            given = [name for name in ("amsgrad", "differentiable") if group.get(name)]
+            if given:
+                raise KernelArgumentError(
+                    explain(
+                        f"{type(self).__name__}: an option without a fused form",
+                        given=", ".join(f"{name} True" for name in given) + f" in group {number}",
+                        expected="amsgrad and differentiable False",
+                        mend=f"take torch.optim.{type(self).__name__}",
+                    )
+                )
+
+    def _begin(self, closure: Callable[[], Any] | None) -> Any:
+        self._refuse()
+        if closure is None:
+            return None
+        with torch.enable_grad():
+            return closure()
+
+    def _clips(self) -> dict[torch.device, torch.Tensor]:
+        """For each device the number to multiply gradients by; computed there, nothing waits."""
+        if self.clip_norm is None:
+            return {}
+        grads: dict[torch.device, list[torch.Tensor]] = {}
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    grads.setdefault(p.device, []).append(p.grad)
+        if not grads:
+            return {}
+        home = next(iter(grads))
+        parts = [torch.stack(torch._foreach_norm(found, 2.0)).float().to(home) for found in grads.values()]
+        # as torch.nn.utils.clip_grad_norm_, which keeps the norm this far from 0
+        clip = (self.clip_norm / (torch.linalg.vector_norm(torch.cat(parts)) + 1e-6)).clamp(max=1.0)
+        return {device: clip.to(device) for device in grads}
+
+    def _columns(self, rows: Rows) -> list[tuple[list[torch.Tensor], ...]]:
+        """Rows (parameter, gradient, states) as columns of flat views, and the copies: one set for each kind of row."""
+        kinds: dict[Any, Rows] = {}
+        for row in rows:
+            copy = self.copies.get(row[0])
+            whole = row if copy is None else (*row, copy)
+            kinds.setdefault(tuple((x.device, x.dtype) for x in whole), []).append(_flat(whole))
+        width = len(rows[0])
+        found = [tuple(map(list, zip(*kind, strict=True))) for kind in kinds.values()]
+        return [columns if len(columns) > width else (*columns, []) for columns in found]
+
+
+def _flat(row: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """All of a row in the order in which the parameter lies in memory; what is written stays a view."""
+    p, grad, *others = row
+    if p.is_contiguous():
+        strides = None
+    elif _is_dense(p):  # channels last, say
+        strides = p.stride()
+    else:
+        raise KernelArgumentError(
+            explain(
+                "optimizer: a parameter with gaps between its elements",
+                given=f"shape {tuple(p.shape)}, strides {p.stride()}",
+                expected="a parameter that fills its memory",
+                mend="make it anew: torch.nn.Parameter(p.detach().clone())",
+            )
+        )
+    if grad.stride() != p.stride():
+        grad = torch.empty_like(p, dtype=grad.dtype).copy_(grad)
+    found = [p, grad]
+    for x in others:
+        if x.stride() != p.stride():
+            raise KernelArgumentError(
+                explain(
+                    "optimizer: a state or copy that lies otherwise than its parameter",
+                    given=f"strides {x.stride()} beside {p.stride()}",
+                    expected="the strides of the parameter",
+                    mend="make it with torch.empty_like(parameter)",
+                )
+            )
+        found.append(x)
+    if strides is None:
+        return tuple(x.detach() for x in found)
+    return tuple(x.detach().as_strided((x.numel(),), (1,), x.storage_offset()) for x in found)
+
+
+def _is_dense(x: torch.Tensor) -> bool:
+    """Whether the elements fill a stretch of memory, in whatever order of the axes."""
+    size = 1
+    for stride, length in sorted(zip(x.stride(), x.shape, strict=True)):
+        if length != 1 and stride != size:
+            return False
+        size *= length
+    return True
+
+
+def _gradient(p: torch.Tensor) -> torch.Tensor | None:
+    grad = p.grad
+    if grad is not None and (grad.is_sparse or p.is_complex()):
+        raise KernelArgumentError(
+            explain(
+                "optimizer: a gradient without a fused form",
+                given=f"{'sparse' if grad.is_sparse else 'complex'}, shape {tuple(p.shape)}",
+                expected="dense gradients of real parameters",
+                mend="put such parameters into an optimizer of torch.optim",
+            )
+        )
+    return grad
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+        raise KernelArgumentError(
+            explain(
+                "optimizer: a number that lies on a device, and reading it would wait for that",
+                given=f"lr or beta {value.device}",
+                expected="a Python number, or a tensor on the CPU",
+                mend="group['lr'] = float(group['lr']) once",
+            )
+        )
+    return float(value)
+
+
+class _AdamStep(_Fused):
+    decoupled = True
+    state: Any
+
+    def _states(self, p: torch.Tensor) -> dict[str, Any]:
+        state = cast(dict[str, Any], self.state[p])
+        if state and state["step"].device.type != "cpu":  # from a state of torch's that counted on the device
+            state["step"] = state["step"].cpu()
+        if not state:
+            state["step"] = torch.tensor(0.0, dtype=torch.float32)
+            state["exp_avg"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+            state["exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+        return state
+
+    def _step(self, closure: Callable[[], Any] | None) -> Any:
+        loss = self._begin(closure)
+        clips = self._clips()
+        for group in self.param_groups:
+            steps: dict[int, Rows] = {}
+            for p in group["params"]:
+                grad = _gradient(p)
+                if grad is None:
+                    continue
+                state = self._states(p)
+                state["step"] += 1
+                row = (p, grad, state["exp_avg"], state["exp_avg_sq"])
+                steps.setdefault(int(state["step"]), []).append(row)
+            for step, rows in steps.items():
+                for params, grads, means, squares, copies in self._columns(rows):
+                    self._launch(group, step, params, grads, means, squares, copies, clips.get(params[0].device))
+        return loss
+
+    def _launch(
+        self,
+        group: dict[str, Any],
+        step: int,
+        params: list[torch.Tensor],
+        grads: list[torch.Tensor],
+        means: list[torch.Tensor],
+        squares: list[torch.Tensor],
+        copies: list[torch.Tensor],
+        clip: torch.Tensor | None,
+    ) -> None:
+        decay = float(group["weight_decay"])
+        if group.get("maximize"):
+            clip = torch.full((), -1.0, device=params[0].device) if clip is None else -clip
+        if decay and not group.get("decoupled_weight_decay", self.decoupled):
+            # the L2 form: the decay goes into the gradient, after the clip
+            scaled = grads if clip is None else [grad * clip for grad in grads]
+            grads = [grad.add(p, alpha=decay) for grad, p in zip(scaled, params, strict=True)]
+            clip, decay = None, 0.0
+        beta1, beta2 = (_number(beta) for beta in group["betas"])
+        lr, eps = _number(group["lr"]), float(group["eps"])
+        _OPS.adamw_(params, grads, means, squares, copies, clip, lr, step, beta1, beta2, eps, decay)
+
+
+class AdamW(_AdamStep, torch.optim.AdamW):
+    """torch.optim.AdamW in one launch for all tensors of a kind; `clip_norm` and `copies` as above.
+
+    amsgrad and differentiable are refused: they have no fused form.
+    """
+
+    def __init__(
+        self, params: Any, *args: Any, clip_norm: float | None = None, copies: Copies | None = None, **options: Any
+    ) -> None:
+        torch.optim.AdamW.__init__(self, params, *args, **options)
+        self._set(clip_norm, copies)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step; returns what `closure` gives."""
+        return self._step(closure)
+
+
+class Adam(_AdamStep, torch.optim.Adam):
+    """torch.optim.Adam in one launch for all tensors of a kind; a weight decay costs a pass of its own.
+
+    amsgrad and differentiable are refused: they have no fused form.
+    """
+
+    decoupled = False
+
+    def __init__(
+        self, params: Any, *args: Any, clip_norm: float | None = None, copies: Copies | None = None, **options: Any
+    ) -> None:
+        torch.optim.Adam.__init__(self, params, *args, **options)
+        self._set(clip_norm, copies)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step; returns what `closure` gives."""
+        return self._step(closure)
+
+
+class SGD(_Fused, torch.optim.SGD):
+    """torch.optim.SGD with momentum, dampening, decay, Nesterov, in one launch for all tensors of a kind.
+
+    differentiable is refused: it has no fused form.
+    """
+
+    def __init__(
+        self, params: Any, *args: Any, clip_norm: float | None = None, copies: Copies | None = None, **options: Any
+    ) -> None:
+        torch.optim.SGD.__init__(self, params, *args, **options)
+        self._set(clip_norm, copies)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step; returns what `closure` gives."""
+        loss = self._begin(closure)
+        clips = self._clips()
+        for group in self.param_groups:
+            momentum = float(group["momentum"])
+            rows: dict[bool, Rows] = {}
+            for p in group["params"]:
+                grad = _gradient(p)
+                if grad is None:
+                    continue
+                row: tuple[torch.Tensor, ...] = (p, grad)
+                fresh = False
+                if momentum:
+                    buffer = self.state[p].get("momentum_buffer")
+                    fresh = buffer is None
+                    if buffer is None:
+                        buffer = self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+                    row = (*row, buffer)
+                rows.setdefault(fresh, []).append(row)
+            for fresh, found in rows.items():
+                for params, grads, *velocities, copies in self._columns(found):
+                    self._launch(group, fresh, params, grads, velocities, copies, clips.get(params[0].device))
+        return loss
+
+    def _launch(
+        self,
+        group: dict[str, Any],
+        fresh: bool,
+        params: list[torch.Tensor],
+        grads: list[torch.Tensor],
+        velocities: list[list[torch.Tensor]],
+        copies: list[torch.Tensor],
+        clip: torch.Tensor | None,
+    ) -> None:
+        if group.get("maximize"):
+            clip = torch.full((), -1.0, device=params[0].device) if clip is None else -clip
+        # the first step of a momentum takes the gradient whole
+        share = 1.0 if fresh else 1.0 - float(group["dampening"])
+        _OPS.sgd_(
+            params,
+            grads,
+            velocities[0] if velocities else [],
+            copies,
+            clip,
+            _number(group["lr"]),
+            float(group["momentum"]),
+            share,
+            float(group["weight_decay"]),
+            bool(group["nesterov"]),
+        )

@@ -1,0 +1,629 @@
+"""Which config runs: the order of sources, levels, budgets, launches that fail, threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from burn_kernels import KernelArgumentError, KernelLimitError, KernelShapeError, softmax
+from burn_kernels.autotune import CandidateError, deterministic, still, tuner, using
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.selection import Selector, selecting
+from burn_kernels.autotune.store import Place, Store, Timing
+from burn_kernels.autotune.tuner import Budget
+from burn_kernels.launch import A100, H200, observing, recording
+from burn_kernels.launch import launch as kernel_launch
+
+FACTS = Facts((100,), (4,), torch.float32)
+Use = Callable[..., Any]
+Heard = Callable[[Callable[[], Any]], tuple[Any, list[str]]]
+
+
+def measured(selector: Any, tunable: Any, facts: Facts = FACTS) -> Any:
+    selector.measure(selector.plan(tunable, 0, facts))
+    selector.forget()
+
+
+# -- the order of sources ----------------------------------------------------------------------------
+def test_without_anything_the_default_runs_and_nothing_is_measured(fake: Any, use: Use) -> None:
+    fake.times = {fake.configs[0]: 9.0}
+    selector, tunable = fake.selector(), fake.tunable()
+    for _ in range(5):
+        assert use(selector, tunable) == fake.configs[0]
+    assert fake.ran == []
+    assert next(iter(selector.decisions.values())).source == "default"
+
+
+def test_the_shipped_table_comes_before_the_default(fake: Any, use: Use) -> None:
+    second = fake.configs[1]
+    selector = fake.selector(table=lambda *_: [{"block": 7, "warps": 7}, vars(second)])
+    assert use(selector, fake.tunable()) == second
+    assert next(iter(selector.decisions.values())).source == "shipped"
+    assert fake.ran == []
+
+
+def test_timings_come_before_the_shipped_table_and_are_kept(fake: Any, use: Use) -> None:
+    first, second, third = fake.configs
+    fake.times = {first: 2.0, second: 3.0, third: 1.0}
+    selector, tunable = fake.selector(table=lambda *_: [vars(second)]), fake.tunable()
+    measured(selector, tunable)
+    assert use(selector, tunable) == third
+    (decision,) = selector.decisions.values()
+    assert decision.source == "measured"
+    assert list(decision.ranking.values()) == [third, first, second]
+    other = fake.selector(selector.store)  # as another process would find it
+    assert use(other, tunable) == third
+
+
+def test_the_cost_model_speaks_where_the_default_leaves_the_machine_idle(fake: Any, use: Use) -> None:
+    from burn_kernels.autotune.cost import Work
+
+    many = {64: 4, 128: 100, 256: 2}
+    tunable = replace(
+        fake.tunable(), work=lambda config, facts, machine: Work(many[config.block], 4, 1024, 4, 1 << 20, 1)
+    )
+    selector = fake.selector()
+    assert use(selector, tunable) == fake.configs[1]
+    assert next(iter(selector.decisions.values())).source == "model"
+
+
+@pytest.mark.parametrize("what", ["kernel", "key", "device", "software"])
+def test_timings_of_something_else_count_for_nothing(fake: Any, use: Use, what: str) -> None:
+    selector, tunable = fake.selector(), fake.tunable()
+    place = selector.plan(tunable, 0, FACTS).place
+    timing = Timing(place, "block=128 warps=4", {"block": 128, "warps": 4}, (0.1,), 0.1)
+    selector.store.add([replace(timing, place=replace(place, **{what: "another"}))])
+    assert use(selector, tunable) == fake.configs[0]
+    selector.store.add([timing])
+    selector.forget()
+    assert use(selector, tunable) == fake.configs[1]
+
+
+def test_a_bucket_shares_its_decision_and_alignment_does_not(fake: Any, use: Use) -> None:
+    selector, tunable = fake.selector(), fake.tunable()
+    for rows in (65, 100, 128):
+        use(selector, tunable, Facts((rows,), (4,), torch.float32))
+    assert len(selector.decisions) == 1
+    use(selector, tunable, Facts((100,), (4,), torch.float32, align=4))
+    assert len(selector.decisions) == 2
+
+
+def test_a_problem_that_the_winner_does_not_support_gets_the_next(fake: Any, use: Use) -> None:
+    fake.aligned = True
+    fake.configs.reverse()
+    selector = fake.selector()
+    assert use(selector, fake.tunable()).block == 256
+    assert use(selector, fake.tunable(), FACTS._replace(align=4)).block == 128
+
+
+def test_supports_is_asked_at_every_hit(fake: Any, use: Use) -> None:
+    # the known fault: a key whose bucket says aligned, a problem that is not; the bucket's winner must not run
+    asked, refuse = list[Facts](), None
+
+    def supports(config: Any, facts: Facts) -> bool:
+        asked.append(facts)
+        return config is not refuse
+
+    tunable = replace(fake.tunable(), supports=supports)
+    selector = fake.selector()
+    assert use(selector, tunable) == fake.configs[0]
+    count = len(asked)
+    assert use(selector, tunable) == fake.configs[0]
+    assert len(asked) == count + 1
+    refuse = fake.configs[0]
+    assert use(selector, tunable) == fake.configs[1]
+
+
+def test_nothing_that_supports_a_problem_is_an_error_that_lets_callers_take_the_reference(fake: Any, use: Use) -> None:
+    tunable = replace(fake.tunable(), supports=lambda config, facts: False)
+    with pytest.raises(
+        KernelLimitError, match=r"no candidate of double can run\n  given:    double rows<=128.*\n  exp"
+    ):
+        use(fake.selector(), tunable)
+
+
+def test_what_is_known_is_bounded(fake: Any, use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+    from burn_kernels.autotune import selection
+
+    monkeypatch.setattr(selection, "MOST_KNOWN", 10)
+    selector, tunable = fake.selector(), fake.tunable()
+    for rows in range(1, 100):
+        use(selector, tunable, Facts((rows,), (4,), torch.float32))
+    assert len(selector.known) <= 10
+    assert len(selector.decisions) == 8  # buckets 1, 2, 4 ... 128
+
+
+# -- levels ------------------------------------------------------------------------------------------
+def test_off_runs_the_default_whatever_was_measured(fake: Any, use: Use) -> None:
+    fake.times = {fake.configs[0]: 9.0}
+    selector, tunable = fake.selector(), fake.tunable()
+    measured(selector, tunable)
+    with selecting(selector):
+        assert use(selector, tunable) != fake.configs[0]
+        with using("off"):
+            assert use(selector, tunable) == fake.configs[0]
+        assert use(selector, tunable) != fake.configs[0]
+
+
+def test_on_measures_at_the_second_use_never_at_the_first(fake: Any, use: Use) -> None:
+    fake.times = {fake.configs[0]: 9.0, fake.configs[1]: 3.0}
+    selector, tunable = fake.selector(), fake.tunable()
+    with using("on"):
+        assert use(selector, tunable) == fake.configs[0]
+        assert fake.ran == []
+        assert use(selector, tunable) == fake.configs[2]
+        count = len(fake.ran)
+        assert count > 0
+        assert use(selector, tunable) == fake.configs[2]
+        assert len(fake.ran) == count
+    assert len(selector.store.all_timings()) == 3
+
+
+def test_on_measures_what_only_the_shipped_table_knows_and_not_what_is_stored(fake: Any, use: Use) -> None:
+    selector, tunable = fake.selector(table=lambda *_: [{"block": 128, "warps": 4}]), fake.tunable()
+    with using("on"):
+        for _ in range(2):
+            use(selector, tunable)
+        count = len(fake.ran)
+        assert count > 0
+        other = fake.selector(selector.store)
+        for _ in range(3):
+            use(other, tunable)
+    assert len(fake.ran) == count
+
+
+def test_what_trials_launch_is_not_what_was_observed(fake: Any) -> None:
+    x, seen = torch.zeros(4, 4), list[Any]()
+    double = fake.double
+
+    def launching(given: torch.Tensor, config: Any) -> Any:
+        kernel_launch({(1,): lambda *_, **__: seen.append(config)}, (1,), x, warps=1)
+        return double(given, config)
+
+    fake.double = launching
+    with selecting(fake.selector()), using("full"), observing() as launches:
+        fake.tunable().run_on(0, FACTS, lambda config: launching(x, config))
+    assert len(seen) > 10
+    assert len(launches) == 1
+
+
+def test_full_measures_at_the_first_use_and_times_all_to_the_end(fake: Any, use: Use) -> None:
+    fake.times = {fake.configs[0]: 9.0, fake.configs[1]: 3.0}
+    selector = fake.selector()
+    with using("full"):
+        assert use(selector, fake.tunable()) == fake.configs[2]
+    timings = selector.store.all_timings()
+    assert not any(timing.eliminated for timing in timings)
+    assert min(len(timing.samples_ms) for timing in timings) == 10
+
+
+@pytest.mark.parametrize("name", ["on", "full"])
+def test_nothing_is_measured_during_a_capture(fake: Any, use: Use, name: str) -> None:
+    busy = True
+    selector, tunable = fake.selector(capturing=lambda index: busy), fake.tunable()
+    with using(name):
+        for _ in range(4):
+            assert use(selector, tunable) == fake.configs[0]
+        assert fake.ran == []
+        busy = False
+        use(selector, tunable)
+    assert fake.ran != []
+
+
+@pytest.mark.parametrize("how", ["torch", "block"])
+def test_nothing_is_measured_in_deterministic_mode_and_the_default_runs(fake: Any, use: Use, how: str) -> None:
+    fake.times = {fake.configs[0]: 9.0}
+    selector, tunable = fake.selector(), fake.tunable()
+    measured(selector, tunable)
+    count = len(fake.ran)
+    if how == "torch":
+        torch.use_deterministic_algorithms(True)
+    try:
+        with using("full"), deterministic(True):
+            for _ in range(3):
+                assert use(selector, tunable) == fake.configs[0]
+                assert use(selector, tunable, FACTS._replace(exact=(5,))) == fake.configs[0]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert len(fake.ran) == count
+    assert use(selector, tunable) != fake.configs[0]
+
+
+def test_tensors_of_the_cpu_and_recordings_take_the_default(fake: Any) -> None:
+    launched = list[Any]()
+    tunable, selector = fake.tunable(), fake.selector()
+    with selecting(selector), using("full"):
+        tunable.run(torch.ones(3), None, FACTS, launched.append)
+        with recording(H200):
+            tunable.run(torch.ones(3), None, FACTS, launched.append)
+        tunable.run(torch.ones(3), "given", FACTS, launched.append)
+    assert launched == [fake.configs[0], fake.configs[0], "given"]
+    assert fake.ran == []
+    assert selector.decisions == {}
+
+
+def test_the_interpreter_takes_the_default_on_any_device(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from burn_kernels.autotune import tunable as tunables
+
+    class OnGpu:
+        is_cuda = True
+
+        def get_device(self) -> int:
+            return 0
+
+    like: Any = OnGpu()
+    monkeypatch.setattr(tunables, "INTERPRETED", True)
+    monkeypatch.setattr(tunables, "machine_of", lambda like: H200)
+    launched = list[Any]()
+    with selecting(fake.selector()) as selector, using("full"):
+        fake.tunable().run(like, None, FACTS, launched.append)
+        assert selector.decisions == {}
+        monkeypatch.setattr(tunables, "INTERPRETED", False)
+        fake.tunable().run(like, None, FACTS, launched.append)
+        assert len(selector.decisions) == 1
+    assert launched == [fake.configs[0]] * 2
+
+
+def test_a_recording_takes_the_default_of_its_own_machine() -> None:
+    x = torch.empty(64, 5120, dtype=torch.bfloat16, device="meta")
+    for machine in (H200, A100):
+        with recording(machine) as launches:
+            softmax.forward(x)
+        config = softmax.default(5120, 2, machine)
+        assert (launches[0].warps, launches[0].constants["BLOCK"]) == (config.warps, config.block)
+
+
+# -- budgets -----------------------------------------------------------------------------------------
+def test_a_process_that_spent_its_budget_measures_no_more(fake: Any, use: Use) -> None:
+    selector = fake.selector(budget=Budget(process_s=0.001, now=lambda: fake.now_s))
+    with using("on"):
+        for cols in (4, 5):
+            for _ in range(3):
+                use(selector, fake.tunable(), FACTS._replace(exact=(cols,)))
+    assert {timing.place.key for timing in selector.store.all_timings()} == set()  # the first ran out of it
+    assert selector.budget.spent_s > 0.001
+    count = len(fake.ran)
+    assert selector.measure(selector.plan(fake.tunable(), 0, FACTS)) == "the process's 0 s for measurements are spent"
+    assert len(fake.ran) == count
+
+
+def test_a_key_that_ran_out_of_time_holds_for_the_process_and_is_not_stored(fake: Any, use: Use) -> None:
+    fake.times = {fake.configs[0]: 9.0, fake.configs[1]: 3.0}
+    selector = fake.selector(budget=Budget(key_s=0.03, now=lambda: fake.now_s))
+    with using("on"):
+        for _ in range(2):
+            chosen = use(selector, fake.tunable())
+    assert chosen == fake.configs[2]
+    assert selector.store.all_timings() == []
+
+
+def test_too_little_memory_means_no_measurement(fake: Any, use: Use) -> None:
+    fake.spare = 100
+    selector, tunable = fake.selector(), fake.tunable()
+    assert "it needs" in selector.measure(selector.plan(tunable, 0, FACTS))
+    with using("full"):
+        assert use(selector, tunable) == fake.configs[0]
+    assert fake.ran == []
+
+
+def test_memory_that_runs_out_is_not_the_candidates_fault(fake: Any) -> None:
+    fake.faults[fake.configs[1]] = "memory"
+    selector = fake.selector()
+    assert selector.measure(selector.plan(fake.tunable(), 0, FACTS)) == "memory ran out"
+    assert selector.store.all_timings() == []
+    assert selector.store.all_faults() == []
+
+
+# -- candidates that fail ----------------------------------------------------------------------------
+@pytest.mark.parametrize("fault", ["raises", "value", "tail", "nan", "past", "before", "input"])
+def test_a_candidate_that_fails_is_disqualified_by_name_with_the_reason(
+    fake: Any, use: Use, heard: Heard, fault: str
+) -> None:
+    first, second, _ = fake.configs
+    fake.times = {second: 0.1}
+    fake.faults[second] = fault
+    selector, tunable = fake.selector(), fake.tunable()
+    with using("full"):
+        chosen, said = heard(lambda: use(selector, tunable))
+    assert chosen == first
+    (message,) = said
+    assert "block=128 warps=4 is disqualified: " in message
+    (kept,) = selector.store.all_faults()
+    assert (kept.candidate, kept.kind) == ("block=128 warps=4", "disqualified")
+    assert kept.reason in message
+    if fault == "raises":
+        assert kept.reason == "ValueError: block 128 does not fit"
+    assert {timing.candidate for timing in selector.store.all_timings()} == {"block=64 warps=4", "block=256 warps=8"}
+    other = fake.selector(selector.store)  # another process neither takes nor tries it
+    fake.ran.clear()
+    with using("full"):
+        assert use(other, tunable) == first
+    assert second not in fake.ran
+
+
+def test_a_fault_that_shows_only_at_full_size_disqualifies_too(
+    fake: Any, heard: Heard, use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner, "JUDGED_ELEMENTS", 1000)
+    facts = Facts((3000,), (4,), torch.float32)
+    second, right = fake.configs[1], fake.double
+
+    def double(x: torch.Tensor, config: Any) -> torch.Tensor:
+        out: torch.Tensor = right(x, config)
+        if config == second and x.numel() > 10_000:
+            out[10_000] = 0.5
+        return out
+
+    fake.double = double
+    selector = fake.selector()
+    with using("full"):
+        _, said = heard(lambda: use(selector, fake.tunable(), facts))
+    assert "block=128 warps=4 is disqualified: output 0: largest difference" in said[0]
+
+
+def test_a_candidate_that_breaks_the_device_is_an_error_that_names_it(fake: Any, use: Use) -> None:
+    fake.faults[fake.configs[1]] = "breaks"
+    selector = fake.selector()
+    with (
+        using("full"),
+        pytest.raises(
+            CandidateError,
+            match=r"a candidate of double broke the device\n  given:    block=128 warps=4 for double .*illegal memory",
+        ),
+    ):
+        use(selector, fake.tunable())
+    (kept,) = selector.store.all_faults()  # the next process does not try it again
+    assert kept.candidate == "block=128 warps=4"
+
+
+def test_where_none_is_right_nothing_is_kept_and_callers_may_take_the_reference(
+    fake: Any, use: Use, heard: Heard
+) -> None:
+    fake.faults = dict.fromkeys(fake.configs, "raises")
+    selector = fake.selector()
+
+    def fail() -> None:
+        with (
+            using("full"),
+            pytest.raises(KernelLimitError, match=r"given: .*block=64 warps=4: ValueError: block 64 do"),
+        ):
+            use(selector, fake.tunable())
+
+    _, said = heard(fail)
+    assert len(said) == 3
+    assert selector.store.all_faults() == []  # no compiler, say: tomorrow there may be one
+
+
+def test_a_launch_that_fails_is_quarantined_and_the_next_of_the_ranking_runs(fake: Any, use: Use, heard: Heard) -> None:
+    first, second, third = fake.configs
+    fake.times = {first: 3.0, second: 2.0, third: 1.0}
+    selector, tunable = fake.selector(), fake.tunable()
+    measured(selector, tunable)
+    chosen, said = heard(lambda: use(selector, tunable, fails=[third, second]))
+    assert chosen == first
+    assert [line.split(": ")[2] for line in said] == [
+        "block=256 warps=8 is quarantined, its launch failed (RuntimeError",
+        "block=128 warps=4 is quarantined, its launch failed (RuntimeError",
+    ]
+    assert use(selector, tunable) == first  # and stays away, here and in the next process
+    assert use(fake.selector(selector.store), tunable) == first
+    assert {(fault.candidate, fault.kind) for fault in selector.store.all_faults()} == {
+        ("block=256 warps=8", "quarantined"),
+        ("block=128 warps=4", "quarantined"),
+    }
+
+
+def test_where_no_launch_works_the_first_error_is_raised_and_nothing_quarantined(fake: Any, use: Use) -> None:
+    selector, tunable = fake.selector(), fake.tunable()
+    with pytest.raises(RuntimeError, match="out of resource") as caught:
+        use(selector, tunable, fails=fake.configs)
+    assert caught.value.__notes__ == [
+        "in double with block=64 warps=4, for double rows<=128 cols=4 float32 packed align=16"
+    ]
+    assert selector.store.all_faults() == []
+    assert use(selector, tunable) == fake.configs[0]
+
+
+@pytest.mark.parametrize("error", [KernelShapeError("x"), KernelArgumentError("x"), torch.OutOfMemoryError("x")])
+def test_mistakes_of_the_caller_and_lack_of_memory_are_not_the_candidates(fake: Any, error: Exception) -> None:
+    selector = fake.selector()
+
+    def launch(config: Any) -> None:
+        raise error
+
+    with selecting(selector), pytest.raises(type(error), match="x"):
+        fake.tunable().run_on(0, FACTS, launch)
+    assert selector.store.all_faults() == []
+
+
+def test_a_device_that_is_lost_is_an_error_that_names_the_candidate(fake: Any) -> None:
+    def launch(config: Any) -> None:
+        raise RuntimeError("CUDA error: misaligned address")
+
+    with (
+        selecting(fake.selector()) as selector,
+        pytest.raises(CandidateError, match=r"device failed under double\n  given:    block=64 .*misaligned.*\n  exp"),
+    ):
+        fake.tunable().run_on(0, FACTS, launch)
+    assert selector.store.all_faults() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "stays"),
+    [
+        ("CUDA error: an illegal memory access was encountered", True),
+        ("Triton Error [CUDA]: misaligned address", True),
+        ("HIP error: unspecified launch failure", True),
+        ("out of resource: shared memory, Required: 300000, Hardware limit: 232448", False),
+        ("Triton Error [CUDA]: invalid argument", False),
+    ],
+)
+def test_errors_that_leave_the_device_useless_are_known(text: str, stays: bool) -> None:
+    assert tuner.is_sticky(RuntimeError(text)) is stays
+
+
+def test_a_launch_that_fails_in_a_capture_voids_it_and_the_next_capture_takes_another(
+    fake: Any, use: Use, heard: Heard
+) -> None:
+    selector, tunable = fake.selector(capturing=lambda index: True), fake.tunable()
+
+    def capture() -> None:
+        with pytest.raises(CandidateError, match=r"during the capture of a CUDA graph\n  given:    block=64 warps=4"):
+            use(selector, tunable, fails=fake.configs[:1])
+
+    _, said = heard(capture)
+    assert len(said) == 1
+    assert use(selector, tunable, fails=fake.configs[:1]) == fake.configs[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: operation not permitted when stream is capturing",
+        "Triton Error [CUDA]: operation failed due to a previous error during capture",
+    ],
+)
+def test_a_capture_that_went_wrong_is_not_the_fault_of_the_config(fake: Any, text: str) -> None:
+    selector, tunable = fake.selector(capturing=lambda index: True), fake.tunable()
+
+    def launch(config: Any) -> None:
+        raise RuntimeError(text)
+
+    with selecting(selector), pytest.raises(RuntimeError, match=text.split("]")[-1]) as raised:
+        tunable.run_on(0, FACTS, launch)
+    assert type(raised.value) is RuntimeError  # what splits a program that cannot be recorded looks for these
+    assert selector.store.all_faults() == []
+
+
+def test_the_stream_that_is_asked_about_is_that_of_the_launch(fake: Any) -> None:
+    asked: list[int] = []
+
+    def capturing(index: int) -> bool:
+        asked.append(index)
+        return index == 1
+
+    selector, tunable = fake.selector(capturing=capturing), fake.tunable()
+    with selecting(selector), using("full"):
+        tunable.run_on(1, FACTS, lambda config: None)
+        assert (asked, fake.ran) == ([1], [])
+        tunable.run_on(0, FACTS, lambda config: None)
+    assert fake.ran != []
+
+
+def test_measuring_on_purpose_keeps_out_of_a_capture(fake: Any) -> None:
+    selector = fake.selector(capturing=lambda index: True)
+    assert selector.measure(selector.plan(fake.tunable(), 0, FACTS)) == "a CUDA graph is being captured"
+    assert fake.ran == []
+
+
+def test_what_stands_in_the_way_of_a_measurement_is_said_and_the_call_goes_on(
+    fake: Any, use: Use, heard: Heard
+) -> None:
+    def trial(facts: Facts, inputs: Any) -> Any:
+        raise ZeroDivisionError("no such inputs")
+
+    tunable, selector = replace(fake.tunable(), trial=trial), fake.selector()
+    with using("full"):
+        chosen, said = heard(lambda: use(selector, tunable))
+    assert chosen == fake.configs[0]
+    key = "double rows<=128 cols=4 float32 packed align=16"
+    assert said == [f"autotune: {key} could not be measured: ZeroDivisionError: no such inputs"]
+
+
+# -- together ----------------------------------------------------------------------------------------
+def test_no_thread_measures_while_another_one_records(fake: Any) -> None:
+    selector, tunable = fake.selector(), fake.tunable()
+    with selecting(selector), using("full"):
+        with still(), ThreadPoolExecutor(1) as other:
+            other.submit(tunable.run_on, 0, FACTS, lambda config: None).result(60)
+            assert fake.ran == []
+        tunable.run_on(0, FACTS, lambda config: None)
+    assert fake.ran != []
+
+
+def test_recording_waits_for_a_measurement_that_is_under_way(fake: Any) -> None:
+    inside, go, began = threading.Event(), threading.Event(), threading.Event()
+    original = fake.milliseconds
+
+    def slow(call: Callable[[], Any]) -> float:
+        inside.set()
+        assert go.wait(60)
+        return float(original(call))
+
+    def record(selector: Selector) -> None:
+        with selector.still():
+            began.set()
+
+    fake.milliseconds = slow
+    selector, tunable = fake.selector(), fake.tunable()
+    with selecting(selector), using("full"), ThreadPoolExecutor(2) as threads:
+        measuring = threads.submit(tunable.run_on, 0, FACTS, lambda config: None)
+        assert inside.wait(60)
+        recorded = threads.submit(record, selector)
+        assert not began.wait(0.05)
+        go.set()
+        measuring.result(60)
+        recorded.result(60)
+    assert began.is_set()
+
+
+def test_another_thread_does_not_wait_for_a_measurement(fake: Any, use: Use) -> None:
+    inside, go = threading.Event(), threading.Event()
+    original = fake.milliseconds
+
+    def slow(call: Callable[[], Any]) -> float:
+        inside.set()
+        assert go.wait(60)
+        took: float = original(call)
+        return took
+
+    fake.milliseconds = slow
+    selector, tunable = fake.selector(), fake.tunable()
+    with selecting(selector), using("full"):
+        worker = threading.Thread(target=lambda: tunable.run_on(0, FACTS, lambda config: None))
+        worker.start()
+        assert inside.wait(60)
+        begun = time.monotonic()
+        launched = list[Any]()
+        tunable.run_on(0, FACTS, launched.append)
+        tunable.run_on(0, FACTS._replace(exact=(9,)), launched.append)
+        assert time.monotonic() - begun < 30
+        assert launched == [fake.configs[0]] * 2
+        go.set()
+        worker.join()
+    assert len(selector.store.all_timings()) == 3
+
+
+def test_threads_that_meet_new_keys_at_once_agree(fake: Any, use: Use) -> None:
+    selector, tunable, found = fake.selector(), fake.tunable(), list[Any]()
+
+    def work() -> None:
+        for cols in range(1, 40):
+            tunable.run_on(0, FACTS._replace(exact=(cols,)), found.append)
+
+    with selecting(selector):
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == [fake.configs[0]] * (6 * 39)
+    assert len(selector.decisions) == 39
+
+
+def test_keys_without_timings_are_pending(fake: Any, use: Use) -> None:
+    selector, tunable = fake.selector(Store(None)), fake.tunable()
+    use(selector, tunable)
+    (waiting,) = selector.pending()
+    assert waiting.place == Place(
+        tunable.kernel, "double rows<=128 cols=4 float32 packed align=16", "Fake 1 sm_90 x132", waiting.place.software
+    )
+    selector.measure(waiting)
+    assert selector.pending() == []

@@ -1,0 +1,125 @@
+"""The shipped table and the cost model: fresh, legal, and near the best of what was measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from burn_kernels.autotune import shipped
+from burn_kernels.autotune.cost import MARGIN, Work, choice, figures, predict
+from burn_kernels.autotune.key import Device, Facts
+from burn_kernels.autotune.tunable import TUNABLES
+from burn_kernels.launch import A100, H200, MI300X, Machine
+
+SOURCE = Path(__file__).resolve().parents[3] / "benchmarks" / "data" / "kernels-tune-h200.json"
+GPU = Device("NVIDIA H200", H200)
+ROWS = shipped.load()
+NAMES = [f"{row['op']}-{'x'.join(map(str, row['free'] + row['exact']))}-{row['flags']}" for row in ROWS]
+
+
+def facts_of(row: dict[str, Any]) -> Facts:
+    dtype = torch.bfloat16 if row["itemsize"] == 2 else torch.float32
+    return Facts(tuple(row["free"]), tuple(row["exact"]), dtype, row["align"], row["layout"], row["flags"])
+
+
+def test_the_table_is_what_the_measured_rows_make() -> None:
+    source = json.loads(SOURCE.read_text(encoding="utf-8"))
+    expected = shipped.written(source, TUNABLES)
+    assert shipped.FILE.read_text(encoding="utf-8") == expected, "stale: python -m burn_kernels ship " + SOURCE.name
+
+
+@pytest.mark.parametrize("row", ROWS, ids=NAMES)
+def test_each_row_names_candidates_that_the_kernel_has(row: dict[str, Any]) -> None:
+    made, facts = TUNABLES[row["op"]], facts_of(row)
+    found = [made.parse(config) for config in shipped.configs(made, facts, GPU)]
+    assert found
+    assert set(found) <= set(made.candidates(facts, H200))
+    assert all(made.supports(config, facts) for config in found)
+    assert [ms for ms, _ in row["configs"]] == sorted(ms for ms, _ in row["configs"])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=NAMES)
+def test_without_the_table_the_choice_is_at_least_nine_tenths_as_fast(row: dict[str, Any]) -> None:
+    made, facts = TUNABLES[row["op"]], facts_of(row)
+    measured = {tuple(sorted(config.items())): ms for ms, config in row["configs"]}
+    named = made.named(facts, H200)
+    taken = choice({name: made.work(config, facts, H200) for name, config in named.items()}, H200)
+    ms = measured.get(tuple(sorted(asdict(named[taken]).items())))
+    assert ms is not None
+    assert min(measured.values()) / ms >= 0.9
+
+
+def test_the_table_reaches_a_factor_of_four_in_rows_and_not_further() -> None:
+    made = TUNABLES["softmax"]
+
+    def says(**changes: Any) -> bool:
+        device = changes.pop("device", GPU)
+        return bool(shipped.configs(made, Facts((8192,), (4096,), torch.bfloat16)._replace(**changes), device))
+
+    assert says()
+    assert says(free=(2048,))
+    assert says(free=(32768,))
+    assert not says(free=(2047,))
+    assert not says(free=(32769,))
+    assert not says(exact=(4097,))
+    assert says(dtype=torch.float16)
+    assert not says(dtype=torch.float32)
+    assert not says(align=8)
+    assert not says(layout="strided")
+    assert not says(flags="x")
+    assert says(device=Device("NVIDIA H100", H200))
+    assert not says(device=Device("NVIDIA A100", A100))
+
+
+def test_the_nearest_row_count_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = next(row for row in ROWS if row["op"] == "softmax" and row["exact"] == [4096])
+    near = head | {"free": [4096], "configs": [[1.0, {"rows": 9, "block": 9, "warps": 9}]]}
+    monkeypatch.setattr(shipped, "load", lambda: [near, head])
+    for rows, expected in ((3000, 9), (5000, 9), (7000, 1), (9000, 1)):
+        found = shipped.configs(TUNABLES["softmax"], Facts((rows,), (4096,), torch.bfloat16), GPU)
+        assert found[0]["rows"] == expected
+
+
+# -- the cost model ----------------------------------------------------------------------------------
+FULL = Work(programs=8192, warps=4, elements=4096, itemsize=2, bytes_moved=8192 * 4096 * 4, flops=8192 * 4096 * 4)
+
+
+def test_a_full_machine_is_held_to_its_bandwidth() -> None:
+    floor = 1e3 * FULL.bytes_moved / figures(H200).bytes_per_s
+    assert floor <= predict(FULL, H200) <= 1.25 * floor
+
+
+@pytest.mark.parametrize(
+    ("worse", "better"),
+    [
+        (replace(FULL, programs=1), replace(FULL, programs=8)),
+        (replace(FULL, useful=0.5), FULL),
+        (replace(FULL, elements=64_000), FULL),
+        (replace(FULL, flops=FULL.flops * 1000), FULL),
+        (replace(FULL, bytes_moved=2 * FULL.bytes_moved), FULL),
+        (replace(FULL, programs=9, passes=2.0), replace(FULL, programs=9)),
+        (replace(FULL, warps=32, elements=32_768), replace(FULL, warps=32, elements=32_768, ahead=4)),
+    ],
+)
+def test_what_costs_time_is_predicted_to(worse: Work, better: Work) -> None:
+    assert predict(worse, H200) > 1.01 * predict(better, H200)
+
+
+def test_a_machine_that_is_not_known_is_judged_by_its_processors() -> None:
+    small, large = Machine("cuda", 89, 24), Machine("cuda", 89, 128)
+    assert predict(FULL, small) > 3 * predict(FULL, large)
+    assert figures(MI300X).bytes_per_s > figures(A100).bytes_per_s
+
+
+def test_the_default_stands_where_it_fills_the_machine_and_where_the_gain_is_small() -> None:
+    slow = replace(FULL, useful=0.2)
+    assert choice({"default": slow, "other": FULL}, H200) == "default"
+    few = replace(FULL, programs=10)
+    assert choice({"default": replace(few, programs=1), "other": few}, H200) == "other"
+    near = replace(few, bytes_moved=round(few.bytes_moved / (0.97 * MARGIN)))
+    assert choice({"default": few, "other": near}, H200) == "default"

@@ -1,0 +1,113 @@
+"""What a table of problems cannot state of linear_cross_entropy: chunks, accumulation, memory, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from burn_kernels import KernelArgumentError, KernelError, KernelShapeError, linear_cross_entropy
+from burn_kernels.launch import H200
+from burn_kernels.linear_cross_entropy import Config
+from burn_kernels.spec import Draw
+
+DRAW = Draw(7)
+X, W, B = DRAW.normal(10, 6), DRAW.normal(33, 6), DRAW.normal(33)
+TARGETS = DRAW.integers(0, 33, 10)
+TARGETS[3] = -100
+
+
+@pytest.mark.parametrize("rows", [1, 3, 10, 64])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_chunks_do_not_change_the_result(rows: int, reduction: str) -> None:
+    config = Config(rows)
+    expected = linear_cross_entropy.reference(X, W, TARGETS, B, reduction=reduction, smoothing=0.1)
+    found = linear_cross_entropy.forward(X, W, TARGETS, B, reduction=reduction, smoothing=0.1, config=config)
+    torch.testing.assert_close(found, expected)
+    dy = torch.randn(expected.shape, dtype=torch.float64, generator=DRAW.generator)
+    exact = linear_cross_entropy.reference_backward(dy, X, W, TARGETS, B, reduction=reduction, smoothing=0.1)
+    back = linear_cross_entropy.backward(dy, X, W, TARGETS, B, reduction=reduction, smoothing=0.1, config=config)
+    torch.testing.assert_close(back, exact)
+    if reduction != "none":
+        loss, *grads = linear_cross_entropy.forward_with_gradient(
+            X, W, TARGETS, B, reduction=reduction, smoothing=0.1, config=config
+        )
+        one = linear_cross_entropy.reference_backward(
+            torch.ones_like(loss), X, W, TARGETS, B, reduction=reduction, smoothing=0.1
+        )
+        torch.testing.assert_close((loss, *grads), (expected, *one))
+
+
+def test_weight_gradients_are_summed_in_float32_unless_told_otherwise() -> None:
+    x, w = X.bfloat16().repeat(40, 1), W.bfloat16()
+    targets = TARGETS.repeat(40)
+    exact = linear_cross_entropy.reference_backward(
+        torch.ones((), dtype=torch.float64), x.double(), w.double(), targets
+    )
+
+    def error(accumulate: torch.dtype | None) -> float:
+        dw = linear_cross_entropy.forward_with_gradient(x, w, targets, accumulate=accumulate, config=Config(2))[2]
+        assert dw.dtype == torch.bfloat16
+        return float((dw.double() - exact[1]).norm() / exact[1].norm())
+
+    assert error(None) < 0.01
+    assert error(torch.bfloat16) > 2 * error(None)
+
+
+def test_logits_of_all_rows_are_never_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    empty = torch.empty
+
+    def watched(*shape: int, **options: object) -> torch.Tensor:
+        made: torch.Tensor = empty(*shape, **options)  # type: ignore[call-overload]  # as it came
+        sizes.append(made.numel())
+        return made
+
+    monkeypatch.setattr(torch, "empty", watched)
+    linear_cross_entropy.forward_with_gradient(X, W, TARGETS, config=Config(2))
+    assert max(sizes) == 2 * 33
+
+
+def test_the_default_keeps_the_buffer_small_and_the_products_large() -> None:
+    assert linear_cross_entropy.default(128_256, 2, H200) == Config(1024)
+    for vocab in (1, 1000, 32_000, 50_257, 128_256, 1_000_000):
+        found = linear_cross_entropy.candidates(vocab, 2, H200)
+        assert found[0] == linear_cross_entropy.default(vocab, 2, H200)
+        assert 512 <= found[0].rows <= 8192
+        assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "call"),
+    [
+        (
+            KernelShapeError,
+            r"linear_cross_entropy: the sizes do not fit.*w \(33, 5\).*w \(vocab, cols\).*torch.nn.Linear",
+            lambda: linear_cross_entropy.forward(X, W[:, :5], TARGETS),
+        ),
+        (
+            KernelShapeError,
+            r"linear_cross_entropy: the sizes do not fit.*targets \(9,\).*targets \(rows,\).*flatten",
+            lambda: linear_cross_entropy.forward(X, W, TARGETS[:9]),
+        ),
+        (
+            KernelShapeError,
+            r"linear_cross_entropy: bias has another shape.*bias \(32,\).*bias \(33,\).*belong together",
+            lambda: linear_cross_entropy.forward(X, W, TARGETS, B[:32]),
+        ),
+        (
+            KernelArgumentError,
+            r"needs one upstream gradient.*'none'.*'mean' or 'sum'.*call forward, then backward",
+            lambda: linear_cross_entropy.forward_with_gradient(X, W, TARGETS, reduction="none"),
+        ),
+        (
+            KernelShapeError,
+            r"linear_cross_entropy backward: dloss has another shape.*dloss \(10,\).*expected: dloss \(\)",
+            lambda: linear_cross_entropy.backward(torch.ones(10), X, W, TARGETS),
+        ),
+    ],
+)
+def test_refusals(error: type[KernelError], message: str, call: Callable[[], object]) -> None:
+    with pytest.raises(error, match=f"(?s){message}"):
+        call()

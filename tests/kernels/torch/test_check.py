@@ -1,0 +1,139 @@
+"""`check` on a CPU: what it records, leaves as it was, says, and refuses.  What it finds: tests/kernels/faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import burn_kernels.torch as bk
+from burn_kernels import REGISTRY, KernelArgumentError
+from burn_kernels.torch._problems import ADAPTERS, DRAWN, Call
+from burn_kernels.torch.checking import _examine
+
+
+class Net(nn.Module):
+    """Two norms, one of them twice, a batch norm and a softmax; keyword arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.batch, self.second = nn.LayerNorm(6), nn.BatchNorm1d(6), nn.LayerNorm(6)
+        self.softmax, self.drop = nn.Softmax(-1), nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> dict[str, torch.Tensor]:
+        y = self.second(self.batch(self.first(self.first(x))))
+        return {"y": self.softmax(self.drop(y)) * scale, "count": torch.tensor(3)}
+
+
+@pytest.fixture
+def net() -> Net:
+    made = Net()
+    bk.patch(made)
+    return made
+
+
+def test_calls_alike_are_looked_at_once_and_their_places_named(net: Net) -> None:
+    report = bk.check(net, torch.randn(5, 6))
+    assert report.ok
+    assert [(finding.op, finding.where) for finding in report.findings] == [
+        ("layer_norm", ("first", "second")),
+        ("softmax", ("softmax",)),
+    ]
+    first = report.findings[0]
+    assert first.inputs == "x (5, 6), w (6,), b (6,), eps 1e-05"
+    assert first.dtype == "float32"
+    assert first.config.startswith("reference used")
+    assert set(first.errors) == {"output", "gradient of x", "gradient of w", "gradient of b"}
+    assert report.reference_used
+    assert "the reference was used and checked" in str(report)
+    assert str(report).startswith("2 calls of layer_norm, softmax: 0 with faults")
+
+
+@pytest.mark.parametrize(
+    "batch", [(torch.randn(5, 6), 2.0), {"x": torch.randn(5, 6), "scale": 2.0}], ids=["tuple", "dict"]
+)
+def test_batches_are_positional_or_by_name_and_a_loss_may_be_given(net: Net, batch: Any) -> None:
+    assert bk.check(net, batch, loss=lambda out: out["y"].square().sum()).ok
+
+
+def test_the_model_is_as_it_was(net: Net) -> None:
+    for p in net.parameters():
+        p.grad = torch.ones_like(p)
+    state = {name: x.clone() for name, x in net.state_dict().items()}
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    bk.check(net, torch.randn(5, 6, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(torch.rand(1), expected)
+    torch.testing.assert_close(net.state_dict(), state, rtol=0.0, atol=0.0)
+    assert all(p.grad is not None and torch.equal(p.grad, torch.ones_like(p)) for p in net.parameters())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
+
+
+def test_a_compiled_model_is_checked_through_its_operations(net: Net) -> None:
+    torch._dynamo.reset()
+    compiled: Any = torch.compile(net, backend="aot_eager")
+    assert {finding.op for finding in bk.check(compiled, torch.randn(5, 6)).findings} == {"layer_norm", "softmax"}
+
+
+WITHOUT_OPERATOR = {
+    *("gelu", "gelu_tanh", "silu", "relu", "rope", "rope_computed", "embedding_backward"),
+    *("residual_layer_norm", "residual_rms_norm"),
+    *("sum", "mean", "var", "logsumexp", "amax", "amin", "argmax", "argmin"),
+}
+"""Operations that `burn_kernels.torch` does not bring into torch yet."""
+
+
+def test_every_operator_and_every_operation_is_known() -> None:
+    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("burn_kernels::")]
+    defined = {name.removeprefix("burn_kernels::").split(".")[0] for name in names}
+    forwards = {name for name in defined if not name.endswith(("_backward", "_"))}
+    assert forwards == set(ADAPTERS) - {"adamw", "sgd"}
+    assert set(DRAWN) | WITHOUT_OPERATOR == set(REGISTRY)
+    assert not set(DRAWN) & WITHOUT_OPERATOR
+
+
+@pytest.mark.parametrize("name", sorted(DRAWN))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_references_on_drawn_shapes(name: str, dtype: torch.dtype) -> None:
+    report = bk.check(ops=[name], shapes=6, dtype=dtype)
+    assert report.ok, report
+    assert len(report.findings) == 6
+
+
+# -- what is found -------------------------------------------------------------------------------------
+def test_a_result_that_differs_from_run_to_run_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("burn_kernels.softmax.reference", lambda x: torch.softmax(x, -1) + 1e-8 * torch.rand_like(x))
+    faults = _examine(Call("softmax", (torch.randn(3, 7),)), 0).faults
+    assert "the output: other bits the second time" in faults
+
+
+def test_a_run_that_raises_is_a_finding_and_calls_until_then_are_looked_at() -> None:
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = bk.LayerNorm(4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.norm(x)
+            raise ValueError("a fault of its own")
+
+    report = bk.check(Broken(), torch.randn(2, 4))
+    assert [finding.op for finding in report.findings] == ["Broken", "layer_norm"]
+    assert report.faulty[0].faults == ("its own run raises ValueError: a fault of its own",)
+    assert "Broken: the batch" in str(report)
+
+
+def test_a_model_without_fused_operations_is_refused() -> None:
+    with pytest.raises(
+        KernelArgumentError,
+        match=r"(?s)ran none of the fused.*Linear with 1 modules.*burn_kernels.torch.*patch\(model\)",
+    ):
+        bk.check(nn.Linear(2, 2), torch.randn(1, 2))
+
+
+def test_an_unknown_operation_is_refused() -> None:
+    with pytest.raises(KernelArgumentError, match=r"(?s)no such operation.*sinh.*softmax, swiglu.*leave ops out"):
+        bk.check(ops=["sinh"])

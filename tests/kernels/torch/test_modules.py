@@ -1,0 +1,181 @@
+"""Functions and modules beside those of torch: results, gradients, constructors, state."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import burn_kernels.torch as bk
+from burn_kernels.torch import functional as F
+
+PAIRS: dict[str, tuple[Callable[[Any], nn.Module], tuple[torch.Tensor, ...]]] = {
+    "LayerNorm": (lambda m: m.LayerNorm(7, eps=1e-3), (torch.randn(3, 7),)),
+    "LayerNorm of two axes": (lambda m: m.LayerNorm((3, 7)), (torch.randn(2, 3, 7),)),
+    "LayerNorm without bias": (lambda m: m.LayerNorm(7, bias=False), (torch.randn(7),)),
+    "LayerNorm plain": (lambda m: m.LayerNorm(7, elementwise_affine=False), (torch.randn(0, 7),)),
+    "RMSNorm": (lambda m: m.RMSNorm(7), (torch.randn(2, 3, 7),)),
+    "RMSNorm of two axes": (lambda m: m.RMSNorm((3, 7), eps=0.1), (torch.randn(2, 3, 7),)),
+    "Softmax": (lambda m: m.Softmax(-1), (torch.randn(3, 7),)),
+    "Softmax along the first axis": (lambda m: m.Softmax(0), (torch.randn(3, 7),)),
+    "LogSoftmax": (lambda m: m.LogSoftmax(1), (torch.randn(3, 7, 2),)),
+    "Softmax of a number": (lambda m: m.Softmax(0), (torch.tensor(2.0),)),
+    "CrossEntropyLoss": (lambda m: m.CrossEntropyLoss(), (torch.randn(4, 7), torch.tensor([1, 6, -100, 0]))),
+    "CrossEntropyLoss none": (
+        lambda m: m.CrossEntropyLoss(reduction="none", ignore_index=3, label_smoothing=0.2),
+        (torch.randn(4, 7, 2), torch.tensor([[1, 6], [3, 3], [2, 0], [5, 4]])),
+    ),
+    "CrossEntropyLoss of one": (lambda m: m.CrossEntropyLoss(), (torch.randn(7), torch.tensor(3))),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_modules_compute_what_those_of_torch_compute(name: str, dtype: torch.dtype) -> None:
+    make, (x, *rest) = PAIRS[name]
+    theirs, ours = make(nn).to(dtype), make(bk).to(dtype)
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, 1.0)
+    assert ours.load_state_dict(theirs.state_dict()).missing_keys == []
+    results = []
+    for module in (theirs, ours):
+        leaf = x.to(dtype).requires_grad_()
+        y = module(leaf, *rest)
+        torch.manual_seed(0)
+        grads = torch.autograd.grad(y, (leaf, *module.parameters()), torch.randn(y.shape).to(y.dtype))
+        results.append((y, *grads))
+    # in bfloat16 the roundings differ in the last of 8 bits
+    torch.testing.assert_close(results[1], results[0], rtol=4e-2 if dtype == torch.bfloat16 else 1e-12, atol=1e-2)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert repr(ours) == repr(theirs)
+
+
+@pytest.mark.parametrize("name", ["LayerNorm", "RMSNorm", "Softmax", "LogSoftmax", "CrossEntropyLoss", "Dropout"])
+def test_constructors_are_those_of_torch(name: str) -> None:
+    assert (
+        inspect.signature(getattr(bk, name)).parameters.keys() == inspect.signature(getattr(nn, name)).parameters.keys()
+    )
+
+
+def test_linear_cross_entropy_is_a_linear_layer_and_its_loss() -> None:
+    ours = bk.LinearCrossEntropyLoss(5, 11, bias=True, label_smoothing=0.1)
+    x, targets = torch.randn(2, 3, 5), torch.tensor([[1, 10, -100], [0, 3, 3]])
+    logits = ours.linear(x).reshape(6, 11)
+    expected = nn.functional.cross_entropy(logits, targets.flatten(), label_smoothing=0.1)
+    torch.testing.assert_close(ours(x, targets), expected)
+    parameters = list(ours.parameters())
+    found = torch.autograd.grad(ours(x, targets), parameters)
+    torch.testing.assert_close(found, torch.autograd.grad(expected, parameters))
+    assert list(ours.state_dict()) == ["linear.weight", "linear.bias"]
+    alone = bk.LinearCrossEntropyLoss(5, 11, reduction="none")(x, targets)
+    assert alone.shape == (2, 3)
+    assert alone[0, 2] == 0.0
+
+
+def test_its_constructor_and_state_are_those_of_torch() -> None:
+    twin = getattr(nn, "LinearCrossEntropyLoss", None)
+    if twin is None:
+        pytest.skip("torch.nn.LinearCrossEntropyLoss is there from torch 2.13")
+    theirs, ours = twin(5, 11, bias=True), bk.LinearCrossEntropyLoss(5, 11, bias=True)
+    assert list(ours.load_state_dict(theirs.state_dict()).unexpected_keys) == []
+    names = list(inspect.signature(twin).parameters)
+    assert [name for name in names if name != "options"] == list(inspect.signature(type(ours)).parameters)[
+        : len(names) - 1
+    ]
+    x, targets = torch.randn(3, 5), torch.tensor([1, 10, 4])
+    torch.testing.assert_close(ours(x, targets), theirs(x, targets))
+
+
+GATES: dict[str, tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "SwiGLU": (bk.SwiGLU(), nn.functional.silu),
+    "GEGLU": (bk.GEGLU(), nn.functional.gelu),
+    "GEGLU by tanh": (bk.GEGLU(approximate="tanh"), lambda x: nn.functional.gelu(x, approximate="tanh")),
+    "ReGLU": (bk.ReGLU(), nn.functional.relu),
+}
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_gated_units_of_halves_and_of_two(name: str) -> None:
+    module, act = GATES[name]
+    x = torch.randn(3, 10)
+    gate, up = x.chunk(2, -1)
+    torch.testing.assert_close(module(x), act(gate) * up)
+    torch.testing.assert_close(module(gate, up), act(gate) * up)
+    assert not list(module.parameters())
+
+
+def test_gated_units_along_another_axis_and_of_two_types() -> None:
+    x = torch.randn(4, 3)
+    torch.testing.assert_close(F.swiglu(x, dim=0), nn.functional.silu(x[:2]) * x[2:])
+    mixed = F.swiglu(x.bfloat16(), x)
+    assert mixed.dtype == torch.float32
+    torch.testing.assert_close(mixed, nn.functional.silu(x.bfloat16().float()) * x)
+    assert F.reglu(torch.tensor(2.0), torch.tensor(3.0)).item() == 6.0
+    assert repr(bk.GEGLU(1, "tanh")) == "GEGLU(dim=1, approximate='tanh')"
+
+
+# -- dropout -------------------------------------------------------------------------------------------
+def test_dropout_is_a_function_of_its_seed() -> None:
+    x, seed = torch.ones(1000), torch.tensor([5, 6])
+    y = F.dropout(x, 0.25, seed=seed)
+    assert torch.equal(y, F.dropout(x, 0.25, seed=seed))
+    assert not torch.equal(y, F.dropout(x, 0.25, seed=seed + 1))
+    assert 0.7 < (y != 0).float().mean().item() < 0.8  # 3.6 standard deviations of 1000 draws
+    assert set(y.tolist()) == {0.0, torch.tensor(1 / 0.75).item()}
+
+
+def test_dropout_follows_the_seed_of_torch_and_rests_in_evaluation() -> None:
+    module, x = bk.Dropout(0.5), torch.ones(100)
+    torch.manual_seed(1)
+    one = module(x)
+    assert not torch.equal(one, module(x))
+    torch.manual_seed(1)
+    assert torch.equal(one, module(x))
+    assert module.eval()(x) is x
+
+
+def test_dropout_under_a_checkpoint_drops_the_same_again() -> None:
+    x = torch.ones(100, requires_grad=True)
+    y: Any = torch.utils.checkpoint.checkpoint(bk.Dropout(0.5), x, use_reentrant=False)
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(grad, y)
+
+
+# -- what goes to torch --------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("why", "options", "target"),
+    [
+        ("with class weights", {"weight": torch.rand(7)}, torch.tensor([1, 2, 0, 6])),
+        ("of class probabilities", {}, torch.randn(4, 7).softmax(-1)),
+        ("with size_average or reduce", {"reduce": False}, torch.tensor([1, 2, 0, 6])),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:size_average and reduce args will be deprecated")
+def test_losses_without_a_fused_form_go_to_torch_and_are_counted(
+    why: str, options: dict[str, Any], target: torch.Tensor
+) -> None:
+    from burn_kernels.torch import ops
+
+    ops._FALLBACKS.clear()
+    x = torch.randn(4, 7)
+    with pytest.warns(RuntimeWarning, match=f"plain torch computes cross_entropy: {why}"):
+        found = F.cross_entropy(x, target, **options)
+    assert torch.equal(found, nn.functional.cross_entropy(x, target, **options))
+    assert list(bk.fallbacks().values()) == [1]
+
+
+def test_softmax_without_an_axis_is_left_to_torch() -> None:
+    with pytest.warns(UserWarning, match="Implicit dimension choice for softmax"):
+        assert torch.equal(bk.Softmax()(torch.zeros(2, 2)), torch.full((2, 2), 0.5))
+    with pytest.warns(UserWarning, match="Implicit dimension choice for log_softmax"):
+        bk.LogSoftmax()(torch.zeros(2, 2))
+
+
+def test_the_public_names() -> None:
+    assert [name for name in bk.__all__ if not hasattr(bk, name)] == []
+    assert [name for name in F.__all__ if not inspect.getdoc(getattr(F, name))] == []
+    assert bk.functional is F

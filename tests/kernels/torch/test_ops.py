@@ -1,0 +1,260 @@
+"""The operators: gradients of both orders, fake tensors, compile, export, autocast, and what they promise."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+
+import burn_kernels.torch as bk
+from burn_kernels import KernelDeviceError, KernelError, KernelLimitError
+from burn_kernels.torch import functional as F
+from burn_kernels.torch import ops
+
+OPS = torch.ops.burn_kernels
+TARGETS = torch.tensor([1, 2, -100, 3])
+SEED = torch.tensor([3, -4])
+
+
+def drawn(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, dtype=torch.float64, generator=generator).to(dtype).requires_grad_()
+
+
+X, W, B = drawn(4, 7), drawn(7), drawn(7)
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "softmax": (OPS.softmax, (X,)),
+    "log_softmax": (OPS.log_softmax, (X,)),
+    "layer_norm": (OPS.layer_norm, (X, W, B, 1e-5)),
+    "layer_norm plain": (OPS.layer_norm, (X, None, None, 1e-5)),
+    "rms_norm": (OPS.rms_norm, (X, W, 1e-5)),
+    "cross_entropy mean": (OPS.cross_entropy, (X, TARGETS, "mean", 0.1, -100)),
+    "cross_entropy none": (OPS.cross_entropy, (X, TARGETS, "none", 0.0, -100)),
+    "linear_cross_entropy": (
+        OPS.linear_cross_entropy,
+        (X, drawn(9, 7), drawn(9), TARGETS, "mean", 0.1, -100, True, ""),
+    ),
+    "linear_cross_entropy none": (
+        OPS.linear_cross_entropy,
+        (X, drawn(9, 7), None, TARGETS, "none", 0.1, -100, False, ""),
+    ),
+    **{f"glu {kind}": (OPS.glu, (X, drawn(4, 7), kind)) for kind in ("silu", "gelu", "gelu_tanh")},
+    "dropout": (OPS.dropout, (X, 0.3, SEED)),
+}
+
+
+def first(op: Any) -> Callable[..., torch.Tensor]:
+    def run(*args: Any) -> torch.Tensor:
+        found = op(*args)
+        return found[0] if isinstance(found, tuple) else found  # type: ignore[no-any-return]  # operators of torch
+
+    return run
+
+
+# -- gradients -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_of_first_and_second_order(name: str) -> None:
+    op, args = CASES[name]
+    assert gradcheck(first(op), args)
+    assert gradgradcheck(first(op), args)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_torch_asks_of_an_operator(name: str) -> None:
+    op, args = CASES[name]
+    found = torch.library.opcheck(op.default, args)
+    assert set(found.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["retain_graph", "once"])
+def test_a_graph_that_is_kept_gives_the_same_gradients_twice(kept: bool) -> None:
+    x, w = drawn(4, 7, dtype=torch.float32), drawn(9, 7, dtype=torch.float32)
+    loss = 3.0 * F.linear_cross_entropy(x, w, TARGETS)
+    one = torch.autograd.grad(loss, (x, w), retain_graph=kept)
+    if kept:
+        torch.testing.assert_close(torch.autograd.grad(loss, (x, w)), one, rtol=0.0, atol=0.0)
+    else:
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            torch.autograd.grad(loss, (x, w))
+
+
+def test_gradients_given_away_are_scaled_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = drawn(4, 7, dtype=torch.float32), drawn(9, 7, dtype=torch.float32)
+    exact = torch.autograd.grad(5.0 * nn.functional.cross_entropy(x @ w.T, TARGETS), (x, w))
+    for answer in (True, False):
+        monkeypatch.setattr(ops, "_keeps_graph", lambda answer=answer: answer)
+        torch.testing.assert_close(torch.autograd.grad(5.0 * F.linear_cross_entropy(x, w, TARGETS), (x, w)), exact)
+
+
+# -- compile and export --------------------------------------------------------------------------------
+class Everything(nn.Module):
+    """Each operation once, dropout twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.rms, self.head = bk.LayerNorm(8), bk.RMSNorm(8), bk.LinearCrossEntropyLoss(4, 9, bias=True)
+        self.act, self.drop, self.loss = bk.SwiGLU(), bk.Dropout(0.5), bk.CrossEntropyLoss(label_smoothing=0.1)
+
+    def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        y = self.rms(self.norm(x)) + self.drop(x) - self.drop(x)
+        y = F.softmax(y, -1) + F.log_softmax(y, 0) + F.geglu(y, y) + F.reglu(y, y)
+        return self.head(self.act(y), targets) + self.loss(y, targets)  # type: ignore[no-any-return]  # modules
+
+
+def step(model: Callable[..., torch.Tensor], parameters: list[nn.Parameter]) -> tuple[Any, ...]:
+    torch.manual_seed(3)
+    loss = model(drawn(4, 8, dtype=torch.float32).detach(), TARGETS)
+    return loss, *torch.autograd.grad(loss, parameters)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:DeprecationWarning")  # of torch about itself
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_without_a_break(backend: str) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = Everything()
+    parameters = list(model.parameters())
+    if backend == "inductor":  # draws its own random numbers, as it does for torch's dropout
+        model.eval()
+    compiled: Any = torch.compile(model, backend=backend, fullgraph=True)
+    expected = step(model, parameters)
+    torch.testing.assert_close(step(compiled, parameters), expected)
+
+
+def test_two_dropouts_of_one_graph_draw_apart() -> None:
+    torch._dynamo.reset()
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([F.dropout(x), F.dropout(x)])
+
+    compiled: Any = torch.compile(twice, backend="aot_eager", fullgraph=True)
+    x = torch.ones(200, requires_grad=True)
+    y = compiled(x)
+    assert not torch.equal(y[0], y[1])
+    assert not torch.equal(compiled(x), y)
+    (grad,) = torch.autograd.grad(y[0].sum(), x)
+    assert torch.equal(grad, y[0])  # the same mask backward
+
+
+def test_exported() -> None:
+    model = Everything().eval()
+    batch = drawn(4, 8, dtype=torch.float32).detach(), TARGETS
+    program = torch.export.export(model, batch)
+    names = {node.target._opname for node in program.graph.nodes if "burn_kernels" in str(node.target)}
+    assert {"layer_norm", "rms_norm", "softmax", "log_softmax", "glu", "cross_entropy"} <= names
+    torch.testing.assert_close(program.module()(*batch), model(*batch))
+
+
+# -- types ---------------------------------------------------------------------------------------------
+def test_autocast_gives_the_types_of_torch() -> None:
+    x, w, b = (t.float() for t in (X, W, B))
+    pairs: list[tuple[Callable[[Any], torch.Tensor], ...]] = [
+        (lambda m: m.layer_norm(x, (7,), w, b),),
+        (lambda m: m.layer_norm(x.bfloat16(), (7,), w.bfloat16()),),
+        (lambda m: m.rms_norm(x, (7,), w),),
+        (lambda m: m.softmax(x.bfloat16(), dim=-1),),
+        (lambda m: m.cross_entropy(x.bfloat16(), TARGETS),),
+    ]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for (call,) in pairs:
+            assert call(F).dtype == call(nn.functional).dtype
+        loss = F.linear_cross_entropy(x, drawn(9, 7).float(), TARGETS)
+    exact = nn.functional.cross_entropy(x.bfloat16() @ drawn(9, 7).bfloat16().T, TARGETS)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, exact.float(), rtol=1e-2, atol=0.0)
+
+
+@pytest.mark.gpu
+def test_autocast_on_a_gpu_gives_the_types_of_torch() -> None:
+    x, w = (t.float().cuda() for t in (X, W))
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        for name, more in (
+            ("layer_norm", ((7,), w)),
+            ("rms_norm", ((7,), w)),
+            ("softmax", (-1,)),
+            ("log_softmax", (-1,)),
+        ):
+            found, expected = (getattr(m, name)(x.bfloat16(), *more) for m in (F, nn.functional))
+            assert found.dtype == expected.dtype, name
+
+
+def test_types_that_differ_go_to_torch_and_that_is_said_once() -> None:
+    ops._FALLBACKS.clear()
+    x, w = X.detach().bfloat16(), W.detach().float()
+    with pytest.warns(RuntimeWarning, match="plain torch computes layer_norm: of different element types"):
+        found = F.layer_norm(x, (7,), w, w)
+    assert torch.equal(found, nn.functional.layer_norm(x, (7,), w, w))
+    F.layer_norm(x, (7,), w, w)
+    assert bk.fallbacks() == {"layer_norm: of different element types": 2}
+
+
+def test_a_kernel_past_its_limit_gives_way_to_the_reference_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    ops._FALLBACKS.clear()
+
+    def limited(*_: Any) -> Any:
+        raise KernelLimitError("softmax: the kernel does not\n  given:    torch.float64\n  expected: float32")
+
+    run = ops.or_reference("softmax", limited, lambda x: x + 1)
+    with pytest.warns(RuntimeWarning, match="plain torch computes softmax: torch.float64"):
+        assert run(1) == 2
+    assert run(2) == 3
+    assert bk.fallbacks() == {"softmax: torch.float64": 2}
+
+
+# -- promises ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_tensors_of_their_own_and_inputs_stay(name: str) -> None:
+    op, args = CASES[name]
+    kept = copy.deepcopy([a.detach() if isinstance(a, torch.Tensor) else a for a in args])
+    y = first(op)(*args)
+    torch.autograd.backward(y, torch.randn_like(y))
+    for before, after in zip(kept, args, strict=True):
+        if isinstance(after, torch.Tensor):
+            assert torch.equal(before, after)
+            assert y.untyped_storage().data_ptr() != after.untyped_storage().data_ptr()
+            after.grad = None
+    assert y.is_contiguous()
+
+
+def test_vmap_goes_over_the_batch_one_by_one() -> None:
+    x = torch.randn(2, 3, 4)
+    torch.testing.assert_close(torch.vmap(OPS.softmax, in_dims=1)(x), torch.softmax(x.movedim(1, 0), -1))
+
+
+@pytest.mark.parametrize(
+    ("message", "call"),
+    [
+        (
+            r"layer_norm: the sizes do not fit.*normalized_shape \(6,\).*input \(\*batch, 6\).*last axes",
+            lambda: F.layer_norm(X, (6,)),
+        ),
+        (
+            r"rms_norm: the sizes do not fit.*weight \(6,\).*weight and bias \(7,\)",
+            lambda: F.rms_norm(X, (7,), W[:6]),
+        ),
+        (r"gated unit: the axis cannot be halved.*gate \(4, 7\).*even size.*two tensors", lambda: F.swiglu(X)),
+        (r"geglu: no such approximation.*'fast'.*'none' or 'tanh'.*GELU", lambda: F.geglu(X, X, approximate="fast")),
+        (
+            r"Dropout: no form in place.*inplace True.*writes to its input.*leave it out",
+            lambda: bk.Dropout(inplace=True),
+        ),
+        (
+            r"LinearCrossEntropyLoss: an option without.*out_features \(2,\).*out_features \(\).*torch.nn",
+            lambda: bk.LinearCrossEntropyLoss(3, 4, out_features=(2,)),
+        ),
+    ],
+)
+def test_refusals(message: str, call: Callable[[], object]) -> None:
+    with pytest.raises(KernelError, match=f"(?s){message}"):
+        call()
+
+
+@pytest.mark.gpu
+def test_a_seed_on_a_device_is_refused() -> None:
+    with pytest.raises(KernelDeviceError, match=r"(?s)seed lies on a device.*cuda.*on the CPU.*seed.cpu"):
+        OPS.dropout(torch.ones(3), 0.5, SEED.cuda())

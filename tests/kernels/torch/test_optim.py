@@ -1,0 +1,207 @@
+"""Optimizers beside those of torch: the same steps, and states that go from one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import burn_kernels.torch as bk
+from burn_kernels import KernelArgumentError
+from burn_kernels.torch import steps
+from burn_kernels.torch.optim import _number
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(12, 5), nn.Linear(5, 4))
+    first: Any = made[0]
+    first.to(memory_format=torch.channels_last)
+    return made
+
+
+def train(net: nn.Module, optimizer: torch.optim.Optimizer, steps: int, start: int = 0) -> list[float]:
+    losses = []
+    for step in range(start, start + steps):
+        torch.manual_seed(100 + step)
+        x, targets = torch.randn(8, 2, 3, 3), torch.randint(0, 4, (8,))
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), targets)
+        torch.autograd.backward(loss)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "AdamW": ("AdamW", {"lr": 0.01}),
+    "AdamW options": ("AdamW", {"lr": torch.tensor(0.02), "betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.3}),
+    "AdamW maximize": ("AdamW", {"lr": 0.01, "maximize": True}),
+    "Adam": ("Adam", {"lr": 0.01}),
+    "Adam with L2": ("Adam", {"lr": 0.01, "weight_decay": 0.2}),
+    "Adam maximize with L2": ("Adam", {"lr": 0.01, "weight_decay": 0.2, "maximize": True}),
+    "SGD": ("SGD", {"lr": 0.1}),
+    "SGD momentum": ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1}),
+    "SGD Nesterov": ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    "SGD maximize": ("SGD", {"lr": 0.1, "momentum": 0.9, "maximize": True}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_are_those_of_torch(name: str) -> None:
+    kind, options = CASES[name]
+    theirs, ours = model(), model()
+    expected = train(theirs, getattr(torch.optim, kind)(theirs.parameters(), **options), 6)
+    found = train(ours, getattr(bk, kind)(ours.parameters(), **options), 6)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(list(ours.parameters()), list(theirs.parameters()), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("back", [False, True], ids=["from torch", "to torch"])
+def test_a_state_goes_on_in_the_other(name: str, back: bool) -> None:
+    kind, options = CASES[name]
+    here, there = (bk, torch.optim) if back else (torch.optim, bk)
+    plain, mixed = model(), model()
+    whole = train(plain, (optimizer := getattr(here, kind)(plain.parameters(), **options)), 3)
+    whole += train(plain, optimizer, 3, start=3)
+    before = getattr(here, kind)(mixed.parameters(), **options)
+    parts = train(mixed, before, 3)
+    after = getattr(there, kind)(mixed.parameters(), lr=1e9)
+    after.load_state_dict(before.state_dict())
+    parts += train(mixed, after, 3, start=3)
+    torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+    assert (
+        before.state_dict()["state"][0].keys() == after.state_dict()["state"][0].keys() if "SGD" not in kind else True
+    )
+
+
+def test_groups_and_schedules() -> None:
+    nets = model(), model()
+    results = []
+    for net, home in zip(nets, (torch.optim, bk), strict=True):
+        groups = [{"params": net[0].parameters(), "lr": 0.1}, {"params": [*net[2].parameters()], "weight_decay": 0.5}]
+        optimizer = home.AdamW(groups, lr=0.01)
+        optimizer.add_param_group({"params": net[3].parameters(), "betas": (0.5, 0.9)})
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+        losses = []
+        for step in range(4):
+            losses += train(net, optimizer, 1, start=step)
+            schedule.step()
+        results.append(losses)
+    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "Adam", "SGD"])
+@pytest.mark.parametrize("most", [0.05, 100.0])
+def test_clip_norm_is_that_of_torch_and_leaves_gradients(kind: str, most: float) -> None:
+    theirs, ours = model(), model()
+    plain = getattr(torch.optim, kind)(theirs.parameters(), lr=0.01)
+    clipped = getattr(bk, kind)(ours.parameters(), lr=0.01, clip_norm=most)
+    for net in (theirs, ours):
+        net(torch.ones(2, 2, 3, 3)).square().sum().backward()
+    kept = [p.grad.clone() for p in ours.parameters() if p.grad is not None]
+    nn.utils.clip_grad_norm_(theirs.parameters(), most)
+    plain.step()
+    clipped.step()
+    torch.testing.assert_close(list(ours.parameters()), list(theirs.parameters()), rtol=1e-5, atol=1e-7)
+    assert all(torch.equal(p.grad, g) for p, g in zip(ours.parameters(), kept, strict=True) if p.grad is not None)
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+def test_copies_receive_the_new_parameters(kind: str) -> None:
+    net = model()
+    some = {p: torch.zeros_like(p, dtype=torch.bfloat16) for p in net[2].parameters()}
+    train(net, getattr(bk, kind)(net.parameters(), lr=0.1, copies=some), 2)
+    for p, copy in some.items():
+        assert torch.equal(copy, p.detach().bfloat16())
+
+
+def test_parameters_without_a_gradient_and_a_closure() -> None:
+    net = model()
+    net[0].requires_grad_(False)
+    before = [p.clone() for p in net[0].parameters()]
+    optimizer = bk.AdamW(net.parameters(), lr=0.1, clip_norm=1.0)
+    assert optimizer.step() is None  # no gradient anywhere
+
+    def closure() -> float:
+        net(torch.ones(2, 2, 3, 3)).sum().backward()
+        return 3.5
+
+    assert optimizer.step(closure) == 3.5
+    assert all(torch.equal(p, old) for p, old in zip(net[0].parameters(), before, strict=True))
+    assert len(optimizer.state) == 4
+
+
+def test_tables_of_addresses_are_kept_and_their_tensors_are_not() -> None:
+    steps._TABLES.clear()
+    net = model()
+    optimizer = bk.AdamW(net.parameters(), lr=0.1)
+    for _ in range(3):
+        for p in net.parameters():
+            p.grad = torch.ones_like(p) if p.grad is None else p.grad.fill_(1.0)
+        optimizer.step()
+    assert len(steps._TABLES) == 1
+    for _ in range(2 * steps._MOST_TABLES):
+        weight = next(net[2].parameters())
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+    assert len(steps._TABLES) <= steps._MOST_TABLES
+
+
+def test_half_parameters_keep_states_of_their_type() -> None:
+    net = model().bfloat16()
+    optimizer = bk.AdamW(net.parameters(), lr=0.1)
+    net(torch.ones(2, 2, 3, 3, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+    assert {state["exp_avg"].dtype for state in optimizer.state.values()} == {torch.bfloat16}
+
+
+P = nn.Parameter(torch.ones(3))
+
+
+def with_gradient(p: nn.Parameter, grad: torch.Tensor, **options: Any) -> None:
+    p.grad = grad
+    bk.AdamW([p], **options).step()
+
+
+@pytest.mark.parametrize(
+    ("message", "call"),
+    [
+        (
+            r"AdamW: an option without.*amsgrad True in group 0.*False.*torch.optim.AdamW",
+            lambda: bk.AdamW([P], amsgrad=True),
+        ),
+        (r"SGD: an option without.*differentiable True", lambda: bk.SGD([P], differentiable=True)),
+        (r"Adam: the norm to clip.*clip_norm 0.0.*above 0.*leave it out", lambda: bk.Adam([P], clip_norm=0.0)),
+        (
+            r"AdamW: copies that fit no parameter.*\(2,\) for \(3,\).*tensor of its shape.*bfloat16",
+            lambda: bk.AdamW([P], copies={P: torch.ones(2)}),
+        ),
+        (
+            r"a gradient without a fused form.*sparse, shape \(3,\).*dense gradients.*torch.optim",
+            lambda: with_gradient(nn.Parameter(torch.ones(3)), torch.ones(3).to_sparse()),
+        ),
+        (
+            r"a parameter with gaps.*strides \(2,\).*fills its memory.*make it anew",
+            lambda: with_gradient(nn.Parameter(torch.ones(6)[::2]), torch.ones(3)),
+        ),
+        (
+            r"a number that lies on a device.*lr or beta meta.*Python number.*float\(group",
+            lambda: _number(torch.tensor(0.1, device="meta")),
+        ),
+    ],
+)
+def test_refusals(message: str, call: Callable[[], object]) -> None:
+    with pytest.raises(KernelArgumentError, match=f"(?s){message}"):
+        call()
+
+
+def test_a_copy_that_lies_otherwise_is_refused() -> None:
+    p = nn.Parameter(torch.ones(2, 3))
+    p.grad = torch.ones(2, 3)
+    with pytest.raises(KernelArgumentError, match=r"(?s)lies otherwise.*strides \(1, 2\) beside \(3, 1\).*empty_like"):
+        bk.AdamW([p], copies={p: torch.ones(3, 2).T}).step()
