@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import IO
 
-from burn_torch.core.errors import ArtifactError, RecordError, explain
+from burn_torch.core.errors import ArtifactError, explain
 from burn_torch.core.files import replacing_file
 from burn_torch.module.record import ModuleRecord
 from burn_torch.record.faults import Unsound, cannot_load
