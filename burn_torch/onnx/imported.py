@@ -112,7 +112,7 @@ def run_step(step: Step, env: Env, fields: Mapping[str, Tensor], device: Device)
     except BurnTorchError as err:
         err.add_note(f"in {step.label}")
         raise
-    except (ArithmeticError, LookupError, TypeError, ValueError, AssertionError, MemoryError) as err:
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as err:
         raise OnnxError(
             explain(
                 f"{step.label} cannot compute with these inputs",

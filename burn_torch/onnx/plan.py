@@ -196,7 +196,15 @@ class _Planner:
             raise
         except BurnTorchError as err:
             raise _not_worked_out(node, err) from err
-        except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as err:
+        except (
+            ArithmeticError,
+            AssertionError,
+            AttributeError,
+            LookupError,
+            MemoryError,
+            TypeError,
+            ValueError,
+        ) as err:
             raise _not_worked_out(node, err) from err
         parts = found if isinstance(found, tuple) else (found,)
         if not all(isinstance(part, np.ndarray | TensorData) for part in parts):

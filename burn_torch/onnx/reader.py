@@ -22,7 +22,7 @@ __all__ = ["MAX_FILE_BYTES", "MAX_NODES", "captured", "read_bytes", "read_model"
 
 MAX_FILE_BYTES: Final = (1 << 31) - 1
 """protobuf's own limit; larger models keep their weights in files beside them."""
-MAX_NODES: Final = 200_000
+MAX_NODES: Final = 100_000
 """Nodes after functions are written out: a few functions that call each other twice make 2^30 of them."""
 MAX_DEPTH: Final = 40
 """How deep functions call functions and graphs hold graphs."""
@@ -426,7 +426,9 @@ def _info(info: Any) -> ValueInfo:
     tensor = info.type.tensor_type
     shape: tuple[int | str | None, ...] | None = None
     if tensor.HasField("shape"):
-        shape = tuple(int(d.dim_value) if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
+        shape = tuple(
+            int(d.dim_value) if d.HasField("dim_value") else (str(d.dim_param) or None) for d in tensor.shape.dim
+        )
     return ValueInfo(info.name, ONNX_DTYPES.get(tensor.elem_type), shape)
 
 

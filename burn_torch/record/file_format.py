@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import IO
 
-from burn_torch.core.errors import ArtifactError, RecordError, explain
+from burn_torch.core.errors import ArtifactError, explain
 from burn_torch.core.files import replacing_file
 from burn_torch.module.record import ModuleRecord
 from burn_torch.record.faults import Unsound, cannot_load
@@ -90,8 +90,3 @@ def open_source(path: Path, kind: str) -> Source:
     except (OSError, ValueError) as err:
         reason = getattr(err, "strerror", None) or err
         raise cannot_load(str(path), f"it cannot be read: {reason}", kind, "check the path and its rights") from err
-
-
-def refused(err: Unsound, name: str, kind: str) -> RecordError:
-    """The error for a fault of a file."""
-    return cannot_load(name, f"it is damaged: {err}", kind)

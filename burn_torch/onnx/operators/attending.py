@@ -57,7 +57,6 @@ def attention(
     softmax_precision: int | None = None,
     left_window_size: int = -1,
     right_window_size: int = -1,
-    opset: int,
     outputs: int = 1,
 ) -> Any:
     """softmax(q @ k^T * scale + mask) @ v, with a cache of keys and values; a query that sees nothing reads zeros."""
@@ -100,11 +99,10 @@ def attention(
         key, value = _shared(key, heads), _shared(value, heads)
     root = math.sqrt(1.0 / math.sqrt(d_head) if scale is None else scale)
     scores = ops.matmul(query * root, (key * root).transpose())
-    seen_scores = scores
+    products = scores
     if softcap > 0:
         scores = (scores / softcap).tanh() * softcap
-        seen_scores = scores if qk_matmul_output_mode == 1 or opset >= 24 else seen_scores
-    plain = scores
+    capped = scores
     if bias is not None:
         scores = scores + bias
     wide = scores if softmax_precision is None else scores.cast(dtype_of(softmax_precision))
@@ -115,7 +113,7 @@ def attention(
     y = ops.matmul(weights, value)
     if flat:
         y = reshaped(ops.permute(y, axes=(0, 2, 1, 3)), (batch, rows, heads * value.shape[3]))
-    shown = {0: seen_scores, 1: plain, 2: scores, 3: weights}[qk_matmul_output_mode]
+    shown = {0: products, 1: capped, 2: scores, 3: weights}[qk_matmul_output_mode]
     found = (y, _cached(k, past_key, kv_num_heads), _cached(v, past_value, kv_num_heads), shown)
     return y if outputs == 1 else found[:outputs]
 

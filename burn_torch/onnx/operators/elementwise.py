@@ -9,7 +9,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import fault, full
 from burn_torch.onnx.operators.registry import Entry, Operand, operator
-from burn_torch.onnx.operators.unsigned import widened
+from burn_torch.onnx.operators.unsigned import ordered, widened
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -75,7 +75,7 @@ def magnitude(x: Tensor) -> Tensor:
 @operator("Sign")
 def sign(x: Tensor) -> Tensor:
     """-1, 0 or 1."""
-    return widened(ops.sign, x)
+    return x.cast(DType.BOOL).cast(x.dtype) if x.dtype.kind == "uint" else ops.sign(x)
 
 
 @operator("Relu", written="{0}.relu()")
@@ -209,7 +209,7 @@ def prelu_6(x: Tensor, slope: Tensor) -> Tensor:
 @operator("PRelu", 7)
 def prelu(x: Tensor, slope: Tensor) -> Tensor:
     """x where it is not negative, else slope * x; slope broadcasts to x."""
-    return widened(lambda x, slope: x.mask_where(x.lower(0), x * slope), x, slope)
+    return x if x.dtype.kind == "uint" else x.mask_where(x.lower(0), x * slope)
 
 
 @operator("Clip", 1, 10)
@@ -227,4 +227,4 @@ def clip(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> T
         y = x if low is None else ops.maximum(x, low)
         return y if high is None else ops.minimum(y, high)
 
-    return widened(bounded, x, min, max)
+    return ordered(bounded, x, min, max)

@@ -8,6 +8,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axis_of, fault, ints, reshaped, squeezed
 from burn_torch.onnx.operators.registry import Host, operator
+from burn_torch.onnx.operators.unsigned import sortable, unsorted
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -114,7 +115,7 @@ def tensor_scatter(
 def _topk(x: Tensor, k: int, axis: int, largest: int) -> tuple[Tensor, Tensor]:
     """A stable sort, so that the first of equal elements comes first."""
     at = axis_of(axis, x.ndim)
-    wide = x.cast(DType.I64) if x.dtype.kind == "uint" else x
+    wide = sortable(x)
     if not 0 <= k <= (x.shape[at] if x.ndim else 1):
         raise fault(
             "TopK: there are not that many elements",
@@ -123,7 +124,7 @@ def _topk(x: Tensor, k: int, axis: int, largest: int) -> tuple[Tensor, Tensor]:
             mend="the input has another shape than the model was exported for",
         )
     values, indices = ops.sort_with_indices(wide, dim=at, descending=bool(largest))
-    return values.narrow(at, 0, k).cast(x.dtype), indices.narrow(at, 0, k)
+    return unsorted(values.narrow(at, 0, k), x.dtype), indices.narrow(at, 0, k)
 
 
 @operator("TopK", 1, 9)

@@ -10,8 +10,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axes_of, axis_of, full, ints, reshaped, squeezed
 from burn_torch.onnx.operators.registry import Entry, Host, operator
-from burn_torch.onnx.operators.unsigned import ordered, widened
-from burn_torch.ops import REGISTRY
+from burn_torch.onnx.operators.unsigned import ordered, sortable, widened
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -76,6 +75,10 @@ def _sum(x: Tensor, dims: tuple[int, ...]) -> Any:
     return widened(lambda x: ops.sum(x, dims=dims), x)
 
 
+def _prod(x: Tensor, dims: tuple[int, ...]) -> Any:
+    return widened(lambda x: ops.prod(x, dims=dims), x)
+
+
 def _square(x: Tensor) -> Any:
     return widened(lambda x: x * x, x)
 
@@ -108,9 +111,7 @@ reduce_sum_1, reduce_sum = _reduction("ReduceSum", "reduce_sum", _sum, axes_are_
 reduce_mean_1, reduce_mean = _reduction("ReduceMean", "reduce_mean", _mean)
 reduce_max_1, reduce_max = _reduction("ReduceMax", "reduce_max", _extreme(ops.amax, ops.any, True))
 reduce_min_1, reduce_min = _reduction("ReduceMin", "reduce_min", _extreme(ops.amin, ops.all, False))
-reduce_prod_1, reduce_prod = _reduction(
-    "ReduceProd", "reduce_prod", lambda x, dims: widened(lambda x: REGISTRY["prod"](x, dims=dims), x)
-)
+reduce_prod_1, reduce_prod = _reduction("ReduceProd", "reduce_prod", _prod)
 reduce_l1_1, reduce_l1 = _reduction(
     "ReduceL1", "reduce_l1", lambda x, dims: _sum(x if x.dtype.kind == "uint" else x.abs(), dims), lambda x: x.abs()
 )
@@ -135,7 +136,7 @@ def _arg(row: Any, x: Tensor, axis: int, keepdims: int, last: int) -> Tensor:
             return row(x, dim=at)
         return x.shape[at] - 1 - row(ops.flip(x, axes=(at,)), dim=at)
 
-    y: Tensor = ordered(found, x) if x.dtype.kind != "uint" else found(x.cast(DType.I64))
+    y: Tensor = found(sortable(x))
     return y if keepdims else squeezed(y, (at,))
 
 

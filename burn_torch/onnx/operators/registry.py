@@ -175,11 +175,14 @@ _ENTRIES: Final[dict[tuple[str, str], list[Entry]]] = {}
 def operator(
     op: str, since: int = 1, until: int | None = None, *, domain: str = "", written: str | None = None
 ) -> Callable[[Callable[..., Any]], Entry]:
-    """Registers a function as what an operator means from opset `since` to `until`, both included."""
+    """Registers a function as what an operator means from opset `since` to `until`, both included.
+
+    Of several that fit, the one registered last counts: so users replace ours.
+    """
 
     def register(function: Callable[..., Any]) -> Entry:
         entry = Entry(function, domain, op, since, until, written)
-        _ENTRIES.setdefault((domain, op), []).append(entry)
+        _ENTRIES.setdefault((domain, op), []).insert(0, entry)
         return entry
 
     return register
@@ -194,5 +197,9 @@ def find(domain: str, op: str, opset: int) -> Entry | None:
 
 
 def known(domain: str = "") -> dict[str, list[Entry]]:
-    """Every operator of a domain, with its entries."""
-    return {op: entries for (where, op), entries in sorted(_ENTRIES.items()) if where == domain}
+    """Every operator of a domain, with its entries, oldest opset first."""
+    return {
+        op: sorted(entries, key=lambda entry: entry.since)
+        for (where, op), entries in sorted(_ENTRIES.items())
+        if where == domain
+    }

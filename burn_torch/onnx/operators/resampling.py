@@ -120,6 +120,14 @@ def resize(
         raise fault(
             "Resize: no such mode", given=repr(mode), expected="nearest, linear, cubic", mend="the model is malformed"
         )
+    given = sizes if sizes is not None and sizes.size else scales
+    if given is not None and given.size not in (0, len(dims)):
+        raise fault(
+            "Resize: the sizes do not fit the axes",
+            given=f"{given.size} numbers for axes {dims}",
+            expected="one for each axis",
+            mend="the model is malformed",
+        )
     if sizes is not None and sizes.size:
         wanted = list(ints(sizes))
         factors = [count / x.shape[at] for count, at in zip(wanted, dims, strict=True)]
@@ -137,12 +145,9 @@ def resize(
             expected="one of them",
             mend="the model is malformed",
         )
-    if len(factors) != len(dims) or min(wanted, default=0) < 0:
+    if min(wanted, default=0) < 0:
         raise fault(
-            "Resize: the sizes do not fit the axes",
-            given=f"sizes {wanted} for axes {dims}",
-            expected="one size of 0 or more for each axis",
-            mend="the model is malformed",
+            "Resize: a size is negative", given=f"sizes {wanted}", expected="0 or more", mend="the model is malformed"
         )
     regions = None if roi is None or not roi.size else [float(v) for v in roi.reshape(-1)]
     y, outside = x if x.dtype.is_float else x.cast(DType.F64 if mode != "nearest" else x.dtype), None

@@ -418,12 +418,13 @@ def constant_of_shape(shape: Tensor, *, value: Any = None) -> Any:
 
 
 @operator("Range", 11)
-def range_of(start: Tensor, limit: Tensor, delta: Tensor) -> Any:
-    """start, start + delta, ... below limit; reads its inputs on the host."""
+def range_of(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Any:
+    """start, start + delta, ... below limit, each rounded once from double; reads its inputs on the host."""
     first, last, step = (x.into_data().values.reshape(-1)[0].item() for x in (start, limit, delta))
     if not step:
         raise fault("Range: the step is 0", given="delta 0", expected="another step", mend="the model is malformed")
-    length = max(math.ceil((last - first) / step), 0)
+    whole = isinstance(first, int)
+    length = max(-((first - last) // step) if whole else math.ceil((last - first) / step), 0)
     y: Tensor = ops.arange.run(
         start.backend, Tensor, (first, step), {"length": length, "dtype": start.dtype, "place": start.place}
     )

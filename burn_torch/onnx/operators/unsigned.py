@@ -8,7 +8,7 @@ from typing import Any, Final
 from burn_torch.core.dtype import DType
 from burn_torch.tensor import Tensor
 
-__all__ = ["ordered", "quotient", "widened"]
+__all__ = ["ordered", "quotient", "sortable", "unsorted", "widened"]
 
 _STORED: Final = frozenset({DType.U16, DType.U32, DType.U64})
 _TOP: Final = -(1 << 63)
@@ -53,6 +53,18 @@ def _shifted(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.bitwise_xor(_TOP) if value.dtype is DType.I64 else value
     return value ^ _TOP if isinstance(value, int) else value
+
+
+def sortable(x: Tensor) -> Tensor:
+    """Numbers of the same order, of a type that the table orders."""
+    if x.dtype not in _STORED:
+        return x
+    return x.cast(DType.I64).bitwise_xor(_TOP) if x.dtype is DType.U64 else x.cast(DType.I64)
+
+
+def unsorted(y: Tensor, dtype: DType) -> Tensor:
+    """What `sortable` was made of."""
+    return (y.bitwise_xor(_TOP) if dtype is DType.U64 else y).cast(dtype)
 
 
 def quotient(x: Any, y: Any) -> Any:
