@@ -51,6 +51,8 @@ from burn_kernels.launch import machine_of
 DEVICE = "cuda"
 ROWS = 8192
 WIDTHS: tuple[int, ...] = (1024, 4096, 5120, 8192, 16384, 32768)
+VIEWS = ("sum", "mean")
+"""Operations whose backward is a view of the upstream gradient: nothing to time."""
 Call = Callable[[], Any]
 
 
@@ -114,7 +116,7 @@ def op_cases(
     tuned = {}
     if arguments.tuned and name.startswith(wanted(arguments)) and name in {row[0] for row in row_wise()}:
         tuned = {part.passed: fastest(part, timer) for part in parts(name, inputs, dy)}
-    for passed, upstream in (("f", None), ("fb", dy))[: 1 if spec.gradient is None else 2]:
+    for passed, upstream in (("f", None), ("fb", dy))[: 1 if spec.gradient is None or name in VIEWS else 2]:
         floor = spec.bytes_moved(*inputs)
         variants: dict[str, Call] = {"ours": functools.partial(ours, spec, inputs, upstream)}
         if passed == "fb":
@@ -152,7 +154,7 @@ def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str
     if not outputs[0].is_floating_point():
         return {}
     upstreams = tuple(torch.randn_like(y) for y in outputs)
-    halves = tuple(dy.to(inputs[0].dtype if dy.dim() else torch.float32) for dy in upstreams)
+    halves = tuple(dy.to(y.dtype) for dy, y in zip(upstreams, many(spec.twin(*inputs)), strict=True))
     if passed == "f":
         ones, others = ours(spec, inputs, None), many(theirs(spec.twin, inputs, None))
         return {"ours": apart(ones[: len(outputs)], outputs), "eager": apart(others, outputs)}
