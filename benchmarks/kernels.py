@@ -24,7 +24,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from typing import Any
 import torch
 import triton
 
-from burn_kernels import REGISTRY, KernelSpec, cross_entropy, dropout, glu, norm, optimizer, softmax
+from burn_kernels import REGISTRY, KernelSpec, activation, cross_entropy, dropout, glu, norm, optimizer, rope, softmax
 from burn_kernels.launch import machine_of
 
 DEVICE = "cuda"
@@ -58,7 +58,14 @@ def random(*shape: int, scale: float = 1.0, dtype: torch.dtype = torch.bfloat16)
     return (torch.randn(shape, device=DEVICE) * scale).to(dtype)
 
 
-def ours(spec: KernelSpec, inputs: tuple[Any, ...], dy: torch.Tensor | None) -> Any:
+def bound(spec: KernelSpec, options: dict[str, Any]) -> KernelSpec:
+    """The operation with its options given."""
+    names = ("forward", "gradient", "twin", "bytes_moved") if spec.gradient else ("forward", "twin", "bytes_moved")
+    changed: dict[str, Any] = {name: functools.partial(getattr(spec, name), **options) for name in names}
+    return replace(spec, **changed) if options else spec
+
+
+def ours(spec: KernelSpec, inputs: tuple[Any, ...], dy: Any) -> Any:
     outputs = spec.forward(*inputs)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     if dy is None:
@@ -67,25 +74,34 @@ def ours(spec: KernelSpec, inputs: tuple[Any, ...], dy: torch.Tensor | None) -> 
     return spec.gradient(dy, inputs, outputs)
 
 
-def theirs(twin: Callable[..., Any], inputs: tuple[Any, ...], dy: torch.Tensor | None) -> Any:
+def theirs(twin: Callable[..., Any], inputs: tuple[Any, ...], dy: Any) -> Any:
     # leaves of their own: a node that another case keeps belongs to another stream, and a capture with it fails
-    inputs = tuple(x.detach().requires_grad_() if x.is_floating_point() else x for x in inputs)
+    inputs = tuple(x.detach().requires_grad_() if is_float(x) else x for x in inputs)
     y = twin(*inputs)
-    return y if dy is None else torch.autograd.grad(y, [x for x in inputs if x.requires_grad], dy)
+    return y if dy is None else torch.autograd.grad(y, [x for x in inputs if is_float(x)], dy)
+
+
+def is_float(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.is_floating_point()
+
+
+def many(outputs: Any) -> tuple[Any, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def op_cases(
-    name: str, make: Callable[[int], tuple[Any, ...]], tag: str, arguments: Any, timer: Timer
+    name: str, make: Callable[[int], tuple[Any, ...]], tag: str, arguments: Any, timer: Timer, **options: Any
 ) -> Iterator[Case]:
     """The forward, and the forward with backward, of a registered operation."""
-    spec, inputs, liger = REGISTRY[name], make(ROWS), liger_function(name)
-    y = spec.twin(*make(1))
-    dy = random(*(ROWS, *y.shape[1:])[: y.dim()], dtype=y.dtype)
-    compiled = torch.compile(spec.twin, dynamic=False)
+    spec, inputs, liger = bound(REGISTRY[name], options), make(ROWS), liger_function(name, options)
+    upstreams = tuple(random(*y.shape, dtype=y.dtype) for y in many(spec.twin(*inputs)))
+    dy = upstreams if len(upstreams) > 1 else upstreams[0]
+    twin = rival(name, spec, options)
+    compiled = torch.compile(twin, dynamic=False)
     tuned = {}
-    if arguments.tuned and name.startswith(wanted(arguments)):
+    if arguments.tuned and name.startswith(wanted(arguments)) and name in {row[0] for row in row_wise()}:
         tuned = {part.passed: fastest(part, timer) for part in parts(name, inputs, dy)}
-    for passed, upstream in (("f", None), ("fb", dy)):
+    for passed, upstream in (("f", None), ("fb", dy))[: 1 if spec.gradient is None else 2]:
         floor = spec.bytes_moved(*inputs)
         variants: dict[str, Call] = {"ours": functools.partial(ours, spec, inputs, upstream)}
         if passed == "fb":
@@ -100,7 +116,7 @@ def op_cases(
             variants["ours, tuned"] = tuned[passed]
         elif tuned:
             variants["ours, tuned"] = lambda: (tuned["f"](), tuned["b"]())
-        variants["eager"] = functools.partial(theirs, spec.twin, inputs, upstream)
+        variants["eager"] = functools.partial(theirs, twin, inputs, upstream)
         if not arguments.no_compile:
             variants["compile"] = functools.partial(theirs, compiled, inputs, upstream)
         if liger is not None:
@@ -118,18 +134,30 @@ def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str
         worst: float = max((a.double() - b).norm().item() / b.norm().item() for a, b in pairs)
         return worst
 
-    exact_inputs = tuple(x.double() if x.is_floating_point() else x for x in inputs)
-    y = spec.twin(*exact_inputs)
-    dy = None if passed == "f" else torch.randn_like(y)
-    exact = theirs(spec.twin, exact_inputs, dy)
-    half = None if dy is None else dy.to(inputs[0].dtype if dy.dim() else torch.float32)
-    ones, others = ours(spec, inputs, half), theirs(spec.twin, inputs, half)
+    exact_inputs = tuple(x.double() if is_float(x) else x for x in inputs)
+    outputs = many(spec.twin(*exact_inputs))
+    if not outputs[0].is_floating_point():
+        return {}
+    upstreams = tuple(torch.randn_like(y) for y in outputs)
+    halves = tuple(dy.to(inputs[0].dtype if dy.dim() else torch.float32) for dy in upstreams)
     if passed == "f":
-        return {"ours": apart(ones[:1], (exact,)), "eager": apart((others,), (exact,))}
+        ones, others = ours(spec, inputs, None), many(theirs(spec.twin, inputs, None))
+        return {"ours": apart(ones[: len(outputs)], outputs), "eager": apart(others, outputs)}
+    exact = theirs(spec.twin, exact_inputs, upstreams)
+    ones = ours(spec, inputs, halves if len(halves) > 1 else halves[0])
+    others = theirs(spec.twin, inputs, halves)
     return {"ours": apart(ones, exact), "eager": apart(others, exact)}
 
 
-def liger_function(name: str) -> Callable[..., Any] | None:
+def rival(name: str, spec: KernelSpec, options: dict[str, Any]) -> Callable[..., Any]:
+    """What PyTorch users write: the twin, but with torch's own random numbers, which are quicker than ours in torch."""
+    if not options.get("prob"):
+        return spec.twin
+    plain = functools.partial(REGISTRY[name].twin, prob=0.0)
+    return lambda x, *others: plain(torch.nn.functional.dropout(x, options["prob"]), *others)
+
+
+def liger_function(name: str, options: dict[str, Any]) -> Callable[..., Any] | None:
     try:
         from liger_kernel import ops  # type: ignore[import-not-found]  # optional
     except ImportError:
@@ -140,6 +168,14 @@ def liger_function(name: str) -> Callable[..., Any] | None:
         "rms_norm": lambda x, w: ops.LigerRMSNormFunction.apply(x, w, 1e-5, 0.0, "llama", False),
         "swiglu": ops.LigerSiLUMulFunction.apply,
     }
+    if name == "residual_rms_norm" and not options["prob"] and hasattr(ops, "LigerFusedAddRMSNormFunction"):
+        found[name] = lambda x, r, w: ops.LigerFusedAddRMSNormFunction.apply(x, r, w, 1e-5, 0.0, "llama", False)
+    if name == "rope" and not options["interleaved"]:
+        # heads before positions, doubled tables; it writes over q and k
+        cos, sin = (torch.cat([options[part]] * 2, -1)[None].bfloat16() for part in ("cos", "sin"))
+        found["rope"] = lambda q, k: ops.LigerRopeFunction.apply(
+            q.transpose(1, 2).clone(), k.transpose(1, 2).clone(), cos, sin
+        )
     return found.get(name)
 
 
@@ -199,8 +235,101 @@ def cases(arguments: Any, timer: Timer) -> Iterator[Case]:
     """All cases, one at a time: each holds gigabytes."""
     for name, make, tag in row_wise():
         yield from op_cases(name, make, tag, arguments, timer)
+    for name, make, tag, options in others():
+        yield from op_cases(name, make, tag, arguments, timer, **options)
+    yield from rope_computed_cases()
     yield from adamw_cases(arguments)
     yield from dropout_cases()
+
+
+Other = tuple[str, Callable[[int], tuple[Any, ...]], str, dict[str, Any]]
+
+
+def others() -> Iterator[Other]:
+    """Operations with options: name, what draws inputs for so many rows, the shape in words, the options."""
+    yield from rope_problems()
+    yield from residual_norm_problems()
+    for kind in activation.KINDS:
+        yield kind, lambda n: (random(n, 8192),), f"{ROWS}x8192", {}
+    yield from reduce_problems()
+    yield from embedding_problems()
+    yield "gelu", lambda n: (random(n, 8192, dtype=torch.float32),), f"{ROWS}x8192 float32", {}
+
+
+def reduce_problems() -> Iterator[Other]:
+    """16384 x 16384 along each axis and over all; the sum over batch and pixels, which is a convolution's bias."""
+
+    def square(n: int) -> tuple[Any, ...]:
+        return (random(2 * n, 16_384),) if n == ROWS else (random(n, 1024),)
+
+    def images(n: int) -> tuple[Any, ...]:
+        return (random(256 if n == ROWS else 4, 64, 56, 56),)
+
+    for kind in ("sum", "mean", "var", "logsumexp", "amax", "argmax"):
+        for dim in (1, 0, None):
+            yield kind, square, f"{2 * ROWS}x16384 dim {dim}", {"dim": dim}
+    for kind in ("sum", "var"):
+        yield kind, images, "256x64x56x56 dim (0, 2, 3)", {"dim": (0, 2, 3)}
+
+
+def embedding_problems() -> Iterator[Other]:
+    """The tables of GPT-2 and Llama 3, with indices spread evenly, and as words are: the n-th as often as 1/n."""
+
+    def draw(rows: int, cols: int, words: bool, n: int) -> tuple[Any, ...]:
+        tokens = 2 * n if n == ROWS else n
+        indices = torch.rand(tokens, device=DEVICE, dtype=torch.float64)
+        indices = (rows**indices - 1.0).long() if words else (rows * indices).long()
+        return random(tokens, cols), indices
+
+    for rows, cols in ((50_257, 768), (128_256, 4096)):
+        for words in (False, True):
+            tag = f"{2 * ROWS} of {rows}x{cols}{' as words' if words else ''}"
+            yield "embedding_backward", functools.partial(draw, rows, cols, words), tag, {"rows": rows}
+
+
+def residual_norm_problems() -> Iterator[Other]:
+    """Twice the rows of the other norms, so that 4096 columns are as large as 8192 there; with dropout and without."""
+
+    def draw(cols: int, weights: int, n: int) -> tuple[Any, ...]:
+        rows = 2 * n if n == ROWS else n
+        return (random(rows, cols), random(rows, cols), *(random(cols) for _ in range(weights)))
+
+    for cols in WIDTHS:
+        for name, weights in (("residual_layer_norm", 2), ("residual_rms_norm", 1)):
+            for prob in (0.0, 0.1):
+                if cols > 8192 and prob:
+                    continue
+                tag = f"{2 * ROWS}x{cols}{' dropout' if prob else ''}"
+                yield name, functools.partial(draw, cols, weights), tag, {"prob": prob, "key": 7, "stream": 11}
+
+
+def rope_problems() -> Iterator[Other]:
+    """Llama 3's heads at 4 sequences of 4096; 256 rows stand for 256 positions of one."""
+
+    def packed(n: int) -> tuple[Any, ...]:
+        batch, seq = (4, 4096) if n == ROWS else (1, n)
+        return random(batch, seq, 32, 128), random(batch, seq, 8, 128)
+
+    def fused(n: int) -> tuple[Any, ...]:
+        batch, seq = (4, 4096) if n == ROWS else (1, n)
+        qkv = random(batch, seq, 48, 128)
+        return qkv[:, :, :32], qkv[:, :, 32:40]
+
+    angle = torch.arange(4096, device=DEVICE)[:, None] * 10_000.0 ** (-torch.arange(64, device=DEVICE) / 64)
+    for interleaved in (False, True):
+        for make, kind in ((packed, "packed"), (fused, "fused qkv")):
+            tag = f"4x4096x32/8x128 {kind}{' interleaved' if interleaved else ''}"
+            yield "rope", make, tag, {"cos": angle.cos(), "sin": angle.sin(), "interleaved": interleaved}
+
+
+def rope_computed_cases() -> Iterator[Case]:
+    """As the packed case of rope, without tables."""
+    spec = bound(REGISTRY["rope_computed"], {"turns": rope.turns(128, device=DEVICE)})
+    inputs = random(4, 4096, 32, 128), random(4, 4096, 8, 128)
+    for passed, dy in (("f", None), ("fb", inputs)):
+        floor = spec.bytes_moved(*inputs) * (1 if dy is None else 2)
+        call = functools.partial(ours, spec, inputs, dy)
+        yield Case("rope_computed 4x4096x32/8x128", spec, passed, floor, {"ours": call})
 
 
 def dropout_cases() -> Iterator[Case]:
@@ -225,7 +354,7 @@ class Part:
     run: Callable[[Any], Any]
 
 
-def parts(name: str, inputs: tuple[Any, ...], dy: torch.Tensor) -> list[Part]:
+def parts(name: str, inputs: tuple[Any, ...], dy: Any) -> list[Part]:
     """The kernels of a row-wise operation; backwards run on what one forward saved."""
     x, machine = inputs[0], machine_of(inputs[0])
     n, cols = x.numel() * x.element_size(), x.shape[1]

@@ -10,6 +10,7 @@ from burn_torch import data as data
 from burn_torch import graph as graph
 from burn_torch import module as module
 from burn_torch import nn as nn
+from burn_torch import onnx as onnx
 from burn_torch import ops as ops
 from burn_torch import optim as optim
 from burn_torch import record as record
@@ -35,6 +36,7 @@ from burn_torch.core.errors import DataError as DataError
 from burn_torch.core.errors import DeviceError as DeviceError
 from burn_torch.core.errors import MovedError as MovedError
 from burn_torch.core.errors import NonFiniteError as NonFiniteError
+from burn_torch.core.errors import OnnxError as OnnxError
 from burn_torch.core.errors import RecordError as RecordError
 from burn_torch.core.errors import ShapeError as ShapeError
 from burn_torch.core.errors import TraceError as TraceError

@@ -47,8 +47,8 @@ class Recorded(Protocol):
     pays for no copy.  All other outputs have memory of their own.
     """
 
-    def __call__(self, *inputs: Any) -> Sequence[Any]:
-        """The outputs."""
+    def __call__(self, *inputs: Any, kept: bool = False) -> Sequence[Any]:
+        """The outputs.  `kept`: the caller knows that the donated inputs are the memory that the last call returned."""
 
     @property
     def takes(self) -> Sequence[int | None]:

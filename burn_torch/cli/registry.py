@@ -41,9 +41,10 @@ def _files(package: ModuleType) -> list[str]:
 
 
 def commands() -> Mapping[str, Command]:
-    """Every command by its name."""
+    """Every command by its name: that of its file, without the underscore that keeps it from being a word of Python."""
     found = _files(burn_torch.cli.commands)
-    return {name: cast(Command, importlib.import_module(f"burn_torch.cli.commands.{name}")) for name in found}
+    modules = {name: importlib.import_module(f"burn_torch.cli.commands.{name}") for name in found}
+    return {name.rstrip("_"): cast(Command, module) for name, module in modules.items()}
 
 
 def recipes() -> list[str]:

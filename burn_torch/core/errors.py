@@ -12,6 +12,7 @@
     ├── GraphError        (ValueError)   a graph that is malformed, or data that holds none
     ├── ConfigError       (ValueError)   a configuration field that is unknown, missing or ill-typed
     ├── DataError         (ValueError)   a data file or folder that is missing, damaged or empty
+    │   └── OnnxError                    an ONNX file that is damaged, or that asks for what is not supported
     ├── RecordError       (ValueError)   saved parameters that are damaged or belong to another model
     ├── ArtifactError     (OSError)      an artifact directory that cannot be written or is already in use
     └── NonFiniteError    (ArithmeticError) the loss became NaN or infinite
@@ -34,6 +35,7 @@ __all__ = [
     "GraphError",
     "MovedError",
     "NonFiniteError",
+    "OnnxError",
     "RecordError",
     "ShapeError",
     "TraceError",
@@ -87,6 +89,10 @@ class ConfigError(BurnTorchError, ValueError):
 
 class DataError(BurnTorchError, ValueError):
     """A data file or folder that is missing, damaged or empty."""
+
+
+class OnnxError(DataError):
+    """An ONNX file that is damaged, or that asks for what is not supported."""
 
 
 class RecordError(BurnTorchError, ValueError):

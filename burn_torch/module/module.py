@@ -15,7 +15,7 @@ from burn_torch.module.tree import Tree
 from burn_torch.tensor import Device, Tensor
 
 if TYPE_CHECKING:
-    from burn_torch.module.record import ModuleRecord
+    from burn_torch.module.record import FileRecorder, ModuleRecord, Store, WritableStore
     from burn_torch.module.visitor import ModuleMapper, ModuleVisitor
 
 __all__ = ["Module"]
@@ -185,21 +185,38 @@ class Module(Tree):
         """
         return record.apply(self)
 
-    def save_file(self, path: str | Path) -> Path:
+    def save_file(self, path: str | Path, recorder: FileRecorder | None = None) -> Path:
         """Writes the record to a file, whole or not at all; the ending chooses the format (default .safetensors).
 
+        A recorder chooses format, ending and precision instead: `model.save_file("model", CompactRecorder())`.
         Returns: the path written.  Raises: RecordError for an unknown ending, ArtifactError where it cannot write.
         """
-        return self.into_record().save(path)
+        record = self.into_record()
+        return record.save(path) if recorder is None else recorder.record(record, path)
 
-    def load_file(self, path: str | Path) -> Self:
+    def load_file(self, path: str | Path, recorder: FileRecorder | None = None, device: Device | None = None) -> Self:
         """The same module with the values of a file; all keys are checked before anything changes.
 
+        It stays where it is, or goes to `device`.
         Raises: RecordError for a damaged file or one of another model.
         """
+        if recorder is not None or device is not None:
+            module = self if device is None else self.to_device(device)
+            return module.load_record(recorder.load(path)) if recorder is not None else module.load_file(path)
         from burn_torch.module.record import ModuleRecord
 
         return self.load_record(ModuleRecord.load(path))
+
+    def load_from(self, store: Store) -> tuple[Self, Any]:
+        """The same module with the values of a store of `burn_torch.record.stores`, and what became of each key.
+
+        Raises: RecordError with every fault at once.
+        """
+        return store.apply_to(self)
+
+    def save_into(self, store: WritableStore) -> Path:
+        """Writes the module as a store says, whole or not at all; returns the file."""
+        return store.collect_from(self)
 
     # -- display -----------------------------------------------------------------------------------
     def custom_content(self, content: display.Content) -> display.Content | None:

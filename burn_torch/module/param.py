@@ -11,7 +11,7 @@ from typing import Any, Final, final
 from burn_torch.backend.tracing import active, suspended
 from burn_torch.core.errors import ShapeError, TraceError, explain
 from burn_torch.core.frames import user_line
-from burn_torch.core.spec import Shape
+from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.tensor import Device, Tensor
 
 __all__ = ["Param", "ParamId", "ParamMapper"]
@@ -169,6 +169,14 @@ class Param:
     def is_initialized(self) -> bool:
         """Whether the tensor exists already."""
         return self._value is not None
+
+    def spec(self) -> TensorSpec:
+        """Shape, element type and place; a tensor that is not made yet is made, looked at and dropped."""
+        lazy = self._lazy
+        if lazy is None:
+            return self.val().spec
+        with _lock, suspended():
+            return lazy.make(lazy.device, False).spec
 
     @property
     def shape(self) -> Shape:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, final
 
@@ -19,7 +21,7 @@ from burn_torch.module.param import Param, ParamId
 from burn_torch.module.running_state import RunningState
 from burn_torch.tensor import Device, Tensor
 
-__all__ = ["FORMATS", "ModuleRecord", "RecordEntry", "RecordFormat"]
+__all__ = ["FORMATS", "DTypePolicy", "FileRecorder", "ModuleRecord", "RecordEntry", "RecordFormat", "format_of"]
 
 M = TypeVar("M", bound=Module)
 
@@ -36,6 +38,22 @@ class RecordEntry:
     state: bool = False
     """Whether it is a running state, not a parameter."""
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes its elements take."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class DTypePolicy(Enum):
+    """What happens to values whose element type is not that of the module."""
+
+    Strict = "Strict"
+    """They are refused."""
+    FromRecord = "FromRecord"
+    """The module takes the record's element types."""
+    CastToModule = "CastToModule"
+    """They are converted to the module's."""
+
 
 class RecordFormat(Protocol):
     """A file format of records; formats register themselves in `FORMATS` by the ending of their files."""
@@ -46,11 +64,43 @@ class RecordFormat(Protocol):
     def load(self, path: Path) -> ModuleRecord:
         """Reads what a file holds; values may be read later.  Raises: RecordError for a missing or damaged file."""
 
+    def dump(self, record: ModuleRecord) -> bytes:
+        """The bytes that a file of the record has.  Raises: RecordError for a format of several files."""
+
+    def parse(self, data: bytes, name: str = "the given bytes") -> ModuleRecord:
+        """A record from such bytes; `name` is for messages.  Raises: RecordError for damaged ones."""
+
+
+class FileRecorder(Protocol):
+    """A recorder of `burn_torch.record`: a format at a precision."""
+
+    def record(self, record: ModuleRecord, path: str | Path) -> Path:
+        """Writes a record, whole or not at all; returns the file."""
+
+    def load(self, path: str | Path) -> ModuleRecord:
+        """The record of a file.  Raises: RecordError for a missing or damaged file."""
+
+
+class Store(Protocol):
+    """A store of `burn_torch.record.stores` that is read."""
+
+    def apply_to(self, module: M) -> tuple[M, Any]:
+        """The module with the values of the store, and what became of each key."""
+
+
+class WritableStore(Protocol):
+    """A store that is written."""
+
+    def collect_from(self, module: Module) -> Path:
+        """Writes the module; returns the file."""
+
 
 FORMATS: dict[str, RecordFormat] = {}
 """Formats by file ending, ".safetensors".  `burn_torch.record`, a layer above, fills it when it is first needed."""
 
 DEFAULT_ENDING = ".safetensors"
+BYTES_ENDING = ".bpk"
+"""The format of records in memory, as in Burn."""
 
 
 @final
@@ -58,15 +108,17 @@ DEFAULT_ENDING = ".safetensors"
 class ModuleRecord:
     """Named values in the order of the module's fields, with metadata.
 
-    `allow_partial` lets keys be missing, `allow_unused` lets the record hold more; `cast` converts values to the
-    module's element types instead of refusing others.
+    `allow_partial` lets keys be missing, `allow_unused` lets the record hold more; `with_dtype_policy` says what
+    happens to other element types.  One parameter with several names has one entry under all of them.
     """
 
     entries: Mapping[str, RecordEntry]
     metadata: Mapping[str, str] = field(default_factory=dict)
     partial: bool = False
     unused: bool = False
-    cast: bool = False
+    dtypes: DTypePolicy = DTypePolicy.Strict
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    """Numbers and truth values by name, of records that are of no module."""
 
     @staticmethod
     def from_module(module: Module) -> ModuleRecord:
@@ -75,8 +127,11 @@ class ModuleRecord:
         Raises: RecordError where two values have one path: dict keys such as 1 and "1", or with dots in them.
         """
         entries: dict[str, RecordEntry] = {}
+        first: dict[int, str] = {}
         for path, leaf in _savable(module).items():
-            if isinstance(leaf, Param):
+            if first.setdefault(id(leaf), path) != path:
+                entries[path] = entries[first[id(leaf)]]
+            elif isinstance(leaf, Param):
                 tensor = leaf.transform_for_save()
                 entries[path] = RecordEntry(tensor.dtype, tensor.shape, leaf.id, tensor.into_data)
             else:
@@ -93,16 +148,21 @@ class ModuleRecord:
         """The same record; keys that the module lacks are left."""
         return replace(self, unused=allow)
 
+    def with_dtype_policy(self, policy: DTypePolicy) -> ModuleRecord:
+        """The same record; values of other element types are refused, kept or converted."""
+        return replace(self, dtypes=policy)
+
     def cast_to_module_dtype(self) -> ModuleRecord:
         """The same record; values are converted to the module's element types."""
-        return replace(self, cast=True)
+        return self.with_dtype_policy(DTypePolicy.CastToModule)
 
     # -- applying --------------------------------------------------------------------------
     def validate(self, module: Module) -> list[str]:
         """Every fault between this record and a module, in words; empty if it fits."""
         wanted = _savable(module)
         faults: list[str] = []
-        missing = [] if self.partial else [key for key in wanted if key not in self.entries]
+        given = {id(leaf) for key, leaf in wanted.items() if key in self.entries}  # under one of its names
+        missing = [] if self.partial else [key for key, leaf in wanted.items() if id(leaf) not in given]
         extra = [] if self.unused else [key for key in self.entries if key not in wanted]
         faults += [f"missing key {key}{_nearest(key, extra)}" for key in missing]
         faults += [f"unused key {key}{_nearest(key, missing)}" for key in extra]
@@ -113,7 +173,7 @@ class ModuleRecord:
             shape, dtype = _expected(leaf)
             if entry.shape != shape:
                 faults.append(f"{key} has shape {entry.shape}, the module wants {shape}")
-            if entry.dtype is not dtype and not self.cast:
+            if entry.dtype is not dtype and self.dtypes is DTypePolicy.Strict:
                 faults.append(f"{key} has type {entry.dtype}, the module wants {dtype}")
         return faults + self._divided(wanted)
 
@@ -129,6 +189,8 @@ class ModuleRecord:
         return faults
 
     def _same_value(self, key: str, other: str) -> bool:
+        if self.entries[key] is self.entries[other]:
+            return True
         ours, theirs = self.entries[key].read(), self.entries[other].read()
         return ours.array.tobytes() == theirs.array.tobytes()
 
@@ -161,7 +223,7 @@ class ModuleRecord:
         return tree.rebuild(module, lambda leaf: new.get(id(leaf), leaf))  # type: ignore[no-any-return]
 
     def _loaded(self, leaf: Any, entry: RecordEntry, taken: set[ParamId]) -> Any:
-        dtype = _expected(leaf)[1]
+        dtype = entry.dtype if self.dtypes is DTypePolicy.FromRecord else _expected(leaf)[1]
         device: Device = leaf.device
         host = device.inner() if device.is_autodiff() else device
         tensor = Tensor.from_data(entry.read().convert(dtype), host)
@@ -175,14 +237,23 @@ class ModuleRecord:
     def save(self, path: str | Path) -> Path:
         """Writes the record, whole or not at all; returns the path, with the default ending if it had none."""
         path = _with_ending(Path(path))
-        _format(path).save(self, path)
+        format_of(path).save(self, path)
         return path
 
     @staticmethod
     def load(path: str | Path) -> ModuleRecord:
         """The record of a file.  Raises: RecordError for a missing, damaged or foreign file."""
         path = _with_ending(Path(path))
-        return _format(path).load(path)
+        return format_of(path).load(path)
+
+    def into_bytes(self, ending: str = BYTES_ENDING) -> bytes:
+        """The bytes that a file with this ending has."""
+        return format_of(Path(f"record{ending}")).dump(self)
+
+    @staticmethod
+    def from_bytes(data: bytes, ending: str = BYTES_ENDING) -> ModuleRecord:
+        """The record that `into_bytes` wrote.  Raises: RecordError for damaged or foreign bytes."""
+        return format_of(Path(f"record{ending}")).parse(data)
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -212,7 +283,7 @@ def _savable(module: Module) -> dict[str, Any]:
 
 def _expected(leaf: Any) -> tuple[Shape, DType]:
     if isinstance(leaf, Param):
-        saved = leaf.transform_for_save() if leaf.mapper.save is not None else leaf.val()
+        saved = leaf.transform_for_save().spec if leaf.mapper.save is not None else leaf.spec()
         return saved.shape, saved.dtype
     value = leaf.value()
     return value.shape, value.dtype
@@ -227,11 +298,12 @@ def _with_ending(path: Path) -> Path:
     return path if path.suffix else path.with_suffix(DEFAULT_ENDING)
 
 
-def _format(path: Path) -> RecordFormat:
+def format_of(path: Path) -> RecordFormat:
+    """The format of a file, by the longest ending that it has.  Raises: RecordError where none is known."""
     # The formats live a layer above and know this class; they enter here at first use, not by an import of ours.
     importlib.import_module("burn_torch.record")
-    found = FORMATS.get(path.suffix)
-    if found is None:
+    endings = [ending for ending in FORMATS if path.name.endswith(ending)]
+    if not endings:
         raise RecordError(
             explain(
                 f"no record format has the ending {path.suffix}",
@@ -240,4 +312,4 @@ def _format(path: Path) -> RecordFormat:
                 mend=f"save to {path.with_suffix(DEFAULT_ENDING).name}",
             )
         )
-    return found
+    return FORMATS[max(endings, key=len)]

@@ -31,6 +31,9 @@ class RunningState:
         self.id: Final = ParamId.new() if id is None else id
         self._value = value
 
+    def __repr__(self) -> str:
+        return f"RunningState({self.id}, shape={self._value.shape})"
+
     def value(self) -> Tensor:
         """The current value: the one handed in during this step, else the cell's."""
         scope = current_scope()

@@ -21,6 +21,20 @@ __all__ = ["LEAVES", "Tree", "Unread", "children", "container_name", "is_node", 
 
 LEAVES = (Param, RunningState, Tensor)
 
+_PYTORCH = {
+    "cpu": "to_device(Device.cpu())",
+    "cuda": "to_device(Device.cuda())",
+    "eval": "valid(), a model on the device without gradients",
+    "load_state_dict": "load_record(record)",
+    "named_parameters": "named_params()",
+    "parameters": "named_params()",
+    "requires_grad_": "no_grad() or requires_grad(), which give another model",
+    "state_dict": "into_record() of a module, to_record() of an optimizer",
+    "to": "to_device(device)",
+    "zero_grad": "nothing, backward returns new gradients",
+}
+"""What stands for PyTorch's methods of modules and optimizers here."""
+
 
 class Unread(Protocol):
     """What a tree has in the place of fields that nobody has read yet."""
@@ -78,7 +92,8 @@ class Tree:
                 return None
             if self._unread is not None and name in self.__module_fields__:
                 return self._fields()[name]
-            raise AttributeError(f"{type(self).__name__} has no attribute {name}", name=name, obj=self)
+            here = f"; instead of PyTorch's {name}: {_PYTORCH[name]}" if name in _PYTORCH else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name}{here}", name=name, obj=self)
 
     def _fields(self) -> dict[str, Any]:
         """Names and values of all fields; made now if nobody has read them yet."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from burn_torch import ops
 from burn_torch.core.errors import ShapeError, explain
 from burn_torch.core.spec import Shape
 from burn_torch.module import Module
 from burn_torch.nn._layer import in_layer
+from burn_torch.nn.dropout import Dropout
 from burn_torch.tensor import Tensor, activation
+from burn_torch.tensor.apply import apply
 
-__all__ = ["attention_weights", "join_heads", "joint_mask", "read_values", "split_heads"]
+__all__ = ["attend", "attention_weights", "join_heads", "joint_mask", "read_values", "split_heads"]
+
+_NOTHING = -1.0e4
+"""A hidden key with a score of this or less weighs nothing: its exponential is 0 beside that of any other."""
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -54,6 +60,32 @@ def _require(layer: Module, name: str, mask: Tensor, shape: Shape, axes: str) ->
             ),
             layer,
         )
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    *,
+    scale: float,
+    min_float: float,
+    quiet: bool,
+    dropout: Dropout,
+) -> Tensor:
+    """dropout(attention_weights(...)) @ value, heads joined.
+
+    Where nobody asks for the weights they are never written to memory, unless they are dropped, quiet, or hidden keys
+    count for something.
+    """
+    if quiet or min_float > _NOTHING or (dropout.prob > 0 and query.backend.trains):
+        weights = attention_weights(query, key, mask, scale=scale, min_float=min_float, quiet=quiet)
+        return read_values(dropout.forward(weights), value)
+    if mask is not None:  # a query whose keys are all hidden reads them evenly: as with scores of 0
+        blind = mask.all_dim(3)
+        query, mask = query.mask_fill(blind, 0.0), mask.bool_and(blind.bool_not())
+    read: Tensor = apply(ops.attention, (query, key, value, mask, None, scale, None), False, 0)[0]
+    return join_heads(read)
 
 
 def attention_weights(

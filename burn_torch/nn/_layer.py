@@ -87,11 +87,14 @@ def in_layer(err: BurnTorchError, layer: Module) -> BurnTorchError:
 def require_ndim(x: Tensor, layer: Module, expected: str) -> None:
     """Raises: ShapeError unless x has the axes that `expected` names, such as "(batch, seq, d_model)"."""
     if x.ndim != expected.count(",") + 1:
+        shown = (
+            str(x.spec) if isinstance(x, Tensor) else f"{type(x).__module__}.{type(x).__qualname__} {tuple(x.shape)}"
+        )
         raise in_layer(
             ShapeError(
                 explain(
                     f"{type(layer).__name__}: the input has {x.ndim} axes",
-                    given=f"{x.spec}",
+                    given=shown,
                     expected=expected,
                     mend="reshape it, or insert axes with unsqueeze_dim",
                 )

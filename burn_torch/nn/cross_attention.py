@@ -8,7 +8,7 @@ from burn_torch.config import Config
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._attention import attention_weights, joint_mask, read_values, split_heads
+from burn_torch.nn._attention import attend, joint_mask, split_heads
 from burn_torch.nn._layer import Rules, in_layer, require_ndim
 from burn_torch.nn.attention_cache import CrossAttentionCache
 from burn_torch.nn.dropout import Dropout, DropoutConfig
@@ -100,15 +100,17 @@ class CrossAttention(Module):
             heads = split_heads(self.query.forward(query), self.n_heads)
             key = cache.key.forward_full(context, lambda x: split_heads(self.key.forward(x), self.n_heads_kv))
             value = cache.value.forward_full(context, lambda x: split_heads(self.value.forward(x), self.n_heads_kv))
-            weights = attention_weights(
+            read = attend(
                 heads,
                 key,
+                value,
                 joint,
                 scale=1.0 / math.sqrt(self.d_head),
                 min_float=self.min_float,
                 quiet=self.quiet_softmax,
+                dropout=self.dropout,
             )
-            return self.output.forward(read_values(self.dropout.forward(weights), value))
+            return self.output.forward(read)
         except BurnTorchError as err:
             in_layer(err, self)
             raise

@@ -7,18 +7,16 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._attention import attention_weights, join_heads, joint_mask, read_values, split_heads
+from burn_torch.nn._attention import attend, attention_weights, joint_mask, read_values, split_heads
 from burn_torch.nn._layer import KAIMING, Rules, in_layer, require_ndim
 from burn_torch.nn.attention_cache import MhaCache, positions_from
 from burn_torch.nn.dropout import Dropout, DropoutConfig
 from burn_torch.nn.linear import Linear, LinearConfig
 from burn_torch.tensor import Device, Tensor
-from burn_torch.tensor.apply import apply
 
 __all__ = ["MhaInput", "MhaOutput", "MultiHeadAttention", "MultiHeadAttentionConfig"]
 
@@ -145,15 +143,10 @@ class MultiHeadAttention(Module):
             raise
 
     def context(self, input: MhaInput) -> Tensor:
-        """The context of `forward` alone: without masks and gradients the weights are never written to memory."""
-        masked = input.padding is not None or input.attention is not None
-        if masked or self.quiet_softmax or input.query.device.is_autodiff():
-            return self.forward(input).context
+        """The context of `forward` alone: the weights are never written to memory, unless they are dropped or quiet."""
         try:
-            self._mask(input)
-            heads = (*self._heads(input), None, None, self._scale, None)
-            read: Tensor = apply(ops.attention, heads, False, 0)
-            return self.output.forward(join_heads(read))
+            mask = self._mask(input)
+            return self.output.forward(self._read(*self._heads(input), mask))
         except BurnTorchError as err:
             in_layer(err, self)
             raise
@@ -218,6 +211,18 @@ class MultiHeadAttention(Module):
             seq_k = (held or seq_k) if cache.fixed_memory else held + seq_k
         mask = joint_mask(self, input.padding, input.attention, batch, done + new, seq_k)
         return mask if input.attention is None or mask is None or not done else mask.narrow(2, done, new)
+
+    def _read(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        return attend(
+            query,
+            key,
+            value,
+            mask,
+            scale=self._scale,
+            min_float=self.min_float,
+            quiet=self.quiet_softmax,
+            dropout=self.dropout,
+        )
 
     def _weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         weights = attention_weights(

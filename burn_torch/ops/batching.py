@@ -318,6 +318,17 @@ def _(n, many, query, key, value, mask, bias, *numbers, **attrs):
     return _attention_folded(n, many, query, key, value, mask, bias, *numbers, **attrs)
 
 
+_attention_backward_folded: Final = _folded(REGISTRY["attention_backward"], 0, 1, 2, 3, 4, 5)
+
+
+@REGISTRY["attention_backward"].batched
+def _(n, many, *inputs, **attrs):
+    mask = inputs[6]
+    if mask is not None and mask.ndim == 4 and mask.shape[0] != 1:
+        return NotImplemented
+    return _attention_backward_folded(n, many, *inputs, **attrs)
+
+
 # -- random numbers: each sample has its own, those that the whole batch would draw --------------------------------
 def _drawn(row: Op) -> Callable[..., Any]:
     return lambda n, many, *numbers, shape, **attrs: _draw(row, numbers, {"shape": (n, *shape), **attrs})

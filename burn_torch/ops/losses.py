@@ -20,7 +20,7 @@ from burn_torch.ops.comparison import equal
 from burn_torch.ops.functions import log, log1p
 from burn_torch.ops.indexing import one_hot
 from burn_torch.ops.logic import bool_or
-from burn_torch.ops.moments import like, statistics_dtype, wide_array, widened
+from burn_torch.ops.moments import check_statistics, like, statistics_dtype, statistics_of, wide_array, widened
 from burn_torch.ops.op import Call, Operand, PerCall, dtype_fault, op, shape_fault
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import alike, same_dtype
@@ -36,7 +36,7 @@ from burn_torch.ops.torch_types import TO_TORCH
 def _check_classes(
     logits: TensorSpec, targets: TensorSpec, weight: TensorSpec | None, smoothing: Operand | None
 ) -> TensorSpec:
-    # gives the spec of one number an item
+    # gives the spec of one number an item: a loss of half types is float32, as it is a sum
     same_dtype(logits.require(FLOAT), weight)
     require_indices(targets)
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
@@ -53,7 +53,7 @@ def _check_classes(
         )
     if smoothing is not None and (not isinstance(smoothing, NumberSpec) or smoothing.kind == "bool"):
         raise dtype_fault("smoothing is no number", expected="a number from 0 to 1, or None", mend="pass a float")
-    return logits.with_shape(targets.shape)
+    return statistics_of(logits, targets.shape)
 
 
 def _without_pads(targets: Any, pads: tuple[int, ...], where: Any) -> tuple[Any, Any]:
@@ -144,10 +144,10 @@ def _samples(low: float, high: float) -> list[Sample]:
 def _torch_negative_log_likelihood(call: Call):
     spec, pads, classes = call.specs[0], call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]
     assert isinstance(spec, TensorSpec)
-    dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
+    wide = TO_TORCH[statistics_dtype(spec)]
 
     def run(logs, targets, weight, smoothing):
-        return _torch_nll(logs.to(wide), targets, weight, smoothing, pads).to(dtype)
+        return _torch_nll(logs.to(wide), targets, weight, smoothing, pads)
 
     return indexing(call, run, classes)
 
@@ -180,7 +180,7 @@ def negative_log_likelihood(
     """Cross entropy from logarithms of probabilities, for each item; see `cross_entropy`.
 
     Shapes: log_probabilities (items, classes), targets (items,), weight (classes,) -> (items,).
-    Dtypes: float, all the same; targets any integer.  Half types compute in float32.
+    Dtypes: float, all the same; targets any integer.  Half types compute in float32, and so are their losses.
     Raises: BoundsError for a target outside [0, classes) that is no pad token, where the data is on the host.
     PyTorch: torch.nn.functional.nll_loss(reduction="none"), which has no smoothing and one pad token.
     """
@@ -192,17 +192,17 @@ def _(log_probabilities, targets, weight, smoothing, *, pad_tokens):
     logs = widened(log_probabilities)
     weight = weight if weight is None else widened(weight)
     q = _traced_coefficients(targets, weight, smoothing, pad_tokens, logs.shape[1], logs.dtype)
-    return like(log_probabilities, reshape(-sum(_product(q, logs), dims=(1,)), shape=targets.shape))
+    return reshape(-sum(_product(q, logs), dims=(1,)), shape=targets.shape)
 
 
 # -- cross entropy -------------------------------------------------------------------------------------------
 def _torch_cross_entropy(call: Call):
     spec, pads, classes = call.specs[0], call.attrs["pad_tokens"], call.specs[0].shape[1]  # type: ignore[union-attr]
     assert isinstance(spec, TensorSpec)
-    dtype, wide = TO_TORCH[spec.dtype], TO_TORCH[statistics_dtype(spec)]
+    wide = TO_TORCH[statistics_dtype(spec)]
 
     def run(logits, targets, weight, smoothing):
-        return _torch_nll(torch.log_softmax(logits, 1, dtype=wide), targets, weight, smoothing, pads).to(dtype)
+        return _torch_nll(torch.log_softmax(logits, 1, dtype=wide), targets, weight, smoothing, pads)
 
     return indexing(call, run, classes)
 
@@ -220,7 +220,6 @@ def _numpy_cross_entropy(call: Call):
 @op(
     torch=PerCall(_torch_cross_entropy),
     numpy=PerCall(_numpy_cross_entropy),
-    precision="high",
     samples=_samples(-3, 3),
     source="Szegedy et al. 2015, section 7 (smoothing), https://arxiv.org/abs/1512.00567",
 )
@@ -241,7 +240,8 @@ def cross_entropy(
     sum(losses) / sum(weight[targets]) over the items that are no padding.
 
     Shapes: logits (items, classes), targets (items,), weight (classes,) -> (items,).
-    Dtypes: float, all the same; targets any integer; smoothing a number or None.  Half types compute in float32.
+    Dtypes: float, all the same; targets any integer; smoothing a number or None.  Half types compute in float32, and
+    so are their losses.
     Raises: BoundsError for a target outside [0, classes) that is no pad token, where the data is on the host.
     PyTorch: torch.nn.functional.cross_entropy(reduction="none"), whose ignore_index is one pad token.
     """
@@ -253,16 +253,17 @@ def _(g, y, logits, targets, weight, smoothing, *, pad_tokens):
     dlogits = cross_entropy_backward(g, logits, targets, weight, smoothing, pad_tokens=pad_tokens)
     if weight is None:
         return dlogits, None, None, None
-    q = _traced_coefficients(targets, None, smoothing, pad_tokens, logits.shape[1], logits.dtype)
-    dweight = -sum(_product(q, log_softmax(logits, dim=1)) * _column(g), dims=(0,))
-    return dlogits, None, reshape(dweight, shape=weight.shape), None
+    wide = widened(logits)
+    q = _traced_coefficients(targets, None, smoothing, pad_tokens, logits.shape[1], wide.dtype)
+    dweight = -sum(_product(q, log_softmax(wide, dim=1)) * _column(g), dims=(0,))
+    return dlogits, None, like(weight, reshape(dweight, shape=weight.shape)), None
 
 
 @cross_entropy.decomposes
 def _(logits, targets, weight, smoothing, *, pad_tokens):
     logs = log_softmax(widened(logits), dim=1)
     weight = weight if weight is None else widened(weight)
-    return like(logits, negative_log_likelihood(logs, targets, weight, smoothing, pad_tokens=pad_tokens))
+    return negative_log_likelihood(logs, targets, weight, smoothing, pad_tokens=pad_tokens)
 
 
 def _torch_cross_entropy_backward(call: Call):
@@ -272,7 +273,6 @@ def _torch_cross_entropy_backward(call: Call):
 
     def run(g, logits, targets, weight, smoothing):
         targets, padded = _without_pads(targets, pads, torch.where)
-        g = g.to(wide)
         if padded is not None:
             g = g.masked_fill(padded, 0)
         peak = g if weight is None else g * weight.to(wide)[targets]
@@ -321,7 +321,7 @@ def _backward_samples() -> list[Sample]:
 @op(
     torch=PerCall(_torch_cross_entropy_backward),
     numpy=PerCall(_numpy_cross_entropy_backward),
-    precision="high",
+    statistics=(0,),
     samples=_backward_samples(),
 )
 def cross_entropy_backward(
@@ -336,9 +336,10 @@ def cross_entropy_backward(
     """The gradient of logits from that of `cross_entropy`: g * (softmax(logits) * sum(w q) - w q).
 
     Shapes: g (items,), logits (items, classes), targets (items,), weight (classes,) -> (items, classes).
-    Dtypes: float, all the same; targets any integer.  Half types compute in float32.
+    Dtypes: float, all the same, g of half types float32; targets any integer.  Half types compute in float32.
     """
-    alike(_check_classes(logits, targets, weight, smoothing), g)
+    _check_classes(logits, targets, weight, smoothing)
+    check_statistics(logits, targets.shape, g)
     return logits
 
 
@@ -347,7 +348,7 @@ def _(g, logits, targets, weight, smoothing, *, pad_tokens):
     wide = widened(logits)
     weight = weight if weight is None else widened(weight)
     q = _traced_coefficients(targets, weight, smoothing, pad_tokens, logits.shape[1], wide.dtype)
-    return like(logits, _column(widened(g)) * (softmax(wide, dim=1) * sum(q, dims=(1,)) - q))
+    return like(logits, _column(g) * (softmax(wide, dim=1) * sum(q, dims=(1,)) - q))
 
 
 # -- cross entropy with probabilities ---------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def dtype_fault(what: str, *, expected: str, mend: str) -> RuleFault:
 class PerCall:
     """A leaf's candidate that is built once for each Call: `torch=PerCall(build)`, `build(call)(*inputs)`.
 
-    An in-place form may be None at some Calls.
+    None at some Calls says that the decomposition computes, or that there is no in-place form.
     """
 
     def __init__(self, build: Callable[[Call], Any]) -> None:
@@ -152,6 +152,7 @@ class Op:
         self.laws: Final[dict[type, Law]] = {type(law): law for law in fields["laws"]}
         self.runs: Final[Callable[[Mapping[str, Any]], tuple[bool, ...]] | None] = fields["runs"]
         self.precision: Final[str] = fields["precision"]
+        self.statistics: Final[frozenset[int]] = frozenset(fields["statistics"])
         self.cost: Final[str] = fields["cost"]
         self.random: Final[bool] = fields["random"]
         self.barrier: Final[bool] = fields["barrier"]
@@ -562,6 +563,7 @@ def op(
     laws: Sequence[Law] = (),
     runs: Callable[[Mapping[str, Any]], tuple[bool, ...]] | None = None,
     precision: str = "follow",
+    statistics: Sequence[int] = (),
     cost: str = "expensive",
     random: bool = False,
     barrier: bool = False,
@@ -592,6 +594,7 @@ def op(
     runs               of a row over equal runs of tensors, such as an optimizer's: for each run of inputs whether a run
                        of outputs takes its place
     precision          under `precision="bfloat16"`: "low" computes in bf16, "high" in f32, "follow" as its inputs are
+    statistics         positions of inputs that are float32 beside half types: they stay so under "bfloat16"
     cost               "cheap" to compute again (a checkpoint may drop the output) or "expensive"
     random, barrier    draws from a key; has a shape that depends on the data
     nondifferentiable  no output carries a gradient

@@ -4,7 +4,8 @@ from burn_torch.module import GradientsParams
 from burn_torch.optim.adam import Adam, AdamConfig, AdamW, AdamWConfig
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
 from burn_torch.optim.grads import GradientsAccumulator
-from burn_torch.optim.optimizer import Optimizer, OptimizerRecord, StateGroup
+from burn_torch.optim.optimizer import Optimizer, StateGroup
+from burn_torch.optim.record import LrSchedulerRecord, OptimizerRecord
 from burn_torch.optim.scheduler import (
     ConstantLr,
     CosineAnnealingLrScheduler,
@@ -41,6 +42,7 @@ __all__ = [
     "LinearLrScheduler",
     "LinearLrSchedulerConfig",
     "LrScheduler",
+    "LrSchedulerRecord",
     "MomentumConfig",
     "NoamLrScheduler",
     "NoamLrSchedulerConfig",

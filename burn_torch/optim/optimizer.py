@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from burn_torch.core.errors import RecordError, explain
+from burn_torch.core.errors import ArgumentError, RecordError, explain
 from burn_torch.core.number import Scalar
 from burn_torch.module import Module, Param, ParamId, Tree
 from burn_torch.module.gradients import GradientsParams, params_by_id
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
+from burn_torch.optim.record import OptimizerRecord
 from burn_torch.tensor import Device, Tensor
 
-__all__ = ["Optimizer", "OptimizerRecord", "StateGroup"]
+__all__ = ["Optimizer", "StateGroup"]
 
 M = TypeVar("M", bound=Module)
 
@@ -28,21 +28,6 @@ class StateGroup(Tree):
     ids: tuple[ParamId, ...]
     time: Scalar
     slots: tuple[tuple[Tensor, ...], ...]
-
-
-@dataclass(frozen=True)
-class OptimizerRecord:
-    """An optimizer's states apart from the optimizer: for each parameter its steps and named tensors."""
-
-    kind: str
-    states: dict[ParamId, tuple[int, dict[str, Tensor]]]
-
-    def __len__(self) -> int:
-        return len(self.states)
-
-    def is_empty(self) -> bool:
-        """Whether no parameter was ever stepped."""
-        return not self.states
 
 
 class Optimizer(Tree):
@@ -92,7 +77,12 @@ class Optimizer(Tree):
 
     # -- stepping -------------------------------------------------------------------------
     def step(self, lr: Any, model: M, gradients: GradientsParams) -> tuple[M, Self]:
-        """The model and the optimizer after one update with learning rate `lr` (per step)."""
+        """The model and the optimizer after one update with learning rate `lr` (per step).
+
+        Raises: ArgumentError for other arguments, or in another order.
+        """
+        if not isinstance(gradients, GradientsParams) or not isinstance(model, Module):
+            raise _not_a_step(self, lr, model, gradients)
         params = {ident: param for ident, param in params_by_id(model).items() if ident in gradients}
         clip = None if self.clipping is None else GradientClipping(self.clipping).clip_gradient
         known: set[ParamId] = set()
@@ -177,6 +167,18 @@ class Optimizer(Tree):
             )
             groups.append(StateGroup(tuple(idents), time, slots))
         return self._with_fields({"groups": tuple(groups)})
+
+
+def _not_a_step(optimizer: Any, *given: Any) -> ArgumentError:
+    name = type(optimizer).__name__
+    return ArgumentError(
+        explain(
+            f"{name}.step takes a learning rate, a model and its gradients, in this order",
+            given=f"step({', '.join(type(x).__name__ for x in given)})",
+            expected="step(lr, model, gradients) with a Module and a GradientsParams",
+            mend="grads = GradientsParams.from_grads(loss.backward(), model), then optim.step(lr, model, grads)",
+        )
+    )
 
 
 def _placed(tensor: Tensor, device: Device | None) -> Tensor:

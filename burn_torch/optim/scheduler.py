@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from burn_torch.config import Config
 from burn_torch.core.errors import ConfigError, RecordError, explain
+from burn_torch.optim.record import LrSchedulerRecord
 
 __all__ = [
     "ConstantLr",
@@ -46,11 +48,11 @@ class LrScheduler(ABC):
         self.taken += 1
         return lr
 
-    def to_record(self) -> dict[str, Any]:
-        """How many steps were taken, as JSON can hold it."""
-        return {"kind": type(self).__name__, "taken": self.taken}
+    def to_record(self) -> LrSchedulerRecord:
+        """How many steps were taken."""
+        return LrSchedulerRecord(kind=type(self).__name__, taken=self.taken)
 
-    def load_record(self, record: dict[str, Any]) -> LrScheduler:
+    def load_record(self, record: Mapping[str, Any]) -> LrScheduler:
         """This schedule, gone on to where the record was made.
 
         Raises: RecordError for the record of another kind of schedule.

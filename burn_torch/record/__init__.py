@@ -1,8 +1,79 @@
-"""Records in files: the formats behind `module.save_file` and `load_file`."""
+"""Records in files: the formats behind `module.save_file` and `load_file`, and the recorders of the Burn book."""
 
-from burn_torch.module.record import FORMATS, ModuleRecord
+from burn_torch.module.record import FORMATS, DTypePolicy, ModuleRecord, RecordEntry
+from burn_torch.record.bin_file import BinFormat
+from burn_torch.record.burnpack_file import BurnpackFormat
+from burn_torch.record.gzip_file import GzipFormat
+from burn_torch.record.json_file import JsonFormat
+from burn_torch.record.mpk_file import NamedMpkFormat
+from burn_torch.record.precision import (
+    DoublePrecisionSettings,
+    FullPrecisionSettings,
+    HalfPrecisionSettings,
+    PrecisionSettings,
+)
+from burn_torch.record.recorders import (
+    BinBytesRecorder,
+    BinFileRecorder,
+    BinGzFileRecorder,
+    BytesRecorder,
+    CompactRecorder,
+    DefaultFileRecorder,
+    DefaultRecorder,
+    FileRecorder,
+    JsonGzFileRecorder,
+    NamedMpkBytesRecorder,
+    NamedMpkFileRecorder,
+    NamedMpkGzFileRecorder,
+    NamedRecord,
+    PrettyJsonFileRecorder,
+    Recorder,
+)
 from burn_torch.record.safetensors_file import SafetensorsFormat
+from burn_torch.record.safetensors_shards import INDEX_ENDING, ShardedSafetensorsFormat
 
-__all__ = ["ModuleRecord", "SafetensorsFormat"]
+__all__ = [
+    "BinBytesRecorder",
+    "BinFileRecorder",
+    "BinFormat",
+    "BinGzFileRecorder",
+    "BurnpackFormat",
+    "BytesRecorder",
+    "CompactRecorder",
+    "DTypePolicy",
+    "DefaultFileRecorder",
+    "DefaultRecorder",
+    "DoublePrecisionSettings",
+    "FileRecorder",
+    "FullPrecisionSettings",
+    "GzipFormat",
+    "HalfPrecisionSettings",
+    "JsonFormat",
+    "JsonGzFileRecorder",
+    "ModuleRecord",
+    "NamedMpkBytesRecorder",
+    "NamedMpkFileRecorder",
+    "NamedMpkFormat",
+    "NamedMpkGzFileRecorder",
+    "NamedRecord",
+    "PrecisionSettings",
+    "PrettyJsonFileRecorder",
+    "RecordEntry",
+    "Recorder",
+    "SafetensorsFormat",
+    "ShardedSafetensorsFormat",
+]
 
-FORMATS[".safetensors"] = SafetensorsFormat()
+FORMATS.update(
+    {
+        ".bin": BinFormat(),
+        ".bin.gz": GzipFormat(BinFormat()),
+        ".bpk": BurnpackFormat(),
+        ".json": JsonFormat(),
+        ".json.gz": GzipFormat(JsonFormat(pretty=False)),
+        ".mpk": NamedMpkFormat(),
+        ".mpk.gz": GzipFormat(NamedMpkFormat()),
+        ".safetensors": SafetensorsFormat(),
+        INDEX_ENDING: ShardedSafetensorsFormat(),
+    }
+)

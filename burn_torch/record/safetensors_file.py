@@ -1,9 +1,12 @@
 """Records as safetensors files.
 
-Metadata: `format` "burn_torch", `version`, `module` (its qualified name), `keys` (JSON: element type, shape, id and
-kind of each key), `checksum` (SHA-256 over the other metadata and all data).  Files of other programs, without that
-metadata, load too, as long as their header is sound.  A file with a good part of that metadata must have all of it,
-so that damage to the metadata itself does not pass for a file of another program.
+    length u64  header in JSON  tensor data, without a gap
+
+Metadata: `burn_torch` (our version), `format` "pt" (without it other libraries refuse the file), `keys` (JSON: order,
+element type, shape, id and kind of each key, and `alias` for a second name of a parameter), `scalars`, `checksum`
+(of the whole file).  Files of other programs, without that metadata, load too, as long as their header is
+sound.  A file with a good part of that metadata must have all of it, so that damage to the metadata itself does not
+pass for a file of another program.  Version 1, which covered less and had no aliases, is still read.
 Source: https://huggingface.co/docs/safetensors, format description.
 """
 
@@ -13,164 +16,220 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, final
 
-import numpy as np
-import torch
-
-from burn_torch.backend import LibTorch
-from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArtifactError, RecordError, explain
-from burn_torch.core.files import write_atomic
 from burn_torch.module.param import ParamId
 from burn_torch.module.record import ModuleRecord, RecordEntry
+from burn_torch.record.faults import Unsound, cannot_load, cannot_save, shortened
+from burn_torch.record.file_format import FileFormat
+from burn_torch.record.layout import (
+    MAX_HEADER_BYTES,
+    MAX_TENSORS,
+    Extent,
+    checked_shape,
+    entries_of,
+    parse_json,
+    require_layout,
+)
+from burn_torch.record.sealing import UNSEALED, SealedWriter, require_sealed
+from burn_torch.record.source import WINDOW, Source
+from burn_torch.record.values import little_endian
 
 __all__ = ["VERSION", "SafetensorsFormat"]
 
-VERSION: Final = "1"
-
-
-class SafetensorsFormat:
-    """Writes and reads `.safetensors`."""
-
-    def save(self, record: ModuleRecord, path: Path) -> None:
-        """Writes a record, whole or not at all.  Raises: ArtifactError where it cannot."""
-        from safetensors.torch import save
-
-        tensors: dict[str, torch.Tensor] = {}
-        contents: dict[str, bytes] = {}
-        keys: dict[str, Any] = {}
-        for key, entry in record.entries.items():
-            data = entry.read()
-            tensors[key] = LibTorch().from_data(data, "cpu")
-            contents[key] = data.array.tobytes()
-            kind = "state" if entry.state else "param"
-            ident = None if entry.id is None else str(entry.id)
-            keys[key] = {"dtype": data.dtype.name, "shape": list(data.shape), "id": ident, "kind": kind}
-        metadata = {**record.metadata, "format": "burn_torch", "version": VERSION, "keys": json.dumps(keys)}
-        metadata["checksum"] = _checksum(metadata, contents)
-        try:
-            write_atomic(path, save(tensors, metadata))
-        except OSError as err:
-            raise ArtifactError(
-                explain(
-                    "the record cannot be written",
-                    given=f"{path}: {err.strerror or err}",
-                    expected="a folder that exists and can be written to, with room for the file",
-                    mend="choose another path",
-                )
-            ) from err
-
-    def load(self, path: Path) -> ModuleRecord:
-        """Reads a file.  Raises: RecordError for a missing or damaged file."""
-        from safetensors import SafetensorError, deserialize
-
-        try:
-            content = path.read_bytes()
-            tensors = dict(deserialize(content))  # type: ignore[no-untyped-call]
-            metadata = _metadata(content)
-        except FileNotFoundError as err:
-            raise _fault(path, "there is no such file", "check the path") from err
-        except OSError as err:
-            raise _fault(path, f"it cannot be read: {err.strerror or err}", "check the path and its rights") from err
-        except (SafetensorError, ValueError, RecursionError) as err:
-            raise _damaged(path, f"it is damaged: {err}") from err
-        described = _described(path, metadata, tensors) if _is_ours(metadata) else {}
-        order = described or tensors
-        entries = {key: _entry(path, key, tensors[key], described.get(key)) for key in order}
-        return ModuleRecord(entries, metadata)
-
-
-def _metadata(content: bytes) -> dict[str, str]:
-    (length,) = struct.unpack("<Q", content[:8])
-    text = content[8 : 8 + length]
-    if not text.startswith(b"{"):  # the format says so; its own reader lets spaces pass
-        raise ValueError("the header does not begin with {")
-    header = json.loads(text, object_pairs_hook=_distinct)
-    found: dict[str, str] = header.get("__metadata__", {})
-    return found
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the header has {next(name for name in names if names.count(name) > 1)} twice")
-    return found
-
-
-def _is_ours(metadata: Mapping[str, str]) -> bool:
-    """By its name, or by what else we write: any two of three, since one alone may be another program's word."""
-    return (
-        metadata.get("format") == "burn_torch" or sum(map(metadata.__contains__, ("version", "keys", "checksum"))) > 1
-    )
-
-
-def _checksum(metadata: Mapping[str, str], data: Mapping[str, bytes]) -> str:
-    digest = hashlib.sha256(
-        json.dumps({key: value for key, value in metadata.items() if key != "checksum"}, sort_keys=True).encode()
-    )
-    for key in sorted(data):
-        digest.update(key.encode())
-        digest.update(data[key])
-    return digest.hexdigest()
-
-
-def _described(path: Path, metadata: Mapping[str, str], tensors: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the metadata says of each key, once it is known to fit the file."""
-    if metadata.get("version") != VERSION:
-        raise _fault(
-            path,
-            f"it has format version {metadata.get('version')}, this burn_torch reads {VERSION}",
-            "update burn_torch, or save the record again with this one",
-        )
-    data = {key: bytes(tensor["data"]) for key, tensor in tensors.items()}
-    if metadata.get("format") != "burn_torch" or metadata.get("checksum") != _checksum(metadata, data):
-        raise _damaged(path, "its checksum does not fit its content")
-    try:
-        found: dict[str, dict[str, Any]] = json.loads(metadata["keys"])
-        # the header's own types and shapes are not under the checksum, this copy of them is
-        fits = found.keys() == tensors.keys() and all(
-            (about["dtype"], about["shape"]) == (_READ[tensor["dtype"]].name, list(tensor["shape"]))
-            and about["kind"] in ("param", "state")
-            and (about["id"] is None or ParamId.parse(about["id"]) >= 0)
-            for about, tensor in ((found[key], tensors[key]) for key in found)
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as err:
-        raise _damaged(path, f"its description of the keys cannot be read ({type(err).__name__}: {err})") from err
-    if not fits:
-        raise _damaged(path, "its header does not fit its description of the keys")
-    return found
-
-
+VERSION: Final = "2"
+READABLE: Final = ("1", "2")
+_CHECKSUM: Final = b'"checksum":"'
 _READ: Final = {
     "F64": DType.F64, "F32": DType.F32, "F16": DType.F16, "BF16": DType.BF16, "I64": DType.I64, "I32": DType.I32,
     "I16": DType.I16, "I8": DType.I8, "U64": DType.U64, "U32": DType.U32, "U16": DType.U16, "U8": DType.U8,
     "BOOL": DType.BOOL,
 }  # fmt: skip
+_WRITTEN: Final = {dtype: name for name, dtype in _READ.items()}
+_OURS: Final = ("burn_torch", "keys", "checksum", "scalars")
 
 
-def _entry(path: Path, key: str, tensor: Any, described: Any) -> RecordEntry:
-    dtype = _READ.get(tensor["dtype"])
-    if dtype is None:
-        raise _fault(path, f"{key} has the type {tensor['dtype']}", f"convert it to one of {', '.join(_READ)}")
-    shape = tuple(tensor["shape"])
-    data = bytes(tensor["data"])
-    if dtype is DType.BOOL and data.translate(None, b"\0\1"):
-        raise _damaged(path, f"{key} is of truth values, and has bytes other than 0 and 1")
-    array = np.frombuffer(data, dtype.numpy).reshape(shape)
-    ident = None if described is None or described["id"] is None else ParamId.parse(described["id"])
-    state = described is not None and described["kind"] == "state"
-    return RecordEntry(dtype, shape, ident, lambda: TensorData(array, dtype), state)
+@final
+class SafetensorsFormat(FileFormat):
+    """Writes and reads `.safetensors`."""
+
+    kind = "safetensors"
+
+    def write(self, record: ModuleRecord, file: IO[bytes]) -> None:
+        """Writes the header, then one tensor after another: the widest elements first, so that all are aligned."""
+        names: dict[int, str] = {}
+        keys: dict[str, Any] = {}
+        for key, entry in record.entries.items():
+            first = names.setdefault(id(entry), key)
+            keys[key] = _described(entry) if first == key else {"alias": first}
+        kept = sorted(names.values(), key=lambda key: -record.entries[key].dtype.itemsize)
+        metadata = {**record.metadata, "format": "pt", "burn_torch": VERSION, "keys": _compact(keys)}
+        if record.scalars:
+            metadata["scalars"] = _compact(record.scalars)
+        contents: dict[str, Any] = {"__metadata__": {**metadata, "checksum": UNSEALED}}
+        at = 0
+        for key in kept:
+            entry = record.entries[key]
+            if key == "__metadata__":
+                raise cannot_save("a key __metadata__", expected="another name", mend="rename the field")
+            offsets = [at, at := at + entry.nbytes]
+            contents[key] = {"dtype": _WRITTEN[entry.dtype], "shape": list(entry.shape), "data_offsets": offsets}
+        text = _compact(contents).encode()
+        text += b" " * (-len(text) % 8)
+        if len(text) > MAX_HEADER_BYTES:
+            raise cannot_save(
+                f"{len(keys)} tensors with a header of {len(text)} bytes",
+                expected=f"at most {MAX_HEADER_BYTES} bytes",
+                mend="save parts of the model to files of their own",
+            )
+        header = struct.pack("<Q", len(text)) + text
+        writer = SealedWriter(file)
+        writer.write(header)
+        for key in kept:
+            writer.write(little_endian(record.entries[key].read()))
+        writer.seal(header, _CHECKSUM)
+
+    def read(self, source: Source) -> ModuleRecord:
+        """Checks header, layout and, where burn_torch wrote the file, the checksum."""
+        header, start = _header(source)
+        metadata = header.pop("__metadata__", {})
+        if not isinstance(metadata, dict) or any(not isinstance(text, str) for text in metadata.values()):
+            raise Unsound("its metadata is not text by name")
+        if len(header) > MAX_TENSORS:
+            raise Unsound(f"it has {len(header)} tensors, and no record more than {MAX_TENSORS}")
+        version = _version(metadata)
+        if version is not None and version not in READABLE:
+            raise cannot_load(
+                source.name,
+                f"it has format version {version}, this burn_torch reads {' and '.join(READABLE)}",
+                self.kind,
+                "update burn_torch, or save the record again with this one",
+            )
+        if version == "2":
+            require_sealed(source, start, _CHECKSUM, metadata.get("checksum"))
+        unknown = [f"{key} has the type {about}" for key, about in _unknown_types(header).items()]
+        if unknown:
+            raise cannot_load(source.name, shortened(unknown), self.kind, f"convert it to one of {', '.join(_READ)}")
+        plain = {key: _extent(key, about) for key, about in header.items()}
+        require_layout(plain, len(source) - start)
+        if version == "1" and metadata.get("checksum") != _checksum_of_version_1(source, start, metadata, plain):
+            raise Unsound("its checksum does not fit its content")
+        aliases, extents = _known(metadata, plain) if version else (_aliases(metadata, plain), plain)
+        entries = entries_of(source, extents, start)
+        ours = (*_OURS, "format", "version") if version else ()
+        return ModuleRecord(
+            {key: entries[aliases.get(key, key)] for key in (aliases if version else {**entries, **aliases})},
+            {name: text for name, text in metadata.items() if name not in ours},
+            scalars=_scalars(metadata) if version else {},
+        )
 
 
-def _damaged(path: Path, what: str) -> RecordError:
-    return _fault(path, what, "use an earlier checkpoint, or copy the file again")
+def _header(source: Source) -> tuple[dict[str, Any], int]:
+    if len(source) < 8:
+        raise Unsound(f"it has {len(source)} bytes, fewer than the length of a header")
+    (length,) = struct.unpack("<Q", source.bytes[:8])
+    if length > MAX_HEADER_BYTES or length > len(source) - 8:
+        raise Unsound(f"it promises a header length of {length} bytes, and has {len(source) - 8}")
+    text = bytes(source.bytes[8 : 8 + length])
+    if not text.startswith(b"{"):  # the format says so; its own reader lets spaces pass
+        raise Unsound("the header does not begin with {")
+    header: dict[str, Any] = parse_json(text, "the header")
+    return header, 8 + length
 
 
-def _fault(path: Path, what: str, mend: str) -> RecordError:
-    return RecordError(
-        explain("the record cannot be loaded", given=f"{path}: {what}", expected="a sound safetensors file", mend=mend)
-    )
+def _version(metadata: Mapping[str, str]) -> str | None:
+    """By its mark, or by what else we write: any two, since one alone may be another program's word."""
+    if "burn_torch" in metadata:
+        return metadata["burn_torch"]
+    if metadata.get("format") == "burn_torch":
+        return metadata.get("version", "of no number")
+    if sum(map(metadata.__contains__, ("version", "keys", "checksum"))) > 1:
+        raise Unsound("its checksum does not fit its content")
+    return None
+
+
+def _unknown_types(header: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        key: about["dtype"]
+        for key, about in header.items()
+        if isinstance(about, dict) and isinstance(about.get("dtype"), str) and about["dtype"] not in _READ
+    }
+
+
+def _extent(key: str, about: Any) -> Extent:
+    if not isinstance(about, dict) or about.keys() != {"dtype", "shape", "data_offsets"}:
+        raise Unsound(f"{key} lacks its type, shape or offsets")
+    offsets = about["data_offsets"]
+    if (
+        not isinstance(offsets, list)
+        or len(offsets) != 2
+        or any(type(at) is not int or not 0 <= at < 2**63 for at in offsets)
+        or offsets[0] > offsets[1]
+    ):
+        raise Unsound(f"{key} has offsets that no tensor has: {str(offsets)[:80]}")
+    if not isinstance(about["dtype"], str):
+        raise Unsound(f"{key} has a type that is no name")
+    return Extent(_READ[about["dtype"]], checked_shape(key, about["shape"]), *offsets)
+
+
+def _described(entry: RecordEntry) -> dict[str, Any]:
+    ident = None if entry.id is None else str(entry.id)
+    kind = "state" if entry.state else "param"
+    return {"dtype": entry.dtype.name, "shape": list(entry.shape), "id": ident, "kind": kind}
+
+
+def _known(metadata: Mapping[str, str], plain: Mapping[str, Extent]) -> tuple[dict[str, str], dict[str, Extent]]:
+    """What the metadata says of each key, once it fits the header: the key of its tensor, and its id and kind."""
+    aliases: dict[str, str] = {}
+    extents: dict[str, Extent] = {}
+    try:
+        found = json.loads(metadata["keys"])
+        for key, about in found.items():
+            aliases[key] = about.get("alias", key)
+            if "alias" in about:
+                continue
+            there = plain[key]
+            if (about["dtype"], about["shape"]) != (there.dtype.name, list(there.shape)):
+                # version 1 had types and shapes of the header not under the checksum, but this copy of them
+                raise Unsound("its header does not fit its description of the keys")
+            ident = None if about["id"] is None else ParamId.parse(about["id"])
+            if about["kind"] not in ("param", "state") or (ident is not None and not 0 <= ident < 2**64):
+                raise ValueError("no kind, or no id")
+            extents[key] = Extent(there.dtype, there.shape, there.start, there.end, ident, about["kind"] == "state")
+        fits = extents.keys() == plain.keys() and all(key in extents for key in aliases.values())
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as err:
+        raise Unsound(f"its description of the keys cannot be read ({type(err).__name__}: {err})") from err
+    if not fits:
+        raise Unsound("its header does not fit its description of the keys")
+    return aliases, extents
+
+
+def _aliases(metadata: Mapping[str, str], plain: Mapping[str, Extent]) -> dict[str, str]:
+    """Second names of tied tensors, as safetensors' own `save_model` notes them."""
+    return {name: first for name, first in metadata.items() if first in plain and name not in plain}
+
+
+def _scalars(metadata: Mapping[str, str]) -> dict[str, float]:
+    try:
+        found = json.loads(metadata.get("scalars", "{}"))
+    except (ValueError, RecursionError) as err:
+        raise Unsound(f"its scalars cannot be read ({err})") from err
+    if not isinstance(found, dict) or any(type(value) not in (int, float, bool) for value in found.values()):
+        raise Unsound("its scalars are not numbers by name")
+    return found
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
+
+
+def _checksum_of_version_1(source: Source, start: int, metadata: Mapping[str, str], plain: Mapping[str, Extent]) -> str:
+    """It covered the metadata without itself, and each key with its data, in the order of the keys."""
+    covered = {key: value for key, value in metadata.items() if key != "checksum"}
+    digest = hashlib.sha256(json.dumps(covered, sort_keys=True).encode())
+    for key in sorted(plain):
+        digest.update(key.encode())
+        for at in range(start + plain[key].start, start + plain[key].end, WINDOW):
+            digest.update(source.bytes[at : min(at + WINDOW, start + plain[key].end)])
+    return digest.hexdigest()

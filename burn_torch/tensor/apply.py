@@ -107,7 +107,10 @@ def apply(op: Op, inputs: Sequence[Any], *attrs: Any) -> Any:
     Returns: a tensor, or a tuple of tensors where the row has several outputs.
     """
     first = inputs[0]
-    backend = first.backend
+    try:
+        backend = first.backend
+    except AttributeError:  # a tensor of torch or numpy
+        return op(*map(number, inputs), **_named(op, attrs))  # words the error
     kind = first.__class__
     specs: list[Spec | None] = []
     primitives: list[Any] = []

@@ -70,7 +70,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     PyTorch: torch.nn.functional.linear, whose weight is (d_out, d_in).
     """
     row = ops.linear
-    backend = x.backend
+    backend = getattr(x, "backend", None)  # a torch tensor has none, and the general way words the error
     if weight.__class__ is not Tensor or weight.backend is not backend:
         return row(x, weight, bias)  # type: ignore[no-any-return]  # the general way lifts constants
     if bias is None:
@@ -459,7 +459,7 @@ def attention(
     PyTorch: torch.nn.functional.scaled_dot_product_attention, whose mask is true where a key is seen.
     """
     inputs, causal = _attention(query, key, value, mask, attn_bias, options)
-    result: Tensor = apply(ops.attention, inputs, causal, 0)
+    result: Tensor = apply(ops.attention, inputs, causal, 0)[0]
     return result
 
 
@@ -473,7 +473,7 @@ def attention_fallback(
 ) -> Tensor:
     """`attention` step by step, as its row's decomposition says it: the reference of every faster way."""
     inputs, causal = _attention(query, key, value, mask, attn_bias, options)
-    result: Tensor = ops.attention.decomposition(*inputs, causal=causal, offset=0)
+    result: Tensor = ops.attention.decomposition(*inputs, causal=causal, offset=0)[0]
     return result
 
 

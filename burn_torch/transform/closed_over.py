@@ -14,6 +14,7 @@ from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import is_users
 from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import LEAVES, Tree, children, walk
+from burn_torch.ops.value import Value
 from burn_torch.tensor import Tensor
 from burn_torch.transform.structure import Constant, Container
 from burn_torch.transform.surroundings import Surroundings
@@ -78,27 +79,43 @@ def _holds(leaf: Tensor | Param | RunningState, primitive: Any) -> bool:
 class Watch:
     """The lists, dicts and sets that a function, or a method of the trees given to it, can reach by name.
 
-    A trace runs their Python once; a list that it appends to would grow once and never again.
+    A trace runs their Python once; a list that it appends to would grow once and never again.  So would a number of an
+    object: a schedule that counts its steps would stay at the first.
     """
 
-    def __init__(self, function: Callable[..., Any], trees: Iterable[Tree]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], trees: Iterable[Tree], arguments: Iterable[tuple[str, Any]] = ()
+    ) -> None:
         self._function = function
-        found = {id(held): (name, held) for name, held in _reachable(function)}
+        outside = [*_outside_of(function), *arguments]
+        found = {id(held): (name, held) for name, value in outside for name, held in _mutable(name, value)}
         self._names: list[tuple[Surroundings, Container]] = []
         for kind in {type(node) for tree in trees for node in _nodes(tree)}:
             if not kind.__module__.startswith("burn_torch."):
                 for method in vars(kind).values():
                     if inspect.isfunction(method):
-                        found.update((id(held), (name, held)) for name, held in _reachable(method))
+                        beside = list(_outside_of(method))
+                        outside += beside
+                        found.update((id(held), (name, held)) for name, value in beside
+                                     for name, held in _mutable(name, value))  # fmt: skip
                         names = Surroundings(method)
                         self._names.append((names, names.key(())))
         self._before = [(name, held, _state_of(held)) for name, held in found.values()]
+        objects = {id(value): (name, value) for name, value in outside if _is_plain_object(value)}
+        self._numbers = [
+            (name, value, {field: item for field, item in vars(value).items() if type(item) in (int, float)})
+            for name, value in objects.values()
+        ]
 
     def check(self) -> None:
         """Raises: TraceError if one of them has changed since, or a name that a method reads stands for another."""
         for name, held, before in self._before:
             if _state_of(held) != before:
                 raise changed(self._function, name, held)
+        for name, value, numbers in self._numbers:
+            for field, number in numbers.items():
+                if _is_other(vars(value).get(field), number):
+                    raise changed(self._function, f"{name}.{field}", number)
         for names, key in self._names:
             require_same(self._function, key, names.key(()))
 
@@ -122,7 +139,8 @@ def changed(function: Callable[..., Any], name: str, held: Any) -> TraceError:
             "a compiled function changed something that it did not make",
             given=f"{name}, {_article(held)} {type(held).__name__}, changed while {function_name} was traced",
             expected="a function that only returns values: its Python runs once, when it is traced, and never again",
-            mend="return what is to be kept, and store it outside",
+            mend="return what is to be kept, and store it outside; pass in what is another value in each call, as in"
+            " step(model, optim, batch, schedule.step())",
         )
     )
 
@@ -144,35 +162,51 @@ def _state_of(held: Any) -> Any:
     return [id(item) for item in items] if len(held) <= 10_000 else len(held)
 
 
-def _reachable(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+def _outside_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """What a function reaches by name: its owner, its closure, its module; with the names."""
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, Tree):
-        for name, value in getattr(owner, "__dict__", {}).items():
-            if isinstance(value, _MUTABLE):
-                yield f"self.{name}", value
+        yield "self", owner
     function = getattr(function, "__func__", function)
     code = getattr(function, "__code__", None)
     if code is None:
         return
     for name, cell in zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=True):
         try:
-            value = cell.cell_contents
+            yield name, cell.cell_contents
         except ValueError:  # not yet bound
             continue
-        yield from _mutable(name, value)
     outside = getattr(function, "__globals__", {})
     for name in sorted(names_in(code)):
         if name in outside:
-            yield from _mutable(name, outside[name])
+            yield name, outside[name]
 
 
 def _mutable(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, _MUTABLE):
         yield name, value
-    elif not isinstance(value, type | Tree | Tensor) and not callable(value):
+    elif _is_plain_object(value) or (name == "self" and not isinstance(value, Tree)):
         for field, item in getattr(value, "__dict__", {}).items():
-            if isinstance(item, _MUTABLE) and type(value).__module__ not in ("builtins", "sys"):
+            if isinstance(item, _MUTABLE):
                 yield f"{name}.{field}", item
+
+
+def _is_plain_object(value: Any) -> bool:
+    """Whether it is an object with attributes of its own; no tensor, module, function, class, or Python module."""
+    kind = type(value)
+    return (
+        not isinstance(value, type | Tree | Tensor)
+        and not callable(value)
+        and kind.__module__ not in ("builtins", "sys")
+        and isinstance(getattr(value, "__dict__", None), dict)
+    )
+
+
+def _is_other(now: Any, before: float) -> bool:
+    """Whether a number was counted on, or became a value of the trace."""
+    if now is before:
+        return False
+    return isinstance(now, Value) or (type(now) in (int, float) and now != before)
 
 
 def names_in(code: CodeType) -> set[str]:

@@ -25,6 +25,7 @@ from burn_torch.transform.program import Program, trace
 from burn_torch.transform.retrace import Retrace, compared
 from burn_torch.transform.structure import Root, Structure
 from burn_torch.transform.surroundings import Surroundings, plain_function
+from burn_torch.transform.unflatten import TURNS
 
 __all__ = ["Compiled", "RetraceWarning", "compile"]
 
@@ -151,7 +152,7 @@ class Compiled(Generic[P, R]):
         self.name: Final[str] = getattr(plain_function(function), "__name__", type(function).__name__)
         self.traces = 0
         self._signature: Final = _signature(function)
-        self._surroundings: Final = Surroundings(function)
+        self._surroundings: Final = Surroundings(function, captures)
         self._positions: Final = {name: i for i, name in enumerate(self._signature.parameters)}
         self._donate: Final = self._chosen("donate", donate)
         self._static: Final = self._chosen("static", static)
@@ -179,19 +180,29 @@ class Compiled(Generic[P, R]):
                 program = self._programs.get(key)
         settled: Sequence[tuple[Tree, Any]] = ()
         if program is None:
-            program, walk, settled = self._first(args, kwargs, key, walk)
+            args, program, walk, settled = self._first(args, kwargs, key, walk)  # type: ignore[assignment]  # as they were, one with its state
         elif len(self._programs) > 1:
             with self._lock:
                 if key in self._programs:
                     self._programs.move_to_end(key)
         if len(walk.roots) + len(walk.loose) > 1:
             refuse_shared(walk, self.name)
+        if program.recorded is None or not self._donate:
+            return self._run(program, walk, settled)
+        with TURNS:
+            if any(tree._flat is not flat for _, tree, flat in walk.roots if flat.private):
+                walk = Walk()  # another thread's call has given it copies meanwhile
+                self._key(walk, args, kwargs)
+            return self._run(program, walk, settled)
+
+    def _run(self, program: Program, walk: Walk, settled: Sequence[tuple[Tree, Any]]) -> R:
         extra = program.beside(walk.trees)
+        kept = program.is_handed_back(walk)
         if self._donate:
             take_over(walk, program.donated, self.name)
             for optimizer, moved in settled:
                 move(optimizer, moved)
-        return program(walk.leaves + extra if extra else walk.leaves, walk.trees)  # type: ignore[no-any-return]
+        return program(walk.leaves + extra if extra else walk.leaves, walk.trees, kept)  # type: ignore[no-any-return]
 
     def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
         """How the function is compiled for these arguments; traced if it was not yet, not run, nothing is donated.
@@ -229,13 +240,13 @@ class Compiled(Generic[P, R]):
     # -- tracing ---------------------------------------------------------------------------------------
     def _first(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], key: tuple[Any, ...], walk: Walk
-    ) -> tuple[Program, Walk, Sequence[tuple[Tree, Moved]]]:
-        """The program of a structure that is met for the first time, the arguments to run it on, and donated
-        optimizers that were given their state: others run in their place.
+    ) -> tuple[Sequence[Any], Program, Walk, Sequence[tuple[Tree, Moved]]]:
+        """The arguments to run on, the program of a structure that is met for the first time, what it takes of them,
+        and donated optimizers that were given their state: others run in their place.
         """
         settled = _settled(args)
         if settled is None:
-            return self._missed(key, args, kwargs), walk, ()
+            return args, self._missed(key, args, kwargs), walk, ()
         walk = Walk()
         program = self._missed(self._key(walk, settled, kwargs), settled, kwargs)
         replaced = [
@@ -243,7 +254,7 @@ class Compiled(Generic[P, R]):
             for i, (old, new) in enumerate(zip(args, settled, strict=True))
             if new is not old and i in self._donate
         ]
-        return program, walk, replaced
+        return settled, program, walk, replaced
 
     def _missed(self, key: tuple[Any, ...], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
         with self._lock:  # two threads that miss together trace once
@@ -273,7 +284,7 @@ class Compiled(Generic[P, R]):
         if self.traces == _LOUD:
             warnings.warn(
                 f"{self.name} was traced for {_LOUD} structures of arguments: pad batches to one size, and pass what"
-                " changes as tensors, ints or floats",
+                " changes as tensors, ints or floats; burn_torch.explain(fn, *args).retraces says how they differ",
                 RetraceWarning,
                 stacklevel=user_level(),
             )
@@ -286,6 +297,7 @@ class Compiled(Generic[P, R]):
             replay=self._replay,
             donated=donated,
             held=_tree_leaves(structures) - donated,
+            arguments=structures,
         )
 
     def _donated_leaves(self, structures: Sequence[Structure], named: Sequence[str]) -> frozenset[int]:
@@ -349,6 +361,8 @@ def _signature(function: Any) -> inspect.Signature:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         given, mend = f"{function!r:.80}", "write a function of your own around it: compile(lambda x: ...)"
+        if isinstance(function, Module):
+            given, mend = f"a module, {type(function).__name__}", "compile(lambda model, x: model.forward(x))"
     else:
         pauses = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
         if not any(test(plain) for test in pauses):

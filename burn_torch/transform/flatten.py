@@ -18,8 +18,8 @@ from burn_torch.backend.tracing import active
 from burn_torch.config import Config
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.spec import NUMBER_SPECS
-from burn_torch.module import Param, RunningState
-from burn_torch.module.tree import Tree
+from burn_torch.module import Param, ParamId, RunningState
+from burn_torch.module.tree import LEAVES, Tree, children
 from burn_torch.ops.value import Value
 from burn_torch.tensor import Gradients, Tensor
 from burn_torch.transform.constant import constant_key
@@ -29,6 +29,7 @@ from burn_torch.transform.structure import (
     Again,
     Constant,
     Container,
+    First,
     Held,
     Leaf,
     Number,
@@ -49,9 +50,10 @@ class Flat:
     private  whether nobody but the tree holds them, so that a program may write over them
     cells    running states among them, whose value may change: (position, cell, the value listed)
     asked    the identities of leaves that ask for gradients
+    lender   who gives them copies before their memory is overwritten; it lives as long as they need it
     """
 
-    __slots__ = ("asked", "cells", "leaves", "private", "root")
+    __slots__ = ("asked", "cells", "leaves", "lender", "private", "root")
 
     def __init__(
         self,
@@ -60,12 +62,14 @@ class Flat:
         private: bool,
         cells: Sequence[tuple[int, RunningState, Tensor]] = (),
         asked: frozenset[int] = frozenset(),
+        lender: Any = None,
     ) -> None:
         self.root: Final = root
         self.leaves: Final = tuple(leaves)
         self.private: Final = private
         self.cells: Final = tuple(cells)
         self.asked: Final = asked
+        self.lender = lender
 
     def renewed(self) -> Flat:
         """These leaves with the present values of the running states."""
@@ -109,13 +113,17 @@ class Walk:
     leaves  primitives and numbers in order
     roots   trees among the values: (position of the first leaf, what was listed)
     loose   tensors that stand in no tree, alone or in a parameter or a running state: (position, tensor)
+
+    as_read: of a tree that a program returned, the tensors that its readers see instead of its private ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, as_read: bool = False) -> None:
+        self._as_read: Final = as_read
         self.leaves: list[Any] = []
         self.roots: list[tuple[int, Tree, Flat]] = []
         self.loose: list[tuple[int, Tensor]] = []
         self._seen: dict[int, int] = {}
+        self._several: set[int] = set()
         self._cells: list[tuple[int, RunningState, Tensor]] = []
         self._asked: list[int] = []
 
@@ -135,6 +143,8 @@ class Walk:
             return _NUMBERS[spec]
         if isinstance(value, Tree):
             flat = _listed(value)
+            if flat.private and self._as_read:
+                flat = _read(value)
             self.roots.append((len(self.leaves), value, flat))
             self.leaves += flat.leaves
             return flat.root
@@ -156,10 +166,12 @@ class Walk:
         """The trees among the values."""
         return [tree for _, tree, _ in self.roots]
 
-    def cells(self) -> set[int]:
-        """The positions of running states: what may have another value later."""
-        loose = {at for at, _, _ in self._cells}
-        return loose.union(at + cell[0] for at, _, flat in self.roots for cell in flat.cells)
+    def cells(self) -> dict[int, RunningState]:
+        """The running states by their position: what may have another value later."""
+        found = {at: cell for at, cell, _ in self._cells}
+        for at, _, flat in self.roots:
+            found.update({at + i: cell for i, cell, _ in flat.cells})
+        return found
 
     def constant(self, value: Any, name: str) -> Structure:
         """The structure of a value that is compiled in.  Raises: TraceError for one that cannot be compared."""
@@ -186,6 +198,8 @@ class Walk:
             except Fault as fault:
                 fault.path.append(f"[{name!r}]" if kind in CONTAINERS else f".{name}")
                 raise
+        if any(name.__class__ not in _PLAIN_NAMES for name in names):  # 1, 1.0, True, 0.0 and -0.0 are other names
+            return interned(Container, kind, names, tuple(children), constant_key(names))  # type: ignore[no-any-return]
         return interned(Container, kind, names, tuple(children))  # type: ignore[no-any-return]
 
     # -- inside a tree ----------------------------------------------------------------------------------
@@ -204,6 +218,17 @@ class Walk:
                 raise
         return interned(Container, kind, kind.__module_fields__, tuple(children))  # type: ignore[no-any-return]
 
+    def whole(self, tree: Tree) -> Container:
+        """`tree`, of which a part may stand in several places."""
+        seen: set[int] = set()
+        waiting: list[Any] = [tree]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, Tree):
+                (self._several if id(node) in seen else seen).add(id(node))
+            waiting += [child for _, child in children(node) if not isinstance(child, LEAVES)]
+        return self.tree(tree)
+
     def _scalar(self, value: Any) -> Structure:
         if isinstance(value, Value) and value.__class__ is not Tensor:
             return self._traced_number(value)
@@ -221,12 +246,19 @@ class Walk:
         if kind is Tensor:
             return self._shared(value, self._tensor)
         if isinstance(value, Tree):
-            return self.tree(value)
+            return self._shared_tree(value) if id(value) in self._several else self.tree(value)
         if kind in (tuple, list, dict) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
             parts = opened(value)
             assert parts is not None
             return self._container(kind, *parts, self._field)
         return _constant(value)
+
+    def _shared_tree(self, value: Tree) -> Structure:
+        first = self._seen.get(id(value))
+        if first is not None:
+            return interned(Again, first)  # type: ignore[no-any-return]
+        number = self._seen[id(value)] = -1 - sum(at < 0 for at in self._seen.values())
+        return interned(First, number, self.tree(value))  # type: ignore[no-any-return]
 
     def _shared(self, value: Any, take: Callable[[Any], Structure]) -> Structure:
         first = self._seen.get(id(value))
@@ -267,12 +299,16 @@ def _listed(tree: Tree) -> Flat:
     flat: Flat | None = tree._flat
     if flat is not None:
         return flat.renewed() if flat.cells else flat
-    walk = Walk()
-    container = walk.tree(tree)
-    flat = walk.listed(interned(Root, tree.__class__, container))
+    flat = _read(tree)
     if active() is None:  # the trees of a trace die with it
         object.__setattr__(tree, "_flat", flat)
     return flat
+
+
+def _read(tree: Tree) -> Flat:
+    walk = Walk()
+    container = walk.whole(tree)
+    return walk.listed(interned(Root, tree.__class__, container))
 
 
 def bare(value: Tensor) -> tuple[Backend, int, Any]:
@@ -337,5 +373,7 @@ def _constant(value: Any) -> Structure:
 def _is_traced(value: Any) -> bool:
     return isinstance(value, Value) and getattr(value.backend, "session", None) is not None
 
+
+_PLAIN_NAMES: Final = frozenset({str, int, ParamId})
 
 _NUMBERS: Final[Mapping[Any, Number]] = {spec: interned(Number, spec) for spec in NUMBER_SPECS.values()}

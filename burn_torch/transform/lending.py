@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
+from operator import is_
 from typing import Any, Final, final
 
 from burn_torch.module.tree import Tree
@@ -20,18 +21,34 @@ __all__ = ["Lender", "save_holders"]
 
 @final
 class Lender:
-    """The trees of one program's last call.  Those of the call before were handed back, or have copies."""
+    """The trees of one program's last call.  Those of the call before were handed back, or have copies.
 
-    __slots__ = ("__weakref__", "_trees")
+    They keep it alive: other programs may have the same memory for their state when this one is gone.
 
-    def __init__(self) -> None:
+    order  for each donated tree among the arguments, which tree of the result takes its memory over, leaf by leaf;
+           None where one has no such tree
+    """
+
+    __slots__ = ("__weakref__", "_lent", "_order", "_trees")
+
+    def __init__(self, order: Sequence[int] | None) -> None:
+        self._order: Final = order
         self._trees: list[weakref.ref[Tree]] = []
+        self._lent: list[Any] = []
         with _lock:
             _lenders.add(self)
 
     def lend(self, trees: Sequence[Tree]) -> None:
         """Notes that these trees hold the program's memory."""
         self._trees = [weakref.ref(tree) for tree in trees]
+        for tree in trees:
+            tree._flat.lender = self
+        if self._order is not None:
+            self._lent = [trees[i]._flat.leaves for i in self._order]
+
+    def is_handed_back(self, leaves: Sequence[Any]) -> bool:
+        """Whether the leaves of the donated trees are those that were lent last: one comparison a tree."""
+        return len(leaves) == len(self._lent) and all(map(is_, leaves, self._lent))
 
     def save(self, about: set[int]) -> None:
         """Gives copies to the living trees that hold one of the buffers with these identities."""

@@ -33,7 +33,7 @@ class Moved:
 
     def fields(self, tree: Any) -> Mapping[str, Any]:
         """The fields of a moved tree: there are none."""
-        self.refuse(f"a {type(tree).__name__}")
+        self.refuse(f"this {type(tree).__name__}")
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

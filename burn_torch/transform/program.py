@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, final
 
 from burn_torch.backend import Backend, LibTorch
-from burn_torch.backend.tracing import Session
+from burn_torch.backend.tracing import Bound, Session
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision, pipeline
 from burn_torch.graph.trace import Slot, Trace
+from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.transform.closed_over import Watch, changed, name_of
-from burn_torch.transform.flatten import Fault, Walk
+from burn_torch.transform.flatten import Fault, Walk, bare
 from burn_torch.transform.lending import Lender, save_holders
 from burn_torch.transform.scope import DrawPart, TraceScope, node_at
 from burn_torch.transform.structure import Container, Leaf, Number, Root, Structure, leaf_of
@@ -53,6 +54,17 @@ class Traced:
 
 
 @final
+class BoundState(Bound):
+    """The source of an input that is a captured running state: each call reads its present value."""
+
+    __slots__ = ("cell",)
+
+    def __init__(self, primitive: Any, cell: RunningState) -> None:
+        super().__init__(primitive)
+        self.cell: Final = cell
+
+
+@final
 class Program:
     """A traced function, compiled for its leaf.
 
@@ -70,6 +82,7 @@ class Program:
         replay: bool,
         donated: frozenset[int],
         held: frozenset[int],
+        arguments: Sequence[Structure],
     ) -> None:
         self.traced: Final = traced
         self.donated: Final = donated
@@ -91,36 +104,69 @@ class Program:
         self._draws: Final = tuple(dict.fromkeys(s.draw for s in traced.sources if isinstance(s, DrawPart)))
         drawn = {draw: number for number, draw in enumerate(self._draws)}
         self._extra: Final = [None if isinstance(s, DrawPart) else s.primitive for s in traced.sources]
+        self._states: Final = [(i, s.cell) for i, s in enumerate(traced.sources) if isinstance(s, BoundState)]
         self._drawn: Final = [
             (i, drawn[s.draw], s.part) for i, s in enumerate(traced.sources) if isinstance(s, DrawPart)
         ]
         self._public: Final = self._public_outputs()
-        self._lender: Final = Lender() if self.recorded is not None and donated else None
+        self._lender: Final = Lender(self._order(arguments)) if self.recorded is not None and donated else None
 
     def _public_outputs(self) -> list[int]:
         """Outputs that lie in the program's state and stand in no tree: the caller gets copies of them."""
         if self.recorded is None:
             return []
-        literal = {position for position, _ in self._literals}
-        private: list[bool] = []
-        for in_tree, size in _leaves_by_tree(self._result):
-            private += [in_tree] * size
-        kept = [in_tree for position, in_tree in enumerate(private) if position not in literal]
-        return [i for i, at in enumerate(self.recorded.takes) if at is not None and not (i < len(kept) and kept[i])]
+        kept = {self._output(at + i) for at, size in _trees(self._result) for i in range(size)}
+        return [i for i, at in enumerate(self.recorded.takes) if at is not None and i not in kept]
+
+    def _output(self, position: int) -> int | None:
+        """Which output a leaf of the result is; None for a number that was known when it was traced."""
+        before = [at for at, _ in self._literals if at <= position]
+        return None if before and before[-1] == position else position - len(before)
+
+    def _order(self, arguments: Sequence[Structure]) -> list[int] | None:
+        """For each donated tree among the arguments, the tree of the result that takes its memory over."""
+        assert self.recorded is not None
+        takes, results = self.recorded.takes, list(_trees(self._result))
+        order: list[int] = []
+        at = 0
+        for structure in arguments:
+            for start, size in _trees(structure, at):
+                if start not in self.donated:
+                    continue
+                tensors = [i for i in range(size) if isinstance(self.graph.inputs[start + i][1], TensorSpec)]
+                heirs = [
+                    number
+                    for number, (begin, length) in enumerate(results)
+                    if length == size
+                    and all((i := self._output(begin + k)) is not None and takes[i] == start + k for k in tensors)
+                ]
+                if not heirs:
+                    return None
+                order.append(heirs[0])
+            at += structure.size
+        return order
+
+    def is_handed_back(self, walk: Walk) -> bool:
+        """Whether the donated arguments are what the last call of a recorded program returned."""
+        if self._lender is None or any(at in self.donated for at, _ in walk.loose):
+            return False
+        return self._lender.is_handed_back([flat.leaves for at, _, flat in walk.roots if at in self.donated])
 
     def beside(self, trees: Sequence[Tree]) -> list[Any]:
-        """The inputs besides the arguments' leaves: data of the function, and random keys of the scope around."""
-        if not self._draws:
+        """The inputs besides the arguments' leaves: data of the function, captured states, keys of the scope around."""
+        if not self._draws and not self._states:
             return self._extra
         keys = [draw.next_key(trees) for draw in self._draws]
         extra = self._extra.copy()
+        for i, cell in self._states:
+            extra[i] = bare(cell.value())[2]
         for i, number, part in self._drawn:
             extra[i] = keys[number][part]
         return extra
 
-    def __call__(self, leaves: list[Any], trees: Sequence[Tree]) -> Any:
-        """The results, of all inputs and of the trees among the arguments."""
-        outputs: Sequence[Any] = self.run(*leaves)
+    def __call__(self, leaves: list[Any], trees: Sequence[Tree], kept: bool = False) -> Any:
+        """The results, of all inputs and of the trees among the arguments; `kept` as `is_handed_back` says."""
+        outputs: Sequence[Any] = self.run(*leaves, kept=True) if kept else self.run(*leaves)
         if self._public:
             outputs = list(outputs)
             for i in self._public:
@@ -167,18 +213,21 @@ def trace(
     wrap = TracedArguments(session)
     leaves = [_input(session, part) for structure in structures for _, part in structure.parts("") if part.size]
     count = len(leaves)
-    declared = Walk()
+    declared = Walk(as_read=True)
     for capture in captures:
         declared.take(capture)
     with session.opened():
-        for primitive in declared.leaves:
+        captured = declared.cells()
+        for i, primitive in enumerate(declared.leaves):
             if not isinstance(primitive, int | float):
-                session.bind(primitive, session.real.spec(primitive))
+                cell = captured.get(i)
+                source = None if cell is None else BoundState(primitive, cell)
+                session.bind(primitive, session.real.spec(primitive), source)
         arguments, at = [], 0
         for structure in structures:
             arguments.append(structure.build(leaves[at : at + structure.size], 0, wrap, {}))
             at += structure.size
-        watch = Watch(function, wrap.trees)
+        watch = Watch(function, wrap.trees, zip(names, arguments, strict=True))
         scope = TraceScope(session, wrap.trees)
         with scope:
             walk, states, before = Walk(), Walk(), Walk()
@@ -201,13 +250,14 @@ def trace(
     return Traced(session.real, graph, session.sources[count:], result, literals, places)
 
 
-def _leaves_by_tree(structure: Structure) -> Iterator[tuple[bool, int]]:
-    """Runs of leaves: whether they stand in a tree, and how many they are."""
-    if isinstance(structure, Container):
+def _trees(structure: Structure, at: int = 0) -> Iterator[tuple[int, int]]:
+    """The trees in a structure whose leaves begin at `at`: position and number of their leaves."""
+    if isinstance(structure, Root):
+        yield at, structure.size
+    elif isinstance(structure, Container):
         for child in structure.children:
-            yield from _leaves_by_tree(child)
-    else:
-        yield isinstance(structure, Root), structure.size
+            yield from _trees(child, at)
+            at += child.size
 
 
 def _on_device(graph: Graph) -> bool:

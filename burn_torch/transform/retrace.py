@@ -16,6 +16,9 @@ _COMPARED: Final = 8
 _SHOWN: Final = 20
 """So many differences are kept: a model with other ids differs in all its parameters."""
 
+_PRINTED: Final = 3
+"""So many of them are printed."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -31,7 +34,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Retrace:
-    """One tracing: its number, and what differed from the nearest earlier one; nothing for the first."""
+    """One tracing: its number, and what differed from the nearest earlier one; nothing for the first.
+
+    Printed are the first differences, `differences` has up to 20.
+    """
 
     number: int
     differences: tuple[Difference, ...]
@@ -39,7 +45,8 @@ class Retrace:
     def __str__(self) -> str:
         if not self.differences:
             return f"trace {self.number}: the first" if self.number == 1 else f"trace {self.number}: was dropped before"
-        return f"trace {self.number}: {'; '.join(map(str, self.differences))}"
+        shown = "; ".join(map(str, self.differences[:_PRINTED]))
+        return f"trace {self.number}: {shown}" + ("; and more" if len(self.differences) > _PRINTED else "")
 
 
 def compared(number: int, key: Sequence[Any], names: Sequence[str], earlier: Iterable[Sequence[Any]]) -> Retrace:

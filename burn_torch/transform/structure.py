@@ -22,6 +22,7 @@ __all__ = [
     "Again",
     "Constant",
     "Container",
+    "First",
     "Held",
     "Leaf",
     "Number",
@@ -219,8 +220,32 @@ class Root(Structure):
 
 
 @final
+class First(Structure):
+    """A tree that stands in several places of its root: here it is met first.  `number` is negative."""
+
+    __slots__ = ("number", "tree")
+
+    def __init__(self, number: int, tree: Container) -> None:
+        self.size = tree.size
+        self.number: Final = number
+        self.tree: Final = tree
+
+    def build(self, leaves: Sequence[Any], at: int, wrap: Wrap, shared: dict[int, Any]) -> Any:
+        """The tree."""
+        made = shared[self.number] = self.tree.build(leaves, at, wrap, shared)
+        return made
+
+    def parts(self, path: str) -> Iterator[tuple[str, Structure]]:
+        """See `Structure.parts`."""
+        return self.tree.parts(path)
+
+    def __repr__(self) -> str:
+        return f"{self.tree!r}, which is there again"
+
+
+@final
 class Again(Structure):
-    """The object that stood first at leaf `number` of its tree: what was shared stays shared."""
+    """The object that stood first at leaf `number` of its tree, or the tree of that `First`: shared stays shared."""
 
     __slots__ = ("number",)
 
@@ -233,7 +258,7 @@ class Again(Structure):
         return shared[self.number]
 
     def __repr__(self) -> str:
-        return f"the same as leaf {self.number}"
+        return f"the same as {f'leaf {self.number}' if self.number >= 0 else f'tree {-self.number}'}"
 
 
 def leaf_of(part: Structure) -> Leaf | None:
@@ -244,11 +269,16 @@ def leaf_of(part: Structure) -> Leaf | None:
 # -- containers -------------------------------------------------------------------------------------------
 @final
 class Container(Structure):
-    """A tuple, list, dict, dataclass, registered container or Tree: names and structures of what it holds."""
+    """A tuple, list, dict, dataclass, registered container or Tree: names and structures of what it holds.
+
+    `key` tells names apart that are equal and yet not the same, as 0.0 and -0.0.
+    """
 
     __slots__ = ("children", "kind", "names", "rebuild")
 
-    def __init__(self, kind: type[Any], names: tuple[Any, ...], children: tuple[Structure, ...]) -> None:
+    def __init__(
+        self, kind: type[Any], names: tuple[Any, ...], children: tuple[Structure, ...], key: Any = None
+    ) -> None:
         self.size = sum(child.size for child in children)
         self.kind: Final = kind
         self.names: Final = names
@@ -264,7 +294,7 @@ class Container(Structure):
         values = []
         for child in self.children:
             value = child.build(leaves, at, wrap, shared)
-            if child.size == 1 and not isinstance(child, Container | Root):
+            if child.size == 1 and not isinstance(child, Container | Root | First):
                 shared[at] = value
             values.append(value)
             at += child.size

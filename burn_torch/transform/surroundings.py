@@ -17,7 +17,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.ops.value import Value
-from burn_torch.transform.constant import constant_key
+from burn_torch.transform.constant import constant_key, fields_of, is_value_class
 from burn_torch.transform.structure import Constant, Container, Held, interned
 
 __all__ = ["Surroundings", "plain_function"]
@@ -31,13 +31,17 @@ _FIXED: Final = (*_GUARDED, tuple, Tree, Value, Param, RunningState)
 class Surroundings:
     """The names that a function's own code reads in its closure and its module, and attributes of plain objects.
 
-    A name counts while it stands for a constant.  Tensors have to be declared; containers are watched while the
-    function is traced; what the function calls is not searched.
+    A name counts while it stands for a constant, a tuple, a frozen dataclass or a short list or dict of them, or a
+    declared capture.  Other tensors have to be declared; what the function calls is not searched.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], captures: Sequence[Any] = ()) -> None:
         plain = plain_function(function)
+        if not isinstance(plain, FunctionType | BuiltinFunctionType | type) and callable(plain):
+            function = plain.__call__  # of a callable object
+            plain = plain_function(function)
         code = getattr(plain, "__code__", None)
+        self._captures: Final = {id(capture): capture for capture in captures}
         self._cells: Final = tuple(getattr(plain, "__closure__", None) or ())
         self._globals: Final = getattr(plain, "__globals__", {})
         self._global_names, self._attributes = ((), frozenset()) if code is None else _names_of(code)
@@ -52,17 +56,20 @@ class Surroundings:
         get = self._globals.get
         now = [_contents(cell) for cell in self._cells]
         now += [get(name) for name in self._global_names]
-        now = [value if _is_guarded(value) else _UNGUARDED for value in now]
+        captures = self._captures
+        now = [value if _is_guarded(value) or id(value) in captures else _UNGUARDED for value in now]
         objects = [arg for arg in (*self._owners, *args) if self._is_plain_object(arg)]
         last = self._last
-        if not objects and last is not None and all(a is b for a, b in zip(now, last[0], strict=True)):
+        fixed = not objects and not any(map(_may_change, now))
+        if fixed and last is not None and all(a is b for a, b in zip(now, last[0], strict=True)):
             return last[1]
-        found = list(zip(self._names, now, strict=True))
+        found = [(name, _Capture(value) if id(value) in captures else value)
+                 for name, value in zip(self._names, now, strict=True)]  # fmt: skip
         found += [item for value in objects for item in self._read_of(value)]
         found = [(name, value) for name, value in found if value is not _UNGUARDED]
         constants = [interned(Constant, constant_key(value), Held(value)) for _, value in found]
         key: Container = interned(Container, dict, tuple([name for name, _ in found]), tuple(constants))
-        if not objects:
+        if fixed:
             self._last = (now, key)
         return key
 
@@ -70,7 +77,7 @@ class Surroundings:
         kind = value.__class__
         known = self._has_attributes.get(kind)
         if known is None:
-            known = kind.__hash__ is object.__hash__ and kind.__dictoffset__ != 0 and not issubclass(kind, _FIXED)
+            known = kind.__hash__ is object.__hash__ and hasattr(value, "__dict__") and not issubclass(kind, _FIXED)
             self._has_attributes[kind] = known
         return known
 
@@ -89,12 +96,40 @@ def plain_function(function: Any) -> Any:
 
 
 _UNGUARDED: Final = object()
+_CONTAINERS: Final = frozenset({list, dict, set})
+_SHORT: Final = 64
+"""Longer lists and dicts are data: looking through them would cost more than the call."""
+
+
+@final
+class _Capture:
+    """A declared tensor or module that a name stands for: another one is another capture."""
+
+    def __init__(self, value: Any) -> None:
+        self.value: Final = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Capture) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        return f"a captured {type(self.value).__name__}"
 
 
 def _is_guarded(value: Any) -> bool:
-    if value.__class__ is tuple:
-        return all(map(_is_guarded, value))
-    return isinstance(value, _GUARDED)
+    if isinstance(value, _GUARDED):
+        return True
+    kind = value.__class__
+    if isinstance(value, tuple) or (kind in _CONTAINERS and len(value) <= _SHORT):
+        return all(map(_is_guarded, value.values() if kind is dict else value))
+    return is_value_class(kind) and all(_is_guarded(item) and not _may_change(item) for item in fields_of(value))
+
+
+def _may_change(value: Any) -> bool:
+    """Whether a guarded value may be another one while it is the same object."""
+    return value.__class__ in _CONTAINERS or (isinstance(value, tuple) and any(map(_may_change, value)))
 
 
 def _contents(cell: Any) -> Any:

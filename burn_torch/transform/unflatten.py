@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
@@ -12,7 +13,7 @@ from burn_torch.tensor import Tensor
 from burn_torch.transform.flatten import Flat
 from burn_torch.transform.structure import Leaf, Root, leaf_of
 
-__all__ = ["RESULTS", "Lending", "Results", "TracedArguments", "evacuate"]
+__all__ = ["RESULTS", "TURNS", "Lending", "Results", "TracedArguments", "evacuate"]
 
 
 @final
@@ -71,6 +72,12 @@ class Lending:
 
 
 RESULTS: Final = Results()
+
+TURNS: Final = threading.RLock()
+"""Held while a recorded program takes its arguments over, runs and lends its results, and while one of these is read.
+
+In between, another thread's call would find nothing to save of what it is about to overwrite.
+"""
 _set: Final = object.__setattr__
 
 
@@ -86,12 +93,20 @@ class _Unread:
 
     def fields(self, tree: Tree) -> Mapping[str, Any]:
         """The fields, with tensors of their own: the program will write over its private ones."""
+        with TURNS:
+            present = tree._unread
+            if present is None or present is self:
+                return self._made(tree) if present is self else tree.__dict__
+        return present.fields(tree)  # it was taken over, or given copies, while this thread waited
+
+    def _made(self, tree: Tree) -> Mapping[str, Any]:
         root = self._root
         made: dict[int, Any] = {}
         values = root.tree.values(_copies(root, self._leaves), 0, RESULTS, made)
         cells = [(at, cell, cell.value()) for at, cell in made.items() if isinstance(cell, RunningState)]
         if cells:
-            _set(tree, "_flat", Flat(root, self._leaves, True, cells))
+            lender = None if tree._flat is None else tree._flat.lender
+            _set(tree, "_flat", Flat(root, self._leaves, True, cells, lender=lender))
         return dict(zip(root.tree.names, values, strict=True))
 
 

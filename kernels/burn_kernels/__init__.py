@@ -6,10 +6,15 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     softmax         forward, backward; log_forward, log_backward
     cross_entropy   forward, backward; forward_with_gradient in one pass
     linear_cross_entropy  forward, backward; forward_with_gradient: the logits exist a chunk at a time
+    activation      forward, backward of GELU, SiLU, ReLU
     glu             forward, backward of SwiGLU, GEGLU, ReGLU
     dropout         forward, backward; the mask is a function of (key, stream, element)
     random          words and yes or no of (key, stream, element), drawn from numbers or from device memory
     optimizer       adamw, sgd over many tensors in one launch
+    embedding       backward of a table: sums by index, without atomics
+    reduce          sum, mean, var, logsumexp, amax, amin, argmax, argmin over any axes
+    residual_norm   layer_norm, rms_norm of residual + dropout(x), and their backwards
+    rope            forward, backward of q and k together, from tables or computed angles
 
 `autotune` chooses the config of each launch, and measures where that is allowed.
 `REGISTRY` holds a `KernelSpec` for each operation; `verify` checks one against float64.
@@ -18,14 +23,19 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
 from __future__ import annotations
 
 from burn_kernels import (
+    activation,
     autotune,
     cross_entropy,
     dropout,
+    embedding,
     glu,
     linear_cross_entropy,
     norm,
     optimizer,
     random,
+    reduce,
+    residual_norm,
+    rope,
     softmax,
 )
 from burn_kernels._triton import AVAILABLE
@@ -51,15 +61,20 @@ __all__ = [
     "KernelShapeError",
     "KernelSpec",
     "Problem",
+    "activation",
     "autotune",
     "cross_entropy",
     "dropout",
+    "embedding",
     "glu",
     "linear_cross_entropy",
     "norm",
     "optimizer",
     "random",
+    "reduce",
     "register",
+    "residual_norm",
+    "rope",
     "softmax",
     "verify",
 ]

@@ -112,10 +112,15 @@ def backward(
 
 def _check(x: torch.Tensor, prob: float) -> None:
     check("dropout", {"x": x}, {}, alike=["x"])
+    check_probability("dropout", prob)
+
+
+def check_probability(op: str, prob: float) -> None:
+    """Raises KernelArgumentError for a probability outside its range."""
     if not 0.0 <= prob <= 1.0:
         raise KernelArgumentError(
             explain(
-                "dropout: the probability is outside its range",
+                f"{op}: the probability is outside its range",
                 given=f"prob {prob}",
                 expected="from 0 to 1",
                 mend="pass the share of elements to drop",
@@ -125,6 +130,16 @@ def _check(x: torch.Tensor, prob: float) -> None:
 
 def _limit(prob: float) -> int:
     return round((1.0 - prob) * 4294967296.0)
+
+
+def mask_numbers(prob: float, dtype: torch.dtype) -> tuple[int, float]:
+    """The last word that keeps, and the scale: what a kernel with a dropout in it takes beside key and stream."""
+    return max(_limit(prob) - 1, 0), _kept_scale(prob, dtype)
+
+
+def mask(prob: float, key: Number, stream: Number, like: torch.Tensor) -> torch.Tensor:
+    """The mask for a tensor like this one, in plain torch: what `reference` multiplies it by."""
+    return reference(torch.ones(like.shape, dtype=like.dtype, device=like.device), prob, key, stream)
 
 
 @functools.lru_cache(maxsize=1024)

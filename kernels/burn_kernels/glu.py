@@ -14,14 +14,14 @@ Layout: any; halves of one tensor (`x.chunk(2, -1)`) are read in place.  Compute
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from burn_kernels._triton import tl, triton
+from burn_kernels.activation import TWINS, activate, plain
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, row_facts
 from burn_kernels.autotune.trial import Trial
@@ -39,7 +39,6 @@ from burn_kernels.launch import (
     runs_kernel,
     wide_type,
 )
-from burn_kernels.prims import INV_SQRT_2PI, SQRT_HALF, erf, sigmoid, sigmoid_fast, tanh
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
@@ -82,30 +81,6 @@ def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
 
 # -- kernels -----------------------------------------------------------------------------------------
 @triton.jit
-def _activate(a, KIND: tl.constexpr, TYPE: tl.constexpr):
-    """The activation and its slope."""
-    if KIND == "silu":
-        if TYPE == tl.float32:
-            s = sigmoid(a)
-        else:
-            s = sigmoid_fast(a)
-        y = a * s
-        slope = s + y * (1.0 - s)
-    elif KIND == "gelu":
-        phi = 0.5 + 0.5 * erf(a * SQRT_HALF)
-        y = a * phi
-        slope = phi + a * (INV_SQRT_2PI * tl.exp2(a * a * -0.7213475204444817))
-    elif KIND == "gelu_tanh":
-        t = tanh(0.7978845608028654 * (a + 0.044715 * a * a * a))
-        y = 0.5 * a * (1.0 + t)
-        slope = 0.5 * (1.0 + t) + 0.5 * a * (1.0 - t * t) * (0.7978845608028654 * (1.0 + 0.134145 * a * a))
-    else:
-        y = tl.maximum(a, 0.0, propagate_nan=tl.PropagateNan.ALL)
-        slope = tl.where(a > 0.0, 1.0, 0.0)
-    return y, slope
-
-
-@triton.jit
 def _forward(gate_ptr, up_ptr, y_ptr, gate_stride, up_stride, cols, blocks, KIND: tl.constexpr, BLOCK: tl.constexpr):
     pid = tl.program_id(0)
     row = (pid // blocks).to(tl.int64)
@@ -113,7 +88,7 @@ def _forward(gate_ptr, up_ptr, y_ptr, gate_stride, up_stride, cols, blocks, KIND
     inside = col < cols
     gate = tl.load(gate_ptr + row * gate_stride + col, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(up_ptr + row * up_stride + col, mask=inside, other=0.0).to(tl.float32)
-    y, _ = _activate(gate, KIND, gate_ptr.dtype.element_ty)
+    y, _ = activate(gate, KIND, gate_ptr.dtype.element_ty)
     tl.store(y_ptr + row * cols + col, (y * up).to(y_ptr.dtype.element_ty), mask=inside)
 
 
@@ -129,7 +104,7 @@ def _backward(
     dy = tl.load(dy_ptr + row * dy_stride + col, mask=inside, other=0.0).to(tl.float32)
     gate = tl.load(gate_ptr + row * gate_stride + col, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(up_ptr + row * up_stride + col, mask=inside, other=0.0).to(tl.float32)
-    y, slope = _activate(gate, KIND, gate_ptr.dtype.element_ty)
+    y, slope = activate(gate, KIND, gate_ptr.dtype.element_ty)
     tl.store(dgate_ptr + row * cols + col, (dy * up * slope).to(dgate_ptr.dtype.element_ty), mask=inside)
     tl.store(dup_ptr + row * cols + col, (dy * y).to(dup_ptr.dtype.element_ty), mask=inside)
 
@@ -203,24 +178,10 @@ def _flatten(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], int, int]:
 
 
 # -- reference ---------------------------------------------------------------------------------------
-def _plain(a: torch.Tensor, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
-    if kind == "silu":
-        s = torch.sigmoid(a)
-        return a * s, s + a * s * (1 - s)
-    if kind == "gelu":
-        phi = 0.5 * (1 + torch.erf(a * math.sqrt(0.5)))
-        return a * phi, phi + a * torch.exp(-0.5 * a * a) / math.sqrt(2 * math.pi)
-    if kind == "gelu_tanh":
-        root = math.sqrt(2 / math.pi)
-        t = torch.tanh(root * (a + 0.044715 * a**3))
-        return 0.5 * a * (1 + t), 0.5 * (1 + t) + 0.5 * a * (1 - t * t) * root * (1 + 3 * 0.044715 * a * a)
-    return a.clamp(min=0), (a > 0).to(a.dtype)
-
-
 def reference(gate: torch.Tensor, up: torch.Tensor, *, kind: str = "silu") -> torch.Tensor:
     """act(gate) * up in plain torch."""
     wide = wide_type(gate.dtype)
-    return (_plain(gate.to(wide), kind)[0] * up.to(wide)).to(gate.dtype)
+    return (plain(gate.to(wide), kind)[0] * up.to(wide)).to(gate.dtype)
 
 
 def reference_backward(
@@ -228,7 +189,7 @@ def reference_backward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradients of gate and up in plain torch."""
     wide = wide_type(gate.dtype)
-    y, slope = _plain(gate.to(wide), kind)
+    y, slope = plain(gate.to(wide), kind)
     dy = dy.to(wide)
     return (dy * up.to(wide) * slope).to(gate.dtype), (dy * y).to(up.dtype)
 
@@ -279,7 +240,7 @@ def _tunable(name: str, *, back: bool) -> Tunable:
             supports=lambda config, facts: config.block >= 32 or config.warps == 1,
             work=work,
             trial=trial,
-            sources=(__name__,),
+            sources=(__name__, "burn_kernels.activation", "burn_kernels.prims"),
             problems=lambda rows, cols, dtype: [Facts((1, rows * cols), (), dtype, flags=kind) for kind in ACTIVATIONS],
             shapes=((8192, 5120), (8192, 14_336)),
         )
@@ -299,14 +260,6 @@ def _problems(draw: Draw) -> Iterator[Problem]:
     yield Problem((draw.normal(17, 6).T, draw.normal(6, 17)))
 
 
-_TWINS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "silu": torch.nn.functional.silu,
-    "gelu": torch.nn.functional.gelu,
-    "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
-    "relu": torch.nn.functional.relu,
-}
-
-
 def _register(name: str, kind: str) -> KernelSpec:
     forward_, reference_ = functools.partial(forward, kind=kind), functools.partial(reference, kind=kind)
     return register(
@@ -316,7 +269,7 @@ def _register(name: str, kind: str) -> KernelSpec:
             gradient=lambda dy, inputs, outputs: backward(dy, *inputs, kind=kind),
             reference=reference_,
             reference_gradient=lambda dy, inputs, outputs: reference_backward(dy, *inputs, kind=kind),
-            twin=lambda gate, up: _TWINS[kind](gate) * up,
+            twin=lambda gate, up: TWINS[kind](gate) * up,
             bytes_moved=bytes_moved,
             flops=flops,
             problems=_problems,

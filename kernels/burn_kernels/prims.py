@@ -2,7 +2,8 @@
 interpreter.
 
 All take and return float32.  Largest errors against float64, in units in the last place, over the whole range
-(tests/interpreted/test_prims.py holds them): exp 1, exp_fast |x| + 2, expm1 2, log1p 4, tanh 3, erf 2, sigmoid 4.
+(tests/interpreted/test_prims.py holds them): exp 1, exp_fast |x| + 2, expm1 2, log1p 4, tanh 3, erf 2, sigmoid 4,
+sin_cos_of_turn 3; normal_cdf_fast leaves 5e-5 of the result where that is above 2e-4.
 
 The polynomials were fitted for this file: least squares with Lawson's weights on Chebyshev nodes, so that the largest
 relative error is near the smallest possible; what each leaves over is in the comment beside it.
@@ -121,6 +122,37 @@ def sigmoid(x):
 def sigmoid_fast(x):
     """As sigmoid, with exp_fast."""
     return 1.0 / (1.0 + exp_fast(-x))
+
+
+@triton.jit
+def normal_cdf_fast(x):
+    """Phi(x), the share of a normal variable below x: enough where the result is rounded to a half type."""
+    a = tl.abs(x)
+    p = -0.0003726384020410478 * a + 0.006310269236564636  # log2(Phi(-a)) on [0, 6]; beyond, the first term rules
+    p = p * a - 0.049784913659095764
+    p = p * a - 0.46212682127952576
+    p = p * a - 1.1500585079193115
+    p = p * a - 1.0000594854354858
+    tail = tl.exp2(p)
+    return tl.where(x < 0.0, tail, 1.0 - tail)
+
+
+@triton.jit
+def sin_cos_of_turn(turn):
+    """Sine and cosine of `turn` (int32) times a full turn over 2^32."""
+    quarter = (turn + (1 << 29)) >> 30  # the nearest; the sum may wrap, and so does a turn
+    x = (turn - (quarter << 30)).to(tl.float32) * 2.3283064365386963e-10  # an eighth of a turn at most
+    s = x * x
+    p = -75.39361572265625 * s + 81.59235382080078  # leaves 3.3e-9
+    p = p * s - 41.3416633605957
+    sine = p * s * x + 6.2831854820251465 * x
+    q = 59.229244232177734 * s - 85.4432373046875  # leaves 6.4e-11
+    q = q * s + 64.93932342529297
+    q = q * s - 19.739208221435547
+    cosine = q * s + 1.0
+    odd, below = (quarter & 1) != 0, (quarter & 2) != 0
+    first, second = tl.where(odd, cosine, sine), tl.where(odd, sine, cosine)
+    return tl.where(below, -first, first), tl.where(odd != below, -second, second)
 
 
 # -- rows that begin anywhere ------------------------------------------------------------------------

@@ -61,15 +61,39 @@ def held(number, POINTER: tl.constexpr):
 
 
 @triton.jit
-def draw(key, stream, first, CIPHERS: tl.constexpr):
-    """Words of the blocks [first, first + CIPHERS), in order."""
-    number = first + tl.arange(0, CIPHERS)
+def cipher(key, stream, number):
+    """The four words of each of the blocks `number` (int64)."""
     named = number * 0 + stream
     low, high = (number & 0xFFFFFFFF).to(tl.uint32), (number >> 32).to(tl.uint32)
     stream_low, stream_high = (named & 0xFFFFFFFF).to(tl.uint32), ((named >> 32) & 0xFFFFFFFF).to(tl.uint32)
-    w0, w1, w2, w3 = tl.philox(key.to(tl.uint64), low, high, stream_low, stream_high)
+    return tl.philox(key.to(tl.uint64), low, high, stream_low, stream_high)
+
+
+@triton.jit
+def draw(key, stream, first, CIPHERS: tl.constexpr):
+    """Words of the blocks [first, first + CIPHERS), in order."""
+    w0, w1, w2, w3 = cipher(key, stream, first + tl.arange(0, CIPHERS))
     # a join adds an innermost axis: joined so, the words lie in the order 0 1 2 3
     return tl.join(tl.join(w0, w2), tl.join(w1, w3)).reshape(CIPHERS * 4)
+
+
+@triton.jit
+def kept(key, stream, last, row, start, cols, QUADS: tl.constexpr, BLOCK: tl.constexpr):
+    """Which elements of the columns [start, start + BLOCK) of rows (n,) a dropout keeps: (n, BLOCK).
+
+    Elements of (rows, cols) are numbered in order.  QUADS says that 4 divides cols and start, so that a block of four
+    words serves four neighbours; otherwise each element draws a block for itself and takes one word.
+    """
+    if QUADS:
+        number = ((row * cols + start) // 4)[:, None] + tl.arange(0, BLOCK // 4)[None, :]
+        w0, w1, w2, w3 = cipher(key, stream, number)
+        word = tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), (row.shape[0], BLOCK))
+    else:
+        element = (row * cols + start)[:, None] + tl.arange(0, BLOCK)[None, :]
+        w0, w1, w2, w3 = cipher(key, stream, element // 4)
+        which = (element % 4).to(tl.int32)
+        word = tl.where(which < 2, tl.where(which == 0, w0, w1), tl.where(which == 2, w2, w3))
+    return word <= last.to(tl.uint32)
 
 
 @triton.jit(do_not_specialize=["key", "stream", "begin"])

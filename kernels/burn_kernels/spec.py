@@ -40,7 +40,7 @@ class Draw:
 class KernelSpec:
     """An operation with its kernels and all that is needed to check and time them.
 
-    Inputs are tensors, lists of tensors or None.  The first output is the one that carries a gradient.
+    Inputs are tensors, lists of tensors or None.  The first outputs, as many as `twin` gives, carry gradients.
     """
 
     name: str
@@ -49,11 +49,15 @@ class KernelSpec:
     reference: Callable[..., Any]
     """As `forward`, in plain torch; computes half types in float32 and float64 in float64."""
     gradient: Callable[..., tuple[torch.Tensor | None, ...]] | None = None
-    """(dy, inputs, outputs, **options) -> one gradient an input, None where there is none; kernels as `forward`."""
+    """(dy, inputs, outputs, **options) -> one gradient an input, None where there is none; kernels as `forward`.
+
+    `dy` is a tuple where several outputs carry gradients."""
     reference_gradient: Callable[..., tuple[torch.Tensor | None, ...]] | None = None
     """As `gradient`, in plain torch."""
     twin: Callable[..., Any]
-    """(*inputs, **options) -> the first output as a user of PyTorch would write it: an independent reference."""
+    """(*inputs, **options) -> the output as a user of PyTorch would write it: an independent reference.
+
+    A tuple of the first outputs where several carry gradients."""
     bytes_moved: Callable[..., int]
     """(*inputs, backward=False, **options) -> bytes that must cross the memory bus: the floor."""
     flops: Callable[..., int]

@@ -35,22 +35,28 @@ def verify(
     faults = _changed("forward", watched, inputs)
 
     exact = _tuple(spec.reference(*exact_inputs, **exact_options))
-    truth = spec.twin(*_tracked(exact_inputs), **exact_options)
-    faults += compare("reference in float64", exact[0], truth, truth, torch.float64)
-    plain = (spec.twin(*inputs, **options), *_tuple(spec.reference(*inputs, **options))[1:])
+    truths = _tuple(spec.twin(*_tracked(exact_inputs), **exact_options))
+    for number, truth in enumerate(truths):
+        name = "reference in float64" + (f", output {number}" if len(truths) > 1 else "")
+        faults += compare(name, exact[number], truth, truth, torch.float64)
+    plain = (*_tuple(spec.twin(*inputs, **options)), *_tuple(spec.reference(*inputs, **options))[len(truths) :])
     for number, (found, expected, common) in enumerate(zip(outputs, exact, plain, strict=True)):
         faults += compare(f"output {number}", found, expected, common, dtype)
     if spec.gradient is None or spec.reference_gradient is None:
         return faults
 
     generator = torch.Generator().manual_seed(seed)
-    dy = torch.randn(truth.shape, dtype=torch.float64, generator=generator).to(outputs[0].dtype).to(device)
-    exact_dy = dy.to("cpu", torch.float64)
+    upstream = tuple(
+        torch.randn(truth.shape, dtype=torch.float64, generator=generator).to(output.dtype).to(device)
+        for truth, output in zip(truths, outputs, strict=False)
+    )
+    exact_upstream = tuple(g.to("cpu", torch.float64) for g in upstream)
+    dy, exact_dy = (g if len(g) > 1 else g[0] for g in (upstream, exact_upstream))
     with poisoned():
         grads = spec.gradient(dy, inputs, outputs, **options)
     faults += _changed("gradient", watched, inputs)
-    expected = _autograd(spec.twin, exact_inputs, exact_options, exact_dy)
-    common = _autograd(spec.twin, inputs, options, dy)
+    expected = _autograd(spec.twin, exact_inputs, exact_options, exact_upstream)
+    common = _autograd(spec.twin, inputs, options, upstream)
     exact_grads = spec.reference_gradient(exact_dy, exact_inputs, exact, **exact_options)
     for number, grad in enumerate(grads):
         name = f"gradient of input {number}"
@@ -79,6 +85,9 @@ def compare(name: str, found: Any, expected: Any, common: Any, dtype: torch.dtyp
         return [fault for i, row in enumerate(rows) for fault in compare(f"{name}[{i}]", *row, dtype)]
     if found.shape != expected.shape:
         return [f"{name}: shape {tuple(found.shape)}, expected {tuple(expected.shape)}"]
+    if not found.dtype.is_floating_point:
+        wrong = (found.cpu() != expected.cpu()).sum().item()
+        return [f"{name}: {wrong} of {expected.numel()} other integers"] if wrong else []
     on_gpu = found.is_cuda
     found, common = (x.detach().to("cpu", torch.float64) for x in (found, common))
     expected = expected.detach()
@@ -173,10 +182,11 @@ def _tracked(inputs: Any) -> Any:
 
 
 def _autograd(
-    twin: Callable[..., torch.Tensor], inputs: Any, options: dict[str, Any], dy: torch.Tensor
+    twin: Callable[..., Any], inputs: Any, options: dict[str, Any], upstream: tuple[torch.Tensor, ...]
 ) -> list[torch.Tensor | None]:
     tracked = _tracked(inputs)
-    y = twin(*tracked, **options)
+    outputs = _tuple(twin(*tracked, **options))
     leaves = [x for x in tracked if isinstance(x, torch.Tensor) and x.requires_grad]
-    grads = iter(torch.autograd.grad(y, leaves, dy.to(y.dtype)))
+    upstream = tuple(g.to(y.dtype) for g, y in zip(upstream, outputs, strict=True))
+    grads = iter(torch.autograd.grad(outputs, leaves, upstream))
     return [next(grads) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in tracked]

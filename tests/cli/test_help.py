@@ -13,9 +13,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ABSENT = "sys.modules.update(torch=None, numpy=None)"
 HELP = {
-    "--help": ["COMMAND", "info", "predict", "train", "burn-torch train digits", "--debug"],
+    "--help": ["COMMAND", "import", "info", "predict", "train", "burn-torch train digits", "--debug"],
     "train --help": ["RECIPE", "--epochs N", "--set KEY=VALUE", "--resume", "--artifact-dir DIR", "fashion-mnist"],
     "predict --help": ["ARTIFACT_DIR", "INPUT", "--json", ".npy", "0 to 16 for digits"],
+    "import --help": ["MODEL.onnx", "--out DIR", "--report", "--memory-limit MIB"],
     "info --help": ["--json", "versions, devices"],
 }
 

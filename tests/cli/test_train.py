@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTROL = re.compile(r"[^\n\t\x20-\x7e\u00a0-\uffff]")
@@ -168,12 +169,35 @@ def test_a_loss_that_overflows_in_the_first_epoch(burn, tree, tmp_path):
 
 
 def test_nan_names_the_last_checkpoint(burn, recipe, tmp_path):
-    done = burn("train", recipe, "--set", "fault=nan", cwd=tmp_path)
+    done = burn("train", recipe, "--set", "fault=nan", "--no-compile", cwd=tmp_path)  # it counts its steps
     assert done.code == 4
     assert re.search(r"given:    loss nan in epoch 2, batch 7 \(step 30 of the run\)", done.err)
     assert "the last checkpoint is artifacts/own/checkpoint/epoch-1.safetensors" in done.err
     assert (tmp_path / "artifacts/own/checkpoint/epoch-1.safetensors").is_file()
     assert not (tmp_path / "artifacts/own/model.safetensors").exists()
+
+
+# -- compiled or not --------------------------------------------------------------------------------
+def test_no_compile_gives_the_same_bits_and_may_resume_a_compiled_run(burn, trained, tmp_path):
+    done = burn("train", "digits", "--epochs", 2, *SMALL, "--no-compile", "--artifact-dir", "eager", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+
+    def bits(folder):
+        return {name: array.tobytes() for name, array in load_file(folder / "model.safetensors").items()}
+
+    assert bits(tmp_path / "eager") == bits(trained)
+    burn("train", "digits", "--epochs", 1, *SMALL, "--artifact-dir", "mixed", cwd=tmp_path)
+    resume = ("train", "digits", "--artifact-dir", "mixed", "--resume", "--epochs", 2, "--no-compile")
+    assert burn(*resume, cwd=tmp_path).code == 0
+    assert bits(tmp_path / "mixed") == bits(trained)
+
+
+def test_what_cannot_be_compiled_says_why_unless_it_was_not_to_be(burn, recipe, tmp_path):
+    done = burn("train", recipe, "--epochs", 1, cwd=tmp_path)
+    assert re.search(r"^training runs eagerly, it cannot be compiled: .*steps, an int, changed", done.out, re.MULTILINE)
+    done = burn("train", recipe, "--epochs", 1, "--no-compile", cwd=tmp_path)
+    assert done.code == 0
+    assert "eagerly" not in done.out
 
 
 # -- recipes of users ---------------------------------------------------------------------------------
@@ -210,7 +234,7 @@ def test_the_recipe_of_the_docs_can_be_trained(burn, files, tmp_path):
     ],
 )
 def test_an_error_in_a_users_recipe_shows_the_users_frames_alone(fault, line, error, burn, recipe, tmp_path):
-    done = burn("train", recipe, "--set", f"fault={fault}", cwd=tmp_path)
+    done = burn("train", recipe, "--set", f"fault={fault}", "--no-compile", cwd=tmp_path)
     assert done.code == 1
     assert done.err.startswith("error in the code that was run (--debug shows every frame):\n")
     frames = re.findall(r'File "(.*)", line \d+, in (\w+)\n    (.*)\n', done.err)
@@ -219,7 +243,7 @@ def test_an_error_in_a_users_recipe_shows_the_users_frames_alone(fault, line, er
     assert error in done.err
     assert "in train batch 7 of epoch 2 (step 30 of the run)" in done.err
     assert "checkpoint/epoch-1.safetensors" in done.err
-    debug = burn("train", recipe, "--set", f"fault={fault}", "--debug", cwd=tmp_path)
+    debug = burn("train", recipe, "--set", f"fault={fault}", "--no-compile", "--debug", cwd=tmp_path)
     assert debug.code == 1
     assert str(ROOT / "burn_torch" / "train") in debug.err
 

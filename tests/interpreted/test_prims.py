@@ -82,3 +82,34 @@ def test_fast_exponential_loses_one_unit_per_size_of_its_argument(x: float) -> N
     _apply[(1,)](torch.tensor([x]), out, 1, FUNCTION=prims.exp_fast, BLOCK=1)
     units = in_units(out.numpy().astype(np.float64), np.exp(np.array([x])))
     assert units[0] <= abs(x) + 2
+
+
+@triton.jit  # type: ignore[untyped-decorator]  # triton is untyped
+def _turn(turn_ptr: Any, sin_ptr: Any, cos_ptr: Any, count: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    sine, cosine = prims.sin_cos_of_turn(tl.load(turn_ptr + at, mask=at < count, other=0))
+    tl.store(sin_ptr + at, sine, mask=at < count)
+    tl.store(cos_ptr + at, cosine, mask=at < count)
+
+
+def test_sine_and_cosine_of_every_part_of_a_turn() -> None:
+    edges = [k * 2**29 + d for k in range(-4, 4) for d in (-1, 0, 1) if k * 2**29 + d >= -(2**31)]
+    spread = np.linspace(-(2**31), 2**31 - 1, 60_001).round()
+    turn = np.concatenate([np.array(edges, dtype=np.float64), spread]).astype(np.int32)
+    sine, cosine = torch.empty(len(turn)), torch.empty(len(turn))
+    _turn[(1,)](torch.from_numpy(turn), sine, cosine, len(turn), BLOCK=1 << 16)
+    angle = turn.astype(np.float64) * (2.0 * np.pi / 2.0**32)
+    for found, exact in ((sine, np.sin(angle)), (cosine, np.cos(angle))):
+        # past an eighth of a turn the other function is taken, so neither is near 0 but where it is exact
+        far = np.abs(exact) > 1e-12
+        assert in_units(found.numpy().astype(np.float64)[far], exact[far]).max() <= 3.0
+        assert np.abs(found.numpy()[~far]).max() <= 1e-12
+
+
+def test_normal_share_for_half_types() -> None:
+    x = torch.cat([torch.linspace(-20, 20, 40_001), torch.tensor([torch.inf, -torch.inf, torch.nan])])
+    y = torch.empty_like(x)
+    _apply[(1,)](x, y, len(x), FUNCTION=prims.normal_cdf_fast, BLOCK=1 << 16)
+    exact = special.ndtr(x.double().numpy())
+    assert (np.abs(y.numpy()[:-1] - exact[:-1]) <= 5e-5 * np.maximum(exact[:-1], 2e-4)).all()
+    assert torch.isnan(y[-1])

@@ -11,7 +11,20 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels import cross_entropy, dropout, glu, norm, optimizer, random, softmax
+from burn_kernels import (
+    activation,
+    cross_entropy,
+    dropout,
+    embedding,
+    glu,
+    norm,
+    optimizer,
+    random,
+    reduce,
+    residual_norm,
+    rope,
+    softmax,
+)
 from burn_kernels.ahead import compile_launch, resources
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
 
@@ -51,6 +64,15 @@ def norm_calls(new: Meta, cols: int) -> None:
     norm.layer_norm(x, None, None)
 
 
+def residual_norm_calls(new: Meta, cols: int) -> None:
+    x, w, s = new(8192, cols), new(cols), new(8192, 1, of=torch.float32)
+    for prob in (0.0, 0.1):
+        residual_norm.layer_norm(x, x, w, w, prob=prob)
+        residual_norm.rms_norm(x, x, w, prob=prob)
+        residual_norm.layer_norm_backward(x, x, x, w, s, s, prob=prob)
+        residual_norm.rms_norm_backward(x, x, x, w, s, prob=prob)
+
+
 def cross_entropy_calls(new: Meta, cols: int) -> None:
     x, targets = new(8192, cols), new(8192, of=torch.int64)
     cross_entropy.forward_with_gradient(x, targets)
@@ -62,6 +84,8 @@ def elementwise_calls(new: Meta) -> None:
     x = new(4096, 14336)
     for kind in glu.ACTIVATIONS:
         glu.backward(x, x, glu.forward(x, x, kind=kind), kind=kind)
+    for kind in activation.KINDS:
+        activation.backward(x, activation.forward(x, kind=kind), kind=kind)
     dropout.forward(x, 0.1, 2**62 + 1, 2**61 + 1)
     key = new(of=torch.int64)
     dropout.forward(x, 0.1, key, 2**61 + 1)
@@ -80,8 +104,53 @@ def optimizer_calls(new: Meta) -> None:
     optimizer.sgd(group, group, group, lr=0.1, momentum=0.9, nesterov=True, clip=clip)
 
 
-ROW_WISE = {"softmax": softmax_calls, "norm": norm_calls, "cross_entropy": cross_entropy_calls}
-OTHERS = {"elementwise": elementwise_calls, "optimizer": optimizer_calls}
+def rope_calls(new: Meta) -> None:
+    q, k, table, steps = (
+        new(2, 512, 32, 128),
+        new(2, 512, 8, 128),
+        new(512, 64, of=torch.float32),
+        rope.turns(80, device="meta"),
+    )
+    for interleaved in (False, True):
+        rope.forward(q, k, table, table, interleaved=interleaved)
+        rope.backward_computed(q, k, steps, interleaved=interleaved)
+    rope.forward(new(2, 32, 512, 128).transpose(1, 2), new(2, 8, 512, 128).transpose(1, 2), table, table)
+    rope.forward(new(2, 512, 13 * 71)[..., 71:].view(2, 512, 12, 71), None, table[:, :20], table[:, :20])
+
+
+def reduce_calls(new: Meta) -> None:
+    for kind in reduce.KINDS:
+        for dim in (0, 1, None):
+            getattr(reduce, kind)(new(4096, 5120), dim)
+    x, y, middle = new(4096, 5120), new(4096), new(4096, of=torch.float32)
+    reduce.var_backward(y, x, middle, 1)
+    reduce.logsumexp_backward(y, x, y, 1)
+    reduce.extreme_backward(y, x, y, 1)
+    images, channels = new(32, 130, 28, 28), new(130)
+    reduce.var(images, (0, 2, 3))
+    reduce.sum(new(1000, 77, 3), 1)
+    reduce.var_backward(channels, images, new(130, of=torch.float32), (0, 2, 3))
+
+
+def embedding_calls(new: Meta) -> None:
+    indices = new(4, 512, of=torch.int64)
+    embedding.backward(new(4, 512, 4096), indices, rows=50_257)
+    embedding.backward(new(4, 512, 77), indices, rows=50_257, padding_idx=3, scale_by_frequency=True)
+
+
+ROW_WISE = {
+    "softmax": softmax_calls,
+    "norm": norm_calls,
+    "residual_norm": residual_norm_calls,
+    "cross_entropy": cross_entropy_calls,
+}
+OTHERS = {
+    "elementwise": elementwise_calls,
+    "optimizer": optimizer_calls,
+    "rope": rope_calls,
+    "reduce": reduce_calls,
+    "embedding": embedding_calls,
+}
 CASES: dict[str, Callable[..., None]] = {
     f"{name}-{cols}": functools.partial(call, cols=cols) for name, call in ROW_WISE.items() for cols in WIDTHS
 }
@@ -110,7 +179,9 @@ def test_defaults_compile_for_hopper_without_spills(case: str) -> None:
     assert spilled(CASES[case], torch.bfloat16, H200) == {}
 
 
-@pytest.mark.parametrize("case", ["softmax-5120", "norm-1024", "norm-50257", "cross_entropy-50257", *OTHERS])
+@pytest.mark.parametrize(
+    "case", ["softmax-5120", "norm-1024", "norm-50257", "residual_norm-5120", "cross_entropy-50257", *OTHERS]
+)
 @pytest.mark.parametrize("machine", [A100, MI300X], ids=lambda machine: str(machine.arch))
 def test_defaults_compile_elsewhere_without_spills(case: str, machine: Machine) -> None:
     assert spilled(CASES[case], torch.bfloat16, machine) == {}
@@ -134,6 +205,13 @@ def candidates(cols: int, machine: Machine) -> Iterator[tuple[str, Callable[[Any
     for centred in (False, True):
         found = norm.backward_candidates(cols, 2, machine, centred=centred)
         yield "norm backward", lambda c: norm.layer_norm_backward(x, x, w, s, s, config=c), found
+    yield (
+        "residual",
+        lambda c: residual_norm.layer_norm(x, x, w, w, config=c),
+        residual_norm.candidates(cols, 2, machine),
+    )
+    found_back = residual_norm.backward_candidates(cols, 2, machine)
+    yield "residual back", lambda c: residual_norm.layer_norm_backward(x, x, x, w, s, s, prob=0.1, config=c), found_back
     found_ce = cross_entropy.candidates(cols, 2, machine, gradient=True)
     yield "cross_entropy", lambda c: cross_entropy.forward_with_gradient(x, targets, config=c), found_ce
 
@@ -166,6 +244,7 @@ def text(case: str, kernel: str) -> str:
         ("cross_entropy-50257", "_cross_entropy"),
         ("optimizer", "_adamw"),
         ("elementwise", "_dropout"),
+        ("rope", "_rope"),
     ],
 )
 def test_rows_that_begin_anywhere_move_in_16_byte_accesses(case: str, kernel: str) -> None:

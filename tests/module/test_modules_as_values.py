@@ -190,3 +190,16 @@ def test_a_late_parameter_of_integers_asks_for_no_gradient() -> None:
     param = Param.uninitialized(ParamId.new(), make, DEVICE, True, (3,))
     assert array(param).tolist() == [0, 1, 2]
     assert not param.require_grad
+
+
+@pytest.mark.parametrize(
+    ("name", "here"),
+    [("parameters", r"named_params\(\)"), ("state_dict", r"into_record\(\)"), ("eval", r"valid\(\)"), ("to", "to_dev")],
+)
+def test_a_method_of_pytorchs_modules_is_answered_with_ours(name: str, here: str) -> None:
+    layer = LinearConfig(2, 2).init(Device.cpu())
+    with pytest.raises(AttributeError, match=rf"Linear has no attribute {name}; instead of PyTorch's {name}: {here}"):
+        getattr(layer, name)
+    with pytest.raises(AttributeError, match=r"has no attribute weights$"):
+        _ = layer.weights
+    assert not hasattr(layer, name)

@@ -72,6 +72,11 @@ def run(model: Any, key: int = KEY, x: Tensor | None = None) -> Any:
         return model.forward(batch() if x is None else x).into_data().values
 
 
+def test_a_running_state_is_shown_by_its_id_and_shape() -> None:
+    state = RunningState(Tensor.from_data([1.0, 2.0], CPU))
+    assert repr(state) == f"RunningState({state.id}, shape=(2,))"
+
+
 # -- draws -------------------------------------------------------------------------------------------------
 def test_a_draw_is_named_by_key_path_and_count() -> None:
     model = net()

@@ -170,13 +170,32 @@ def test_dropout_drops_weights_while_training_only(seed: np.random.Generator) ->
     )
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_context_alone_is_that_of_forward(masked: bool, seed: np.random.Generator) -> None:
-    layer = drawn(MultiHeadAttentionConfig(D_MODEL, HEADS).init(CPU), seed)
-    given = MhaInput.new(*(tensor(seed.standard_normal((BATCH, n, D_MODEL)), device=CPU) for n in (4, 7, 7)))
-    if masked:
-        given = given.mask_pad(tensor(masks(seed, 4, 7)[0], device=CPU))
-    np.testing.assert_allclose(array(layer.context(given)), array(layer.forward(given).context), rtol=1e-12, atol=1e-14)
+@pytest.mark.parametrize("masked", ["", "pad", "attn", "all", "pad attn"])
+def test_context_alone_and_its_gradients_are_those_of_forward(masked: str, seed: np.random.Generator) -> None:
+    layer = drawn(MultiHeadAttentionConfig(D_MODEL, HEADS, dropout=0.0).init(TRAINING), seed)
+    query, key, value = (tensor(seed.standard_normal((BATCH, n, D_MODEL))) for n in (4, 7, 7))
+    given = MhaInput.new(query, key, value)
+    pad, attn = masks(seed, 4, 7)
+    if "pad" in masked:
+        given = given.mask_pad(tensor(pad))
+    if "attn" in masked:
+        attn[0, 1] = True  # a query that sees nothing, among others
+        given = given.mask_attn(tensor(attn))
+    if masked == "all":
+        given = given.mask_pad(tensor(np.ones_like(pad)))
+    wanted, found = layer.forward(given).context, layer.context(given)
+    np.testing.assert_allclose(array(found), array(wanted), rtol=1e-12, atol=1e-14)
+    upstream, inputs = [seed.standard_normal(wanted.shape)], {"query": query, "key": key, "value": value}
+    assert_equal(gradients(layer, [found], upstream, inputs), gradients(layer, [wanted], upstream, inputs))
+
+
+def test_context_alone_drops_weights_as_forward_does(seed: np.random.Generator) -> None:
+    layer = drawn(MultiHeadAttentionConfig(D_MODEL, HEADS, dropout=0.25).init(TRAINING), seed)
+    given = MhaInput.self_attn(tensor(seed.standard_normal((2, 5, D_MODEL))))
+    with StepScope(7, layer):
+        wanted = array(layer.forward(given).context)
+    with StepScope(7, layer):
+        np.testing.assert_array_equal(array(layer.context(given)), wanted)
 
 
 # -- caches ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 from torch import nn as tnn
 
 from burn_torch import nn, ops
-from burn_torch.core.errors import BoundsError, ConfigError, ShapeError
+from burn_torch.core.errors import BoundsError, ConfigError, DTypeError, ShapeError
 from burn_torch.module.initializer import Initializer
 from burn_torch.tensor import Device
 from tests.nn.twins import AD, CPU, array, close, compare, double, same, swapped, tensor, with_arrays
@@ -313,3 +313,13 @@ def test_forward_is_the_same_on_both_leaves(seed: Rng) -> None:
             nn.LinearConfig(3, 4, initializer=Initializer.Zeros).init(device), {"weight": weight, "bias": bias}
         )
         close(layer.forward(tensor(x, device)), x @ weight + bias)
+
+
+def test_a_layer_says_what_is_no_tensor_of_ours() -> None:
+    for foreign, words in ((torch.ones(1, 1, 3), r"torch\.Tensor"), (np.ones((1, 1, 3)), r"numpy\.ndarray")):
+        with pytest.raises(DTypeError, match=rf"linear: an input is neither(?s:.*){words}(?s:.*)Tensor.from_torch"):
+            nn.LinearConfig(3, 4).init(AD).forward(foreign)
+        with pytest.raises(ShapeError, match=r"Conv2d: the input has 3 axes(?s:.*) \(1, 1, 3\)"):
+            nn.Conv2dConfig([1, 2], [1, 1]).init(AD).forward(foreign)
+        with pytest.raises(DTypeError, match=rf"conv: an input is neither(?s:.*){words}(?s:.*)Tensor.from_torch"):
+            nn.Conv1dConfig(1, 2, 1).init(AD).forward(foreign)

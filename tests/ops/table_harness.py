@@ -52,6 +52,11 @@ EXACT: Final = (
 EPS: Final = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 
 
+def is_of_numbers(row: Op) -> bool:
+    """Whether a row computes host numbers alone: no leaf has it."""
+    return row.torch is None and row.numpy is None and row.decomposition is None and row.scalar is not None
+
+
 def places() -> list[str]:
     """Where LibTorch runs: BURN_TORCH_TEST_PLACE alone if it is set, else the CPU and a CUDA device if there is one."""
     chosen = os.environ.get("BURN_TORCH_TEST_PLACE")

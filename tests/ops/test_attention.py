@@ -10,8 +10,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from burn_torch.backend.autodiff.derive import derive
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError, ShapeError
+from burn_torch.core.spec import NUMBER_SPECS, TensorSpec
+from burn_torch.ops import REGISTRY
+from burn_torch.ops.attending_torch import torch_attention, torch_attention_backward
 from tests.ops.twins import LEAVES, close, compare, gradients, run
 
 Q, K, V = (2, 4, 3, 5), (2, 4, 6, 5), (2, 4, 6, 7)
@@ -91,24 +95,60 @@ def test_a_query_that_sees_nothing_reads_zeros_and_gets_no_gradient(
     inputs = [query, key, value, mask if how == "mask" else None, bias if how == "bias" else None, 0.5, softcap]
     compare(seed, "attention", _formula, *inputs, causal=False)
     for leaf in LEAVES:
-        y = run(leaf, "attention", *inputs, causal=False)
+        y, lse = run(leaf, "attention", *inputs, causal=False)
         assert not y[:, :, 1].any()
+        assert not lse[:, :, 1].any()
         assert y[:, :, [0, 2]].all()
-        found = gradients(leaf, "attention", inputs, [seed.standard_normal(y.shape)], {"causal": False})
+        found = gradients(leaf, "attention", inputs, [seed.standard_normal(y.shape), None], {"causal": False})
         assert all(g is not None and np.isfinite(g).all() for g in found)
         assert found[0] is not None
         assert not found[0][:, :, 1].any()
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", [DType.F64, DType.F32, DType.F16, DType.BF16], ids=str)
+def test_neither_forward_nor_backward_writes_the_scores_down(dtype: DType, masked: bool) -> None:
+    heads, mask = TensorSpec.of((2, 3, 8, 4), dtype, "cpu"), TensorSpec.of((2, 1, 1, 8), DType.BOOL, "cpu")
+    specs = [heads, heads, heads, mask if masked else None, None, NUMBER_SPECS[float], None]
+    call = REGISTRY["attention"].bind(specs, {"causal": not masked})
+    backward = derive(call, [True, True, True, *[False] * 4], [True, False], recompute=False)
+    calls = [call, *(node.call for node in backward.graph.nodes)]
+    assert [c.op.name for c in calls] == ["attention", "attention_backward"]
+    assert torch_attention(calls[0]) is not None
+    assert torch_attention_backward(calls[1]) is not None
+    assert {key for key in backward.saves if key[0] == "y"} == {("y", 0), ("y", 1)}
+
+
+def test_lse_is_the_logarithm_of_the_sum_of_the_exponentials(seed: np.random.Generator) -> None:
+    def twin(query: Any, key: Any, value: Any, mask: Any, bias: Any, scale: float, softcap: Any) -> Any:
+        scores = query @ key.transpose(2, 3) * scale + bias
+        return torch.softmax(scores, -1) @ value, torch.logsumexp(scores, -1)
+
+    compare(seed, "attention", twin, *_draw(seed, Q, K, V), None, seed.uniform(-2, 2, (3, 6)), 0.3, None, causal=False)
+
+
 def test_large_scores_do_not_overflow(seed: np.random.Generator) -> None:
     query, key, value = _draw(seed, Q, K, V)
-    compare(seed, "attention", _formula, query * 1e4, key, value, None, None, 1.0, None, causal=False)
+    inputs: list[Any] = [query * 1e4, key, value, None, None, 1.0, None]
+    compare(seed, "attention", _formula, *inputs, causal=False, differentiate=False)
+    wanted: list[Any] = [torch.from_numpy(x).requires_grad_() for x in inputs[:3]]
+    g = seed.standard_normal((2, 4, 3, 7))
+    expected = torch.autograd.grad(_formula(*wanted, *inputs[3:]), wanted, torch.from_numpy(g))
+    for leaf in LEAVES:
+        # the backward takes exp(scores - lse): scores of up to 2e5 round by 3e-11, and meet queries of up to 2e4
+        for found, exact in zip(
+            gradients(leaf, "attention", inputs, [g, None], {"causal": False}), expected, strict=True
+        ):
+            assert found is not None
+            np.testing.assert_allclose(found, exact.numpy(), atol=3e-11 * 2e4)
 
 
 def test_without_keys_all_is_zero() -> None:
     for leaf in LEAVES:
         inputs = [np.ones((1, 2, 3, 5)), np.ones((1, 2, 0, 5)), np.ones((1, 2, 0, 4)), None, None, 1.0, None]
-        np.testing.assert_array_equal(run(leaf, "attention", *inputs, causal=False), np.zeros((1, 2, 3, 4)))
+        y, lse = run(leaf, "attention", *inputs, causal=False)
+        np.testing.assert_array_equal(y, np.zeros((1, 2, 3, 4)))
+        np.testing.assert_array_equal(lse, np.zeros((1, 2, 3)))
 
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16], ids=str)
@@ -116,8 +156,8 @@ def test_without_keys_all_is_zero() -> None:
 def test_half_types(masked: bool, dtype: DType, seed: np.random.Generator) -> None:
     mask = seed.random((2, 4, 3, 6)) < 0.3 if masked else None
     inputs = [*_draw(seed, Q, K, V), mask, None, 0.5, None]
-    expected = run(LEAVES[0], "attention", *inputs, causal=False)
-    found = run(LEAVES[0], "attention", *inputs, dtype=dtype, causal=False)
+    expected = run(LEAVES[0], "attention", *inputs, causal=False)[0]
+    found = run(LEAVES[0], "attention", *inputs, dtype=dtype, causal=False)[0]
     unit = 2.0**-11 if dtype is DType.F16 else 2.0**-8
     # inputs of size 2 round, scores are sums of 5 products of them, and the values round again
     np.testing.assert_allclose(found, expected, atol=32 * unit)
@@ -128,7 +168,9 @@ def test_strided_inputs(seed: np.random.Generator) -> None:
     turned = [np.swapaxes(x, 1, 2) for x in (query, key, value)]
     for leaf in LEAVES:
         expected = run(leaf, "attention", *[x.copy() for x in turned], None, None, 0.4, None, causal=True)
-        close("strided", run(leaf, "attention", *turned, None, None, 0.4, None, causal=True), expected)
+        found = run(leaf, "attention", *turned, None, None, 0.4, None, causal=True)
+        for y, z in zip(found, expected, strict=True):
+            close("strided", y, z)
 
 
 # -- errors ------------------------------------------------------------------------------------------------

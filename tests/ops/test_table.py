@@ -56,7 +56,7 @@ def _between_runs(row: Op, place: str, expected: table.Array) -> float:
     return 1e-12 * float(np.abs(expected).max())
 
 
-ROWS: Final = [name for name in REGISTRY if "::" not in name]
+ROWS: Final = [name for name, row in REGISTRY.items() if "::" not in name and not table.is_of_numbers(row)]
 """Users' rows are theirs to test."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from burn_torch import Device, Module, Param, RecordError, Tensor, ops
+from burn_torch import ArgumentError, Device, Module, Param, RecordError, Tensor, ops
 from burn_torch.core.dtype import DType
 from burn_torch.optim import (
     AdamConfig,
@@ -209,3 +209,14 @@ def test_accumulator_sums_and_starts_again(seed: np.random.Generator) -> None:
     assert found is not None
     np.testing.assert_allclose(found.into_data().array, expected, rtol=1e-14)
     assert accumulator.grads().is_empty()
+
+
+def test_a_step_says_which_arguments_it_takes() -> None:
+    device = Device.cpu().autodiff()
+    model = affine(np.random.default_rng(0), device)
+    adam, loss = AdamConfig().init(), model.loss(Tensor.ones((2, 4), (device, DType.F64)))
+    with pytest.raises(ArgumentError, match=r"Adam.step takes(?s:.*)step\(float, Affine, Gradients\)(?s:.*)from_grads"):
+        adam.step(LR, model, loss.backward(retain_graph=True))  # type: ignore[arg-type]  # the fault
+    found = GradientsParams.from_grads(loss.backward(), model)
+    with pytest.raises(ArgumentError, match=r"step\(Affine, GradientsParams, float\)"):
+        adam.step(model, found, LR)  # type: ignore[arg-type, type-var]  # the fault

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import burn_torch
 from burn_torch.core import philox
 from burn_torch.core.philox import block, fold, split64, stream_of, words
 from burn_torch.ops import philox_torch
@@ -119,3 +120,11 @@ def test_streams_are_the_same_in_every_process() -> None:
     names = {stream_of(f"layer.{i}#{j}") for i in range(100) for j in range(100)}
     assert len(names) == 10_000
     assert all(0 <= stream < 2**63 for stream in names)
+
+
+def test_a_traced_key_is_folded_as_one_that_is_known() -> None:
+    function = burn_torch.compile(lambda key, number: fold(fold(key, number), 3))
+    for key in (0, 42, 2**63 - 1):
+        for number in (0, 7, 2**40):
+            assert function(key, number) == fold(fold(key, number), 3)
+    assert function.traces == 1

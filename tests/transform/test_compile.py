@@ -18,7 +18,7 @@ from burn_torch.core.number import Scalar
 from burn_torch.core.philox import fold
 from burn_torch.module.tree import Tree
 from burn_torch.nn import BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig
-from burn_torch.optim import AdamWConfig, GradientsParams, SgdConfig
+from burn_torch.optim import AdamWConfig, CosineAnnealingLrSchedulerConfig, GradientsParams, SgdConfig
 from burn_torch.transform import RetraceWarning
 
 CPU = Device.cpu()
@@ -247,7 +247,9 @@ def test_methods_can_be_compiled() -> None:
 def test_many_structures_are_bounded_and_said_aloud() -> None:
     function = compile(lambda x: x + 1, max_programs=4)
     sizes = range(1, 31)
-    with pytest.warns(RetraceWarning, match=r"was traced for 8 structures of arguments: pad batches to one size"):
+    with pytest.warns(
+        RetraceWarning, match=r"was traced for 8 structures of arguments: pad batches to one size.*explain"
+    ):
         found = [function(Tensor.ones((size,), CPU)).tolist() for size in sizes]
     assert found == [[2.0] * size for size in sizes]
     assert len(function._programs) == 4
@@ -485,6 +487,63 @@ def test_a_list_that_grows_outside_is_an_error() -> None:
         _ = losses[0] + 1
     with pytest.raises(TraceError, match="after the tracing had ended"):
         float(losses[0])
+
+
+class Counter:
+    """Counts, as schedules do."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.total: Any = 0.0
+        self.cached: Tensor | None = None
+
+    def next(self) -> int:
+        self.taken += 1
+        return self.taken
+
+    def add(self, x: Tensor) -> Tensor:
+        self.total = self.total + x
+        return x
+
+    def twice(self, x: Tensor) -> Tensor:
+        if self.cached is None:
+            self.cached = x
+        self.total = float("0")  # another object, the same number
+        return x * 2
+
+
+def test_a_number_of_an_object_that_is_counted_on_is_an_error() -> None:
+    counter, schedule = Counter(), CosineAnnealingLrSchedulerConfig(0.1, num_iters=10).init()
+    x = vector(1.0)
+    with pytest.raises(TraceError, match=r"given:    schedule.taken, an int, changed(?s:.*)schedule\.step\(\)\)"):
+        compile(lambda x: x * schedule.step())(x)
+    with pytest.raises(TraceError, match=r"given:    rate.taken, an int, changed"):
+        compile(lambda x, rate: x * rate.step())(x, schedule)
+    with pytest.raises(TraceError, match=r"given:    counter.taken, an int, changed"):
+        compile(lambda x: x * counter.next())(x)
+    with pytest.raises(TraceError, match=r"given:    counter.total, a float, changed"):
+        compile(lambda x: counter.add(x))(x)
+
+
+def test_an_object_may_be_read_and_fill_a_cache() -> None:
+    counter, schedule = Counter(), CosineAnnealingLrSchedulerConfig(0.1, num_iters=10).init()
+    assert compile(lambda x: counter.twice(x))(vector(1.0)).tolist() == [2.0]
+    assert compile(lambda x: x * schedule.lr_at(0))(vector(10.0)).tolist() == [1.0]
+
+
+def test_a_model_made_anew_is_another_trace_told_in_one_line() -> None:
+    step = compile(training_step)
+    for model in (net(), net()):
+        step(model, AdamWConfig().init(), *batch(), 1e-3)
+    retrace = step.explain(net(), AdamWConfig().init(), *batch(), 1e-3).retraces[1]
+    assert str(retrace).startswith("trace 2: model.")
+    assert str(retrace).endswith("; and more")
+    assert str(retrace).count(", was ") == 3 < len(retrace.differences)
+
+
+def test_a_module_is_not_a_function_to_compile() -> None:
+    with pytest.raises(ArgumentError, match=r"given:    a module, Linear\n(?s:.*)lambda model, x: model.forward\(x\)"):
+        compile(LinearConfig(2, 2).init(CPU))
 
 
 def test_a_list_among_the_arguments_that_is_changed_is_an_error() -> None:

@@ -161,7 +161,8 @@ class Program:
         """The results, then the gradients of all inputs that ask for them."""
         pool = list(xs)
         for name, i, j, k in self.steps:
-            made = OPERATIONS[name](*[pool[-1 - at % len(pool)] for at in (i, j, k)], n)
+            a, b, c = [pool[-1 - at % len(pool)] for at in (i, j, k)]
+            made = OPERATIONS[name](a, b, c, n)
             if made is not None:
                 pool.append(made)
         found = [pool[-1 - at % len(pool)] for at in self.returned]

@@ -264,7 +264,7 @@ def test_state_in_a_dataclass_and_containers_of_models() -> None:
     assert state.steps == 4
     assert params(state.model) == params(stepped(training_step, net(), AdamWConfig().init(), 4)[0])
     assert params(others[0]["it"]) == params(_scaled(net(), 0.5**4))
-    with pytest.raises(MovedError, match="a Net was used after"):
+    with pytest.raises(MovedError, match="this Net was used after"):
         _ = first.first
 
 
@@ -411,6 +411,44 @@ def test_running_states_in_all_combinations(returned: bool, donated: bool, aroun
     assert run(compile(function, donate="model" if donated else ())) == run(function)
 
 
+def test_captured_states_are_read_in_each_call() -> None:
+    model = BatchNormConfig(4).init(TAPE).valid()
+    x = batch()[0].inner()
+    function = compile(lambda x: model.forward(x), captures=[model])
+    for i in range(3):
+        assert bits(function(x)) == bits(model.forward(x))
+        model.running_mean.update(model.running_mean.value() + float(i + 1))
+    assert function.traces == 1
+
+
+def test_a_layer_that_stands_in_two_places_is_one() -> None:
+    class Twice(Module):
+        one: Dropout
+        two: Dropout
+        inner: tuple[Noisy, Noisy]
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.one.forward(x) + self.two.forward(x) * 10.0 + self.inner[1].drop.forward(x) * 100.0
+
+    drop, within = DropoutConfig(0.5).init(), noisy()
+    model, x = Twice(drop, drop, (within, within)), Tensor.ones((8,), TAPE)
+
+    def function(model: Twice, x: Tensor) -> tuple[Twice, Tensor]:
+        return model, model.forward(x).detach()
+
+    compiled = compile(function)
+    with StepScope(3, model):
+        wanted = bits(function(model, x)[1])
+    with StepScope(3, model):
+        same, found = compiled(model, x)
+    assert bits(found) == wanted
+    assert same.one is same.two
+    assert same.inner[0] is same.inner[1]
+    with StepScope(3, same):
+        assert bits(compiled(same, x)[1]) == wanted
+    assert compiled.traces == 1
+
+
 @contextmanager
 def _scope(scope: StepScope | None) -> Iterator[StepScope | None]:
     if scope is None:
@@ -503,3 +541,17 @@ def test_a_compiled_function_takes_its_structures_with_it() -> None:
     gc.collect()
     assert watched() is None
     assert len(Structure._interned) <= before
+
+
+class Row(Module):
+    weight: Param
+
+
+def test_a_state_of_which_elements_lie_in_one_place_can_be_written_over() -> None:
+    def with_value(row: Row, value: Tensor) -> Row:
+        return Row(Param(value, row.weight.id))
+
+    spread = compile(lambda row: with_value(row, (row.weight.val() * 1.5).sum().expand([4])), donate="row")
+    step = compile(lambda row: with_value(row, row.weight.val() * 2.0 + 1.0), donate="row")
+    row = step(spread(Row(Param(Tensor.full((4,), 1.0, Device.cpu())))))
+    assert row.weight.val().tolist() == [13.0] * 4

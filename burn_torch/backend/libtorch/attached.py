@@ -93,10 +93,10 @@ def _cross_entropy(call: Call) -> Callable[..., Any] | None:
         return None
     from burn_kernels import cross_entropy
 
-    ignored, kind = _ignored(call), TO_TORCH[logits.dtype]
+    ignored = _ignored(call)
 
     def run(x: torch.Tensor, targets: torch.Tensor, *_: None) -> torch.Tensor:
-        return cross_entropy.forward(x, targets, reduction="none", ignore_index=ignored)[0].to(kind)
+        return cross_entropy.forward(x, targets, reduction="none", ignore_index=ignored)[0]
 
     return run
 

@@ -176,9 +176,9 @@ class CapturedProgram:
         )
 
     # -- calling ----------------------------------------------------------------------------------------
-    def __call__(self, *inputs: Any) -> Sequence[Any]:
+    def __call__(self, *inputs: Any, kept: bool = False) -> Sequence[Any]:
         """The outputs, valid on the caller's current stream.  Outputs that took donated memory over are the program's
-        until they are handed back."""
+        until they are handed back; `kept` says that the donated inputs are those of the last call, so nobody looks."""
         try:
             with self._lock, self.arena.lock, self.arena.entered():
                 recorded = self._recorded
@@ -187,7 +187,7 @@ class CapturedProgram:
                     recorded = self._recorded = self._record(inputs)
                 elif self._held and not recorded.holds(inputs):
                     recorded = self._recorded = self._record_again(inputs)
-                return recorded.run(inputs)
+                return recorded.run(inputs, kept)
         except RuntimeError as fault:
             if _is_lost(fault):
                 raise _lost(fault) from fault
@@ -343,9 +343,9 @@ class _Recorded:
             self._owned[i].copy_(value)
 
     # -- a call -----------------------------------------------------------------------------------------------
-    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """One replay."""
-        if not all(map(is_, self._get_state(inputs), self._owned)):
+    def run(self, inputs: Sequence[Any], kept: bool = False) -> Sequence[Any]:
+        """One replay.  `kept`: the donated inputs are the state's buffers."""
+        if not kept and not all(map(is_, self._get_state(inputs), self._owned)):
             self._take_state(inputs)
         for get, buffers in self._batches:
             if len(buffers) == 1:

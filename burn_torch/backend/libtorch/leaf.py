@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
@@ -71,10 +72,10 @@ class LibTorch(Backend):
                 found = kernel
             elif isinstance(candidate, PerCall):
                 found = candidate.build(call)
-            elif candidate is None:
-                found = run_decomposed(self, call)
-            else:
+            elif candidate is not None:
                 found = partial(candidate, **call.attrs) if call.attrs else candidate
+            if found is None:
+                found = run_decomposed(self, call)
             call.memo[LibTorch] = found
         return found
 
@@ -115,9 +116,7 @@ class LibTorch(Backend):
 
     def settings(self) -> Hashable:
         """torch's modes of precision and determinism."""
-        from burn_torch.backend.libtorch.cuda_graph import precision_settings
-
-        return precision_settings()
+        return _precision_settings()()
 
     _arenas: ClassVar[dict[str, Any]] = {}
     _arenas_lock: ClassVar[threading.Lock] = threading.Lock()
@@ -240,6 +239,13 @@ class LibTorch(Backend):
         if torch.backends.mps.is_available():
             places.append("mps")
         return places
+
+
+@functools.cache
+def _precision_settings() -> Callable[[], Hashable]:
+    from burn_torch.backend.libtorch.cuda_graph import precision_settings  # an eager run never needs it
+
+    return precision_settings
 
 
 def place_of(device: torch.device) -> str:

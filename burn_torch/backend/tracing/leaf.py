@@ -86,7 +86,9 @@ class TraceLeaf(Backend):
                 given=f"{'a tensor' if name is None else name} {source.spec(primitive)},"
                 f" at {user_line(2) or 'an unknown line'}",
                 expected="tensors that come as arguments, or that the function makes itself",
-                mend="pass it as an argument, or declare it: compile(fn, captures=[tensor])",
+                mend="pass it as an argument, or declare it: compile(fn, captures=[tensor])"
+                if name is not None or not self.session.bound
+                else "pass what it is computed from as arguments: captures may stand beside arguments only",
             )
         )
 

@@ -33,7 +33,6 @@ def active() -> Session | None:
     return _active.get()
 
 
-@final
 class Bound:
     """The source of an input that has one value for ever: data that a function made itself, a declared capture."""
 
@@ -112,11 +111,11 @@ class Session:
         self.sources.append(source)
         return Value(self.leaf, slot, spec)
 
-    def bind(self, primitive: Any, spec: TensorSpec) -> Any:
+    def bind(self, primitive: Any, spec: TensorSpec, source: Bound | None = None) -> Any:
         """The slot of an input that always has this primitive; one input however often it is asked for."""
         found = self.bound.get(id(primitive))
         if found is None:
-            slot = self.input(spec, Bound(primitive)).primitive
+            slot = self.input(spec, source or Bound(primitive)).primitive
             found = self.bound[id(primitive)] = (primitive, slot)
         return found[1]
 

@@ -54,6 +54,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="overrides",
         help="change a setting, such as optimizer.lr=0.01; may be given often",
     )
+    parser.add_argument(
+        "--no-compile",
+        action="store_false",
+        dest="compiled",
+        help="run each step operation by operation, to debug it; same bits on a CPU, slower",
+    )
     parser.add_argument("--show-config", action="store_true", help="print all settings as JSON, and train nothing")
     parser.add_argument(
         "--resume",
@@ -94,7 +100,7 @@ def _resumed_config(recipe: Recipe, artifact_dir: Path, args: argparse.Namespace
             explain(
                 "a resumed run keeps its settings",
                 given=f"--resume with {' '.join(given)}",
-                expected="--resume with --epochs, --devices and --data-dir at most",
+                expected="--resume with --epochs, --devices, --data-dir and --no-compile at most",
                 mend="leave the others out, or start a run of its own",
             )
         )
@@ -134,6 +140,7 @@ def _train(recipe: Recipe, config: Any, artifact_dir: Path, args: argparse.Names
         .num_epochs(config.num_epochs)
         .seed(config.seed)
         .with_config(config)
+        .compile(args.compiled)
         .summary()
     )
     print(

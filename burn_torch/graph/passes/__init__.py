@@ -7,7 +7,7 @@ from burn_torch.graph.passes.driver import PassReport, pipeline
 from burn_torch.graph.passes.grouping import group_updates
 from burn_torch.graph.passes.identities import algebra
 from burn_torch.graph.passes.isolation import isolate_outputs
-from burn_torch.graph.passes.memory import Buffer, MemoryPlan, Taken, memory_plan, peak_bytes
+from burn_torch.graph.passes.memory import Buffer, MemoryPlan, memory_plan, peak_bytes
 from burn_torch.graph.passes.recomputing import recompute
 from burn_torch.graph.passes.rewrite import Numerics
 from burn_torch.graph.passes.subexpressions import common_subexpressions
@@ -19,7 +19,6 @@ __all__ = [
     "Numerics",
     "PassReport",
     "Precision",
-    "Taken",
     "algebra",
     "common_subexpressions",
     "dead_code",

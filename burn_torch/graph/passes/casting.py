@@ -24,8 +24,9 @@ def dtype_policy(graph: Graph, precision: Precision = "float32") -> Graph:
 
     A row says by `precision` what it does with float32 values: "low" rows (products, convolutions, attention) compute
     in bf16, "high" rows (losses, sums, norms, powers, optimizer updates) in f32, others in the type of their inputs,
-    the widest if they differ; constants count for nothing there.  Inputs and outputs of the graph keep their types, so
-    parameters and their gradients stay f32.  A value is cast once to each type, a weight once a step.
+    the widest if they differ; constants count for nothing there, nor do a row's `statistics`, which stay f32.  Inputs
+    and outputs of the graph keep their types, so parameters and their gradients stay f32.  A value is cast once to each
+    type, a weight once a step.
 
     Raises: ConfigError for another precision.
     """
@@ -53,6 +54,8 @@ class _Casting:
         """Of each float32 value of the old graph: the type in which it was made."""
         self.forms: Final[dict[tuple[int, DType], int]] = {}
         """(old value, type) -> the value of the new graph that is it in this type."""
+        self.viewed: Final[dict[int, Node]] = {}
+        """Old float32 values that are views -> the nodes that made them."""
         self.next_id = 1 + max(
             [i for i, _ in graph.inputs] + [i for node in graph.nodes for i in node.outputs if i is not None],
             default=-1,
@@ -78,20 +81,25 @@ class _Casting:
 
     def _node(self, node: Node) -> None:
         call = node.call
-        floats = [i for i in node.inputs if isinstance(i, int) and i in self.dtype]
+        kept = call.op.statistics
+        floats = [i for at, i in enumerate(node.inputs) if isinstance(i, int) and i in self.dtype and at not in kept]
         wanted = self._wanted(call, floats)
         bound = self._bound(call, wanted, node.inputs)
         if bound is None:
             wanted, bound = DType.F32, call
         inputs = [
-            self._as(i, spec, wanted, node) if isinstance(i, int) and i in self.dtype else i
-            for i, spec in zip(node.inputs, call.specs, strict=True)
+            self._as(i, spec, DType.F32 if at in kept else wanted, node)
+            if isinstance(i, int) and i in self.dtype
+            else i
+            for at, (i, spec) in enumerate(zip(node.inputs, call.specs, strict=True))
         ]
         same = bound is call and all(x == y for x, y in zip(inputs, node.inputs, strict=True))
         self.nodes.append(node if same else Node(bound, inputs, node.outputs, node.origin))
         for i, before, after in zip(node.outputs, call.results, bound.results, strict=True):
             if i is not None and isinstance(before, TensorSpec) and before.dtype is DType.F32:
                 self._made(i, i, after.dtype)
+                if call.aliases and not call.multiple:
+                    self.viewed[i] = node
 
     def _wanted(self, call: Call, floats: list[int]) -> DType:
         mixed = any(
@@ -109,8 +117,10 @@ class _Casting:
         if dtype is DType.F32:
             return call
         specs = [
-            spec.with_dtype(dtype) if isinstance(i, int) and i in self.dtype and isinstance(spec, TensorSpec) else spec
-            for i, spec in zip(inputs, call.specs, strict=True)
+            spec.with_dtype(dtype)
+            if isinstance(i, int) and i in self.dtype and isinstance(spec, TensorSpec) and at not in call.op.statistics
+            else spec
+            for at, (i, spec) in enumerate(zip(inputs, call.specs, strict=True))
         ]
         try:
             bound = call.op.bind(specs, call.attrs)
@@ -120,16 +130,36 @@ class _Casting:
         return bound if fits else None
 
     def _as(self, i: int, spec: Any, dtype: DType, reader: Node | None) -> int:
-        """A value in a type; cast where it is first needed, from the type in which it was made."""
+        """A value in a type; cast where it is first needed, from the type in which it was made.
+
+        A view of all of a value, or of one that is in this type already, is a view of that: nothing is cast twice.
+        """
         form = self.forms.get((i, dtype))
         if form is None:
             assert isinstance(spec, TensorSpec)
-            made = self.dtype[i]
-            form = self.forms[i, dtype] = self.next_id
-            self.next_id += 1
-            call = cast.bind([spec.with_dtype(made)], {"dtype": dtype})
-            self.nodes.append(Node(call, (self.forms[i, made],), (form,), None if reader is None else reader.origin))
+            view = self.viewed.get(i)
+            form = None if view is None else self._as_view(view, dtype, reader)
+            if form is None:
+                call = cast.bind([spec.with_dtype(self.dtype[i])], {"dtype": dtype})
+                form = self._add(call, (self.forms[i, self.dtype[i]],), None if reader is None else reader.origin)
+            self.forms[i, dtype] = form
         return form
+
+    def _as_view(self, node: Node, dtype: DType, reader: Node | None) -> int | None:
+        base, whole = node.inputs[0], node.call.specs[0]
+        if not isinstance(base, int) or base not in self.dtype or not isinstance(whole, TensorSpec):
+            return None
+        if (base, dtype) not in self.forms and whole.numel != node.call.result.numel:
+            return None  # a part: the rest need not be cast
+        form = self._as(base, whole, dtype, reader)
+        call = node.call.op.bind([whole.with_dtype(dtype), *node.call.specs[1:]], node.call.attrs)
+        return self._add(call, (form, *node.inputs[1:]), node.origin)
+
+    def _add(self, call: Call, inputs: tuple[Input, ...], origin: Any) -> int:
+        made = self.next_id
+        self.next_id += 1
+        self.nodes.append(Node(call, inputs, (made,), origin))
+        return made
 
 
 def _fits(old: Any, new: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from burn_torch.core.spec import NumberSpec
+from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes.sharing import alias_roots, constant_values
 from burn_torch.ops.shapes import clone
@@ -13,8 +13,9 @@ __all__ = ["isolate_outputs"]
 
 
 def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
-    """Copies outputs that might share memory with an input, a constant or another output.
+    """Copies outputs that might share memory with an input, a constant or another output, or with themselves.
 
+    An output of which two elements may lie in one place (an expanded axis, windows) could never be written over.
     `donated` names positions of inputs whose memory the program may keep: one output may have it as it is.  An id
     that is an output twice gets memory for each: a program may write over one of them later.
     Executors rely on it: what this pass returns, they may hand out as it is.
@@ -24,6 +25,7 @@ def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
     donated = frozenset(donated)
     ours = {i for position, (i, _) in enumerate(graph.inputs) if position in donated}
     theirs = {i for i, _ in graph.inputs} - ours
+    repeated = _repeated(graph)
     makers = {i: node for node in graph.nodes for i in node.outputs if i is not None}
     specs = graph.specs()
     # a value keeps its memory rather than a view of it
@@ -41,7 +43,8 @@ def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
             outputs.append(i)
             continue
         memory = root[i]
-        free = memory not in theirs and memory not in constant and owner[memory] == i and i not in given
+        free = memory not in theirs and memory not in constant and owner[memory] == i
+        free = free and i not in given and i not in repeated
         if free:
             outputs.append(i)
             given.add(i)
@@ -52,3 +55,22 @@ def isolate_outputs(graph: Graph, donated: Collection[int] = ()) -> Graph:
         outputs.append(next_id)
         next_id += 1
     return graph if len(nodes) == len(graph.nodes) else Graph(graph.inputs, nodes, outputs)
+
+
+def _repeated(graph: Graph) -> set[int]:
+    """Views of which two elements may lie in one place: those that have more elements or axes than their memory."""
+    repeated: set[int] = set()
+    for node in graph.nodes:
+        call = node.call
+        if not call.aliases or not node.inputs:
+            continue
+        x, y = call.specs[0], call.result
+        grows = (
+            call.op.packed == "any"
+            and isinstance(x, TensorSpec)
+            and isinstance(y, TensorSpec)
+            and (y.numel > x.numel or y.ndim > x.ndim)
+        )
+        if grows or node.inputs[0] in repeated:
+            repeated.update(i for i in node.outputs if i is not None)
+    return repeated

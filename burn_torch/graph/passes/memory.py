@@ -15,11 +15,11 @@ import numpy as np
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.layout import CONTIGUOUS, Layouts
-from burn_torch.graph.passes.sharing import alias_roots, constant_values, run_pairs
+from burn_torch.graph.passes.sharing import alias_roots, constant_values
 from burn_torch.ops.op import Call, PerCall
 from burn_torch.ops.torch_code import Over
 
-__all__ = ["Buffer", "MemoryPlan", "Taken", "memory_plan", "peak_bytes"]
+__all__ = ["Buffer", "MemoryPlan", "memory_plan", "peak_bytes"]
 
 _ALIGNMENT_CPU: Final = 64  # a cache line, and the widest vector
 _ALIGNMENT: Final = 512  # what CUDA's own allocator gives
@@ -46,19 +46,6 @@ class Buffer:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """An output that ends in a donated input's memory; both are positions.
-
-    direct: the input is not read any more when the output is made, so it can be made there; else it is moved there.
-    """
-
-    output: int
-    input: int
-    direct: bool
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """What memory a graph needs; see `memory_plan`.
 
@@ -69,7 +56,6 @@ class MemoryPlan:
     buffers: tuple[Buffer, ...]
     buffer_of: Mapping[int, int]
     in_place: Mapping[int, tuple[tuple[int, int], ...]]
-    takes: tuple[Taken, ...]
     peak_bytes: int
     peak_at: int
     arena_bytes: Mapping[tuple[str, str], int]
@@ -92,11 +78,8 @@ def memory_plan(graph: Graph, donated: Collection[int] = ()) -> MemoryPlan:
             lives.values(), lives.bytes, lives.place, lives.region, lives.first, lives.last, offsets, strict=True
         )
     )
-    takes = _takes(graph, donated, buffers, lives.buffer_of)
     peak_at = int(timeline.argmax())
-    return MemoryPlan(
-        buffers, lives.buffer_of, lives.in_place, tuple(takes), int(timeline[peak_at]), peak_at - 1, arenas
-    )
+    return MemoryPlan(buffers, lives.buffer_of, lives.in_place, int(timeline[peak_at]), peak_at - 1, arenas)
 
 
 def peak_bytes(graph: Graph, donated: Collection[int] = ()) -> int:
@@ -249,64 +232,6 @@ def _written_over(call: Call) -> Sequence[tuple[int, int]]:
         ]
         call.memo["written over"] = pairs
     return pairs
-
-
-# -- donated memory ------------------------------------------------------------------------------------
-def _takes(
-    graph: Graph, donated: Collection[int], buffers: tuple[Buffer, ...], buffer_of: Mapping[int, int]
-) -> list[Taken]:
-    """Each output its predecessor's memory, then any donated memory of its spec that is left."""
-    end = len(graph.nodes)
-    donated = frozenset(donated)
-    position_of = {i: position for position, (i, _) in enumerate(graph.inputs) if position in donated}
-    specs = graph.specs()
-    predecessors = _predecessors(graph)
-    taken: list[Taken] = []
-    kept: set[int] = set()
-    free: dict[int, Buffer] = {}
-    waiting: list[tuple[int, int, Buffer]] = []
-    for i, position in position_of.items():
-        if i in buffer_of and buffers[buffer_of[i]].last < end:
-            free[position] = buffers[buffer_of[i]]
-    for output, y in enumerate(graph.outputs):
-        if y is None or y not in buffer_of:
-            continue
-        buffer = buffers[buffer_of[y]]
-        if buffer.region == "state":
-            position = position_of[buffer.values[0]]
-            if position not in kept:  # else it is one value, given out twice
-                kept.add(position)
-                taken.append(Taken(output, position, direct=True))
-        elif buffer.region == "output":
-            before = [position_of[x] for x in predecessors.get(y, ()) if x in position_of]
-            found = next((p for p in before if p in free and graph.inputs[p][1] is specs[y]), None)
-            if found is None:
-                waiting.append((output, y, buffer))
-            else:
-                taken.append(Taken(output, found, direct=buffer.first > free.pop(found).last))
-    left: dict[Any, list[int]] = {}
-    for position in free:
-        left.setdefault(graph.inputs[position][1], []).append(position)
-    for output, y, buffer in waiting:
-        names = left.get(specs[y])
-        if names:
-            position = names.pop(0)
-            taken.append(Taken(output, position, direct=buffer.first > free[position].last))
-    return sorted(taken, key=lambda t: t.output)
-
-
-def _predecessors(graph: Graph) -> dict[int, list[int]]:
-    """For each value the inputs of its node that it may stand for: of an update the old value alone."""
-    found: dict[int, list[int]] = {}
-    for node in graph.nodes:
-        if node.call.op.runs is not None:
-            for j, k in run_pairs(node.call):
-                old, new = node.inputs[k], node.outputs[j]
-                if isinstance(old, int) and new is not None:
-                    found[new] = [old]
-        elif len(node.outputs) == 1 and node.outputs[0] is not None:
-            found[node.outputs[0]] = [x for x in node.inputs if isinstance(x, int)]
-    return found
 
 
 # -- arenas -------------------------------------------------------------------------------------------

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.laws import Copies
-from burn_torch.ops.op import Call
 
-__all__ = ["alias_roots", "constant_values", "run_pairs"]
+__all__ = ["alias_roots", "constant_values"]
 
 
 def alias_roots(graph: Graph) -> dict[int, int]:
@@ -27,13 +26,3 @@ def constant_values(graph: Graph) -> set[int]:
         if node.call.op.law(Copies) is None and all(i in constant for i in node.inputs if isinstance(i, int)):
             constant.update(i for i in node.outputs if i is not None)
     return constant
-
-
-def run_pairs(call: Call) -> list[tuple[int, int]]:
-    """For a row over runs of tensors: (output, input) where a new value takes the place of an old one."""
-    assert call.op.runs is not None
-    returned = call.op.runs(call.attrs)
-    n = len(call.results) // sum(returned)
-    first = len(call.specs) - n * len(returned)
-    runs = [first + n * run for run, is_returned in enumerate(returned) if is_returned]
-    return [(n * made + i, start + i) for made, start in enumerate(runs) for i in range(n)]

@@ -79,8 +79,9 @@ class CrossEntropyLoss(Module):
                 scores, row = logits.clamp_min(_LEAST.get(logits.dtype, 0.0)).log(), _negative_log_likelihood
             losses: Tensor = apply(row, (scores, targets, weights, self.smoothing), pads)
             if weights is None and not pads:
-                return losses.mean()
-            return losses.sum() / _shares(targets, weights, pads, losses).sum()
+                return as_type(losses.mean(), logits.dtype)
+            weights = None if weights is None else as_type(weights, losses.dtype)
+            return as_type(losses.sum() / _shares(targets, weights, pads, losses).sum(), logits.dtype)
         except BurnTorchError as err:
             in_layer(err, self)
             raise

@@ -74,6 +74,59 @@ def test_a_value_is_cast_once_to_each_type() -> None:
     assert common_subexpressions(graph) is graph
 
 
+def test_a_view_of_what_was_cast_is_no_second_cast() -> None:
+    def function(x: Any, w: Any) -> Any:
+        y = ops.linear(x, w, None)
+        return ops.matmul(ops.permute(x, axes=(1, 0)), y), ops.linear(ops.reshape(x, shape=(4, 3)), w, None)
+
+    graph = policy(traced(function, X, W))
+    assert [n.inputs[0] for n in graph.nodes if n.call.op.name == "cast" and n.call.results[0].dtype is DType.BF16] == [
+        0,
+        1,
+    ]
+
+
+def test_a_part_of_a_value_is_cast_alone_unless_the_whole_is_needed_too() -> None:
+    def part(x: Any) -> Any:
+        return ops.slice(x, ranges=((0, 3, 1), (0, 3, 1)))
+
+    alone = policy(traced(lambda x, w: ops.matmul(part(x), w), X, W))
+    assert [n.call.results[0].shape for n in alone.nodes if n.call.op.name == "cast"] == [(3, 3), (3, 3), (3, 3)]
+    both = policy(traced(lambda x, w: (ops.matmul(x, w), ops.matmul(part(x), w)), X, W))
+    casts = [
+        n.call.results[0].shape
+        for n in both.nodes
+        if n.call.results[0].dtype is DType.BF16 and n.call.op.name == "cast"
+    ]
+    assert casts == [(4, 3), (3, 3)]
+
+
+def test_cross_entropy_reads_low_logits_and_its_losses_stay_high() -> None:
+    targets = TensorSpec.of((4,), DType.I64, "cpu")
+
+    def function(x: Any, w: Any, t: Any, g: Any) -> Any:
+        logits = ops.linear(x, w, None)
+        slope = ops.cross_entropy_backward(g, logits, t, None, None)
+        return ops.cross_entropy(logits, t, None, None), ops.matmul(slope, w)
+
+    graph = policy(traced(function, X, W, targets, spec(4)))
+    made = {name: dtype for name, dtype in types(graph) if name.startswith("cross_entropy")}
+    assert made == {"cross_entropy": "f32", "cross_entropy_backward": "bf16"}
+    assert sum(n.call.op.name == "cast" for n in graph.nodes) == 3, "x, w, and the product that is an output"
+
+
+def test_what_attention_keeps_for_its_backward_stays_high() -> None:
+    def function(q: Any, k: Any, v: Any, g: Any) -> Any:
+        y, lse = ops.attention(q, k, v, None, None, 0.5, None, causal=True)
+        return ops.attention_backward(g, q, k, v, y, lse, None, 0.5, causal=True)
+
+    graph = policy(traced(function, *[spec(2, 2, 3, 4)] * 4))
+    forward, backward = (n.call for n in graph.nodes if n.call.op.name.startswith("attention"))
+    assert [s.dtype for s in forward.results] == [DType.BF16, DType.F32]
+    assert [s.dtype for s in backward.specs if isinstance(s, TensorSpec)] == [*[DType.BF16] * 5, DType.F32]
+    assert [s.dtype for s in backward.results] == [DType.BF16] * 3
+
+
 def test_types_that_are_not_float32_are_left_alone() -> None:
     wide = spec(3, 3, dtype=DType.F64)
     graph = traced(lambda x, y: ops.matmul(x, y) * 2.0, wide, wide)
@@ -127,7 +180,7 @@ def test_precisions_agree_with_the_lists_of_torch_autocast() -> None:
     # https://docs.pytorch.org/docs/stable/amp.html, "CUDA ops that autocast to float16" and "to float32"
     low = {"matmul", "linear", "conv", "conv_transpose", "prelu", "attention"}
     high = {"pow", "acos", "asin", "cosh", "cumprod", "cumsum", "exp", "expm1", "group_norm", "layer_norm", "log",
-            "log_softmax", "log1p", "cross_entropy", "prod", "recip", "rsqrt", "sinh", "softmax", "softplus", "sum",
+            "log_softmax", "log1p", "prod", "recip", "rsqrt", "sinh", "softmax", "softplus", "sum",
             "tan", "binary_cross_entropy_with_logits", "negative_log_likelihood"}  # fmt: skip
     ours_alone = {"mean", "var", "var_mean", "logsumexp", "linear_scan", "quiet_softmax", "rms_norm", "batch_norm",
                   "batch_norm_inference", "log_sigmoid", "binary_cross_entropy", "embedding_backward",

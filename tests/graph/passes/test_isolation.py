@@ -60,6 +60,13 @@ def test_what_is_copied() -> None:
     assert copies(traced(lambda x: ops.split(ops.exp(x), sizes=(1, 3), dim=0), X)) == 1
 
 
+def test_what_lies_in_one_place_twice_is_copied() -> None:
+    assert copies(traced(lambda x: ops.expand(ops.exp(x), shape=(2, 4, 3)), X)) == 1
+    assert copies(traced(lambda x: ops.reshape(ops.expand(ops.exp(x), shape=(1, 4, 3)), shape=(4, 3)), X)) == 1
+    assert copies(traced(lambda x: ops.unfold(ops.exp(x), dim=0, size=3, step=1), X)) == 1
+    assert copies(traced(lambda x: ops.slice(ops.exp(x), ranges=((0, 4, 2), (0, 3, 1))), X)) == 0
+
+
 def test_a_constant_is_copied() -> None:
     graph = traced(lambda x: (made(ops.full, x, 1.0, shape=(2,), dtype=DType.F32, place="cpu"), ops.exp(x)), X)
     assert names(isolate_outputs(graph)) == ["full", "exp", "clone"]

@@ -8,7 +8,21 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels import REGISTRY, cross_entropy, dropout, glu, norm, optimizer, random, softmax
+from burn_kernels import (
+    REGISTRY,
+    activation,
+    cross_entropy,
+    dropout,
+    embedding,
+    glu,
+    norm,
+    optimizer,
+    random,
+    reduce,
+    residual_norm,
+    rope,
+    softmax,
+)
 from burn_kernels.autotune.cost import Work, predict
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.tunable import TUNABLES, Tunable, tunable
@@ -52,6 +66,7 @@ def group(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
 
 
 S = torch.zeros(6, 1)
+ANGLES = torch.zeros(3, 4)
 ONE, RATE = torch.zeros((), dtype=torch.int64), torch.zeros(())
 BF = "bfloat16 packed align=16"
 CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
@@ -161,6 +176,81 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: optimizer.sgd(group(), group(), group(), lr=0.1, momentum=0.9),
         ["sgd chunks<=4 chunk=8192 float32 packed align=16 g=float32 s=float32"],
     ),
+    "activation": (lambda: activation.forward(x(6, 64)), [f"activation rows<=1 cols<=512 {BF} gelu"]),
+    "activation strided": (
+        lambda: activation.forward(x(6, 80)[:, :64], kind="relu"),
+        ["activation rows<=8 cols<=64 bfloat16 strided align=16 relu"],
+    ),
+    "activation back": (
+        lambda: activation.backward(x(6, 64), x(6, 64), kind="silu"),
+        [f"activation backward rows<=1 cols<=512 {BF} silu"],
+    ),
+    "residual_layer_norm": (
+        lambda: residual_norm.layer_norm(x(6, 64), x(6, 64), x(64), x(64)),
+        [f"residual_layer_norm rows<=8 cols=64 {BF} w b"],
+    ),
+    "residual_rms_norm": (
+        lambda: residual_norm.rms_norm(x(6, 64), x(6, 64), x(64), prob=0.1),
+        [f"residual_rms_norm rows<=8 cols=64 {BF} w drop"],
+    ),
+    "residual_layer_norm back": (
+        lambda: residual_norm.layer_norm_backward(x(6, 64), x(6, 64), x(6, 64), x(64), S, S, prob=0.1),
+        [f"residual_layer_norm backward rows<=8 cols=64 {BF} w b drop"],
+    ),
+    "residual_rms_norm back": (
+        lambda: residual_norm.rms_norm_backward(x(6, 64), None, x(6, 64), x(64), S),
+        [f"residual_rms_norm backward rows<=8 cols=64 {BF} w alone"],
+    ),
+    "rope": (
+        lambda: rope.forward(x(2, 3, 4, 8), x(2, 3, 1, 8), ANGLES, ANGLES),
+        [f"rope tokens<=8 q_heads=4 k_heads=1 pairs=4 cols=8 {BF}"],
+    ),
+    "rope without keys": (
+        lambda: rope.forward(x(2, 3, 4, 8), None, ANGLES, ANGLES, interleaved=True),
+        [f"rope tokens<=8 q_heads=4 k_heads=0 pairs=4 cols=8 {BF} interleaved"],
+    ),
+    "rope computed": (
+        lambda: rope.backward_computed(x(2, 3, 4, 8), x(2, 3, 1, 8), rope.turns(6)),
+        [f"rope tokens<=8 q_heads=4 k_heads=1 pairs=3 cols=8 {BF} computed"],
+    ),
+    "rope by head": (
+        lambda: rope.forward(x(2, 4, 3, 8).transpose(1, 2), x(2, 3, 1, 8), ANGLES, ANGLES),
+        [f"rope tokens<=8 q_heads=4 k_heads=1 pairs=4 cols=8 {BF} by_head"],
+    ),
+    "rope of a fused projection": (
+        lambda: rope.forward(x(2, 3, 12, 8)[:, :, 1:5], x(2, 3, 1, 8), ANGLES, ANGLES),
+        ["rope tokens<=8 q_heads=4 k_heads=1 pairs=4 cols=8 bfloat16 strided align=16"],
+    ),
+    "sum": (lambda: reduce.sum(x(5, 64), 1), [f"reduce outer<=1 inner<=8 length<=64 {BF} sum along"]),
+    "sum across": (lambda: reduce.sum(x(5, 64), 0), [f"reduce outer<=1 inner<=64 length<=8 {BF} sum across"]),
+    "var": (
+        lambda: reduce.var(x(5, 64, 3), 1),
+        ["reduce outer<=8 inner<=4 length<=64 bfloat16 packed align=2 var across"],
+    ),
+    "argmax": (lambda: reduce.argmax(x(5, 64)), [f"reduce outer<=1 inner<=1 length<=512 {BF} argmax along"]),
+    "amin of images": (
+        lambda: reduce.amin(x(6, 5, 8, 8), (0, 2, 3)),
+        [f"reduce outer<=1 inner<=8 length<=512 {BF} amin along"],
+    ),
+    "logsumexp back": (
+        lambda: reduce.logsumexp_backward(x(5), x(5, 64), x(5), 1),
+        [f"reduce backward outer<=1 inner<=8 length<=64 {BF} logsumexp along"],
+    ),
+    "amax back": (
+        lambda: reduce.extreme_backward(x(5), x(5, 64), x(5), 1),
+        [
+            f"reduce outer<=1 inner<=8 length<=64 {BF} amax along",
+            f"reduce backward outer<=1 inner<=8 length<=64 {BF} extreme along",
+        ],
+    ),
+    "embedding back": (
+        lambda: embedding.backward(x(6, 64), TARGETS, rows=100),
+        [f"embedding backward tokens<=8 rows<=128 cols=64 {BF}"],
+    ),
+    "embedding scaled": (
+        lambda: embedding.backward(x(6, 49), TARGETS, rows=100, scale_by_frequency=True),
+        ["embedding backward tokens<=8 rows<=128 cols=49 bfloat16 packed align=2 scaled"],
+    ),
 }
 
 
@@ -177,7 +267,9 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
     modules = {spec.forward.func.__module__ if hasattr(spec.forward, "func") else spec.forward.__module__
                for spec in REGISTRY.values()}  # fmt: skip
     modules -= {"burn_kernels.linear_cross_entropy"}  # launches nothing itself; what it calls is asked for
-    others = {"burn_kernels.norm_backward", "burn_kernels.random"}  # with no specification of their own
+    # with no specification of their own
+    parts = ("norm_backward", "prims", "random", "reduce_kernels", "residual_norm_backward")
+    others = {f"burn_kernels.{part}" for part in parts}
     assert {source for made in TUNABLES.values() for source in made.sources} == modules | others
 
 

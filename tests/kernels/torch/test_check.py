@@ -78,12 +78,21 @@ def test_a_compiled_model_is_checked_through_its_operations(net: Net) -> None:
     assert {finding.op for finding in bk.check(compiled, torch.randn(5, 6)).findings} == {"layer_norm", "softmax"}
 
 
+WITHOUT_OPERATOR = {
+    *("gelu", "gelu_tanh", "silu", "relu", "rope", "rope_computed", "embedding_backward"),
+    *("residual_layer_norm", "residual_rms_norm"),
+    *("sum", "mean", "var", "logsumexp", "amax", "amin", "argmax", "argmin"),
+}
+"""Operations that `burn_kernels.torch` does not bring into torch yet."""
+
+
 def test_every_operator_and_every_operation_is_known() -> None:
     names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("burn_kernels::")]
     defined = {name.removeprefix("burn_kernels::").split(".")[0] for name in names}
     forwards = {name for name in defined if not name.endswith(("_backward", "_"))}
     assert forwards == set(ADAPTERS) - {"adamw", "sgd"}
-    assert set(DRAWN) == set(REGISTRY)
+    assert set(DRAWN) | WITHOUT_OPERATOR == set(REGISTRY)
+    assert not set(DRAWN) & WITHOUT_OPERATOR
 
 
 @pytest.mark.parametrize("name", sorted(DRAWN))

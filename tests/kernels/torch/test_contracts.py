@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels import REGISTRY
+from burn_kernels.torch._problems import DRAWN
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -56,13 +56,13 @@ def promised(name: str) -> dict[str, str]:
     return found | {"autocast": cast}
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("name", sorted(DRAWN))
 def test_every_operation_keeps_to_its_contract(name: str, contracts: Any) -> None:
     assert contracts.outcomes(name) == promised(name)
 
 
 def test_the_table_has_every_operation(contracts: Any) -> None:
-    assert contracts.names() == sorted(REGISTRY)
+    assert contracts.names() == sorted(DRAWN)  # which operations are missing there: test_check.py
 
 
 def test_the_page_is_fresh(contracts: Any) -> None:

@@ -1,0 +1,77 @@
+"""What an ONNX model says, in plain data: no protobuf beyond the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+
+__all__ = ["Graph", "Model", "Node", "ValueInfo"]
+
+
+@dataclass(frozen=True)
+class ValueInfo:
+    """A named input or output; sizes are numbers, names of what varies, or None.  `dtype` is None where unknown."""
+
+    name: str
+    dtype: DType | None = None
+    shape: tuple[int | str | None, ...] | None = None
+    kind: str = "tensor"
+
+    def __str__(self) -> str:
+        if self.kind != "tensor":
+            return f"{self.name}: {self.kind}"
+        sizes = "?" if self.shape is None else ", ".join("?" if s is None else str(s) for s in self.shape)
+        return f"{self.name} ({sizes}) {'?' if self.dtype is None else self.dtype.name}"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator.  An empty name stands for an input that is left out, or an output that nobody reads."""
+
+    name: str
+    domain: str
+    op: str
+    opset: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """How errors name it."""
+        kind = f"{self.domain}.{self.op}" if self.domain else self.op
+        return f"{kind} (opset {self.opset}) {self.name!r}"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in an order in which they can run."""
+
+    name: str
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, TensorData]
+
+    def all_nodes(self) -> Iterator[Node]:
+        """The nodes, and those of graphs within them."""
+        for node in self.nodes:
+            yield node
+            for value in node.attributes.values():
+                if isinstance(value, Graph):
+                    yield from value.all_nodes()
+
+
+@dataclass(frozen=True)
+class Model:
+    """A graph with what the file says about it."""
+
+    graph: Graph
+    opsets: Mapping[str, int]
+    producer: str
+    ir_version: int
+    source: str

@@ -1,0 +1,60 @@
+"""Names of a model as Python identifiers: valid, unique, and nothing else.
+
+Whatever a file calls its values, only letters, digits and underscores come out, so no name can carry code.
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = ["MAX_LENGTH", "Names"]
+
+MAX_LENGTH: Final = 40
+_RESERVED: Final = frozenset(
+    {
+        "self",
+        "op",
+        "np",
+        "numpy",
+        "activation",
+        "device",
+        "path",
+        "Model",
+        "cls",
+        "torch",
+        "found",
+        "operators",
+        "parameter",
+        "state",
+        "as_tensor",
+    }
+)
+
+
+class Names:
+    """Hands out identifiers, each once."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = {*taken, *_RESERVED}
+        self._numbers: dict[str, int] = {}
+
+    def unique(self, wish: str, fallback: str = "value") -> str:
+        """An identifier as close to the wish as may be."""
+        words = re.sub(r"[^0-9A-Za-z]+", "_", wish[-4 * MAX_LENGTH :])
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", "_", words).lower()
+        words = re.sub(r"_+", "_", words).strip("_").removesuffix("_output_0")
+        words = words[-MAX_LENGTH:].strip("_")
+        if not words or words[0].isdigit():
+            words = f"{fallback}_{words}" if words else fallback
+        if keyword.iskeyword(words) or keyword.issoftkeyword(words) or hasattr(builtins, words):
+            words += "_"
+        name = words
+        while name in self._taken:
+            self._numbers[words] = self._numbers.get(words, 1) + 1
+            name = f"{words.rstrip('_')}_{self._numbers[words]}"
+        self._taken.add(name)
+        return name

@@ -1,0 +1,230 @@
+"""Functions of several tensors, element by element: Add, Pow, Mod, Max, Greater, And, BitShift, Where, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+from burn_torch import ops
+from burn_torch.core.dtype import DType
+from burn_torch.onnx.operators.axes import axis_of, fault
+from burn_torch.onnx.operators.registry import Operand, operator
+from burn_torch.onnx.operators.unsigned import ordered, quotient, widened
+from burn_torch.tensor import Tensor
+
+__all__ = [
+    "add", "add_1", "bit_shift", "bitwise_and", "bitwise_or", "bitwise_xor", "divide", "divide_1", "equal", "equal_1",
+    "greater", "greater_1", "greater_equal", "less", "less_1", "less_equal", "logical_and", "logical_and_1",
+    "logical_or", "logical_or_1", "logical_xor", "logical_xor_1", "maximum", "mean", "minimum", "modulo", "multiply",
+    "multiply_1", "power", "power_1", "subtract", "subtract_1", "total", "where",
+]  # fmt: skip
+
+
+# -- arithmetic ---------------------------------------------------------------------------------------------
+@operator("Add", 7, written="{0} + {1}")
+def add(x: Operand, y: Operand) -> Tensor:
+    """x + y."""
+    return widened(ops.add, x, y)
+
+
+@operator("Sub", 7, written="{0} - {1}")
+def subtract(x: Operand, y: Operand) -> Tensor:
+    """x - y."""
+    return widened(ops.sub, x, y)
+
+
+@operator("Mul", 7, written="{0} * {1}")
+def multiply(x: Operand, y: Operand) -> Tensor:
+    """x * y."""
+    return widened(ops.mul, x, y)
+
+
+@operator("Div", 7, written="{0} / {1}")
+def divide(x: Operand, y: Operand) -> Tensor:
+    """x / y; of integers cut toward zero."""
+    if isinstance(x, Tensor) and x.dtype is DType.U64:
+        other = y.cast(DType.I64) if isinstance(y, Tensor) else Tensor.full((), int(y), (x.device, DType.I64))
+        return quotient(x.cast(DType.I64), other).cast(DType.U64)
+    return widened(ops.div, x, y)
+
+
+@operator("Pow", 7)
+def power(x: Operand, y: Operand) -> Tensor:
+    """x to the power y, in the element type of x."""
+    if isinstance(x, Tensor) and isinstance(y, Tensor) and x.dtype is not y.dtype:
+        if x.dtype.is_int and y.dtype.is_float:
+            z: Tensor = ops.pow(x.cast(DType.F64), y.cast(DType.F64))
+            return z.cast(x.dtype)
+        y = y.cast(x.dtype) if x.dtype.kind != "uint" else y.cast(DType.I64)
+        return widened(ops.pow, x, y)
+    if isinstance(x, Tensor) and x.dtype.is_int and isinstance(y, float):
+        z = ops.pow(x.cast(DType.F64), y)
+        return z.cast(x.dtype)
+    if isinstance(x, Tensor) and x.dtype.is_float and isinstance(y, int):
+        y = float(y)
+    return widened(ops.pow, x, y)
+
+
+@operator("Mod", 10)
+def modulo(x: Tensor, y: Tensor, *, fmod: int = 0) -> Tensor:
+    """What x leaves when divided by y, with the sign of y; with `fmod` that of x."""
+    if x.dtype is DType.U64:
+        return (x.cast(DType.I64) - quotient(x.cast(DType.I64), y.cast(DType.I64)) * y.cast(DType.I64)).cast(DType.U64)
+    return widened(ops.fmod if fmod else ops.remainder, x, y)
+
+
+# -- any number of tensors -------------------------------------------------------------------------------------
+@operator("Max")
+def maximum(*xs: Tensor) -> Tensor:
+    """The largest, element by element."""
+    return reduce(lambda x, y: ordered(ops.maximum, x, y), xs)
+
+
+@operator("Min")
+def minimum(*xs: Tensor) -> Tensor:
+    """The smallest, element by element."""
+    return reduce(lambda x, y: ordered(ops.minimum, x, y), xs)
+
+
+@operator("Sum")
+def total(*xs: Tensor) -> Tensor:
+    """The sum of all."""
+    return reduce(lambda x, y: x + y, xs)
+
+
+@operator("Mean")
+def mean(*xs: Tensor) -> Tensor:
+    """The mean of all."""
+    return total(*xs) / float(len(xs))
+
+
+# -- comparison -------------------------------------------------------------------------------------------------
+def _compared(row: Any, x: Any, y: Any) -> Any:
+    if isinstance(x, Tensor) and x.dtype is DType.BOOL and isinstance(y, bool):
+        y = Tensor.full((), y, (x.device, DType.BOOL))
+    return ordered(row, x, y)
+
+
+@operator("Equal", 7)
+def equal(x: Operand, y: Operand) -> Tensor:
+    """Whether x is y."""
+    return _compared(ops.equal, x, y)
+
+
+@operator("Greater", 7)
+def greater(x: Operand, y: Operand) -> Tensor:
+    """Whether x > y."""
+    return _compared(ops.greater, x, y)
+
+
+@operator("GreaterOrEqual", 12)
+def greater_equal(x: Operand, y: Operand) -> Tensor:
+    """Whether x >= y."""
+    return _compared(ops.greater_equal, x, y)
+
+
+@operator("Less", 7)
+def less(x: Operand, y: Operand) -> Tensor:
+    """Whether x < y."""
+    return _compared(ops.lower, x, y)
+
+
+@operator("LessOrEqual", 12)
+def less_equal(x: Operand, y: Operand) -> Tensor:
+    """Whether x <= y."""
+    return _compared(ops.lower_equal, x, y)
+
+
+@operator("Where", 9)
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """x where the condition holds, else y."""
+    z: Tensor = ops.mask_where(y, condition, x)
+    return z
+
+
+# -- truth values and bits -------------------------------------------------------------------------------------------
+@operator("And", 7)
+def logical_and(x: Tensor, y: Tensor) -> Tensor:
+    """x and y."""
+    return x.bool_and(y)
+
+
+@operator("Or", 7)
+def logical_or(x: Tensor, y: Tensor) -> Tensor:
+    """x or y."""
+    return x.bool_or(y)
+
+
+@operator("Xor", 7)
+def logical_xor(x: Tensor, y: Tensor) -> Tensor:
+    """Either x or y."""
+    return x.bool_xor(y)
+
+
+@operator("BitwiseAnd", 18)
+def bitwise_and(x: Tensor, y: Tensor) -> Tensor:
+    """x & y."""
+    return widened(ops.bitwise_and, x, y)
+
+
+@operator("BitwiseOr", 18)
+def bitwise_or(x: Tensor, y: Tensor) -> Tensor:
+    """x | y."""
+    return widened(ops.bitwise_or, x, y)
+
+
+@operator("BitwiseXor", 18)
+def bitwise_xor(x: Tensor, y: Tensor) -> Tensor:
+    """x ^ y."""
+    return widened(ops.bitwise_xor, x, y)
+
+
+@operator("BitShift", 11)
+def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
+    """x moved up (LEFT) or down (RIGHT) by y places; bits that come in are 0 for unsigned numbers."""
+    if direction not in ("LEFT", "RIGHT"):
+        raise fault(
+            "BitShift: no such direction",
+            given=repr(direction),
+            expected="LEFT or RIGHT",
+            mend="the model is malformed",
+        )
+    if direction == "LEFT":
+        return widened(ops.bitwise_left_shift, x, y)
+    if x.dtype is not DType.U64:
+        return widened(ops.bitwise_right_shift, x, y)
+    places = y.cast(DType.I64)
+    none = places.equal(0)
+    half = x.cast(DType.I64).bitwise_right_shift(1).bitwise_and((1 << 63) - 1)
+    moved = half.bitwise_right_shift(places - 1)
+    return moved.mask_where(none, x.cast(DType.I64)).cast(DType.U64)
+
+
+# -- opset 1 to 6: broadcasting is asked for, and begins at an axis ---------------------------------------------------
+def _old(op: str, name: str, new: Callable[..., Any]) -> Any:
+    def function(
+        x: Tensor, y: Tensor, *, broadcast: int = 0, axis: int | None = None, consumed_inputs: Any = None
+    ) -> Any:
+        if broadcast and axis is not None:
+            after = x.ndim - axis_of(axis, x.ndim) - y.ndim
+            if after > 0:
+                y = y.reshape(*y.shape, *(1,) * after)
+        return new(x, y)
+
+    function.__name__ = name
+    function.__doc__ = f"{op} of opset 1 to 6: y broadcasts where `broadcast` says so, its axes beginning at `axis`."
+    return operator(op, 1, 6)(function)
+
+
+add_1 = _old("Add", "add_1", add)
+subtract_1 = _old("Sub", "subtract_1", subtract)
+multiply_1 = _old("Mul", "multiply_1", multiply)
+divide_1 = _old("Div", "divide_1", divide)
+power_1 = _old("Pow", "power_1", power)
+equal_1 = _old("Equal", "equal_1", equal)
+greater_1 = _old("Greater", "greater_1", greater)
+less_1 = _old("Less", "less_1", less)
+logical_and_1 = _old("And", "logical_and_1", logical_and)
+logical_or_1 = _old("Or", "logical_or_1", logical_or)
+logical_xor_1 = _old("Xor", "logical_xor_1", logical_xor)

@@ -1,0 +1,135 @@
+"""Axes, lists of numbers and element types as ONNX writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import OnnxError, explain
+from burn_torch.tensor import Device, Tensor
+
+__all__ = [
+    "ONNX_DTYPES",
+    "axes_of",
+    "axis_of",
+    "constant",
+    "dtype_of",
+    "fault",
+    "full",
+    "ints",
+    "squeezed",
+    "unsqueezed",
+]
+
+ONNX_DTYPES: Final = {
+    1: DType.F32,
+    2: DType.U8,
+    3: DType.I8,
+    4: DType.U16,
+    5: DType.I16,
+    6: DType.I32,
+    7: DType.I64,
+    9: DType.BOOL,
+    10: DType.F16,
+    11: DType.F64,
+    12: DType.U32,
+    13: DType.U64,
+    16: DType.BF16,
+}
+"""TensorProto.DataType to ours."""
+
+_OTHERS: Final = {
+    8: "STRING",
+    14: "COMPLEX64",
+    15: "COMPLEX128",
+    17: "FLOAT8E4M3FN",
+    18: "FLOAT8E4M3FNUZ",
+    19: "FLOAT8E5M2",
+    20: "FLOAT8E5M2FNUZ",
+    21: "UINT4",
+    22: "INT4",
+    23: "FLOAT4E2M1",
+    24: "FLOAT8E8M0",
+    25: "UINT2",
+    26: "INT2",
+}
+
+
+def fault(what: str, *, given: str, expected: str, mend: str) -> OnnxError:
+    """An error of the model or of its data."""
+    return OnnxError(explain(what, given=given, expected=expected, mend=mend))
+
+
+def dtype_of(number: int) -> DType:
+    """The element type of a TensorProto.DataType.  Raises: OnnxError for one that tensors here do not have."""
+    found = ONNX_DTYPES.get(number)
+    if found is None:
+        raise fault(
+            "this element type is not supported",
+            given=_OTHERS.get(number, f"data type {number}"),
+            expected=", ".join(dtype.name for dtype in ONNX_DTYPES.values()),
+            mend="export the model with one of those",
+        )
+    return found
+
+
+def axis_of(axis: int, ndim: int) -> int:
+    """An axis counted from the front.  Raises: OnnxError for one outside."""
+    if not -ndim <= axis < max(ndim, 1):
+        raise fault(
+            "there is no such axis",
+            given=f"axis {axis} of a tensor with {ndim} axes",
+            expected=f"-{ndim} to {ndim - 1}",
+            mend="the model or its input has another shape than meant",
+        )
+    return axis % ndim if ndim else 0
+
+
+def axes_of(axes: Iterable[int], ndim: int) -> tuple[int, ...]:
+    """Axes counted from the front, each once, in order."""
+    return tuple(sorted({axis_of(int(axis), ndim) for axis in axes}))
+
+
+def ints(values: Any) -> tuple[int, ...]:
+    """Whole numbers of an array."""
+    return tuple(int(value) for value in np.asarray(values).reshape(-1))
+
+
+def squeezed(x: Tensor, axes: Iterable[int]) -> Tensor:
+    """Without these axes, counted from the front, of size 1."""
+    gone = set(axes)
+    return reshaped(x, tuple(size for i, size in enumerate(x.shape) if i not in gone))
+
+
+def unsqueezed(x: Tensor, axes: Iterable[int]) -> Tensor:
+    """With axes of size 1 at these places of the result."""
+    given = [int(axis) for axis in axes]
+    ndim = x.ndim + len(given)
+    at = {axis_of(axis, ndim) for axis in given}
+    if len(at) != len(given):
+        raise fault(
+            "an axis is named twice", given=f"axes {given}", expected="each axis once", mend="the model is malformed"
+        )
+    sizes = iter(x.shape)
+    return reshaped(x, tuple(1 if i in at else next(sizes) for i in range(ndim)))
+
+
+def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The same elements under another shape, without Burn's reading of 0 and -1."""
+    from burn_torch import ops
+
+    y: Tensor = ops.reshape(x, shape=shape)
+    return y
+
+
+def full(shape: Iterable[int], value: float, like: Tensor, dtype: DType | None = None) -> Tensor:
+    """One number everywhere, where `like` lies."""
+    return Tensor.full(tuple(shape), value, (like.device, like.dtype if dtype is None else dtype))
+
+
+def constant(values: Any, device: Device, dtype: DType) -> Tensor:
+    """Numbers as a tensor."""
+    return Tensor.from_data(np.asarray(values), device, dtype)

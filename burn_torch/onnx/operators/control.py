@@ -1,0 +1,222 @@
+"""If, Loop, Scan, and sequences and optional values: Python's own, so conditions are read on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from burn_torch.onnx.operators.axes import axis_of, fault, ints
+from burn_torch.onnx.operators.registry import Host, Sequence, operator, read
+from burn_torch.onnx.operators.shape import concat, slice_of, split, squeeze, unsqueeze
+
+__all__ = [
+    "concat_from_sequence", "if_", "loop", "optional", "optional_get_element", "optional_has_element", "scan",
+    "sequence_at", "sequence_construct", "sequence_empty", "sequence_erase", "sequence_insert", "sequence_length",
+    "split_to_sequence",
+]  # fmt: skip
+
+Body = Callable[..., tuple[Any, ...]]
+
+
+def _truth(x: Any) -> bool:
+    return bool(read(x).reshape(-1)[0])
+
+
+def _packed(values: tuple[Any, ...], outputs: int = 1) -> Any:
+    return values[0] if outputs == 1 else values[:outputs]
+
+
+def _stacked(values: list[Any], axis: int = 0) -> Any:
+    """Values side by side along a new axis."""
+    if not values:
+        raise fault(
+            "a loop that never ran has nothing to stack",
+            given="a scan output of 0 iterations, of unknown shape",
+            expected="1 iteration or more",
+            mend="give the model an input for which the loop runs",
+        )
+    at = np.array([axis], np.int64)
+    return concat(*[unsqueeze(value, at) for value in values], axis=axis)
+
+
+@operator("If")
+def if_(condition: Host, *, then_branch: Body, else_branch: Body, outputs: int = 1) -> Any:
+    """One of two branches."""
+    return _packed(then_branch() if condition.reshape(-1)[0] else else_branch(), outputs)
+
+
+@operator("Loop")
+def loop(trips: Host | None = None, condition: Host | None = None, *carried: Any, body: Body, outputs: int = 1) -> Any:
+    """body(iteration, condition, *carried) again and again: gives the condition, what is carried and stacked."""
+    limit = None if trips is None else int(trips.reshape(-1)[0])
+    going = condition is None or bool(condition.reshape(-1)[0])
+    state: tuple[Any, ...] = carried
+    stacks: list[list[Any]] = [[] for _ in range(outputs - len(carried))]
+    i = 0
+    while going and (limit is None or i < limit):
+        found = body(np.array(i, np.int64), np.array(going), *state)
+        going = True if found[0] is None else _truth(found[0])
+        state = found[1 : 1 + len(carried)]
+        for stack, value in zip(stacks, found[1 + len(carried) :], strict=False):
+            stack.append(value)
+        i += 1
+    return _packed((*state, *[_stacked(stack) for stack in stacks]), outputs)
+
+
+@operator("Scan", 9)
+def scan(
+    *inputs: Any,
+    body: Body,
+    num_scan_inputs: int,
+    scan_input_axes: tuple[int, ...] | None = None,
+    scan_input_directions: tuple[int, ...] | None = None,
+    scan_output_axes: tuple[int, ...] | None = None,
+    scan_output_directions: tuple[int, ...] | None = None,
+    outputs: int = 1,
+) -> Any:
+    """body(*state, *slices) along an axis: gives the state, and what is stacked."""
+    count = len(inputs) - num_scan_inputs
+    state, scanned = tuple(inputs[:count]), inputs[count:]
+    axes = [axis_of(axis, x.ndim) for axis, x in zip(scan_input_axes or (0,) * num_scan_inputs, scanned, strict=True)]
+    backwards = scan_input_directions or (0,) * num_scan_inputs
+    steps = {x.shape[axis] for x, axis in zip(scanned, axes, strict=True)}
+    if len(steps) != 1:
+        raise fault(
+            "Scan: the inputs have different lengths",
+            given=str(sorted(steps)),
+            expected="one length",
+            mend="the inputs have other shapes than the model was exported for",
+        )
+    (length,) = steps
+    stacks: list[list[Any]] = [[] for _ in range(outputs - count)]
+    for t in range(length):
+        parts = [
+            _slice(x, axis, length - 1 - t if back else t)
+            for x, axis, back in zip(scanned, axes, backwards, strict=True)
+        ]
+        found = body(*state, *parts)
+        state = found[:count]
+        for stack, value in zip(stacks, found[count:], strict=False):
+            stack.append(value)
+    ways = scan_output_directions or (0,) * len(stacks)
+    places = scan_output_axes or (0,) * len(stacks)
+    joined = [
+        _stacked(
+            stack[::-1] if back else stack,
+            axis % (np.ndim(stack[0]) + 1 if isinstance(stack[0], np.ndarray) else stack[0].ndim + 1) if stack else 0,
+        )
+        for stack, back, axis in zip(stacks, ways, places, strict=True)
+    ]
+    return _packed((*state, *joined), outputs)
+
+
+def _slice(x: Any, axis: int, index: int) -> Any:
+    at = np.array([axis], np.int64)
+    return squeeze(slice_of(x, np.array([index]), np.array([index + 1]), at), at)
+
+
+# -- sequences --------------------------------------------------------------------------------------------------
+@operator("SequenceConstruct", 11)
+def sequence_construct(*xs: Any) -> Any:
+    """A sequence of values."""
+    return list(xs)
+
+
+@operator("SequenceEmpty", 11)
+def sequence_empty(*, dtype: int = 1) -> Any:
+    """A sequence without values."""
+    return []
+
+
+@operator("SequenceLength", 11)
+def sequence_length(sequence: Sequence) -> Any:
+    """How many values a sequence has."""
+    return np.array(len(sequence), np.int64)
+
+
+def _index(position: Host | None, length: int, extra: int = 0) -> int:
+    if position is None:
+        return length - 1 + extra
+    index = int(position.reshape(-1)[0])
+    if not -length <= index < length + extra:
+        raise fault(
+            "there is no such place in the sequence",
+            given=f"position {index} of {length}",
+            expected=f"-{length} to {length + extra - 1}",
+            mend="the model is malformed",
+        )
+    return index + length if index < 0 else index
+
+
+@operator("SequenceAt", 11)
+def sequence_at(sequence: Sequence, position: Host) -> Any:
+    """The value at a place; negative ones count from the end."""
+    return sequence[_index(position, len(sequence))]
+
+
+@operator("SequenceInsert", 11)
+def sequence_insert(sequence: Sequence, value: Any, position: Host | None = None) -> Any:
+    """The sequence with a value put before a place, or at the end."""
+    at = _index(position, len(sequence), 1)
+    return [*sequence[:at], value, *sequence[at:]]
+
+
+@operator("SequenceErase", 11)
+def sequence_erase(sequence: Sequence, position: Host | None = None) -> Any:
+    """The sequence without the value at a place, or without the last."""
+    at = _index(position, len(sequence))
+    return [*sequence[:at], *sequence[at + 1 :]]
+
+
+@operator("ConcatFromSequence", 11)
+def concat_from_sequence(sequence: Sequence, *, axis: int, new_axis: int = 0) -> Any:
+    """The values of a sequence one after the other along an axis, or along a new one."""
+    if new_axis:
+        return _stacked(sequence, axis % (sequence[0].ndim + 1) if sequence else 0)
+    return concat(*sequence, axis=axis)
+
+
+@operator("SplitToSequence", 11)
+def split_to_sequence(x: Any, split_sizes: Host | None = None, *, axis: int = 0, keepdims: int = 1) -> Any:
+    """Parts of a tensor along an axis as a sequence."""
+    at = axis_of(axis, x.ndim)
+    size = x.shape[at]
+    if split_sizes is None:
+        parts = _parts(x, (1,) * size, at)
+        return parts if keepdims else [squeeze(part, np.array([at])) for part in parts]
+    if split_sizes.ndim == 0:
+        each = int(split_sizes)
+        return _parts(x, tuple(min(each, size - start) for start in range(0, size, each)), at)
+    return _parts(x, ints(split_sizes), at)
+
+
+def _parts(x: Any, sizes: tuple[int, ...], axis: int) -> list[Any]:
+    return list(split(x, np.array(sizes, np.int64), axis=axis, outputs=len(sizes)))
+
+
+# -- values that may be absent ---------------------------------------------------------------------------------------
+@operator("Optional", 15)
+def optional(x: Any = None, *, type: Any = None) -> Any:
+    """A value that may be absent."""
+    return x
+
+
+@operator("OptionalHasElement", 15)
+def optional_has_element(x: Any = None) -> Any:
+    """Whether the value is there."""
+    return np.array(x is not None)
+
+
+@operator("OptionalGetElement", 15)
+def optional_get_element(x: Any) -> Any:
+    """The value.  Raises: OnnxError where it is absent."""
+    if x is None:
+        raise fault(
+            "OptionalGetElement: there is no value",
+            given="an optional value that is absent",
+            expected="one that is there",
+            mend="give the model this input",
+        )
+    return x

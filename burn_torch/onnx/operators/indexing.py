@@ -1,0 +1,212 @@
+"""Operators that read and write at indices: Gather, ScatterND, TopK, OneHot, NonZero, Unique, ..."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from burn_torch import ops
+from burn_torch.core.dtype import DType
+from burn_torch.onnx.operators.axes import axis_of, fault, ints, reshaped, squeezed
+from burn_torch.onnx.operators.registry import Host, operator
+from burn_torch.onnx.operators.unsigned import sortable, unsorted
+from burn_torch.tensor import Tensor
+
+__all__ = [
+    "compress", "gather", "gather_elements", "gather_nd", "nonzero", "one_hot", "reverse_sequence", "scatter",
+    "scatter_elements", "scatter_nd", "tensor_scatter", "topk", "topk_1", "topk_10", "unique",
+]  # fmt: skip
+
+
+def _wrapped(indices: Tensor, size: int) -> Tensor:
+    """Indices counted from the front; negative ones count from the end."""
+    wide = indices.cast(DType.I64)
+    return wide.mask_where(wide.lower(0), wide + size)
+
+
+# -- reading ------------------------------------------------------------------------------------------------
+@operator("Gather")
+def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+    """The entries at indices along an axis, whose place the axes of the indices take."""
+    at = axis_of(axis, x.ndim)
+    flat = _wrapped(reshaped(indices, (indices.num_elements(),)), x.shape[at])
+    return reshaped(ops.select(x, flat, dim=at), (*x.shape[:at], *indices.shape, *x.shape[at + 1 :]))
+
+
+@operator("GatherElements", 11)
+def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+    """The element that each index names along an axis, at its own place on the others."""
+    at = axis_of(axis, x.ndim)
+    y: Tensor = ops.gather(x, _wrapped(indices, x.shape[at]), dim=at)
+    return y
+
+
+def _places(indices: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Entries of several indices, counted from the front."""
+    wide = indices.cast(DType.I64)
+    total = Tensor.from_data(np.array(sizes, np.int64), indices.device)
+    return wide.mask_where(wide.lower(0), wide + total)
+
+
+@operator("GatherND", 11)
+def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
+    """The slices of x that entries of indices name on its axes after the first `batch_dims`, which run along."""
+    k = indices.shape[-1]
+    places = _places(indices, x.shape[batch_dims : batch_dims + k])
+    if batch_dims:
+        lead = indices.shape[:-1]
+        grid = np.indices(lead, np.int64)[:batch_dims]
+        before = Tensor.from_data(np.moveaxis(grid, 0, -1), x.device)
+        places = Tensor.cat([before, places], len(lead))
+    y: Tensor = ops.gather_nd(x, places)
+    return y
+
+
+# -- writing -------------------------------------------------------------------------------------------------
+_UPDATES = {"none": "assign", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+
+
+def _update(reduction: str) -> str:
+    if reduction not in _UPDATES:
+        raise fault(
+            "no such reduction", given=repr(reduction), expected=", ".join(_UPDATES), mend="the model is malformed"
+        )
+    return _UPDATES[reduction]
+
+
+@operator("Scatter", 9, 10)
+def scatter(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0) -> Tensor:
+    """x with elements put at indices along an axis."""
+    return scatter_elements(x, indices, updates, axis=axis)
+
+
+@operator("ScatterElements", 11)
+def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none") -> Tensor:
+    """x with elements put at indices along an axis, or joined with what is there."""
+    at = axis_of(axis, x.ndim)
+    y: Tensor = ops.scatter(x, _wrapped(indices, x.shape[at]), updates, dim=at, update=_update(reduction))
+    return y
+
+
+@operator("ScatterND", 11)
+def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+    """x with slices put where entries of indices say, or joined with what is there."""
+    places = _places(indices, x.shape[: indices.shape[-1]])
+    y: Tensor = ops.scatter_nd(x, places, updates, update=_update(reduction))
+    return y
+
+
+@operator("TensorScatter", 24)
+def tensor_scatter(
+    past: Tensor, update: Tensor, write_indices: Host | None = None, *, axis: int = -2, mode: str = "linear"
+) -> Tensor:
+    """A cache with an update written into each sample along an axis, from an index on; `circular` wraps around."""
+    at = axis_of(axis, past.ndim)
+    starts = np.zeros(past.shape[0], np.int64) if write_indices is None else np.asarray(write_indices, np.int64)
+    steps = starts.reshape(-1, 1) + np.arange(update.shape[at])
+    if mode == "circular":
+        steps %= past.shape[at]
+    index = steps.reshape(past.shape[0], *(update.shape[at] if i == at else 1 for i in range(1, past.ndim)))
+    places = Tensor.from_data(np.ascontiguousarray(np.broadcast_to(index, update.shape)), past.device)
+    y: Tensor = ops.scatter(past, places, update, dim=at, update="assign")
+    return y
+
+
+# -- order -------------------------------------------------------------------------------------------------------
+def _topk(x: Tensor, k: int, axis: int, largest: int) -> tuple[Tensor, Tensor]:
+    """A stable sort, so that the first of equal elements comes first."""
+    at = axis_of(axis, x.ndim)
+    wide = sortable(x)
+    if not 0 <= k <= (x.shape[at] if x.ndim else 1):
+        raise fault(
+            "TopK: there are not that many elements",
+            given=f"k {k} on axis {at} of {x.shape}",
+            expected="k of at most the size of the axis",
+            mend="the input has another shape than the model was exported for",
+        )
+    values, indices = ops.sort_with_indices(wide, dim=at, descending=bool(largest))
+    return unsorted(values.narrow(at, 0, k), x.dtype), indices.narrow(at, 0, k)
+
+
+@operator("TopK", 1, 9)
+def topk_1(x: Tensor, *, axis: int = -1, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest elements along an axis, and where each was."""
+    return _topk(x, k, axis, 1)
+
+
+@operator("TopK", 10, 10)
+def topk_10(x: Tensor, k: Host, *, axis: int = -1) -> tuple[Tensor, Tensor]:
+    """The k largest elements along an axis, and where each was."""
+    return _topk(x, ints(k)[0], axis, 1)
+
+
+@operator("TopK", 11)
+def topk(x: Tensor, k: Host, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
+    """The k largest (or smallest) elements along an axis in order, and where each was."""
+    return _topk(x, ints(k)[0], axis, largest)
+
+
+@operator("Unique", 11)
+def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The different elements, or slices along an axis: them, where each is first, which each was, how often.
+
+    Found on the host: their number depends on the data.
+    """
+    values = x.into_data().values
+    found, first, inverse, counts = np.unique(
+        values, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
+    inverse = inverse.reshape(-1)
+    if not sorted:
+        order = np.argsort(first)
+        rank = np.argsort(order)
+        found = np.take(found, order, axis=0 if axis is None else axis)
+        first, counts, inverse = first[order], counts[order], rank[inverse]
+    y = Tensor.from_data(np.ascontiguousarray(found), x.device).cast(x.dtype)
+    parts = [Tensor.from_data(part.astype(np.int64), x.device) for part in (first, inverse, counts)]
+    return y, parts[0], parts[1], parts[2]
+
+
+# -- masks --------------------------------------------------------------------------------------------------------
+@operator("NonZero", 9)
+def nonzero(x: Tensor) -> Tensor:
+    """The places of elements that are not zero, one a column."""
+    places: Tensor = ops.nonzero(x if x.ndim else reshaped(x, (1,)))
+    return places.transpose()
+
+
+@operator("Compress", 9)
+def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor:
+    """The slices along an axis (or the elements) for which the condition holds."""
+    flat = reshaped(x, (x.num_elements(),)) if axis is None else x
+    at = 0 if axis is None else axis_of(axis, x.ndim)
+    chosen = squeezed(ops.nonzero(condition), (1,))
+    y: Tensor = ops.select(flat, chosen, dim=at)
+    return y
+
+
+@operator("OneHot", 9)
+def one_hot(indices: Tensor, depth: Host, values: Tensor, *, axis: int = -1) -> Tensor:
+    """values[1] at each index along a new axis, values[0] elsewhere; an index out of range has none."""
+    classes = int(depth.reshape(-1)[0])
+    at = axis_of(axis, indices.ndim + 1)
+    wide = indices.cast(DType.I64)
+    wide = wide.mask_where(wide.lower(0), wide + classes)
+    count = Tensor.from_data(np.arange(classes, dtype=np.int64), indices.device)
+    count = reshaped(count, (classes, *(1,) * (indices.ndim - at)))
+    hit = reshaped(wide, (*wide.shape[:at], 1, *wide.shape[at:])).equal(count)
+    off, on = (reshaped(values.narrow(0, i, 1), ()) for i in (0, 1))
+    y: Tensor = ops.mask_where(off, hit, on)
+    return y
+
+
+@operator("ReverseSequence", 10)
+def reverse_sequence(x: Tensor, sequence_lens: Host, *, batch_axis: int = 1, time_axis: int = 0) -> Tensor:
+    """Each sample of a batch with its first steps, as many as its length says, in reverse order."""
+    steps, batch = x.shape[time_axis], x.shape[batch_axis]
+    at = np.arange(steps)[:, None]
+    lengths = sequence_lens.reshape(1, batch)
+    index = np.where(at < lengths, lengths - 1 - at, at)
+    index = index if time_axis == 0 else index.T
+    places = np.broadcast_to(index.reshape(*index.shape, *(1,) * (x.ndim - 2)), x.shape)
+    y: Tensor = ops.gather(x, Tensor.from_data(np.ascontiguousarray(places, np.int64), x.device), dim=time_axis)
+    return y

@@ -1,0 +1,225 @@
+"""Quantised numbers: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, and products of integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from burn_torch import ops
+from burn_torch.core.dtype import DType
+from burn_torch.onnx.operators.axes import axis_of, dtype_of, fault, reshaped
+from burn_torch.onnx.operators.products import product
+from burn_torch.onnx.operators.registry import operator
+from burn_torch.onnx.operators.windows import conv
+from burn_torch.tensor import Tensor
+
+__all__ = [
+    "conv_integer", "dequantize_linear", "dynamic_quantize_linear", "matmul_integer", "qlinear_conv", "qlinear_matmul",
+    "quantize_linear",
+]  # fmt: skip
+
+_RANGES = {
+    DType.U8: (0, 255),
+    DType.I8: (-128, 127),
+    DType.U16: (0, 65535),
+    DType.I16: (-32768, 32767),
+    DType.I32: (-(1 << 31), (1 << 31) - 1),
+}
+
+
+def _spread(s: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
+    """A scale or zero point in a shape that broadcasts to x: of all, of each entry of an axis, of each block."""
+    if s.num_elements() == 1 and not block_size:
+        return reshaped(s, ())
+    at = axis_of(axis, x.ndim)
+    if s.ndim == 1 and not block_size:
+        return reshaped(s, tuple(s.shape[0] if i == at else 1 for i in range(x.ndim)))
+    wide = reshaped(s, (*s.shape[: at + 1], 1, *s.shape[at + 1 :]))
+    wide = ops.expand(wide, shape=(*s.shape[: at + 1], block_size, *s.shape[at + 1 :]))
+    wide = reshaped(wide, (*s.shape[:at], s.shape[at] * block_size, *s.shape[at + 1 :]))
+    return wide.narrow(at, 0, x.shape[at])
+
+
+def _saturated(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
+    """Rounded to even, moved by the zero point, held within the type."""
+    if dtype not in _RANGES:
+        raise fault(
+            "no quantised type of ours",
+            given=dtype.name,
+            expected=", ".join(t.name for t in _RANGES),
+            mend="quantise to one of those",
+        )
+    y = x.round().cast(DType.F64)
+    if zero is not None:
+        y = y + zero.cast(DType.F64)
+    low, high = _RANGES[dtype]
+    return ops.clamp(y, float(low), float(high)).cast(DType.I64).cast(dtype)
+
+
+@operator("QuantizeLinear", 10)
+def quantize_linear(
+    x: Tensor,
+    y_scale: Tensor,
+    y_zero_point: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Tensor:
+    """round(x / scale) + zero point, held within the type of the zero point."""
+    dtype = DType.U8 if not output_dtype else dtype_of(output_dtype)
+    zero = None
+    if y_zero_point is not None:
+        dtype = y_zero_point.dtype
+        zero = _spread(y_zero_point, x, axis, block_size)
+    scale = _spread(y_scale, x, axis, block_size)
+    wide = dtype_of(precision) if precision else DType.F64 if DType.F64 in (x.dtype, scale.dtype) else DType.F32
+    if not precision and x.dtype is scale.dtype and x.dtype.is_float:
+        wide = x.dtype
+    return _saturated(x.cast(wide) / scale.cast(wide), zero, dtype)
+
+
+@operator("DequantizeLinear", 10)
+def dequantize_linear(
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero_point: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Tensor:
+    """(x - zero point) * scale."""
+    scale = _spread(x_scale, x, axis, block_size)
+    wide = x.cast(DType.I64)
+    if x_zero_point is not None:
+        wide = wide - _spread(x_zero_point, x, axis, block_size).cast(DType.I64)
+    y = wide.cast(scale.dtype) * scale
+    return y.cast(dtype_of(output_dtype)) if output_dtype else y
+
+
+@operator("DynamicQuantizeLinear", 11)
+def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """x as u8 with the scale and zero point that its own range asks for, 0 included."""
+    dims = tuple(range(x.ndim))
+    high = ops.clamp_min(reshaped(ops.amax(x, dims=dims), ()), 0.0)
+    low = ops.clamp_max(reshaped(ops.amin(x, dims=dims), ()), 0.0)
+    scale = (high - low) / 255.0
+    safe = scale.mask_fill(scale.equal(0.0), 1.0)
+    zero = ops.clamp((-low / safe).round(), 0.0, 255.0).cast(DType.U8)
+    return _saturated(x / safe, zero, DType.U8), scale, zero
+
+
+# -- products ------------------------------------------------------------------------------------------------
+def _moved(x: Tensor, zero: Tensor | None, rows: bool) -> Tensor:
+    """x less its zero point, which is of all, of each row, or of each column."""
+    wide = x.cast(DType.I32)
+    if zero is None:
+        return wide
+    point = zero.cast(DType.I32)
+    if zero.num_elements() == 1:
+        return wide - reshaped(point, ())
+    if zero.ndim == 1 and rows:
+        point = reshaped(point, (zero.shape[0], 1))
+    return wide - point
+
+
+@operator("MatMulInteger", 10)
+def matmul_integer(
+    a: Tensor, b: Tensor, a_zero_point: Tensor | None = None, b_zero_point: Tensor | None = None
+) -> Tensor:
+    """The product of two matrices of 8-bit integers, as i32."""
+    return product(_moved(a, a_zero_point, True), _moved(b, b_zero_point, False))
+
+
+def _columns(s: Tensor, rows: bool) -> Tensor:
+    if s.num_elements() == 1:
+        return reshaped(s, ())
+    return reshaped(s, (s.shape[0], 1)) if rows and s.ndim == 1 else s
+
+
+@operator("QLinearMatMul", 10)
+def qlinear_matmul(
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero_point: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero_point: Tensor,
+    y_scale: Tensor,
+    y_zero_point: Tensor,
+) -> Tensor:
+    """The product of two quantised matrices, quantised again."""
+    exact = product(_moved(a, a_zero_point, True), _moved(b, b_zero_point, False))
+    wide = DType.F64 if a_scale.dtype is DType.F64 else DType.F32
+    scale = (
+        _columns(a_scale, True).cast(wide) * _columns(b_scale, False).cast(wide) / _columns(y_scale, True).cast(wide)
+    )
+    return _saturated(exact.cast(wide) * scale, _columns(y_zero_point, True), y_zero_point.dtype)
+
+
+def _exact_conv(
+    x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | None, attributes: dict[str, Any]
+) -> Tensor:
+    """A convolution of integers, computed in f64, where sums below 2^53 are exact."""
+    left, right = x.cast(DType.F64), w.cast(DType.F64)
+    if x_zero is not None:
+        left = left - reshaped(x_zero, ()).cast(DType.F64)
+    if w_zero is not None:
+        point = w_zero.cast(DType.F64)
+        right = right - (
+            reshaped(point, ()) if w_zero.num_elements() == 1 else reshaped(point, (w.shape[0], *(1,) * (w.ndim - 1)))
+        )
+    y: Tensor = conv(left, right, None, **attributes)
+    return y
+
+
+@operator("ConvInteger", 10)
+def conv_integer(
+    x: Tensor,
+    w: Tensor,
+    x_zero_point: Tensor | None = None,
+    w_zero_point: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: tuple[int, ...] | None = None,
+    group: int = 1,
+    kernel_shape: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> Tensor:
+    """A convolution of 8-bit integers, as i32."""
+    settings = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
+    return _exact_conv(x, x_zero_point, w, w_zero_point, settings).cast(DType.I32)
+
+
+@operator("QLinearConv", 10)
+def qlinear_conv(
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero_point: Tensor,
+    w: Tensor,
+    w_scale: Tensor,
+    w_zero_point: Tensor,
+    y_scale: Tensor,
+    y_zero_point: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: tuple[int, ...] | None = None,
+    group: int = 1,
+    kernel_shape: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> Tensor:
+    """A convolution of quantised numbers, quantised again."""
+    settings = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
+    exact = _exact_conv(x, x_zero_point, w, w_zero_point, settings)
+    channels = (1, -1, *(1,) * (x.ndim - 2))
+    if b is not None:
+        exact = exact + reshaped(b.cast(DType.F64), (1, b.shape[0], *channels[2:]))
+    scale = w_scale.cast(DType.F64)
+    scale = reshaped(scale, ()) if scale.num_elements() == 1 else reshaped(scale, (1, scale.shape[0], *channels[2:]))
+    scale = scale * reshaped(x_scale, ()).cast(DType.F64) / reshaped(y_scale, ()).cast(DType.F64)
+    return _saturated(exact * scale, reshaped(y_zero_point, ()), y_zero_point.dtype)

@@ -1,0 +1,205 @@
+"""The registry: one entry for each ONNX operator and range of opsets, a function of tensors.
+
+    @operator("Elu")
+    def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor: ...
+
+The signature is the contract.  Positional parameters are the node's inputs, keyword-only ones its attributes under
+ONNX's names; an attribute that is not declared is refused before anything runs.
+
+A value of an imported model lies on a device (a Tensor) or is known on the host (a numpy array: shapes and what is
+worked out from them).  What a parameter is annotated with says what the function gets:
+
+    Tensor      a tensor; an array beside tensors is moved to their device
+    Operand     the same, or a Python number where the array has no axes
+    Host        an array; a tensor is read, which waits for the device and which a traced function cannot do
+    Sequence    an ONNX sequence, a list
+
+Where every tensor is known on the host, the same function computes on numpy arrays and gives arrays back: shapes
+stay plain numbers, also while a function is traced.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burn_torch.backend.tracing import suspended
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+from burn_torch.onnx.folding import host
+from burn_torch.tensor import Device, Tensor
+
+__all__ = ["HOST", "Entry", "Host", "Operand", "Sequence", "find", "known", "on_host", "operator", "read"]
+
+Host: TypeAlias = NDArray[Any]
+HOST: Final = (np.ndarray, TensorData)
+"""What values that are known on the host are: arrays, and TensorData of bfloat16, which numpy lacks."""
+Operand: TypeAlias = Tensor | float
+Sequence: TypeAlias = list[Any]
+
+_KINDS: Final = {"Tensor": "tensor", "Operand": "operand", "Host": "host", "Sequence": "raw", "Any": "raw"}
+INJECTED: Final = frozenset({"device", "outputs", "opset"})
+"""Keyword-only parameters that the importer fills in: where to compute, how many outputs are read, the opset."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One input of an operator."""
+
+    name: str
+    kind: str
+    required: bool
+
+
+@final
+class Entry:
+    """An operator in a range of opsets; called with values it computes."""
+
+    REQUIRED: Final = inspect.Parameter.empty
+    """The default of an attribute that has none."""
+
+    def __init__(
+        self, function: Callable[..., Any], domain: str, op: str, since: int, until: int | None, written: str | None
+    ) -> None:
+        self.function: Final = function
+        self.domain: Final = domain
+        self.op: Final = op
+        self.since: Final = since
+        self.until: Final = until
+        self.written: Final = written
+        """How generated source writes it where all inputs are on a device: "{0} + {1}"."""
+        self.name: Final = function.__name__
+        self.__doc__ = function.__doc__
+        self.inputs: Final[list[Parameter]] = []
+        self.variadic = False
+        self.attributes: Final[dict[str, Any]] = {}
+        for name, parameter in inspect.signature(function).parameters.items():
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                self.attributes[name] = parameter.default
+                continue
+            annotation = str(parameter.annotation).removesuffix(" | None")
+            required = parameter.default is parameter.empty and "None" not in str(parameter.annotation)
+            self.variadic = self.variadic or parameter.kind is parameter.VAR_POSITIONAL
+            self.inputs.append(
+                Parameter(name, _KINDS[annotation], required and parameter.kind is not parameter.VAR_POSITIONAL)
+            )
+        self.computes: Final = any(parameter.kind in ("tensor", "operand") for parameter in self.inputs)
+        """Whether it takes tensors; else it works on what the host knows, wherever its values lie."""
+        self.multiple: Final = str(inspect.signature(function).return_annotation).startswith("tuple")
+
+    def kind(self, position: int) -> str:
+        """What the input at this position is given as: "tensor", "operand", "host" or "raw"."""
+        return self.inputs[min(position, len(self.inputs) - 1)].kind
+
+    @property
+    def least(self) -> int:
+        """How many inputs a node must have."""
+        return sum(parameter.required for parameter in self.inputs)
+
+    @property
+    def most(self) -> int | None:
+        """How many inputs a node may have; None without a limit."""
+        return None if self.variadic else len(self.inputs)
+
+    def __call__(self, *inputs: Any, **attributes: Any) -> Any:
+        """Computes where the tensors lie, or on the host where all values are known there."""
+        device = None
+        for x in inputs:
+            if x.__class__ is Tensor:
+                device = x.device
+                break
+        if device is None and self.computes and any(isinstance(x, HOST) for x in inputs):
+            return self._on_host(inputs, attributes)
+        return self.function(*[self._given(i, x, device) for i, x in enumerate(inputs)], **attributes)
+
+    def _given(self, position: int, x: Any, device: Device | None) -> Any:
+        if x is None:
+            return None
+        kind = self.kind(position)
+        if kind == "raw":
+            return x
+        if kind == "host":
+            return read(x)
+        if isinstance(x, HOST):
+            if kind == "operand" and isinstance(x, np.ndarray) and x.ndim == 0:
+                return x.item()
+            assert device is not None
+            return Tensor.from_data(x, device)
+        return x
+
+    def _on_host(self, inputs: Many[Any], attributes: Mapping[str, Any]) -> Any:
+        with suspended():
+            device = host()
+            given = [
+                Tensor.from_data(x, device)
+                if isinstance(x, HOST) and self.kind(i) in ("tensor", "operand")
+                else self._given(i, x, device)
+                for i, x in enumerate(inputs)
+            ]
+            return _to_host(self.function(*given, **attributes))
+
+    def __repr__(self) -> str:
+        until = "" if self.until is None else f"-{self.until}"
+        return f"<{self.op} of opset {self.since}{until or '+'}>"
+
+
+def read(x: Any) -> Host:
+    """A value as an array; waits for the device.  Raises: TraceError while a function is traced."""
+    if isinstance(x, Tensor):
+        return np.asarray(x.into_data().values)
+    return np.asarray(x.values if isinstance(x, TensorData) else x)
+
+
+def on_host(data: TensorData) -> Any:
+    """Data as a value that is known on the host."""
+    return data if data.dtype is DType.BF16 else data.array
+
+
+def _to_host(y: Any) -> Any:
+    if isinstance(y, Tensor):
+        return on_host(y.into_data())
+    if isinstance(y, tuple):
+        return tuple(_to_host(part) for part in y)
+    return [_to_host(part) for part in y] if isinstance(y, list) else y
+
+
+_ENTRIES: Final[dict[tuple[str, str], list[Entry]]] = {}
+
+
+def operator(
+    op: str, since: int = 1, until: int | None = None, *, domain: str = "", written: str | None = None
+) -> Callable[[Callable[..., Any]], Entry]:
+    """Registers a function as what an operator means from opset `since` to `until`, both included.
+
+    Of several that fit, the one registered last counts: so users replace ours.
+    """
+
+    def register(function: Callable[..., Any]) -> Entry:
+        entry = Entry(function, domain, op, since, until, written)
+        _ENTRIES.setdefault((domain, op), []).insert(0, entry)
+        return entry
+
+    return register
+
+
+def find(domain: str, op: str, opset: int) -> Entry | None:
+    """What an operator means in an opset; None if nobody has told."""
+    for entry in _ENTRIES.get((domain, op), ()):
+        if entry.since <= opset and (entry.until is None or opset <= entry.until):
+            return entry
+    return None
+
+
+def known(domain: str = "") -> dict[str, list[Entry]]:
+    """Every operator of a domain, with its entries, oldest opset first."""
+    return {
+        op: sorted(entries, key=lambda entry: entry.since)
+        for (where, op), entries in sorted(_ENTRIES.items())
+        if where == domain
+    }

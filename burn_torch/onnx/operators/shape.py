@@ -1,0 +1,444 @@
+"""Operators that rearrange elements: Reshape, Transpose, Concat, Slice, Pad, ..., and what makes tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from burn_torch import ops
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+from burn_torch.onnx.operators.axes import (
+    ONNX_DTYPES,
+    axes_of,
+    axis_of,
+    dtype_of,
+    fault,
+    ints,
+    reshaped,
+    squeezed,
+    unsqueezed,
+)
+from burn_torch.onnx.operators.registry import Host, operator
+from burn_torch.tensor import Tensor
+
+__all__ = [
+    "bfloat16", "bit_cast", "cast",
+    "cast_1", "cast_like", "center_crop_pad", "concat", "constant_of_shape", "depth_to_space", "expand",
+    "eye_like", "flatten", "pad", "pad_1", "pad_2", "range_of", "reshape", "reshape_1", "shape", "size", "slice_1",
+    "slice_of", "space_to_depth", "split", "split_1", "split_2", "squeeze", "squeeze_1", "tile", "transpose", "trilu",
+    "unsqueeze", "unsqueeze_1",
+]  # fmt: skip
+
+
+# -- what is known of the shape -------------------------------------------------------------------------------
+@operator("Shape")
+def shape(x: Tensor, *, start: int = 0, end: int | None = None) -> Any:
+    """The sizes of the axes from `start` to below `end`, on the host."""
+    return np.array(x.shape[start:end], np.int64)
+
+
+@operator("Size")
+def size(x: Tensor) -> Any:
+    """The number of elements, on the host."""
+    return np.array(x.num_elements(), np.int64)
+
+
+# -- another shape --------------------------------------------------------------------------------------------
+@operator("Reshape", 5)
+def reshape(x: Tensor, shape: Host, *, allowzero: int = 0) -> Tensor:
+    """The same elements under another shape; -1 is worked out, 0 keeps the size at its place unless `allowzero`."""
+    wanted = list(ints(shape))
+    if not allowzero:
+        wanted = [x.shape[i] if size == 0 and i < x.ndim else size for i, size in enumerate(wanted)]
+    if wanted.count(-1) == 1:
+        known = math.prod(size for size in wanted if size != -1)
+        wanted[wanted.index(-1)] = x.num_elements() // known if known else 0
+    if math.prod(wanted) != x.num_elements() or any(size < 0 for size in wanted):
+        raise fault(
+            "Reshape: the elements do not fit the shape",
+            given=f"x {x.shape} for {list(ints(shape))}",
+            expected=f"a shape of {x.num_elements()} elements",
+            mend="the input has another shape than the model was exported for, or the model is malformed",
+        )
+    return reshaped(x, tuple(wanted))
+
+
+@operator("Reshape", 1, 4)
+def reshape_1(x: Tensor, *, shape: tuple[int, ...] = (), consumed_inputs: Any = None) -> Tensor:
+    """The same elements under another shape."""
+    return reshape(x, np.array(shape, np.int64))
+
+
+@operator("Flatten")
+def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
+    """A matrix: the axes before `axis` as rows, the others as columns."""
+    at = axis if axis == x.ndim else axis_of(axis, x.ndim)
+    return reshaped(x, (math.prod(x.shape[:at]), math.prod(x.shape[at:])))
+
+
+@operator("Squeeze", 1, 12)
+def squeeze_1(x: Tensor, *, axes: tuple[int, ...] | None = None) -> Tensor:
+    """Without the axes named, or without all axes of size 1."""
+    return _squeezed(x, axes)
+
+
+@operator("Squeeze", 13)
+def squeeze(x: Tensor, axes: Host | None = None) -> Tensor:
+    """Without the axes named, or without all axes of size 1."""
+    return _squeezed(x, None if axes is None else ints(axes))
+
+
+def _squeezed(x: Tensor, axes: tuple[int, ...] | None) -> Tensor:
+    gone = axes_of([i for i, size in enumerate(x.shape) if size == 1] if axes is None else axes, x.ndim)
+    if any(x.shape[axis] != 1 for axis in gone):
+        raise fault(
+            "Squeeze: an axis that is to go has a size other than 1",
+            given=f"axes {gone} of {x.shape}",
+            expected="axes of size 1",
+            mend="the input has another shape than the model was exported for",
+        )
+    return squeezed(x, gone)
+
+
+@operator("Unsqueeze", 1, 12)
+def unsqueeze_1(x: Tensor, *, axes: tuple[int, ...]) -> Tensor:
+    """With new axes of size 1 at these places of the result."""
+    return unsqueezed(x, axes)
+
+
+@operator("Unsqueeze", 13)
+def unsqueeze(x: Tensor, axes: Host) -> Tensor:
+    """With new axes of size 1 at these places of the result."""
+    return unsqueezed(x, ints(axes))
+
+
+@operator("Transpose")
+def transpose(x: Tensor, *, perm: tuple[int, ...] | None = None) -> Tensor:
+    """The axes in another order; turned round without `perm`."""
+    order = tuple(reversed(range(x.ndim))) if perm is None else tuple(axis_of(axis, x.ndim) for axis in perm)
+    y: Tensor = ops.permute(x, axes=order)
+    return y
+
+
+@operator("Expand", 8)
+def expand(x: Tensor, shape: Host) -> Tensor:
+    """Broadcast to a shape; sizes of x larger than 1 stay where the shape says 1."""
+    wanted = ints(shape)
+    try:
+        result = np.broadcast_shapes(x.shape, wanted)
+    except ValueError:
+        raise fault(
+            "Expand: the shapes do not broadcast",
+            given=f"x {x.shape} to {wanted}",
+            expected="sizes that are equal or 1, from the last axis on",
+            mend="the input has another shape than the model was exported for",
+        ) from None
+    y: Tensor = ops.expand(x, shape=tuple(result))
+    return y
+
+
+@operator("Tile", 6)
+def tile(x: Tensor, repeats: Host) -> Tensor:
+    """Copies of the whole tensor side by side along each axis."""
+    y: Tensor = ops.repeat(x, times=ints(repeats))
+    return y
+
+
+# -- parts ---------------------------------------------------------------------------------------------------
+@operator("Concat", 1, 3)
+def concat_1(*xs: Tensor, axis: int = 1) -> Tensor:
+    """Tensors one after the other along an axis."""
+    return concat(*xs, axis=axis)
+
+
+@operator("Concat", 4)
+def concat(*xs: Tensor, axis: int) -> Tensor:
+    """Tensors one after the other along an axis."""
+    return Tensor.cat(list(xs), axis_of(axis, xs[0].ndim))
+
+
+def _split(x: Tensor, axis: int, sizes: tuple[int, ...] | None, parts: int) -> tuple[Tensor, ...]:
+    at = axis_of(axis, x.ndim)
+    if sizes is None:
+        each = -(-x.shape[at] // parts)
+        sizes = tuple(max(0, min(each, x.shape[at] - i * each)) for i in range(parts))
+    if len(sizes) != parts or sum(sizes) != x.shape[at] or any(size < 0 for size in sizes):
+        raise fault(
+            "Split: the parts do not make the whole",
+            given=f"sizes {sizes} for {parts} outputs of axis {at} of {x.shape}",
+            expected=f"one size an output, {x.shape[at]} together",
+            mend="the input has another shape than the model was exported for",
+        )
+    found: tuple[Tensor, ...] = ops.split(x, sizes=sizes, dim=at)
+    return found
+
+
+@operator("Split", 1, 12)
+def split_1(x: Tensor, *, axis: int = 0, split: tuple[int, ...] | None = None, outputs: int = 1) -> tuple[Tensor, ...]:
+    """Consecutive parts along an axis, of the sizes given or of equal ones."""
+    return _split(x, axis, split, outputs)
+
+
+@operator("Split", 13, 17)
+def split_2(x: Tensor, split: Host | None = None, *, axis: int = 0, outputs: int = 1) -> tuple[Tensor, ...]:
+    """Consecutive parts along an axis, of the sizes given or of equal ones."""
+    return _split(x, axis, None if split is None else ints(split), outputs)
+
+
+@operator("Split", 18)
+def split(
+    x: Tensor, split: Host | None = None, *, axis: int = 0, num_outputs: int | None = None, outputs: int = 1
+) -> tuple[Tensor, ...]:
+    """Consecutive parts along an axis, of the sizes given or of equal ones, the last one smaller."""
+    return _split(x, axis, None if split is None else ints(split), num_outputs or outputs)
+
+
+@operator("Slice", 1, 9)
+def slice_1(
+    x: Tensor, *, axes: tuple[int, ...] | None = None, starts: tuple[int, ...], ends: tuple[int, ...]
+) -> Tensor:
+    """The elements in ranges of some axes."""
+    return _sliced(x, starts, ends, axes, None)
+
+
+@operator("Slice", 10)
+def slice_of(x: Tensor, starts: Host, ends: Host, axes: Host | None = None, steps: Host | None = None) -> Tensor:
+    """The elements in ranges of some axes, every step-th, backwards where the step is negative."""
+    return _sliced(
+        x, ints(starts), ints(ends), None if axes is None else ints(axes), None if steps is None else ints(steps)
+    )
+
+
+def _sliced(
+    x: Tensor,
+    starts: tuple[int, ...],
+    ends: tuple[int, ...],
+    axes: tuple[int, ...] | None,
+    steps: tuple[int, ...] | None,
+) -> Tensor:
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise fault(
+            "Slice: the ranges are malformed",
+            given=f"starts {starts}, ends {ends}, axes {axes}, steps {steps}",
+            expected="as many of each, and no step of 0",
+            mend="the model is malformed",
+        )
+    ranges = [(0, size, 1) for size in x.shape]
+    backwards: list[int] = []
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        at = axis_of(axis, x.ndim)
+        taken = range(*slice(start, end, step).indices(x.shape[at]))
+        if step < 0:
+            backwards.append(at)
+            taken = taken[::-1]
+        ranges[at] = (taken[0], taken[-1] + 1, abs(step)) if len(taken) else (0, 0, 1)
+    y: Tensor = ops.slice(x, ranges=tuple(ranges))
+    return ops.flip(y, axes=tuple(sorted(set(backwards)))) if backwards else y
+
+
+# -- more elements ----------------------------------------------------------------------------------------------
+@operator("Pad", 1, 1)
+def pad_1(x: Tensor, *, paddings: tuple[int, ...], mode: str = "constant", value: float = 0.0) -> Tensor:
+    """Elements added before and after each axis."""
+    return _padded(x, paddings, None, value, mode)
+
+
+@operator("Pad", 2, 10)
+def pad_2(x: Tensor, *, pads: tuple[int, ...], mode: str = "constant", value: float = 0.0) -> Tensor:
+    """Elements added before and after each axis."""
+    return _padded(x, pads, None, value, mode)
+
+
+@operator("Pad", 11)
+def pad(
+    x: Tensor, pads: Host, constant_value: Host | None = None, axes: Host | None = None, *, mode: str = "constant"
+) -> Tensor:
+    """Elements added before and after some axes: a value, the edge, a mirror image, or from the other end."""
+    value = 0.0 if constant_value is None or not constant_value.size else constant_value.reshape(-1)[0].item()
+    return _padded(x, ints(pads), None if axes is None else ints(axes), value, mode)
+
+
+def _padded(x: Tensor, pads: tuple[int, ...], axes: tuple[int, ...] | None, value: Any, mode: str) -> Tensor:
+    axes = tuple(range(x.ndim)) if axes is None else axes
+    if len(pads) != 2 * len(axes):
+        raise fault(
+            "Pad: not as many amounts as axes",
+            given=f"pads {pads} for axes {axes}",
+            expected="one before and one after each axis",
+            mend="the model is malformed",
+        )
+    amounts = [(0, 0)] * x.ndim
+    for i, axis in enumerate(axes):
+        amounts[axis_of(axis, x.ndim)] = (pads[i], pads[i + len(axes)])
+    cut = tuple((max(-before, 0), n - max(-after, 0), 1) for (before, after), n in zip(amounts, x.shape, strict=True))
+    if any(before < 0 or after < 0 for before, after in amounts):
+        x = ops.slice(x, ranges=cut)
+    padding = tuple((max(before, 0), max(after, 0)) for before, after in amounts)
+    if mode == "constant":
+        if x.dtype.is_int or x.dtype.is_bool:
+            value = bool(value) if x.dtype.is_bool else int(value)
+        y: Tensor = ops.pad(x, value, padding=padding, mode="constant")
+        return y
+    return _placed(x, padding, mode)
+
+
+def _placed(x: Tensor, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor:
+    """Padding whose elements come from x: each axis is read at places worked out on the host."""
+    for axis, (before, after) in enumerate(padding):
+        n = x.shape[axis]
+        if not before and not after:
+            continue
+        at = np.arange(-before, n + after)
+        if mode == "edge":
+            at = at.clip(0, n - 1)
+        elif mode == "wrap":
+            at %= max(n, 1)
+        elif mode == "reflect":
+            at = np.zeros_like(at) if n == 1 else np.abs((at + n - 1) % (2 * n - 2) - (n - 1))
+        else:
+            raise fault(
+                "Pad: no such mode",
+                given=repr(mode),
+                expected="constant, reflect, edge or wrap",
+                mend="the model is malformed",
+            )
+        x = ops.select(x, Tensor.from_data(at.astype(np.int64), x.device), dim=axis)
+    return x
+
+
+@operator("CenterCropPad", 18)
+def center_crop_pad(x: Tensor, shape: Host, *, axes: tuple[int, ...] | None = None) -> Tensor:
+    """x cropped and padded with zeros around its centre to a shape."""
+    wanted = ints(shape)
+    pads: dict[int, tuple[int, int]] = {}
+    for axis, size in zip(range(x.ndim) if axes is None else axes, wanted, strict=True):
+        at = axis_of(axis, x.ndim)
+        more = size - x.shape[at]
+        if more < 0:
+            start = -more // 2
+            pads[at] = (-start, more + start)
+        else:
+            pads[at] = (more // 2, more - more // 2)
+    order = sorted(pads)
+    return _padded(x, (*[pads[at][0] for at in order], *[pads[at][1] for at in order]), tuple(order), 0, "constant")
+
+
+# -- blocks -------------------------------------------------------------------------------------------------------
+@operator("DepthToSpace")
+def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+    """Channels made into blocks of pixels: depth first (DCR) or column and row first (CRD)."""
+    n, c, h, w = x.shape
+    b = blocksize
+    if mode == "DCR":
+        y = ops.permute(reshaped(x, (n, b, b, c // (b * b), h, w)), axes=(0, 3, 4, 1, 5, 2))
+    else:
+        y = ops.permute(reshaped(x, (n, c // (b * b), b, b, h, w)), axes=(0, 1, 4, 2, 5, 3))
+    return reshaped(y, (n, c // (b * b), h * b, w * b))
+
+
+@operator("SpaceToDepth")
+def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+    """Blocks of pixels made into channels."""
+    n, c, h, w = x.shape
+    b = blocksize
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    y = ops.permute(reshaped(x, (n, c, h // b, b, w // b, b)), axes=order)
+    return reshaped(y, (n, c * b * b, h // b, w // b))
+
+
+@operator("Trilu", 14)
+def trilu(x: Tensor, k: Host | None = None, *, upper: int = 1) -> Tensor:
+    """The upper or the lower triangle of the last two axes, zero elsewhere."""
+    diagonal = 0 if k is None else int(k.reshape(-1)[0])
+    y: Tensor = ops.triu(x, diagonal=diagonal) if upper else ops.tril(x, diagonal=diagonal)
+    return y
+
+
+# -- element types ---------------------------------------------------------------------------------------------------
+@operator("Cast", 1, 5)
+def cast_1(x: Tensor, *, to: str) -> Tensor:
+    """The same values in the element type of this name."""
+    import_names = {dtype_name(number): number for number in ONNX_DTYPES}
+    return _cast(x, dtype_of(import_names.get(to, 0)))
+
+
+def dtype_name(number: int) -> str:
+    """TensorProto's name of an element type: "FLOAT"."""
+    names = {1: "FLOAT", 2: "UINT8", 3: "INT8", 4: "UINT16", 5: "INT16", 6: "INT32", 7: "INT64", 9: "BOOL"}
+    return {**names, 10: "FLOAT16", 11: "DOUBLE", 12: "UINT32", 13: "UINT64", 16: "BFLOAT16"}[number]
+
+
+@operator("Cast", 6)
+def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
+    """The same values in another element type: to integers toward zero, to bool "is not zero"."""
+    return _cast(x, dtype_of(to))
+
+
+@operator("CastLike", 15)
+def cast_like(x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up") -> Tensor:
+    """The same values in the element type of another tensor."""
+    return _cast(x, like.dtype)
+
+
+def _cast(x: Tensor, dtype: DType) -> Tensor:
+    if x.dtype.is_float and dtype.kind == "uint" and dtype is not DType.U8:
+        return x.cast(DType.I64).cast(dtype)
+    return x.cast(dtype)
+
+
+@operator("BitCast", 26)
+def bit_cast(x: Tensor, *, to: int) -> Any:
+    """The same bits read as another element type of the same width; read on the host."""
+    dtype = dtype_of(to)
+    if dtype.itemsize != x.dtype.itemsize:
+        raise fault(
+            "BitCast: these element types cannot be exchanged here",
+            given=f"{x.dtype} as {dtype}",
+            expected="two types of one width",
+            mend="leave the node out, or cast",
+        )
+    bits = np.ascontiguousarray(x.into_data().array).reshape(-1).view(dtype.numpy).reshape(x.shape)
+    return Tensor.from_data(TensorData(bits, dtype), x.device)
+
+
+# -- made of numbers --------------------------------------------------------------------------------------------------
+@operator("ConstantOfShape", 9)
+def constant_of_shape(shape: Tensor, *, value: Any = None) -> Any:
+    """One value everywhere, known on the host like its shape."""
+    sizes = ints(shape.into_data().array)
+    if isinstance(value, TensorData):  # bfloat16
+        return Tensor.full(sizes, float(value.values.reshape(-1)[0]), (shape.device, value.dtype))
+    one = np.zeros((1,), np.float32) if value is None else np.asarray(value)
+    return Tensor.full(sizes, one.reshape(-1)[0].item(), (shape.device, DType.from_numpy(one.dtype)))
+
+
+@operator("Range", 11)
+def range_of(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Any:
+    """start, start + delta, ... below limit, each rounded once from double; reads its inputs on the host."""
+    first, last, step = (x.into_data().values.reshape(-1)[0].item() for x in (start, limit, delta))
+    if not step:
+        raise fault("Range: the step is 0", given="delta 0", expected="another step", mend="the model is malformed")
+    whole = isinstance(first, int)
+    length = max(-((first - last) // step) if whole else math.ceil((last - first) / step), 0)
+    y: Tensor = ops.arange.run(
+        start.backend, Tensor, (first, step), {"length": length, "dtype": start.dtype, "place": start.place}
+    )
+    return y
+
+
+@operator("EyeLike", 9)
+def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
+    """1 on a diagonal, 0 elsewhere, in the shape of x."""
+    rows, columns = x.shape
+    ones = np.eye(rows, columns, k, dtype=np.bool_)
+    return Tensor.from_data(ones, x.device).cast(x.dtype if dtype is None else dtype_of(dtype))
+
+
+def bfloat16(values: Any) -> TensorData:
+    """Values that are known on the host as bfloat16, which numpy lacks."""
+    return TensorData.of(np.asarray(values), DType.BF16)

@@ -1,0 +1,248 @@
+"""Places in images: GridSample, RoiAlign, DeformConv, NonMaxSuppression."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from burn_torch import ops
+from burn_torch.core.dtype import DType
+from burn_torch.onnx.operators.axes import constant, fault, full, reshaped
+from burn_torch.onnx.operators.registry import Host, operator
+from burn_torch.onnx.operators.windows import windows
+from burn_torch.tensor import Tensor
+
+__all__ = ["deform_conv", "grid_sample", "grid_sample_16", "non_max_suppression", "roi_align"]
+
+
+# -- GridSample -------------------------------------------------------------------------------------------
+@operator("GridSample", 16, 19)
+def grid_sample_16(
+    x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "bilinear", padding_mode: str = "zeros"
+) -> Tensor:
+    """Reads x at the places of a grid, each coordinate in [-1, 1]."""
+    return _grid_sample(
+        x, grid, {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode), padding_mode, align_corners
+    )
+
+
+@operator("GridSample", 20)
+def grid_sample(
+    x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Tensor:
+    """Reads x at the places of a grid, each coordinate in [-1, 1]."""
+    return _grid_sample(x, grid, mode, padding_mode, align_corners)
+
+
+def _grid_sample(x: Tensor, grid: Tensor, mode: str, padding: str, align_corners: int) -> Tensor:
+    if x.ndim == 4:
+        named = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}.get(mode, mode)
+        y: Tensor = ops.grid_sample_2d(x, grid, mode=named, padding_mode=padding, align_corners=bool(align_corners))
+        return y
+    if mode not in ("linear", "nearest") or padding not in ("zeros", "border"):
+        raise fault(
+            "GridSample: this is supported for images of two axes only",
+            given=f"mode {mode!r}, padding_mode {padding!r}, x {x.shape}",
+            expected="linear or nearest, zeros or border",
+            mend="export the model with another mode",
+        )
+    sizes = x.shape[2:]
+    places = []
+    for i, size in enumerate(sizes):  # the last coordinate of the grid belongs to the first axis
+        p = reshaped(grid.narrow(grid.ndim - 1, len(sizes) - 1 - i, 1), grid.shape[:-1])
+        p = (p + 1.0) * ((size - 1) / 2) if align_corners else ((p + 1.0) * size - 1.0) / 2.0
+        places.append(ops.clamp(p, 0.0, float(size - 1)) if padding == "border" else p)
+    return _read(x, places, mode)
+
+
+def _read(x: Tensor, places: list[Tensor], mode: str = "linear") -> Tensor:
+    """x (batch, channels, *spatial) at places (batch, *rest) of each axis, 0 outside -> (batch, channels, *rest)."""
+    sizes = x.shape[2:]
+    batch, channels = x.shape[:2]
+    rest = places[0].shape[1:]
+    flat = reshaped(x, (batch, channels, math.prod(sizes)))
+    total: Tensor | None = None
+    corners = itertools.product((0, 1), repeat=len(sizes)) if mode == "linear" else [(0,) * len(sizes)]
+    below = [p.floor() if mode == "linear" else p.round() for p in places]
+    for corner in corners:
+        index = full(places[0].shape, 0, places[0], DType.I64)
+        weight: Tensor | None = None
+        inside: Tensor | None = None
+        for p, low, size, side in zip(places, below, sizes, corner, strict=True):
+            at = (low + float(side)).cast(DType.I64)
+            fits = at.greater_equal(0).bool_and(at.lower(size))
+            inside = fits if inside is None else inside.bool_and(fits)
+            index = index * size + ops.clamp(at, 0, size - 1)
+            if mode == "linear":
+                part = (p - low) if side else (low + 1.0 - p)
+                weight = part if weight is None else weight * part
+        assert inside is not None
+        picks = reshaped(index, (batch, 1, math.prod(rest)))
+        values = ops.gather(flat, ops.expand(picks, shape=(batch, channels, math.prod(rest))), dim=2)
+        values = reshaped(values, (batch, channels, *rest))
+        hidden = reshaped(inside.bool_not(), (batch, 1, *rest))
+        values = values.mask_fill(ops.expand(hidden, shape=values.shape), 0.0)
+        if weight is not None:
+            values = values * reshaped(weight, (batch, 1, *rest))
+        total = values if total is None else total + values
+    assert total is not None
+    return total
+
+
+# -- regions -------------------------------------------------------------------------------------------------
+@operator("RoiAlign", 10)
+def roi_align(
+    x: Tensor,
+    rois: Host,
+    batch_indices: Host,
+    *,
+    coordinate_transformation_mode: str | None = None,
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+    opset: int,
+) -> Tensor:
+    """Regions of images at one size: the mean or the largest of points read between pixels."""
+    default = "half_pixel" if opset >= 16 else "output_half_pixel"
+    half = (coordinate_transformation_mode or default) == "half_pixel"
+    offset = 0.5 if half else 0.0
+    channels, height, width = x.shape[1:]
+    flat = reshaped(ops.permute(x, axes=(0, 2, 3, 1)), (x.shape[0] * height * width, channels))
+    found: list[Tensor] = []
+    for roi, batch in zip(np.asarray(rois, np.float64), batch_indices.reshape(-1), strict=True):
+        x1, y1, x2, y2 = roi * spatial_scale - offset
+        w, h = (x2 - x1, y2 - y1) if half else (max(x2 - x1, 1.0), max(y2 - y1, 1.0))
+        ratio = [sampling_ratio or math.ceil(h / output_height), sampling_ratio or math.ceil(w / output_width)]
+        rows = _samples(y1, h, output_height, max(ratio[0], 1), height)
+        columns = _samples(x1, w, output_width, max(ratio[1], 1), width)
+        corners: list[tuple[Any, Any]] = []
+        for (ri, rw), (ci, cw) in itertools.product(rows, columns):
+            index = (int(batch) * height + ri[:, None]) * width + ci
+            corners.append((index, rw[:, None] * cw))
+        parts = []
+        for index, share in corners:
+            values = ops.select(flat, Tensor.from_data(index.reshape(-1).astype(np.int64), x.device), dim=0)
+            parts.append(values * constant(share.reshape(-1, 1), x.device, x.dtype))
+        grid = (output_height, max(ratio[0], 1), output_width, max(ratio[1], 1), channels)
+        if mode == "avg":
+            sampled = reshaped(sum(parts[1:], parts[0]), grid)
+            pooled = ops.mean(sampled, dims=(1, 3))
+        else:
+            pooled = ops.amax(reshaped(_largest(parts), grid), dims=(1, 3))
+        pooled = reshaped(pooled, (1, output_height, output_width, channels))
+        found.append(ops.permute(pooled, axes=(0, 3, 1, 2)))
+    return Tensor.cat(found, 0) if found else full((0, channels, output_height, output_width), 0.0, x)
+
+
+def _largest(parts: list[Tensor]) -> Tensor:
+    """ONNX takes the largest of the four weighted corners of a point, not their sum."""
+    y = parts[0]
+    for part in parts[1:]:
+        y = ops.maximum(y, part)
+    return y
+
+
+def _samples(start: float, size: float, bins: int, ratio: int, limit: int) -> list[tuple[Any, Any]]:
+    """The two pixels and weights of each sample of an axis; a sample further out than a pixel has no weight."""
+    step = size / bins
+    p = start + np.arange(bins)[:, None] * step + (np.arange(ratio) + 0.5) * step / ratio
+    p = p.reshape(-1)
+    outside = (p < -1) | (p > limit)
+    p = np.clip(p, 0, None)
+    low = np.minimum(p.astype(np.int64), limit - 1)
+    high = np.minimum(low + 1, limit - 1)
+    far = np.where(low >= limit - 1, 0.0, p - low)
+    return [(low, np.where(outside, 0.0, 1 - far)), (high, np.where(outside, 0.0, far))]
+
+
+@operator("NonMaxSuppression", 10)
+def non_max_suppression(
+    boxes: Host,
+    scores: Host,
+    max_output_boxes_per_class: Host | None = None,
+    iou_threshold: Host | None = None,
+    score_threshold: Host | None = None,
+    *,
+    center_point_box: int = 0,
+) -> Any:
+    """Which boxes stay, as (batch, class, box): the best, and those that overlap none of them too far.  On the host."""
+
+    def first(x: Host | None, default: float) -> float:
+        return default if x is None or not x.size else float(x.reshape(-1)[0])
+
+    most, overlap = int(first(max_output_boxes_per_class, 0)), first(iou_threshold, 0.0)
+    least = first(score_threshold, -math.inf)
+    chosen: list[tuple[int, int, int]] = []
+    for batch in range(scores.shape[0]):
+        low, high = _corners(boxes[batch].astype(np.float64), center_point_box)
+        area = (high - low).prod(1)
+        for cls in range(scores.shape[1]):
+            own = scores[batch, cls]
+            order = [int(i) for i in np.argsort(-own, kind="stable") if own[i] > least or least == -math.inf]
+            kept: list[int] = []
+            for i in order:
+                if len(kept) >= most:
+                    break
+                both = np.clip(np.minimum(high[i], high[kept]) - np.maximum(low[i], low[kept]), 0, None).prod(1)
+                union = area[i] + area[kept] - both
+                if not (both > overlap * union).any():
+                    kept.append(i)
+            chosen += [(batch, cls, i) for i in kept]
+    return np.array(chosen, np.int64).reshape(-1, 3)
+
+
+def _corners(boxes: Any, center_point_box: int) -> tuple[Any, Any]:
+    if center_point_box:
+        centre, size = boxes[:, :2], boxes[:, 2:]
+        return centre - size / 2, centre + size / 2
+    return np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
+
+
+# -- convolution at places that move ---------------------------------------------------------------------------
+@operator("DeformConv", 19)
+def deform_conv(
+    x: Tensor,
+    w: Tensor,
+    offset: Tensor,
+    b: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    dilations: tuple[int, ...] | None = None,
+    group: int = 1,
+    kernel_shape: tuple[int, ...] | None = None,
+    offset_group: int = 1,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> Tensor:
+    """A convolution whose windows read each element at a place of its own."""
+    kernel = w.shape[2:]
+    at = windows(x.shape[2:], kernel, strides, dilations, pads, "NOTSET")
+    batch, channels = x.shape[:2]
+    taps, counts = math.prod(kernel), at.counts
+    own = channels // offset_group
+    offsets = reshaped(offset, (batch * offset_group, taps, len(kernel), *counts))
+    places = []
+    for i in range(len(kernel)):
+        tap = np.arange(kernel[i]) * at.dilation[i]
+        window = np.arange(counts[i]) * at.stride[i] - at.before[i]
+        tap_shape = [1] * (2 * len(kernel))
+        tap_shape[i] = kernel[i]
+        window_shape = [1] * (2 * len(kernel))
+        window_shape[len(kernel) + i] = counts[i]
+        base = np.broadcast_to(tap.reshape(tap_shape) + window.reshape(window_shape), (*kernel, *counts))
+        base = base.reshape(1, taps, *counts)
+        moved = reshaped(offsets.narrow(2, i, 1), (batch * offset_group, taps, *counts))
+        places.append(moved + constant(base.copy(), x.device, x.dtype))
+    columns = _read(reshaped(x, (batch * offset_group, own, *x.shape[2:])), places)
+    if mask is not None:
+        columns = columns * reshaped(mask, (batch * offset_group, 1, taps, *counts))
+    total = math.prod(counts)
+    columns = reshaped(columns, (batch, group, (channels // group) * taps, total))
+    weights = reshaped(w, (1, group, w.shape[0] // group, w.shape[1] * taps))
+    y = reshaped(ops.matmul(weights, columns), (batch, w.shape[0], *counts))
+    return y if b is None else y + reshaped(b, (1, b.shape[0], *(1,) * len(counts)))

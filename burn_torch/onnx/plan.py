@@ -1,0 +1,416 @@
+"""From a `Model` to a plan: what is known is folded, weights become parameters, every name is a Python identifier.
+
+A plan is what `load` runs and what generated source spells out: both call the same operators with the same arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import BurnTorchError, OnnxError, explain
+from burn_torch.module import Module
+from burn_torch.onnx.folding import MAX_FOLDED_BYTES, bounded
+from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
+from burn_torch.onnx.names import Names
+from burn_torch.onnx.operators.registry import Entry, find, on_host
+
+__all__ = ["Body", "Literal", "Plan", "Ref", "Step", "Weight", "plan_of"]
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A value that stands in the source: an array on the host, or a number beside tensors."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A value by its identifier."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A field of the module: a parameter, or a running state where it is not trained."""
+
+    name: str
+    trained: bool
+
+
+Source = Ref | Weight | Literal | None
+
+
+@dataclass(frozen=True)
+class Body:
+    """A graph within a node, as a function of its own inputs; it reads outer values too."""
+
+    name: str
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of an operator.  An output of None is read by nobody."""
+
+    entry: Entry
+    inputs: tuple[Source, ...]
+    attributes: Mapping[str, Any]
+    outputs: tuple[str | None, ...]
+    label: str
+    last_use: tuple[str, ...] = ()
+    """Values that nobody reads after this step."""
+    opset: int = 1
+
+    @property
+    def packed(self) -> bool:
+        """Whether the operator gives a tuple."""
+        return self.entry.multiple or ("outputs" in self.entry.attributes and len(self.outputs) > 1)
+
+
+@dataclass
+class Plan:
+    """A model ready to run or to write."""
+
+    source: str
+    opsets: Mapping[str, int]
+    producer: str
+    inputs: tuple[ValueInfo, ...]
+    input_names: tuple[str, ...]
+    outputs: tuple[Source, ...]
+    output_names: tuple[str, ...]
+    steps: tuple[Step, ...] = ()
+    weights: dict[str, TensorData] = field(default_factory=dict)
+    trained: dict[str, bool] = field(default_factory=dict)
+    onnx_names: dict[str, str] = field(default_factory=dict)
+    """What the file calls each field."""
+
+
+_STATISTICS: Final = {"BatchNormalization": (3, 4)}
+"""Inputs that training does not change."""
+_WEIGHTED: Final = frozenset(
+    {
+        "BatchNormalization", "Conv", "ConvTranspose", "GRU", "Gemm", "GroupNormalization", "InstanceNormalization",
+        "LSTM", "LayerNormalization", "MatMul", "PRelu", "RMSNormalization", "RNN",
+    }
+)  # fmt: skip
+"""Operators whose constant inputs are weights even where they come from nodes."""
+_RANDOM: Final = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Dropout"}
+)
+_ON_HOST: Final = frozenset({"Shape", "Size", "SequenceLength", "OptionalHasElement", "NonMaxSuppression"})
+_NUMBERED: Final = re.compile(r"(onnx::)?(\w+_)?\d+")
+_WORDS: Final = {"w": "weight", "b": "bias", "r": "recurrent_weight"}
+_SMALL: Final = 4096
+"""Elements of a constant that may stand in the source."""
+
+
+def plan_of(model: Model, memory_limit_bytes: int = MAX_FOLDED_BYTES) -> Plan:
+    """Plans a model whose report is clean.  Raises: OnnxError for constants that cannot be worked out."""
+    return _Planner(model, memory_limit_bytes).plan()
+
+
+class _Planner:
+    def __init__(self, model: Model, memory_limit_bytes: int) -> None:
+        self.model = model
+        self.limit = memory_limit_bytes
+        self.folded_bytes = 0
+        self.values = Names()
+        self.fields = Names([*dir(Module), "forward", "init", "from_record", "plan"])
+        self.names: dict[str, str] = {}
+        self.constants: dict[str, TensorData] = {}
+        self.from_file: set[str] = set()
+        """Constants that come from the file's weights, directly or through folding."""
+        self.device: set[str] = set()
+        """Values that surely lie on a device."""
+        self.made: dict[tuple[str, bool], str] = {}
+        graph = model.graph
+        self.result = Plan(model.source, model.opsets, model.producer, graph.inputs, (), (), ())
+
+    def plan(self) -> Plan:
+        graph = self.model.graph
+        self._take_constants(graph)
+        for info in graph.inputs:
+            self.names[info.name] = self.values.unique(info.name, "input")
+            if info.kind == "tensor":
+                self.device.add(info.name)
+        steps = self._steps(graph)
+        outputs = tuple(self._source(info.name, None, 0) for info in graph.outputs)
+        live = {source.name for source in outputs if isinstance(source, Ref)}
+        result = self.result
+        result.steps = _with_last_uses(_live(steps, live), live)
+        result.outputs = outputs
+        result.input_names = tuple(self.names[info.name] for info in graph.inputs)
+        result.output_names = tuple(info.name for info in graph.outputs)
+        used = {
+            source.name for step in _all_steps(result.steps) for source in step.inputs if isinstance(source, Weight)
+        }
+        used |= {source.name for source in _all_outputs(result) if isinstance(source, Weight)}
+        for table in (result.weights, result.trained, result.onnx_names):
+            for name in [name for name in table if name not in used]:
+                del table[name]
+        return result
+
+    # -- constants ------------------------------------------------------------------------------------
+    def _take_constants(self, graph: Graph) -> None:
+        self.constants.update(graph.constants)
+        self.from_file.update(graph.constants)
+
+    def _steps(self, graph: Graph) -> list[Step]:
+        steps: list[Step] = []
+        for node in graph.nodes:
+            if node.op == "Constant" and not node.domain:
+                self.constants[node.outputs[0]] = _constant(node)
+                continue
+            if self._fold(node):
+                continue
+            steps.append(self._step(node))
+        return steps
+
+    def _fold(self, node: Node) -> bool:
+        """Works a node out whose inputs are all known; False where it is left to run."""
+        if any(isinstance(value, Graph) for value in node.attributes.values()) or node.op in _RANDOM:
+            return False
+        if any(x and x not in self.constants for x in node.inputs):
+            return False
+        data = [self.constants[x] if x else None for x in node.inputs]
+        if not any(node.inputs):
+            return False
+        entry = _entry(node)
+        attributes = self._attributes(node, entry)
+        try:
+            with bounded(self.limit - self.folded_bytes):
+                found = entry(*[None if x is None else on_host(x) for x in data], **attributes)
+        except OnnxError as err:
+            err.add_note(f"in {node.label}")
+            raise
+        except BurnTorchError as err:
+            raise _not_worked_out(node, err) from err
+        except (
+            ArithmeticError,
+            AssertionError,
+            AttributeError,
+            LookupError,
+            MemoryError,
+            TypeError,
+            ValueError,
+        ) as err:
+            raise _not_worked_out(node, err) from err
+        parts = found if isinstance(found, tuple) else (found,)
+        if not all(isinstance(part, np.ndarray | TensorData) for part in parts):
+            return False  # a sequence
+        for name, part in zip(node.outputs, parts, strict=False):
+            if name:
+                made = part if isinstance(part, TensorData) else _data(part)
+                self.constants[name] = made
+                self.folded_bytes += made.array.nbytes
+                if any(x in self.from_file for x in node.inputs):
+                    self.from_file.add(name)
+        return True
+
+    # -- steps ------------------------------------------------------------------------------------------
+    def _attributes(self, node: Node, entry: Entry) -> dict[str, Any]:
+        attributes = {
+            name: on_host(value) if isinstance(value, TensorData) else value for name, value in node.attributes.items()
+        }
+        if "outputs" in entry.attributes:
+            attributes["outputs"] = _read_outputs(node)
+        if "opset" in entry.attributes:
+            attributes["opset"] = node.opset
+        return attributes
+
+    def _step(self, node: Node) -> Step:
+        entry = _entry(node)
+        given = list(node.inputs)
+        while given and not given[-1]:
+            given.pop()
+        on_device = node.op not in _ON_HOST and any(
+            x in self.device and entry.kind(i) != "host" for i, x in enumerate(given)
+        )
+        nested = any(isinstance(value, Graph) for value in node.attributes.values())
+        attributes: dict[str, Any] = {}
+        for name, value in self._attributes(node, entry).items():
+            attributes[name] = self._body(value, node) if isinstance(value, Graph) else value
+        beside = on_device and not nested and any(entry.kind(i) in ("tensor", "operand") for i in range(len(given)))
+        inputs = tuple(self._source(x, node, i, entry, beside=beside) for i, x in enumerate(given))
+        outputs: list[str | None] = []
+        for name in node.outputs[: _read_outputs(node)]:
+            if name:
+                self.names[name] = self.values.unique(name, node.op)
+                if on_device and not nested:
+                    self.device.add(name)
+            outputs.append(self.names[name] if name else None)
+        return Step(entry, inputs, attributes, tuple(outputs), node.label, opset=node.opset)
+
+    def _body(self, graph: Graph, node: Node) -> Body:
+        outer = dict(self.names)
+        self._take_constants(graph)
+        for info in graph.inputs:
+            self.names[info.name] = self.values.unique(info.name, "item")
+        steps = self._steps(graph)
+        outputs = tuple(self._source(info.name, None, 0) for info in graph.outputs)
+        live = {source.name for source in outputs if isinstance(source, Ref)}
+        body = Body(
+            self.values.unique(f"{node.name}_body" if node.op != "If" else graph.name, "body"),
+            tuple(self.names[info.name] for info in graph.inputs),
+            tuple(_live(steps, live)),
+            outputs,
+        )
+        inner = {name for step in graph.nodes for name in step.outputs} | {info.name for info in graph.inputs}
+        for name in inner - set(outer):
+            self.names.pop(name, None)
+        return body
+
+    def _source(
+        self, name: str, node: Node | None, position: int, entry: Entry | None = None, *, beside: bool = False
+    ) -> Source:
+        """Where a value comes from; `node` is the reader, which surely computes on a device if `beside`."""
+        if not name:
+            return None
+        data = self.constants.get(name)
+        if data is None:
+            return Ref(self.names[name])
+        kind = "tensor" if entry is None else entry.kind(position)
+        if kind in ("host", "raw"):
+            return Literal(on_host(data))
+        if kind == "operand" and beside and not data.shape and data.dtype is not DType.BF16:
+            return Literal(data.array.reshape(()).item())
+        weighted = node is not None and node.op in _WEIGHTED
+        if not beside and not weighted and data.array.size <= _SMALL:
+            return Literal(on_host(data))
+        trained = data.dtype.is_float and node is not None and self._is_weight(name, node, position, data)
+        return self._field(name, data, trained, node, position, entry)
+
+    def _is_weight(self, name: str, node: Node, position: int, data: TensorData) -> bool:
+        if position in _STATISTICS.get(node.op, ()):
+            return False
+        if node.op in _WEIGHTED:
+            return True
+        return name in self.from_file and data.array.size > 1
+
+    def _field(
+        self, name: str, data: TensorData, trained: bool, node: Node | None, position: int, entry: Entry | None
+    ) -> Weight:
+        key = (name, trained)
+        if key not in self.made:
+            other = self.made.get((name, not trained))
+            if other is not None:  # one tensor is one field, however it is used
+                return Weight(other, not trained)
+            made = self.made[key] = self.fields.unique(self._field_name(name, node, position, entry), "weight")
+            self.result.weights[made] = data
+            self.result.trained[made] = trained
+            self.result.onnx_names[made] = name
+        return Weight(self.made[key], trained)
+
+    @staticmethod
+    def _field_name(name: str, node: Node | None, position: int, entry: Entry | None) -> str:
+        """The file's name for a weight; where that is a mere number, that of the node that reads it."""
+        if node is None or entry is None or not _NUMBERED.fullmatch(name):
+            return name
+        parameter = entry.inputs[min(position, len(entry.inputs) - 1)].name
+        return f"{node.name}_{_WORDS.get(parameter, parameter)}"
+
+
+def _data(array: Any) -> TensorData:
+    return TensorData(np.ascontiguousarray(array).reshape(array.shape), DType.from_numpy(array.dtype))
+
+
+def _entry(node: Node) -> Entry:
+    entry = find(node.domain, node.op, node.opset)
+    assert entry is not None, node.label
+    return entry
+
+
+def _read_outputs(node: Node) -> int:
+    """How many outputs a node has, up to the last with a name."""
+    return max((i + 1 for i, name in enumerate(node.outputs) if name), default=1)
+
+
+def _constant(node: Node) -> TensorData:
+    """The value of a Constant node."""
+    for name, value in node.attributes.items():
+        if name == "value" and isinstance(value, TensorData):
+            return value
+        if name in ("value_float", "value_floats"):
+            return TensorData(np.asarray(value, np.float32), DType.F32)
+        if name in ("value_int", "value_ints"):
+            return TensorData(np.asarray(value, np.int64), DType.I64)
+    raise OnnxError(
+        explain(
+            f"{node.label} holds no number",
+            given=", ".join(node.attributes) or "no attribute",
+            expected="value, value_float, value_floats, value_int or value_ints",
+            mend="texts and sparse tensors are not supported",
+        )
+    )
+
+
+def _not_worked_out(node: Node, err: BaseException) -> OnnxError:
+    return OnnxError(
+        explain(
+            f"{node.label} cannot be worked out",
+            given=f"constants, and {type(err).__name__}: {str(err).partition(chr(10))[0]}",
+            expected="constants that fit the operator",
+            mend="the model is malformed; export it again",
+        )
+    )
+
+
+# -- what is read -----------------------------------------------------------------------------------------
+def _reads(step: Step) -> set[str]:
+    names = {source.name for source in step.inputs if isinstance(source, Ref)}
+    for value in step.attributes.values():
+        if isinstance(value, Body):
+            inner = {name for part in value.steps for name in _reads(part)}
+            inner |= {source.name for source in value.outputs if isinstance(source, Ref)}
+            names |= inner - set(value.inputs) - {name for part in value.steps for name in part.outputs if name}
+    return names
+
+
+def _live(steps: list[Step], outputs: set[str]) -> list[Step]:
+    """The steps whose results somebody reads, with an output of None where nobody reads it."""
+    needed, kept = set(outputs), []
+    for step in reversed(steps):
+        if any(name in needed for name in step.outputs if name is not None):
+            read = tuple(name if name in needed else None for name in step.outputs)
+            needed |= _reads(step)
+            kept.append(replace(step, outputs=read))
+    return kept[::-1]
+
+
+def _with_last_uses(steps: list[Step], outputs: set[str]) -> tuple[Step, ...]:
+    seen, made = set(outputs), []
+    for step in reversed(steps):
+        dying = tuple(sorted(_reads(step) - seen))
+        seen |= set(dying)
+        made.append(replace(step, last_use=dying))
+    return tuple(made[::-1])
+
+
+def _all_steps(steps: tuple[Step, ...]) -> list[Step]:
+    found: list[Step] = []
+    for step in steps:
+        found.append(step)
+        for value in step.attributes.values():
+            if isinstance(value, Body):
+                found += _all_steps(value.steps)
+    return found
+
+
+def _all_outputs(plan: Plan) -> list[Source]:
+    found = list(plan.outputs)
+    for step in _all_steps(plan.steps):
+        for value in step.attributes.values():
+            if isinstance(value, Body):
+                found += value.outputs
+    return found

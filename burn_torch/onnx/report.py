@@ -1,0 +1,138 @@
+"""What an importer says before it does anything: operators, counts, what is not supported, inputs, outputs, weights."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from burn_torch.core.errors import OnnxError, explain
+from burn_torch.onnx.ir import Graph, Model, Node
+from burn_torch.onnx.operators.registry import INJECTED, find, known
+
+__all__ = ["Report", "Unsupported", "report_on"]
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """A node that cannot be imported, and why."""
+
+    node: str
+    operator: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.node!r}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a model holds.  `print(report)` shows it."""
+
+    source: str
+    producer: str
+    opsets: dict[str, int]
+    operators: dict[str, int]
+    unsupported: tuple[Unsupported, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tensors: int
+    elements: int
+    """Weights in the file: how many, and how many numbers they hold."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every node can be imported."""
+        return not self.unsupported
+
+    def check(self) -> None:
+        """Raises OnnxError that names every node which is not supported."""
+        if self.ok:
+            return
+        count = len(self.unsupported)
+        shown = "\n            ".join(str(fault) for fault in self.unsupported[:50])
+        more = "" if count <= 50 else f"\n            and {count - 50} more"
+        raise OnnxError(
+            explain(
+                f"{count} node{'s' if count > 1 else ''} of {self.source} cannot be imported",
+                given=shown + more,
+                expected="operators that burn_torch.onnx.operators knows",
+                mend="export the model without them, or register them with burn_torch.onnx.operator",
+            )
+        )
+
+    def __str__(self) -> str:
+        opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in self.opsets.items())
+        nodes = sum(self.operators.values())
+        lines = [
+            f"{self.source}: opset {opsets}" + (f", made by {self.producer}" if self.producer else ""),
+            f"  inputs      {'; '.join(self.inputs) or 'none'}",
+            f"  outputs     {'; '.join(self.outputs)}",
+            f"  weights     {self.tensors} tensors, {self.elements:,} numbers",
+            f"  operators   {nodes} nodes: " + ", ".join(f"{op} x {n}" for op, n in self.operators.items()),
+        ]
+        if self.ok:
+            return "\n".join([*lines, "  all of them can be imported"])
+        lines.append(f"  {len(self.unsupported)} nodes cannot be imported:")
+        return "\n".join([*lines, *(f"    {fault}" for fault in self.unsupported)])
+
+
+def report_on(model: Model) -> Report:
+    """Looks at every node of a model, those of graphs within nodes too."""
+    counts = Counter(f"{node.domain}.{node.op}" if node.domain else node.op for node in model.graph.all_nodes())
+    faults = [fault for node in model.graph.all_nodes() for fault in _faults(node)]
+    constants = list(_constants(model.graph))
+    return Report(
+        model.source,
+        model.producer,
+        dict(model.opsets),
+        dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
+        tuple(faults),
+        tuple(str(info) for info in model.graph.inputs),
+        tuple(str(info) for info in model.graph.outputs),
+        len(constants),
+        sum(math.prod(shape) for shape in constants),
+    )
+
+
+def _constants(graph: Graph) -> list[tuple[int, ...]]:
+    shapes = [data.shape for data in graph.constants.values()]
+    for node in graph.all_nodes():
+        for value in node.attributes.values():
+            if isinstance(value, Graph):
+                shapes += [data.shape for data in value.constants.values()]
+    return shapes
+
+
+def _faults(node: Node) -> list[Unsupported]:
+    def fault(reason: str) -> Unsupported:
+        kind = f"{node.domain}.{node.op}" if node.domain else node.op
+        return Unsupported(node.name, f"{kind} (opset {node.opset})", reason)
+
+    if node.op == "Constant" and not node.domain:
+        return []
+    entry = find(node.domain, node.op, node.opset)
+    if entry is None:
+        versions = known(node.domain).get(node.op, [])
+        spans = ", ".join(f"{e.since}-{e.until}" if e.until else f"{e.since} and newer" for e in versions)
+        return [fault(f"known for opset {spans} only" if versions else "not supported")]
+    found: list[Unsupported] = []
+    given = len(node.inputs)
+    while given and not node.inputs[given - 1]:
+        given -= 1
+    if given > (entry.most if entry.most is not None else given) or any(
+        parameter.required and (i >= given or not node.inputs[i]) for i, parameter in enumerate(entry.inputs)
+    ):
+        most = "any number of" if entry.most is None else f"{entry.least} to {entry.most}"
+        found.append(fault(f"{given} inputs where {most} are taken, or one that is needed is left out"))
+    unknown = [name for name in node.attributes if name not in entry.attributes or name in INJECTED]
+    if unknown:
+        found.append(fault(f"attributes that are not supported: {', '.join(sorted(unknown))}"))
+    missing = [
+        name
+        for name, default in entry.attributes.items()
+        if default is entry.REQUIRED and name not in node.attributes and name not in INJECTED
+    ]
+    if missing:
+        found.append(fault(f"attributes that are missing: {', '.join(missing)}"))
+    return found

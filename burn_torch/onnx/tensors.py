@@ -1,0 +1,119 @@
+"""TensorProto to arrays: sizes are checked before memory is asked for, external data stays in the model's folder."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import OnnxError, explain
+from burn_torch.onnx.operators.axes import dtype_of
+
+__all__ = ["MAX_TENSOR_BYTES", "tensor_data"]
+
+MAX_TENSOR_BYTES: Final = 1 << 40
+"""No declared size beyond this is believed."""
+
+_WORDS: Final = {
+    DType.F32: "float_data",
+    DType.F64: "double_data",
+    DType.I64: "int64_data",
+    DType.U32: "uint64_data",
+    DType.U64: "uint64_data",
+}
+"""Where values lie that are not raw; those of other types in int32_data."""
+
+
+def tensor_data(proto: Any, folder: Path | None) -> TensorData:
+    """The values of a TensorProto.  Raises: OnnxError where it is malformed or leaves the folder."""
+    name = proto.name or "a tensor without a name"
+    dtype = dtype_of(proto.data_type)
+    shape = tuple(int(size) for size in proto.dims)
+    if any(size < 0 for size in shape):
+        raise _fault(name, f"a negative size in {shape}", "sizes of 0 or more")
+    count = math.prod(shape)
+    size = count * dtype.itemsize
+    if size > MAX_TENSOR_BYTES:
+        raise _fault(name, f"{shape} {dtype.name}, {size} bytes", f"at most {MAX_TENSOR_BYTES} bytes")
+    if proto.data_location == 1:
+        raw: Any = _external(proto, folder, name, size)
+    elif proto.HasField("raw_data"):
+        raw = proto.raw_data
+        if len(raw) != size:
+            raise _fault(name, f"{len(raw)} bytes for {shape} {dtype.name}", f"{size} bytes")
+    else:
+        return TensorData(_listed(proto, dtype, count, name).reshape(shape), dtype)
+    stored = dtype.numpy.newbyteorder("<")
+    array = np.frombuffer(raw, stored).astype(dtype.numpy, copy=True)
+    return TensorData(array.reshape(shape), dtype)
+
+
+def _listed(proto: Any, dtype: DType, count: int, name: str) -> NDArray[Any]:
+    values = getattr(proto, _WORDS.get(dtype, "int32_data"))
+    if len(values) != count:
+        raise _fault(name, f"{len(values)} values for {count} elements", "as many values as elements")
+    if dtype in (DType.F16, DType.BF16):
+        bits = np.array(values, np.int64)
+        if bits.size and (bits.min() < 0 or bits.max() > 0xFFFF):
+            raise _fault(name, "numbers of more than 16 bits", "the bits of 16-bit floats")
+        return bits.astype(np.uint16).view(dtype.numpy)
+    array = np.array(values, np.float64 if dtype is DType.F64 else None)
+    if dtype.is_int and array.size:
+        limits = np.iinfo(dtype.numpy)
+        if int(array.min()) < limits.min or int(array.max()) > limits.max:
+            raise _fault(name, f"values outside {dtype.name}", f"{limits.min} to {limits.max}")
+    return array.astype(dtype.numpy)
+
+
+def _external(proto: Any, folder: Path | None, name: str, size: int) -> bytes:
+    """Bytes of a file beside the model: a plain file, reached without links, within its length."""
+    entries = {entry.key: entry.value for entry in proto.external_data}
+    location = entries.get("location", "")
+    if folder is None:
+        raise _fault(name, "external data", "values in the model itself: it was not read from a folder")
+    try:
+        offset = int(entries.get("offset", "0"))
+        length = int(entries.get("length", str(size)))
+    except ValueError:
+        raise _fault(name, f"offset {entries.get('offset')!r}, length {entries.get('length')!r}", "numbers") from None
+    parts = Path(location).parts
+    if not location or "\0" in location or Path(location).is_absolute() or "\\" in location or ".." in parts:
+        raise _fault(name, f"external data at {location!r}", "a relative path below the model's folder")
+    path = folder / location
+    try:
+        if path.resolve(strict=True) != folder.resolve(strict=True) / location:
+            raise _fault(name, f"external data at {location!r}, reached by a link", "a file in the model's folder")
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError as err:
+        raise _fault(name, f"external data at {location!r}: {err.strerror or err}", "a file beside the model") from err
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(descriptor)
+        raise _fault(name, f"external data at {location!r}", "a plain file with one name")
+    with os.fdopen(descriptor, "rb") as file:
+        if offset < 0 or length != size or offset + length > found.st_size:
+            raise _fault(
+                name,
+                f"bytes {offset} to {offset + length} of {location!r}, which has {found.st_size}",
+                f"{size} bytes within the file",
+            )
+        file.seek(offset)
+        return file.read(length)
+
+
+def _fault(name: str, given: str, expected: str) -> OnnxError:
+    return OnnxError(
+        explain(
+            f"the tensor {name!r} of the model is malformed",
+            given=given,
+            expected=expected,
+            mend="export the model again",
+        )
+    )

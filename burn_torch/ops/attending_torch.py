@@ -1,0 +1,238 @@
+"""torch's fused kernels of attention: which of them computes a Call, and how each is called, forward and backward.
+
+All of them keep, for each query, the logarithm of the sum of its exponentials, so the scores are never in memory:
+
+    cpu         flash attention on the host, with or without an additive mask
+    flash       flash attention 2, half types
+    cudnn       cuDNN's flash attention, half types
+    efficient   memory-efficient attention, half types and float32, with or without an additive mask
+
+On a GPU torch says which it would take.  Where none takes a Call, or torch would write the scores down, the rows'
+decompositions compute it.  No kernel waits for the device, and without dropout none reads its random state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.nn import functional
+
+from burn_torch.core.dtype import DType
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.op import Call
+from burn_torch.ops.torch_types import TO_TORCH
+
+__all__ = ["torch_attention", "torch_attention_backward"]
+
+_aten: Final = torch.ops.aten
+_MINUS_INFINITY: Final = -math.inf
+
+
+class _Kernel(NamedTuple):
+    """forward(query, key, value, added, causal, scale) gives y and lse; backward(g, query, key, value, y, lse, added,
+    causal, scale) the three gradients.  `added` is None or a mask of four axes in the type of the query.
+    """
+
+    forward: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+    backward: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+
+
+# -- the kernels -------------------------------------------------------------------------------------------
+def _cpu_forward(query, key, value, added, causal, scale):
+    flash = _aten._scaled_dot_product_flash_attention_for_cpu.default
+    return flash(query, key, value, 0.0, causal, attn_mask=added, scale=scale)
+
+
+def _cpu_backward(g, query, key, value, y, lse, added, causal, scale):
+    flash = _aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    return flash(g, query, key, value, y, lse, 0.0, causal, attn_mask=added, scale=scale)
+
+
+def _flash_forward(query, key, value, added, causal, scale):
+    made = _aten._scaled_dot_product_flash_attention.default(query, key, value, 0.0, causal, False, scale=scale)
+    return made[0], made[1]
+
+
+def _flash_backward(g, query, key, value, y, lse, added, causal, scale):
+    lengths, unread = (query.shape[2], key.shape[2]), _random_state(query)
+    flash = _aten._scaled_dot_product_flash_attention_backward.default
+    return flash(g, query, key, value, y, lse, None, None, *lengths, 0.0, causal, unread, unread, scale=scale)
+
+
+def _cudnn_forward(query, key, value, added, causal, scale):
+    cudnn = _aten._scaled_dot_product_cudnn_attention.default
+    made = cudnn(query, key, value, None, True, 0.0, causal, False, scale=scale)
+    return made[0], made[1].reshape(query.shape[:3])
+
+
+def _cudnn_backward(g, query, key, value, y, lse, added, causal, scale):
+    lengths, unread = (query.shape[2], key.shape[2]), _random_state(query)
+    cudnn = _aten._scaled_dot_product_cudnn_attention_backward.default
+    lse = lse.unsqueeze(-1)  # as its forward gives it: three axes end the process
+    return cudnn(
+        g, query, key, value, y, lse, unread, unread, None, None, None, *lengths, 0.0, causal, scale=scale
+    )  # fmt: skip
+
+
+def _efficient_forward(query, key, value, added, causal, scale):
+    efficient = _aten._scaled_dot_product_efficient_attention.default
+    added = _aligned(added, query, key)
+    y, lse = efficient(query, key, value, added, True, 0.0, causal, scale=scale)[:2]
+    rows = query.shape[2]
+    return y, lse if lse.shape[2] == rows else lse[:, :, :rows].contiguous()
+
+
+def _efficient_backward(g, query, key, value, y, lse, added, causal, scale):
+    unread, missing = _random_state(query), -query.shape[2] % _LSE_ROWS
+    if missing:  # as the forward leaves the rows that do not exist: exp(score - inf) is 0
+        lse = functional.pad(lse, (0, missing), value=math.inf)
+    efficient = _aten._scaled_dot_product_efficient_attention_backward.default
+    wanted, added = (True, True, True, False), _aligned(added, query, key)
+    return efficient(g, query, key, value, added, y, lse, unread, unread, 0.0, wanted, causal, scale=scale)[:3]
+
+
+_LSE_ROWS: Final = 32
+"""The rows of a block of the memory-efficient kernel: its lse has a multiple of so many."""
+
+_BIAS_COLUMNS: Final = 8
+"""The memory-efficient kernel reads so many elements of a mask at once."""
+
+
+def _aligned(added: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | None:
+    """The mask of all heads, as views, its lines so far apart that the kernel can read several elements at once."""
+    if added is None:
+        return None
+    columns = key.shape[2]
+    if missing := -columns % _BIAS_COLUMNS:
+        added = functional.pad(added, (0, missing))[..., :columns]
+    return added.expand(*query.shape[:3], columns)
+
+
+def _random_state(query: torch.Tensor) -> torch.Tensor:
+    return query.new_empty(2, dtype=torch.int64)
+
+
+_CPU: Final = _Kernel(_cpu_forward, _cpu_backward)
+_FLASH: Final = _Kernel(_flash_forward, _flash_backward)
+_CUDNN: Final = _Kernel(_cudnn_forward, _cudnn_backward)
+_EFFICIENT: Final = _Kernel(_efficient_forward, _efficient_backward)
+
+# -- the choice ------------------------------------------------------------------------------------------------
+_TORCHS: Final = {1: _FLASH, 2: _EFFICIENT, 3: _CUDNN}
+"""torch's numbers of its kernels; it calls the plain way 0."""
+
+
+def _chosen(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, masked: bool, causal: bool) -> _Kernel | None:
+    d_head, d_value, grouped = query.shape[3], value.shape[3], query.shape[1] != key.shape[1]
+    if query.place == "cpu":
+        return _CPU if d_head == d_value else None
+    if not query.place.startswith("cuda") or query.dtype is DType.F64 or d_head % 8 or d_value % 8:
+        return None
+    if masked:  # the one kernel that is clear about a query that sees nothing
+        return None if grouped else _EFFICIENT
+    kernel = _TORCHS.get(_torchs_choice(query, key, value, causal=causal, grouped=grouped))
+    return None if grouped and kernel is _EFFICIENT else kernel
+
+
+def _torchs_choice(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, causal: bool, grouped: bool) -> int:
+    """What scaled_dot_product_attention would take for tensors like these that need gradients."""
+    with torch.enable_grad():
+        q, k, v = (
+            torch.empty(x.shape[3], dtype=TO_TORCH[x.dtype], device=x.place, requires_grad=True).expand(x.shape)
+            for x in (query, key, value)
+        )
+        return torch._fused_sdp_choice(q, k, v, None, 0.0, causal, enable_gqa=grouped)
+
+
+# -- candidates -----------------------------------------------------------------------------------------------
+def torch_attention(call: Call) -> Callable[..., Any] | None:
+    """The forward of a Call of `attention`, (y, lse); None where its decomposition computes."""
+    query, key, value = call.specs[:3]
+    assert isinstance(query, TensorSpec)
+    assert isinstance(key, TensorSpec)
+    assert isinstance(value, TensorSpec)
+    y, lse = call.results
+    if y.numel == 0 or key.numel == 0:
+        return lambda query, *_: (query.new_zeros(y.shape), query.new_zeros(lse.shape, dtype=TO_TORCH[lse.dtype]))
+    if call.specs[6] is not None:
+        return None
+    masked = any(spec is not None for spec in call.specs[3:5])
+    causal, hidden = _causal_part(query, key, masked=masked, **call.attrs)
+    masked = masked or hidden is not None
+    kernel = _chosen(query, key, value, masked=masked, causal=causal)
+    if kernel is None:
+        return None
+    forward = kernel.forward
+    if not masked:
+        # with the diagonal visible to every row, every query sees something
+        return lambda query, key, value, mask, bias, scale, softcap: forward(
+            _lines(query), _lines(key), _lines(value), None, causal, float(scale)
+        )
+
+    def run(query, key, value, mask, bias, scale, softcap):
+        added = _added(query, mask, bias, hidden)
+        blind = (added == _MINUS_INFINITY).all(-1)
+        y, lse = forward(_lines(query), _lines(key), _lines(value), added, causal, float(scale))
+        return torch.where(blind.unsqueeze(-1), 0.0, y), torch.where(blind, 0.0, lse)
+
+    return run
+
+
+def torch_attention_backward(call: Call) -> Callable[..., Any] | None:
+    """The backward of a Call of `attention_backward`, three gradients; None where its decomposition computes."""
+    query, key, value = call.specs[1:4]
+    assert isinstance(query, TensorSpec)
+    assert isinstance(key, TensorSpec)
+    assert isinstance(value, TensorSpec)
+    if query.numel == 0 or key.numel == 0 or value.numel == 0:
+        return lambda g, query, key, value, *_: tuple([x.new_zeros(x.shape) for x in (query, key, value)])
+    masked = call.specs[6] is not None
+    causal, hidden = _causal_part(query, key, masked=masked, **call.attrs)
+    masked = masked or hidden is not None
+    kernel = _chosen(query, key, value, masked=masked, causal=causal)
+    if kernel is None:
+        return None
+    backward = kernel.backward
+
+    def run(g, query, key, value, y, lse, mask, scale):
+        added = _added(query, mask, None, hidden) if masked else None
+        tensors = (_lines(x) for x in (g, query, key, value, y))
+        return backward(*tensors, lse.contiguous(), added, causal, float(scale))
+
+    return run
+
+
+def _causal_part(
+    query: TensorSpec, key: TensorSpec, *, masked: bool, causal: bool, offset: int
+) -> tuple[bool, tuple[int, int, int] | None]:
+    """Whether the kernel hides what is to come, or what to hide by a mask: (seq_q, seq_k, diagonal)."""
+    if not causal:
+        return False, None
+    # on a GPU the kernels do not agree on which diagonal of an oblong is meant
+    if offset == 0 and not masked and (query.place == "cpu" or query.shape[2] == key.shape[2]):
+        return True, None
+    return False, (query.shape[2], key.shape[2], offset + 1)
+
+
+def _added(
+    query: torch.Tensor, mask: torch.Tensor | None, bias: torch.Tensor | None, hidden: tuple[int, int, int] | None
+) -> torch.Tensor:
+    """Mask, bias and what is to come as one mask to add, of four axes."""
+    if hidden is not None:
+        rows, columns, diagonal = hidden
+        future = torch.ones(rows, columns, dtype=torch.bool, device=query.device).triu_(diagonal)
+        mask = future if mask is None else mask | future
+    if bias is None:
+        assert mask is not None
+        added = torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill_(mask, _MINUS_INFINITY)
+    else:
+        added = bias if mask is None else torch.where(mask, _MINUS_INFINITY, bias)
+    return added[(None,) * (4 - added.ndim)]
+
+
+def _lines(x: torch.Tensor) -> torch.Tensor:
+    """x with its last axis next to itself, which the kernels read."""
+    return x if x.stride(3) == 1 else x.contiguous()

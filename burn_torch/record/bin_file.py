@@ -1,0 +1,141 @@
+"""Records in bincode: the smallest of the recorders' formats, without the names of fields in it.
+
+Burn's own `.bin` files do not say which bytes are which parameter: only the Rust type they are loaded into knows.  So
+ours are not those: the values stand under the keys of the record, in the same encoding of numbers and text.
+Source: https://docs.rs/bincode, the configuration `standard()`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import IO, Any, Final, final
+
+import numpy as np
+
+from burn_torch.module.record import ModuleRecord
+from burn_torch.record.burn_item import Bytes, Leaf, metadata_of, record_of, stored_values
+from burn_torch.record.faults import Unsound, cannot_load
+from burn_torch.record.file_format import FileFormat
+from burn_torch.record.layout import MAX_NDIM, MAX_TENSORS, unique
+from burn_torch.record.precision import AS_THEY_ARE, PrecisionSettings
+from burn_torch.record.sealing import SealedWriter, require_sealed
+from burn_torch.record.source import Source
+
+__all__ = ["BinFormat"]
+
+_MAGIC: Final = b"\x0eburn_torch bin"
+_CHECKSUM: Final = b"\x08checksum\x40"
+_WIDTHS: Final = {251: "<H", 252: "<I", 253: "<Q"}
+
+
+@final
+@dataclass(frozen=True)
+class BinFormat(FileFormat):
+    """Writes and reads `.bin`."""
+
+    settings: PrecisionSettings = AS_THEY_ARE
+    kind = "bincode record"
+
+    def write(self, record: ModuleRecord, file: IO[bytes]) -> None:
+        """Writes the metadata, then one parameter after another."""
+        metadata = metadata_of(record, self.settings, "BinFileRecorder")
+        kept: dict[int, str] = {}
+        for key, entry in record.entries.items():
+            kept.setdefault(id(entry), key)
+        header = _MAGIC + _number(len(metadata))
+        header += b"".join(_text(name) + _text(value) for name, value in metadata.items()) + _number(len(kept))
+        writer = SealedWriter(file)
+        writer.write(header)
+        for key, entry in record.entries.items():
+            if kept[id(entry)] != key:
+                continue
+            leaf = Leaf(key, entry, self.settings.stored(entry.dtype))
+            head = leaf.head()
+            shape = b"".join(map(_number, head["shape"]))
+            writer.write(_text(key) + _text(head["id"]) + _text(leaf.stored.name) + _number(len(head["shape"])) + shape)
+            writer.write(_number(leaf.nbytes))
+            writer.write(stored_values(leaf, self.settings))
+        writer.seal(header, _CHECKSUM)
+
+    def read(self, source: Source) -> ModuleRecord:
+        """Checks structure and checksum."""
+        if bytes(source.bytes[: len(_MAGIC)]) != _MAGIC:
+            raise cannot_load(
+                source.name,
+                "it begins as no bincode file of burn_torch; Burn's own do not say which bytes are which parameter",
+                self.kind,
+                "in Burn, load it and save it with NamedMpkFileRecorder or as .bpk",
+            )
+        reader = _Reader(source)
+        reader.take(len(_MAGIC))
+        metadata = unique([(reader.text(), reader.text()) for _ in range(reader.count(64))], "its metadata")
+        count = reader.count(MAX_TENSORS)
+        require_sealed(source, reader.at, _CHECKSUM, metadata.get("checksum"))
+        item: dict[str, Any] = {}
+        for _ in range(count):
+            key, ident, dtype = reader.text(), reader.text(), reader.text()
+            shape = [reader.number() for _ in range(reader.count(MAX_NDIM))]
+            nbytes = reader.number()
+            reader.take(nbytes)
+            name = {"Bool": "Native"} if dtype == "bool" else dtype.upper()
+            param = {"bytes": (reader.at - nbytes, reader.at), "shape": shape, "dtype": name}
+            item[key] = {"id": ident, "param": param}
+        if reader.at != len(source):
+            raise Unsound(f"{len(source) - reader.at} bytes follow its content")
+
+        def bytes_of(key: str, found: Any) -> tuple[Bytes, int]:
+            start, end = found
+            return (lambda: source.array(start, end, np.dtype(np.uint8))), end - start
+
+        return record_of({"metadata": metadata, "item": item}, bytes_of, at=lambda item, key: item[key])
+
+
+def _number(value: int) -> bytes:
+    if value < 251:
+        return bytes([value])
+    return next(
+        bytes([code]) + struct.pack(form, value)
+        for code, form in _WIDTHS.items()
+        if value < 1 << 8 * struct.calcsize(form)
+    )
+
+
+def _text(value: str) -> bytes:
+    data = value.encode()
+    return _number(len(data)) + data
+
+
+@final
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.at = 0
+
+    def take(self, count: int) -> memoryview:
+        if count > len(self.source) - self.at:
+            raise Unsound(f"it ends at byte {len(self.source)} within a value of {count} bytes")
+        self.at += count
+        return self.source.bytes[self.at - count : self.at]
+
+    def number(self) -> int:
+        start = self.at
+        code = self.take(1)[0]
+        if code < 251:
+            return code
+        if code not in _WIDTHS:
+            raise Unsound(f"byte {start} begins no number")
+        found: int = struct.unpack(_WIDTHS[code], self.take(struct.calcsize(_WIDTHS[code])))[0]
+        return found
+
+    def count(self, limit: int) -> int:
+        found = self.number()
+        if found > limit:
+            raise Unsound(f"it promises {found} values where {limit} can be")
+        return found
+
+    def text(self) -> str:
+        try:
+            return bytes(self.take(self.number())).decode()
+        except UnicodeDecodeError as err:
+            raise Unsound(f"it holds text that is no UTF-8: {err.reason}") from err

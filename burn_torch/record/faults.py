@@ -1,0 +1,36 @@
+"""What is wrong with a record file, in one form for all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from burn_torch.core.errors import RecordError, explain
+
+__all__ = ["COPY_AGAIN", "Unsound", "cannot_load", "cannot_save", "shortened"]
+
+COPY_AGAIN: Final = "use an earlier checkpoint, or copy the file again"
+SHOWN: Final = 20
+
+
+class Unsound(Exception):
+    """A fault that a parser met; the format that called it words it with the file's name."""
+
+
+def cannot_load(name: str, faults: str | Sequence[str], kind: str, mend: str = COPY_AGAIN) -> RecordError:
+    """The error for a file that is not loaded: its name, everything that is wrong with it, and what to do."""
+    listed = faults if isinstance(faults, str) else "\n            ".join(shortened(faults))
+    return RecordError(
+        explain("the record cannot be loaded", given=f"{name}: {listed}", expected=f"a sound {kind} file", mend=mend)
+    )
+
+
+def cannot_save(what: str, *, expected: str, mend: str) -> RecordError:
+    """The error for a record that a format cannot hold."""
+    return RecordError(explain("the record cannot be saved", given=what, expected=expected, mend=mend))
+
+
+def shortened(lines: Sequence[str]) -> list[str]:
+    """The first lines, and how many more there are."""
+    left = len(lines) - SHOWN
+    return [*lines[:SHOWN], f"and {left} more"] if left > 0 else list(lines)

@@ -1,0 +1,152 @@
+"""Records as several safetensors files and an index, as Hugging Face keeps large models.
+
+    model.safetensors.index.json        {"metadata": {"total_size": n}, "weight_map": {key: file}}
+    model-3f9c01d2-00001-of-00002.safetensors ...
+
+Shards have names of their own for each save, and the index is replaced last: whoever reads meanwhile finds the old
+model whole, and so does a power cut.  The shards that the old index names are removed after that.
+Source: https://huggingface.co/docs/transformers/big_models, sharded checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from burn_torch.core.files import write_atomic
+from burn_torch.module.record import ModuleRecord, RecordEntry
+from burn_torch.record.faults import Unsound, cannot_load, cannot_save, shortened
+from burn_torch.record.file_format import open_source, writing
+from burn_torch.record.layout import MAX_HEADER_BYTES, parse_json
+from burn_torch.record.safetensors_file import SafetensorsFormat
+
+__all__ = ["INDEX_ENDING", "ShardedSafetensorsFormat"]
+
+INDEX_ENDING: Final = ".safetensors.index.json"
+MAX_SHARDS: Final = 10_000
+_SHARD: Final = re.compile(r"[^/\\\0]+\.safetensors")
+
+
+@final
+@dataclass(frozen=True)
+class ShardedSafetensorsFormat:
+    """Writes and reads `.safetensors.index.json` and the shards beside it.
+
+    max_shard_bytes 5 GB: what Hugging Face uses; a tensor above it has a shard of its own.
+    """
+
+    max_shard_bytes: int = 5_000_000_000
+
+    def save(self, record: ModuleRecord, path: Path) -> None:
+        """Writes the shards, then the index.  Raises: ArtifactError where it cannot."""
+        before = _named(path)
+        shards = self._shards(record)
+        stem = path.name.removesuffix(INDEX_ENDING)
+        mark = secrets.token_hex(4)
+        names = [f"{stem}-{mark}-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
+        try:
+            for name, entries in zip(names, shards, strict=True):
+                part = ModuleRecord(entries, record.metadata, scalars=record.scalars)
+                SafetensorsFormat().save(part, path.with_name(name))
+            where = {key: name for name, entries in zip(names, shards, strict=True) for key in entries}
+            size = sum(entry.nbytes for entry in {id(entry): entry for entry in record.entries.values()}.values())
+            index = {
+                "metadata": {"total_size": size},
+                "weight_map": {key: where[key] for key in record.entries},
+            }
+            with writing(path):
+                write_atomic(path, json.dumps(index, indent=2).encode())
+        except BaseException:
+            _remove(path.parent / name for name in names)
+            raise
+        own = re.compile(rf"{re.escape(stem)}-[0-9a-f]{{8}}-\d{{5}}-of-\d{{5}}\.safetensors")
+        _remove(path.parent / name for name in before - set(names) if own.fullmatch(name))
+
+    def load(self, path: Path) -> ModuleRecord:
+        """Reads the index and the headers of its shards.  Raises: RecordError with the faults of all of them."""
+        where = _index(path)
+        parts = {name: SafetensorsFormat().load(path.with_name(name)) for name in dict.fromkeys(where.values())}
+        faults = [f"{key} is not in {name}" for key, name in where.items() if key not in parts[name].entries]
+        faults += [
+            f"{name} holds {key}, which the index does not have there"
+            for name, part in parts.items()
+            for key in part.entries
+            if where.get(key) != name
+        ]
+        if faults:
+            raise cannot_load(str(path), shortened(faults), "sharded safetensors")
+        entries = {key: parts[name].entries[key] for key, name in where.items()}
+        first = next(iter(parts.values()), ModuleRecord({}))
+        return ModuleRecord(entries, first.metadata, scalars=first.scalars)
+
+    def dump(self, record: ModuleRecord) -> bytes:
+        """Raises: RecordError, for it has several files."""
+        raise cannot_save(
+            "bytes of a sharded record", expected="a format of one file", mend='use into_bytes(".safetensors")'
+        )
+
+    def parse(self, data: bytes, name: str = "the given bytes") -> ModuleRecord:
+        """Raises: RecordError, for it has several files."""
+        raise cannot_load(name, "an index alone holds no tensors", "sharded safetensors", "load it from its folder")
+
+    def _shards(self, record: ModuleRecord) -> list[dict[str, RecordEntry]]:
+        """Keys in order, as many as fit; a parameter with several names lies in the shard of its first."""
+        shards: list[dict[str, RecordEntry]] = [{}]
+        home: dict[int, dict[str, RecordEntry]] = {}
+        used = 0
+        for key, entry in record.entries.items():
+            if id(entry) not in home:
+                if shards[-1] and used + entry.nbytes > self.max_shard_bytes:
+                    shards.append({})
+                    used = 0
+                used += entry.nbytes
+                home[id(entry)] = shards[-1]
+            home[id(entry)][key] = entry
+        return shards
+
+
+def _index(path: Path) -> dict[str, str]:
+    """Which file each key is in.  Raises: RecordError."""
+    source = open_source(path, "sharded safetensors")
+    try:
+        if len(source) > MAX_HEADER_BYTES:
+            raise Unsound(f"its index has {len(source)} bytes")
+        found = parse_json(bytes(source.bytes), "the index")
+        return _weight_map(found)
+    except Unsound as err:
+        raise cannot_load(str(path), f"it is damaged: {err}", "sharded safetensors") from err
+
+
+def _weight_map(found: Any) -> dict[str, str]:
+    where = found.get("weight_map") if isinstance(found, dict) else None
+    if not isinstance(where, dict):
+        raise Unsound("its index has no weight_map")
+    wrong = [f"{key} in {str(name)[:80]}" for key, name in where.items() if not _is_beside(name)]
+    if wrong:
+        raise Unsound("files of shards that are no plain names: " + "; ".join(shortened(wrong)))
+    if len(set(where.values())) > MAX_SHARDS:
+        raise Unsound(f"it has more than {MAX_SHARDS} shards")
+    return where
+
+
+def _is_beside(name: Any) -> bool:
+    return isinstance(name, str) and _SHARD.fullmatch(name) is not None and not name.startswith(".")
+
+
+def _named(path: Path) -> set[str]:
+    """The shards of the index that is there now; none where it cannot be read, since what it names is not ours."""
+    with suppress(Exception):
+        return set(_index(path).values())
+    return set()
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):  # a file too many is no reason to fail: the record is written
+            path.unlink(missing_ok=True)

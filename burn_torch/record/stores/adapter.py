@@ -1,0 +1,119 @@
+"""What differs between a file and a module: names, the way that matrices lie, element types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from burn_torch.core.dtype import DType
+from burn_torch.record.stores.places import Place, Twin
+
+__all__ = [
+    "BurnToPyTorchAdapter",
+    "ChainAdapter",
+    "FloatCastAdapter",
+    "HalfPrecisionAdapter",
+    "IdentityAdapter",
+    "ModuleAdapter",
+    "PyTorchToBurnAdapter",
+]
+
+
+class ModuleAdapter:
+    """Adapts nothing; others override one of the two methods."""
+
+    def twins(self, place: Place) -> Sequence[Twin] | None:
+        """What a value of the module is in the file, the likeliest first; None to leave it as it is."""
+        return None
+
+    def stored(self, place: Place, dtype: DType) -> DType:
+        """The element type that a value of the module has in the file that is written."""
+        return dtype
+
+    def chain(self, following: ModuleAdapter) -> ModuleAdapter:
+        """This adapter, then another."""
+        return ChainAdapter(self, following)
+
+
+@final
+class IdentityAdapter(ModuleAdapter):
+    """Adapts nothing."""
+
+
+class _Twins(ModuleAdapter):
+    def twins(self, place: Place) -> Sequence[Twin]:
+        """PyTorch's names, blocks and layouts."""
+        return place.torch
+
+
+@final
+class PyTorchToBurnAdapter(_Twins):
+    """Reads what torch.nn wrote: matrices of linear layers turned, `weight` and `bias` of norms, joined projections of
+    attention and gates of recurrent layers split, and the names of transformer layers."""
+
+
+@final
+class BurnToPyTorchAdapter(_Twins):
+    """Writes what torch.nn reads: the same, the other way round."""
+
+
+@final
+@dataclass(frozen=True)
+class ChainAdapter(ModuleAdapter):
+    """Two adapters: the names of the first that has some, element types of one after the other."""
+
+    first: ModuleAdapter
+    second: ModuleAdapter
+
+    def twins(self, place: Place) -> Sequence[Twin] | None:
+        """The names of the first adapter that has some."""
+        found = self.first.twins(place)
+        return self.second.twins(place) if found is None else found
+
+    def stored(self, place: Place, dtype: DType) -> DType:
+        """The element type after both."""
+        return self.second.stored(place, self.first.stored(place, dtype))
+
+
+_HALVED = (
+    "Linear", "Embedding", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
+    "LayerNorm", "GroupNorm", "InstanceNorm", "RmsNorm", "PRelu",
+)  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class HalfPrecisionAdapter(ModuleAdapter):
+    """Stores f32 as f16, in modules of these classes: not those of BatchNorm, whose running variances grow large."""
+
+    modules: frozenset[str] = frozenset(_HALVED)
+
+    def with_module(self, name: str) -> HalfPrecisionAdapter:
+        """Those of this class too."""
+        return replace(self, modules=self.modules | {name})
+
+    def without_module(self, name: str) -> HalfPrecisionAdapter:
+        """Not those of this class."""
+        return replace(self, modules=self.modules - {name})
+
+    def stored(self, place: Place, dtype: DType) -> DType:
+        """f16 for f32."""
+        return DType.F16 if dtype is DType.F32 and place.container in self.modules else dtype
+
+
+@final
+@dataclass(frozen=True)
+class FloatCastAdapter(ModuleAdapter):
+    """Stores all floats in one element type."""
+
+    target: DType
+
+    @staticmethod
+    def to(target: DType) -> FloatCastAdapter:
+        """Burn's constructor."""
+        return FloatCastAdapter(target)
+
+    def stored(self, place: Place, dtype: DType) -> DType:
+        """The target for floats."""
+        return self.target if dtype.is_float else dtype

@@ -1,0 +1,164 @@
+"""Where a module's values are, in its own words and in PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from burn_torch.core.dtype import DType
+from burn_torch.core.spec import Shape
+from burn_torch.module import Module, Param, RunningState, tree
+
+__all__ = ["Place", "Twin", "places"]
+
+
+@final
+@dataclass(frozen=True)
+class Twin:
+    """What a value is in another framework: one of `count` equal blocks of rows of a tensor, perhaps turned."""
+
+    key: str
+    block: int = 0
+    count: int = 1
+    turned: bool = False
+
+    def shape(self, whole: Shape) -> Shape | None:
+        """The shape of this block of a tensor; None where it has no such block."""
+        if self.count > 1:
+            if not whole or whole[0] % self.count:
+                return None
+            whole = (whole[0] // self.count, *whole[1:])
+        if self.turned:
+            return whole[::-1] if len(whole) == 2 else None
+        return whole
+
+
+@final
+@dataclass(frozen=True)
+class Place:
+    """One value of a module, under one of its paths."""
+
+    path: str
+    leaf: Any
+    """A Param or a RunningState."""
+    container: str
+    """The class of the module that holds it: "Linear"."""
+    container_path: str
+    """All modules and containers above it: "Struct:Net.Struct:Linear"."""
+    torch: tuple[Twin, ...]
+    """Its names in PyTorch, the likeliest first; the module's own path is among them."""
+
+    def spec(self) -> tuple[Shape, DType]:
+        """Shape and element type of the value in a record."""
+        if isinstance(self.leaf, Param):
+            found = self.leaf.transform_for_save().spec if self.leaf.mapper.save is not None else self.leaf.spec()
+            return found.shape, found.dtype
+        value = self.leaf.value()
+        return value.shape, value.dtype
+
+
+def places(module: Module) -> list[Place]:
+    """All parameters and running states in order; a shared one comes once for each path."""
+    return list(_places(module, "", (), ("",)))
+
+
+def _places(value: Any, path: str, above: tuple[str, ...], prefixes: tuple[str, ...]) -> Iterator[Place]:
+    name = type(value).__name__
+    here = (*above, tree.container_name(value))
+    for field, child in tree.children(value):
+        where = f"{path}.{field}" if path else field
+        if isinstance(child, Param | RunningState):
+            yield Place(where, child, name, ".".join(here), _twins(name, field, child, prefixes))
+        elif not isinstance(child, tree.LEAVES):
+            blocks = _BLOCKS.get(name)
+            inner = _renamed(name, field, prefixes)
+            for place in _places(child, where, here, inner):
+                if blocks is None:
+                    yield place
+                else:
+                    yield Place(
+                        place.path, place.leaf, place.container, place.container_path,
+                        (*blocks(field, place, where, prefixes), *place.torch),
+                    )  # fmt: skip
+
+
+# -- names --------------------------------------------------------------------------------------------------
+_NORMS: Final = frozenset(["BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "RmsNorm"])
+_FIELDS: Final = {**{(norm, "gamma"): "weight" for norm in _NORMS}, **{(norm, "beta"): "bias" for norm in _NORMS},
+                  ("PRelu", "alpha"): "weight"}  # fmt: skip
+_LAYERS: Final = {"mha": "self_attn", "cross_attn": "multihead_attn", "norm_1": "norm1", "norm_2": "norm2",
+                  "norm_3": "norm3", "pwff": ""}  # fmt: skip
+_CHILDREN: Final = {
+    "MultiHeadAttention": {"output": "out_proj"},
+    "PositionWiseFeedForward": {"linear_inner": "linear1", "linear_outer": "linear2"},
+    "TransformerEncoderLayer": _LAYERS,
+    "TransformerDecoderLayer": _LAYERS,
+}
+"""Fields that have another name in torch.nn; an empty one adds no level."""
+
+
+def _joined(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix and name else prefix or name
+
+
+def _renamed(container: str, field: str, prefixes: Sequence[str]) -> tuple[str, ...]:
+    """The names of a child: under each name of its parent, PyTorch's, then its own."""
+    names = dict.fromkeys((_CHILDREN.get(container, {}).get(field, field), field))
+    return tuple(dict.fromkeys(_joined(prefix, name) for prefix in prefixes for name in names))
+
+
+def _twins(container: str, field: str, leaf: Any, prefixes: Sequence[str]) -> tuple[Twin, ...]:
+    turned = container == "Linear" and field == "weight" and leaf.mapper.save is None  # LinearLayout.Col lies as there
+    names = dict.fromkeys((_FIELDS.get((container, field), field), field))
+    return tuple(Twin(_joined(prefix, name), turned=turned) for prefix in prefixes for name in names)
+
+
+# -- tensors that hold several values --------------------------------------------------------------------------
+def _attention(field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
+    order = ("query", "key", "value")
+    if field not in order:
+        return []
+    name = place.path.removeprefix(f"{where}.")
+    turned = any(twin.turned for twin in place.torch)
+    return [Twin(_joined(prefix, f"in_proj_{name}"), order.index(field), 3, turned) for prefix in prefixes]
+
+
+def _recurrent(*gates: str) -> Callable[[str, Place, str, Sequence[str]], list[Twin]]:
+    """Gates in the order of PyTorch's rows, each with a map of the input and one of the hidden state."""
+
+    def twins(field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
+        if field not in gates:
+            return []
+        transform, _, name = place.path.removeprefix(f"{where}.").partition(".")
+        which = {"input_transform": "ih", "hidden_transform": "hh"}[transform]
+        turned = any(twin.turned for twin in place.torch)
+        return [
+            Twin(_joined(prefix, f"{name}_{which}_l0"), gates.index(field), len(gates), turned) for prefix in prefixes
+        ]
+
+    return twins
+
+
+def _both_ways(field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
+    """PyTorch keeps both directions in one module, and puts `_reverse` behind the names of the second."""
+    ending = {"forward_layer": "", "reverse_layer": "_reverse"}.get(field)
+    if ending is None:
+        return []
+    found = []
+    for twin in place.torch:
+        name = twin.key.rpartition(".")[2]
+        if name.endswith("_l0"):
+            found += [Twin(_joined(prefix, name + ending), twin.block, twin.count, twin.turned) for prefix in prefixes]
+    return list(dict.fromkeys(found))
+
+
+_BLOCKS: Final[dict[str, Callable[[str, Place, str, Sequence[str]], list[Twin]]]] = {
+    "MultiHeadAttention": _attention,
+    "Lstm": _recurrent("input_gate", "forget_gate", "cell_gate", "output_gate"),
+    "Gru": _recurrent("reset_gate", "update_gate", "new_gate"),
+    "Rnn": _recurrent("gate"),
+    "BiLstm": _both_ways,
+    "BiGru": _both_ways,
+    "BiRnn": _both_ways,
+}

@@ -1,0 +1,113 @@
+"""Other names for the keys of a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar, final
+
+from burn_torch.core.errors import RecordError, explain
+from burn_torch.record.faults import shortened
+from burn_torch.record.stores.filter import compiled
+
+__all__ = ["KeyRemapper", "map_indices_contiguous", "renamed"]
+
+V = TypeVar("V")
+_GROUP: Final = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+
+
+@final
+@dataclass(frozen=True)
+class KeyRemapper:
+    """Patterns and what takes their place, applied in order; groups are `$1`, `${1}` or `${name}`, as in Burn.
+
+    >>> KeyRemapper().add_pattern(r"^bert\\.(.*)", "encoder.${1}").remap(["bert.norm.weight"])
+    {'bert.norm.weight': 'encoder.norm.weight'}
+    """
+
+    patterns: tuple[tuple[re.Pattern[str], str], ...] = ()
+
+    @staticmethod
+    def from_patterns(patterns: Iterable[tuple[str, str]]) -> KeyRemapper:
+        """Of pairs of pattern and replacement."""
+        remapper = KeyRemapper()
+        for pattern, to in patterns:
+            remapper = remapper.add_pattern(pattern, to)
+        return remapper
+
+    def add_pattern(self, pattern: str, to: str) -> KeyRemapper:
+        """And one more.  Raises: ArgumentError for no regular expression."""
+        regex = compiled(pattern)
+        literal = to.replace("\\", "\\\\")
+        template = _GROUP.sub(lambda match: rf"\g<{match[1] or match[2]}>", literal)
+        return KeyRemapper((*self.patterns, (regex, template)))
+
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        return not self.patterns
+
+    def remap(self, keys: Iterable[str]) -> dict[str, str]:
+        """The new name of each key.  Raises: RecordError for a group that a pattern has not."""
+        names: dict[str, str] = {}
+        for key in keys:
+            new = key
+            for regex, template in self.patterns:
+                try:
+                    new = regex.sub(template, new)
+                except (re.error, IndexError) as err:
+                    raise RecordError(
+                        explain(
+                            "keys cannot be renamed",
+                            given=f"{regex.pattern} to {template.replace(chr(92), '')}: {err}",
+                            expected="groups that the pattern has",
+                            mend="$1 is what the first pair of brackets found",
+                        )
+                    ) from err
+            names[key] = new
+        return names
+
+
+def map_indices_contiguous(keys: Iterable[str]) -> dict[str, str]:
+    """The name of each key with numbers that have no gaps: fc.0 and fc.2 become fc.0 and fc.1.
+
+    PyTorch counts the layers without parameters in a Sequential too.
+    """
+    listed = list(keys)
+    seen: dict[str, set[int]] = {}
+    for key in listed:
+        for prefix, part in _steps(key):
+            if part.isdecimal():
+                seen.setdefault(prefix, set()).add(int(part))
+    order = {prefix: {number: i for i, number in enumerate(sorted(found))} for prefix, found in seen.items()}
+    return {
+        key: ".".join(str(order[prefix][int(part)]) if part.isdecimal() else part for prefix, part in _steps(key))
+        for key in listed
+    }
+
+
+def _steps(key: str) -> list[tuple[str, str]]:
+    parts = key.split(".")
+    return [(".".join(parts[:i]), part) for i, part in enumerate(parts)]
+
+
+def renamed(values: Mapping[str, V], names: Mapping[str, str]) -> dict[str, V]:
+    """The values under their new names.  Raises: RecordError where two get one name."""
+    found: dict[str, V] = {}
+    first: dict[str, str] = {}
+    clashes = []
+    for key, value in values.items():
+        name = names.get(key, key)
+        if name in found:
+            clashes.append(f"{first[name]} and {key} both become {name}")
+        found[name], first[name] = value, first.get(name, key)
+    if clashes:
+        raise RecordError(
+            explain(
+                "keys cannot be renamed",
+                given="; ".join(shortened(clashes)),
+                expected="a name of its own for each",
+                mend="make the pattern say more: ^ and $ bind it to the ends",
+            )
+        )
+    return found

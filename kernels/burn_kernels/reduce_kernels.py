@@ -1,0 +1,294 @@
+"""The kernels of reductions, and how their work is cut; the formulas are in `reduce`.
+
+Each lane of a tile keeps its own running value (of var mean and squares by Welford, of logsumexp the maximum and one
+exp an element, of argmax value and place), joined once.  Where results are too few to fill the machine, the reduced
+axis is cut, and a second, small kernel joins the parts; argmax carries (key, place) as one 64-bit number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burn_kernels._triton import tl, triton
+from burn_kernels.launch import Machine, ceil_div, next_power
+from burn_kernels.prims import LOWEST, exp_for
+from burn_kernels.reduce_parts import FEW
+
+MOST = 1 << 30
+"""Longest part of a reduced axis: places within one fit 31 bits."""
+
+
+# -- configs -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Config:
+    """A tile of `kept` results by `block` elements, `warps` of 32 threads, `programs` a processor to aim at."""
+
+    kept: int
+    block: int
+    warps: int
+    programs: int
+
+
+def default(kept: int, length: int, itemsize: int, machine: Machine, *, along: bool = True) -> Config:
+    """The config that is used without timing; `along` where the reduced axis is the one with neighbours in memory."""
+    return candidates(kept, length, itemsize, machine, along=along)[0]
+
+
+def candidates(kept: int, length: int, itemsize: int, machine: Machine, *, along: bool = True) -> list[Config]:
+    """What a tuner may try, the default first."""
+    found = []
+    for elements, warps, programs in ((4096, 4, 8), (8192, 8, 4), (4096, 8, 8), (2048, 4, 16)):
+        size = max(32, elements // itemsize)
+        if along:
+            block = min(next_power(length), size)
+            found.append(Config(min(next_power(kept), max(1, size // block)), block, warps, programs))
+        else:
+            wide = min(next_power(kept), 256 // itemsize)
+            found.append(Config(wide, min(next_power(length), max(1, size // wide)), warps, programs))
+    return list(dict.fromkeys(found))
+
+
+def grid(outer: int, inner: int, far: int, length: int, config: Config, machine: Machine) -> tuple[int, bool, int, int]:
+    """Blocks of results, whether a tile spans several outers, parts of the length and how long one is."""
+    spread = outer > 1 and inner < FEW
+    blocks = ceil_div(outer * inner, config.kept) if spread else outer * ceil_div(inner, config.kept)
+    wanted = machine.processors * config.programs // (blocks * far)
+    longest = ceil_div(length, 4 * config.block)  # a part has four tiles at least
+    chunks = max(1, min(wanted, longest), ceil_div(length, MOST))
+    chunk = ceil_div(ceil_div(length, chunks), config.block) * config.block
+    return blocks, spread, ceil_div(length, chunk), chunk
+
+
+# -- kernels -----------------------------------------------------------------------------------------
+@triton.jit
+def _place(
+    kept, inner, outer_stride, inner_stride, length, chunks, chunk, far_stride, blocks, SPREAD: tl.constexpr,
+    KEPT: tl.constexpr,
+):  # fmt: skip
+    """Where this program works: first elements, numbers of results, which are there, begin and end, its part."""
+    pid = tl.program_id(0).to(tl.int64)
+    block, part = pid % blocks, pid // blocks
+    if SPREAD:  # inner is short: a tile spans several outers
+        k = block * KEPT + tl.arange(0, KEPT)
+        valid = k < kept
+        first = (k // inner) * outer_stride + (k % inner) * inner_stride
+    else:
+        in_row = tl.cdiv(inner, KEPT)
+        outer = block // in_row
+        i = (block % in_row) * KEPT + tl.arange(0, KEPT)
+        valid = i < inner
+        first = outer * outer_stride + i * inner_stride
+        k = outer * inner + i
+    start = (part % chunks) * chunk
+    return first + (part // chunks) * far_stride, k, valid, start, tl.minimum(start + chunk, length), part
+
+
+@triton.jit
+def _peak(x, AXIS: tl.constexpr):
+    """The maximum along an axis, NaN where there is one."""
+    odd = tl.max((x != x).to(tl.int32), AXIS)
+    top = tl.max(tl.where(x != x, float("-inf"), x), AXIS)
+    return tl.where(odd > 0, float("nan"), top)
+
+
+@triton.jit
+def _pack(value, place):
+    """One number that is larger for the larger value, at equals for the smaller place; NaN is above all."""
+    bits = tl.where(value == 0.0, 0.0, value).to(tl.int32, bitcast=True)  # -0 equals 0
+    key = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    key = tl.where(value != value, 0x7FFFFFFF, key)
+    return (key.to(tl.int64) << 32) | (0x7FFFFFFF - place).to(tl.int64)
+
+
+@triton.jit
+def reduce_once(
+    x_ptr, like_ptr, a_ptr, b_ptr, y_ptr, mean_ptr, kept, inner, outer_stride, inner_stride, length, stride, chunks,
+    chunk, far_stride, blocks, divisor, KIND: tl.constexpr, WHOLE: tl.constexpr, SPREAD: tl.constexpr,
+    KEPT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Reduces a tile of results over one part of their elements: to the end if WHOLE, else to (a, b) of the part."""
+    first, k, valid, start, end, part = _place(
+        kept, inner, outer_stride, inner_stride, length, chunks, chunk, far_stride, blocks, SPREAD, KEPT
+    )
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
+    SIGN: tl.constexpr = -1.0 if KIND == "amin" or KIND == "argmin" else 1.0
+    lane = tl.arange(0, BLOCK)
+    a = tl.zeros((KEPT, BLOCK), tl.float32)
+    b = tl.zeros((KEPT, BLOCK), tl.float32)
+    place = tl.zeros((KEPT, BLOCK), tl.int32)
+    if KIND == "amax" or KIND == "amin" or KIND == "argmax" or KIND == "argmin":
+        a += float("-inf")
+    if KIND == "logsumexp":
+        a += LOWEST
+    if KIND == "ties":
+        like = tl.load(like_ptr + k, mask=valid, other=0.0).to(tl.float32)[:, None]
+    for at in tl.range(start, end, BLOCK):
+        r = at + lane
+        inside = valid[:, None] & (r < end)[None, :]
+        where = x_ptr + first[:, None] + (r * stride)[None, :]
+        if KIND == "sum" or KIND == "mean":
+            a += tl.load(where, mask=inside, other=0.0).to(tl.float32)
+        elif KIND == "ties":
+            x = tl.load(where, mask=inside, other=float("nan")).to(tl.float32)
+            a += tl.where(x == like, 1.0, 0.0)
+        elif KIND == "var":
+            x = tl.load(where, mask=inside, other=0.0).to(tl.float32)
+            gap = tl.where(inside, x - a, 0.0)
+            a += gap * (1.0 / ((at - start) // BLOCK + 1).to(tl.float32))
+            b += gap * tl.where(inside, x - a, 0.0)
+        elif KIND == "logsumexp":
+            x = tl.load(where, mask=inside, other=float("-inf")).to(tl.float32)
+            # the larger of the two has exponential 1: one exp an element
+            e = exp_for(-tl.abs(x - a), TYPE)
+            b = tl.where(x > a, b * e + 1.0, b + e)
+            a = tl.maximum(a, x, propagate_nan=tl.PropagateNan.ALL)
+        else:
+            x = SIGN * tl.load(where, mask=inside, other=-SIGN * float("inf")).to(tl.float32)
+            if KIND == "amax" or KIND == "amin":
+                a = tl.maximum(a, x, propagate_nan=tl.PropagateNan.ALL)
+            else:
+                better = (x > a) | ((x != x) & (a == a))
+                a = tl.where(better, x, a)
+                place = tl.where(better, (at - start).to(tl.int32), place)
+    out = part * kept + k
+    if KIND == "sum" or KIND == "mean" or KIND == "ties":
+        total = tl.sum(a, 1)
+        if WHOLE:
+            tl.store(y_ptr + k, (total / divisor).to(y_ptr.dtype.element_ty), mask=valid)
+        else:
+            tl.store(a_ptr + out, total, mask=valid)
+    elif KIND == "var":
+        seen = (tl.maximum(end - start - lane + BLOCK - 1, 0) // BLOCK).to(tl.float32)[None, :]
+        mean = tl.sum(a * seen, 1) / (end - start).to(tl.float32)
+        away = a - mean[:, None]
+        squares = tl.sum(b + seen * away * away, 1)
+        if WHOLE:
+            tl.store(y_ptr + k, (squares / divisor).to(y_ptr.dtype.element_ty), mask=valid)
+            tl.store(mean_ptr + k, mean, mask=valid)
+        else:
+            tl.store(a_ptr + out, mean, mask=valid)
+            tl.store(b_ptr + out, squares, mask=valid)
+    elif KIND == "logsumexp":
+        top = _peak(a, 1)
+        total = tl.sum(b * exp_for(a - top[:, None], TYPE), 1)
+        if WHOLE:
+            tl.store(y_ptr + k, _logarithm(top, total).to(y_ptr.dtype.element_ty), mask=valid)
+        else:
+            tl.store(a_ptr + out, top, mask=valid)
+            tl.store(b_ptr + out, total, mask=valid)
+    elif KIND == "amax" or KIND == "amin":
+        top = _peak(a, 1)
+        if WHOLE:
+            tl.store(y_ptr + k, (SIGN * top).to(y_ptr.dtype.element_ty), mask=valid)
+        else:
+            tl.store(a_ptr + out, top, mask=valid)
+    else:
+        packed = _pack(a, place + lane[None, :])
+        packed = tl.where((start + lane < end)[None, :], packed, -0x7FFFFFFFFFFFFFFF)
+        top = tl.max(packed, 1)
+        if WHOLE:
+            tl.store(y_ptr + k, start + 0x7FFFFFFF - (top & 0x7FFFFFFF), mask=valid)
+        else:
+            tl.store(a_ptr + out, top, mask=valid)
+
+
+@triton.jit
+def _logarithm(top, total):
+    # a sum with +inf in it is +inf, though inf - inf is no number
+    return tl.where(top == float("inf"), top, top + tl.log(total))
+
+
+@triton.jit
+def join_parts(
+    a_ptr, b_ptr, y_ptr, mean_ptr, kept, parts, length, chunks, chunk, divisor, KIND: tl.constexpr,
+    PARTS: tl.constexpr, KEPT: tl.constexpr,
+):  # fmt: skip
+    """Joins what `reduce_once` left of the parts of each result."""
+    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
+    valid = k < kept
+    lane = tl.arange(0, PARTS)
+    a = tl.zeros((PARTS, KEPT), tl.float32)
+    b = tl.zeros((PARTS, KEPT), tl.float32)
+    if KIND == "argmax" or KIND == "argmin":
+        best = tl.full((PARTS, KEPT), -0x7FFFFFFFFFFFFFFF, tl.int64)
+        place = tl.zeros((PARTS, KEPT), tl.int64)
+    if KIND == "amax" or KIND == "amin" or KIND == "logsumexp":
+        a += float("-inf")
+    for at in tl.range(0, parts, PARTS):
+        part = (at + lane).to(tl.int64)
+        inside = (part < parts)[:, None] & valid[None, :]
+        where = (part * kept)[:, None] + k[None, :]
+        if KIND == "argmax" or KIND == "argmin":
+            packed = tl.load(a_ptr + where, mask=inside, other=-0x7FFFFFFFFFFFFFFF)
+            better = (packed >> 32) > (best >> 32)
+            best = tl.where(better, packed, best)
+            place = tl.where(better, (part * chunk)[:, None], place)
+        elif KIND == "var":
+            seen = tl.minimum(length - (part % chunks) * chunk, chunk).to(tl.float32)[:, None]
+            a += seen * tl.load(a_ptr + where, mask=inside, other=0.0)
+        elif KIND == "sum" or KIND == "mean" or KIND == "ties":
+            a += tl.load(a_ptr + where, mask=inside, other=0.0)
+        else:
+            found = tl.load(a_ptr + where, mask=inside, other=float("-inf"))
+            a = tl.maximum(a, found, propagate_nan=tl.PropagateNan.ALL)
+    if KIND == "argmax" or KIND == "argmin":
+        key = best >> 32
+        local = place + 0x7FFFFFFF - (best & 0x7FFFFFFF)
+        local = tl.where(key == tl.max(key, 0)[None, :], local, 0x7FFFFFFFFFFFFFFF)
+        tl.store(y_ptr + k, tl.min(local, 0), mask=valid)
+    elif KIND == "sum" or KIND == "mean" or KIND == "ties":
+        tl.store(y_ptr + k, (tl.sum(a, 0) / divisor).to(y_ptr.dtype.element_ty), mask=valid)
+    elif KIND == "amax" or KIND == "amin":
+        SIGN: tl.constexpr = -1.0 if KIND == "amin" else 1.0
+        tl.store(y_ptr + k, (SIGN * _peak(a, 0)).to(y_ptr.dtype.element_ty), mask=valid)
+    else:
+        if KIND == "var":
+            middle = tl.sum(a, 0) / (parts // chunks * length).to(tl.float32)
+        else:
+            middle = _peak(a, 0)
+        for at in tl.range(0, parts, PARTS):
+            part = (at + lane).to(tl.int64)
+            inside = (part < parts)[:, None] & valid[None, :]
+            where = (part * kept)[:, None] + k[None, :]
+            if KIND == "var":
+                seen = tl.minimum(length - (part % chunks) * chunk, chunk).to(tl.float32)[:, None]
+                away = tl.load(a_ptr + where, mask=inside, other=0.0) - middle[None, :]
+                away = tl.where(inside, away, 0.0)
+                b += tl.load(b_ptr + where, mask=inside, other=0.0) + seen * away * away
+            else:
+                found = tl.load(a_ptr + where, mask=inside, other=float("-inf"))
+                total = tl.load(b_ptr + where, mask=inside, other=0.0)
+                b += tl.where(total > 0.0, total * exp_for(found - middle[None, :], tl.float32), 0.0)
+        if KIND == "var":
+            tl.store(y_ptr + k, (tl.sum(b, 0) / divisor).to(y_ptr.dtype.element_ty), mask=valid)
+            tl.store(mean_ptr + k, middle, mask=valid)
+        else:
+            tl.store(y_ptr + k, _logarithm(middle, tl.sum(b, 0)).to(y_ptr.dtype.element_ty), mask=valid)
+
+
+@triton.jit
+def spread_back(
+    dy_ptr, x_ptr, like_ptr, ties_ptr, dx_ptr, kept, inner, outer_stride, inner_stride, length, stride, chunks, chunk,
+    far_stride, blocks, divisor, KIND: tl.constexpr, SPREAD: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Writes the gradient of each element of a tile of results."""
+    first, k, valid, start, end, _ = _place(
+        kept, inner, outer_stride, inner_stride, length, chunks, chunk, far_stride, blocks, SPREAD, KEPT
+    )
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
+    dy = tl.load(dy_ptr + k, mask=valid, other=0.0).to(tl.float32) / divisor
+    like = tl.load(like_ptr + k, mask=valid, other=0.0).to(tl.float32)[:, None]
+    if KIND == "extreme":
+        dy = dy / tl.load(ties_ptr + k, mask=valid, other=1.0)
+    for at in tl.range(start, end, BLOCK):
+        r = at + tl.arange(0, BLOCK)
+        inside = valid[:, None] & (r < end)[None, :]
+        where = first[:, None] + (r * stride)[None, :]
+        x = tl.load(x_ptr + where, mask=inside, other=0.0).to(tl.float32)
+        if KIND == "var":
+            dx = dy[:, None] * 2.0 * (x - like)
+        elif KIND == "logsumexp":
+            dx = dy[:, None] * exp_for(x - like, TYPE)
+        else:
+            dx = dy[:, None] * tl.where(x == like, 1.0, 0.0)
+        tl.store(dx_ptr + where, dx.to(TYPE), mask=inside)

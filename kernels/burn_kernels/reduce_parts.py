@@ -1,0 +1,196 @@
+"""What reductions share: which axes, how they lie in memory, and the reductions in plain torch."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
+from burn_kernels.launch import check, describe, wide_type
+from burn_kernels.spec import Draw, Problem
+
+KINDS = ("sum", "mean", "var", "logsumexp", "amax", "amin", "argmax", "argmin")
+FEW = 32
+"""Kept or reduced axes shorter than this are not worth programs of their own."""
+
+Axes = int | Sequence[int] | None
+
+
+# -- layouts -----------------------------------------------------------------------------------------
+class Plan(NamedTuple):
+    """x as kept axes (outer, inner) by reduced axes (far, length), with strides; results in order of (outer, inner)."""
+
+    x: torch.Tensor
+    outer: int
+    inner: int
+    outer_stride: int
+    inner_stride: int
+    far: int
+    length: int
+    far_stride: int
+    stride: int
+
+
+def axes_of(op: str, x: torch.Tensor, dim: Axes) -> tuple[int, ...]:
+    """The axes as numbers from 0, in order.  Raises: KernelShapeError for one that x has not, or twice."""
+    given = range(x.dim()) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    axes = [axis + x.dim() if axis < 0 else axis for axis in given]
+    if any(not 0 <= axis < x.dim() for axis in axes) or len(set(axes)) < len(axes):
+        raise KernelShapeError(
+            explain(
+                f"{op}: no such axes",
+                given=f"dim {dim} of {describe({'x': x})}",
+                expected=f"different axes from {-x.dim()} to {x.dim() - 1}, or None for all",
+                mend="count axes from 0, or from the end with -1",
+            )
+        )
+    return tuple(sorted(axes))
+
+
+def _joined(x: torch.Tensor, axes: Sequence[int]) -> list[tuple[int, int]]:
+    """Sizes and strides of these axes, neighbours in memory joined."""
+    found: list[tuple[int, int]] = []
+    for axis in axes:
+        size, stride = x.shape[axis], x.stride(axis)
+        if size == 1:
+            continue
+        if found and found[-1][1] == stride * size:
+            found[-1] = (found[-1][0] * size, stride)
+        else:
+            found.append((size, stride))
+    return found
+
+
+def plan_of(x: torch.Tensor, axes: tuple[int, ...], *, ordered: bool) -> Plan:
+    """How x is read; a copy of it where axes do not join, or elements must come in order (`ordered`)."""
+    kept_axes = [axis for axis in range(x.dim()) if axis not in axes]
+    kept, reduced = _joined(x, kept_axes), _joined(x, axes)
+    short = len(reduced) == 2 and reduced[1][0] < FEW
+    if len(kept) > 2 or len(reduced) > (1 if ordered else 2) or short:
+        x = x.permute(*kept_axes, *axes).contiguous()
+        kept, reduced = _joined(x, range(len(kept_axes))), _joined(x, range(len(kept_axes), x.dim()))
+    (outer, outer_stride), (inner, inner_stride) = ([(1, 0)] * 2 + kept)[-2:]
+    (far, far_stride), (length, stride) = ([(1, 0)] * (2 - len(reduced)) + reduced)[-2:]
+    return Plan(x, outer, inner, outer_stride, inner_stride, far, length, far_stride, stride)
+
+
+def count_of(x: torch.Tensor, axes: tuple[int, ...]) -> int:
+    """Elements that a result is made of."""
+    return math.prod(x.shape[axis] for axis in axes)
+
+
+def shape_of(x: torch.Tensor, axes: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
+    """Sizes of the result."""
+    if keepdim:
+        return tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    return tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
+
+
+def check_axes(kind: str, x: torch.Tensor, dim: Axes) -> tuple[int, ...]:
+    """The axes of a call.  Raises: KernelArgumentError for an extreme of nothing, a place along several axes."""
+    axes = axes_of(kind, x, dim)
+    check(kind, {"x": x}, {}, alike=["x"])
+    several = kind.startswith("arg") and dim is not None and not isinstance(dim, int)
+    if several or (kind in KINDS[4:] and not count_of(x, axes)):
+        raise KernelArgumentError(
+            explain(
+                f"{kind}: {'places along several axes' if several else 'of no elements'}",
+                given=f"dim {dim} of {describe({'x': x})}",
+                expected="one axis, or None for a place in x read in order" if several else "at least one element",
+                mend="flatten the axes first" if several else "leave such tensors out",
+            )
+        )
+    return axes
+
+
+# -- reference ---------------------------------------------------------------------------------------
+def reference(
+    kind: str, x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, correction: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The reduction `kind`, one of KINDS, in plain torch; of var the mean too."""
+    return reduced(kind, x, check_axes(kind, x, dim), keepdim, correction)
+
+
+def reduced(
+    kind: str, x: torch.Tensor, axes: tuple[int, ...], keepdim: bool, correction: float
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """As `reference`, over axes from `axes_of`."""
+    wide, shape, count = x.to(wide_type(x.dtype)), shape_of(x, axes, keepdim), count_of(x, axes)
+    if not axes:  # torch takes no axes for all axes
+        wide = wide.unsqueeze(-1)
+    over = axes or (-1,)
+    middle = None
+    if kind.startswith("arg"):
+        flat = wide if len(over) == 1 else wide.flatten()
+        return getattr(torch, kind)(flat, over[0] if len(over) == 1 else 0).reshape(shape), None
+    if kind in ("amax", "amin"):
+        y = getattr(torch, kind)(wide, over)
+    elif kind == "logsumexp":
+        y = torch.logsumexp(wide, over)
+    else:
+        y = wide.sum(over)
+        if kind != "sum":
+            y = y / count if count else torch.full_like(y, math.nan)
+        if kind == "var":
+            middle = y.reshape(shape)
+            away = wide - y.reshape(shape_of(x, axes, True) if axes else (*x.shape, 1))
+            y = (away * away).sum(over) / builtins.max(count - correction, 0.0)
+    return y.reshape(shape).to(x.dtype), middle
+
+
+def reference_back(
+    kind: str, dy: torch.Tensor, x: torch.Tensor, like: torch.Tensor, axes: tuple[int, ...], correction: float
+) -> torch.Tensor:
+    """The gradient of x through var, logsumexp or an extreme, in plain torch."""
+    kept = shape_of(x, axes, True)
+    wide, g, known = (t.to(wide_type(t.dtype)) for t in (x, dy.reshape(kept), like.reshape(kept)))
+    if kind == "var":
+        dx = g * 2 * (wide - known) / builtins.max(count_of(x, axes) - correction, 0.0)
+    elif kind == "logsumexp":
+        dx = g * torch.exp(wide - known)
+    else:
+        same = (wide == known).to(wide.dtype)
+        dx = g * same / (same.sum(axes, keepdim=True) if axes else same)
+    return dx.to(x.dtype)
+
+
+# -- registration ------------------------------------------------------------------------------------
+def problems(draw: Draw, kind: str) -> Iterator[Problem]:
+    """Small inputs that can expose a mistake in this reduction."""
+    one = [((5, 7), -1), ((5, 7), 0), ((3, 2049), 1), ((2049, 3), 0), ((4, 33, 40), 1), ((40, 33, 5), 1), ((6,), None)]
+    one += [((2, 3, 5000), None), ((7, 20_001), 1), ((20_001, 2), 0)]
+    for shape, dim in one:
+        yield Problem((draw.normal(*shape, mean=0.5),), {"dim": dim})
+    # torch warns of variances that are NaN, and of none at all
+    whole = {"correction": 0.0} if kind == "var" else {}
+    if kind != "var":
+        yield Problem((draw.normal(0, 5),), {"dim": 1})
+    yield Problem((draw.normal(1, 1),), {"dim": 1, **whole})
+    yield Problem((draw.normal(6, 40)[::2, 3:20],), {"dim": 1, "keepdim": True})
+    yield Problem((draw.normal(17, 6, 5).permute(2, 0, 1),), {"dim": 1})
+    if kind not in ("argmax", "argmin"):
+        for shape, dims in (((3, 4, 50), (0, 2)), ((3, 4, 5, 6), (0, 2, 3)), ((3, 4, 5, 6), (1, 3)), ((3, 2), (0, 1))):
+            yield Problem((draw.normal(*shape),), {"dim": dims})
+        yield Problem((draw.normal(9, 3, 40),), {"dim": (0, -1), "keepdim": True})
+        yield Problem((draw.normal(4, 3),), {"dim": (), **whole})
+    if kind in KINDS[:2] or kind == "logsumexp":
+        yield Problem((draw.normal(3, 0),), {"dim": 1})
+    if kind == "var":
+        yield Problem((draw.normal(5, 9, mean=100.0),), {"dim": 1, "correction": 0.0})
+
+
+def twin(kind: str, x: torch.Tensor, dim: Axes = None, keepdim: bool = False, **options: Any) -> torch.Tensor:
+    """The reduction as torch has it."""
+    if dim == ():
+        x, dim = x.unsqueeze(-1), -1
+    if kind == "logsumexp":
+        return torch.logsumexp(x, axes_of(kind, x, dim), keepdim)
+    if kind in ("amax", "amin"):
+        found: torch.Tensor = getattr(torch, kind)(x, () if dim is None else dim, keepdim)
+        return found
+    call: Callable[..., torch.Tensor] = getattr(torch, kind)
+    return call(x, dim, keepdim=keepdim, **options)

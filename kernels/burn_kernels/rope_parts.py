@@ -1,0 +1,201 @@
+"""What rotary embedding has beside its kernel: frequencies, the rotation in plain torch, problems to check it on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.launch import wide_type
+from burn_kernels.spec import Draw, Problem
+
+Pair = tuple[torch.Tensor, torch.Tensor | None]
+
+
+# -- frequencies -------------------------------------------------------------------------------------
+def turns(
+    rotary: int, base: float = 10_000.0, *, scale: float = 1.0, device: torch.device | str = "cpu"
+) -> torch.Tensor:
+    """The frequencies base^(-2 i / rotary) / scale, as `turns_of` gives them: (rotary / 2,) int64."""
+    if rotary % 2 or rotary < 0 or base <= 0.0 or scale <= 0.0:
+        raise KernelArgumentError(
+            explain(
+                "rope: frequencies of numbers outside their range",
+                given=f"rotary {rotary}, base {base}, scale {scale}",
+                expected="an even number of rotary columns; base and scale above 0",
+                mend="pass the rotary part of d_head, 10000.0 and 1.0, say",
+            )
+        )
+    return turns_of([base ** (-2 * i / rotary) / scale for i in range(rotary // 2)], device=device)
+
+
+def turns_of(frequencies: Sequence[float], *, device: torch.device | str = "cpu") -> torch.Tensor:
+    """Frequencies in radians a position, as fractions of 2^64 of a turn: (pairs,) int64.
+
+    >>> turns_of([math.tau / 4]).tolist() == [2**62]
+    True
+    """
+    whole = [round(frequency / math.tau * 2.0**64) & 0xFFFFFFFFFFFFFFFF for frequency in frequencies]
+    signed = [number - (1 << 64) if number >> 63 else number for number in whole]
+    return torch.tensor(signed, dtype=torch.int64, device=device)
+
+
+# -- reference ---------------------------------------------------------------------------------------
+def reference(
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    positions: torch.Tensor | None = None,
+    *,
+    offset: int = 0,
+    interleaved: bool = False,
+    inverse: bool = False,
+) -> Pair:
+    """The rotation, or its inverse, in plain torch."""
+    return rotated(q, k, (cos, sin), positions, offset, interleaved, inverse=inverse)
+
+
+def reference_computed(
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    turns: torch.Tensor,
+    positions: torch.Tensor | None = None,
+    *,
+    offset: int = 0,
+    interleaved: bool = False,
+    inverse: bool = False,
+) -> Pair:
+    """As `reference`, with computed angles."""
+    return rotated(q, k, (turns,), positions, offset, interleaved, inverse=inverse)
+
+
+def rotated(
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    angles: tuple[torch.Tensor, ...],
+    positions: torch.Tensor | None,
+    offset: int,
+    interleaved: bool,
+    *,
+    inverse: bool,
+) -> Pair:
+    """The rotation by tables (cos, sin) or computed angles (turns,), or its inverse."""
+    wide = wide_type(q.dtype)
+    if len(angles) == 2 and angles[0].dim() == 3:
+        cos, sin = angles
+    else:
+        place = torch.arange(q.shape[1], device=q.device) if positions is None else positions.to(torch.int64)
+        place = torch.atleast_2d(place + offset)
+        if len(angles) == 1:
+            angle = (place[..., None] * angles[0]).to(torch.float64) * (math.tau / 2.0**64)
+            cos, sin = angle.cos(), angle.sin()
+        else:
+            _check_positions(place, angles[0].shape[0])
+            cos, sin = (table[place] for table in angles)
+    cos, sin = (x.to(wide)[:, :, None] for x in (cos, -sin if inverse else sin))
+    return _plain(q, cos, sin, interleaved), None if k is None else _plain(k, cos, sin, interleaved)
+
+
+def _plain(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
+    pairs = cos.shape[-1]
+    wide = x.to(cos.dtype)
+    if interleaved:
+        x1, x2 = wide[..., 0 : 2 * pairs : 2], wide[..., 1 : 2 * pairs : 2]
+        y = torch.stack([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1).flatten(-2)
+    else:
+        x1, x2 = wide[..., :pairs], wide[..., pairs : 2 * pairs]
+        y = torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1)
+    return torch.cat([y.to(x.dtype), x[..., 2 * pairs :]], -1)
+
+
+def _check_positions(place: torch.Tensor, length: int) -> None:
+    if place.device.type != "cpu":
+        return  # reading the values would wait for the device
+    wrong = place[(place < 0) | (place >= length)]
+    if wrong.numel():
+        raise KernelArgumentError(
+            explain(
+                "rope: positions outside the tables",
+                given=f"{wrong.numel()} positions, the first {int(wrong[0])}",
+                expected=f"from 0 to {length - 1}, offset included",
+                mend="make the tables longer, or compute the angles with forward_computed",
+            )
+        )
+
+
+# -- registration ------------------------------------------------------------------------------------
+def _table(length: int, pairs: int) -> dict[str, Any]:
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * 100.0 ** (-torch.arange(pairs) / pairs)
+    return {"cos": angle.cos(), "sin": angle.sin()}
+
+
+def problems(draw: Draw) -> Iterator[Problem]:
+    """Small inputs that can expose a mistake, with tables."""
+    q, k = draw.normal(2, 5, 3, 8), draw.normal(2, 5, 1, 8)
+    for interleaved in (False, True):
+        yield Problem((q, k), _table(5, 4) | {"interleaved": interleaved})
+        yield Problem((q, k), _table(9, 3) | {"interleaved": interleaved, "offset": 4})  # two columns are copied
+        positions = draw.integers(0, 9, 2, 5)
+        yield Problem((q, k), _table(9, 1) | {"interleaved": interleaved, "positions": positions})
+    fused = draw.normal(2, 7, 5 * 12).unflatten(-1, (5, 12))
+    yield Problem((fused[:, :, :3], fused[:, :, 3:4]), _table(7, 6))  # views of one projection
+    yield Problem((draw.normal(2, 3, 7, 10).transpose(1, 2), draw.normal(2, 2, 7, 10).transpose(1, 2)), _table(7, 5))
+    yield Problem((draw.normal(8, 2, 3, 5).permute(3, 2, 1, 0), draw.normal(5, 3, 2, 8)), _table(3, 4))
+    gathered = {name: table[None].repeat(2, 1, 1) for name, table in _table(5, 4).items()}
+    yield Problem((q, k), gathered)
+    yield Problem((draw.normal(1, 1, 1, 2), draw.normal(1, 1, 1, 2)), _table(1, 1))
+    yield Problem((draw.normal(0, 3, 2, 4), draw.normal(0, 3, 2, 4)), _table(3, 2))
+    yield Problem((draw.normal(1, 33, 5, 6), draw.normal(1, 33, 33, 6)), _table(33, 3))  # more heads than a tile
+
+
+def computed_problems(draw: Draw) -> Iterator[Problem]:
+    """The same without tables, at far positions too."""
+    q, k = draw.normal(2, 5, 3, 8), draw.normal(2, 5, 1, 8)
+    for interleaved in (False, True):
+        yield Problem((q, k), {"turns": turns(8), "interleaved": interleaved})
+        options = {"turns": turns(6, 500.0, scale=2.0), "positions": draw.integers(0, 10_000_000, 2, 5)}
+        yield Problem((q, k), options | {"interleaved": interleaved, "offset": 3})
+    yield Problem((draw.normal(2, 3, 7, 10).transpose(1, 2), draw.normal(2, 2, 7, 10).transpose(1, 2)),
+                  {"turns": turns(10)})  # fmt: skip
+
+
+def twin(q: torch.Tensor, k: torch.Tensor, **options: Any) -> tuple[torch.Tensor, ...]:
+    """The rotation as model code has it."""
+    # tables doubled, halves exchanged, as model code has it; interleaved as a product of complex numbers
+    cos, sin = options["cos"], options["sin"]
+    if cos.dim() == 2:
+        place = options.get("positions")
+        place = torch.arange(q.shape[1], device=q.device) if place is None else place
+        cos, sin = cos[place + options.get("offset", 0)], sin[place + options.get("offset", 0)]
+    cos, sin = (x.unsqueeze(-2) for x in (cos, sin))
+    rotary = 2 * cos.shape[-1]
+    return tuple(
+        torch.cat([_turned(x[..., :rotary], cos, sin, options.get("interleaved", False)), x[..., rotary:]], -1)
+        for x in (q, k)
+    )
+
+
+def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
+    if interleaved:
+        wide = wide_type(x.dtype)
+        paired = torch.view_as_complex(x.to(wide).unflatten(-1, (-1, 2)).contiguous())
+        return torch.view_as_real(paired * torch.complex(cos.to(wide), sin.to(wide))).flatten(-2).to(x.dtype)
+    cos, sin = (torch.cat([t, t], -1).to(x.dtype) for t in (cos, sin))
+    left, right = x.chunk(2, -1)
+    return x * cos + torch.cat([-right, left], -1) * sin
+
+
+def twin_computed(q: torch.Tensor, k: torch.Tensor, **options: Any) -> tuple[torch.Tensor, ...]:
+    """The rotation as model code has it, with exact angles."""
+    # in Python's whole numbers: a float64 angle of 10 million radians is off in its tenth digit
+    place = options.get("positions")
+    place = torch.atleast_2d(torch.arange(q.shape[1]) if place is None else place) + options.get("offset", 0)
+    steps = options["turns"].tolist()
+    angle = torch.tensor([[[math.tau * (at * step % 2**64) / 2**64 for step in steps] for at in row]
+                          for row in place.tolist()], dtype=torch.float64)  # fmt: skip
+    cos, sin = (x.to(q.device, wide_type(q.dtype)) for x in (angle.cos(), angle.sin()))
+    return twin(q, k, cos=cos, sin=sin, interleaved=options.get("interleaved", False))

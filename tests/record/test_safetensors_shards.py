@@ -1,0 +1,134 @@
+"""Sharded safetensors: several files, one record, whole at every moment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import ArtifactError, RecordError
+from burn_torch.module import ModuleRecord
+from burn_torch.module.record import RecordEntry
+from burn_torch.record import ShardedSafetensorsFormat
+
+INDEX = "model.safetensors.index.json"
+
+
+def entry(value: float, count: int = 10) -> RecordEntry:
+    data = TensorData(np.full(count, value, np.float32), DType.F32)
+    return RecordEntry(DType.F32, (count,), None, lambda: data)
+
+
+def record(offset: float = 0.0) -> ModuleRecord:
+    shared = entry(offset)
+    entries = {
+        "a": shared,
+        "b": entry(offset + 1),
+        "big": entry(offset + 2, 50),
+        "c": entry(offset + 3),
+        "tied": shared,
+    }
+    return ModuleRecord(entries, {"module": "Net"})
+
+
+def read(path: Path) -> dict[str, float]:
+    return {key: found.read().array[0].item() for key, found in ModuleRecord.load(path).entries.items()}
+
+
+def test_shards_are_filled_in_order_and_come_back(tmp_path: Path) -> None:
+    ShardedSafetensorsFormat(max_shard_bytes=90).save(record(), tmp_path / INDEX)
+    index = json.loads((tmp_path / INDEX).read_text())
+    assert index["metadata"] == {"total_size": 320}
+    shards = list(dict.fromkeys(index["weight_map"].values()))
+    assert [name[15:] for name in shards] == [f"{i:05}-of-00003.safetensors" for i in (1, 2, 3)]
+    assert index["weight_map"]["a"] == index["weight_map"]["b"] == index["weight_map"]["tied"] != shards[1]
+    back = ModuleRecord.load(tmp_path / INDEX)
+    assert list(back) == ["a", "b", "big", "c", "tied"]
+    assert back.metadata == {"module": "Net"}
+    assert back.entries["a"] is back.entries["tied"]
+    assert read(tmp_path / INDEX) == {"a": 0.0, "b": 1.0, "big": 2.0, "c": 3.0, "tied": 0.0}
+
+
+def test_a_sharded_model_of_another_program_loads(tmp_path: Path) -> None:
+    save_file = pytest.importorskip("safetensors.numpy").save_file
+    for i, key in enumerate(("a", "b"), start=1):
+        save_file({key: np.full(2, i, np.float32)}, tmp_path / f"model-{i:05}-of-00002.safetensors", {"format": "pt"})
+    where = {key: f"model-{i:05}-of-00002.safetensors" for i, key in enumerate(("a", "b"), start=1)}
+    (tmp_path / INDEX).write_text(json.dumps({"metadata": {"total_size": 16}, "weight_map": where}))
+    assert read(tmp_path / INDEX) == {"a": 1.0, "b": 2.0}
+
+
+def test_a_second_save_replaces_the_first_whole(tmp_path: Path) -> None:
+    form = ShardedSafetensorsFormat(max_shard_bytes=90)
+    (tmp_path / "other.safetensors").write_bytes(b"someone else's")
+    form.save(record(), tmp_path / INDEX)
+    form.save(record(10.0), tmp_path / INDEX)
+    assert read(tmp_path / INDEX)["big"] == 12.0
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_a_failed_save_leaves_the_earlier_model(tmp_path: Path) -> None:
+    form = ShardedSafetensorsFormat(max_shard_bytes=90)
+    form.save(record(), tmp_path / INDEX)
+
+    def fail() -> Any:
+        raise OSError(28, "No space left on device")
+
+    entries = {**record(10.0).entries, "z": RecordEntry(DType.F32, (50,), None, fail)}
+    with pytest.raises(ArtifactError, match="No space left"):
+        form.save(ModuleRecord(entries), tmp_path / INDEX)
+    assert read(tmp_path / INDEX)["big"] == 2.0
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/x.safetensors", "../x.safetensors", "a/x.safetensors", "a\\x.safetensors", "..", ".x.safetensors",
+             "x.pt", 3, None, "x\0.safetensors"],
+)  # fmt: skip
+def test_shards_outside_the_folder_are_refused(tmp_path: Path, name: Any) -> None:
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(
+        RecordError, match=r"it is damaged: files of shards that are no plain names: a in .*\n  expected: .*\n  mend: "
+    ):
+        ModuleRecord.load(tmp_path / INDEX)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "the index cannot be read"),
+        ("[" * 100_000, "the index cannot be read"),
+        ("[]", "its index has no weight_map"),
+        ('{"weight_map": 1}', "its index has no weight_map"),
+        ('{"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}}', "the index has a twice"),
+    ],
+)
+def test_an_unsound_index_is_refused(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / INDEX).write_text(text)
+    with pytest.raises(RecordError, match=f"it is damaged: {what}"):
+        ModuleRecord.load(tmp_path / INDEX)
+
+
+def test_an_index_that_does_not_fit_its_shards_tells_every_fault(tmp_path: Path) -> None:
+    ShardedSafetensorsFormat(max_shard_bytes=90).save(record(), tmp_path / INDEX)
+    index = json.loads((tmp_path / INDEX).read_text())
+    del index["weight_map"]["b"]
+    index["weight_map"]["d"] = index["weight_map"]["big"]
+    (tmp_path / INDEX).write_text(json.dumps(index))
+    with pytest.raises(RecordError, match=r"d is not in model-.*\n +model-.* holds b, which the index does not have"):
+        ModuleRecord.load(tmp_path / INDEX)
+    (tmp_path / index["weight_map"]["big"]).unlink()
+    with pytest.raises(RecordError, match="there is no such file"):
+        ModuleRecord.load(tmp_path / INDEX)
+
+
+def test_one_file_formats_say_what_they_are(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"bytes of a sharded record\n  expected: .*\n  mend:     use into_bytes"):
+        record().into_bytes(".safetensors.index.json")
+    with pytest.raises(RecordError, match=r"an index alone holds no tensors\n  expected: .*\n  mend:     load it from"):
+        ModuleRecord.from_bytes(b"{}", ".safetensors.index.json")
