@@ -32,12 +32,27 @@ from typing import Any
 import torch
 import triton
 
-from burn_kernels import REGISTRY, KernelSpec, activation, cross_entropy, dropout, glu, norm, optimizer, rope, softmax
+from burn_kernels import (
+    REGISTRY,
+    KernelSpec,
+    activation,
+    cross_entropy,
+    dropout,
+    glu,
+    lion,
+    norm,
+    optimizer,
+    rope,
+    softmax,
+    tensor_norm,
+)
 from burn_kernels.launch import machine_of
 
 DEVICE = "cuda"
 ROWS = 8192
 WIDTHS: tuple[int, ...] = (1024, 4096, 5120, 8192, 16384, 32768)
+VIEWS = ("sum", "mean")
+"""Operations whose backward is a view of the upstream gradient: nothing to time."""
 Call = Callable[[], Any]
 
 
@@ -101,7 +116,7 @@ def op_cases(
     tuned = {}
     if arguments.tuned and name.startswith(wanted(arguments)) and name in {row[0] for row in row_wise()}:
         tuned = {part.passed: fastest(part, timer) for part in parts(name, inputs, dy)}
-    for passed, upstream in (("f", None), ("fb", dy))[: 1 if spec.gradient is None else 2]:
+    for passed, upstream in (("f", None), ("fb", dy))[: 1 if spec.gradient is None or name in VIEWS else 2]:
         floor = spec.bytes_moved(*inputs)
         variants: dict[str, Call] = {"ours": functools.partial(ours, spec, inputs, upstream)}
         if passed == "fb":
@@ -139,7 +154,7 @@ def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str
     if not outputs[0].is_floating_point():
         return {}
     upstreams = tuple(torch.randn_like(y) for y in outputs)
-    halves = tuple(dy.to(inputs[0].dtype if dy.dim() else torch.float32) for dy in upstreams)
+    halves = tuple(dy.to(y.dtype) for dy, y in zip(upstreams, many(spec.twin(*inputs)), strict=True))
     if passed == "f":
         ones, others = ours(spec, inputs, None), many(theirs(spec.twin, inputs, None))
         return {"ours": apart(ones[: len(outputs)], outputs), "eager": apart(others, outputs)}
@@ -214,6 +229,29 @@ def adamw_cases(arguments: Any) -> Iterator[Case]:
     yield Case("adamw 124M, clip, bf16 copy", spec, "step", floor, {"ours": step})
 
 
+def lion_cases() -> Iterator[Case]:
+    """A step over GPT-2 124M; torch has no Lion of its own."""
+    spec, groups = REGISTRY["lion"], (gpt2(1), gpt2(1e-2), gpt2(1e-2))
+    made = optimizer.table(*groups, in_place=True)
+    step = functools.partial(lion.lion_, made, lr=1e-4)
+    yield Case("lion 124M", spec, "step", spec.bytes_moved(groups[0]), {"ours": step})
+
+
+def tensor_norm_cases(arguments: Any) -> Iterator[Case]:
+    """The norm of GPT-2's gradients, and by what they are clipped."""
+    spec, grads = REGISTRY["tensor_norm"], gpt2(1e-2)
+    made = tensor_norm.table(grads)
+
+    def plain() -> tuple[torch.Tensor, torch.Tensor]:
+        found = torch.nn.utils.get_total_norm(grads)
+        return found, (1.0 / (found + 1e-6)).clamp(max=1.0)
+
+    variants: dict[str, Call] = {"ours": functools.partial(tensor_norm.clip_factor, made, 1.0), "eager": plain}
+    if not arguments.no_compile:
+        variants["compile"] = torch.compile(plain, dynamic=False)
+    yield Case("tensor_norm 124M", spec, "f", spec.bytes_moved(grads), variants)
+
+
 def row_wise() -> Iterator[tuple[str, Callable[[int], tuple[Any, ...]], str]]:
     """Each operation on rows and width: its name, what draws inputs of so many rows, and the shape in words."""
     draw: dict[str, Callable[[int, int], tuple[Any, ...]]] = {
@@ -239,6 +277,8 @@ def cases(arguments: Any, timer: Timer) -> Iterator[Case]:
         yield from op_cases(name, make, tag, arguments, timer, **options)
     yield from rope_computed_cases()
     yield from adamw_cases(arguments)
+    yield from lion_cases()
+    yield from tensor_norm_cases(arguments)
     yield from dropout_cases()
 
 

@@ -10,7 +10,9 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     glu             forward, backward of SwiGLU, GEGLU, ReGLU
     dropout         forward, backward; the mask is a function of (key, stream, element)
     random          words and yes or no of (key, stream, element), drawn from numbers or from device memory
-    optimizer       adamw, sgd over many tensors in one launch
+    optimizer       adamw, adam, sgd over many tensors in one launch
+    lion            lion, in one launch too
+    tensor_norm     norm of many tensors, and the factor that clips it
     embedding       backward of a table: sums by index, without atomics
     reduce          sum, mean, var, logsumexp, amax, amin, argmax, argmin over any axes
     residual_norm   layer_norm, rms_norm of residual + dropout(x), and their backwards
@@ -30,6 +32,7 @@ from burn_kernels import (
     embedding,
     glu,
     linear_cross_entropy,
+    lion,
     norm,
     optimizer,
     random,
@@ -37,6 +40,7 @@ from burn_kernels import (
     residual_norm,
     rope,
     softmax,
+    tensor_norm,
 )
 from burn_kernels._triton import AVAILABLE
 from burn_kernels.errors import (
@@ -68,6 +72,7 @@ __all__ = [
     "embedding",
     "glu",
     "linear_cross_entropy",
+    "lion",
     "norm",
     "optimizer",
     "random",
@@ -76,5 +81,6 @@ __all__ = [
     "residual_norm",
     "rope",
     "softmax",
+    "tensor_norm",
     "verify",
 ]

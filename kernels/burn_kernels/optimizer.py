@@ -1,8 +1,9 @@
-"""Optimizer steps over many tensors in one launch: AdamW (and Adam), SGD with momentum.
+"""Optimizer steps over many tensors in one launch: AdamW, Adam, SGD with momentum; Lion is in `lion`.
 
     g = g * clip                                                            clip: a number on the device, or none
     AdamW:  m' = m + (1 - beta1) * (g - m)            v' = beta2 * v + (1 - beta2) * g * g
             p' = p * (1 - lr * decay) - lr / (1 - beta1^t) * m' / (sqrt(v' / (1 - beta2^t)) + eps)
+    Adam:   g = g + decay * p                         then as AdamW without decay
     SGD:    g = g + decay * p                         v' = momentum * v + share * g
             p' = p - lr * v'                          nesterov: p - lr * (g + momentum * v')    no momentum: p - lr * g
 
@@ -16,9 +17,10 @@ Results may lie over the inputs (in place) or in tensors of their own.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -120,10 +122,12 @@ def _clip(clip_ptr):
 @triton.jit
 def _adamw_part(
     p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, inside, clip, rest1, beta2, rest2, eps, kept,
-    rate, second, COPY: tl.constexpr,
+    rate, second, decay, COPY: tl.constexpr, COUPLED: tl.constexpr,
 ):  # fmt: skip
     p = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32) * clip
+    if COUPLED:
+        g += decay * p
     m = tl.load(m_ptr + at, mask=inside, other=0.0).to(tl.float32)
     v = tl.load(v_ptr + at, mask=inside, other=0.0).to(tl.float32)
     m += rest1 * (g - m)
@@ -138,9 +142,9 @@ def _adamw_part(
 
 @triton.jit
 def _adamw(
-    table_ptr, clip_ptr, rest1, beta2, rest2, eps, kept, rate, second, P: tl.constexpr, G: tl.constexpr,
+    table_ptr, clip_ptr, rest1, beta2, rest2, eps, kept, rate, second, decay, P: tl.constexpr, G: tl.constexpr,
     S: tl.constexpr, C: tl.constexpr, COPY: tl.constexpr, ALIGNED: tl.constexpr, HELD: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COUPLED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     kept, rate, second = held(kept, HELD), held(rate, HELD), held(second, HELD)
     table_ptr += tl.program_id(0) * 9
@@ -155,13 +159,13 @@ def _adamw(
         at = start + tl.arange(0, BLOCK)
         _adamw_part(
             p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, at < body, clip, rest1, beta2, rest2, eps,
-            kept, rate, second, COPY,
+            kept, rate, second, decay, COPY, COUPLED,
         )  # fmt: skip
     if body < count:
         at = body + tl.arange(0, _GROUP)
         _adamw_part(
             p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, at < count, clip, rest1, beta2, rest2, eps,
-            kept, rate, second, COPY,
+            kept, rate, second, decay, COPY, COUPLED,
         )  # fmt: skip
 
 
@@ -213,8 +217,6 @@ def _sgd(
 
 
 # -- launchers ---------------------------------------------------------------------------------------
-
-
 def adamw(
     params: Tensors,
     grads: Tensors,
@@ -226,17 +228,19 @@ def adamw(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     decay: float = 0.01,
+    coupled: bool = False,
     clip: torch.Tensor | None = None,
     config: Config | None = None,
 ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
     """One step of AdamW: new parameters, means and squares; nothing that is given is written.
 
-    `step` counts from 1.  `clip` is what gradients are multiplied by, a tensor of one element on their device.
+    `step` counts from 1.  `coupled` adds the decay to the gradients, which makes it Adam.  `clip` is what gradients
+    are multiplied by, a tensor of one element on their device.
     Dtypes: parameters one float type, gradients one, means and squares one; they may differ.
     """
     groups = [[x.contiguous() for x in group] for group in (params, grads, means, squares)]
     made = table(*groups)
-    _step_adamw("adamw", made, lr, step, betas, eps, decay, clip, config)
+    _step_adamw("adamw", made, lr, step, betas, eps, decay, coupled, clip, config)
     return made.results[0], made.results[1], made.results[2]
 
 
@@ -248,6 +252,7 @@ def adamw_(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     decay: float = 0.01,
+    coupled: bool = False,
     clip: torch.Tensor | None = None,
     config: Config | None = None,
 ) -> None:
@@ -258,7 +263,7 @@ def adamw_(
     >>> p
     tensor([0.5000, 0.5000, 0.5000])
     """
-    _step_adamw("adamw_", table, lr, step, betas, eps, decay, clip, config)
+    _step_adamw("adamw_", table, lr, step, betas, eps, decay, coupled, clip, config)
 
 
 def adamw_held(
@@ -303,8 +308,8 @@ def adamw_held(
         ]
         _write(table, (new_params, new_means, new_squares))
         return
-    numbers = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, kept, rate, second)
-    _launch(ADAMW, _adamw, table, clip, numbers, config, HELD=True)
+    numbers = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, kept, rate, second, 0.0)
+    _launch(ADAMW, _adamw, table, clip, numbers, config, HELD=True, COUPLED=False)
 
 
 def sgd(
@@ -353,6 +358,7 @@ def _step_adamw(
     betas: tuple[float, float],
     eps: float,
     decay: float,
+    coupled: bool,
     clip: torch.Tensor | None,
     config: Config | None,
 ) -> None:
@@ -368,13 +374,15 @@ def _step_adamw(
     _check_table(op, table, (2,), clip)
     if not _runs_kernel(op, table):
         groups = table.inputs
-        new = adamw_reference(*groups[:4], lr=lr, step=step, betas=betas, eps=eps, decay=decay, clip=clip)
+        options: dict[str, Any] = {"lr": lr, "step": step, "betas": betas, "eps": eps, "decay": decay}
+        new = adamw_reference(*groups[:4], **options, coupled=coupled, clip=clip)
         _write(table, new)
         return
     # in the host's double precision: 1 - 0.999 in float32 would be wrong in its fifth digit
     rate, second = lr / (1.0 - betas[0] ** step), 1.0 / math.sqrt(1.0 - betas[1] ** step)
-    numbers = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, 1.0 - lr * decay, rate, second)
-    _launch(ADAMW, _adamw, table, clip, numbers, config, HELD=False)
+    kept = 1.0 if coupled else 1.0 - lr * decay
+    numbers = (1.0 - betas[0], betas[1], 1.0 - betas[1], eps, kept, rate, second, decay)
+    _launch(ADAMW, _adamw, table, clip, numbers, config, HELD=False, COUPLED=coupled)
 
 
 def _step_sgd(
@@ -535,8 +543,6 @@ SGD = _tunable("sgd", sgd, sgd_reference, sgd_)
 
 
 # -- registration ------------------------------------------------------------------------------------
-
-
 SPEC = register(
     KernelSpec(
         name="adamw",
@@ -548,6 +554,15 @@ SPEC = register(
         problems=adamw_problems,
         dtypes=(torch.float32, *HALVES),
         limits="contiguous tensors in a table; float64 on a GPU",
+    )
+)
+ADAM_SPEC = register(
+    replace(
+        SPEC,
+        name="adam",
+        forward=functools.partial(adamw, coupled=True),
+        reference=functools.partial(adamw_reference, coupled=True),
+        twin=functools.partial(twin_adamw, coupled=True),
     )
 )
 SGD_SPEC = register(

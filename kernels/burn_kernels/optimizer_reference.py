@@ -25,18 +25,21 @@ def adamw_reference(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     decay: float = 0.01,
+    coupled: bool = False,
     clip: torch.Tensor | None = None,
 ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
-    """One step of AdamW in plain torch."""
+    """One step of AdamW, or Adam if `coupled`, in plain torch."""
     new: tuple[list[torch.Tensor], ...] = ([], [], [])
     for old in zip(params, grads, means, squares, strict=True):
         p, g, m, v = (x.to(wide_type(x.dtype)) for x in old)
         if clip is not None:
             g = g * clip
+        if coupled:
+            g = g + decay * p
         m = m + (1 - betas[0]) * (g - m)
         v = betas[1] * v + (1 - betas[1]) * g * g
         size = torch.sqrt(v) / math.sqrt(1 - betas[1] ** step) + eps
-        p = p * (1 - lr * decay) - lr / (1 - betas[0] ** step) * m / size
+        p = p * (1 if coupled else 1 - lr * decay) - lr / (1 - betas[0] ** step) * m / size
         for group, value, like in zip(new, (p, m, v), (old[0], *old[2:]), strict=True):
             group.append(value.to(like.dtype))
     return new[0], new[1], new[2]
@@ -108,7 +111,8 @@ def twin_adamw(params: Tensors, grads: Tensors, means: Tensors, squares: Tensors
     leaves = [torch.nn.Parameter(p.clone(memory_format=torch.contiguous_format)) for p in params]
     if not leaves:
         return []
-    optimizer = torch.optim.AdamW(
+    made = torch.optim.Adam if options.get("coupled") else torch.optim.AdamW
+    optimizer = made(
         leaves,
         lr=options["lr"],
         betas=options.get("betas", (0.9, 0.999)),

@@ -17,6 +17,7 @@ from burn_kernels import (
     dropout,
     embedding,
     glu,
+    lion,
     norm,
     optimizer,
     random,
@@ -24,6 +25,7 @@ from burn_kernels import (
     residual_norm,
     rope,
     softmax,
+    tensor_norm,
 )
 from burn_kernels.ahead import compile_launch, resources
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
@@ -100,6 +102,10 @@ def optimizer_calls(new: Meta) -> None:
     optimizer.adamw(group, group, group, group, lr=0.1, step=3)
     table = optimizer.table(group, group, group, group, copies=copies, in_place=True)
     optimizer.adamw_(table, lr=0.1, step=3, clip=clip)
+    optimizer.adamw(group, group, group, group, lr=0.1, step=3, coupled=True)
+    lion.lion_(optimizer.table(group, group, group, copies=copies, in_place=True), lr=0.1, clip=clip)
+    tensor_norm.clip_factor(group, 1.0)
+    tensor_norm.norm(group, order=float("inf"))
     optimizer.sgd(group, group, lr=0.1)
     optimizer.sgd(group, group, group, lr=0.1, momentum=0.9, nesterov=True, clip=clip)
 

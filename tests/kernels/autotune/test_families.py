@@ -15,6 +15,7 @@ from burn_kernels import (
     dropout,
     embedding,
     glu,
+    lion,
     norm,
     optimizer,
     random,
@@ -22,6 +23,7 @@ from burn_kernels import (
     residual_norm,
     rope,
     softmax,
+    tensor_norm,
 )
 from burn_kernels.autotune.cost import Work, predict
 from burn_kernels.autotune.key import Facts
@@ -175,6 +177,21 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "momentum": (
         lambda: optimizer.sgd(group(), group(), group(), lr=0.1, momentum=0.9),
         ["sgd chunks<=4 chunk=8192 float32 packed align=16 g=float32 s=float32"],
+    ),
+    "adam": (
+        lambda: optimizer.adamw(group(), group(), group(), group(), lr=0.1, step=1, coupled=True),
+        ["adamw chunks<=4 chunk=8192 float32 packed align=16 g=float32 s=float32"],
+    ),
+    "lion": (
+        lambda: lion.lion(group(), group(), group(), lr=0.1),
+        ["lion chunks<=4 chunk=8192 float32 packed align=16 g=float32 s=float32"],
+    ),
+    "tensor_norm": (
+        lambda: tensor_norm.norm([*group(), x(9)], order=1.0),
+        [
+            "tensor_norm chunks<=4 chunk=8192 float32 packed align=16 order=1",
+            "tensor_norm chunks<=1 chunk=8192 bfloat16 packed align=16 order=1",
+        ],
     ),
     "activation": (lambda: activation.forward(x(6, 64)), [f"activation rows<=1 cols<=512 {BF} gelu"]),
     "activation strided": (

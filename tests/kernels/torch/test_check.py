@@ -80,7 +80,7 @@ def test_a_compiled_model_is_checked_through_its_operations(net: Net) -> None:
 
 WITHOUT_OPERATOR = {
     *("gelu", "gelu_tanh", "silu", "relu", "rope", "rope_computed", "embedding_backward"),
-    *("residual_layer_norm", "residual_rms_norm"),
+    *("residual_layer_norm", "residual_rms_norm", "adam", "lion", "tensor_norm"),
     *("sum", "mean", "var", "logsumexp", "amax", "amin", "argmax", "argmin"),
 }
 """Operations that `burn_kernels.torch` does not bring into torch yet."""

@@ -1,0 +1,269 @@
+"""Lion over many tensors in one launch.
+
+    g = g * clip                                     clip: a number on the device, or none
+    u = sign(beta1 * m + (1 - beta1) * g)            p' = p * (1 - lr * decay) - lr * u
+    m' = beta2 * m + (1 - beta2) * g
+
+Limit: memory.  Reads p, g, m and writes p, m: 20 bytes a float32 parameter; a bf16 copy of the new weights adds 2.
+Computes in float32.  Deterministic.  The table of addresses is that of `optimizer`.
+Source: Chen et al. 2023, algorithm 2, https://arxiv.org/abs/2302.06675.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from burn_kernels._triton import tl, triton
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.launch import HALVES, Machine, ceil_div, wide_type
+from burn_kernels.optimizer import (
+    _GROUP,
+    Config,
+    _check_table,
+    _clip,
+    _launch,
+    _pointer,
+    _runs_kernel,
+    _write,
+    candidates,
+    default,
+    flops,
+)
+from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.tensor_table import CHUNK, Table, Tensors, table
+
+__all__ = ["Config", "candidates", "default", "lion", "lion_", "lion_reference"]
+
+
+# -- limits ------------------------------------------------------------------------------------------
+def bytes_moved(params: Tensors, *others: Any, backward: bool = False, **_: Any) -> int:
+    """Per element p, g, m read and p, m written."""
+    return 5 * sum(p.numel() * p.element_size() for p in params)
+
+
+# -- kernels -----------------------------------------------------------------------------------------
+@triton.jit
+def _lion_part(
+    p_ptr, g_ptr, m_ptr, p_out, m_out, copy_ptr, at, inside, clip, beta1, rest1, beta2, rest2, lr, kept,
+    COPY: tl.constexpr,
+):  # fmt: skip
+    p = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32) * clip
+    m = tl.load(m_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    u = beta1 * m + rest1 * g
+    # where u is no number, so is the parameter: faults stay visible
+    u = tl.where(u > 0.0, 1.0, tl.where(u < 0.0, -1.0, u))
+    p = p * kept - lr * u
+    m = beta2 * m + rest2 * g
+    tl.store(p_out + at, p.to(p_out.dtype.element_ty), mask=inside)
+    tl.store(m_out + at, m.to(m_out.dtype.element_ty), mask=inside)
+    if COPY:
+        tl.store(copy_ptr + at, p.to(copy_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _lion(
+    table_ptr, clip_ptr, beta1, rest1, beta2, rest2, lr, kept, P: tl.constexpr, G: tl.constexpr, S: tl.constexpr,
+    C: tl.constexpr, COPY: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    table_ptr += tl.program_id(0) * 9
+    count = tl.load(table_ptr).to(tl.int32)
+    p_ptr, g_ptr = _pointer(table_ptr, 1, P, ALIGNED), _pointer(table_ptr, 2, G, ALIGNED)
+    m_ptr, p_out = _pointer(table_ptr, 3, S, ALIGNED), _pointer(table_ptr, 5, P, ALIGNED)
+    m_out, copy_ptr = _pointer(table_ptr, 6, S, ALIGNED), _pointer(table_ptr, 8, C, ALIGNED)
+    clip = _clip(clip_ptr)
+    body = count // _GROUP * _GROUP
+    for start in tl.range(0, body, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        _lion_part(
+            p_ptr, g_ptr, m_ptr, p_out, m_out, copy_ptr, at, at < body, clip, beta1, rest1, beta2, rest2, lr, kept, COPY
+        )
+    if body < count:
+        at = body + tl.arange(0, _GROUP)
+        _lion_part(
+            p_ptr, g_ptr, m_ptr, p_out, m_out, copy_ptr, at, at < count, clip, beta1, rest1, beta2, rest2, lr, kept,
+            COPY,
+        )  # fmt: skip
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+def lion(
+    params: Tensors,
+    grads: Tensors,
+    means: Tensors,
+    *,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.99),
+    decay: float = 0.0,
+    clip: torch.Tensor | None = None,
+    config: Config | None = None,
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """One step of Lion: new parameters and means; nothing that is given is written.
+
+    `clip` is what gradients are multiplied by, a tensor of one element on their device.
+    Dtypes: parameters one float type, gradients one, means one; they may differ.
+    """
+    groups = [[x.contiguous() for x in group] for group in (params, grads, means)]
+    made = table(*groups)
+    _step("lion", made, lr, betas, decay, clip, config)
+    return made.results[0], made.results[1]
+
+
+def lion_(
+    table: Table,
+    *,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.99),
+    decay: float = 0.0,
+    clip: torch.Tensor | None = None,
+    config: Config | None = None,
+) -> None:
+    """One step of Lion over a table of parameters, gradients and means; writes the table's results."""
+    _step("lion_", table, lr, betas, decay, clip, config)
+
+
+def _step(
+    op: str,
+    table: Table,
+    lr: float,
+    betas: tuple[float, float],
+    decay: float,
+    clip: torch.Tensor | None,
+    config: Config | None,
+) -> None:
+    if not 0.0 <= betas[0] < 1.0 or not 0.0 <= betas[1] < 1.0:
+        raise KernelArgumentError(
+            explain(
+                f"{op}: an option is outside its range",
+                given=f"betas {betas}",
+                expected="betas from 0 up to, not including, 1",
+                mend="0.9 and 0.99 are usual",
+            )
+        )
+    _check_table(op, table, (1,), clip)
+    if not _runs_kernel(op, table):
+        _write(table, lion_reference(*table.inputs[:3], lr=lr, betas=betas, decay=decay, clip=clip))
+        return
+    numbers = (betas[0], 1.0 - betas[0], betas[1], 1.0 - betas[1], lr, 1.0 - lr * decay)
+    _launch(LION, _lion, table, clip, numbers, config)
+
+
+# -- reference ---------------------------------------------------------------------------------------
+def lion_reference(
+    params: Tensors,
+    grads: Tensors,
+    means: Tensors,
+    *,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.99),
+    decay: float = 0.0,
+    clip: torch.Tensor | None = None,
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """One step of Lion in plain torch."""
+    new: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    for old in zip(params, grads, means, strict=True):
+        p, g, m = (x.to(wide_type(x.dtype)) for x in old)
+        if clip is not None:
+            g = g * clip
+        u = betas[0] * m + (1 - betas[0]) * g
+        u = torch.where(u > 0, 1.0, torch.where(u < 0, -1.0, u))  # torch.sign makes 0 of NaN
+        new[0].append((p * (1 - lr * decay) - lr * u).to(old[0].dtype))
+        new[1].append((betas[1] * m + (1 - betas[1]) * g).to(old[2].dtype))
+    return new
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _work(config: Config, facts: Facts, machine: Machine) -> Work:
+    chunks = facts.free[0]
+    count, lanes = chunks * CHUNK, ceil_div(CHUNK, config.block) * config.block
+    moved = 5 * count * facts.dtype.itemsize
+    return Work(chunks, config.warps, config.block, 4, moved, 10 * count, CHUNK / lanes, 4.0)
+
+
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    kinds = dict(word.split("=") for word in facts.flags.split())
+    lead, size = 0 if facts.align == 16 else 1, facts.free[0] * CHUNK - 5
+    wanted = [facts.dtype, *(getattr(torch, kinds[letter]) for letter in "gs")]
+    groups = [[inputs.normal(lead + size, dtype=dtype)[lead:]] for dtype in wanted]
+    extra: dict[str, Any] = {}
+    if "copy" in kinds:
+        extra["copies"] = [torch.empty_like(groups[0][0], dtype=getattr(torch, kinds["copy"]))]
+    made = table(*groups, **extra)
+    return Trial(
+        tuple(groups),
+        lambda given, config: lion(*given, lr=1e-4, config=config),
+        lambda given: lion_reference(*given, lr=1e-4),
+        timed=lambda given, config: lion_(made, lr=1e-4, config=config),
+    )
+
+
+LION = tunable(
+    Tunable(
+        name="lion",
+        config=Config,
+        facts=lambda dtype, chunks, aligned, kinds: Facts(
+            (chunks,), (CHUNK,), dtype, 16 if aligned else 1, flags=kinds
+        ),
+        free=("chunks",),
+        exact=("chunk",),
+        candidates=lambda facts, machine: candidates(machine),
+        supports=lambda config, facts: config.block >= 8,
+        work=_work,
+        trial=_trial,
+        sources=(__name__, "burn_kernels.optimizer"),
+        problems=lambda rows, cols, dtype: [
+            Facts((ceil_div(rows * cols, CHUNK),), (CHUNK,), dtype, flags=f"g={str(dtype)[6:]} s=float32")
+        ],
+        shapes=((121_500, 1024),),  # GPT-2 with 124 million parameters
+        dtype=torch.float32,
+    )
+)
+
+
+# -- registration ------------------------------------------------------------------------------------
+def _problems(draw: Draw) -> Iterator[Problem]:
+    shapes = ((3, 5), (7,), (), (0, 4), (2, 3, 4), (8_193,), (16,))
+
+    def group() -> list[torch.Tensor]:
+        return [draw.normal(*shape) for shape in shapes]
+
+    yield Problem((group(), group(), group()), {"lr": 0.1})
+    options = {"lr": 0.02, "betas": (0.8, 0.95), "decay": 0.3, "clip": torch.tensor(0.37, dtype=torch.float64)}
+    yield Problem((group(), group(), group()), options)
+    loose = [draw.normal(5, 4).T]
+    yield Problem((loose, loose, loose), {"lr": 0.1})
+    yield Problem(([torch.ones(3)], [torch.zeros(3)], [torch.zeros(3)]), {"lr": 0.5, "decay": 0.1})
+    yield Problem(([], [], []), {"lr": 0.1})
+
+
+def _twin(params: Tensors, grads: Tensors, means: Tensors, **options: Any) -> list[torch.Tensor]:
+    # as the paper's program has it, with the in-place operations of torch; torch.optim has no Lion
+    beta1, lr, clip = options.get("betas", (0.9, 0.99))[0], options["lr"], options.get("clip")
+    new = []
+    for p, g, m in zip(params, grads, means, strict=True):
+        g = g.to(p.dtype) if clip is None else (g * clip).to(p.dtype)
+        p = p.clone().mul_(1 - lr * options.get("decay", 0.0))
+        new.append(p.add_(m.clone().mul_(beta1).add_(g, alpha=1 - beta1).sign_(), alpha=-lr))
+    return new
+
+
+SPEC = register(
+    KernelSpec(
+        name="lion",
+        forward=lion,
+        reference=lion_reference,
+        twin=_twin,
+        bytes_moved=bytes_moved,
+        flops=flops,
+        problems=_problems,
+        dtypes=(torch.float32, *HALVES),
+        limits="contiguous tensors in a table; float64 on a GPU",
+    )
+)
