@@ -4,6 +4,8 @@
     python benchmarks/kernels.py --only softmax      operations whose name begins so
     python benchmarks/kernels.py --tuned             beside the defaults, the configs that are fastest here
     python benchmarks/kernels.py --tune              every candidate config instead of rivals
+    python benchmarks/kernels.py --judged            the cases that have a bar, beside eager and torch.compile, in 250 s
+    python benchmarks/kernels.py --judged --tiny     few rows, on a CPU where there is no GPU: does everything run?
 
 How: all variants of a case in one process, in turns (A B C, C B A, ...), the L2 cache overwritten before each, time
 between two events on the device, median of the rounds.  Calls are captured into CUDA graphs where they can be, so that
@@ -11,6 +13,7 @@ a rival's host time does not count against it.  `copy` is the better of a copy a
 the case must; `share` is its time over the variant's.  `peak` is what a call allocates beyond its inputs.  `error` is
 the relative root mean square against float64, on 256 rows: of the output, or of the worst gradient.
 f: forward.  fb: forward and backward.  Gradients of the upstream are random.
+Rows go to benchmarks/data, to $OUT where that is set, or to --out; with --judged, verdicts on the bars go with them.
 """
 
 from __future__ import annotations
@@ -22,16 +25,22 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))  # works with nothing installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import torch
 import triton
 
+from benchmarks._kernels.judged import BARS, Bar, Verdict, judge, table
+from benchmarks._kernels.timing import Call, Timer, captured, peak_mib
 from burn_kernels import (
     REGISTRY,
     KernelSpec,
@@ -39,6 +48,7 @@ from burn_kernels import (
     cross_entropy,
     dropout,
     glu,
+    linear_cross_entropy,
     lion,
     norm,
     optimizer,
@@ -49,11 +59,13 @@ from burn_kernels import (
 from burn_kernels.launch import machine_of
 
 DEVICE = "cuda"
-ROWS = 8192
+ROWS, FEW = 8192, 256
+TINY = False
 WIDTHS: tuple[int, ...] = (1024, 4096, 5120, 8192, 16384, 32768)
 VIEWS = ("sum", "mean")
 """Operations whose backward is a view of the upstream gradient: nothing to time."""
-Call = Callable[[], Any]
+JUDGED_S = 250.0
+"""Of the machine's time, for all bars."""
 
 
 @dataclass
@@ -112,7 +124,7 @@ def op_cases(
     upstreams = tuple(random(*y.shape, dtype=y.dtype) for y in many(spec.twin(*inputs)))
     dy = upstreams if len(upstreams) > 1 else upstreams[0]
     twin = rival(name, spec, options)
-    compiled = torch.compile(twin, dynamic=False)
+    compiled = compiled_by_torch(twin)
     tuned = {}
     if arguments.tuned and name.startswith(wanted(arguments)) and name in {row[0] for row in row_wise()}:
         tuned = {part.passed: fastest(part, timer) for part in parts(name, inputs, dy)}
@@ -122,6 +134,10 @@ def op_cases(
         if passed == "fb":
             # cross entropy's forward can write the gradient, so that x is read once
             floor = spec.bytes_moved(*inputs, backward=True) + (0 if name == "cross_entropy" else floor)
+            if name == "linear_cross_entropy":
+                both = functools.partial(linear_cross_entropy.forward_with_gradient, *inputs)
+                variants["ours"] = both
+                variants["ours, bf16 sums"] = functools.partial(both, accumulate=torch.bfloat16)
             if name == "cross_entropy":
                 spare = inputs[0].clone()
                 variants["ours"] = functools.partial(cross_entropy.forward_with_gradient, *inputs)
@@ -140,9 +156,14 @@ def op_cases(
         yield Case(f"{name} {tag}", spec, passed, floor, variants, found)
 
 
+def compiled_by_torch(function: Callable[..., Any]) -> Callable[..., Any]:
+    """By its default mode; in a tiny run, which only asks whether all is in place, by nothing."""
+    return torch.compile(function, dynamic=False, backend="eager" if TINY else "inductor")
+
+
 def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str) -> dict[str, float]:
     """The worst relative RMS error against float64 of ours and of eager torch, on 256 rows."""
-    inputs = make(256)
+    inputs = make(FEW)
 
     def apart(found: Any, exact: Any) -> float:
         pairs = [(a, b) for a, b in zip(found, exact, strict=False) if a is not None]
@@ -199,6 +220,8 @@ def gpt2(scale: float) -> list[torch.Tensor]:
     shapes = [(50257, 768), (1024, 768), (768,), (768,)]
     for _ in range(12):
         shapes += [(768,)] * 4 + [(2304, 768), (2304,), (768, 768), (768,), (3072, 768), (3072,), (768, 3072), (768,)]
+    if TINY:
+        shapes = [tuple(n // 96 for n in shape) for shape in shapes]
     return [random(*shape, scale=scale, dtype=torch.float32) for shape in shapes]
 
 
@@ -219,7 +242,7 @@ def adamw_cases(arguments: Any) -> Iterator[Case]:
         step = torch.optim.AdamW(leaves, lr=1e-4, capturable=True, **options).step  # type: ignore[arg-type]
         variants[name] = step
         if name == "eager foreach" and not arguments.no_compile:
-            variants["compile"] = torch.compile(step, dynamic=False)
+            variants["compile"] = compiled_by_torch(step)
     yield case
     copies = [torch.empty_like(p, dtype=torch.bfloat16) for p in table.inputs[0]]
     with_copies = optimizer.table(*table.inputs, copies=copies, in_place=True)
@@ -248,7 +271,7 @@ def tensor_norm_cases(arguments: Any) -> Iterator[Case]:
 
     variants: dict[str, Call] = {"ours": functools.partial(tensor_norm.clip_factor, made, 1.0), "eager": plain}
     if not arguments.no_compile:
-        variants["compile"] = torch.compile(plain, dynamic=False)
+        variants["compile"] = compiled_by_torch(plain)
     yield Case("tensor_norm 124M", spec, "f", spec.bytes_moved(grads), variants)
 
 
@@ -271,10 +294,9 @@ def row_wise() -> Iterator[tuple[str, Callable[[int], tuple[Any, ...]], str]]:
 
 def cases(arguments: Any, timer: Timer) -> Iterator[Case]:
     """All cases, one at a time: each holds gigabytes."""
-    for name, make, tag in row_wise():
-        yield from op_cases(name, make, tag, arguments, timer)
-    for name, make, tag, options in others():
-        yield from op_cases(name, make, tag, arguments, timer, **options)
+    for name, make, tag, options in operations():
+        if name.startswith(wanted(arguments)):
+            yield from op_cases(name, make, tag, arguments, timer, **options)
     yield from rope_computed_cases()
     yield from adamw_cases(arguments)
     yield from lion_cases()
@@ -282,7 +304,40 @@ def cases(arguments: Any, timer: Timer) -> Iterator[Case]:
     yield from dropout_cases()
 
 
+def judged_cases(arguments: Any, timer: Timer, left_s: Callable[[], float]) -> Iterator[Case]:
+    """The cases that have a bar, in the order of the bars.
+
+    Where less than a third of the time is left, those whose bar names no rival go without torch.compile.
+    """
+    known = {f"{name} {tag}": (name, make, tag, options) for name, make, tag, options in operations()}
+    bars = [bar for bar in BARS if bar.case.startswith(wanted(arguments))]
+    for bar in bars:
+        quick = bar.ahead is None and left_s() < arguments.budget_s / 3
+        given = argparse.Namespace(**vars(arguments) | {"no_compile": arguments.no_compile or quick})
+        if bar.case.startswith("adamw"):
+            given.no_compile = True  # the case with a bar has no rival, and the other one is not timed
+            found = adamw_cases(given)
+        else:
+            name, make, tag, options = known[in_this_run(bar).case]
+            found = op_cases(name, make, tag, given, timer, **options)
+        yield from (case for case in found if (case.name, case.passed) == (in_this_run(bar).case, bar.passed))
+
+
+def in_this_run(bar: Bar) -> Bar:
+    """The bar with the sizes that a tiny run has in their place."""
+    if not TINY:
+        return bar
+    return replace(bar, case=bar.case.replace("16384x16384", f"{2 * ROWS}x16384").replace("8192x", f"{ROWS}x", 1))
+
+
 Other = tuple[str, Callable[[int], tuple[Any, ...]], str, dict[str, Any]]
+
+
+def operations() -> Iterator[Other]:
+    """All registered operations that are timed alike."""
+    for name, make, tag in row_wise():
+        yield name, make, tag, {}
+    yield from others()
 
 
 def others() -> Iterator[Other]:
@@ -293,6 +348,7 @@ def others() -> Iterator[Other]:
         yield kind, lambda n: (random(n, 8192),), f"{ROWS}x8192", {}
     yield from reduce_problems()
     yield from embedding_problems()
+    yield from head_problems()
     yield "gelu", lambda n: (random(n, 8192, dtype=torch.float32),), f"{ROWS}x8192 float32", {}
 
 
@@ -325,6 +381,16 @@ def embedding_problems() -> Iterator[Other]:
         for words in (False, True):
             tag = f"{2 * ROWS} of {rows}x{cols}{' as words' if words else ''}"
             yield "embedding_backward", functools.partial(draw, rows, cols, words), tag, {"rows": rows}
+
+
+def head_problems() -> Iterator[Other]:
+    """Llama 3's last layer with its loss."""
+    vocab, cols = 128_256, 8 if TINY else 4096
+
+    def draw(n: int) -> tuple[Any, ...]:
+        return random(n, cols), random(vocab, cols, scale=0.02), torch.randint(0, vocab, (n,), device=DEVICE)
+
+    yield "linear_cross_entropy", draw, f"{ROWS}x4096x{vocab}", {}
 
 
 def residual_norm_problems() -> Iterator[Other]:
@@ -451,7 +517,7 @@ def tuning_cases() -> Iterator[Case]:
 
 def fastest(part: Part, timer: Timer) -> Call:
     """The part with the config that a short measurement finds fastest."""
-    calls = {str(c): captured(functools.partial(part.run, c)) for c in part.configs}
+    calls = {str(c): captured(functools.partial(part.run, c), DEVICE) for c in part.configs}
     times = {name: statistics.median(found) for name, found in timer(calls, rounds=9).items()}
     name = min(times, key=lambda name: times[name])
     print(f"    tuned {part.passed}: {name}, {times[name]:.4f} ms; default {times[str(part.configs[0])]:.4f} ms")
@@ -460,68 +526,6 @@ def fastest(part: Part, timer: Timer) -> Call:
 
 
 # -- timing ------------------------------------------------------------------------------------------
-def event() -> Any:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch is not typed there
-
-
-class Timer:
-    """Times calls in turns, each after the L2 cache was overwritten."""
-
-    def __init__(self, rounds: int) -> None:
-        self.rounds = rounds
-        self.flush = torch.empty(128 << 20, dtype=torch.int32, device=DEVICE)
-
-    def __call__(self, calls: dict[str, Call], rounds: int = 0) -> dict[str, list[float]]:
-        """Milliseconds of each round by variant."""
-        events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
-        for number in range(rounds or self.rounds):
-            for name in list(calls) if number % 2 else reversed(list(calls)):
-                start, end = event(), event()
-                self.flush.zero_()
-                start.record()
-                calls[name]()
-                end.record()
-                events[name].append((start, end))
-        torch.cuda.synchronize()
-        return {name: [start.elapsed_time(end) for start, end in pairs] for name, pairs in events.items()}
-
-
-def captured(call: Call) -> Call:
-    """The call as a CUDA graph, or itself where it cannot be captured."""
-    side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch is not typed there
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        call()
-        call()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            kept = call()
-    except RuntimeError as error:
-        print(f"    not captured, so host time counts: {str(error).splitlines()[0]}")
-        torch.cuda.synchronize()
-        return call
-
-    def replay(graph: Any = graph, kept: Any = kept) -> None:
-        graph.replay()
-
-    return replay
-
-
-def peak_mib(call: Call) -> float:
-    gc.collect()
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    kept = call()
-    torch.cuda.synchronize()
-    peak = torch.cuda.max_memory_allocated()
-    del kept
-    return (peak - before) / 2**20
-
-
 def copies(floor_bytes: int) -> dict[str, Call]:
     source = random(floor_bytes // 4)
     target = torch.empty_like(source)
@@ -535,8 +539,8 @@ def measure(case: Case, timer: Timer, tuning: bool) -> list[dict[str, Any]]:
     for name, call in case.variants.items():
         try:
             call()
-            peaks[name] = 0.0 if tuning else peak_mib(call)
-            calls[name] = captured(call)
+            peaks[name] = 0.0 if tuning else peak_mib(call, DEVICE)
+            calls[name] = captured(call, DEVICE)
         except Exception as error:  # a rival or a candidate that fails is a finding, not the end of the run
             print(f"    {case.name} {case.passed} {name}: {type(error).__name__}: {str(error).splitlines()[0]}")
     times = timer(calls | both)
@@ -580,17 +584,29 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--tuned", action="store_true", help="beside the default, the config that is fastest here")
     parser.add_argument("--widths", default="", help="columns of the row-wise operations")
-    parser.add_argument("--rounds", type=int, default=31)
-    parser.add_argument("--budget-s", type=float, default=1e9, help="begin no case after so many seconds")
+    parser.add_argument("--judged", action="store_true", help="the cases that have a bar, and whether they clear it")
+    parser.add_argument("--tiny", action="store_true", help="few rows and no clock worth reading: does everything run?")
+    parser.add_argument("--rounds", type=int, default=0, help="of turns; 31, in a tiny run 2")
+    parser.add_argument("--budget-s", type=float, default=0.0, help="begin no case after so many seconds")
     parser.add_argument("--out", default="", help="the file for the rows")
     arguments = parser.parse_args()
-    if not torch.cuda.is_available():
-        raise SystemExit("benchmarks/kernels.py times GPU kernels, and torch finds no CUDA device here")
+    global WIDTHS, DEVICE, ROWS, FEW, TINY
+    if arguments.tiny:
+        ROWS, FEW, TINY = 4, 2, True
+        DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+    elif not torch.cuda.is_available():
+        raise SystemExit("benchmarks/kernels.py times GPU kernels, and torch finds no CUDA device here; --tiny runs")
     if arguments.widths:
-        global WIDTHS
         WIDTHS = tuple(int(n) for n in arguments.widths.split(","))
-    begun, rows, timer = time.monotonic(), [], Timer(arguments.rounds)
-    device = torch.cuda.get_device_name()
+    arguments.rounds = arguments.rounds or (2 if TINY else 31)
+    arguments.budget_s = arguments.budget_s or (JUDGED_S if arguments.judged else 1e9)
+    run(arguments)
+
+
+def run(arguments: Any) -> None:
+    """Times the cases that were asked for and writes their rows, after each case."""
+    begun, rows, timer = time.monotonic(), list[dict[str, Any]](), Timer(arguments.rounds, DEVICE)
+    device = "cpu" if DEVICE == "cpu" else torch.cuda.get_device_name()
     head = {
         "date": str(date.today()),
         "device": device,
@@ -598,23 +614,42 @@ def main() -> None:
         "triton": triton.__version__,
         "python": platform.python_version(),
         "rounds": arguments.rounds,
-    }
-    name = f"kernels-{'tune-' if arguments.tune else ''}{device.split()[-1].lower()}.json"
-    out = Path(arguments.out or Path(__file__).parent / "data" / name)
+    } | ({"tiny": True} if TINY else {})
+    kind = "tune-" if arguments.tune else "judged-" if arguments.judged else ""
+    folder = Path(os.environ.get("OUT") or Path(__file__).parent / "data")
+    out = Path(arguments.out or folder / f"kernels-{kind}{'tiny' if TINY else device.split()[-1].lower()}.json")
+
+    def left_s() -> float:
+        return float(arguments.budget_s) - (time.monotonic() - begun)
+
+    def write() -> None:
+        found = head | {"rows": rows} | ({"bars": [asdict(v) for v in verdicts()]} if arguments.judged else {})
+        out.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
+
+    def verdicts() -> list[Verdict]:
+        return judge((in_this_run(bar) for bar in BARS if bar.case.startswith(wanted(arguments))), rows)
+
     torch.manual_seed(0)
-    for case in tuning_cases() if arguments.tune else cases(arguments, timer):
-        if time.monotonic() - begun > arguments.budget_s:
-            print("the time is up; cases are left out")
-            break
+    if arguments.judged:
+        chosen = judged_cases(arguments, timer, left_s)
+    else:
+        chosen = tuning_cases() if arguments.tune else cases(arguments, timer)
+    for case in chosen:
         if not case.name.startswith(wanted(arguments)):
             continue
         rows += measure(case, timer, arguments.tune)
-        out.write_text(json.dumps(head | {"rows": rows}, indent=0) + "\n", encoding="utf-8")
+        write()
         del case
         gc.collect()
-        torch.cuda.empty_cache()
+        if DEVICE != "cpu":
+            torch.cuda.empty_cache()
         torch._dynamo.reset()
+        if left_s() < 0:
+            print("the time is up; cases are left out")
+            break
     print(f"{len(rows)} rows in {time.monotonic() - begun:.0f} s: {os.path.relpath(out)}")
+    if arguments.judged:
+        print(table(verdicts()))
 
 
 if __name__ == "__main__":

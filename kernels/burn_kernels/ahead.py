@@ -24,6 +24,7 @@ from burn_kernels.launch import Launch, Machine
 __all__ = ["Resources", "compile_launch", "resources"]
 
 _TYPES = {
+    torch.float64: "fp64",
     torch.float32: "fp32",
     torch.float16: "fp16",
     torch.bfloat16: "bf16",

@@ -8,7 +8,8 @@ Rows whose target is `ignore_index` have loss 0, no gradient, and do not count i
 Limit: memory.  The losses alone read rows * cols elements; with the gradient 2 * rows * cols (x in, dx out), since the
 second reading of a row finds it in the L2 cache.  backward reads and writes: 2 * rows * cols.
 Layout: any; the last axis is read in place where its elements are neighbours, otherwise a copy is made first.
-Accumulates in float32; losses and lse are float32.  Deterministic.
+Accumulates in float32, rows of float32 in float64.  Deterministic.  Losses are float32, and so is lse, but of float32
+rows float64: half a float32 unit of an lse of 12 would be four units of every gradient of its row.
 
 A row begins wherever cols puts it: with 50257 bf16 columns seven rows of eight do not begin on 16 bytes.  So a row is
 read as a body of whole 16-byte vectors and up to two edges of less than a vector, both edges at once.  Each lane of
@@ -30,10 +31,15 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, launch, next_power, runs_kernel, wide_type
-from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp_for, row_parts
+from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp_for, halves, quotient, row_parts, wide
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 REDUCTIONS = ("none", "mean", "sum")
+
+
+def lse_type(dtype: torch.dtype) -> torch.dtype:
+    """What lse is kept in: float32 of half types, else float64."""
+    return torch.float32 if dtype.itemsize == 2 else torch.float64
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -75,11 +81,14 @@ def candidates(cols: int, itemsize: int, machine: Machine, *, gradient: bool = F
 
 # -- kernels -----------------------------------------------------------------------------------------
 @triton.jit
-def _gradient(x, col, target, lse, scale, smoothing, cols, quiet, SMOOTH: tl.constexpr, TYPE: tl.constexpr):
-    p = exp_for(x - lse, TYPE)
-    if SMOOTH:
-        p -= smoothing / cols
-    return tl.where(quiet, 0.0, tl.where(col == target, p - (1.0 - smoothing), p) * scale)
+def _gradient(x, lse, scale, chosen, others, hit, quiet, TYPE: tl.constexpr):
+    """(exp(x - lse) - q) * scale, where q * scale is `chosen` where the target is hit, `others` elsewhere."""
+    if TYPE == tl.float32:
+        high, low = halves(lse)
+        below = x - high - low
+    else:
+        below = x - lse
+    return tl.where(quiet, 0.0, tl.fma(exp_for(below, TYPE), scale, -tl.where(hit, chosen, others)))
 
 
 @triton.jit
@@ -116,39 +125,45 @@ def _cross_entropy(
         top = tl.max(m, 0)
         if EDGES:
             top = tl.maximum(top, tl.max(ends, 0))
-            whole = tl.sum(exp_for(ends - top, TYPE), 0) + tl.sum(total * exp_for(m - top, TYPE), 0)
+            whole = tl.sum(wide(exp_for(ends - top, TYPE), TYPE), 0)
+            whole += tl.sum(wide(total * exp_for(m - top, TYPE), TYPE), 0)
         else:
-            whole = tl.sum(total * exp_for(m - top, TYPE), 0)
+            whole = tl.sum(wide(total * exp_for(m - top, TYPE), TYPE), 0)
+        top = wide(top, TYPE)
         rest = tl.log(whole)
         lse = top + rest
         # not lse - picked: of a sure row, whose loss is near 0, that would leave the rounding of lse
         loss = rest + (1.0 - smoothing) * (top - picked)
         if SMOOTH:
-            plain = tl.sum(sums, 0)
+            plain = tl.sum(wide(sums, TYPE), 0)
             if EDGES:
-                plain += tl.sum(tl.where(edge_inside, ends, 0.0), 0)
+                plain += tl.sum(wide(tl.where(edge_inside, ends, 0.0), TYPE), 0)
             loss += smoothing * (top - plain / cols)
         tl.store(loss_ptr + row, tl.where(target == ignored, 0.0, loss))
         tl.store(lse_ptr + row, lse)
     else:
-        lse = tl.load(lse_ptr + row)
+        lse = wide(tl.load(lse_ptr + row), TYPE)
 
     if GRADIENT:
-        scale = 1.0
+        scale = tl.full((), 1.0, tl.float32)
         if dloss_ptr is not None:
             scale = tl.load(dloss_ptr + row * dloss_stride).to(tl.float32)
         if count_ptr is not None:
-            scale = scale / tl.load(count_ptr).to(tl.float32)
+            scale = quotient(scale, tl.load(count_ptr).to(tl.float32), TYPE)
+        others, chosen = 0.0, scale
+        if SMOOTH:
+            others = scale * (smoothing / cols)
+            chosen = (wide(scale, TYPE) - wide(scale, TYPE) * smoothing + others).to(tl.float32)
         quiet = target == ignored
         for start in tl.range(0, size, LANES * VECTOR):
             inside = start + at < size
             again = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first")
-            col = lead + start + at
-            dx = _gradient(again.to(tl.float32), col, target, lse, scale, smoothing, cols, quiet, SMOOTH, TYPE)
+            hit = lead + start + at == target
+            dx = _gradient(again.to(tl.float32), lse, scale, chosen, others, hit, quiet, TYPE)
             # what is written is not read again: rows that wait for their second reading need the cache more
             tl.store(dx_ptr + body + start + at, dx.to(TYPE), mask=inside, eviction_policy="evict_first")
         if EDGES:
-            dends = _gradient(ends, edge, target, lse, scale, smoothing, cols, quiet, SMOOTH, TYPE)
+            dends = _gradient(ends, lse, scale, chosen, others, edge == target, quiet, TYPE)
             tl.store(dx_ptr + begin + edge, dends.to(TYPE), mask=edge_inside)
 
 
@@ -165,7 +180,8 @@ def forward(
     """The loss, reduced, and lse (rows,), which the backward needs.
 
     Shapes: x (rows, cols), targets (rows,) integers -> () or, with reduction "none", (rows,).
-    Dtypes: x float32, float16, bfloat16, on the CPU float64 too; the loss is float32 (of float64 float64).
+    Dtypes: x float32, float16, bfloat16, on the CPU float64 too; the loss is float32 (of float64 float64), lse is
+    float32 of half types, else float64.
     Targets that are no class and not ignore_index raise on the CPU; on a GPU, which is not waited for, they give NaN.
     """
     _check(x, targets, reduction, smoothing)
@@ -338,7 +354,7 @@ def _run(
     rows, cols = x.shape
     losses = torch.empty(rows, dtype=torch.float32, device=x.device)
     known = lse is not None
-    lse = torch.empty_like(losses) if lse is None else lse.contiguous()
+    lse = torch.empty(rows, dtype=lse_type(x.dtype), device=x.device) if lse is None else lse.contiguous()
     source = x if x.stride(1) == 1 and x.stride(0) >= cols else x.contiguous()
     out = source
     if write == "new" or (write == "over" and source is not x):
@@ -379,16 +395,19 @@ def reference(
     wide = x.to(wide_type(x.dtype))
     counted = targets != ignore_index
     _check_classes(targets, counted, x.shape[1])
-    lse = torch.logsumexp(wide, 1)
+    kind = lse_type(x.dtype)
     if x.shape[1] == 0:
-        return _reduce(torch.full_like(lse, float("nan")), targets, reduction, ignore_index), lse
+        losses = torch.full(x.shape[:1], float("nan"), dtype=wide.dtype, device=x.device)
+        lse = torch.full_like(losses, float("-inf"), dtype=kind)
+        return _reduce(losses, targets, reduction, ignore_index), lse
     picked = wide.gather(1, torch.where(counted, targets, 0).to(torch.int64)[:, None])[:, 0]
-    top = wide.amax(1)
-    losses = torch.logsumexp(wide - top[:, None], 1) + (1.0 - smoothing) * (top - picked)
+    top = wide.amax(1).clamp_min(torch.finfo(wide.dtype).min)  # of -inf everywhere, so that exp(x - top) is 0
+    rest = torch.exp(wide - top[:, None]).sum(1).to(kind).log()
+    losses = rest.to(wide.dtype) + (1.0 - smoothing) * (top - picked)
     if smoothing:
         losses = losses + smoothing * (top - wide.mean(1))
     losses = torch.where(counted, losses, 0.0)
-    return _reduce(losses, targets, reduction, ignore_index), lse
+    return _reduce(losses, targets, reduction, ignore_index), top + rest
 
 
 def reference_backward(
@@ -410,7 +429,11 @@ def reference_backward(
     classes = torch.arange(x.shape[1], device=x.device)
     one_hot = (classes == targets[:, None]).to(wide.dtype)
     q = one_hot * (1.0 - smoothing) + smoothing / max(x.shape[1], 1)
-    dx = (torch.exp(wide - lse[:, None]) - q) * scale.reshape(-1, 1)
+    high = lse.to(wide.dtype)
+    below = wide - high[:, None]
+    if high.dtype != lse.dtype:
+        below -= (lse - high).to(wide.dtype)[:, None]
+    dx = (torch.exp(below) - q) * scale.reshape(-1, 1)
     return torch.where(counted[:, None], dx, 0.0).to(x.dtype)
 
 

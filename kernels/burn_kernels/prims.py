@@ -35,10 +35,13 @@ def _near_one(r):
     return p * r + 0.5
 
 
+ROUNDS = tl.constexpr(12582912.0)  # 1.5 * 2^23: a sum with it is whole, and its low bits are those of the whole number
+
+
 @triton.jit
 def _power_of_two(n):
-    """2^n for whole n from -126 to 127: written into the exponent, so that it is exact and no special function."""
-    return ((n.to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True)
+    """2^n for n from -126 to 127, of which the low nine bits count: written into the exponent, so it is exact."""
+    return ((n + 127) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -47,12 +50,17 @@ def exp(x):
     # beyond these bounds the result is 0 or infinite, and so it is on them
     x = tl.maximum(x, -104.0, propagate_nan=tl.PropagateNan.ALL)
     x = tl.minimum(x, 89.0, propagate_nan=tl.PropagateNan.ALL)
-    n = tl.floor(x * LOG2E + 0.5)
+    # n is rounded by an addition: of floor and of conversions to int32 a processor does fewer at once
+    shifted = x * LOG2E + ROUNDS
+    n = shifted - ROUNDS
     # x - n ln(2): the high part has 9 bits, so that its product with n is exact
     r = (x - n * 0.693359375) + n * 0.00021219444005469057
-    y = (_near_one(r) * r * r + r) + 1.0
-    half = tl.floor(n * 0.5)  # 2^n itself may be infinite where the result is not
-    return y * _power_of_two(half) * _power_of_two(n - half)
+    near = 1.0 + r
+    lost = r - (near - 1.0)
+    y = near + (_near_one(r) * r * r + lost)
+    # in two factors, as 2^n itself may be infinite or no normal number where the result is finite and not 0
+    bits = shifted.to(tl.int32, bitcast=True)
+    return y * _power_of_two(bits >> 1) * _power_of_two(bits - (bits >> 1))
 
 
 @triton.jit
@@ -169,6 +177,34 @@ def edge_columns(lead, size, cols, VECTOR: tl.constexpr):
 
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)  # float32's; unlike -inf, its difference with itself is a number
+
+
+@triton.jit
+def wide(x, TYPE: tl.constexpr):
+    """x in the type in which rows of TYPE keep their sums: of float32 float64, else float32.
+
+    Half types are rounded far above float32's sums.  float32 is not, and memory leaves time for one float64 addition.
+    """
+    if TYPE == tl.float32:
+        x = x.to(tl.float64)
+    return x
+
+
+@triton.jit
+def halves(x):
+    """x as two float32, the second what the first leaves over; of a float32 the second is 0."""
+    high = x.to(tl.float32)
+    return high, (x - high).to(tl.float32)
+
+
+@triton.jit
+def quotient(a, b, TYPE: tl.constexpr):
+    """a / b, of float32 rounded right: what `/` gives is two units off, and all that is multiplied by it is too."""
+    if TYPE == tl.float32:
+        c = tl.div_rn(a, b)
+    else:
+        c = a / b
+    return c
 
 
 @triton.jit

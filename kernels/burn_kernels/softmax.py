@@ -5,7 +5,8 @@
 
 Limit: memory.  Forward moves 2 * rows * cols elements (x in, y out), backward 3; floor = bytes / bandwidth.
 Layout: any; the last axis is read in place where its elements are neighbours, otherwise a copy is made first.
-Accumulates in float32.  Deterministic.  A row that is -inf everywhere, or has +inf or NaN in it, gives NaN.
+Accumulates in float32, rows of float32 in float64.  Deterministic.
+A row that is -inf everywhere, or has +inf or NaN in it, gives NaN.
 
 Rows no wider than `Config.block` are held in registers and read once.  Wider ones are read twice, the second time from
 the L2 cache: as a body of whole 16-byte vectors and two edges of less than one, so that rows may begin anywhere.
@@ -35,7 +36,7 @@ from burn_kernels.launch import (
     runs_kernel,
     wide_type,
 )
-from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp, exp_for, row_parts
+from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp, exp_for, halves, row_parts, wide
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 MAX_TILE_COLS = 16_384
@@ -84,8 +85,8 @@ def _choices(cols: int, itemsize: int, *, backward: bool) -> Iterator[Config]:
                 if other <= 32 and rows * factor * block <= 2048 * other:
                     yield Config(rows * factor, block, other)
         return
-    for wide, warps in ((16_384, 32), (8_192, 32), (16_384, 16), (8_192, 16)):
-        yield Config(1, wide, warps)
+    for part, warps in ((16_384, 32), (8_192, 32), (16_384, 16), (8_192, 16)):
+        yield Config(1, part, warps)
     if block <= 2 * MAX_TILE_COLS and not backward:
         yield Config(1, block, 32)
 
@@ -100,16 +101,21 @@ def _forward(x_ptr, y_ptr, x_stride, rows, cols, LOG: tl.constexpr, ROWS: tl.con
     x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=float("-inf")).to(tl.float32)
     x -= tl.max(x, 1)[:, None]
     e = exp_for(x, TYPE)
-    y = _finish(x, e, tl.sum(e, 1)[:, None], LOG, TYPE)
+    if LOG:  # a unit of the sum is far under one of its logarithm
+        total = tl.sum(e, 1)[:, None]
+    else:
+        total = tl.sum(wide(e, TYPE), 1)[:, None]
+    y = _finish(x, e, total, LOG, TYPE)
     tl.store(y_ptr + row * cols + col, y.to(TYPE), mask=inside)
 
 
 @triton.jit
 def _finish(x, e, total, LOG: tl.constexpr, TYPE: tl.constexpr):
     if LOG:
-        y = x - tl.log(total)
-    elif TYPE == tl.float32:
-        y = tl.div_rn(e, total)
+        y = x - tl.log(total.to(tl.float32))
+    elif TYPE == tl.float32:  # a product with 1 / total in two parts: as exact as a quotient, in a quarter of its time
+        high, low = halves(1.0 / total)
+        y = tl.fma(e, high, e * low)
     else:
         y = e * (1.0 / total)
     return y
@@ -139,11 +145,12 @@ def _forward_wide(
         edge, edge_inside = edge_columns(lead, size, cols, VECTOR)
         ends = tl.load(x_ptr + begin + edge, mask=edge_inside, other=float("-inf")).to(tl.float32)
         top = tl.maximum(top, tl.max(ends, 0))
-        whole = tl.sum(total * exp_for(m - top, TYPE), 0) + tl.sum(exp_for(ends - top, TYPE), 0)
+        whole = tl.sum(wide(total * exp_for(m - top, TYPE), TYPE), 0)
+        whole += tl.sum(wide(exp_for(ends - top, TYPE), TYPE), 0)
         y_ends = _finish(ends - top, exp_for(ends - top, TYPE), whole, LOG, TYPE)
         tl.store(y_ptr + y_begin + edge, y_ends.to(TYPE), mask=edge_inside)
     else:
-        whole = tl.sum(total * exp_for(m - top, TYPE), 0)
+        whole = tl.sum(wide(total * exp_for(m - top, TYPE), TYPE), 0)
     for start in tl.range(0, size, LANES * VECTOR):
         inside = start + at < size
         x = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
@@ -155,30 +162,31 @@ def _forward_wide(
 def _backward(
     dy_ptr, y_ptr, dx_ptr, dy_stride, y_stride, rows, cols, LOG: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
+    TYPE: tl.constexpr = y_ptr.dtype.element_ty
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
     dy = tl.load(dy_ptr + row * dy_stride + col, mask=inside, other=0.0).to(tl.float32)
     y = tl.load(y_ptr + row * y_stride + col, mask=inside, other=0.0).to(tl.float32)
-    dx = _slope(dy, y, tl.sum(_share(dy, y, LOG), 1)[:, None], LOG)
-    tl.store(dx_ptr + row * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+    dx = _slope(dy, y, tl.sum(_share(dy, y, LOG, TYPE), 1)[:, None], LOG, TYPE)
+    tl.store(dx_ptr + row * cols + col, dx.to(TYPE), mask=inside)
 
 
 @triton.jit
-def _share(dy, y, LOG: tl.constexpr):
+def _share(dy, y, LOG: tl.constexpr, TYPE: tl.constexpr):
     if LOG:
         share = dy
     else:
         share = y * dy
-    return share
+    return wide(share, TYPE)
 
 
 @triton.jit
-def _slope(dy, y, total, LOG: tl.constexpr):
+def _slope(dy, y, total, LOG: tl.constexpr, TYPE: tl.constexpr):
     if LOG:
-        dx = dy - exp(y) * total
-    else:
-        dx = y * (dy - total)
+        dx = dy - exp(y) * total.to(tl.float32)
+    else:  # rounded once: a difference in float32 would show where y is near 1
+        dx = (wide(y, TYPE) * (wide(dy, TYPE) - total)).to(tl.float32)
     return dx
 
 
@@ -187,6 +195,7 @@ def _backward_wide(
     dy_ptr, y_ptr, dx_ptr, dy_stride, y_stride, dx_stride, cols, LOG: tl.constexpr, PACKED: tl.constexpr,
     EDGES: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
+    TYPE: tl.constexpr = y_ptr.dtype.element_ty
     row = tl.program_id(0).to(tl.int64)
     y_begin = row * y_stride
     y_body, lead, size = row_parts(y_begin, cols, VECTOR)
@@ -195,25 +204,25 @@ def _backward_wide(
     if PACKED:  # said so that the compiler sees that all are aligned alike
         dy_begin, dx_begin, dy_body, dx_body = y_begin, y_begin, y_body, y_body
     at = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
-    partial = tl.zeros((LANES,), tl.float32)
+    partial = wide(tl.zeros((LANES,), tl.float32), TYPE)
     for start in tl.range(0, size, LANES * VECTOR):
         inside = start + at < size
         dy = tl.load(dy_ptr + dy_body + start + at, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
         y = tl.load(y_ptr + y_body + start + at, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
-        partial += tl.sum(_share(dy, y, LOG), 1)
+        partial += tl.sum(_share(dy, y, LOG, TYPE), 1)
     total = tl.sum(partial, 0)
     if EDGES:
         edge, edge_inside = edge_columns(lead, size, cols, VECTOR)
         dy_ends = tl.load(dy_ptr + dy_begin + edge, mask=edge_inside, other=0.0).to(tl.float32)
         y_ends = tl.load(y_ptr + y_begin + edge, mask=edge_inside, other=0.0).to(tl.float32)
-        total += tl.sum(_share(dy_ends, y_ends, LOG), 0)
-        dx_ends = _slope(dy_ends, y_ends, total, LOG)
-        tl.store(dx_ptr + dx_begin + edge, dx_ends.to(dx_ptr.dtype.element_ty), mask=edge_inside)
+        total += tl.sum(_share(dy_ends, y_ends, LOG, TYPE), 0)
+        dx_ends = _slope(dy_ends, y_ends, total, LOG, TYPE)
+        tl.store(dx_ptr + dx_begin + edge, dx_ends.to(TYPE), mask=edge_inside)
     for start in tl.range(0, size, LANES * VECTOR):
         inside = start + at < size
         g = tl.load(dy_ptr + dy_body + start + at, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
         z = tl.load(y_ptr + y_body + start + at, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
-        dx = _slope(g, z, total, LOG).to(dx_ptr.dtype.element_ty)
+        dx = _slope(g, z, total, LOG, TYPE).to(TYPE)
         tl.store(dx_ptr + dx_body + start + at, dx, mask=inside, eviction_policy="evict_first")
 
 

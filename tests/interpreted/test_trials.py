@@ -44,7 +44,13 @@ def problems(made: Tunable) -> list[Facts]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(TUNABLES))
+QUICK = ("adamw", "cross_entropy", "dropout", "layer_norm", "softmax")
+"""One of each kind; the others are slow tests: all of them take two minutes."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in sorted(TUNABLES)]
+)
 def test_every_candidate_passes_its_trial(name: str) -> None:
     check(TUNABLES[name], problems(TUNABLES[name]))
 

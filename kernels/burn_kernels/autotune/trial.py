@@ -44,7 +44,8 @@ class Trial:
 def judge(trial: Trial, config: Any, dtype: torch.dtype) -> list[str]:
     """What is wrong with a config on a small problem, by comparison with float64; an empty list if nothing is."""
     fence, outputs, faults = _run(trial, config)
-    exact = _flat(trial.reference(cast(trial.inputs, torch.float64, "cpu")))
+    # a reference that draws its outputs puts them on its own device, wherever its inputs are
+    exact = [x.cpu() for x in _flat(trial.reference(cast(trial.inputs, torch.float64, "cpu")))]
     plain = _flat(trial.reference(trial.inputs))
     if len(outputs) != len(exact):
         return [*faults, f"{len(outputs)} outputs, expected {len(exact)}"]

@@ -306,7 +306,7 @@ CROSS_ENTROPY = define(
     _cross_entropy,
     lambda x, targets, reduction, smoothing, ignore_index: (
         _losses(x, targets, reduction),
-        torch.empty(x.shape[:1], dtype=wide_type(x.dtype), device=x.device),
+        torch.empty(x.shape[:1], dtype=cross_entropy.lse_type(x.dtype), device=x.device),
     ),
 )
 _CROSS_ENTROPY_BACKWARD = define(

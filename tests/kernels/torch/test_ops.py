@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -179,7 +180,10 @@ def test_autocast_on_a_gpu_gives_the_types_of_torch() -> None:
             ("softmax", (-1,)),
             ("log_softmax", (-1,)),
         ):
-            found, expected = (getattr(m, name)(x.bfloat16(), *more) for m in (F, nn.functional))
+            found = getattr(F, name)(x.bfloat16(), *more)
+            with warnings.catch_warnings():  # torch's own norms say so where autocast leaves weights in float32
+                warnings.filterwarnings("ignore", "Mismatch dtype between input and weight", UserWarning)
+                expected = getattr(nn.functional, name)(x.bfloat16(), *more)
             assert found.dtype == expected.dtype, name
 
 

@@ -1,0 +1,80 @@
+"""The benchmark of kernels: its bars, what holds them and what does not, and that every case with a bar runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks._kernels.judged import BARS, Bar, judge, table
+
+pytest.importorskip("triton")
+ROOT = Path(__file__).parents[2]
+
+
+def row(variant: str, ms: float, share: float = 0.5, peak: float = 0.0) -> dict[str, Any]:
+    return {
+        "case": "norm 8x8",
+        "pass": "fb",
+        "variant": variant,
+        "median_ms": ms,
+        "share_of_copy": share,
+        "peak_mib": peak,
+    }
+
+
+def test_a_share_and_a_ratio_to_the_fastest_rival() -> None:
+    bar = Bar(case="norm 8x8", passed="fb", share=0.9, ahead=1.3)
+    rows = [row("ours", 1.0, 0.91), row("ours in place", 0.1), row("eager", 2.0), row("compile", 1.25)]
+    share, ratio = judge([bar], rows)
+    assert (share.found, share.holds) == (0.91, True)
+    assert (ratio.found, ratio.needed, ratio.holds) == (1.25, 1.3, False)  # a form of our own is no rival
+
+
+def test_only_the_rivals_that_a_bar_names_count() -> None:
+    bar = Bar(case="norm 8x8", passed="fb", variant="ours, bf16 sums", ahead=1.0, against=("compile",), peak_mib=100.0)
+    rows = [row("ours, bf16 sums", 1.0, peak=101.0), row("eager", 0.5), row("compile", 1.0)]
+    ratio, peak = judge([bar], rows)
+    assert (ratio.found, ratio.holds) == (1.0, True)
+    assert (peak.found, peak.holds) == (101.0, False)
+
+
+@pytest.mark.parametrize("rows", [[], [row("eager", 1.0)], [row("ours", 1.0) | {"pass": "f"}]])
+def test_what_was_not_timed_does_not_hold(rows: list[dict[str, Any]]) -> None:
+    verdicts = judge([Bar(case="norm 8x8", passed="fb", share=0.1, ahead=0.1)], rows)
+    assert [(verdict.found, verdict.holds) for verdict in verdicts] == [(None, False)] * 2
+    assert "not timed" in table(verdicts)
+    assert "0 of 2 bars hold" in table(verdicts)
+
+
+def test_without_a_rival_there_is_no_ratio() -> None:
+    (ratio,) = judge([Bar(case="norm 8x8", passed="fb", ahead=1.0)], [row("ours", 1.0)])
+    assert ratio.found is None
+
+
+def judged(out: Path, *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, str(ROOT / "benchmarks" / "kernels.py"), "--judged", "--tiny", *arguments]
+    variables = os.environ | {"OUT": str(out), "CUDA_VISIBLE_DEVICES": ""}
+    ran = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "bars hold" in ran.stdout
+    return dict(json.loads((out / "kernels-judged-tiny.json").read_text()))
+
+
+def test_one_family_runs_alone(tmp_path: Path) -> None:
+    found = judged(tmp_path, "--only", "softmax", "--no-compile")
+    assert {r["variant"] for r in found["rows"]} == {"ours", "eager"}
+    assert len(found["bars"]) == 6
+    assert found["tiny"] is True
+
+
+@pytest.mark.slow
+def test_every_bar_finds_its_case(tmp_path: Path) -> None:
+    found = judged(tmp_path)
+    assert [verdict["case"] for verdict in found["bars"] if verdict["found"] is None] == []
+    assert len({(verdict["case"], verdict["passed"]) for verdict in found["bars"]}) == len(BARS)
