@@ -324,8 +324,9 @@ def _call(plan: Plan, kind: str) -> tuple[Any, ...]:
 
 def _choices(facts: Facts, machine: Machine) -> list[Config]:
     outer, inner, length = facts.free
-    kept = outer * inner if outer > 1 and inner < FEW else inner
-    return candidates(kept, length, facts.dtype.itemsize, machine, along=facts.flags.endswith("along"))
+    spread = outer > 1 and inner < FEW
+    along = spread or facts.flags.endswith("along")  # with few results side by side, their width is no use
+    return candidates(outer * inner if spread else inner, length, facts.dtype.itemsize, machine, along=along)
 
 
 def _tunable(name: str, *, back: bool) -> Tunable:

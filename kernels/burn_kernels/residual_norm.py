@@ -93,7 +93,9 @@ def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
     """What a tuner may try for the forward, the default first."""
     block = next_power(cols)
     if block > MAX_TILE_COLS:
-        return [Config(1, 4_096, 16), Config(1, 8_192, 16), Config(1, 8_192, 32)]
+        found = [Config(1, 4_096, 16), Config(1, 8_192, 16), Config(1, 8_192, 32)]
+        # on machines with warps of 64, half as many threads share the elements
+        return [Config(1, 2_048, 16), *found] if machine.lanes == 64 else found
     # 32 elements a thread, 16 where they are wide or come one by one, with an address each
     rows = max(1, 1024 // block)
     warps = min(16, max(4, rows * block // (512 if itemsize > 2 or cols * itemsize % 16 else 1024)))

@@ -56,15 +56,17 @@ def backward_candidates(cols: int, itemsize: int, machine: Machine) -> list[Back
     """What a tuner may try for the backward, the default first."""
     block, odd = next_power(cols), cols * itemsize % 16
     slabs = [BackwardConfig(4, 1_024, 8, 4, 1), BackwardConfig(1, 1_024, 4, 8, 1)]
+    wide = machine.lanes == 64  # half as many threads share the elements, and loads ahead are held in registers
     if odd:  # element by element: addresses take the registers that two of the rows would need
         slabs = [BackwardConfig(2, 1_024, 4, 8, 1), BackwardConfig(1, 1_024, 4, 8, 1)]
+        slabs = [BackwardConfig(1, 512, 4, 8, 1), *slabs] if wide else slabs
     if block > (4_096 if odd else 8_192):
         return slabs
     rows = max(1, 1024 // block)
-    warps = min(16, max(2, rows * block // (256 if odd else 512)))
+    warps = min(16, max(4 if wide else 2, rows * block // (256 if odd or wide else 512)))
     programs = max(1, min(4, 16 // warps))
     staged = 3 * rows * block * itemsize * programs
-    ahead = [] if odd else [stages for stages in (3, 4) if (stages - 1) * staged <= STAGED_BYTES]
+    ahead = [] if odd or wide else [stages for stages in (3, 4) if (stages - 1) * staged <= STAGED_BYTES]
     found = [BackwardConfig(rows, block, warps, programs, stages) for stages in (*ahead, 1)]
     found += [BackwardConfig(rows, block, max(2, warps // 2), programs, 1), *slabs[:1]]
     return list(dict.fromkeys(found))

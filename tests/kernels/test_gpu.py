@@ -8,7 +8,23 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels import REGISTRY, Problem, cross_entropy, dropout, glu, norm, optimizer, softmax, verify
+from burn_kernels import (
+    REGISTRY,
+    Problem,
+    activation,
+    cross_entropy,
+    dropout,
+    embedding,
+    glu,
+    norm,
+    optimizer,
+    reduce,
+    residual_norm,
+    rope,
+    softmax,
+    tensor_norm,
+    verify,
+)
 from burn_kernels.spec import Draw
 
 pytestmark = pytest.mark.gpu
@@ -30,7 +46,27 @@ def large(name: str, draw: Draw) -> Iterator[Problem]:
             yield Problem((x, draw.integers(0, cols, 64)), {"smoothing": 0.1})
         elif name in ("swiglu", "geglu", "geglu_tanh", "reglu"):
             yield Problem((x, draw.normal(64, cols)))
-    if name == "adamw":
+        elif name in activation.KINDS:
+            yield Problem((x,))
+        elif name in reduce.KINDS:
+            # torch's own variance of a million float64 is off by more than a reference may be
+            dims = (0, 1) if name == "var" else (0, 1, None)
+            yield from (Problem((x,), {"dim": dim}) for dim in dims)
+        elif name in ("residual_layer_norm", "residual_rms_norm"):
+            scales = (draw.normal(cols, mean=1.0), draw.normal(cols))[: 2 if name == "residual_layer_norm" else 1]
+            for options in ({}, {"prob": 0.1, "key": 5, "stream": 6}):
+                yield Problem((x, draw.normal(64, cols), *scales), options)
+        elif name == "embedding_backward":
+            yield Problem((x, draw.integers(0, 40, 64)), {"rows": 50})
+    if name == "rope_computed":
+        for interleaved in (False, True):
+            heads = draw.normal(2, 100, 8, 128), draw.normal(2, 100, 2, 128)
+            yield Problem(heads, {"turns": rope.turns(128), "interleaved": interleaved, "offset": 100_000})
+    if name == "tensor_norm":
+        yield Problem(([draw.normal(100, 331), draw.normal(7)],))
+    if name == "lion":
+        yield Problem(([draw.normal(100, 331)], [draw.normal(100, 331)], [draw.normal(100, 331)]), {"lr": 1e-2})
+    if name in ("adam", "adamw"):
         group = [draw.normal(100, 331) for _ in range(4)]
         yield Problem(([group[0]], [group[1]], [group[2]], [group[3] ** 2]), {"lr": 1e-2, "step": 7})
     if name == "sgd":
@@ -60,6 +96,10 @@ def test_offsets_past_32_bits() -> None:
     del z
     torch.testing.assert_close(dropout.forward(x, 0.0, 1, 2)[-1], x[-1])
     torch.testing.assert_close(glu.forward(x, x, kind="relu")[-1], torch.relu(x[-1]) * x[-1])
+    torch.testing.assert_close(activation.forward(x, kind="relu")[-1], torch.relu(x[-1]))
+    x[-1, 5] = 100.0
+    assert reduce.argmax(x).item() == (rows - 1) * cols + 5
+    torch.testing.assert_close(reduce.amax(x, 1)[-4:], x[-4:].amax(1))
     targets = torch.randint(0, cols, (rows,), device="cuda")
     losses, _ = cross_entropy.forward(x, targets, reduction="none")
     expected = torch.nn.functional.cross_entropy(x[-4:].float(), targets[-4:], reduction="none")
@@ -90,12 +130,19 @@ def test_launchers_never_wait_so_a_graph_can_hold_them() -> None:
     w = torch.randn(1000, device="cuda")
     y, mean, rstd = norm.layer_norm(x, w, w)
     table = optimizer.table([x.clone()], [x], [x.clone()], [x * x], in_place=True)
+    norms, steps = tensor_norm.table([x, w]), rope.turns(100, device="cuda")
     calls: list[Callable[[], Any]] = [
         lambda: softmax.forward(x),
         lambda: norm.layer_norm_backward(y, x, w, mean, rstd),
         lambda: cross_entropy.forward_with_gradient(x, targets),
         lambda: glu.backward(x, y, x),
         lambda: dropout.forward(x, 0.5, 3, 4),
+        lambda: activation.backward(y, x),
+        lambda: residual_norm.rms_norm(x, y, w, prob=0.1, key=1, stream=2),
+        lambda: reduce.var(x, 0),
+        lambda: embedding.backward(x, targets, rows=1000, scale_by_frequency=True),
+        lambda: rope.forward_computed(x.view(1, 64, 10, 100), None, steps),
+        lambda: tensor_norm.clip_factor(norms, 1.0),
         lambda: optimizer.adamw_(table, lr=1e-3, step=4),
     ]
     for call in calls:
