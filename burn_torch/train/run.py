@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, final
 
 from burn_torch.core.errors import ArtifactError, DeviceError, NonFiniteError, explain
+from burn_torch.graph.passes import Precision
 from burn_torch.tensor import Device
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointStore, Position
@@ -63,6 +64,7 @@ class Parts:
     accumulation: int
     execution: ExecutionStrategy
     compiled: bool
+    precision: Precision
     store: CheckpointStore
     early_stopping: EarlyStoppingStrategy | None
     renderer: EventReader
@@ -85,7 +87,7 @@ class Run:
         self._run_key = run_key
         self._renderer: EventReader | None = parts.renderer
         self._lr = math.nan
-        self._steps: Final = Steps(parts.execution, learner, parts.accumulation, parts.compiled, self.say)
+        self._steps: Final = Steps(parts.execution, learner, parts.accumulation, parts.compiled, self.say, parts.precision)
         patience = patience_of(parts.device.place)
         self._train = Meter(Split.TRAIN, parts.train_metrics, patience_s=patience, watch=True, on_step=self._on_step)
         self._valid = Meter(Split.VALID, parts.valid_metrics, patience_s=patience, watch=False, on_step=self._on_step)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, final
 
 from burn_torch.core.errors import TraceError
+from burn_torch.graph.passes import Precision
 from burn_torch.optim import Optimizer
 from burn_torch.train.execution import ExecutionStrategy, SingleDevice
 from burn_torch.train.learner import Learner
@@ -30,7 +31,7 @@ class Steps:
 
     def __init__(
         self, execution: ExecutionStrategy, learner: Learner[Any], accumulation: int, compiled: bool,
-        say: Callable[[str], None],
+        say: Callable[[str], None], precision: Precision = "float32",
     ) -> None:  # fmt: skip
         self._execution: Final = execution
         self._accumulation: Final = accumulation
@@ -42,10 +43,10 @@ class Steps:
         if self._compiled and not isinstance(learner.optim, Optimizer):
             self._give_up(f"the optimizer is a {type(learner.optim).__name__}, which is no immutable Optimizer")
         self._validates_compiled = compiled
-        self._step = compile(_step, donate=("model", "optim"))
-        self._gradients = compile(_gradients, donate=("model", "window"))
+        self._step = compile(_step, donate=("model", "optim"), precision=precision)
+        self._gradients = compile(_gradients, donate=("model", "window"), precision=precision)
         self._update = compile(_update, donate=("model", "optim", "window"))
-        self._valid = compile(valid_step)
+        self._valid = compile(valid_step, precision=precision)
 
     # -- training ----------------------------------------------------------------------------------------
     def train(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> tuple[Learner[Any], Any, bool]:

@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, TypeVar, final
 from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
 from burn_torch.core.errors import ConfigError, NonFiniteError, explain
+from burn_torch.graph.passes import Precision
 from burn_torch.module import Module
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointingStrategy, CheckpointStore
@@ -84,6 +85,7 @@ class SupervisedTraining:
         self._accumulation = 1
         self._execution: ExecutionStrategy = SingleDevice()
         self._compiled = True
+        self._precision: Precision = "float32"
         self._strategy: CheckpointingStrategy = default_strategy()
         self._early_stopping: EarlyStoppingStrategy | None = None
         self._renderer: MetricsRenderer | None = None
@@ -142,6 +144,10 @@ class SupervisedTraining:
         line says why.  On the CPU the bits are the same either way.
         """
         return self._with(_compiled=flag)
+
+    def precision(self, precision: Precision) -> Self:
+        """Of matrix products, convolutions and attention in compiled steps; parameters stay float32."""
+        return self._with(_precision=precision)
 
     def seed(self, seed: int) -> Self:
         """The random key of the run: of dropout and whatever else its steps draw.
@@ -245,6 +251,7 @@ class SupervisedTraining:
                 accumulation=self._accumulation,
                 execution=self._execution,
                 compiled=self._compiled,
+                precision=self._precision,
                 store=CheckpointStore(artifact.checkpoints, self._strategy),
                 early_stopping=self._early_stopping,
                 renderer=renderer,
@@ -337,6 +344,9 @@ class SupervisedTraining:
                 faults.append((f"{name}({value})", f"{name} of 1 or more", "give a positive number"))
         if self._from_epoch is not None and self._from_epoch < 1:
             faults.append((f"checkpoint({self._from_epoch})", "an epoch; the first one is 1", "name one that is over"))
+        if self._precision != "float32" and not self._compiled:
+            given = f"precision({self._precision!r}) with compile(False)"
+            faults.append((given, "compiled steps, or float32", "leave one of them out"))
         steps = ["train_step"] if self._valid_loader is None else ["train_step", "valid_step"]
         for name in steps:
             if not callable(getattr(learner.model, name, None)):

@@ -38,9 +38,9 @@ def run(args: argparse.Namespace) -> int:
     model = _load(recipe, config, args)
     for found in recipe.predict(config, model, args.inputs):
         if args.json:
-            print(json.dumps({"source": found.source, "label": found.label, "confidence": found.confidence}))
+            print(json.dumps({"source": found.source, **found.facts}))
         else:
-            print(f"{found.source}: {found.label} ({found.confidence:.1%})")
+            print(f"{found.source}: {found.text}")
     return 0
 
 
