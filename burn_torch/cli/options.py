@@ -181,10 +181,7 @@ def set_up_machine(args: argparse.Namespace) -> None:
     import torch
 
     if args.deterministic:
-        torch.use_deterministic_algorithms(True)
-        from burn_torch.backend.libtorch.kernel_library import deterministic
-
-        deterministic(True)
+        torch.use_deterministic_algorithms(True)  # the choice of kernels follows it
     if args.precision == "tf32":
         torch.set_float32_matmul_precision("high")
 

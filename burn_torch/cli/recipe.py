@@ -21,16 +21,16 @@ __all__ = ["Prediction", "Recipe"]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of one input: in words for people, and as facts that JSON can hold."""
+    """What a model says of one input: a line for people, and facts that JSON can hold."""
 
     source: str
-    text: str
+    shown: str
     facts: Mapping[str, Any]
 
     @staticmethod
     def of_class(source: str, label: str, confidence: float) -> Prediction:
         """The best class and how sure the model is (0 to 1)."""
-        return Prediction(source, f"{label} ({confidence:.1%})", {"label": label, "confidence": confidence})
+        return Prediction(source, f"{source}: {label} ({confidence:.1%})", {"label": label, "confidence": confidence})
 
 
 class Recipe(ABC):

@@ -8,6 +8,7 @@ from burn_torch.train.checkpoint import (
     MetricCheckpointingStrategy,
 )
 from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy, NoImprovementSince
+from burn_torch.train.evaluator import Evaluation, Evaluator, EvaluatorBuilder
 from burn_torch.train.event import EventReader
 from burn_torch.train.execution import ExecutionStrategy, SingleDevice
 from burn_torch.train.history import Direction, EpochSummary, History, MetricDefinition, MetricValue
@@ -51,6 +52,9 @@ __all__ = [
     "Direction",
     "EarlyStoppingStrategy",
     "EpochSummary",
+    "Evaluation",
+    "Evaluator",
+    "EvaluatorBuilder",
     "EventReader",
     "ExecutionStrategy",
     "FileApplicationLogger",
