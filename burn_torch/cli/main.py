@@ -14,7 +14,7 @@ from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.faults import nearest
 from burn_torch.version import __version__
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 EXAMPLES: Final = """\
 a first run:
@@ -66,7 +66,8 @@ def _did_you_mean(word: str, names: Iterable[str]) -> str | None:
     return None if near is None else f"did you mean {near}?"
 
 
-def _parser() -> _Parser:
+def make_parser() -> _Parser:
+    """The parser of the whole command line."""
     parser = _Parser(
         prog="burn-torch",
         description="Burn, the deep-learning framework, on PyTorch tensors.",
@@ -85,7 +86,7 @@ def _parser() -> _Parser:
 
 def _parse(given: Sequence[str]) -> argparse.Namespace:
     """Raises: ConfigError for a command line that is wrong."""
-    parser = _parser()
+    parser = make_parser()
     try:
         try:
             args, rest = parser.parse_known_args(given)

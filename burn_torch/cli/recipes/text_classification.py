@@ -162,8 +162,9 @@ class BagOfWords(Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """features (batch, grams) -> logits (batch, classes)."""
-        there = features.not_equal(PADDING).float().unsqueeze_dim(2)
-        total = (self.embedding.forward(features) * there).sum_dim(1).squeeze_dim(1)
+        rows = self.embedding.forward(features)
+        there = features.not_equal(PADDING).cast(rows.dtype).unsqueeze_dim(2)
+        total = (rows * there).sum_dim(1).squeeze_dim(1)
         mean = total / there.sum_dim(1).squeeze_dim(1).clamp_min(1.0)
         return self.output.forward(self.dropout.forward(mean))
 
