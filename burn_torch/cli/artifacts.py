@@ -47,7 +47,9 @@ def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe,
                     "the settings of this run name no built-in recipe",
                     given=f"{path}: " + ("nothing under recipe" if name is None else f"recipe {name!r}"),
                     expected=f"a recipe of {', '.join(registry.recipes())}",
-                    mend="name its recipe: --recipe FILE.py, or --recipe package.module:Class" if name else "restore config.json from a copy",
+                    mend="name its recipe: --recipe FILE.py, or --recipe package.module:Class"
+                    if name
+                    else "restore config.json from a copy",
                 )
             )
         recipe = registry.recipe(name)

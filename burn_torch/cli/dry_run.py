@@ -27,7 +27,9 @@ def dry_run(recipe: Recipe, settings: Settings, args: argparse.Namespace) -> int
     _print_layers(one)
     with tempfile.TemporaryDirectory(prefix="burn-torch-dry-run-") as folder:
         checkpoint_bytes, values = _everything(one, Path(folder), compiled=args.compiled)
-    print(f"step      {_step_time(one, compiled=args.compiled, batches=len(one.train_loader), epochs=config.num_epochs)}")
+    print(
+        f"step      {_step_time(one, compiled=args.compiled, batches=len(one.train_loader), epochs=config.num_epochs)}"
+    )
     print("values    " + "  ".join(f"{split} {name} {value:.4g}" for split, name, value in values))
     _print_memory(one, checkpoint_bytes)
     print("nothing was kept")

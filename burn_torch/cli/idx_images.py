@@ -18,7 +18,7 @@ class IdxRecipe(ImageRecipe):
     white = 255.0
     dataset: ClassVar[type[MnistDataset]]
 
-    def files(self) -> DataFiles:
+    def data_files(self) -> DataFiles:
         """The four files, packed or not."""
         names = [file.name for files in self.dataset.FILES.values() for file in files]
         return DataFiles(
@@ -30,7 +30,7 @@ class IdxRecipe(ImageRecipe):
 
     def prepare(self, config: Any) -> Any:
         """See `Recipe.prepare`."""
-        return self.files().located(config)
+        return self.data_files().located(config)
 
     def download(self, config: Any) -> None:
         """See `Recipe.download`."""
@@ -39,5 +39,5 @@ class IdxRecipe(ImageRecipe):
 
     def datasets(self, config: ClassificationConfig) -> tuple[Dataset[Any], Dataset[Any]]:
         """The 60,000 training and 10,000 test images."""
-        folder = self.files().folder(config.data_dir)
+        folder = self.data_files().folder(config.data_dir)
         return self.dataset.train(folder), self.dataset.test(folder)

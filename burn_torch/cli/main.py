@@ -19,8 +19,12 @@ __all__ = ["main", "make_parser"]
 EXAMPLES: Final = """\
 a first run:
   burn-torch train digits                        train a network on handwritten digits: seconds, no network, no GPU
+  burn-torch evaluate artifacts/digits           measure it
   burn-torch predict artifacts/digits IMAGE...   what it says of images
   burn-torch COMMAND --help                      the options of a command
+
+exit codes: 0 done, 1 an error in the code that was run, 2 usage or settings, 3 data, 4 the loss is NaN or infinite,
+5 a checkpoint that does not fit, 130 Ctrl-C, 143 SIGTERM
 """
 
 

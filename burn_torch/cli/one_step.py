@@ -24,7 +24,17 @@ from burn_torch.tensor import Device, Tensor
 from burn_torch.train import Learner, fold, train_step, valid_step
 from burn_torch.transform import Compiled, Explanation, compile
 
-__all__ = ["Layer", "OneStep", "described", "layers_of", "operations", "peak_process_bytes", "reason_of", "size", "step"]
+__all__ = [
+    "Layer",
+    "OneStep",
+    "described",
+    "layers_of",
+    "operations",
+    "peak_process_bytes",
+    "reason_of",
+    "size",
+    "step",
+]
 
 KEY: Final = 7
 """The random key of the step; any would do, as long as it is the same every time."""
@@ -120,7 +130,7 @@ def first(loader: Any) -> Any:
 
 @dataclass(frozen=True)
 class Layer:
-    """One run of a layer: where it is, what it is, what it gives; the parameters are its own, not those of layers in it."""
+    """One run of a layer: where it is, what it is, what it gives.  Parameters of layers inside it are not counted."""
 
     path: str
     kind: str

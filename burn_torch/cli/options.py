@@ -1,7 +1,7 @@
 """Options that several commands share, and what they do.  Imports no torch by itself.
 
-    add_settings(parser)    --config FILE, --set KEY=VALUE, --seed, --data, ...: what a run is
-    add_machine(parser)     --devices, --precision, --deterministic: where and how it is computed
+add_settings(parser)    --config FILE, --set KEY=VALUE, --seed, --data, ...: what a run is
+add_machine(parser)     --devices, --precision, --deterministic: where and how it is computed
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from burn_torch.config import Config
 from burn_torch.core.errors import ConfigError, explain
 
 if TYPE_CHECKING:
+    from burn_torch.cli.data_files import DataFiles
     from burn_torch.data import DataLoader
     from burn_torch.module import Module
     from burn_torch.tensor import Device
@@ -55,6 +56,10 @@ class Recipe(ABC):
         Raises: DataError where the data is not there; it is never downloaded here.
         """
         return config
+
+    def data_files(self) -> DataFiles | None:
+        """The files of its data set; None if it comes with the package, or is the user's own."""
+        return None
 
     def download(self, config: Any) -> None:
         """Fetches the data into the cache, for `--download`.  Raises: ConfigError for a recipe that cannot."""

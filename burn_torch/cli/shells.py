@@ -44,7 +44,9 @@ class CommandLine:
     @staticmethod
     def of(name: str, help: str, parser: argparse.ArgumentParser) -> CommandLine:
         """What a parser takes."""
-        options, words, files = [], (), False
+        options: list[Option] = []
+        words: tuple[str, ...] = ()
+        files = False
         for action in parser._actions:
             if action.option_strings:
                 if action.help is not argparse.SUPPRESS:
@@ -88,7 +90,8 @@ def _bash(commands: Sequence[CommandLine], common: Sequence[Option]) -> Iterator
     yield "    COMPREPLY=()"
     yield "    for ((i = 1; i < COMP_CWORD; i++)); do"
     yield '        if [[ -z "$command" && "${COMP_WORDS[i]}" != -* ]]; then command="${COMP_WORDS[i]}"'
-    yield '        elif [[ "${COMP_WORDS[i]}" != -* && "${COMP_WORDS[i-1]}" != -* ]]; then position=$((position + 1)); fi'
+    yield '        elif [[ "${COMP_WORDS[i]}" != -* && "${COMP_WORDS[i-1]}" != -* ]]; then position=$((position + 1))'
+    yield "        fi"
     yield "    done"
     yield '    case "$command" in'
     top = " ".join([names, *(name for option in common for name in option.names)])
@@ -139,29 +142,36 @@ def _zsh(commands: Sequence[CommandLine], common: Sequence[Option]) -> Iterator[
     for command in commands:
         yield f"        {shlex.quote(f'{command.name}:{_zsh_text(command.help)}')}"
     yield "    )"
-    yield "    _arguments -C \\"
-    for option in common:
-        yield from (f"        {text} \\" for text in _zsh_option(option))
-    yield "        '1:command:->command' '*::argument:->argument'"
+    options = [text for option in common for text in _zsh_option(option)]
+    states = ["'1:command:->command'", "'*::argument:->argument'"]
+    yield "    " + _zsh_lines(["_arguments -C", *options, *states])
     yield "    case $state in"
     yield "        command) _describe command commands ;;"
     yield "        argument)"
     yield "            case $words[1] in"
     for command in commands:
         yield f"                {command.name})"
-        yield "                    _arguments \\"
-        for option in command.options:
-            yield from (f"                        {text} \\" for text in _zsh_option(option))
-        words = f"({' '.join(command.words)})" if command.words else "_files"
-        first = f"'1: :{{_alternative \"words:word:{words}\" \"files:file:_files\"}}'" if command.files else ""
-        first = f"'1:word:{words}'" if command.words and not command.files else first
-        first = "'*:file:_files'" if command.files and not command.words else first
-        rest = " '*:file:_files'" if command.files and command.words else ""
-        yield f"                        {first}{rest} ;;" if first else "                        '*: :' ;;"
+        options = [text for option in command.options for text in _zsh_option(option)]
+        yield f"                    {_zsh_lines(['_arguments', *options, *_zsh_rest(command)])} ;;"
     yield "            esac ;;"
     yield "    esac"
     yield "}"
     yield 'if [ "$funcstack[1]" = "_burn_torch" ]; then _burn_torch "$@"; else compdef _burn_torch burn-torch; fi'
+
+
+def _zsh_rest(command: CommandLine) -> list[str]:
+    """What may stand where no option is."""
+    words = f"({' '.join(command.words)})"
+    if command.words and command.files:
+        both = shlex.quote(f'1: :{{_alternative "words:word:{words}" "files:file:_files"}}')
+        return [both, "'*:file:_files'"]
+    if command.words:
+        return [shlex.quote(f"1:word:{words}")]
+    return ["'*:file:_files'"] if command.files else []
+
+
+def _zsh_lines(words: Sequence[str]) -> str:
+    return " \\\n        ".join(words)
 
 
 def _zsh_option(option: Option) -> Iterator[str]:

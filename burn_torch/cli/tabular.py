@@ -197,11 +197,11 @@ class Table:
 
     def no_number(self, name: str) -> DataError:
         """The error for the first cell of a column that is none."""
-        for line, cell in zip(self.lines, self.cells[name], strict=True):
-            try:
-                float(cell or "0")
-            except ValueError:
-                break
+        line, cell = next(
+            (line, cell)
+            for line, cell in zip(self.lines, self.cells[name], strict=True)
+            if cell and not _is_number(cell)
+        )
         return DataError(
             explain(
                 f"{self.path}: this is no number",
@@ -210,6 +210,14 @@ class Table:
                 mend="mend the cell, or leave it empty",
             )
         )
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,7 +326,6 @@ class ExplainedVariance(NumericMetric):
 class TableRecipe(Recipe):
     """A recipe over one CSV file with a header."""
 
-    config = TableConfig
     inputs = "FILE.csv"
 
     def path(self, config: TableConfig) -> Path:

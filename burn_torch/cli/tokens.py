@@ -7,6 +7,7 @@ Source: Sennrich et al. 2016, section 3.2, https://arxiv.org/abs/1508.07909.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -32,7 +33,7 @@ def learn_merges(text: bytes, count: int) -> tuple[Pair, ...]:
     pairs: Counter[Pair] = Counter()
     where: dict[Pair, set[int]] = {}
     for number, (word, times) in enumerate(words):
-        for pair in zip(word, word[1:], strict=False):
+        for pair in itertools.pairwise(word):
             pairs[pair] += times
             where.setdefault(pair, set()).add(number)
     merges: list[Pair] = []
@@ -44,13 +45,13 @@ def learn_merges(text: bytes, count: int) -> tuple[Pair, ...]:
         merges.append(best)
         for number in where.pop(best):
             word, times = words[number]
-            for pair in zip(word, word[1:], strict=False):
+            for pair in itertools.pairwise(word):
                 pairs[pair] -= times
                 if pairs[pair] <= 0:
                     del pairs[pair]
             merged = _merge(word, best, token)
             words[number] = (merged, times)
-            for pair in zip(merged, merged[1:], strict=False):
+            for pair in itertools.pairwise(merged):
                 pairs[pair] += times
                 where.setdefault(pair, set()).add(number)
     return tuple(merges)
@@ -94,7 +95,7 @@ class Tokenizer:
 
     def _encoded(self, word: list[int]) -> list[int]:
         while len(word) > 1:
-            pair = min(zip(word, word[1:], strict=False), key=lambda p: self._ranks.get(p, len(self.texts)))
+            pair = min(itertools.pairwise(word), key=lambda p: self._ranks.get(p, len(self.texts)))
             token = self._ranks.get(pair)
             if token is None:
                 break

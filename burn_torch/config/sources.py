@@ -1,9 +1,9 @@
 """A configuration put together from several sources, and where each of its values came from.
 
-    defaults  <  files, in their order  <  environment  <  what was typed
+defaults  <  files, in their order  <  environment  <  what was typed
 
-    config, origins = from_sources(TrainingConfig(), [*file_edits("run.toml", TrainingConfig), ...])
-    origins["optimizer.lr"]  # 'run.toml'
+config, origins = from_sources(TrainingConfig(), [*file_edits("run.toml", TrainingConfig), ...])
+origins["optimizer.lr"]  # 'run.toml'
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def file_edits(path: str | os.PathLike[str], cls: type[Config]) -> list[Edit]:
     except (ValueError, RecursionError) as error:
         given = f"{file.absolute()}: {error}"
         kind = "JSON" if file.suffix.lower() == ".json" else "TOML"
-        raise _unreadable(file, given, f"mend the line, or give it the ending of what it holds; this is read as {kind}") from error
+        raise _unreadable(
+            file, given, f"mend the line, or give it the ending of what it holds; this is read as {kind}"
+        ) from error
     if not isinstance(values, Mapping):
         raise _unreadable(file, f"a {type(values).__name__}", 'write fields: {"num_epochs": 3}')
     return list(_edits(values, cls, (), str(path)))
@@ -102,9 +104,7 @@ def _unreadable(file: Path, given: str, mend: str) -> ConfigError:
 def environment_edits(prefix: str, environment: Mapping[str, str]) -> list[Edit]:
     """The changes that variables ask for: with the prefix SET__, `SET__OPTIMIZER__LR=0.1` is `optimizer.lr=0.1`."""
     found = sorted(name for name in environment if name.startswith(prefix))
-    return [
-        Edit(name.removeprefix(prefix).lower().split("__"), environment[name], origin=name) for name in found
-    ]
+    return [Edit(name.removeprefix(prefix).lower().split("__"), environment[name], origin=name) for name in found]
 
 
 # -- writing -------------------------------------------------------------------------------------------------

@@ -128,8 +128,8 @@ class EvaluatorBuilder:
         names = [file_name(metric.name) for metric in self._metrics]
         if not names:
             faults.append(("no metrics", "one metric at least", "add some: metrics(LossMetric())"))
-        for name in sorted({name for name in names if names.count(name) > 1}):
-            faults.append((f"two metrics {name}", "a name of its own for each", "give one another name"))
+        twice = sorted({name for name in names if names.count(name) > 1})
+        faults += [(f"two metrics {name}", "a name of its own for each", "give one another name") for name in twice]
         if faults:
             given, expected, mend = ("\n            ".join(part) for part in zip(*faults, strict=True))
             raise ConfigError(

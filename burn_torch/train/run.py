@@ -87,7 +87,9 @@ class Run:
         self._run_key = run_key
         self._renderer: EventReader | None = parts.renderer
         self._lr = math.nan
-        self._steps: Final = Steps(parts.execution, learner, parts.accumulation, parts.compiled, self.say, parts.precision)
+        self._steps: Final = Steps(
+            parts.execution, learner, parts.accumulation, parts.compiled, self.say, parts.precision
+        )
         patience = patience_of(parts.device.place)
         self._train = Meter(Split.TRAIN, parts.train_metrics, patience_s=patience, watch=True, on_step=self._on_step)
         self._valid = Meter(Split.VALID, parts.valid_metrics, patience_s=patience, watch=False, on_step=self._on_step)

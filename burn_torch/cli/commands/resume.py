@@ -29,8 +29,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("artifact_dir", type=Path, metavar="DIR", help="the artifact directory of the run")
     add_recipe(parser)
     group = parser.add_argument_group("run")
-    group.add_argument("--epochs", type=options.whole, metavar="N", help="train up to this epoch, not the run's own last")
-    group.add_argument("--workers", type=options.whole, metavar="N", help="threads that make batches; same bits for any")
+    group.add_argument(
+        "--epochs", type=options.whole, metavar="N", help="train up to this epoch, not the run's own last"
+    )
+    group.add_argument(
+        "--workers", type=options.whole, metavar="N", help="threads that make batches; same bits for any"
+    )
     options.add_data(group)
     train.add_steps(group)
     options.add_machine(parser)

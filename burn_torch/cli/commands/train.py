@@ -73,7 +73,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on with the run in --artifact-dir, or with the newest of the default ones",
     )
-    group.add_argument("--download", action="store_true", help="first fetch the data into the cache, where that is known")
+    group.add_argument(
+        "--download", action="store_true", help="first fetch the data into the cache, where that is known"
+    )
     add_steps(group)
 
 
@@ -111,9 +113,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.json:
         raise ConfigError(
-            explain(
-                "--json is for --show-config", given="--json alone", expected="--show-config --json", mend="add it"
-            )
+            explain("--json is for --show-config", given="--json alone", expected="--show-config --json", mend="add it")
         )
     if args.dry_run:
         from burn_torch.cli.dry_run import dry_run

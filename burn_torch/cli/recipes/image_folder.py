@@ -8,6 +8,7 @@ Pictures are read in grey and brought to one size.  .png and .jpg need Pillow; .
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,7 +184,7 @@ class ImageFolderRecipe(Recipe):
         sizes = [1, config.channels, 2 * config.channels, 4 * config.channels]
         same = PaddingConfig2d.Same
         return ImageFolderModel(
-            tuple(Conv2dConfig(pair, (3, 3), padding=same).init(device) for pair in zip(sizes, sizes[1:], strict=False)),
+            tuple(Conv2dConfig(pair, (3, 3), padding=same).init(device) for pair in itertools.pairwise(sizes)),
             tuple(BatchNormConfig(size).init(device) for size in sizes[1:]),
             MaxPool2dConfig((2, 2)).init(),
             AdaptiveAvgPool2dConfig((4, 4)).init(),

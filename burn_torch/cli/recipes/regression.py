@@ -34,6 +34,10 @@ class RegressionRecipe(TableRecipe):
     help = "the value of houses: California housing"
     config = RegressionConfig
 
+    def data_files(self) -> DataFiles:
+        """See `Recipe.data_files`."""
+        return FILES
+
     def path(self, config: TableConfig) -> Path:
         """The table: in a folder, or the file itself."""
         if config.data_dir is not None and Path(config.data_dir).is_file():

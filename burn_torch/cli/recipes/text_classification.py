@@ -7,6 +7,7 @@ Source: Joulin et al. 2016, Bag of Tricks for Efficient Text Classification, htt
 
 from __future__ import annotations
 
+import itertools
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -88,7 +89,7 @@ def features_of(text: str, max_words: int, buckets: int) -> NDArray[np.int64]:
     A hash is a CRC-32, not Python's own, which differs from process to process.
     """
     words = words_of(text)[:max_words]
-    grams = [*words, *(f"{one} {two}" for one, two in zip(words, words[1:], strict=False))]
+    grams = [*words, *(f"{one} {two}" for one, two in itertools.pairwise(words))]
     row = np.full(2 * max_words, PADDING, np.int64)
     row[: len(grams)] = [1 + zlib.crc32(gram.encode()) % (buckets - 1) for gram in grams]
     return row
@@ -191,6 +192,10 @@ class TextClassificationRecipe(Recipe):
     help = "topics of news: AG News"
     config = TextClassificationConfig
     inputs = "TEXT"
+
+    def data_files(self) -> DataFiles:
+        """See `Recipe.data_files`."""
+        return FILES
 
     def prepare(self, config: TextClassificationConfig) -> TextClassificationConfig:
         """See `Recipe.prepare`: the names of the classes."""

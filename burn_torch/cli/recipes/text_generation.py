@@ -211,6 +211,10 @@ class TextGenerationRecipe(Recipe):
     config = TextGenerationConfig
     inputs = "PROMPT"
 
+    def data_files(self) -> DataFiles:
+        """See `Recipe.data_files`."""
+        return FILES
+
     def prepare(self, config: TextGenerationConfig) -> TextGenerationConfig:
         """See `Recipe.prepare`: the merges of byte pairs."""
         config = FILES.located(config)
@@ -225,7 +229,9 @@ class TextGenerationRecipe(Recipe):
         border = len(text) * 9 // 10
         return text[:border], text[border:]
 
-    def loaders(self, config: TextGenerationConfig, device: Device) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
+    def loaders(
+        self, config: TextGenerationConfig, device: Device
+    ) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
         """See `Recipe.loaders`."""
         tokenizer = Tokenizer(config.merges or ())
         train, valid = (Windows(tokenizer.encode(text), config.context) for text in self.texts(config))

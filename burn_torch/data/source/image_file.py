@@ -51,7 +51,9 @@ def read_grey_image(path: Path) -> NDArray[np.float32]:
     """
     values = _values(path, 1.0)
     if values.ndim != 2 or values.size == 0 or values.dtype.kind not in "fiub":
-        raise _fault(path, f"values of shape {values.shape} and type {values.dtype}", "one grey image", "save it in grey")
+        raise _fault(
+            path, f"values of shape {values.shape} and type {values.dtype}", "one grey image", "save it in grey"
+        )
     image = np.asarray(values / 255 if values.dtype == np.uint8 else values, np.float32)
     if not np.isfinite(image).all():
         raise _fault(path, "values that are NaN or infinite", "finite numbers", "save the image again")
