@@ -169,7 +169,7 @@ class AdditiveMetric(_Accumulating):
 
     def _add(self, found: Mapping[str, Array]) -> None:
         for name, array in found.items():
-            wide = array.astype(np.int64 if array.dtype.kind in "biu" else np.float64)
+            wide = np.atleast_1d(array).astype(np.int64 if array.dtype.kind in "biu" else np.float64)
             before = self._sums.get(name)
             if before is not None and before.shape != wide.shape:
                 raise self._refuse(name, before.shape, wide.shape)
