@@ -204,7 +204,7 @@ class BleuScore(_SequenceMetric):
             if not count:
                 return 0.0
             logs.append(math.log(count / of))
-        shortness = min(0.0, 1.0 - float(found["target tokens"]) / float(found["output tokens"]))
+        shortness = min(0.0, 1.0 - ratio(found["target tokens"], found["output tokens"]))
         return 100.0 * math.exp(shortness + math.fsum(logs) / self.max_n)
 
 
