@@ -282,5 +282,7 @@ def test_faults(tensor, make, multilabel, feed):
         feed(PrecisionMetric.multiclass().with_pad_token(0), [without])
     metric = PrecisionMetric.multiclass()
     feed(metric, [item, make(0.0, np.zeros((1, 4)), [0])])
-    with pytest.raises(ShapeError, match=r"does not have one shape\n  given:    'true positive' of shape \(4,\) after \(3,"):
+    with pytest.raises(
+        ShapeError, match=r"does not have one shape\n  given:    'true positive' of shape \(4,\) after \(3,"
+    ):
         metric.value()

@@ -79,7 +79,7 @@ def images(seed, tensor):
 
 def expect(pairs, value):
     each = [[value(y, x) for y, x in zip(*pair, strict=True)] for pair in pairs]
-    return [np.mean(values) if values else math.nan for values in each], np.mean(sum(each, []))
+    return [np.mean(values) if values else math.nan for values in each], np.mean(np.concatenate(each))
 
 
 @pytest.mark.parametrize(("scale", "epsilon"), [(1.0, 1e-10), (255.0, 1e-4)])
@@ -125,7 +125,9 @@ def test_ssim_with_other_settings(border, images, check):
 
 def test_ssim_of_flat_images(tensor, feed):
     # nothing varies: (2 x y + c1) / (x^2 + y^2 + c1)
-    flat = [PsnrInput(tensor(np.full((1, 1, 12, 12), x)), tensor(np.full((1, 1, 12, 12), y))) for x, y in [(0, 1), (1, 1)]]
+    flat = [
+        PsnrInput(tensor(np.full((1, 1, 12, 12), x)), tensor(np.full((1, 1, 12, 12), y))) for x, y in [(0, 1), (1, 1)]
+    ]
     assert feed(SsimMetric(SsimMetricConfig(1.0)), flat) == pytest.approx([1e-4 / (1 + 1e-4), 1.0], rel=1e-6)
 
 
@@ -214,11 +216,17 @@ def test_faults(tensor, feed):
 
     with pytest.raises(ShapeError, match=r"PsnrMetric: these are no images\n  given:    outputs \(2, 8, 8\)"):
         feed(PsnrMetric(PsnrMetricConfig(1.0)), [pair((2, 8, 8))])
-    with pytest.raises(ShapeError, match=r"PsnrMetric: the outputs do not fit the targets\n  given:    outputs \(1, 1, 8, 8"):
+    with pytest.raises(
+        ShapeError, match=r"PsnrMetric: the outputs do not fit the targets\n  given:    outputs \(1, 1, 8, 8"
+    ):
         feed(PsnrMetric(PsnrMetricConfig(1.0)), [pair((1, 1, 8, 8), (1, 1, 8, 9))])
-    with pytest.raises(ShapeError, match=r"SsimMetric: .*\n  given:    images \(1, 1, 12, 10\)\n  expected: .*11 or more"):
+    with pytest.raises(
+        ShapeError, match=r"SsimMetric: .*\n  given:    images \(1, 1, 12, 10\)\n  expected: .*11 or more"
+    ):
         feed(SsimMetric(SsimMetricConfig(1.0)), [pair((1, 1, 12, 10))])
-    with pytest.raises(ShapeError, match=r"MsSsimMetric: .*\n  given:    images \(1, 3, 175, 176\)\n  expected: 3 channels.*176"):
+    with pytest.raises(
+        ShapeError, match=r"MsSsimMetric: .*\n  given:    images \(1, 3, 175, 176\)\n  expected: 3 channels.*176"
+    ):
         feed(MsSsimMetric(MsSsimMetricConfig(1.0)), [pair((1, 3, 175, 176))])
     with pytest.raises(ShapeError, match=r"images \(1, 1, 176, 176\)\n  expected: 3 channels"):
         feed(MsSsimMetric(MsSsimMetricConfig(1.0)), [pair((1, 1, 176, 176))])

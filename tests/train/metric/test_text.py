@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ SIZES = (3, 1, 0, 5)
 def slow_distance(x, y):
     """By the definition, cell by cell."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def cell(i, j):
         if not i or not j:
             return i + j
@@ -130,7 +130,12 @@ def test_rouge_l_by_hand(tensor, feed):
         return CerInput(tensor([output], np.int64), tensor([target], np.int64))
 
     metric = RougeLScore().with_pad_token(99)
-    items = [of([1, 2, 3, 99, 99], [1, 2, 3, 4, 5]), of([1, 3, 5, 7, 9], [1, 2, 3, 4, 5]), of([99], [99]), of([99], [1])]
+    items = [
+        of([1, 2, 3, 99, 99], [1, 2, 3, 4, 5]),
+        of([1, 3, 5, 7, 9], [1, 2, 3, 4, 5]),
+        of([99], [99]),
+        of([99], [1]),
+    ]
     assert feed(metric, items) == pytest.approx([75.0, 60.0, 100.0, 0.0])
     assert metric.value() == pytest.approx((75 + 60 + 100 + 0) / 4)
 
@@ -234,7 +239,9 @@ def test_faults(tensor, feed):
     with pytest.raises(ShapeError, match=r"WordErrorRate: .*\n  given:    predictions \(1, 2\), targets \(2, 1\)"):
         feed(WordErrorRate(), [item])
     with pytest.raises(ShapeError, match=r"PerplexityMetric: .*\n  given:    scores \(2, 3\), targets \(2, 3\)"):
-        feed(PerplexityMetric(), [ClassificationOutput(tensor(0.0), tensor(np.zeros((2, 3))), tensor(np.zeros((2, 3))))])
+        feed(
+            PerplexityMetric(), [ClassificationOutput(tensor(0.0), tensor(np.zeros((2, 3))), tensor(np.zeros((2, 3))))]
+        )
     with pytest.raises(ArgumentError, match=r"no such BLEU smoothing\n  given:    'more'\n  expected: 'none', 'ep"):
         BleuScore().with_smoothing("more")
     with pytest.raises(ArgumentError, match=r"BleuScore: not above 0\n  given:    max_n=0"):
