@@ -67,6 +67,11 @@ class MetricMetadata:
     time_s: float
     """A clock that never goes back."""
 
+    @staticmethod
+    def fake() -> MetricMetadata:
+        """The first batch of a run, of one item: to try a metric with."""
+        return MetricMetadata(Split.TRAIN, epoch=1, iteration=1, items=1, lr=1e-3, time_s=0.0)
+
 
 @final
 class Reading:

@@ -13,9 +13,10 @@ from typing import Any, Final, Self, final
 import numpy as np
 
 from burn_torch.config import Config, replace
+from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ShapeError, explain
 from burn_torch.nn._layer import Rules
-from burn_torch.tensor import Tensor
+from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.functional import avg_pool2d, conv2d
 from burn_torch.tensor.options import ConvOptions
 from burn_torch.train.metric._tensors import changed, exact, same_shape
@@ -179,13 +180,14 @@ class SsimMetric(_MeanOverImages):
     def __init__(self, config: SsimMetricConfig) -> None:
         super().__init__()
         self.config: Final = config
+        self._window = _Window(config)
         self.name = f"SSIM (dr={config.pixel_range:g}, w={config.kernel_size}, σ={config.sigma:g})"
 
     def measure(self, item: Any, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
         """The similarity of each image."""
         outputs, targets = _images("SsimMetric", adapt(item, SsimInput, "SsimMetric"))
         _require_size("SsimMetric", outputs, self.config.kernel_size, 1)
-        luminance, structure = _similarity(outputs, targets, self.config)
+        luminance, structure = self._window.similarity(outputs, targets)
         return {"images": (luminance * structure).mean_dims((1, 2, 3)).reshape(outputs.shape[0])}
 
 
@@ -203,6 +205,7 @@ class MsSsimMetric(_MeanOverImages):
     def __init__(self, config: MsSsimMetricConfig) -> None:
         super().__init__()
         self.config: Final = config
+        self._window = _Window(config)
         self.name = f"MS-SSIM (pr={config.pixel_range:g}, k={config.kernel_size}, σ={config.sigma:g})"
 
     def measure(self, item: Any, metadata: MetricMetadata, /) -> Mapping[str, Tensor | float]:
@@ -212,7 +215,7 @@ class MsSsimMetric(_MeanOverImages):
         _require_size("MsSsimMetric", x, config.kernel_size, len(config.betas), config.channels)
         value = Tensor.ones((*x.shape[:2], 1, 1), x.device).cast(x.dtype)
         for scale, beta in enumerate(config.betas):
-            luminance, structure = _similarity(x, y, config)
+            luminance, structure = self._window.similarity(x, y)
             last = scale == len(config.betas) - 1
             value = value * (luminance * structure if last else structure).mean_dims((2, 3)).clamp_min(0.0).powf(beta)
             if not last:
@@ -287,27 +290,43 @@ def _images(reader: str, found: PsnrInput) -> tuple[Tensor, Tensor]:
     return outputs, targets
 
 
-def _similarity(x: Tensor, y: Tensor, config: SsimMetricConfig | MsSsimMetricConfig) -> tuple[Tensor, Tensor]:
-    """Luminance, and contrast times structure, of each window.  Shapes: (batch, channels, h, w) -> twice the same."""
-    c1, c2 = (config.k1 * config.pixel_range) ** 2, (config.k2 * config.pixel_range) ** 2
-    mx, my = _blurred(x, config), _blurred(y, config)
-    of_both, squares = mx * my, mx.square() + my.square()
-    variances = _blurred(x.square(), config) + _blurred(y.square(), config) - squares
-    covariance = _blurred(x * y, config) - of_both
-    return (2 * of_both + c1) / (squares + c1), (2 * covariance + c2) / (variances + c2)
+@final
+class _Window:
+    """A Gaussian window that moves over images; its weights are brought to a device once."""
 
+    def __init__(self, config: SsimMetricConfig | MsSsimMetricConfig) -> None:
+        self._config = config
+        self._kernels: dict[tuple[Device, DType, int], Tensor] = {}
 
-def _blurred(x: Tensor, config: SsimMetricConfig | MsSsimMetricConfig) -> Tensor:
-    """The means under a Gaussian window, first along rows and then along columns."""
-    size, channels = config.kernel_size, x.shape[1]
-    places = np.arange(size) - size // 2
-    weights = np.exp(-(places**2) / (2.0 * config.sigma**2))
-    row = np.tile((weights / weights.sum()).reshape(1, 1, 1, size), (channels, 1, 1, 1))
-    kernel = Tensor.from_data(row, x.device).cast(x.dtype)
-    if config.border == "reflect":
-        x = x.pad((size // 2,) * 4, "reflect")
-    options = ConvOptions(groups=channels)
-    return conv2d(conv2d(x, kernel, None, options), kernel.swap_dims(2, 3), None, options)
+    def similarity(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Luminance, and contrast times structure, at each place.
+
+        Shapes: x and y (batch, channels, height, width) -> twice (batch, channels, places down, places across).
+        """
+        config = self._config
+        c1, c2 = (config.k1 * config.pixel_range) ** 2, (config.k2 * config.pixel_range) ** 2
+        mx, my = self._means(x), self._means(y)
+        of_both, squares = mx * my, mx.square() + my.square()
+        variances = self._means(x.square()) + self._means(y.square()) - squares
+        covariance = self._means(x * y) - of_both
+        return (2 * of_both + c1) / (squares + c1), (2 * covariance + c2) / (variances + c2)
+
+    def _means(self, x: Tensor) -> Tensor:
+        kernel, options = self._kernel(x), ConvOptions(groups=x.shape[1])
+        if self._config.border == "reflect":
+            x = x.pad((self._config.kernel_size // 2,) * 4, "reflect")
+        return conv2d(conv2d(x, kernel, None, options), kernel.swap_dims(2, 3), None, options)
+
+    def _kernel(self, x: Tensor) -> Tensor:
+        size, channels = self._config.kernel_size, x.shape[1]
+        key = (x.device, x.dtype, channels)
+        if key not in self._kernels:
+            weights = np.exp(-((np.arange(size) - size // 2) ** 2) / (2.0 * self._config.sigma**2))
+            row = np.tile((weights / weights.sum()).reshape(1, 1, 1, size), (channels, 1, 1, 1))
+            self._kernels[key] = Tensor.from_data(
+                row.astype(np.float64 if x.dtype is DType.F64 else np.float32), x.device
+            )
+        return self._kernels[key]
 
 
 def _window_rules(config: SsimMetricConfig | MsSsimMetricConfig) -> Rules:
