@@ -20,20 +20,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, ClassVar, Protocol, final, runtime_checkable
 
 from burn_torch.core.errors import ShapeError, explain
+from burn_torch.monitor.event import Split
 from burn_torch.tensor import Tensor
 
 __all__ = ["Metric", "MetricMetadata", "NumericMetric", "Reading", "ResumableMetric", "Split"]
-
-
-class Split(StrEnum):
-    """A part of the data.  The value is its folder in the artifact directory."""
-
-    TRAIN = "train"
-    VALID = "valid"
 
 
 @final
