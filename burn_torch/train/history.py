@@ -9,7 +9,14 @@ from typing import Any, final
 
 from burn_torch.monitor.event import Direction, EpochSummary, MetricDefinition, MetricValue, Split
 
-__all__ = ["Direction", "EpochSummary", "History", "MetricDefinition", "MetricValue"]
+__all__ = ["Aggregate", "Direction", "EpochSummary", "History", "MetricDefinition", "MetricValue"]
+
+
+class Aggregate(StrEnum):
+    """How the batches of an epoch become one value."""
+
+    MEAN = "mean"
+    """The value over all items of the epoch, which for a mean is the mean weighted by items."""
 
 
 @dataclass
