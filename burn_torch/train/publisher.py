@@ -100,15 +100,13 @@ class Publisher:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Where the log is, for a checkpoint; what a resume from it shows is on the disk when this returns.
+        """Where the log is, for a checkpoint."""
+        return (0, 0) if self._log is None else self._log.position
 
-        Raises: ArtifactError if it cannot be.
-        """
-        if self._log is None:
-            return 0, 0
-        position = self._log.position
-        self._log.sync()
-        return position
+    def sync(self) -> None:
+        """What a resume shows is on the disk when this returns.  Raises: ArtifactError if it cannot be."""
+        if self._log is not None:
+            self._log.sync()
 
     def close(self) -> None:
         """Writes what waits."""

@@ -145,6 +145,7 @@ class Run:
             notes=self._notes,
             events=self._mark or parts.publisher.position,
         )
+        parts.publisher.sync()
         parts.store.save(checkpoint, learner.model, parts.device.backend.reading(parts.device.place))
         self._saved = self.position
         self._tell_saved()
