@@ -2,15 +2,18 @@
 
 from burn_torch.train.builder import BookLearner, LearnerBuilder
 from burn_torch.train.checkpoint import (
+    AsyncCheckpointer,
+    CheckpointEvery,
     CheckpointingStrategy,
     ComposedCheckpointingStrategy,
+    FileCheckpointer,
     KeepLastNCheckpoints,
     MetricCheckpointingStrategy,
 )
 from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy, NoImprovementSince
 from burn_torch.train.event import EventReader
 from burn_torch.train.execution import ExecutionStrategy, SingleDevice
-from burn_torch.train.history import Direction, EpochSummary, History, MetricDefinition, MetricValue
+from burn_torch.train.history import Aggregate, Direction, EpochSummary, History, MetricDefinition, MetricValue
 from burn_torch.train.interrupt import Interrupter
 from burn_torch.train.learner import Learner
 from burn_torch.train.logger import (
@@ -96,7 +99,9 @@ __all__ = [
     "AccuracyInput",
     "AccuracyMetric",
     "AdditiveMetric",
+    "Aggregate",
     "ApplicationLogger",
+    "AsyncCheckpointer",
     "AucPrMetric",
     "AurocMetric",
     "BarRenderer",
@@ -106,6 +111,7 @@ __all__ = [
     "BookLearner",
     "CerInput",
     "CharErrorRate",
+    "CheckpointEvery",
     "CheckpointingStrategy",
     "ClassReduction",
     "ClassificationMetricConfig",
@@ -130,6 +136,7 @@ __all__ = [
     "ExecutionStrategy",
     "FBetaScoreMetric",
     "FileApplicationLogger",
+    "FileCheckpointer",
     "FileMetricLogger",
     "GradientWindow",
     "HammingScore",

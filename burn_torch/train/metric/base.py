@@ -25,10 +25,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, ClassVar, Protocol, final, runtime_checkable
 
 from burn_torch.core.errors import ShapeError, explain
+from burn_torch.monitor.event import Split
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -41,13 +41,6 @@ __all__ = [
     "Split",
     "merge_states",
 ]
-
-
-class Split(StrEnum):
-    """A part of the data.  The value is its folder in the artifact directory."""
-
-    TRAIN = "train"
-    VALID = "valid"
 
 
 @final
