@@ -1,5 +1,6 @@
 """Training: the Learner, its metrics, logs, checkpoints and renderers."""
 
+from burn_torch.train.anomaly import Replay, Replayed, replay
 from burn_torch.train.builder import BookLearner, LearnerBuilder
 from burn_torch.train.checkpoint import (
     AsyncCheckpointer,
@@ -89,6 +90,8 @@ __all__ = [
     "PlainRenderer",
     "Reading",
     "RegressionOutput",
+    "Replay",
+    "Replayed",
     "ResumableMetric",
     "SilentRenderer",
     "SingleDevice",
@@ -98,6 +101,7 @@ __all__ = [
     "TrainStep",
     "default_renderer",
     "fold",
+    "replay",
     "train_step",
     "valid_step",
 ]
