@@ -81,6 +81,9 @@ class ArtifactDir:
         except OSError as err:
             self.discard()
             raise self._unwritable(err) from err
+        except BaseException:
+            self.release()
+            raise
         if not resume:
             try:
                 self._require_unused()  # another process may have been quicker
