@@ -1,5 +1,6 @@
 """Training: the Learner, its metrics, logs, checkpoints and renderers."""
 
+from burn_torch.train.anomaly import Replay, Replayed, replay
 from burn_torch.train.builder import BookLearner, LearnerBuilder
 from burn_torch.train.checkpoint import (
     AsyncCheckpointer,
@@ -179,6 +180,8 @@ __all__ = [
     "Reading",
     "RecallMetric",
     "RegressionOutput",
+    "Replay",
+    "Replayed",
     "ResumableMetric",
     "RougeLInput",
     "RougeLScore",
@@ -199,6 +202,7 @@ __all__ = [
     "default_renderer",
     "fold",
     "merge_states",
+    "replay",
     "train_step",
     "valid_step",
 ]
