@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from burn_torch.cli import options, registry
+from burn_torch.cli import options, registry, survival
 from burn_torch.cli.artifacts import saved_run
 from burn_torch.cli.failure import EXIT_INTERRUPTED, EXIT_TERMINATED
 from burn_torch.cli.options import Settings
@@ -48,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     options.add_settings(parser)
     _add_run(parser)
+    survival.add_options(parser)
     options.add_machine(parser)
     add_view(parser)
     look = parser.add_argument_group("looking, without training")
@@ -210,7 +211,7 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
         training = training.with_loaders(LimitedLoader(train, [args.limit_steps], stop), valid)
     say = _silent if args.quiet else _say
     say(f"{'resumes' if args.resume else 'trains'} {recipe.name} on {args.devices}, kept in {artifact_dir}")
-    result = training.resume(args.resume).launch(learner)
+    result = survival.applied(training, args).resume(args.resume).launch(learner)
     _tell_end(say, recipe, result, artifact_dir, args, config)
     return _EXIT.get(result.status, 0)
 
@@ -225,7 +226,8 @@ def _tell_end(say: Any, recipe: Recipe, result: Any, artifact_dir: Path, args: a
         say(f"evaluate burn-torch evaluate {folder}{own}")
         say(f"go on    {resume} --epochs {2 * config.num_epochs}")
     else:
-        say(f"{result.status} by {result.message}; the checkpoint is {result.checkpoint}")
+        status = "stopped" if result.status == "time_limit" else result.status
+        say(f"{status} by {result.message}; the checkpoint is {result.checkpoint}")
         say(f"go on    {resume}")
 
 
