@@ -176,6 +176,15 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
     from burn_torch.cli.following import Following, LimitedLoader
     from burn_torch.train import SilentRenderer, SupervisedTraining, default_renderer
 
+    if args.precision == "bfloat16" and not args.compiled:
+        raise ConfigError(
+            explain(
+                "bfloat16 is what a compiled step computes in",
+                given="--precision bfloat16 --no-compile",
+                expected="one of them",
+                mend="leave one of them out",
+            )
+        )
     options.set_up_machine(args)
     device = devices.device(args.devices).autodiff()
     with _reserved(artifact_dir, resume=args.resume):
