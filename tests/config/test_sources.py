@@ -78,8 +78,8 @@ def test_all_faults_of_all_sources_at_once(tmp_path):
     with pytest.raises(ConfigError, match="4 faults") as caught:
         from_sources(Outer(), edits)
     text = str(caught.value)
-    for part in (f"nmae = 'x' (str), from {path}: unknown field", "from S__INNER__LR", "did you mean 'name'?",
-                 "inner.lrr = '1' (str), from --set: unknown field", "did you mean 'lr'?", "limit = '3' (str)"):  # fmt: skip
+    for part in (f"nmae = 'x' (str), from {path}: unknown field", "from S__INNER__LR", "mean 'name'?", "mean 'lr'?",
+                 "inner.lrr = '1' (str), from --set: unknown field", "limit = '3' (str)"):  # fmt: skip
         assert part in text
 
 

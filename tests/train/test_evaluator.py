@@ -139,7 +139,7 @@ def test_a_value_of_no_items_is_nan_and_null_in_the_file(net, tmp_path):
     found = EvaluatorBuilder(tmp_path).metrics(Empty()).build(net).eval("clean", loader())
     assert math.isnan(found.value("Empty"))
     assert json.loads((tmp_path / "test/clean/result.json").read_text())["metrics"] == {"Empty": None}
-    with pytest.raises(ConfigError, match="Loss was not measured[\\s\\S]*expected: one of Empty"):
+    with pytest.raises(ConfigError, match=r"Loss was not measured[\s\S]*expected: one of Empty"):
         found.value("Loss")
 
 
