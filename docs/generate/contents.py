@@ -26,6 +26,7 @@ BLOCKS = (
     "learner",
     "metric",
     "cli",
+    "recipes",
     "randomness",
     "backend",
     "graph",
