@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from burn_torch import Tensor
+from burn_torch import Device, Tensor
 from burn_torch.module import ModuleRecord
 from burn_torch.tensor.transaction import Transaction
 from burn_torch.train import (
@@ -358,3 +358,25 @@ def test_a_checkpoint_keeps_arrays_of_states_as_tensors(program, tmp_path, seed)
     found = Checkpoint.from_record(record).metrics
     np.testing.assert_equal(found, states)
     assert [found["a"][name].dtype for name in ("score", "true", "count")] == [np.float32, np.bool_, np.int64]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_values_are_those_of_the_cpu_and_no_update_waits(tensor, feed):
+    import torch
+
+    place = Device.cuda(0)
+    here = everything(tensor, np.random.default_rng(5))
+    there = everything(lambda values, dtype=np.float32: tensor(values, dtype, place), np.random.default_rng(5))
+    for metric, item in there:
+        feed(metric, [item])  # what is compiled, loaded or brought to the device once
+        metric.clear()
+    place.sync()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        readings = [[metric.update(item, MetricMetadata.fake()) for _ in range(2)] for metric, item in there]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for (metric, item), (other, _), (first, _) in zip(here, there, readings, strict=True):
+        if item is not None:
+            assert first.value == pytest.approx(feed(metric, [item, item])[0], rel=1e-5)
+            assert other.value() == pytest.approx(metric.value(), rel=1e-5)
