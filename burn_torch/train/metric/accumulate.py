@@ -5,10 +5,11 @@
         higher_is_better = False
 
         def measure(self, item: RegressionOutput, metadata: MetricMetadata) -> Mapping[str, Tensor | float]:
-            return {"error": (item.output - item.targets).sum(), "target": item.targets.sum(), "items": 1}
+            error = item.output - item.targets
+            return {"error": error.sum(), "target": item.targets.sum(), "items": item.targets.shape[0]}
 
-        def compute(self, sums: Mapping[str, Array]) -> float:
-            return ratio(sums["error"], sums["target"])
+        def compute(self, found: Mapping[str, Array]) -> float:
+            return ratio(found["error"], found["target"])
 
 `measure` leaves its tensors on the device; they are read, many batches at a time, when somebody needs a number.
 """
@@ -27,6 +28,7 @@ import numpy.typing as npt
 from burn_torch.core.errors import ShapeError, explain
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.transaction import Transaction
+from burn_torch.train.metric._tensors import on_leaf
 from burn_torch.train.metric.base import MetricMetadata, Reading
 
 __all__ = ["AdditiveMetric", "Array", "CollectingMetric", "ratio"]
@@ -93,7 +95,9 @@ class _Accumulating(ABC):
     # -- what the loop needs --------------------------------------------------------------------
     def update(self, item: Any, metadata: MetricMetadata, /) -> Reading:
         """Adds the item of a batch; waits for nothing."""
-        batch = _Batch(self, self.measure(item, metadata))
+        found = self.measure(item, metadata)
+        # off the tape, which would otherwise live until the number is read
+        batch = _Batch(self, {name: on_leaf(x) if isinstance(x, Tensor) else x for name, x in found.items()})
         self._pending.append(batch)
         while self._pending[0].is_read or len(self._pending) > _MOST_WAITING:
             self._add(self._pending.popleft().read())

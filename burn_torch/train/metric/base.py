@@ -30,6 +30,7 @@ from typing import Any, ClassVar, Protocol, final, runtime_checkable
 from burn_torch.core.errors import ShapeError, explain
 from burn_torch.monitor.event import Split
 from burn_torch.tensor import Tensor
+from burn_torch.train.metric._tensors import on_leaf
 
 __all__ = [
     "MergeableMetric",
@@ -78,8 +79,9 @@ class Reading:
     __slots__ = ("_count", "_later", "_number", "_read", "_scale", "_total")
 
     def __init__(self, number: Tensor | float, count: Tensor | float, *, scale: float | None) -> None:
-        self._number = number
-        self._count = count
+        # off the tape, which would otherwise live until the number is read
+        self._number = on_leaf(number) if isinstance(number, Tensor) else number
+        self._count = on_leaf(count) if isinstance(count, Tensor) else count
         self._scale = scale
         self._later: Callable[[], tuple[float, float]] | None = None
         self._read = False

@@ -32,10 +32,12 @@ from burn_torch.train import (
     Metric,
     MetricMetadata,
     MultiLabelClassificationOutput,
+    NumericMetric,
     PerplexityMetric,
     PrecisionMetric,
     PsnrMetric,
     PsnrMetricConfig,
+    Reading,
     RecallMetric,
     RegressionOutput,
     SequenceOutput,
@@ -172,6 +174,24 @@ def test_measuring_waits_for_nothing(tensor, seed, monkeypatch):
         patch.setattr(Transaction, "execute", refuse)
         readings = [metric.update(item, where) for metric, item in pairs for _ in range(3)]
     assert len([reading.value for reading in readings]) == 3 * len(pairs)
+
+
+def test_no_reading_holds_a_tape(tensor):
+    class MeanError(NumericMetric):
+        name, higher_is_better = "Mean Error", False
+
+        def measure(self, item, metadata):
+            return Reading.of_mean((item.output - item.targets).mean(), item.targets.shape[0])
+
+    x = tensor([1.0, 2.0], device=Device.cpu().autodiff()).require_grad()
+    y = x * 2
+    item = RegressionOutput(y.mean(), y, y.zeros_like())
+    metrics = [MeanError(), MedianError(), RelativeBias(), LossMetric()]
+    readings = [metric.update(item, MetricMetadata.fake()) for metric in metrics]
+    held = [reading._number for reading in (readings[0], readings[3])]
+    held += [array for metric in metrics[1:3] for array in metric._pending[0]._found.values()]
+    assert not any(array.device.is_autodiff() for array in held if isinstance(array, Tensor))
+    assert [reading.value for reading in readings][:2] == [3.0, 3.0]
 
 
 def test_what_nobody_reads_does_not_pile_up_on_the_device(tensor):
@@ -328,7 +348,7 @@ class MedianScore(CollectingMetric):
     higher_is_better = True
 
     def measure(self, item, metadata):
-        return {"score": item.output.inner() if item.output.device.is_autodiff() else item.output}
+        return {"score": item.output}  # tracked while training
 
     def compute(self, found):
         return float(np.median(found["score"]))
