@@ -1,7 +1,7 @@
 """What an element-wise row computes, as Triton source: its template, read as an expression and written with types.
 
-    Expression.of("where({0} > 0.0, {0}, {1} * expm1({0}))").written(["v1", "v2"], FLOAT32)
-    'tl.where(v1 > 0.0, v1, v2 * expm1(v1))'
+Expression.of("where({0} > 0.0, {0}, {1} * expm1({0}))").written(["v1", "v2"], FLOAT32)
+'tl.where(v1 > 0.0, v1, v2 * expm1(v1))'
 """
 
 from __future__ import annotations

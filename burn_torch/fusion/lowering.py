@@ -139,16 +139,22 @@ def _tensor(spec: Any) -> TensorSpec:
 
 
 # -- lowering ------------------------------------------------------------------------------------------
-def lower(body: Graph, *, strict: bool = False, layouts: Sequence[tuple[int, ...] | None] | None = None) -> Kernel:
+def lower(
+    body: Graph,
+    *,
+    strict: bool = False,
+    layouts: Sequence[tuple[int, ...] | None] | None = None,
+    held: bool = False,
+) -> Kernel:
     """The kernel of a body.
 
     strict    rounds after each operation, as unfused execution does
     layouts   strides of the body's inputs in elements, None for row-major ones
+    held      numbers lie on the device, and the kernel takes pointers to them: a recorded launch is replayed with others
 
     Raises: Unfusible, with the reason.
     """
-    writer = _Writer(body, domain_of(body), strict=strict, layouts=layouts)
-    return writer.kernel()
+    return _Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held).kernel()
 
 
 LONGEST_ROW: Final = 16384
@@ -160,12 +166,19 @@ class _Writer:
     """Writes one kernel."""
 
     def __init__(
-        self, body: Graph, domain: Domain, *, strict: bool, layouts: Sequence[tuple[int, ...] | None] | None
+        self,
+        body: Graph,
+        domain: Domain,
+        *,
+        strict: bool,
+        layouts: Sequence[tuple[int, ...] | None] | None,
+        held: bool,
     ) -> None:
         self.body: Final = body
         self.domain: Final = domain
         self.strict: Final = strict
         self.layouts: Final = layouts
+        self.held: Final = held
         self.specs: Final = body.specs()
         self.maker: Final = {i: (node, k) for node in body.nodes for k, i in enumerate(node.outputs) if i is not None}
         self.position: Final = {i: position for position, (i, _) in enumerate(body.inputs)}
@@ -198,7 +211,9 @@ class _Writer:
 
     # -- the whole ---------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
-        outputs = [(i, _tensor(self.specs[i]), self._at(_tensor(self.specs[i]))) for i in self.body.outputs if i is not None]
+        outputs = [
+            (i, _tensor(self.specs[i]), self._at(_tensor(self.specs[i]))) for i in self.body.outputs if i is not None
+        ]
         for i, _, (index, _) in outputs:
             self._level(i, index)
         if self.whole_rows or not self.reduces:
@@ -373,10 +388,13 @@ class _Writer:
         sizes = tuple(shape[axis] for axis in axes)
         if math.prod(sizes) != self.domain.length:
             raise Unfusible(
-                Reason.REDUCTION_ORDER, f"{node.call.op.name} over {math.prod(sizes)} beside one over {self.domain.length}"
+                Reason.REDUCTION_ORDER,
+                f"{node.call.op.name} over {math.prod(sizes)} beside one over {self.domain.length}",
             )
         if any(self.r_var in i.variables() for i in index):
-            raise Unfusible(Reason.REDUCTION_ORDER, f"{node.call.op.name} over axes {axes} is needed along what is reduced")
+            raise Unfusible(
+                Reason.REDUCTION_ORDER, f"{node.call.op.name} over axes {axes} is needed along what is reduced"
+            )
         reduced = dict(zip(axes, split_index(self.r, sizes), strict=True))
         i = node.inputs[0]
         assert isinstance(i, int)
@@ -387,7 +405,9 @@ class _Writer:
         call = node.call
         if call.op.pointwise is not None or call.is_input:
             return [
-                (i, _aligned(index, _tensor(spec).shape)) if isinstance(i, int) and isinstance(spec, TensorSpec) else None
+                (i, _aligned(index, _tensor(spec).shape))
+                if isinstance(i, int) and isinstance(spec, TensorSpec)
+                else None
                 for i, spec in zip(node.inputs, call.specs, strict=True)
             ]
         moves = call.op.law(Moves)
@@ -559,6 +579,8 @@ class _Writer:
         if key not in self.numbers:
             self.numbers[key] = Argument(f"n{len(self.numbers)}", how, value)
         name = self.numbers[key].name
+        if self.held:
+            return f"tl.load({name})"
         return f"{name}.to(tl.float64, bitcast=True)" if how == "f64" else name
 
     # -- random values -----------------------------------------------------------------------------------
@@ -604,7 +626,8 @@ class _Writer:
         if self.random_helpers:
             lines.append(f"from burn_kernels.random import {', '.join(sorted(self.random_helpers))}")
         numbers = [argument.name for argument in self.numbers.values()]
-        lines += ["", "", f"@triton.jit(do_not_specialize={numbers!r})" if numbers else "@triton.jit"]
+        special = bool(numbers) and not self.held
+        lines += ["", "", f"@triton.jit(do_not_specialize={numbers!r})" if special else "@triton.jit"]
         lines += [f"def KERNEL({', '.join([*names, blocks])}):"]
         start = "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
         if self.reduces:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from burn_torch.backend.base import decomposed
+from burn_torch.graph.decomposition import decomposed
 from burn_torch.backend.libtorch.attached import device_form
 from burn_torch.backend.libtorch.memory import in_place_form
 from burn_torch.core.dtype import DType

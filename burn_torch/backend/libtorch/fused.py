@@ -19,21 +19,23 @@ from typing import Any, Final, final
 import torch
 
 from burn_torch.backend.libtorch.source_file import cache_folder
+from burn_torch.core.dtype import DType
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.configs import Tiles, tiles_of
 from burn_torch.fusion.lowering import Argument, Kernel, lower
 from burn_torch.fusion.row import body_of
 from burn_torch.graph.ir import Graph
+from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["FusedKernel", "fused_kernel"]
+__all__ = ["FusedKernel", "fused_kernel", "held_form"]
 
 
 def fused_kernel(call: Call) -> Callable[..., Any] | None:
     """What runs a `fusion::kernel`; None where no kernel runs at its place (a CPU without Triton's interpreter)."""
-    from burn_kernels import AVAILABLE, INTERPRETED
+    from burn_kernels._triton import AVAILABLE, INTERPRETED
 
     place = next(spec.place for spec in call.results)
     if not AVAILABLE or not (place.startswith("cuda") or INTERPRETED):
@@ -41,24 +43,59 @@ def fused_kernel(call: Call) -> Callable[..., Any] | None:
     return FusedKernel(body_of(call.attrs["body"]), strict=call.attrs["strict"])
 
 
+_SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
+
+
+def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
+    """How a generated kernel reads its numbers from the device; None where no kernel runs."""
+    run = fused_kernel(call)
+    if not isinstance(run, FusedKernel):
+        return None
+    held = FusedKernel(run.body, strict=run.strict, held=True)
+    numbers = lower(run.body, strict=run.strict).numbers
+    at = run_time_numbers(known)
+    others = [i for i in range(len(known)) if i not in at]
+
+    def all_of(given: Sequence[Any], rest: Sequence[Any]) -> list[Any]:
+        found = [None] * len(known)
+        for i, value in [*zip(at, given, strict=True), *zip(others, rest, strict=True)]:
+            found[i] = value
+        return found
+
+    def pack(*given: Any) -> list[Any]:
+        values = all_of(given, [known[i] for i in others])
+        return [argument.value(values) for argument in numbers]
+
+    def compute(*inputs: Any) -> Any:
+        slots, rest = inputs[: len(numbers)], inputs[len(numbers) :]
+        return held.run(all_of([None] * len(at), rest), slots)
+
+    return DeviceForm(tuple(_SLOTS[argument.kind] for argument in numbers), pack, compute)
+
+
 @final
 class FusedKernel:
-    """A body as a function of its inputs that launches one kernel."""
+    """A body as a function of its inputs that launches one kernel.  held: its numbers lie on the device."""
 
-    def __init__(self, body: Graph, *, strict: bool) -> None:
+    def __init__(self, body: Graph, *, strict: bool, held: bool = False) -> None:
         self.body: Final = body
         self.strict: Final = strict
+        self.held: Final = held
         self.variants: Final[dict[Any, _Variant]] = {}
 
     def __call__(self, *inputs: Any) -> list[torch.Tensor]:
         """The outputs; tensors and numbers in the order of the body's inputs."""
-        layouts = tuple(
-            None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs
-        )
+        return self.run(inputs, None)
+
+    def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
+        """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments."""
+        layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
         variant = self.variants.get(layouts)
         if variant is None:
-            variant = self.variants[layouts] = _Variant(lower(self.body, strict=self.strict, layouts=layouts))
-        return variant.run(inputs)
+            variant = self.variants[layouts] = _Variant(
+                lower(self.body, strict=self.strict, layouts=layouts, held=self.held)
+            )
+        return variant.run(inputs, slots)
 
 
 @final
@@ -70,7 +107,8 @@ class _Variant:
         self.tiles: Final[Tiles] = tiles_of(kernel)
         self.function: Final = getattr(_module(kernel.name, kernel.source), kernel.name)
 
-    def run(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
+        """The outputs."""
         from burn_kernels.launch import launch
 
         kernel, tiles = self.kernel, self.tiles
@@ -78,7 +116,7 @@ class _Variant:
         outputs = [_empty(spec, device) for spec in kernel.outputs]
         if kernel.domain.rows and outputs[0].numel():
             arguments = [inputs[position] for position in kernel.inputs]
-            numbers = [_passed(argument, inputs) for argument in kernel.numbers]
+            numbers = [_passed(argument, inputs) for argument in kernel.numbers] if slots is None else slots
             blocks = {"XB": tiles.x} if kernel.domain.reduced is None else {"XB": tiles.x, "RB": tiles.r}
             grid = (tiles.programs(kernel),)
             launch(self.function, grid, outputs[0], *arguments, *outputs, *numbers, warps=tiles.warps, **blocks)
