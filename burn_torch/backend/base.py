@@ -15,9 +15,9 @@ from typing import Any, NoReturn, Protocol
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.source import calls_of_execute
-from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor

@@ -143,9 +143,8 @@ class Source:
         """The values that members make and others read, or that the graph returns; in the order they are made."""
         found: list[int] = []
         for n in sorted(members):
-            for i in self.graph.nodes[n].outputs:
-                if i is not None and (i in self.returned or self._leaves(i, members)):
-                    found.append(i)
+            made = [i for i in self.graph.nodes[n].outputs if i is not None]
+            found += [i for i in made if i in self.returned or self._leaves(i, members)]
         return found
 
     def _leaves(self, i: int, members: Collection[int]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
-from burn_torch.fusion.lowering import Kernel
+from burn_torch.fusion.loops import Kernel
 
 __all__ = ["Tiles", "tiles_of"]
 

@@ -17,14 +17,16 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.spec import NumberSpec, TensorSpec
-from burn_torch.fusion.expressions import TYPES, computed_in, expression, number_text
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.expressions import TYPES, computed_in, expression
 from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
+from burn_torch.fusion.loops import Domain, Kernel, domain_of, tensor
+from burn_torch.fusion.numbers import Numbers
 from burn_torch.fusion.reasons import Reason, Unfusible
-from burn_torch.graph.ir import Graph, Input, Literal, Node
+from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws, Fill, Folds, Moves
 
-__all__ = ["Argument", "Domain", "Kernel", "domain_of", "lower"]
+__all__ = ["lower"]
 
 MOST_TENSORS: Final = 24
 """More arguments make launches slow and registers scarce."""
@@ -32,72 +34,6 @@ MOST_TENSORS: Final = 24
 MOST_OPERATIONS: Final = 96
 
 _Key = tuple[int, tuple[Index, ...]]
-
-
-# -- what a kernel is -----------------------------------------------------------------------------
-@final
-@dataclass(frozen=True)
-class Domain:
-    """The loops of a kernel.
-
-    kept      sizes of the axes that `x` runs over, in row-major order
-    reduced   sizes of the axes that `r` runs over; None where nothing is reduced
-    shape     of what is reduced, where anything is
-    """
-
-    kept: tuple[int, ...]
-    reduced: tuple[int, ...] | None
-    shape: tuple[int, ...]
-    axes: tuple[int, ...] = ()
-    """Which axes of `shape` are reduced."""
-
-    @property
-    def rows(self) -> int:
-        """How far `x` runs."""
-        return math.prod(self.kept)
-
-    @property
-    def length(self) -> int:
-        """How far `r` runs."""
-        return 1 if self.reduced is None else math.prod(self.reduced)
-
-
-@final
-@dataclass(frozen=True)
-class Argument:
-    """A number that a kernel takes: `value` makes it of the numbers of the body, on the host.
-
-    kind: "f32"; "i64"; "f64", whose bits are passed as an integer, since a launch passes floats as float32
-    """
-
-    name: str
-    kind: str
-    value: Callable[[Sequence[Any]], Any]
-
-
-@final
-@dataclass(frozen=True)
-class Kernel:
-    """A lowered body.
-
-    inputs    positions of the body's inputs that are tensors the kernel reads, in the order of its arguments
-    outputs   specs of what it writes
-    numbers   further arguments
-    """
-
-    name: str
-    source: str
-    inputs: tuple[int, ...]
-    outputs: tuple[TensorSpec, ...]
-    numbers: tuple[Argument, ...]
-    domain: Domain
-    rows_together: bool
-    """Whether neighbours in memory lie along `x`, though `r` is there too: columns are reduced."""
-    whole_rows: bool
-    """Whether a program holds whole rows: there is no loop over `r`."""
-    loads: int
-    wide: bool
-    """Whether indexes need 64 bits."""
 
 
 @final
@@ -109,33 +45,6 @@ class _Tile:
     dtype: DType
     x: bool
     r: bool
-
-
-# -- the loops ---------------------------------------------------------------------------------------
-def domain_of(body: Graph) -> Domain:
-    """The loops that a body needs.  Raises: Unfusible where its results do not fit one set of loops."""
-    specs = body.specs()
-    folds = [node for node in body.nodes if node.call.op.law(Folds) is not None and node.call.attrs["dims"]]
-    outputs = [_tensor(specs[i]) for i in body.outputs if i is not None]
-    if not folds:
-        sizes = {spec.numel for spec in outputs}
-        if len(sizes) > 1:
-            raise Unfusible(Reason.SHAPE, f"results of {' and '.join(map(str, sorted(sizes)))} elements")
-        largest = max(outputs, key=lambda spec: spec.ndim)
-        return Domain((outputs[0].numel,), None, largest.shape)
-    first = max(folds, key=lambda node: (_tensor(node.call.specs[0]).numel, len(node.call.attrs["dims"])))
-    shape = _tensor(first.call.specs[0]).shape
-    axes = tuple(sorted(first.call.attrs["dims"]))
-    if not first.call.specs[0].numel:  # type: ignore[union-attr]  # a tensor
-        raise Unfusible(Reason.SHAPE, "there is nothing to reduce")
-    kept = tuple(size for axis, size in enumerate(shape) if axis not in axes)
-    return Domain(kept, tuple(shape[axis] for axis in axes), shape, axes)
-
-
-def _tensor(spec: Any) -> TensorSpec:
-    if not isinstance(spec, TensorSpec):
-        raise Unfusible(Reason.BARRIER, "a shape depends on data")
-    return spec
 
 
 # -- lowering ------------------------------------------------------------------------------------------
@@ -150,7 +59,7 @@ def lower(
 
     strict    rounds after each operation, as unfused execution does
     layouts   strides of the body's inputs in elements, None for row-major ones
-    held      numbers lie on the device, and the kernel takes pointers to them: a recorded launch is replayed with others
+    held      numbers lie on the device and the kernel takes pointers to them: a recorded launch is replayed with others
 
     Raises: Unfusible, with the reason.
     """
@@ -189,7 +98,7 @@ class _Writer:
         self.reduces: Final = domain.reduced is not None
         self.whole_rows: Final = domain.length <= LONGEST_ROW
         self.read: Final[dict[int, str]] = {}
-        self.numbers: Final[dict[Any, Argument]] = {}
+        self.numbers: Final = Numbers(body, held=held)
         self.helpers: Final[set[str]] = set()
         self.random_helpers: Final[set[str]] = set()
         self.outer: Final[list[str]] = []
@@ -212,7 +121,7 @@ class _Writer:
     # -- the whole ---------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
         outputs = [
-            (i, _tensor(self.specs[i]), self._at(_tensor(self.specs[i]))) for i in self.body.outputs if i is not None
+            (i, tensor(self.specs[i]), self._at(tensor(self.specs[i]))) for i in self.body.outputs if i is not None
         ]
         for i, _, (index, _) in outputs:
             self._level(i, index)
@@ -230,7 +139,7 @@ class _Writer:
             source.replace("KERNEL", name),
             tuple(self.position[i] for i in self.read),
             tuple(spec for _, spec, _ in outputs),
-            tuple(self.numbers.values()),
+            tuple(self.numbers.arguments.values()),
             self.domain,
             self.reduces and along_x > along_r,
             self.whole_rows,
@@ -278,7 +187,7 @@ class _Writer:
             self.outer.append(f"for r0 in range(0, {self.domain.length}, RB):")
             self.outer.append("    r = r0 + tl.arange(0, RB)[None, :]")
             self.outer.append(f"    inside = (x < {self.domain.rows}) & (r < {self.domain.length})")
-            self.outer += [f"    {line}" for line in body]
+            self.outer.extend(f"    {line}" for line in body)
             for finish in finished:
                 finish()
         for number, (i, _, (index, whole)) in enumerate(outputs):
@@ -316,7 +225,7 @@ class _Writer:
         """What a reduction gathers: its kind, in which type, starting from which number."""
         law = node.call.op.law(Folds)
         assert law is not None
-        dtype = computed_in(_tensor(node.call.specs[0]).dtype)
+        dtype = computed_in(tensor(node.call.specs[0]).dtype)
         if law.kind in ("any", "all"):
             return law.kind, DType.I32, "0" if law.kind == "any" else "1"
         if dtype.is_bool:
@@ -334,7 +243,7 @@ class _Writer:
 
     def _folded(self, node: Node, kind: str, kept_in: DType, total: str) -> _Tile:
         """Joins the lanes of a tile (x, r) along r; written outside of loops."""
-        spec = _tensor(node.call.result)
+        spec = tensor(node.call.result)
         if kind in ("sum", "mean"):
             text = f"tl.sum({total}, 1)[:, None]"
         elif kind == "prod":
@@ -377,14 +286,14 @@ class _Writer:
                 self.folds[key] = (level, operand)
                 level += 1
             else:
-                for operand in self._operands(node, output, index):
-                    if operand is not None:
-                        level = max(level, self._level(*operand))
+                for needed in self._operands(node, output, index):
+                    if needed is not None:
+                        level = max(level, self._level(*needed))
         self.levels[key] = level
         return level
 
     def _folded_from(self, node: Node, index: tuple[Index, ...]) -> _Key:
-        shape, axes = _tensor(node.call.specs[0]).shape, tuple(sorted(node.call.attrs["dims"]))
+        shape, axes = tensor(node.call.specs[0]).shape, tuple(sorted(node.call.attrs["dims"]))
         sizes = tuple(shape[axis] for axis in axes)
         if math.prod(sizes) != self.domain.length:
             raise Unfusible(
@@ -405,7 +314,7 @@ class _Writer:
         call = node.call
         if call.op.pointwise is not None or call.is_input:
             return [
-                (i, _aligned(index, _tensor(spec).shape))
+                (i, _aligned(index, tensor(spec).shape))
                 if isinstance(i, int) and isinstance(spec, TensorSpec)
                 else None
                 for i, spec in zip(node.inputs, call.specs, strict=True)
@@ -449,17 +358,18 @@ class _Writer:
             assert operands[0] is not None
             return self._value(*operands[0])
         if call.op.law(Fill) is not None:
-            spec = _tensor(call.result)
+            spec = tensor(call.result)
             made = computed_in(spec.dtype)
-            return self._emit(f"tl.full((1, 1), {self._number(node.inputs[0], made)}, {TYPES[made]})" if self.reduces
-                              else f"tl.full((1,), {self._number(node.inputs[0], made)}, {TYPES[made]})", spec, False, False)  # fmt: skip
+            one = "(1, 1)" if self.reduces else "(1,)"
+            number = self.numbers.operand(node.inputs[0], made)
+            return self._emit(f"tl.full({one}, {number}, {TYPES[made]})", spec, False, False)
         if call.op.law(Draws) is not None:
             return self._drawn(node, index)
         return self._pointwise(node, operands)
 
     def _pointwise(self, node: Node, operands: Sequence[_Key | None]) -> _Tile:
         call = node.call
-        spec = _tensor(call.result)
+        spec = tensor(call.result)
         tiles = [None if key is None else self._value(*key) for key in operands]
         made = computed_in(spec.dtype)
         kinds = [tile.dtype for tile in tiles if tile is not None and not tile.dtype.is_bool]
@@ -474,7 +384,8 @@ class _Writer:
             text = f"({tile.name} != 0)" if made.is_bool else f"{tile.name}.to({TYPES[made]})"
             return self._emit(text, spec, x, r)
         names = [
-            self._number(i, kind) if tile is None else tile.name for i, tile in zip(node.inputs, tiles, strict=True)
+            self.numbers.operand(i, kind) if tile is None else tile.name
+            for i, tile in zip(node.inputs, tiles, strict=True)
         ]
         assert call.op.pointwise is not None
         fast = not self.strict and spec.dtype in (DType.F16, DType.BF16)
@@ -505,7 +416,7 @@ class _Writer:
 
     # -- memory -------------------------------------------------------------------------------------------
     def _load(self, i: int, index: tuple[Index, ...]) -> _Tile:
-        spec = _tensor(self.specs[i])
+        spec = tensor(self.specs[i])
         made = computed_in(spec.dtype)
         pointer = self.read.setdefault(i, f"p{len(self.read)}")
         layout = None if self.layouts is None else self.layouts[self.position[i]]
@@ -547,7 +458,7 @@ class _Writer:
         return f", mask={conditions[0]}, other=0" if conditions else ""
 
     def _store(self, number: int, i: int, index: tuple[Index, ...], full: bool) -> None:
-        spec = _tensor(self.specs[i])
+        spec = tensor(self.specs[i])
         tile = self._value(i, index)
         flat = flat_index(index, spec.shape)
         if self.reduces:
@@ -561,71 +472,37 @@ class _Writer:
         lines = self.loop if self.loop is not None and full else self.outer
         lines.append(f"tl.store(q{number} + ({at}), {value}.to(q{number}.dtype.element_ty), mask={mask})")
 
-    # -- numbers -------------------------------------------------------------------------------------------
-    def _number(self, i: Input, kind: DType) -> str:
-        """A number as an operand in a type."""
-        if isinstance(i, Literal):
-            if kind.is_float or not isinstance(i.value, float):
-                return number_text(i.value)
-            raise Unfusible(Reason.DTYPE, f"the number {i.value} beside {kind}")
-        assert isinstance(i, int)
-        spec = self.specs[i]
-        assert isinstance(spec, NumberSpec)
-        how = "f64" if kind is DType.F64 else "f32" if kind.is_float else "i64"
-        position = self.position[i]
-        return self._argument((i, how), how, lambda given: given[position])
-
-    def _argument(self, key: Any, how: str, value: Callable[[Sequence[Any]], Any]) -> str:
-        if key not in self.numbers:
-            self.numbers[key] = Argument(f"n{len(self.numbers)}", how, value)
-        name = self.numbers[key].name
-        if self.held:
-            return f"tl.load({name})"
-        return f"{name}.to(tl.float64, bitcast=True)" if how == "f64" else name
-
     # -- random values -----------------------------------------------------------------------------------
     def _drawn(self, node: Node, index: tuple[Index, ...]) -> _Tile:
-        law, spec = node.call.op.law(Draws), _tensor(node.call.result)
+        law, spec = node.call.op.law(Draws), tensor(node.call.result)
         assert law is not None
         flat = flat_index(index, spec.shape)
         x, r = self._varies(flat)
-        given = [self._from_host(i) for i in node.inputs]
-        key = self._argument((node.inputs[-2], "key"), "i64", lambda numbers, f=given[-2]: _signed(f(numbers)))
-        stream = self._argument((node.inputs[-1], "key"), "i64", lambda numbers, f=given[-1]: _signed(f(numbers)))
-        made = {}
-        examples = law.numbers(*[0.5 for _ in given[:-2]])
-        for n, example in enumerate(examples):
-            how = "i64" if isinstance(example, int) else "f32"
-            made[n] = self._argument(
-                (node.inputs[:-2], node.call.op.name, n), how,
-                lambda numbers, n=n: law.numbers(*[f(numbers) for f in given[:-2]])[n],
-            )  # fmt: skip
+        *parameters, key, stream = node.inputs
+        made = self.numbers.made_of(node.call.op.name, parameters, law.numbers)
         self.random_helpers.add("word_at")
         word = self._name("w")
-        self._lines(r).append(f"{word} = word_at({key}, {stream}, {self._offset(flat)})")
-        text = law.value.replace("word", word)
-        for n, letter in enumerate("ab"[: len(examples)]):
-            text = re.sub(rf"\b{letter}\b", made[n], text)
-        text = text.replace("where(", "tl.where(")
+        at = f"{self.numbers.key(key)}, {self.numbers.key(stream)}, {self._offset(flat)}"
+        self._lines(r).append(f"{word} = word_at({at})")
+        names = {"word": word, "where": "tl.where", **dict(zip("abc", made, strict=False))}
+        text = re.sub(r"[a-z]+", lambda found: names.get(found[0], found[0]), law.value)
         kind = computed_in(spec.dtype)
         return self._emit(text if kind.is_bool else f"{text}.to({TYPES[kind]})", spec, x, r)
 
-    def _from_host(self, i: Input) -> Callable[[Sequence[Any]], Any]:
-        if isinstance(i, Literal):
-            return lambda numbers, value=i.value: value
-        assert isinstance(i, int)
-        return lambda numbers, position=self.position[i]: numbers[position]
-
     # -- source ---------------------------------------------------------------------------------------------
     def _source(self, outputs: int) -> str:
-        names = [*self.read.values(), *(f"q{n}" for n in range(outputs)), *(a.name for a in self.numbers.values())]
+        names = [
+            *self.read.values(),
+            *(f"q{n}" for n in range(outputs)),
+            *(a.name for a in self.numbers.arguments.values()),
+        ]
         blocks = "XB: tl.constexpr, RB: tl.constexpr" if self.reduces else "XB: tl.constexpr"
         lines = [f'"""{self._title()}"""', "", "from burn_kernels._triton import tl, triton"]
         if self.helpers:
             lines.append(f"from burn_kernels.prims import {', '.join(sorted(self.helpers))}")
         if self.random_helpers:
             lines.append(f"from burn_kernels.random import {', '.join(sorted(self.random_helpers))}")
-        numbers = [argument.name for argument in self.numbers.values()]
+        numbers = [argument.name for argument in self.numbers.arguments.values()]
         special = bool(numbers) and not self.held
         lines += ["", "", f"@triton.jit(do_not_specialize={numbers!r})" if special else "@triton.jit"]
         lines += [f"def KERNEL({', '.join([*names, blocks])}):"]
@@ -656,7 +533,3 @@ def _aligned(index: tuple[Index, ...], shape: tuple[int, ...]) -> tuple[Index, .
 
 def _as_index(at: Index | int) -> Index:
     return constant(at) if isinstance(at, int) else at
-
-
-def _signed(number: int) -> int:
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph
@@ -30,12 +31,8 @@ def kernel(*inputs: Operand, body: str, strict: bool) -> tuple[TensorSpec, ...]:
 
 
 @kernel.decomposes
-def _(*inputs, body, strict):
-    return tuple(interpret_values(body_of(body), inputs))
-
-
-def interpret_values(graph: Graph, inputs):
-    """The outputs of a graph on values."""
+def _(*inputs: Any, body: str, strict: bool) -> tuple[Any, ...]:
+    graph = body_of(body)
     known = dict(zip((i for i, _ in graph.inputs), inputs, strict=True))
     for node in graph.nodes:
         given = [known[i] if isinstance(i, int) else None if i is None else i.value for i in node.inputs]
@@ -43,4 +40,4 @@ def interpret_values(graph: Graph, inputs):
         for i, value in zip(node.outputs, made if node.call.multiple else (made,), strict=True):
             if i is not None:
                 known[i] = value
-    return [known[i] for i in graph.outputs if i is not None]
+    return tuple(known[i] for i in graph.outputs if i is not None)

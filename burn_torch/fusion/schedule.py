@@ -133,7 +133,7 @@ def _parts(node: Node) -> Graph | None:
     call = node.call
     if role_of(call)[0] != Role.APART or call.is_number or call.op is kernel or call.op.runs is not None:
         return None
-    body: Graph | None | bool = call.memo.get("parts", False)
+    body: Graph | bool | None = call.memo.get("parts", False)
     if body is False:
         body = expanded(call)
         if body is not None:
@@ -279,7 +279,7 @@ class _Grouping:
         return False
 
     def _reaches(self, both: Collection[int], target: int) -> bool:
-        waiting, seen = [n for n in both], set(both)
+        waiting, seen = list(both), set(both)
         while waiting:
             n = waiting.pop()
             for r in self.next_readers[n]:

@@ -23,7 +23,8 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.configs import Tiles, tiles_of
-from burn_torch.fusion.lowering import Argument, Kernel, lower
+from burn_torch.fusion.loops import Argument, Kernel
+from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.row import body_of
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
