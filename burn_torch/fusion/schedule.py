@@ -33,10 +33,10 @@ _ROUNDS: Final = 10
 class Group:
     """Operations that are one kernel.
 
-    node      the position of the kernel in the graph of the plan
-    rows      names of the operations, in order
-    origins   the users' lines that they come from, each once
-    bytes_saved  of intermediate values that are neither written nor read
+    rows         names of the operations, in order
+    origins      the users' lines that they come from, each once
+    bytes_saved  of values between them: not read again, and not written where nobody else reads them
+    body         what it computes
     """
 
     rows: tuple[str, ...]
@@ -324,8 +324,21 @@ def _written(source: Source, grouping: _Grouping, whole: dict[int, tuple[Node, f
         origins = [graph.nodes[m].origin for m in sorted(members)]
         nodes.append(Node(call, given, wanted, next((o for o in origins if o is not None), None)))
         groups.append(_group(source, members, given, wanted, body))
-    planned = Graph(graph.inputs, in_order(graph, nodes), graph.outputs)
-    return Plan(dead_code(planned), tuple(groups), tuple(_boundaries(source, grouping, closed, whole)))
+    planned = Graph(graph.inputs, in_order(graph, _needed(nodes, graph.outputs)), graph.outputs)
+    return Plan(planned, tuple(groups), tuple(_boundaries(source, grouping, closed, whole)))
+
+
+def _needed(nodes: Sequence[Node], outputs: Sequence[int | None]) -> list[Node]:
+    """The nodes that outputs need; index arithmetic that kernels do by themselves is not among them."""
+    maker = {i: n for n, node in enumerate(nodes) for i in node.outputs if i is not None}
+    waiting = [maker[i] for i in outputs if i in maker]
+    found = set(waiting)
+    while waiting:
+        for i in nodes[waiting.pop()].inputs:
+            if isinstance(i, int) and i in maker and maker[i] not in found:
+                found.add(maker[i])
+                waiting.append(maker[i])
+    return [node for n, node in enumerate(nodes) if n in found]
 
 
 def _stays_closed(grouping: _Grouping, parts: frozenset[int]) -> bool:
@@ -337,13 +350,15 @@ def _stays_closed(grouping: _Grouping, parts: frozenset[int]) -> bool:
 def _group(source: Source, members: frozenset[int], given: Sequence[int], wanted: Sequence[int], body: Graph) -> Group:
     nodes = [source.graph.nodes[n] for n in sorted(members)]
     origins = dict.fromkeys(node.origin for node in nodes if node.origin is not None)
-    inner = [i for node in nodes for i in node.outputs if i is not None and i not in wanted]
+    written = set(wanted)
+    read = {base for node in nodes for i in node.inputs if isinstance(i, int) for base in source.bases(i)}
+    made = [i for node in nodes for i in node.outputs if i is not None]
     return Group(
         rows=tuple(node.call.op.name for node in nodes),
         origins=tuple(origins),
         bytes_read=sum(map(source.bytes_of, given)),
         bytes_written=sum(map(source.bytes_of, wanted)),
-        bytes_saved=2 * sum(map(source.bytes_of, inner)),
+        bytes_saved=sum(source.bytes_of(i) * ((i in read) + (i not in written)) for i in made),
         body=body,
     )
 
