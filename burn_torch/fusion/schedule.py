@@ -82,7 +82,7 @@ def fuse(graph: Graph, *, strict: bool = False) -> Graph:
 
 def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
-    opened, whole = _opened(graph)
+    opened, whole = _opened(dead_code(graph))
     source = Source(opened)
     groups = _Grouping(source)
     groups.run()
