@@ -92,8 +92,11 @@ class Recipe(ABC):
 
         return [LossMetric()]
 
-    def evaluation(self, config: Any, device: Device) -> Mapping[str, DataLoader[Any, Any]]:
-        """What `burn-torch evaluate` measures, by name, on a device without gradients."""
+    def evaluation(self, config: Any, device: Device, *, given: bool) -> Mapping[str, DataLoader[Any, Any]]:
+        """What `burn-torch evaluate` measures, by name, on a device without gradients.
+
+        The validation data; with `given`, `config.data_dir` is what --data named, and not the data that was trained on.
+        """
         return {"valid": self.loaders(config, device.autodiff())[1].to_device(device)}
 
     @abstractmethod

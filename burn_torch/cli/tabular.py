@@ -383,17 +383,27 @@ class TableRecipe(Recipe):
 
     def loaders(self, config: Any, device: Device) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
         """See `Recipe.loaders`."""
-        table = Table.read(self.path(config))
-        inputs, targets = table.inputs(config.columns), self.targets(config, table)
-        train, valid = (
-            InMemDataset([Row(inputs[row], targets[row]) for row in rows.tolist()])
-            for rows in self.rows(config, len(table.lines))
-        )
+        items = self.items(config)
+        train, valid = (InMemDataset(items[row] for row in rows.tolist()) for rows in self.rows(config, len(items)))
         batcher, size, workers = RowBatcher(config.task == "classification"), config.batch_size, config.num_workers
         return (
             DataLoader(train, batcher, batch_size=size, num_workers=workers, shuffle=config.seed, device=device),
             DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
         )
+
+    def evaluation(self, config: Any, device: Device, *, given: bool) -> Mapping[str, DataLoader[Any, Any]]:
+        """See `Recipe.evaluation`: of another table all rows."""
+        if not given:
+            return super().evaluation(config, device, given=False)
+        batcher = RowBatcher(config.task == "classification")
+        items = InMemDataset(self.items(config))
+        return {"given": DataLoader(items, batcher, batch_size=config.batch_size, device=device)}
+
+    def items(self, config: Any) -> list[Row]:
+        """All rows of the table.  Raises: DataError."""
+        table = Table.read(self.path(config))
+        inputs, targets = table.inputs(config.columns), self.targets(config, table)
+        return [Row(row, target) for row, target in zip(inputs, targets, strict=True)]
 
     def targets(self, config: TableConfig, table: Table) -> list[float]:
         """The scaled number or the class of each row.  Raises: DataError."""

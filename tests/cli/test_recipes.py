@@ -76,6 +76,8 @@ def test_regression(burn, data, tmp_path):
     evaluated = json.loads(run(burn, tmp_path, "evaluate", "run", "--json").out)
     result = json.loads((tmp_path / "run/result.json").read_text())["metrics"]["valid"]
     assert evaluated["metrics"]["RMSE"] == pytest.approx(result["RMSE"][-1], rel=1e-6)
+    other = run(burn, tmp_path, "evaluate", "run", "--data", folder / "housing.csv", "--json")
+    assert (json.loads(other.out)["name"], json.loads(other.out)["items"]) == ("given", 160)
     rmse = 50_000  # of a target whose deviation is about 40,000: far off would be a wrong scale
     rows = "rooms,longitude,ocean_proximity,id\n50,1,NEAR BAY,7\n,-1,INLAND,8\n50,0,ON MARS,9\n"
     (tmp_path / "new.csv").write_text(rows)  # other order, one more column, no target, a word that is new
@@ -186,6 +188,8 @@ def test_text_generation(tokens, burn, data, tmp_path):
     assert found["source"] == "the "
     if tokens == "bytes":
         assert len(found["text"].encode(errors="replace")) >= 34
+    evaluated = json.loads(run(burn, tmp_path, "evaluate", "run", "--data", data / "tiny-shakespeare", "--json").out)
+    assert evaluated["metrics"]["Bits per Byte"] < 8
     done = run(burn, tmp_path, "predict", "run", "x", "--set", "temperature=0", code=2)
     assert "temperature = 0.0" in done.err
 
@@ -199,6 +203,8 @@ def test_image_folder(burn, data, tmp_path):
     assert 90 < 255 * config["mean"] < 150  # about half of the training pictures are dark
     done = run(burn, tmp_path, "predict", "run", data / "pictures" / "light")
     assert len(re.findall(r"npy: light \(", done.out)) == 24
+    done = run(burn, tmp_path, "evaluate", "run", "--data", data / "pictures", "--json")
+    assert json.loads(done.out)["items"] == 48
     done = run(burn, tmp_path, "train", "image-folder", "--data", data / "pictures" / "light", code=3)
     assert "there are no two classes" in done.err
     done = run(burn, tmp_path, "train", "image-folder", code=3)

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     config = replace(config, **{name: value for name, value in changes.items() if value is not None})
     device = devices.device(args.devices)
     model = trained_model(recipe, config, args.artifact_dir, device, args.recipe)
-    loaders = dict(recipe.evaluation(config, device))
+    loaders = dict(recipe.evaluation(config, device, given=args.data_dir is not None))
     if args.name is not None:
         several = len(loaders) > 1
         loaders = {f"{args.name}-{name}" if several else args.name: loader for name, loader in loaders.items()}

@@ -9,7 +9,7 @@ Pictures are read in grey and brought to one size.  .png and .jpg need Pillow; .
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -178,6 +178,14 @@ class ImageFolderRecipe(Recipe):
             DataLoader(train, batcher, batch_size=size, num_workers=workers, shuffle=config.seed, device=device),
             DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
         )
+
+    def evaluation(self, config: Any, device: Device, *, given: bool) -> Mapping[str, DataLoader[Any, Any]]:
+        """See `Recipe.evaluation`: of another folder all pictures below its classes."""
+        if not given:
+            return super().evaluation(config, device, given=False)
+        pictures = PictureDataset(labelled(self.folder(config), config.classes or ()), config.size)
+        batcher, size = ImageBatcher(config.mean, config.std), config.batch_size
+        return {"given": DataLoader(pictures, batcher, batch_size=size, num_workers=config.num_workers, device=device)}
 
     def model(self, config: ImageFolderConfig, device: Device) -> ImageFolderModel:
         """A fresh model."""

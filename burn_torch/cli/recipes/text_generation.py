@@ -6,7 +6,7 @@ The data is one text file, Tiny Shakespeare by default: the first 90 % train, th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -240,6 +240,14 @@ class TextGenerationRecipe(Recipe):
             DataLoader(train, batcher, batch_size=size, num_workers=workers, shuffle=config.seed, device=device),
             DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
         )
+
+    def evaluation(self, config: Any, device: Device, *, given: bool) -> Mapping[str, DataLoader[Any, Any]]:
+        """See `Recipe.evaluation`: of another text all of it."""
+        if not given:
+            return super().evaluation(config, device, given=False)
+        tokenizer = Tokenizer(config.merges or ())
+        windows = Windows(tokenizer.encode("".join(self.texts(config))), config.context)
+        return {"given": DataLoader(windows, WindowBatcher(tokenizer), batch_size=config.batch_size, device=device)}
 
     def model(self, config: TextGenerationConfig, device: Device) -> TextModel:
         """A fresh model."""
