@@ -248,7 +248,7 @@ def test_an_error_in_a_users_recipe_shows_the_users_frames_alone(fault, line, er
     assert frames[-1][2] == line
     assert error in done.err
     assert "in train batch 7 of epoch 2 (step 30 of the run)" in done.err
-    assert "checkpoint/epoch-1.safetensors" in done.err
+    assert re.search(r"checkpoint/epoch-(1|2-batch-6)\.safetensors", done.err)  # what the error itself could still save
     debug = burn("train", recipe, "--set", f"fault={fault}", "--no-compile", "--debug", cwd=tmp_path)
     assert debug.code == 1
     assert str(ROOT / "burn_torch" / "train") in debug.err
