@@ -1,0 +1,72 @@
+"""Indices: gathering and scattering, embeddings, one-hot vectors."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from burn_torch.core.dtype import DType
+from burn_torch.onnx.exporting.sizes import Length
+from burn_torch.onnx.exporting.writer import Number, Wire, Writer
+from burn_torch.onnx.rows.registry import row
+
+REDUCTIONS: Final = {"assign": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
+"""ONNX's word for an update."""
+
+
+def places(w: Writer, indices: Wire) -> Wire:
+    """Indices in an element type that ONNX takes."""
+    return indices if indices.dtype in (DType.I64, DType.I32) else w.cast(indices, DType.I64)
+
+
+@row("select")
+def _(w: Writer, x: Wire, indices: Wire, *, dim: int) -> Wire:
+    return w.node("Gather", x, places(w, indices), axis=dim)
+
+
+@row("embedding")
+def _(w: Writer, weight: Wire, indices: Wire) -> Wire:
+    return w.node("Gather", weight, places(w, indices), axis=0)
+
+
+@row("gather")
+def _(w: Writer, x: Wire, indices: Wire, *, dim: int) -> Wire:
+    return w.node("GatherElements", x, places(w, indices), axis=dim)
+
+
+@row("gather_nd")
+def _(w: Writer, x: Wire, indices: Wire) -> Wire:
+    return w.node("GatherND", x, w.cast(indices, DType.I64))
+
+
+@row("one_hot")
+def _(w: Writer, indices: Wire, on: Number, off: Number, *, num_classes: Length, axis: int, dtype: DType) -> Wire:
+    values = w.node("Concat", *(w.unsqueeze(w.number(x, dtype), [0]) for x in (off, on)), axis=0)
+    return w.node("OneHot", w.cast(indices, DType.I64), w.length(num_classes), values, axis=axis)
+
+
+@row("scatter")
+def _(w: Writer, x: Wire, indices: Wire, values: Wire, *, dim: int, update: str) -> Wire:
+    return w.node("ScatterElements", x, places(w, indices), values, axis=dim, reduction=REDUCTIONS[update])
+
+
+@row("select_assign")
+def _(w: Writer, x: Wire, indices: Wire, values: Wire, *, dim: int, update: str) -> Wire:
+    beside = w.unsqueeze(places(w, indices), [i for i in range(x.ndim) if i != dim])
+    everywhere = w.node("Expand", beside, w.ints(values.shape))
+    return w.node("ScatterElements", x, everywhere, values, axis=dim, reduction=REDUCTIONS[update])
+
+
+@row("scatter_nd")
+def _(w: Writer, x: Wire, indices: Wire, values: Wire, *, update: str) -> Wire:
+    return w.node("ScatterND", x, w.cast(indices, DType.I64), values, reduction=REDUCTIONS[update])
+
+
+@row("linear_index")
+def _(w: Writer, indices: Wire, *, sizes: tuple[Length, ...]) -> Wire:
+    fixed = [w.fixed(size, "the size of an indexed axis") for size in sizes]
+    strides = np.cumprod([1, *fixed[:0:-1]])[::-1]
+    whole = w.node("Mul", w.cast(indices, DType.I64), w.array(strides.copy(), DType.I64))
+    total = w.node("ReduceSum", whole, w.ints([indices.ndim - 1]), keepdims=0)
+    return w.node("Reshape", total, w.ints([-1]))
