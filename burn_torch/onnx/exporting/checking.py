@@ -104,7 +104,7 @@ def compared(
 def _value(onnxruntime: Any, data: TensorData) -> Any:
     if data.dtype is DType.BF16:
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(data.array, 16)
-    return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(data.array))
+    return onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(data.array, order="C"))
 
 
 def _array(value: Any, want: TensorData) -> Any:

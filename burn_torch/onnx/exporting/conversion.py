@@ -485,7 +485,7 @@ def _write(writer: Writer, steps: Sequence[Step], values: dict[int, Wire], opset
             continue
         if lost:
             continue  # what made it is among the faults
-        writer.origin = step.origin
+        writer.origin, writer.results = step.origin, step.results  # type: ignore[assignment]  # rows make tensors
         try:
             made = export_of.rule(writer, *reads, **{k: v for k, v in step.attrs.items() if k != "live"})
         except Cannot as fault:

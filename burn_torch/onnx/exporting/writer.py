@@ -18,7 +18,7 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.graph.origin import Origin
 from burn_torch.onnx.exporting.sizes import Length, Shape, Size, Symbol, formula, product
-from burn_torch.onnx.exporting.unification import Varying
+from burn_torch.onnx.exporting.unification import Kind, Varying
 from burn_torch.onnx.operators.axes import ONNX_DTYPES
 
 __all__ = ["Cannot", "Node", "Number", "Wire", "Writer", "onnx_dtype"]
@@ -137,6 +137,8 @@ class Writer:
         self.constants: Final[dict[str, TensorData]] = {}
         self.origin: Origin | None = None
         """Where what is written now comes from; names begin with the path of its module."""
+        self.results: Sequence[Kind] = ()
+        """What the row that is written now makes."""
         self._names: Final[dict[str, int]] = {}
         self._interned: Final[dict[Any, Wire]] = {}
         self._lengths: Final[dict[Size, Wire]] = {}

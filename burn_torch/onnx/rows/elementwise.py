@@ -20,8 +20,14 @@ def _same(name: str, op: str) -> None:
 
 for _name in "abs sqrt exp log erf sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh round floor ceil".split():
     _same(_name, _name.capitalize())
-for _name, _op in {"sign": "Sign", "neg": "Neg", "recip": "Reciprocal", "bool_not": "Not", "is_nan": "IsNaN"}.items():
+for _name, _op in {"neg": "Neg", "recip": "Reciprocal", "bool_not": "Not", "is_nan": "IsNaN"}.items():
     _same(_name, _op)
+
+
+@row("sign")
+def _(w: Writer, x: Wire) -> Wire:
+    sign = w.node("Sign", x)
+    return w.node("Where", w.node("IsNaN", x), w.number(0.0, x.dtype), sign) if x.dtype.is_float else sign
 
 
 @row("square")

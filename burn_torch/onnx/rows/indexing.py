@@ -42,8 +42,19 @@ def _(w: Writer, x: Wire, indices: Wire) -> Wire:
 
 @row("one_hot")
 def _(w: Writer, indices: Wire, on: Number, off: Number, *, num_classes: Length, axis: int, dtype: DType) -> Wire:
-    values = w.node("Concat", *(w.unsqueeze(w.number(x, dtype), [0]) for x in (off, on)), axis=0)
-    return w.node("OneHot", w.cast(indices, DType.I64), w.length(num_classes), values, axis=axis)
+    wide = DType.F32 if dtype.is_float else DType.I64  # what runtimes have a kernel for
+    exact = dtype in (DType.F32, DType.I64) or not dtype.is_float
+    choice = [w.number(x, wide) for x in ((off, on) if exact else (0.0, 1.0))]
+    values = w.node("Concat", *(w.unsqueeze(x, [0]) for x in choice), axis=0)
+    where = w.cast(indices, DType.I64)
+    if indices.ndim == 0:
+        where = w.unsqueeze(where, [0])
+    y = w.node("OneHot", where, w.length(num_classes), values, axis=axis)
+    if indices.ndim == 0:
+        y = w.node("Squeeze", y, w.ints([1 if axis == 0 else 0]))
+    if exact:
+        return w.cast(y, dtype)
+    return w.node("Where", w.cast(y, DType.BOOL), w.number(on, dtype), w.number(off, dtype))
 
 
 @row("scatter")

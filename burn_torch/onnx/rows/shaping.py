@@ -53,7 +53,7 @@ def _(w: Writer, x: Wire, *, shifts: Shape, dims: tuple[int, ...]) -> Wire:
 
 @row("repeat")
 def _(w: Writer, x: Wire, *, times: Shape) -> Wire:
-    return w.node("Tile", x, w.ints(times))
+    return w.node("Tile", x, w.ints(times)) if times else x
 
 
 @row("triu")
@@ -165,11 +165,10 @@ def _(w: Writer, x: Wire, *, sizes: Shape, dim: int) -> tuple[Wire, ...]:
 
 @row("pad")
 def _(w: Writer, x: Wire, value: Number, *, padding: tuple[tuple[Length, Length], ...], mode: str) -> Wire:
+    if not padding:
+        return x
     amounts = w.ints([before for before, _ in padding] + [after for _, after in padding])
-    kind = x.dtype
-    if kind is DType.BOOL and w.opset < 13:
-        raise Cannot("padding of truth values")
-    return w.node("Pad", x, amounts, w.number(value, kind) if mode == "constant" else None, mode=mode)
+    return w.node("Pad", x, amounts, w.number(value, x.dtype) if mode == "constant" else None, mode=mode)
 
 
 @row("unfold")

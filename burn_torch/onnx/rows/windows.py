@@ -75,18 +75,22 @@ def _(
     dilation: tuple[int, ...],
     groups: int,
 ) -> Wire:
-    return w.node(
-        "ConvTranspose",
-        x,
-        weight,
-        bias,
-        kernel_shape=_kernel(w, weight),
-        strides=list(stride),
-        pads=_both(w, tuple((p, p) for p in padding)),
-        output_padding=[w.fixed(extra, "the output padding") for extra in output_padding],
-        dilations=list(dilation),
-        group=groups,
-    )
+    cut = [w.fixed(p, "the padding") for p in padding]
+    extra = [w.fixed(o, "the output padding") for o in output_padding]
+    settings: dict[str, Any] = {
+        "kernel_shape": _kernel(w, weight),
+        "strides": list(stride),
+        "dilations": list(dilation),
+        "group": groups,
+    }
+    if all(o < step for o, step in zip(extra, stride, strict=True)):
+        return w.node("ConvTranspose", x, weight, bias, pads=cut * 2, output_padding=extra, **settings)
+    # runtimes take no more than a stride: less is cut off at the end, and zeros follow where nothing is left to cut
+    ends = [max(p - o, 0) for p, o in zip(cut, extra, strict=True)]
+    beyond = [max(o - p, 0) for p, o in zip(cut, extra, strict=True)]
+    y = w.node("ConvTranspose", x, weight, pads=cut + ends, **settings)
+    y = w.node("Pad", y, w.ints([0] * (2 + len(cut)) + [0, 0, *beyond]), w.number(0.0, x.dtype))
+    return y if bias is None else w.node("Add", y, w.reshape(bias, (*bias.shape, *(1,) * len(cut))))
 
 
 # -- windows as columns -------------------------------------------------------------------------------------
@@ -113,7 +117,8 @@ def _(
         pads=pads,
         group=channels,
     )
-    return w.node("Reshape", y, w.ints([0, channels * math.prod(kernel), -1]))
+    shape = w.results[0].shape
+    return w.node("Reshape", y, w.ints([0, shape[1], -1] if 0 not in shape else shape))
 
 
 @row("fold4d")
