@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,7 @@ def compared(
     Raises: OnnxError where an output is not that of burn_torch.
     """
     try:
-        import onnxruntime
+        onnxruntime: Any = importlib.import_module("onnxruntime")
     except ImportError:
         return "onnxruntime is not installed: nothing was compared", []
     version = f"onnxruntime {onnxruntime.__version__}"

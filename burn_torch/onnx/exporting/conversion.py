@@ -180,10 +180,8 @@ def _parameters(function: Callable[..., Any], count: int) -> list[str]:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         parameters = ()  # type: ignore[assignment]  # no parameters that could be named
-    names: list[str] = []
-    for parameter in parameters:
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            names.append(parameter.name)
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [parameter.name for parameter in parameters if parameter.kind in positional]
     return [*names[:count], *(f"input_{i}" for i in range(len(names), count))]
 
 
@@ -262,9 +260,7 @@ Axes = dict[str, list[tuple[int, int]]]
 """For each dynamic axis by name: (number of the input, axis)."""
 
 
-def _dynamic_axes(
-    inputs: Inputs, names: Sequence[str], batch: bool, dims: Mapping[str, Mapping[int, str]]
-) -> Axes:
+def _dynamic_axes(inputs: Inputs, names: Sequence[str], batch: bool, dims: Mapping[str, Mapping[int, str]]) -> Axes:
     tensors = list(inputs.tensors.values())
     faults = [f"no input {name!r}, but {', '.join(names)}" for name in dims if name not in names]
     axes: Axes = {}
@@ -405,7 +401,9 @@ def _document(
             values[ident] = wire
     _require_equal_weights(traces)
     _write(writer, steps, values, opset)
-    nodes = _named_outputs(writer, [values[i] for i in graphs[0].outputs if i is not None], outputs, {*inputs, *weights})
+    nodes = _named_outputs(
+        writer, [values[i] for i in graphs[0].outputs if i is not None], outputs, {*inputs, *weights}
+    )
     constants = {str(key): (lambda data=data: data) for key, data in writer.constants.items()}
     used = {x for node in nodes for x in node.inputs}
     sizes.update({key: data.array.nbytes for key, data in writer.constants.items()})
@@ -417,7 +415,11 @@ def _document(
         kept,
         {key: sizes[key] for key in kept},
         {n: kind for n, place in zip(inputs, first.given, strict=True) if (kind := kinds[place]) is not None},
-        {n: Kind(values[i].shape, values[i].dtype) for n, i in zip(outputs, graphs[0].outputs, strict=True) if i is not None},
+        {
+            n: Kind(values[i].shape, values[i].dtype)
+            for n, i in zip(outputs, graphs[0].outputs, strict=True)
+            if i is not None
+        },
         writer.symbols,
         metadata,
     )
@@ -502,7 +504,8 @@ def _write(writer: Writer, steps: Sequence[Step], values: dict[int, Wire], opset
         raise OnnxError(
             explain(
                 f"export: {count} operation{'s' if count > 1 else ''} cannot be written in opset {opset}",
-                given="\n            ".join(faults[:50]) + (f"\n            and {count - 50} more" if count > 50 else ""),
+                given="\n            ".join(faults[:50])
+                + (f"\n            and {count - 50} more" if count > 50 else ""),
                 expected="rows of the table that burn_torch.onnx.rows writes",
                 mend="compute it otherwise, choose a newer opset, or tell how: burn_torch.onnx.row",
             )

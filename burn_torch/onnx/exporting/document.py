@@ -131,10 +131,7 @@ def _model(document: Document, places: Mapping[str, tuple[str, int, int]]) -> An
 
     opsets = [helper.make_opsetid("", document.opset)]
     graph = helper.make_graph(
-        [
-            helper.make_node(node.op, node.inputs, node.outputs, node.name, **node.attributes)
-            for node in document.nodes
-        ],
+        [helper.make_node(node.op, node.inputs, node.outputs, node.name, **node.attributes) for node in document.nodes],
         document.name,
         [_info(name, kind, document.symbols) for name, kind in document.inputs.items()],
         [_info(name, kind, document.symbols) for name, kind in document.outputs.items()],

@@ -44,6 +44,9 @@ class Size:
     def __floordiv__(self, other: Length) -> Length:
         return self._with(other, lambda a, b: a // b)
 
+    def __rfloordiv__(self, other: Length) -> Length:
+        return self._with(other, lambda a, b: b // a)
+
     def _with(self, other: Length, function: Callable[[int, int], int]) -> Length:
         values = other.values if isinstance(other, Size) else itertools.repeat(other)
         return merged([function(a, b) for a, b in zip(self.values, values, strict=False)])

@@ -13,6 +13,7 @@ import numpy as np
 from burn_torch.backend.base import decomposed
 from burn_torch.backend.tracing import Bound
 from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.graph import Graph, Literal, Node
 from burn_torch.graph.passes import algebra, common_subexpressions, dead_code, fold_constants, fold_views
@@ -58,7 +59,7 @@ class Inputs:
 
 
 def _plain(path: str) -> str:
-    """"x['mask'][0]" as "x.mask.0"."""
+    """ "x['mask'][0]" as "x.mask.0"."""
     return path.replace("['", ".").replace("']", "").replace("[", ".").replace("]", "")
 
 
@@ -70,7 +71,9 @@ def inference(tree: Any) -> Any:
 
 
 def resized(tensor: Tensor, sizes: dict[int, int]) -> Tensor:
-    """The tensor with other sizes of some axes: what it holds, over again."""
+    """The tensor with other sizes of some axes: what it holds, over again; floats a little smaller each time, so that
+    there are no ties.
+    """
     if all(tensor.shape[axis] == size for axis, size in sizes.items()):
         return tensor
     data = tensor.into_data()
@@ -80,7 +83,10 @@ def resized(tensor: Tensor, sizes: dict[int, int]) -> Tensor:
         if have == 0:
             array = np.zeros((*array.shape[:axis], size, *array.shape[axis + 1 :]), array.dtype)
         else:
-            array = np.take(array, np.arange(size) % have, axis)
+            rounds, places = np.divmod(np.arange(size), have)
+            array = np.take(array, places, axis)
+            if data.dtype in (DType.F64, DType.F32):
+                array = array * (1 - rounds / 64).astype(array.dtype).reshape(-1, *(1,) * (array.ndim - 1 - axis))
     return Tensor.from_data(TensorData(np.ascontiguousarray(array), data.dtype), tensor.device)
 
 
@@ -135,7 +141,9 @@ def traced(function: Callable[..., Any], inputs: Inputs, tensors: Sequence[Tenso
 def _output_names(found: Traced) -> tuple[str, ...]:
     """The names of the outputs that are tensors, as the result is built.  Raises: ArgumentError for numbers."""
     parts = [(path, part) for path, part in found.result.parts("output") if part.size]
-    numbers = [f"{path} = {value!r}" for (position, value) in found.literals for path, _ in parts[position : position + 1]]
+    numbers = [
+        f"{path} = {value!r}" for (position, value) in found.literals for path, _ in parts[position : position + 1]
+    ]
     if numbers or any(isinstance(part, Number) for _, part in parts):
         raise ArgumentError(
             explain(
@@ -204,7 +212,7 @@ def _expanded(graph: Graph, opset: int) -> Graph:
     read = {i for node in graph.nodes for i in node.inputs if isinstance(i, int)} | set(graph.outputs)
     for node in graph.nodes:
         writing.add(node, [i in read and i is not None for i in node.outputs])
-    return Graph(graph.inputs, writing.nodes, [writing.known.get(i, i) for i in graph.outputs])  # type: ignore[arg-type]  # an output may be absent
+    return Graph(graph.inputs, writing.nodes, [writing.known.get(i, i) for i in graph.outputs])
 
 
 class _Expanding:
@@ -243,5 +251,3 @@ class _Expanding:
         ids[i] = self._next
         self._next += 1
         return ids[i]  # type: ignore[no-any-return]  # the whole number just put there
-
-

@@ -57,7 +57,12 @@ class Step:
     """One node in all traces."""
 
     def __init__(
-        self, op: Op, reads: tuple[Read, ...], attrs: dict[str, Any], makes: tuple[int | None, ...], nodes: Sequence[Node]
+        self,
+        op: Op,
+        reads: tuple[Read, ...],
+        attrs: dict[str, Any],
+        makes: tuple[int | None, ...],
+        nodes: Sequence[Node],
     ) -> None:
         self.op: Final = op
         self.reads: Final = reads

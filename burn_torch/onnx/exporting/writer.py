@@ -390,9 +390,7 @@ class Writer:
         if not isinstance(length, Size) and length <= 4096:
             return self.array(np.arange(length), DType.I64)
         end = self.number(length, DType.I64)
-        return Wire(
-            self.node("Range", self.number(0, DType.I64), end, self.number(1, DType.I64)), DType.I64, (length,)
-        )
+        return Wire(self.node("Range", self.number(0, DType.I64), end, self.number(1, DType.I64)), DType.I64, (length,))
 
     def count(self, x: Wire, dims: Sequence[int]) -> Length:
         """How many elements lie along axes."""

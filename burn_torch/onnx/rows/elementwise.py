@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.exporting.sizes import Size
 from burn_torch.onnx.exporting.writer import Cannot, Number, Wire, Writer
@@ -18,8 +17,29 @@ def _same(name: str, op: str) -> None:
     row(name)(lambda w, x: w.node(op, x))
 
 
-for _name in "abs sqrt exp log erf sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh round floor ceil".split():
-    _same(_name, _name.capitalize())
+for _op in (
+    "Abs",
+    "Sqrt",
+    "Exp",
+    "Log",
+    "Erf",
+    "Sin",
+    "Cos",
+    "Tan",
+    "Asin",
+    "Acos",
+    "Atan",
+    "Sinh",
+    "Cosh",
+    "Tanh",
+    "Asinh",
+    "Acosh",
+    "Atanh",
+    "Round",
+    "Floor",
+    "Ceil",
+):
+    _same(_op.lower(), _op)
 for _name, _op in {"neg": "Neg", "recip": "Reciprocal", "bool_not": "Not", "is_nan": "IsNaN"}.items():
     _same(_name, _op)
 
@@ -349,7 +369,7 @@ def _(w: Writer, x: Wire, *, dim: int) -> Wire:
     return w.node("Div", e, total)
 
 
-# -- losses -------------------------------------------------------------------------------------------------------------
+# -- losses ----------------------------------------------------------------------------------------------------
 @row("cross_entropy_with_probabilities")
 def _(w: Writer, logits: Wire, probabilities: Wire) -> Wire:
     last = logits.ndim - 1
@@ -372,5 +392,3 @@ def _(w: Writer, probabilities: Wire, targets: Wire) -> Wire:
     for p, t in ((probabilities, targets), (w.node("Sub", one, probabilities), w.node("Sub", one, targets))):
         sides.append(w.node("Mul", t, w.node("Clip", w.node("Log", p), least)))
     return w.node("Neg", w.node("Add", *sides))
-
-

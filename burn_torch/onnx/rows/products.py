@@ -66,16 +66,16 @@ def _(w: Writer, x: Wire, gamma: Wire | None, eps: Number) -> tuple[Wire, None]:
 
 
 @row("group_norm", when=lambda call, used, opset: opset >= 21 and not any(used[1:]) and _not_empty(call))
-def _(w: Writer, x: Wire, gamma: Wire | None, beta: Wire | None, eps: Number, *, groups: int) -> tuple[Wire, None, None]:
+def _(
+    w: Writer, x: Wire, gamma: Wire | None, beta: Wire | None, eps: Number, *, groups: int
+) -> tuple[Wire, None, None]:
     scale, shift = _affine(w, x, x.shape[1], gamma, beta)
     epsilon = w.fixed_number(eps, "epsilon")
     return w.node("GroupNormalization", x, scale, shift, epsilon=epsilon, num_groups=groups), None, None
 
 
 @row("batch_norm_inference", when=lambda call, used, opset: _not_empty(call))
-def _(
-    w: Writer, x: Wire, gamma: Wire | None, beta: Wire | None, mean: Wire, var: Wire, eps: Number
-) -> Wire:
+def _(w: Writer, x: Wire, gamma: Wire | None, beta: Wire | None, mean: Wire, var: Wire, eps: Number) -> Wire:
     scale, shift = _affine(w, x, x.shape[1], gamma, beta)
     if w.opset < 15:  # one element type for all
         mean, var = w.cast(mean, x.dtype), w.cast(var, x.dtype)
@@ -96,7 +96,7 @@ def _(
     softcap: Number | None,
     *,
     causal: bool,
-    offset: int,
+    offset: Length,
 ) -> tuple[Wire, None]:
     batch, heads, seq_q, d_head = query.shape
     key_heads, seq_k = key.shape[1:3]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.exporting.sizes import Size
+from burn_torch.onnx.exporting.sizes import Shape, Size
 from burn_torch.onnx.exporting.writer import Cannot, Wire, Writer
 from burn_torch.onnx.rows.registry import row
 
@@ -23,6 +23,14 @@ def _widely(w: Writer, x: Wire, compute: Callable[[Wire], Wire]) -> Wire:
 @row("sum")
 def _(w: Writer, x: Wire, *, dims: tuple[int, ...]) -> Wire:
     return _widely(w, x, lambda x: w.reduce("ReduceSum", x, dims))
+
+
+@row("sum_to_shape")
+def _(w: Writer, x: Wire, *, shape: Shape) -> Wire:
+    own = (1,) * (x.ndim - len(shape)) + shape
+    dims = [i for i, (have, want) in enumerate(zip(x.shape, own, strict=True)) if have != want]
+    summed = _widely(w, x, lambda x: w.reduce("ReduceSum", x, dims))
+    return w.reshape(Wire(summed, x.dtype, own), shape)
 
 
 @row("prod")

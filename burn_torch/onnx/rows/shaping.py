@@ -174,13 +174,13 @@ def _(w: Writer, x: Wire, value: Number, *, padding: tuple[tuple[Length, Length]
 @row("unfold")
 def _(w: Writer, x: Wire, *, dim: int, size: Length, step: int) -> Wire:
     width = w.fixed(size, "the size of a window")
-    windows = (x.shape[dim] - width) // step + 1
-    starts: Wire
-    if isinstance(windows, Size):
-        starts = w.node("Mul", w.range(windows), w.ints([step]))
-        places = w.node("Add", w.unsqueeze(starts, [1]), w.array(np.arange(width), DType.I64))
+    starts = x.shape[dim] - width + 1
+    if isinstance(starts, Size):
+        begin, by = w.number(0, DType.I64), w.number(step, DType.I64)
+        each = w.node("Range", begin, w.number(starts, DType.I64), by)
+        places = w.node("Add", w.unsqueeze(each, [1]), w.array(np.arange(width), DType.I64))
     else:
-        places = w.array(np.arange(windows)[:, None] * step + np.arange(width), DType.I64)
+        places = w.array(np.arange(0, starts, step)[:, None] + np.arange(width), DType.I64)
     taken = w.node("Gather", x, places, axis=dim)
     order = [*range(dim + 1), *range(dim + 2, x.ndim + 1), dim + 1]
     return w.node("Transpose", taken, perm=order)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from burn_torch import ops
+from burn_torch.backend.tracing import suspended
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.exporting.sizes import Length, Shape, Size
 from burn_torch.onnx.exporting.writer import Cannot, Wire, Writer
-from burn_torch.onnx.operators.registry import Host
 from burn_torch.onnx.folding import host
+from burn_torch.onnx.operators.registry import Host
 from burn_torch.onnx.rows.registry import row
-from burn_torch.backend.tracing import suspended
 from burn_torch.ops.pooling import pool_counts
 from burn_torch.tensor import Tensor
 
@@ -83,8 +83,10 @@ def _(
         "dilations": list(dilation),
         "group": groups,
     }
+    y: Wire
     if all(o < step for o, step in zip(extra, stride, strict=True)):
-        return w.node("ConvTranspose", x, weight, bias, pads=cut * 2, output_padding=extra, **settings)
+        y = w.node("ConvTranspose", x, weight, bias, pads=cut * 2, output_padding=extra, **settings)
+        return y
     # runtimes take no more than a stride: less is cut off at the end, and zeros follow where nothing is left to cut
     ends = [max(p - o, 0) for p, o in zip(cut, extra, strict=True)]
     beyond = [max(o - p, 0) for p, o in zip(cut, extra, strict=True)]
@@ -156,7 +158,13 @@ def _(
 
 # -- pooling --------------------------------------------------------------------------------------------------
 def _ends(
-    w: Writer, x: Wire, kernel: Sequence[int], stride: Sequence[int], pads: Sequence[int], dilation: Sequence[int], ceil: bool
+    w: Writer,
+    x: Wire,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[int],
+    dilation: Sequence[int],
+    ceil: bool,
 ) -> list[int]:
     """The padding after each axis with which all windows are whole: how ONNX rounds up differs between its opsets."""
     if not ceil:
@@ -226,7 +234,9 @@ def _(
 def _(w: Writer, x: Wire, *, output_size: Shape) -> Wire:
     if all(size == 1 for size in output_size):
         return w.node("GlobalAveragePool", x)
-    sizes = [(w.fixed(s, "the bins of an average"), w.fixed(n, "the bins")) for s, n in _pairs(x.shape[2:], output_size)]
+    sizes = [
+        (w.fixed(s, "the bins of an average"), w.fixed(n, "the bins")) for s, n in _pairs(x.shape[2:], output_size)
+    ]
     if all(s % n == 0 for s, n in sizes):
         step = [s // n for s, n in sizes]
         return w.node("AveragePool", x, kernel_shape=step, strides=step)
@@ -246,7 +256,8 @@ def _weights(row_name: str, size: int, **attrs: Any) -> Host:
     with suspended():
         unit = Tensor.from_data(np.eye(size).reshape(1, size, size), host())
         made: Tensor = ops.REGISTRY[row_name](unit, **attrs)
-        return np.asarray(made.into_data().values)[0]
+        weights: Host = made.into_data().values[0]
+        return weights
 
 
 def _mixed(w: Writer, x: Wire, axis: int, ndim: int, weights: Host) -> Wire:
@@ -265,7 +276,7 @@ def _mixed(w: Writer, x: Wire, axis: int, ndim: int, weights: Host) -> Wire:
 def _(w: Writer, x: Wire, *, output_size: Shape, mode: str, align_corners: bool) -> Wire:
     sizes = list(_pairs(x.shape[2:], output_size))
     fixed = not any(isinstance(size, Size) for pair in sizes for size in pair)
-    if mode in ("cubic", "lanczos") or (fixed and x.dtype is not DType.F32) or (fixed and mode == "nearest_exact"):
+    if mode in ("cubic", "lanczos") or (mode == "linear" and fixed and x.dtype is not DType.F32):
         y = x
         for axis, (s, n) in enumerate(sizes, 2):
             s, n = w.fixed(s, f"resampling by {mode}"), w.fixed(n, f"resampling by {mode}")
@@ -277,19 +288,45 @@ def _(w: Writer, x: Wire, *, output_size: Shape, mode: str, align_corners: bool)
                 _weights("interpolate", s, output_size=(n,), mode=mode, align_corners=align_corners),
             )
         return y
-    settings: dict[str, Any] = {
-        "nearest": {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
-        "nearest_exact": {
-            "mode": "nearest",
-            "coordinate_transformation_mode": "half_pixel",
-            "nearest_mode": "round_prefer_ceil",
-        },
-        "linear": {
-            "mode": "linear",
-            "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
-        },
-    }[mode]
-    return w.node("Resize", x, None, None, w.ints([*x.shape[:2], *output_size]), **settings)
+    if mode != "linear":
+        return _nearest(w, x, sizes, exact=mode == "nearest_exact")
+    return w.node(
+        "Resize",
+        x,
+        None,
+        None,
+        w.ints([*x.shape[:2], *output_size]),
+        mode="linear",
+        coordinate_transformation_mode="align_corners" if align_corners else "half_pixel",
+    )
+
+
+def _nearest(w: Writer, x: Wire, sizes: Sequence[tuple[Length, Length]], *, exact: bool) -> Wire:
+    """Each axis taken at floor(i n / m), or floor((2 i + 1) n / 2 m): in whole numbers, since Resize rounds n / m."""
+    factors = [_factor(n, m) for n, m in sizes]
+    if None not in factors and x.dtype is DType.F32:
+        scales = w.array(np.array([1, 1, *factors], np.float64), DType.F32)
+        return w.node(
+            "Resize", x, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+        )
+    y = x
+    for axis, (n, m) in enumerate(sizes, 2):
+        if n == m:
+            continue
+        places = w.range(m)
+        if exact:
+            places = w.node("Add", w.node("Mul", places, w.ints([2])), w.ints([1]))
+        scaled = w.node("Mul", places, w.length(n))
+        y = w.node("Gather", y, w.node("Div", scaled, w.length(m * 2 if exact else m)), axis=axis)
+    return y
+
+
+def _factor(n: Length, m: Length) -> int | None:
+    """How many times m is n; None where it is not always the same whole number."""
+    if n == 0 or isinstance(n, int) != isinstance(m, int):
+        return None
+    ratio = m // n
+    return ratio if isinstance(ratio, int) and n * ratio == m else None
 
 
 @row("grid_sample_2d")
