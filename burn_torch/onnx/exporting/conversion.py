@@ -207,8 +207,17 @@ def _require_inference(captures: Sequence[Any]) -> None:
 
 
 def _require_opset(opset: int) -> None:
-    from onnx import defs
-
+    try:
+        from onnx import defs
+    except ImportError as err:
+        raise OnnxError(
+            explain(
+                "writing ONNX files needs the package onnx",
+                given=f"{err}",
+                expected="onnx 1.19 or newer",
+                mend="pip install 'burn-torch[onnx]'",
+            )
+        ) from err
     newest = defs.onnx_opset_version()
     if not LEAST_OPSET <= opset <= newest:
         raise ArgumentError(

@@ -25,7 +25,7 @@ from burn_torch.transform.flatten import Walk
 from burn_torch.transform.program import Traced, trace
 from burn_torch.transform.structure import Number, leaf_of
 
-__all__ = ["Inputs", "Tracing", "prepared", "resized", "traced"]
+__all__ = ["Inputs", "Tracing", "converted", "prepared", "resized", "traced"]
 
 
 class Inputs:
@@ -68,6 +68,11 @@ def inference(tree: Any) -> Any:
     while any(device.is_autodiff() for device in (tree.devices() if hasattr(tree, "devices") else ())):
         tree = tree.valid()
     return tree
+
+
+def converted(inputs: Any, dtype: DType) -> Any:
+    """The same containers with float tensors in another element type."""
+    return mapped(inputs, lambda x, _: x.cast(dtype) if isinstance(x, Tensor) and x.dtype.is_float else x, "")
 
 
 def resized(tensor: Tensor, sizes: dict[int, int]) -> Tensor:
