@@ -76,12 +76,37 @@ _DECODER = nn.TransformerDecoderConfig(8, 16, 2, 2)
 CASES: dict[str, Case] = {
     **{
         name: case(getattr(nn, name)(), X)
-        for name in "HardSwish Identity LogSigmoid Mish Relu Relu6 Selu SiLU Sigmoid Softsign Tanh Tanhshrink".split()
+        for name in [
+            "HardSwish",
+            "Identity",
+            "LogSigmoid",
+            "Mish",
+            "Relu",
+            "Relu6",
+            "Selu",
+            "SiLU",
+            "Sigmoid",
+            "Softsign",
+            "Tanh",
+            "Tanhshrink",
+        ]
     },
     **{
         name: case(getattr(nn, f"{name}Config")(), X)
-        for name in "Celu Elu HardShrink HardSigmoid Hardtanh LeakyRelu Shrink SoftShrink Softplus ThresholdedRelu"
-        " RRelu PRelu".split()
+        for name in [
+            "Celu",
+            "Elu",
+            "HardShrink",
+            "HardSigmoid",
+            "Hardtanh",
+            "LeakyRelu",
+            "Shrink",
+            "SoftShrink",
+            "Softplus",
+            "ThresholdedRelu",
+            "RRelu",
+            "PRelu",
+        ]
     },
     "GLU": case(nn.GLU(1), X),
     "Gelu": case(nn.Gelu(), X),
@@ -136,7 +161,11 @@ CASES: dict[str, Case] = {
     "PositionalEncoding": case(nn.PositionalEncodingConfig(8, max_sequence_size=16), SEQ),
     "RotaryEncoding": case(nn.RotaryEncodingConfig(16, 8), floats(2, 3, 5, 8)),
     "MultiHeadAttention": case(
-        nn.MultiHeadAttentionConfig(8, 2), SEQ, padded(2, 5), hidden(2, 5, 5), wrap=lambda x, p, a: nn.MhaInput(x, x, x, p, a)
+        nn.MultiHeadAttentionConfig(8, 2),
+        SEQ,
+        padded(2, 5),
+        hidden(2, 5, 5),
+        wrap=lambda x, p, a: nn.MhaInput(x, x, x, p, a),
     ),
     "MultiHeadAttention, quiet": case(
         nn.MultiHeadAttentionConfig(8, 2, quiet_softmax=True), SEQ, wrap=nn.MhaInput.self_attn
@@ -151,7 +180,9 @@ CASES: dict[str, Case] = {
     "TransformerDecoder": case(
         _DECODER, SEQ, floats(2, 7, 8), padded(2, 5), wrap=lambda t, m, p: nn.TransformerDecoderInput(t, m, p)
     ),
-    "TransformerDecoderLayer": case(_DECODER.init(CPU).layers[0], SEQ, floats(2, 7, 8), wrap=nn.TransformerDecoderInput),
+    "TransformerDecoderLayer": case(
+        _DECODER.init(CPU).layers[0], SEQ, floats(2, 7, 8), wrap=nn.TransformerDecoderInput
+    ),
     "Rnn": case(nn.RnnConfig(8, 6, True), SEQ),
     "Gru": case(nn.GruConfig(8, 6, True), SEQ),
     "Gru, reset before": case(nn.GruConfig(8, 6, False, reset_after=False), SEQ),

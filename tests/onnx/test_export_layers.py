@@ -58,5 +58,3 @@ def test_a_layer_in_other_opsets(name, opset, seed, tmp_path):
     assert len(report.comparisons) == len(report.outputs) * (2 if case.dynamic else 1), report.runtime
     for comparison in report.comparisons:
         assert comparison.error <= TOLERANCE * max(1.0, comparison.largest), str(comparison)
-
-

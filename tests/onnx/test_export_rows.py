@@ -27,7 +27,13 @@ REFUSED = {
 }
 """Rows that are not written at opset 18, and what is said.  The list is exact: it may shrink, and does not grow."""
 
-ROWS = [name for name, row in REGISTRY.items() if not name.endswith("_backward") and "::" not in name and not row.barrier]
+NEWER = {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "grid_sample_2d", "scatter", "select_assign"}
+NEWER |= {"scatter_nd"}
+"""Rows that opsets before 18 cannot write, or not at all samples."""
+
+ROWS = [
+    name for name, row in REGISTRY.items() if not name.endswith("_backward") and "::" not in name and not row.barrier
+]
 NOT_RUN = {("interpolate", 19): "MatMul of an empty batch"}
 """What onnxruntime has no kernel for."""
 
@@ -50,9 +56,9 @@ def tensors_of(drawn, kind=np.float32):
     return tuple(Tensor.from_data(x, Device.cpu()) for x in found) or (Tensor.zeros((1,), Device.cpu()),)
 
 
-def exported(name, path, opset=18, cast=None, kind=np.float32):
+def exported(name, path, opset=18, cast=None, kind=np.float32, samples=2):
     row = REGISTRY[name]
-    for i, sample in enumerate(normalise(row.samples)):
+    for i, sample in enumerate(normalise(row.samples)[:samples]):
         drawn = sample.draw(np.random.default_rng(i))
         given = tensors_of(drawn, kind)
         if cast is not None:
@@ -82,17 +88,32 @@ def test_everything_that_is_written_is_a_row():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("opset", [13, 15, 20, 21, 23])
+@pytest.mark.parametrize("opset", [13, 15, 18, 20, 21, 23])
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in REFUSED and name != "fold_key"])
 def test_a_row_in_other_opsets(name, opset, tmp_path):
-    try:
-        exported(name, tmp_path / "row.onnx", opset)
-    except OnnxError as error:
-        assert opset < 18, error
-        assert "needs opset 16" in str(error) or "needs opset 18" in str(error) or "has no reduction" in str(error), error
+    if name in NEWER and opset < 18:
+        with pytest.raises(OnnxError, match=r"needs opset 1[68]"):
+            exported(name, tmp_path / "row.onnx", opset, samples=None)
+    else:
+        exported(name, tmp_path / "row.onnx", opset, samples=None)
 
 
-HALF = "add mul matmul linear relu softmax layer_norm mean exp sum conv max_pool_with_indices gelu sin".split()
+HALF = [
+    "add",
+    "mul",
+    "matmul",
+    "linear",
+    "relu",
+    "softmax",
+    "layer_norm",
+    "mean",
+    "exp",
+    "sum",
+    "conv",
+    "max_pool_with_indices",
+    "gelu",
+    "sin",
+]
 
 
 @pytest.mark.parametrize("name", HALF)

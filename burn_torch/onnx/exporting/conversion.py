@@ -123,16 +123,15 @@ def export(
     told = _input_names(inputs, input_names)
     axes = _dynamic_axes(inputs, told, dynamic_batch, dynamic_dims or {})
     tensors = list(inputs.tensors.values())
-    points = _traces(run, inputs, tensors, axes, captures)
-    traces = [trace for _, trace in points]
-    outputs = _output_names(traces[0], output_names, told)
-    document = _document(_name_of(function), points, told, outputs, axes, opset, metadata or {})
+    found = _traces(run, inputs, tensors, axes, captures, opset)
+    outputs = _output_names(found.traces[0], output_names, told)
+    document = _document(_name_of(function), found, told, outputs, axes, opset, metadata or {})
     with written(document, target, external_bytes) as (temporary, data):
         if check:
             checked(temporary, document.name)
         runtime, comparisons = "nothing: compare=False", list[Comparison]()
         if compare:
-            cases = _cases(run, inputs, tensors, axes, points)
+            cases = _cases(run, inputs, tensors, axes, found)
             runtime, comparisons = compared(temporary, (told, list(outputs)), cases)
     return ExportReport(
         target,
@@ -300,29 +299,60 @@ def _dynamic_axes(inputs: Inputs, names: Sequence[str], batch: bool, dims: Mappi
 
 
 # -- tracing --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Traces:
+    """The function traced at one or several sizes of its dynamic axes, and what all traces do."""
+
+    sizes: tuple[dict[str, int], ...]
+    traces: tuple[Tracing, ...]
+    graphs: tuple[Graph, ...]
+    steps: list[Step]
+
+
 def _traces(
-    run: Callable[..., Any], inputs: Inputs, tensors: Sequence[Tensor], axes: Axes, captures: Sequence[Any]
-) -> list[tuple[dict[str, int], Tracing]]:
-    """The function traced at the example's sizes; with dynamic axes at some others, none of them 1."""
+    run: Callable[..., Any],
+    inputs: Inputs,
+    tensors: Sequence[Tensor],
+    axes: Axes,
+    captures: Sequence[Any],
+    opset: int,
+) -> _Traces:
+    """The function at the example's sizes; with dynamic axes at some others too, none of them 1.
+
+    An example at the limit of what the function takes, or of a size that is special to it, is left out: then all
+    sizes lie above it, or below.
+    """
     example = {symbol: tensors[places[0][0]].shape[places[0][1]] for symbol, places in axes.items()}
-    if not axes:
-        return [({}, traced(run, inputs, tensors, captures))]
-    found: list[tuple[dict[str, int], Tracing]] = []
-    for k in range(len(axes) + 4):
-        above = _at(example, k, up=True)
+    count = len(axes) + 4 if axes else 1
+    plans = [[_at(example, k, up=True) for k in range(count)]]
+    if axes:
+        plans += [[_at(example, k, up=up) for k in range(1, count + 1)] for up in (True, False)]
+    first: BurnTorchError | None = None
+    for plan in plans:
+        if any(size < 2 for sizes in plan for size in sizes.values()):
+            continue
+        sizes = plan[0]
         try:
-            found.append((above, traced(run, inputs, _resized(tensors, axes, above), captures)))
+            traces = []
+            for sizes in plan:
+                traces.append(traced(run, inputs, _resized(tensors, axes, sizes), captures))
+                if not traces[0].outputs:
+                    break
+            graphs = [_prepared(trace, opset) for trace in traces]
+            return _Traces(tuple(plan), tuple(traces), tuple(graphs), unified(graphs))
         except BurnTorchError as err:
-            below = _at(example, k, up=False)
-            if k == 0 or min(below.values()) < 2:
-                err.add_note(f"while the dynamic axes were tried at {_sizes_text(above)}")
+            if len(traces) < count and axes:
+                err.add_note(f"while the dynamic axes were tried at {_sizes_text(sizes)}")
+            first = first or err
+            if not axes or (plan is plans[0] and not traces):
                 raise
-            try:
-                found.append((below, traced(run, inputs, _resized(tensors, axes, below), captures)))
-            except BurnTorchError:
-                err.add_note(f"while the dynamic axes were tried at {_sizes_text(above)}; see dynamic_dims")
-                raise err from None
-    return found
+    assert first is not None
+    raise first
+
+
+def _prepared(trace: Tracing, opset: int) -> Graph:
+    outputs = trace.graph.outputs[: len(trace.outputs)]  # without running states that were handed in
+    return prepared(Graph(trace.graph.inputs, trace.graph.nodes, outputs), opset)
 
 
 def _at(example: Mapping[str, int], k: int, *, up: bool) -> dict[str, int]:
@@ -351,18 +381,18 @@ def _cases(
     inputs: Inputs,
     tensors: Sequence[Tensor],
     axes: Axes,
-    points: Sequence[tuple[Mapping[str, int], Tracing]],
+    found: _Traces,
 ) -> list[tuple[str, list[TensorData], list[TensorData]]]:
     """Inputs and outputs of the function itself: at the example, and at other sizes than it was traced at."""
     example = {symbol: tensors[places[0][0]].shape[places[0][1]] for symbol, places in axes.items()}
-    sizes = [example, points[-1][0]] if axes else [example]
+    sizes = [example, found.sizes[-1]] if axes else [example]
     modules = list(inputs.modules.values())
     cases: list[tuple[str, list[TensorData], list[TensorData]]] = []
     for at in sizes:
         given = _resized(tensors, axes, at)
         walk = Walk()
         walk.take(run(*inputs.put_together([*modules, *given])))
-        leaf = points[0][1].found.leaf
+        leaf = found.traces[0].found.leaf
         cases.append((_sizes_text(at), [x.into_data() for x in given], [leaf.into_data(y) for y in walk.leaves]))
     return cases
 
@@ -370,26 +400,21 @@ def _cases(
 # -- writing --------------------------------------------------------------------------------------------------------
 def _document(
     name: str,
-    points: Sequence[tuple[Mapping[str, int], Tracing]],
+    found: _Traces,
     inputs: Sequence[str],
     outputs: Sequence[str],
     axes: Axes,
     opset: int,
     metadata: Mapping[str, str],
 ) -> Document:
-    traces = [trace for _, trace in points]
-    count = len(outputs)
-    graphs = [
-        prepared(Graph(trace.graph.inputs, trace.graph.nodes, trace.graph.outputs[:count]), opset) for trace in traces
-    ]
-    steps = unified(graphs)
+    traces, graphs, steps = found.traces, found.graphs, found.steps
     first = traces[0]
     kinds = [
         kind_of(specs) if isinstance(specs[0], TensorSpec) else None
         for specs in zip(*([spec for _, spec in graph.inputs] for graph in graphs), strict=True)
     ]
     given = {place: i for i, place in enumerate(first.given)}
-    writer = _writer(inputs, outputs, axes, points, [kinds[place] for place in first.given], opset)
+    writer = _writer(inputs, outputs, axes, found, [kinds[place] for place in first.given], opset)
     values: dict[int, Wire] = {}
     weights: dict[str, Callable[[], TensorData]] = {}
     sizes: dict[str, int] = {}
@@ -446,7 +471,7 @@ def _writer(
     inputs: Sequence[str],
     outputs: Sequence[str],
     axes: Axes,
-    points: Sequence[tuple[Mapping[str, int], Tracing]],
+    found: _Traces,
     kinds: Sequence[Kind | None],
     opset: int,
 ) -> Writer:
@@ -456,7 +481,7 @@ def _writer(
         kind = kinds[i]
         assert kind is not None
         source = Wire(inputs[i], kind.dtype, kind.shape)
-        symbols.append(Symbol(symbol, Size(tuple(sizes[symbol] for sizes, _ in points)), source, axis))
+        symbols.append(Symbol(symbol, Size(tuple(sizes[symbol] for sizes in found.sizes)), source, axis))
     writer = Writer(opset, symbols)
     for name in (*inputs, *outputs):
         writer.unique(name)

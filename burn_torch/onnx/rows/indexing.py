@@ -8,11 +8,20 @@ import numpy as np
 
 from burn_torch.core.dtype import DType
 from burn_torch.onnx.exporting.sizes import Length
-from burn_torch.onnx.exporting.writer import Number, Wire, Writer
+from burn_torch.onnx.exporting.writer import Cannot, Number, Wire, Writer
 from burn_torch.onnx.rows.registry import row
 
-REDUCTIONS: Final = {"assign": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
-"""ONNX's word for an update."""
+REDUCTIONS: Final = {"add": 16, "mul": 16, "min": 18, "max": 18}
+"""From which opset on ONNX has an update, under the same word."""
+
+
+def reduction(w: Writer, update: str) -> str | None:
+    """ONNX's word for an update.  Raises: Cannot where the opset has none."""
+    if update == "assign":
+        return None
+    if w.opset < REDUCTIONS[update]:
+        raise Cannot(f"an update by {update} needs opset {REDUCTIONS[update]}")
+    return update
 
 
 def places(w: Writer, indices: Wire) -> Wire:
@@ -59,19 +68,19 @@ def _(w: Writer, indices: Wire, on: Number, off: Number, *, num_classes: Length,
 
 @row("scatter")
 def _(w: Writer, x: Wire, indices: Wire, values: Wire, *, dim: int, update: str) -> Wire:
-    return w.node("ScatterElements", x, places(w, indices), values, axis=dim, reduction=REDUCTIONS[update])
+    return w.node("ScatterElements", x, places(w, indices), values, axis=dim, reduction=reduction(w, update))
 
 
 @row("select_assign")
 def _(w: Writer, x: Wire, indices: Wire, values: Wire, *, dim: int, update: str) -> Wire:
     beside = w.unsqueeze(places(w, indices), [i for i in range(x.ndim) if i != dim])
     everywhere = w.node("Expand", beside, w.ints(values.shape))
-    return w.node("ScatterElements", x, everywhere, values, axis=dim, reduction=REDUCTIONS[update])
+    return w.node("ScatterElements", x, everywhere, values, axis=dim, reduction=reduction(w, update))
 
 
 @row("scatter_nd")
 def _(w: Writer, x: Wire, indices: Wire, values: Wire, *, update: str) -> Wire:
-    return w.node("ScatterND", x, w.cast(indices, DType.I64), values, reduction=REDUCTIONS[update])
+    return w.node("ScatterND", x, w.cast(indices, DType.I64), values, reduction=reduction(w, update))
 
 
 @row("linear_index")
