@@ -76,7 +76,8 @@ _DECODER = nn.TransformerDecoderConfig(8, 16, 2, 2)
 CASES: dict[str, Case] = {
     **{
         name: case(getattr(nn, name)(), X)
-        for name in [
+        for name in (
+            
             "HardSwish",
             "Identity",
             "LogSigmoid",
@@ -89,11 +90,13 @@ CASES: dict[str, Case] = {
             "Softsign",
             "Tanh",
             "Tanhshrink",
-        ]
+        ,
+        )
     },
     **{
         name: case(getattr(nn, f"{name}Config")(), X)
-        for name in [
+        for name in (
+            
             "Celu",
             "Elu",
             "HardShrink",
@@ -106,7 +109,8 @@ CASES: dict[str, Case] = {
             "ThresholdedRelu",
             "RRelu",
             "PRelu",
-        ]
+        ,
+        )
     },
     "GLU": case(nn.GLU(1), X),
     "Gelu": case(nn.Gelu(), X),

@@ -99,6 +99,7 @@ def test_a_row_in_other_opsets(name, opset, tmp_path):
 
 
 HALF = [
+    
     "add",
     "mul",
     "matmul",
@@ -113,6 +114,7 @@ HALF = [
     "max_pool_with_indices",
     "gelu",
     "sin",
+,
 ]
 
 

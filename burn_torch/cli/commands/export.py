@@ -61,7 +61,7 @@ def _require_fitting(args: argparse.Namespace) -> None:
     if given:
         raise ConfigError(
             explain(
-                f"{' and '.join(given)} belongs to ONNX files",
+                f"{' and '.join(given)} belong{'' if len(given) > 1 else 's'} to ONNX files",
                 given=f"--to {args.to} with {' '.join(given)}",
                 expected="--to onnx with them",
                 mend="leave them out",
