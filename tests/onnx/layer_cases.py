@@ -77,7 +77,6 @@ CASES: dict[str, Case] = {
     **{
         name: case(getattr(nn, name)(), X)
         for name in (
-            
             "HardSwish",
             "Identity",
             "LogSigmoid",
@@ -90,13 +89,11 @@ CASES: dict[str, Case] = {
             "Softsign",
             "Tanh",
             "Tanhshrink",
-        ,
         )
     },
     **{
         name: case(getattr(nn, f"{name}Config")(), X)
         for name in (
-            
             "Celu",
             "Elu",
             "HardShrink",
@@ -109,7 +106,6 @@ CASES: dict[str, Case] = {
             "ThresholdedRelu",
             "RRelu",
             "PRelu",
-        ,
         )
     },
     "GLU": case(nn.GLU(1), X),

@@ -99,7 +99,6 @@ def test_a_row_in_other_opsets(name, opset, tmp_path):
 
 
 HALF = [
-    
     "add",
     "mul",
     "matmul",
@@ -114,7 +113,6 @@ HALF = [
     "max_pool_with_indices",
     "gelu",
     "sin",
-,
 ]
 
 
