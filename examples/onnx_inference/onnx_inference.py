@@ -111,10 +111,10 @@ def train(epochs: int, device: Device) -> Digits:
     optim, loss_of, step = AdamConfig().init(), CrossEntropyLoss.new(None, device), 0
     for epoch in range(epochs):
         for images, labels in loader.epoch(epoch):
-            with StepScope(fold(42, step), model):
+            with StepScope(fold(42, step), model) as scope:
                 loss = loss_of.forward(model.forward(images), labels)
                 gradients = GradientsParams.from_grads(loss.backward(), model)
-            model, optim = optim.step(3e-3, model, gradients)
+            model, optim = optim.step(3e-3, model.with_states(scope.states), gradients)
             step += 1
         print(f"epoch {epoch + 1}  loss {loss.into_scalar():.3f}")
     return model
