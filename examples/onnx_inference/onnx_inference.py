@@ -120,7 +120,7 @@ def train(epochs: int, device: Device) -> Digits:
     return model
 
 
-def export_digits(path: Path, epochs: int = 6) -> ExportReport:
+def export_digits(path: Path, epochs: int = 8) -> ExportReport:
     """Trains the digits and writes them as an ONNX file that takes any number of images."""
     device = Device.cpu().autodiff()
     model = train(epochs, device)

@@ -25,9 +25,9 @@ def test_it_trains_exports_and_reads_the_digits(example, tmp_path, monkeypatch, 
     outputs = example["main"]([])
     assert [path.name for path in tmp_path.iterdir()] == ["digits.onnx"]
     labels = DigitsDataset.test(split="stratified").labels
-    assert (outputs["scores"].argmax(axis=1) == labels).mean() > 0.95
+    assert (outputs["scores"].argmax(axis=1) == labels).mean() > 0.93
     told = capsys.readouterr().out
-    assert "digits.onnx: opset 18, made by burn_torch" in told
+    assert "digits.onnx: opset ai.onnx 18, made by burn_torch" in told
     assert "of the test images are read right by the imported file" in told
 
 
