@@ -97,7 +97,7 @@ def _target(args: argparse.Namespace) -> Path:
 
 def _onnx(args: argparse.Namespace, out: Path) -> Any:
     from burn_torch.onnx import export
-    from burn_torch.onnx.exporting.conversion import DEFAULT_OPSET
+    from burn_torch.onnx.exporting.request import DEFAULT_OPSET
 
     recipe, config = saved_run(args.source, None if args.recipe is None else registry.recipe(args.recipe))
     device = devices.device("cpu")

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from burn_torch.core.data import TensorData
-from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.errors import ArtifactError, BurnTorchError, explain
 from burn_torch.core.files import replacing_file
 from burn_torch.onnx.exporting.sizes import Formula, Shape, Size, Symbol, formula
 from burn_torch.onnx.exporting.unification import Kind
@@ -21,8 +21,8 @@ from burn_torch.version import __version__
 
 __all__ = ["EXTERNAL_BYTES", "Document", "written"]
 
-EXTERNAL_BYTES: Final = 2 << 30
-"""Weights of so many bytes do not fit into one protobuf file."""
+EXTERNAL_BYTES: Final = 2_000_000_000
+"""More bytes of weights do not fit into one protobuf file, which holds 2 GiB at most."""
 _INSIDE_BYTES: Final = 1024
 """Smaller tensors stay in the model: shapes among them are read before data is."""
 _ALIGNMENT: Final = 4096
@@ -56,29 +56,19 @@ def written(document: Document, path: Path, external_bytes: int) -> Iterator[tup
     there.
     Raises: ArtifactError where they cannot be written.
     """
-    external = document.weight_bytes > external_bytes
-    data: Path | None = None
+    external = document.weight_bytes > min(external_bytes, EXTERNAL_BYTES)
     known = _data_files(path)
+    data: Path | None = None
     try:
-        places: dict[str, tuple[str, int, int]] = {}
-        if external:
-            data, places = _write_data(document, path)
-        proto = _model(document, places)
-        with replacing_file(path) as file:
-            file.write(proto.SerializeToString())
+        with _told(path):
+            places: dict[str, tuple[str, int, int]] = {}
+            if external:
+                data, places = _write_data(document, path)
+            content = _model(document, places).SerializeToString()
+        with _told(path), replacing_file(path) as file:
+            file.write(content)
             file.flush()
             yield Path(file.name), data
-    except OSError as err:
-        if isinstance(err, ArtifactError):
-            raise
-        raise ArtifactError(
-            explain(
-                "the exported model cannot be written",
-                given=f"{path}: {err.strerror or err}",
-                expected="a folder that exists and can be written to, with room for the file",
-                mend="choose another path",
-            )
-        ) from err
     except BaseException:
         if data is not None and data not in known:
             data.unlink(missing_ok=True)
@@ -87,6 +77,24 @@ def written(document: Document, path: Path, external_bytes: int) -> Iterator[tup
         if old != data:
             with suppress(OSError):  # it is in use elsewhere; nobody reads it any more
                 old.unlink()
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Words what the operating system says."""
+    try:
+        yield
+    except BurnTorchError:
+        raise
+    except OSError as err:
+        raise ArtifactError(
+            explain(
+                "the exported model cannot be written",
+                given=f"{path}: {err.strerror or err}",
+                expected="a folder that exists and can be written to, with room for the file",
+                mend="choose another path",
+            )
+        ) from err
 
 
 def _data_files(path: Path) -> list[Path]:
@@ -98,26 +106,19 @@ def _data_files(path: Path) -> list[Path]:
 
 def _write_data(document: Document, path: Path) -> tuple[Path, dict[str, tuple[str, int, int]]]:
     """Writes large tensors one after the other; where each lies."""
-    temporary = path.with_name(f"{path.name}.data")
-    digest = hashlib.blake2b(digest_size=8)
-    spans: dict[str, tuple[int, int]] = {}
-    with replacing_file(temporary) as file:
-        at = 0
-        for name, make in document.weights.items():
-            if document.sizes[name] < _INSIDE_BYTES:
-                continue
-            raw = _raw(make())
-            gap = b"\0" * (-at % _ALIGNMENT)
-            for part in (gap, raw):
-                digest.update(part)
-                file.write(part)
-            at += len(gap)
-            spans[name] = (at, len(raw))
-            at += len(raw)
-        digest.update(repr(spans).encode())
+    large = {name: make for name, make in document.weights.items() if document.sizes[name] >= _INSIDE_BYTES}
+    digest = hashlib.blake2b(repr([(name, document.sizes[name]) for name in large]).encode(), digest_size=8)
+    for make in large.values():
+        digest.update(_raw(make()))
     final = path.with_name(f"{path.name}.{digest.hexdigest()}.data")
-    temporary.replace(final)
-    return final, {name: (final.name, at, length) for name, (at, length) in spans.items()}
+    places: dict[str, tuple[str, int, int]] = {}
+    with replacing_file(final) as file:
+        for name, make in large.items():
+            file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+            raw = _raw(make())
+            places[name] = (final.name, file.tell(), len(raw))
+            file.write(raw)
+    return final, places
 
 
 def _raw(data: TensorData) -> bytes:
