@@ -48,10 +48,7 @@ def assembled(
     made = [values[i] for i in graph.outputs if i is not None]
     nodes = _named_outputs(writer, made, outputs, {*inputs, *weights})
     used = {x for node in nodes for x in node.inputs}
-    stored = {
-        **weights,
-        **{key: _Stored(data.array.nbytes, partial(_same, data)) for key, data in writer.constants.items()},
-    }
+    constants = {key: _Stored(x.array.nbytes, partial(_same, x)) for key, x in writer.constants.items()}
     stored = {key: each for key, each in {**weights, **constants}.items() if key in used}
     return Document(
         name,
