@@ -16,10 +16,11 @@ from burn_torch.core.errors import OnnxError, explain
 
 __all__ = ["Comparison", "checked", "compared"]
 
-_TOLERANCE: Final = {DType.F64: 1e-5, DType.F32: 1e-4, DType.F16: 2e-2, DType.BF16: 1e-1}
+_TOLERANCE: Final = {DType.F64: 1e-5, DType.F32: 1e-3, DType.F16: 2e-2, DType.BF16: 1e-1}
 """How far apart outputs may lie, of the largest value or 1: kernels add in other orders, and in other precisions.
 
-f64 too, since attributes of ONNX operators, such as an epsilon, are f32.
+Sums of 16,500 equal terms in f32 differ by 4e-4 (a product by a 16,500 x 16,500 matrix, CPU).  f64 has room for
+attributes of ONNX operators, such as an epsilon, which are f32.
 """
 
 
