@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -15,11 +16,12 @@ from typing import Any, NoReturn, Protocol
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.source import calls_of_execute
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.op import Call
-from burn_torch.ops.value import Executor, Value
+from burn_torch.ops.value import Executor
 
 __all__ = ["Backend", "Program", "Recorded", "decomposed", "run_decomposed"]
 
@@ -161,6 +163,21 @@ class Backend(ABC):
         """What else a recorded program depends on: modes of the library beneath, such as the precision of products."""
         return None
 
+    def reading(self, place: str) -> AbstractContextManager[None]:
+        """A block for another thread, which reads in it what is submitted to `place` by now, and stops no later work.
+
+        Whoever made the values holds them until the block ends.
+        """
+        return nullcontext()
+
+    def pinned(self, path: Path, place: str, text: str | None) -> AbstractContextManager[Callable[[], str | None]]:
+        """A block in which choices between kernels for `place` are kept in a file, and do not change.
+
+        It begins with the choices of `text`, if that is given; what the block yields gives those made by now, None
+        where there is nothing to choose.
+        """
+        return nullcontext(lambda: None)
+
     def lift(self, primitive: Any, source: Executor) -> Any:
         """A primitive of an inner stack as a constant of this one.  Raises: DeviceError for any other stack."""
         if source is self:
@@ -179,28 +196,6 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         return self.name
-
-
-def decomposed(call: Call) -> Graph:
-    """What a Call does, written with other rows; its inputs are those that are not None.  Derived once for each Call.
-
-    Raises: TypeError where the row has no decomposition.
-    """
-    graph = call.memo.get("decomposition")
-    if graph is None:
-        if call.op.decomposition is None:
-            raise TypeError(f"{call.op.name} has no decomposition")
-        trace = Trace()
-        inputs = [None if spec is None else trace.input(spec) for spec in call.specs]
-        outputs = call.op.decomposition(*inputs, **call.attrs)
-        values: Sequence[Value | None] = outputs if call.multiple else (outputs,)
-        for value, spec in zip(values, call.results, strict=True):
-            assert value is None or value.spec is spec, (
-                f"the decomposition of {call} gives {value and value.spec}, not {spec}"
-            )
-        graph = trace.graph(values)
-        call.memo["decomposition"] = graph
-    return graph
 
 
 def run_decomposed(backend: Backend, call: Call) -> Callable[..., Any]:
