@@ -526,3 +526,26 @@ def test_a_row_of_ones_own(tmp_path):
     finally:
         registry._EXPORTS.pop("test_export::thrice", None)
         ops.REGISTRY.pop("test_export::thrice", None)
+
+
+@pytest.mark.parametrize("opset", range(13, onnx.defs.onnx_opset_version() + 1))
+def test_every_opset_is_read_back(opset, tmp_path):
+    class Small(Module):
+        conv: nn.Conv2d
+        norm: nn.GroupNorm
+        encoder: nn.TransformerEncoder
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.norm.forward(self.conv.forward(x)).flatten(2, 3).swap_dims(1, 2)
+            return self.encoder.forward(nn.TransformerEncoderInput(x)).max_dim(1)
+
+    layer = Small(
+        nn.Conv2dConfig((2, 4), (3, 3)).init(CPU),
+        nn.GroupNormConfig(2, 4).init(CPU),
+        nn.TransformerEncoderConfig(4, 8, 2, 1).init(CPU),
+    )
+    report = export(layer, floats(2, 2, 5, 5), tmp_path / "m.onnx", opset=opset, dynamic_batch=True)
+    assert report.error is None or report.error <= 1e-5
+    x = floats(3, 2, 5, 5, seed=1)
+    again = load(tmp_path / "m.onnx").forward(x)
+    assert np.abs(values(again) - values(layer.forward(x))).max() <= 1e-5

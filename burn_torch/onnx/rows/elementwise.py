@@ -168,12 +168,20 @@ def _(w: Writer, x: Wire | Number, y: Wire | Number) -> Wire:
 @row("atan2")
 def _(w: Writer, y: Wire | Number, x: Wire | Number) -> Wire:
     up, right = pair(w, y, x)
-    zero, pi = w.number(0.0, up.dtype), w.number(math.pi, up.dtype)
-    angle = w.node("Atan", w.node("Div", up, right))
-    turn = w.node("Where", w.node("Less", up, zero), w.node("Neg", pi), pi)
-    angle = w.node("Where", w.node("Less", right, zero), w.node("Add", angle, turn), angle)
-    origin = w.node("And", w.node("Equal", up, zero), w.node("Equal", right, zero))
-    return w.node("Where", origin, zero, angle)
+    zero, endless = w.number(0.0, up.dtype), w.number(math.inf, up.dtype)
+    height, width = w.node("Abs", up), w.node("Abs", right)
+    angle = w.node("Atan", w.node("Div", height, width))
+    for equal, known in ((zero, 0.0), (endless, math.pi / 4)):  # 0 / 0 and inf / inf
+        both = w.node("And", w.node("Equal", height, equal), w.node("Equal", width, equal))
+        angle = w.node("Where", both, w.number(known, up.dtype), angle)
+    angle = w.node("Where", _negative(w, right), w.node("Sub", w.number(math.pi, up.dtype), angle), angle)
+    return w.node("Where", _negative(w, up), w.node("Neg", angle), angle)
+
+
+def _negative(w: Writer, x: Wire) -> Wire:
+    """Whether x is below 0, or -0."""
+    zero = w.number(0.0, x.dtype)
+    return w.node("Or", w.node("Less", x, zero), w.node("Less", w.node("Reciprocal", x), zero))
 
 
 @row("hypot")

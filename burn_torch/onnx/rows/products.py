@@ -51,7 +51,12 @@ def _not_empty(call: Call) -> bool:
     return isinstance(x, TensorSpec) and x.numel > 0
 
 
-@row("layer_norm", when=lambda call, used, opset: opset >= 17 and _not_empty(call))
+def _in_f32(call: Call) -> bool:
+    """Whether there is something to normalise, and f32 is wide enough: ONNX's normalisations are computed in it."""
+    return _not_empty(call) and call.specs[0].dtype is not DType.F64  # type: ignore[union-attr]  # x is a tensor
+
+
+@row("layer_norm", when=lambda call, used, opset: opset >= 17 and _in_f32(call))
 def _(w: Writer, x: Wire, gamma: Wire | None, beta: Wire | None, eps: Number) -> tuple[Wire, ...]:
     scale, shift = _affine(w, x, x.shape[-1], gamma, beta)
     epsilon = w.fixed_number(eps, "epsilon")
@@ -59,13 +64,13 @@ def _(w: Writer, x: Wire, gamma: Wire | None, beta: Wire | None, eps: Number) ->
     return made
 
 
-@row("rms_norm", when=lambda call, used, opset: opset >= 23 and not used[1] and _not_empty(call))
+@row("rms_norm", when=lambda call, used, opset: opset >= 23 and not used[1] and _in_f32(call))
 def _(w: Writer, x: Wire, gamma: Wire | None, eps: Number) -> tuple[Wire, None]:
     scale, _ = _affine(w, x, x.shape[-1], gamma, None)
     return w.node("RMSNormalization", x, scale, axis=-1, epsilon=w.fixed_number(eps, "epsilon")), None
 
 
-@row("group_norm", when=lambda call, used, opset: opset >= 21 and not any(used[1:]) and _not_empty(call))
+@row("group_norm", when=lambda call, used, opset: opset >= 21 and not any(used[1:]) and _in_f32(call))
 def _(
     w: Writer, x: Wire, gamma: Wire | None, beta: Wire | None, eps: Number, *, groups: int
 ) -> tuple[Wire, None, None]:

@@ -1,4 +1,7 @@
-"""Along axes: reductions, scans, order."""
+"""Along axes: reductions, scans, order.
+
+ONNX leaves open where NaN stands in an order, so the largest of a line with NaN is the runtime's.
+"""
 
 from __future__ import annotations
 
