@@ -65,7 +65,7 @@ def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe,
     return recipe, recipe.config.load(path)
 
 
-def trained_model(recipe: Recipe, config: Any, artifact_dir: Path, device: Device, named: str | None) -> Module:
+def trained_model(artifact_dir: Path, recipe: Recipe, config: Any, device: Device, named: str | None = None) -> Module:
     """The model that a run ended with, on a device without gradients; `named` is what --recipe said.
 
     Raises: ArtifactError if the run has not come to its end, RecordError if its model is damaged or another one.

@@ -112,6 +112,11 @@ class ImageRecipe(Recipe):
         """See `Recipe.metrics`."""
         return [AccuracyMetric(), LossMetric()]
 
+    def example_inputs(self, config: ClassificationConfig, device: Device) -> tuple[Tensor]:
+        """See `Recipe.example_inputs`: two images of noise, as the batcher gives them."""
+        images = np.random.default_rng(config.seed).standard_normal((2, *self.size)).astype(np.float32)
+        return (Tensor.from_data(images, device),)
+
     def predict(self, config: ClassificationConfig, model: Module, inputs: Sequence[str]) -> list[Prediction]:
         """See `Recipe.predict`."""
         found: list[Prediction] = []

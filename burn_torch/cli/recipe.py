@@ -99,6 +99,20 @@ class Recipe(ABC):
         """
         return {"valid": self.loaders(config, device.autodiff())[1].to_device(device)}
 
+    def example_inputs(self, config: Any, device: Device) -> tuple[Any, ...]:
+        """What the model's forward takes, for `burn-torch export --to onnx`: a batch of 2 of the right shapes.
+
+        Raises: ConfigError in a recipe that does not say so.
+        """
+        raise ConfigError(
+            explain(
+                f"the recipe {self.name} does not say what its model takes",
+                given=f"{type(self).__name__} without example_inputs",
+                expected="a method example_inputs(config, device) that gives the inputs of the model's forward",
+                mend="define it, or export the model in Python: burn_torch.onnx.export(model, inputs, path)",
+            )
+        )
+
     @abstractmethod
     def predict(self, config: Any, model: Module, inputs: Sequence[str]) -> Iterable[Prediction]:
         """What a trained model says of paths or texts.  Raises: DataError for what it cannot read."""

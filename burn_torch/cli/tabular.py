@@ -448,6 +448,11 @@ class TableRecipe(Recipe):
             classes,
         )
 
+    def example_inputs(self, config: Any, device: Device) -> tuple[Tensor]:
+        """See `Recipe.example_inputs`: two rows of means, without any word."""
+        width = sum(column.width for column in config.columns)
+        return (Tensor.from_data(np.zeros((2, width), np.float32), device),)
+
     def metrics(self, config: Any) -> Sequence[Metric]:
         """See `Recipe.metrics`."""
         if config.task == "classification":

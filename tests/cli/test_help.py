@@ -13,7 +13,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ABSENT = "sys.modules.update(torch=None, numpy=None)"
 HELP = {
-    "--help": ["COMMAND", "import", "info", "predict", "train", "burn-torch train digits", "--debug", "exit codes: 0"],
+    "--help": [
+        "COMMAND",
+        "export",
+        "import",
+        "info",
+        "predict",
+        "train",
+        "burn-torch train digits",
+        "--debug",
+        "exit codes: 0",
+    ],
     "train --help": [
         "RECIPE",
         "--epochs N",
@@ -28,6 +38,7 @@ HELP = {
     ],
     "predict --help": ["ARTIFACT_DIR", "INPUT", "--json", ".npy", "0 to 16 for digits"],
     "import --help": ["MODEL.onnx", "--out DIR", "--report", "--memory-limit MIB"],
+    "export --help": ["RUN_OR_FILE", "--to FORMAT", "--dynamic-batch", "--half", "onnx, safetensors, bpk"],
     "info --help": ["--json", "versions, devices"],
 }
 

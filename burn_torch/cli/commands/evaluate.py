@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     changes["data_dir"] = None if args.data_dir is None else str(args.data_dir.absolute())
     config = replace(config, **{name: value for name, value in changes.items() if value is not None})
     device = devices.device(args.devices)
-    model = trained_model(recipe, config, args.artifact_dir, device, args.recipe)
+    model = trained_model(args.artifact_dir, recipe, config, device, args.recipe)
     loaders = dict(recipe.evaluation(config, device, given=args.data_dir is not None))
     if args.name is not None:
         several = len(loaders) > 1

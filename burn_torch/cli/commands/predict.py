@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     inputs: list[str] = []
     for given in args.inputs:
         inputs += [line.rstrip("\n") for line in sys.stdin] if given == "-" else [given]
-    model = trained_model(recipe, config, args.artifact_dir, devices.device(args.devices), args.recipe)
+    model = trained_model(args.artifact_dir, recipe, config, devices.device(args.devices), args.recipe)
     for found in recipe.predict(config, model, inputs):
         if args.json:
             print(json.dumps({"source": found.source, **found.facts}))

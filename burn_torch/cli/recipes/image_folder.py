@@ -201,6 +201,11 @@ class ImageFolderRecipe(Recipe):
             Relu(),
         )
 
+    def example_inputs(self, config: ImageFolderConfig, device: Device) -> tuple[Tensor]:
+        """See `Recipe.example_inputs`: two pictures of noise, as the batcher gives them."""
+        images = np.random.default_rng(config.seed).standard_normal((2, config.size, config.size))
+        return (Tensor.from_data(images.astype(np.float32), device),)
+
     def metrics(self, config: ImageFolderConfig) -> Sequence[Metric]:
         """See `Recipe.metrics`."""
         return [AccuracyMetric(), LossMetric()]

@@ -231,6 +231,11 @@ class TextClassificationRecipe(Recipe):
             LinearConfig(config.d_model, len(config.classes or ())).init(device),
         )
 
+    def example_inputs(self, config: TextClassificationConfig, device: Device) -> tuple[Tensor]:
+        """See `Recipe.example_inputs`."""
+        rows = [features_of(text, config.max_words, config.buckets) for text in ("a short text", "another one")]
+        return (Tensor.from_data(np.stack(rows), device),)
+
     def metrics(self, config: TextClassificationConfig) -> Sequence[Metric]:
         """See `Recipe.metrics`."""
         return [AccuracyMetric(), LossMetric()]

@@ -269,6 +269,10 @@ class TextGenerationRecipe(Recipe):
             LinearConfig(config.d_model, size, bias=False).init(device),
         )
 
+    def example_inputs(self, config: TextGenerationConfig, device: Device) -> tuple[Tensor]:
+        """See `Recipe.example_inputs`: two windows of spaces."""
+        return (Tensor.from_data(np.full((2, config.context), ord(" "), np.int64), device),)
+
     def metrics(self, config: TextGenerationConfig) -> Sequence[Metric]:
         """See `Recipe.metrics`."""
         return [LossMetric(), BitsPerByte()]
