@@ -16,13 +16,19 @@ def info(fresh, tmp_path, *, absent=(), **environment):
     return json.loads(done.out)
 
 
-def test_facts(fresh, tmp_path):
+def told(burn, tmp_path, **settings):
+    done = burn("info", "--json", cwd=tmp_path, **settings)
+    assert (done.code, done.err) == (0, "")
+    return json.loads(done.out)
+
+
+def test_facts(burn, tmp_path):
     import numpy as np
     import torch
 
     from burn_torch.version import __version__
 
-    facts = info(fresh, tmp_path, BURN_TORCH_CACHE=str(tmp_path / "cache"), NO_COLOR="1")
+    facts = told(burn, tmp_path, BURN_TORCH_CACHE=str(tmp_path / "cache"), NO_COLOR="1")
     assert facts.keys() == {"versions", "devices", "kernels", "data", "environment"}
     assert facts["versions"]["burn_torch"] == __version__
     assert facts["versions"]["python"].startswith(platform.python_version())
@@ -54,11 +60,11 @@ def test_the_lines_are_the_facts(burn, tmp_path):
     assert found == facts
 
 
-def test_data_is_found_in_its_folder(fresh, tmp_path):
+def test_data_is_found_in_its_folder(burn, tmp_path):
     folder = tmp_path / "data" / "tiny-shakespeare"
     folder.mkdir(parents=True)
     (folder / "input.txt").write_text("To be, or not to be")
-    facts = info(fresh, tmp_path, BURN_TORCH_DATA=str(tmp_path / "data"), BURN_TORCH_SET__SEED="3")
+    facts = told(burn, tmp_path, BURN_TORCH_DATA=str(tmp_path / "data"), BURN_TORCH_SET__SEED="3")
     assert facts["data"]["tiny-shakespeare"] == f"in {folder}"
     assert facts["environment"]["BURN_TORCH_SET__SEED"] == "3"
 
@@ -79,9 +85,7 @@ def test_packages_that_are_absent(absent, says, fresh, burn, tmp_path):
     if absent in ("torch", "numpy"):  # what imports them has to begin without them
         facts = info(fresh, tmp_path, absent=[absent])
     else:
-        done = burn("info", "--json", cwd=tmp_path, absent=[absent])
-        assert (done.code, done.err) == (0, "")
-        facts = json.loads(done.out)
+        facts = told(burn, tmp_path, absent=[absent])
     assert facts["versions"]["pillow" if absent == "PIL" else absent] == says
     if absent == "triton":
         assert facts["kernels"]["triton"].startswith("no: ")
