@@ -101,7 +101,7 @@ def test_a_recipe_of_ones_own_has_to_be_named(burn, recipe, tmp_path):
     burn("train", recipe, "--epochs", 1, "--artifact-dir", "own", cwd=tmp_path)
     done = burn("export", "own", "--to", "onnx", cwd=tmp_path)
     assert done.code == 2
-    assert "name the file of its recipe: --recipe FILE.py" in done.err
+    assert "name its recipe: --recipe FILE.py" in done.err
     done = burn("export", "own", "--to", "onnx", "--recipe", recipe, cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     assert (tmp_path / "own" / "model.onnx").is_file()
