@@ -93,6 +93,7 @@ class SupervisedTraining:
         self._every: CheckpointEvery | None = None
         self._background = True
         self._time_limit: float | None = None
+        self._watched = False
         self._early_stopping: EarlyStoppingStrategy | None = None
         self._renderer: MetricsRenderer | None = None
         self._loggers: tuple[MetricLogger, ...] = ()
@@ -151,6 +152,14 @@ class SupervisedTraining:
         line says why.  On the CPU the bits are the same either way.
         """
         return self._with(_compiled=flag)
+
+    def detect_anomaly(self, flag: bool = True) -> Self:
+        """Whether the first NaN or infinity is followed to the operation, module and line that it came from.
+
+        The error says them, and names a file that replays it (`burn-torch replay FILE`).  It holds one more copy of
+        model and optimizer, and the batches of up to 16 steps; on one device only.
+        """
+        return self._with(_watched=flag)
 
     def seed(self, seed: int) -> Self:
         """The random key of the run: of dropout and whatever else its steps draw.
@@ -291,6 +300,7 @@ class SupervisedTraining:
                 config=None if self._config is None else self._config.to_json(),
                 show_summary=self._summary,
                 deadline=deadline,
+                watched=self._watched,
             )
             stack.callback(parts.store.close)
             run = Run(parts, learner, self._run_key())
@@ -392,6 +402,9 @@ class SupervisedTraining:
             faults += _metric_faults(split, metrics)
         if self._time_limit is not None and not self._time_limit > 0:
             faults.append((f"time_limit({self._time_limit})", "a number of seconds above 0", "give a longer time"))
+        if self._watched and not isinstance(self._execution, SingleDevice):
+            kind = type(self._execution).__name__
+            faults.append((f"detect_anomaly with {kind}", "SingleDevice", "train on one device to find the fault"))
         faults += self._metric_faults()
         if faults:
             given, expected, mend = ("\n            ".join(part) for part in zip(*faults, strict=True))
