@@ -223,11 +223,12 @@ _NAMES: Final[dict[str, str]] = {}
 def encode(event: Event, number: int, time: float) -> bytes:
     """The line of an event, with its newline."""
     if type(event) is StepDone:
-        return (
+        line = (
             f'{{"v":{VERSION},"n":{number},"t":{time:.3f},"kind":"step","split":"{event.split._value_}",'
             f'"epoch":{event.epoch},"iteration":{event.iteration},"batches_done":{event.batches_done},'
             f'"items_done":{event.items_done},"values":{_values(event.values)}}}\n'
-        ).encode("utf-8", "replace")
+        )
+        return line.encode() if line.isascii() else line.encode("utf-8", "replace")
     if isinstance(event, SplitDone):
         summary = event.summary
         values = _values(summary.values)
