@@ -5,6 +5,7 @@
 2  usage or configuration         130  interrupted (Ctrl-C)
 3  data                           143  terminated (SIGTERM)
 
+129 says that the terminal of a dashboard is gone, while its run goes on.
 141 says that nobody reads the output any more, as the shell has it for SIGPIPE.
 """
 
@@ -28,9 +29,18 @@ from burn_torch.core.errors import (
 )
 from burn_torch.core.frames import PACKAGE_DIRECTORY
 
-__all__ = ["EXIT_BROKEN_PIPE", "EXIT_INTERRUPTED", "EXIT_TERMINATED", "EXIT_USAGE", "exit_code", "report"]
+__all__ = [
+    "EXIT_BROKEN_PIPE",
+    "EXIT_HANGUP",
+    "EXIT_INTERRUPTED",
+    "EXIT_TERMINATED",
+    "EXIT_USAGE",
+    "exit_code",
+    "report",
+]
 
 EXIT_USAGE: Final = 2
+EXIT_HANGUP: Final = 129
 EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141
 EXIT_TERMINATED: Final = 143
