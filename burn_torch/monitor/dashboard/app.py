@@ -26,7 +26,7 @@ Outcome = Literal["closed", "detached", "ended", "hangup", "terminated"]
 """How it came to an end: of a run that is over, from one that goes on, with the run, by a signal."""
 
 TICK_S: Final = 0.25
-_READ_S: Final = 0.06
+_READ_S: Final = 0.12
 """Of each tick, at most, for reading."""
 _GRACE_S: Final = 2.0
 """For the terminal to take the last letters after a signal; a line that is cut may never."""
@@ -114,7 +114,7 @@ class Dashboard(App[Outcome]):
         self.shown.settle()
         self._was_running = self.source.runs
         self._told = len(self.source.view.notices)
-        self.query_one(Progress).say(self.source.view.notices[-1] if self._told else "")
+        self.query_one(Progress).subtitle(self.source.view.notices[-1] if self._told else "")
         if not self.is_headless:
             self._leave_on_signals()
         self.set_interval(TICK_S, self._tick)
@@ -128,7 +128,7 @@ class Dashboard(App[Outcome]):
         if len(notices) != self._told:
             self._told = len(notices)
             if notices:
-                self.query_one(Progress).say(notices[-1])
+                self.query_one(Progress).subtitle(notices[-1])
         self.refresh_panels()
         if source.runs:
             self._was_running = True
@@ -223,7 +223,7 @@ class Dashboard(App[Outcome]):
         def work() -> None:
             text = self.source.command(name)
             with suppress(RuntimeError):  # the app is gone
-                self.call_from_thread(progress.say, text)
+                self.call_from_thread(progress.subtitle, text)
 
         threading.Thread(target=work, name=f"burn-torch-{name}", daemon=True).start()
 

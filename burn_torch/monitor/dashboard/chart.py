@@ -142,7 +142,7 @@ def chart(
     plot_height = height - has_legend - 2 * has_x_axis
     low, high = _y_range(drawn, log)
     y_ticks = _y_ticks(low, high, plot_height, log)
-    y_texts = labels(y_ticks)
+    y_texts = [labels([tick])[0] for tick in y_ticks] if log else labels(y_ticks)
     margin = max(map(len, y_texts)) + 1
     if width - margin < _MIN_PLOT:
         margin = 0

@@ -296,7 +296,7 @@ def tabs(names: Sequence[str], width: int, *, selected: str | None, hovered: str
     """
     texts = {name: f" {clean(name)} " for name in names}
     at = list(names).index(selected) if selected in texts else 0
-    room = width - 6
+    room = width - 7  # without the chevrons and the last line
     first = at
     used = len(texts[names[at]]) if names else 0
     while first > 0 and used + len(texts[names[first - 1]]) + 1 <= room:  # as many before it as fit
@@ -307,9 +307,9 @@ def tabs(names: Sequence[str], width: int, *, selected: str | None, hovered: str
     x = 3
     for name in names[first:]:
         text = texts[name]
-        if x + len(text) + 3 > width and name != selected:
+        if x + len(text) + 4 > width and name != selected:
             break
-        text = text[: max(width - x - 3, 1)]
+        text = text[: max(width - x - 4, 1)]
         targets[0, x, x + len(text)] = name
         row += [(text, "selected" if name == selected else "hover" if name == hovered else ""), ("│", "axis")]
         x += len(text) + 1
@@ -333,7 +333,7 @@ def plot(
         lost = found.series.not_finite
         label = f"{split} ({lost} not finite)" if lost else str(split)
         lines.append(Line(label, str(split), points, dashed=split is not Split.TRAIN))
-    title = f"{metric.unit or ''} over {view.x_unit}{', log' if log else ''}".strip()
+    title = f"{clean(metric.name)} over {view.x_unit}{', log' if log else ''}"
     return chart(lines, width, height, glyphs=glyphs, log=log, title=title, empty="no values yet")
 
 

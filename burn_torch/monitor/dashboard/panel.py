@@ -7,10 +7,12 @@ from typing import ClassVar, Final
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.content import Content
 from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from burn_torch.monitor.dashboard import content
 from burn_torch.monitor.dashboard.chart import Row
 
 __all__ = ["STYLES", "Panel"]
@@ -56,6 +58,7 @@ class Panel(Widget):
         self.hovered: str | None = None
         self._rows: list[Row] | None = None
         self._drawn_for = Size(0, 0)
+        self._subtitle = ""
 
     def rows(self, width: int, height: int) -> list[Row]:
         """What the box shows: nothing, unless a panel says.  Sets `targets` where it has any."""
@@ -79,6 +82,13 @@ class Panel(Widget):
             row = [(text.translate(_ASCII), role) for text, role in row]
         strip = Strip([Segment(text, STYLES[role]) for text, role in row])
         return strip.adjust_cell_length(self.size.width, _PLAIN)
+
+    def subtitle(self, text: str) -> None:
+        """Shows a line at the lower border."""
+        text = content.clean(text)
+        if text != self._subtitle:  # each assignment draws the box again
+            self._subtitle = text
+            self.border_subtitle = Content(text)
 
     # -- the mouse -----------------------------------------------------------------------------------
     def target_at(self, x: int, y: int) -> str | None:

@@ -180,9 +180,9 @@ class Plots(_OfRun):
         self.post_message(self.Changed())
 
     def update(self) -> None:
-        """Says at its lower border what is on the x axis and what the reader is doing yet."""
+        """Says at its lower border how much of a long run is not read yet."""
         reading = self.shown.source.reading
-        self.border_subtitle = "" if reading is None else f"reading the whole history: {100 * reading:.0f} %"
+        self.subtitle("" if reading is None else f"reading the whole history: {100 * reading:.0f} %")
         super().update()
 
 
@@ -198,7 +198,7 @@ class Log(_OfRun):
         """See `content.log_lines`."""
         view = self.shown.source.view
         self.back = max(min(self.back, len(view.log) - height), 0)
-        self.border_subtitle = f"{self.back} lines below" if self.back else ""
+        self.subtitle(f"{self.back} lines below" if self.back else "")
         return content.log_lines(view, height, back=self.back)
 
     def scroll(self, by: int) -> None:
@@ -225,9 +225,3 @@ class Progress(_OfRun):
         """See `content.progress`."""
         source = self.shown.source
         return content.progress(source.view, width, runs=source.runs, glyphs=self.shown.glyphs)[:height]
-
-    def say(self, text: str) -> None:
-        """Shows a line at the lower border."""
-        from textual.content import Content
-
-        self.border_subtitle = Content(content.clean(text))

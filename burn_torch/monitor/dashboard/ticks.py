@@ -59,8 +59,9 @@ def labels(ticks: Sequence[float]) -> list[str]:
     if 0 < largest < 1e-3:
         return [f"{tick:.3g}" for tick in ticks]
     for size, suffix in _SUFFIXES:
-        if largest >= 10 * size:
-            return ["0" if tick == 0 else text + suffix for tick, text in zip(ticks, _fixed(ticks, size), strict=True)]
+        texts = _fixed(ticks, size) if largest >= size else []
+        if texts and max(len(text.partition(".")[2]) for text in texts) <= 1:
+            return ["0" if tick == 0 else text + suffix for tick, text in zip(ticks, texts, strict=True)]
     return _fixed(ticks, 1.0)
 
 
