@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, final
 
 from burn_torch.monitor.event import Direction, EpochSummary, MetricDefinition, MetricValue, Split
