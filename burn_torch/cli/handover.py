@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -80,8 +81,7 @@ def hand_over(args: Any, directory: Path) -> None:
 def lead(given: Sequence[str]) -> int:
     """Starts the trainer and shows it; gives its exit code, 0 where the user leaves it running."""
     receive, send = os.pipe()
-    path = [] if str(Path.cwd()) in sys.path or "" in sys.path else ["-P"]
-    command = [sys.executable, *path, "-m", "burn_torch", *given, "--hand-over", str(send)]
+    command = [*_program(), *given, "--hand-over", str(send)]
     trainer = subprocess.Popen(command, pass_fds=[send], start_new_session=True)
     os.close(send)
     with os.fdopen(receive, "rb") as answers, _forwarding(trainer):
@@ -89,6 +89,12 @@ def lead(given: Sequence[str]) -> int:
         if not line:  # it is over before it began, and has said why
             return _code(trainer.wait())
     return _watch(trainer, json.loads(line))
+
+
+def _program() -> list[str]:
+    """What starts this program again; with the working directory in the path of imports only where it is here."""
+    path = [] if str(Path.cwd()) in sys.path or "" in sys.path else ["-P"]
+    return [sys.executable, *path, "-m", "burn_torch"]
 
 
 def _watch(trainer: subprocess.Popen[bytes], told: Mapping[str, Any]) -> int:
@@ -108,7 +114,7 @@ def _watch(trainer: subprocess.Popen[bytes], told: Mapping[str, Any]) -> int:
     if outcome == "detached":
         trainer.returncode = 0  # else Popen warns that its process still runs
         print(f"the training goes on in process {trainer.pid}, its output in {directory / OUTPUT}")
-        print(f"watch    burn-torch attach {directory}")
+        print(f"watch    burn-torch attach {shlex.quote(str(directory))}")
         return 0
     if outcome == "terminated":
         trainer.terminate()
@@ -117,6 +123,7 @@ def _watch(trainer: subprocess.Popen[bytes], told: Mapping[str, Any]) -> int:
     source.poll(None)
     summary = None if source.view.ended is None else source.view.ended.summary
     _last_words(directory / OUTPUT, int(told["offset"]), summary, code)
+    print(f"plots    burn-torch attach {shlex.quote(str(directory))}")
     return code
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import Final
 
+from burn_torch.cli.failure import EXIT_HANGUP, EXIT_INTERRUPTED, EXIT_TERMINATED
 from burn_torch.core.errors import ArtifactError, explain
 
 HELP: Final = "watch a run, live or afterwards, from any terminal"
@@ -53,8 +55,9 @@ def run(args: argparse.Namespace) -> int:
         try:
             follow_lines(source, sys.stdout)
         except KeyboardInterrupt:  # of this view; the run has heard nothing of it
-            return 130
+            return EXIT_INTERRUPTED
         return 0
-    if show(source) == "detached":
-        print(f"the run goes on; burn-torch attach {directory} shows it again")
-    return 0
+    outcome = show(source)
+    if outcome == "detached":
+        print(f"the run goes on; burn-torch attach {shlex.quote(str(directory))} shows it again")
+    return {"hangup": EXIT_HANGUP, "terminated": EXIT_TERMINATED}.get(outcome, 0)

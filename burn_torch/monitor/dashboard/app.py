@@ -40,7 +40,8 @@ class Dashboard(App[Outcome]):
     """
 
     CSS: ClassVar[str] = """
-    Screen { layout: vertical; background: ansi_default; }
+    Screen { layout: vertical; }
+    Popup { background: transparent; }
     #top { height: 1fr; }
     #left { width: 38%; }
     #right { width: 1fr; }
@@ -62,7 +63,7 @@ class Dashboard(App[Outcome]):
     Screen.-flat #progress { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+c,ctrl+q", "leave", "Quit", priority=False),
+        Binding("q,ctrl+c,ctrl+q", "leave", "Quit", priority=True),  # first of all: what is typed ahead is the answer
         Binding("left", "metric(-1)", "Metric"),
         Binding("right", "metric(1)", "Metric"),
         Binding("up", "kind(-1)", "Plot"),
@@ -120,7 +121,7 @@ class Dashboard(App[Outcome]):
         self.set_interval(TICK_S, self._tick)
 
     # -- following ----------------------------------------------------------------------------------
-    def _tick(self) -> None:
+    async def _tick(self) -> None:
         source = self.source
         source.poll(_READ_S)
         self.shown.settle()
@@ -134,18 +135,18 @@ class Dashboard(App[Outcome]):
             self._was_running = True
         elif self._was_running and source.reading is None:
             self._was_running = False
-            self._ended()
+            await self._ended()
         if not self.is_headless and not _has_terminal():
             self.exit("hangup")
 
-    def _ended(self) -> None:
+    async def _ended(self) -> None:
         if self._closes:
             self.exit("ended")
             return
         if isinstance(self.screen, Popup):  # a question about a run that is over
-            self.pop_screen()
+            await self.pop_screen()
         over = "Training is done" if self.source.view.ended is not None else "The run has ended without a word"
-        self._ask(over, DONE, cancels="x")
+        await self._ask(over, DONE, cancels="x")
 
     def refresh_panels(self) -> None:
         """Draws what has changed."""
@@ -195,15 +196,15 @@ class Dashboard(App[Outcome]):
         """Asks the run for a checkpoint."""
         self._command("checkpoint")
 
-    def action_leave(self) -> None:
+    async def action_leave(self) -> None:
         """Asks what shall become of the run; leaves at once where it is over."""
         if self.source.runs:
-            self._ask("Quit", QUIT, cancels="c")
+            await self._ask("Quit", QUIT, cancels="c")
         else:
             self.exit("closed")
 
-    def _ask(self, title: str, choices: Sequence[Choice], *, cancels: str) -> None:
-        self.push_screen(Popup(title, choices, cancels=cancels, ascii_only=self._ascii), self._answered)
+    async def _ask(self, title: str, choices: Sequence[Choice], *, cancels: str) -> None:
+        await self.push_screen(Popup(title, choices, cancels=cancels, ascii_only=self._ascii), self._answered)
 
     def _answered(self, key: str | None) -> None:
         match key:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -68,13 +69,24 @@ def restored() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError, ValueError):  # the terminal may be gone
+        try:
             if stream is not None and stream.isatty():
                 stream.write(_LEAVE)
                 stream.flush()
+            elif attributes is not None:
+                _write_nowhere()
+        except (OSError, ValueError):
+            _write_nowhere()
         if attributes is not None and termios is not None:
             with suppress(OSError, ValueError, termios.error):
                 termios.tcsetattr(sys.__stdin__, termios.TCSANOW, attributes)
+
+
+def _write_nowhere() -> None:
+    """The terminal is gone: what is still buffered must not make the end of the process an error."""
+    with Path(os.devnull).open("wb") as nothing, suppress(OSError):
+        for descriptor in (1, 2):
+            os.dup2(nothing.fileno(), descriptor)
 
 
 def _attributes() -> list[Any] | None:
