@@ -12,6 +12,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final, Self, final
 
@@ -343,6 +345,26 @@ def read_events(path: str | os.PathLike[str]) -> _Reading:
     Raises: DataError for a file that is absent or unreadable, or of a newer version.
     """
     return _Reading(path)
+
+
+def read_outline(path: str | os.PathLike[str]) -> Iterator[Stamped]:
+    """The events that a file holds now, of steps in a row only the newest; what is damaged is passed over.
+
+    Raises: DataError as `read_events` does.
+    """
+    read_events(path)
+    step = b""
+    with Path(path).open("rb") as file:
+        for line in chain(file, [b""]):
+            if b'"kind":"step"' in line:
+                step = line
+                continue
+            for found in (step, line):
+                with suppress(DamagedLine):
+                    stamped = decode(found)
+                    if stamped is not None:
+                        yield stamped
+            step = b""
 
 
 def follow(
