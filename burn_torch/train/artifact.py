@@ -1,6 +1,8 @@
 """The artifact directory of a run.
 
-<dir>/experiment.log                  what happened
+<dir>/events.jsonl                    what happened, for views: burn_torch.monitor
+<dir>/control.json, control.sock      while it runs: where commands go
+<dir>/experiment.log                  what happened, in words
 <dir>/config.json                     the configuration, if the run was given one
 <dir>/checkpoint/epoch-3.safetensors  all that a resume needs
 <dir>/train/epoch-1/Loss.log          one value a line, one line a batch; the same under valid/

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, final
 
 from burn_torch.core.errors import ArtifactError, DeviceError, NonFiniteError, explain
+from burn_torch.core.exit_code import exit_code, exit_code_of
 from burn_torch.tensor import Device
 from burn_torch.train.anomaly.watch import AnomalyWatch, unsound
 from burn_torch.train.artifact import ArtifactDir
@@ -22,7 +23,6 @@ from burn_torch.train.event import (
     CheckpointSaved,
     EpochDone,
     Event,
-    EventReader,
     Notice,
     RunEnded,
     RunStarted,
@@ -41,6 +41,7 @@ from burn_torch.train.loop import fold
 from burn_torch.train.measure import Meter, patience_of, shows_loss
 from burn_torch.train.metric.base import Metric, MetricMetadata, Split
 from burn_torch.train.output import LossInput
+from burn_torch.train.publisher import Publisher
 from burn_torch.train.stepping import Steps
 from burn_torch.train.summary import LearnerSummary
 
@@ -67,7 +68,7 @@ class Parts:
     compiled: bool
     store: CheckpointStore
     early_stopping: EarlyStoppingStrategy | None
-    renderer: EventReader
+    publisher: Publisher
     loggers: Sequence[MetricLogger]
     interrupter: Interrupter
     config: str | None
@@ -98,7 +99,8 @@ class Run:
         self._whole = True
         """Whether every step so far is in the metrics: a checkpoint says it if not."""
         self._run_key = run_key
-        self._renderer: EventReader | None = parts.renderer
+        self._mark: tuple[int, int] | None = None
+        """Where the event log was when training of this epoch was over: its checkpoints know nothing of validation."""
         self._lr = math.nan
         self._steps: Final = Steps(parts.execution, learner, parts.accumulation, parts.compiled, self.say)
         self._watch: Final = AnomalyWatch(self._steps, parts.artifact.anomalies) if parts.watched else None
@@ -132,6 +134,7 @@ class Run:
         self._inspect()
         parts, learner = self.parts, self.learner
         schedule, lr = self._undone or (learner.lr_scheduler.to_record(), self._lr)
+        metrics = {} if self.position.complete else self._train.state()  # waits for steps that are not yet events
         checkpoint = Checkpoint(
             position=self.position,
             run_key=self._run_key,
@@ -140,13 +143,15 @@ class Run:
             scheduler=schedule,
             lr=lr,
             history=self.history,
-            metrics={} if self.position.complete else self._train.state(),
+            metrics=metrics,
             loader=parts.train.facts(),
             config=parts.config,
             versions=versions(),
             tuning=parts.tuning(),
             notes=self._notes,
+            events=self._mark or parts.publisher.position,
         )
+        parts.publisher.sync()
         parts.store.save(checkpoint, learner.model, parts.device.backend.reading(parts.device.place))
         self._saved = self.position
         self._tell_saved()
@@ -155,10 +160,27 @@ class Run:
         """Tells of checkpoints that have reached the disk.  Raises: ArtifactError for one that could not."""
         for path in self.parts.store.finished():
             self.last_checkpoint = path
-            LOG.info("checkpoint %s", path.name)
-            file = CheckpointFile.of(path)
-            assert file is not None
-            self._publish(CheckpointSaved(str(path), file.epoch, file.complete))
+            LOG.info("checkpoint %s", path.name, extra={"shown": True})
+            self._publish_saved(path)
+
+    def _tell_again(self) -> None:
+        """Tells of the checkpoints up to the one that the run goes on from, where what told of them is cut off."""
+        newest = None if self.last_checkpoint is None else CheckpointFile.of(self.last_checkpoint)
+        if newest is None:
+            return
+        publisher, folder = self.parts.publisher, newest.path.parent
+        there = {folder / name for name in publisher.cut} | {
+            file.path for file in self.parts.store.checkpointer.files()
+        }
+        files = [file for path in there if path.name not in publisher.told and (file := CheckpointFile.of(path))]
+        for file in sorted(files, key=lambda file: file.key):
+            if file.key <= newest.key:
+                self._publish_saved(file.path)
+
+    def _publish_saved(self, path: Path) -> None:
+        file = CheckpointFile.of(path)
+        assert file is not None
+        self._publish(CheckpointSaved(str(path), file.epoch, file.complete))
 
     def _settle(self) -> None:
         """Waits for the disk."""
@@ -207,8 +229,13 @@ class Run:
                 None if parts.valid is None else parts.valid.items_total,
                 self._train.definitions,
                 self._valid.definitions,
+                parts.publisher.run_id,
+                parts.config,
+                None if self.last_checkpoint is None else self.last_checkpoint.name,
+                versions(),
             )
         )
+        self._tell_again()
         for split, meter in ((Split.TRAIN, self._train), (Split.VALID, self._valid)):
             for definition in meter.definitions:
                 for logger in parts.loggers:
@@ -247,12 +274,15 @@ class Run:
 
     def _stopped(self) -> str:
         interrupter = self.parts.interrupter
+        how = "signal" if interrupter.status in ("interrupted", "terminated") else "stop"
+        self.parts.publisher.stop_requested(interrupter.get_message() or "", how)
         self.say(f"stopped in epoch {self.position.epoch}: {interrupter.get_message()}")
         return interrupter.status or "stopped"
 
     def _train_epoch(self) -> bool:
         """Trains what is left of the epoch; whether it was told to stop before its end."""
         parts, start = self.parts, self.position
+        self._mark = None
         if start.batch == 0:
             self._train.clear()
         self._announce(Split.TRAIN, parts.train, start.batch)
@@ -282,6 +312,7 @@ class Run:
             return True
         if parts.valid is not None and parts.store.every is not None and self._saved != self.position:
             self._checkpoint()  # an error or a kill while it validates repeats no training
+        self._mark = parts.publisher.position
         self._close_split(self._train)
         return False
 
@@ -353,7 +384,8 @@ class Run:
             names = self._train.definitions if split is Split.TRAIN else self._valid.definitions
             values = {d.name: self.history.find_metric(d.name, epoch, split) for d in names}
             if values:
-                LOG.info("epoch %d %s: %s", epoch, split, values)
+                LOG.info("epoch %d %s: %s", epoch, split, values, extra={"shown": True})
+        self._mark = None
         self._publish(EpochDone(epoch))
         self._checkpoint()
 
@@ -381,17 +413,11 @@ class Run:
         self._publish(SplitDone(summary))
 
     def _publish(self, event: Event) -> None:
-        if self._renderer is None:
-            return
-        try:
-            self._renderer.handle(event)
-        except OSError as err:  # a closed pipe or terminal is no reason to lose the run
-            self._renderer = None
-            LOG.warning("nothing is shown any more: %s", err)
+        self.parts.publisher.publish(event)
 
     def say(self, text: str) -> None:
         """One line for the log and for whoever watches."""
-        LOG.info("%s", text)
+        LOG.info("%s", text, extra={"shown": True})
         self._publish(Notice(text))
 
     def _inspect(self) -> None:
@@ -478,8 +504,14 @@ class Run:
         definitions = [(meter.split, d) for meter in (self._train, self._valid) for d in meter.definitions]
         summary = str(LearnerSummary(self.history, definitions, str(self.learner.model)))
         self.write_result(status, None)
-        self._publish(RunEnded(status, summary if parts.show_summary else None))
-        return summary if parts.show_summary else None
+        shown = summary if parts.show_summary else None
+        self._publish(RunEnded(status, shown, exit_code_of(status), parts.interrupter.get_message()))
+        return shown
+
+    def failed(self, status: str, error: BaseException) -> None:
+        """Says that an error ended the run, as well as it can."""
+        self.write_result(status, error)
+        self.parts.publisher.note(RunEnded(status, None, exit_code(error), str(error)))
 
     def write_result(self, status: str, error: BaseException | None) -> None:
         """Writes result.json; after an error as well as it can."""

@@ -18,6 +18,7 @@ from burn_torch.train.checkpoint import Checkpoint, CheckpointEvery, Checkpointi
 from burn_torch.train.checkpoint.store import file_store
 from burn_torch.train.checkpoint.strategy import default_strategy, metric_strategies
 from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy
+from burn_torch.train.event import EventReader
 from burn_torch.train.execution import ExecutionStrategy, SingleDevice
 from burn_torch.train.history import History
 from burn_torch.train.interrupt import Deadline, Interrupter, stopping_on_signals
@@ -27,6 +28,7 @@ from burn_torch.train.logger.application import LOG, ApplicationLogger, FileAppl
 from burn_torch.train.logger.metric import FileMetricLogger, MetricLogger, file_name
 from burn_torch.train.loop import fold
 from burn_torch.train.metric.base import Metric, Split
+from burn_torch.train.publisher import Publisher
 from burn_torch.train.renderer import MetricsRenderer, default_renderer
 from burn_torch.train.run import Parts, Run
 
@@ -95,6 +97,7 @@ class SupervisedTraining:
         self._early_stopping: EarlyStoppingStrategy | None = None
         self._renderer: MetricsRenderer | None = None
         self._loggers: tuple[MetricLogger, ...] = ()
+        self._readers: tuple[EventReader, ...] = ()
         self._application: ApplicationLogger | str | None = "default"
         self._interrupter = Interrupter()
         self._config: Config | None = None
@@ -222,6 +225,14 @@ class SupervisedTraining:
         """Where metrics are written; the first one takes the place of the FileMetricLogger, more may follow."""
         return self._with(_loggers=(*self._loggers, logger))
 
+    def with_event_reader(self, reader: EventReader) -> Self:
+        """Something of your own that follows the run, besides the renderer; more may follow.
+
+        It gets each event of the loop in the thread of the loop.  Whoever can wait reads `events.jsonl` instead, from
+        another process.
+        """
+        return self._with(_readers=(*self._readers, reader))
+
     def with_application_logger(self, logger: ApplicationLogger | None) -> Self:
         """Where messages are written, `experiment.log` by default; None for nowhere."""
         return self._with(_application=logger)
@@ -263,6 +274,10 @@ class SupervisedTraining:
             stack.enter_context(installed(application))
             renderer = default_renderer() if self._renderer is None else self._renderer
             stack.callback(_close_quietly, renderer)
+            publisher = Publisher(artifact.path, (renderer, *self._readers))
+            stack.callback(publisher.close)
+            for reader in self._readers:
+                stack.callback(_close_quietly, reader)
             loggers = self._loggers or (FileMetricLogger(artifact.path),)
             for logger in loggers:
                 stack.callback(logger.close)
@@ -279,7 +294,7 @@ class SupervisedTraining:
                 compiled=self._compiled,
                 store=file_store(artifact.checkpoints, self._strategy, self._every, background=self._background),
                 early_stopping=self._early_stopping,
-                renderer=renderer,
+                publisher=publisher,
                 loggers=loggers,
                 interrupter=self._interrupter,
                 config=None if self._config is None else self._config.to_json(),
@@ -293,6 +308,8 @@ class SupervisedTraining:
             found = self._restore(run, parts) if self._resume else None
             lock = device.backend.leaf().pinned(artifact.tuning, device.place, None if found is None else found.tuning)
             run.parts = parts = replace(parts, tuning=stack.enter_context(lock))
+            publisher.begin(None if found is None else found.events)
+            stack.enter_context(publisher.attended(parts.interrupter, run.say))
             return self._launched(run, parts)
 
     def _launched(self, run: Run, parts: Parts) -> LearningResult[Any]:
@@ -307,7 +324,7 @@ class SupervisedTraining:
             LOG.exception("the run failed")
             if isinstance(err, Exception):
                 run.save_in_need(err)
-            run.write_result(_status_of(err), err)
+            run.failed(_status_of(err), err)
             raise
         message = parts.interrupter.get_message()
         if status in ("interrupted", "terminated", "time_limit"):
@@ -432,7 +449,7 @@ def _metric_faults(split: str, metrics: Sequence[Any]) -> list[tuple[str, str, s
     return faults
 
 
-def _close_quietly(renderer: MetricsRenderer) -> None:
+def _close_quietly(renderer: EventReader) -> None:
     with suppress(OSError):  # a closed pipe or terminal is no reason to lose the result
         renderer.close()
 
