@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from burn_torch.train.event import StepDone
+from burn_torch.monitor.log import EVENTS, read_events
+from burn_torch.train.event import EpochDone, SplitDone, StepDone
 
 EPOCHS, EVERY = 3, 2
 WORKERS = (0, 2, 4)
@@ -29,9 +30,15 @@ class Steps:
 def whole(program, tmp_path_factory):
     """The run that nobody disturbed."""
     steps = Steps()
-    training = program.make_training(tmp_path_factory.mktemp("whole") / "run", EPOCHS).renderer(steps)
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    training = program.make_training(folder, EPOCHS).renderer(steps)
     result = training.launch(program.make_learner())
-    return program.digest(result.model), result.history.to_state(), steps.found
+    return program.digest(result.model), result.history.to_state(), steps.found, events(folder)
+
+
+def events(folder) -> list:
+    """What the log of a run says was computed."""
+    return [e.event for e in read_events(folder / EVENTS) if isinstance(e.event, StepDone | SplitDone | EpochDone)]
 
 
 def moments(count: int) -> list[dict]:
@@ -63,6 +70,7 @@ def check(program, start, folder, whole, kill, workers) -> bool:
     assert program.digest(result.model) == whole[0]
     assert result.history.to_state() == whole[1]
     assert steps.found == whole[2][len(whole[2]) - len(steps.found) :]
+    assert events(folder) == whole[3]
     return was_killed
 
 
@@ -99,3 +107,4 @@ def test_one_run_killed_again_and_again(program, start, whole, tmp_path, capsys)
     assert times >= 5
     assert program.digest(result.model) == whole[0]
     assert result.history.to_state() == whole[1]
+    assert events(folder) == whole[3]
