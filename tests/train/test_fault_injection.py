@@ -251,15 +251,15 @@ def test_the_small_run_uses_every_operation(whole):
 
 def test_faults_at_some_operations(program, tmp_path, whole):
     total = whole[3].count
-    counts = inject(program, tmp_path, whole, range(3, total, total // 4))
-    assert counts["crash"] == 4 * counts["torn"] >= 16
+    counts = inject(program, tmp_path, whole, range(17, total, total // 2))
+    assert counts["crash"] == 4 * counts["torn"] >= 8
 
 
 def test_faults_while_checkpoints_are_written_beside_the_training(program, tmp_path, whole):
     log = whole[3].log
-    middle = [at for at, name in enumerate(log, 1) if name in ("flush", "rename")][4:6]
+    middle = [at for at, name in enumerate(log, 1) if name in ("flush", "rename")][4:5]
     counts = inject(program, tmp_path, whole, middle, background=True)
-    assert counts["crash"] == 8
+    assert counts["crash"] == 4
 
 
 @pytest.mark.slow
