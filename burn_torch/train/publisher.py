@@ -143,8 +143,8 @@ class Publisher:
         with ExitStack() as stack:
             stack.enter_context(logging_to(self.note, LOG))
             stack.enter_context(capturing(self.note))
+            stack.callback(server.close)  # first: an error while it starts leaves no socket behind
             server.start()
-            stack.callback(server.close)
             resources.start()
             stack.callback(resources.close)
             yield

@@ -60,6 +60,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="compiled",
         help="run each step operation by operation, to debug it; same bits on a CPU, slower",
     )
+    parser.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="also write TensorBoard files, into tensorboard in the artifact directory",
+    )
     handover.add_options(parser)
     parser.add_argument("--show-config", action="store_true", help="print all settings as JSON, and train nothing")
     parser.add_argument(
@@ -147,6 +152,8 @@ def _train(recipe: Recipe, config: Any, artifact_dir: Path, args: argparse.Names
         .compile(args.compiled)
         .summary()
     )
+    if args.tensorboard:
+        training = training.tensorboard()
     handover.hand_over(args, artifact_dir)
     print(
         f"{'resumes' if args.resume else 'trains'} {recipe.name} on {args.devices}, kept in {artifact_dir}", flush=True
