@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Final
 
+from burn_torch.monitor.dashboard.content import clean
 from burn_torch.monitor.dashboard.ticks import labels, linear_ticks, short
 from burn_torch.monitor.view import MetricView, RunView, SplitView
 
@@ -52,7 +53,7 @@ def figure(view: RunView, metric: MetricView) -> str:
             parts.append(
                 f'<circle class="{split}" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escape(told)}</title></circle>'
             )
-    label = escape(f"{metric.name} of {' and '.join(metric.splits)} over {view.x_unit}", quote=True)
+    label = escape(clean(f"{metric.name} of {' and '.join(metric.splits)} over {view.x_unit}"))
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
+import os
 import sys
 from pathlib import Path
 from typing import Final
 
-from burn_torch.cli.runs import open_run
 from burn_torch.core.errors import ArtifactError, ConfigError, explain
 from burn_torch.core.files import write_atomic
 
@@ -42,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
         from burn_torch.monitor.tensorboard import require_tensorboard
 
         require_tensorboard()
+    from burn_torch.cli.runs import open_run
+
     found = open_run(args.directory, outline=args.html is None)
     if args.html is not None:
         from burn_torch.monitor.html import html_report
@@ -82,6 +85,8 @@ def _write(path: str, text: str) -> None:
         sys.stdout.write(text)
         return
     try:
+        if Path(path).is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         write_atomic(path, text.encode("utf-8", "replace"))
     except OSError as err:
         raise _unwritable(path, err) from err
