@@ -190,7 +190,7 @@ def steps(count):
         yield Stamped(batch + 1, 0.01 * batch, StepDone(Split.TRAIN, 1, batch, batch, 16 * batch, values))
 
 
-@pytest.mark.parametrize("count", [50_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_many_steps_fold_in_seconds(count):
     stream = list(steps(count))
     view = RunView()
