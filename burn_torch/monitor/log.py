@@ -161,14 +161,23 @@ class EventLog:
         return self._left
 
     def sync(self) -> None:
-        """Everything so far is on the disk when this returns.  Raises: ArtifactError if it cannot be."""
+        """Everything so far is on the disk when this returns.  Raises: ArtifactError if it cannot be.
+
+        Any thread may call it, also while another closes the log; appending and flushing go on meanwhile.
+        """
         self.flush()
-        failed = self._failed
-        if failed is None:
-            try:
-                os.fsync(self._descriptor)
-            except OSError as err:
-                failed = err
+        with self._lock:
+            failed, descriptor = self._failed, -1
+            if failed is None and self._descriptor >= 0:
+                descriptor = os.dup(self._descriptor)
+        try:
+            if descriptor >= 0:
+                os.fsync(descriptor)
+        except OSError as err:
+            failed = err
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
         if failed is not None:
             raise self._unwritable(failed)
 
@@ -179,11 +188,12 @@ class EventLog:
             return self._written + len(self._lines()), self._number
 
     def close(self) -> None:
-        """Writes what waits and closes the file."""
+        """Writes what waits, to the disk as far as it can, and closes the file."""
         self._closed.set()
         if threading.current_thread() is not self._flusher and os.getpid() == self._pid:
             self._flusher.join(timeout=5.0)
-        self.flush()
+        with suppress(ArtifactError):  # what tells of the run's end is no reason to end it with an error
+            self.sync()
         with self._lock:
             if self._descriptor >= 0:
                 os.close(self._descriptor)
