@@ -9,11 +9,17 @@ import os
 import sys
 from typing import TextIO
 
+from burn_torch.monitor.plain import PlainRenderer, SilentRenderer
 from burn_torch.train.event import EventReader as MetricsRenderer
 from burn_torch.train.renderer.bar import BarRenderer
-from burn_torch.train.renderer.plain import PlainRenderer, SilentRenderer
 
-__all__ = ["BarRenderer", "MetricsRenderer", "PlainRenderer", "SilentRenderer", "default_renderer"]
+__all__ = [
+    "BarRenderer",
+    "MetricsRenderer",
+    "PlainRenderer",
+    "SilentRenderer",
+    "default_renderer",
+]
 
 
 def default_renderer(stream: TextIO | None = None) -> MetricsRenderer:
