@@ -12,14 +12,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("termios", reason="this platform has no such terminals")
-pytest.importorskip("textual", reason="the dashboard needs textual: pip install 'burn-torch[tui]'")
-
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-from terminal import MAIN, ROOT, Terminal, plain  # noqa: E402
-
-sys.path.remove(str(HERE))
+ROOT = HERE.parents[1]
+MAIN = "from burn_torch.cli.main import main; sys.exit(main())"
 
 
 def attach(*words: object, cwd: Path, timeout_s: float = 30.0, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -39,9 +34,9 @@ def attach(*words: object, cwd: Path, timeout_s: float = 30.0, **environment: st
 
 
 # -- on a terminal --------------------------------------------------------------------------------------
-def test_on_a_terminal_it_opens_resizes_detaches_and_leaves_everything_as_it_was(live, tmp_path):
+def test_on_a_terminal_it_opens_resizes_detaches_and_leaves_everything_as_it_was(open_terminal, live, tmp_path):
     folder, asked = live()
-    with Terminal(MAIN, ["attach", folder], cwd=tmp_path) as terminal:
+    with open_terminal("attach", folder, cwd=tmp_path) as terminal:
         terminal.until("Progress")
         terminal.until("Validating")
         terminal.resize(150, 45)
@@ -55,8 +50,8 @@ def test_on_a_terminal_it_opens_resizes_detaches_and_leaves_everything_as_it_was
     assert asked.commands == []
 
 
-def test_a_click_on_a_terminal(live, tmp_path):
-    with Terminal(MAIN, ["attach", live()[0]], cwd=tmp_path) as terminal:
+def test_a_click_on_a_terminal(open_terminal, live, tmp_path):
+    with open_terminal("attach", live()[0], cwd=tmp_path) as terminal:
         terminal.until("Accuracy over items")
         terminal.press("\x1b[<0;46;2M\x1b[<0;46;2m")  # the tab of the loss
         terminal.until("Loss over items")
@@ -65,9 +60,9 @@ def test_a_click_on_a_terminal(live, tmp_path):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_closes_it_and_leaves_the_terminal_as_it_was(live, tmp_path, number, code):
+def test_a_signal_closes_it_and_leaves_the_terminal_as_it_was(open_terminal, live, tmp_path, number, code):
     folder, asked = live()
-    with Terminal(MAIN, ["attach", folder], cwd=tmp_path) as terminal:
+    with open_terminal("attach", folder, cwd=tmp_path) as terminal:
         terminal.until("Progress")
         terminal.process.send_signal(number)
         assert terminal.wait() == code
@@ -75,9 +70,9 @@ def test_a_signal_closes_it_and_leaves_the_terminal_as_it_was(live, tmp_path, nu
     assert asked.commands == []
 
 
-def test_a_terminal_that_is_gone_closes_it(live, tmp_path):
+def test_a_terminal_that_is_gone_closes_it(open_terminal, live, tmp_path):
     folder, asked = live()
-    with Terminal(MAIN, ["attach", folder], cwd=tmp_path) as terminal:
+    with open_terminal("attach", folder, cwd=tmp_path) as terminal:
         terminal.until("Progress")
         os.close(terminal.slave)
         os.close(terminal.master)
@@ -85,16 +80,16 @@ def test_a_terminal_that_is_gone_closes_it(live, tmp_path):
     assert asked.commands == []
 
 
-def test_a_terminal_that_is_gone_closes_it_also_where_hangups_are_ignored(live, tmp_path):
-    code = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n{MAIN}"
-    with Terminal(code, ["attach", live()[0]], cwd=tmp_path) as terminal:
+def test_a_terminal_that_is_gone_closes_it_also_where_hangups_are_ignored(open_terminal, live, tmp_path):
+    deaf = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    with open_terminal("attach", live()[0], cwd=tmp_path, before=deaf) as terminal:
         terminal.until("Progress")
         os.close(terminal.slave)
         os.close(terminal.master)
         assert terminal.process.wait(timeout=10) == 129
 
 
-def test_an_error_in_the_dashboard_leaves_the_terminal_as_it_was_and_is_told(live, tmp_path):
+def test_an_error_in_the_dashboard_leaves_the_terminal_as_it_was_and_is_told(open_terminal, live, tmp_path):
     folder, asked = live()
     broken = """
 from burn_torch.monitor.dashboard import panels
@@ -102,7 +97,7 @@ def rows(self, width, height):
     raise ZeroDivisionError("a panel that fails")
 panels.Progress.rows = rows
 """
-    with Terminal(broken + MAIN, ["attach", folder], cwd=tmp_path) as terminal:
+    with open_terminal("attach", folder, cwd=tmp_path, before=broken) as terminal:
         assert terminal.wait() == 1
         assert "something failed that burn-torch has no words of its own for" in terminal.after
         assert "ZeroDivisionError: a panel that fails" in terminal.after
@@ -110,10 +105,10 @@ panels.Progress.rows = rows
     assert asked.commands == []
 
 
-def test_no_color_leaves_none(live, tmp_path):
+def test_no_color_leaves_none(open_terminal, live, tmp_path):
     colour = re.compile(rb"\x1b\[[0-9;]*?\b(3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
     for environment, colours in (({"NO_COLOR": "1"}, False), ({}, True)):
-        with Terminal(MAIN, ["attach", live()[0]], cwd=tmp_path, **environment) as terminal:
+        with open_terminal("attach", live()[0], cwd=tmp_path, **environment) as terminal:
             terminal.until("Validating")
             terminal.press("qd")
             assert terminal.wait() == 0
@@ -132,21 +127,21 @@ def test_no_color_leaves_none(live, tmp_path):
         ),
     ],
 )
-def test_a_terminal_that_cannot_gets_plain_lines(write, tmp_path, environment, before, why):
-    with Terminal(before + MAIN, ["attach", write(epochs=1)], cwd=tmp_path, **environment) as terminal:
+def test_a_terminal_that_cannot_gets_plain_lines(open_terminal, write, tmp_path, environment, before, why):
+    with open_terminal("attach", write(epochs=1), cwd=tmp_path, before=before, **environment) as terminal:
         assert terminal.wait() == 0
         assert b"\x1b" not in terminal.output
-        text = plain(terminal.output)
+        text = terminal.text
     assert text.startswith(why)
     assert "epoch 1/1  train  Accuracy" in text
     assert "the summary" in text
 
 
-def test_in_the_background_it_prints_lines(write, tmp_path):
-    code = f"import os; os.setpgid(0, 0) if os.fork() == 0 else (os.wait(), os._exit(0))\n{MAIN}"
-    with Terminal(code, ["attach", write(epochs=1)], cwd=tmp_path) as terminal:
+def test_in_the_background_it_prints_lines(open_terminal, write, tmp_path):
+    behind = "import os; os.setpgid(0, 0) if os.fork() == 0 else (os.wait(), os._exit(0))\n"
+    with open_terminal("attach", write(epochs=1), cwd=tmp_path, before=behind) as terminal:
         assert terminal.wait() == 0
-        assert "plain lines, as it runs in the background of its terminal" in plain(terminal.output)
+        assert "plain lines, as it runs in the background of its terminal" in terminal.text
         assert b"?1049h" not in terminal.output
 
 

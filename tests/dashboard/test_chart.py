@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given
@@ -146,7 +147,7 @@ def test_linear_ticks_are_few_round_and_inside(low: float, span: float, at_most:
     assert 1 <= len(ticks) <= at_most
     assert all(low - 1e-6 * span <= tick <= high + 1e-6 * span for tick in ticks)
     if len(ticks) > 2:
-        steps = [b - a for a, b in zip(ticks, ticks[1:], strict=False)]
+        steps = [b - a for a, b in pairwise(ticks)]
         assert max(steps) - min(steps) <= 1e-6 * max(map(abs, [*steps, *ticks]))
         mantissa = steps[0] / 10 ** math.floor(math.log10(steps[0]) + 1e-9)
         assert min(abs(mantissa - nice) for nice in (1, 2, 2.5, 5, 10)) < 1e-3

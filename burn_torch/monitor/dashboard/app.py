@@ -71,14 +71,14 @@ class Dashboard(App[Outcome]):
         Binding("y", "scale", "Scale"),
         Binding("l", "log", "Log"),
         Binding("c", "save", "Save"),
-        Binding("pageup", "back(10)", "Back"),
-        Binding("pagedown", "back(-10)", "Forward"),
+        Binding("pageup", "pages(10)", "Back"),
+        Binding("pagedown", "pages(-10)", "Forward"),
         Binding("ctrl+z", "suspend_process", "Suspend"),
     ]
-    HORIZONTAL_BREAKPOINTS: ClassVar = [(0, "-narrow"), (60, "-wide")]
-    VERTICAL_BREAKPOINTS: ClassVar = [(0, "-flat"), (10, "-short"), (20, "-usual"), (36, "-tall")]
-    ENABLE_COMMAND_PALETTE: ClassVar = False
-    ALLOW_SELECT: ClassVar = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-wide")]  # noqa: RUF012 - textual's annotation is no ClassVar
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (10, "-short"), (20, "-usual"), (36, "-tall")]  # noqa: RUF012 - the same
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
     TITLE = "burn-torch"
 
     def __init__(self, source: Source, *, glyphs: Glyphs, closes: bool = False) -> None:
@@ -113,7 +113,7 @@ class Dashboard(App[Outcome]):
     def on_mount(self) -> None:
         """Begins to follow the run."""
         self.shown.settle()
-        self._was_running = self.source.runs
+        self._was_running = self._closes or self.source.runs  # in front of its run it may come too late
         self._told = len(self.source.view.notices)
         self.query_one(Progress).subtitle(self.source.view.notices[-1] if self._told else "")
         if not self.is_headless:
@@ -186,7 +186,7 @@ class Dashboard(App[Outcome]):
         log.display = not log.display
         self.call_after_refresh(self.refresh_panels)
 
-    def action_back(self, by: int) -> None:
+    def action_pages(self, by: int) -> None:
         """Turns the pages of the log."""
         log = self.query_one(Log)
         if log.display:

@@ -135,7 +135,7 @@ def chart(
     if width < 1 or height < 1:
         return []
     drawn = [Line(line.name, line.role, [*_shown(line.points, log)], line.dashed) for line in lines]
-    drawn = [line for line in drawn if any(y == y for _, y in line.points)]  # noqa: PLR0124 - NaN marks a gap
+    drawn = [line for line in drawn if any(y == y for _, y in line.points)]
     if not drawn:
         return _message(empty, width, height)
     has_legend, has_x_axis = height >= 7, height >= 4
