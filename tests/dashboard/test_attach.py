@@ -50,6 +50,7 @@ def test_on_a_terminal_it_opens_resizes_detaches_and_leaves_everything_as_it_was
     assert asked.commands == []
 
 
+@pytest.mark.slow
 def test_a_click_on_a_terminal(open_terminal, live, tmp_path):
     with open_terminal("attach", live()[0], cwd=tmp_path) as terminal:
         terminal.until("Accuracy over items")
@@ -59,7 +60,9 @@ def test_a_click_on_a_terminal(open_terminal, live, tmp_path):
         assert terminal.wait() == 0
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow)]
+)
 def test_a_signal_closes_it_and_leaves_the_terminal_as_it_was(open_terminal, live, tmp_path, number, code):
     folder, asked = live()
     with open_terminal("attach", folder, cwd=tmp_path) as terminal:
@@ -80,6 +83,7 @@ def test_a_terminal_that_is_gone_closes_it(open_terminal, live, tmp_path):
     assert asked.commands == []
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_gone_closes_it_also_where_hangups_are_ignored(open_terminal, live, tmp_path):
     deaf = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
     with open_terminal("attach", live()[0], cwd=tmp_path, before=deaf) as terminal:
@@ -105,6 +109,7 @@ panels.Progress.rows = rows
     assert asked.commands == []
 
 
+@pytest.mark.slow
 def test_no_color_leaves_none(open_terminal, live, tmp_path):
     colour = re.compile(rb"\x1b\[[0-9;]*?\b(3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
     for environment, colours in (({"NO_COLOR": "1"}, False), ({}, True)):
@@ -137,6 +142,7 @@ def test_a_terminal_that_cannot_gets_plain_lines(open_terminal, write, tmp_path,
     assert "the summary" in text
 
 
+@pytest.mark.slow
 def test_in_the_background_it_prints_lines(open_terminal, write, tmp_path):
     behind = "import os; os.setpgid(0, 0) if os.fork() == 0 else (os.wait(), os._exit(0))\n"
     with open_terminal("attach", write(epochs=1), cwd=tmp_path, before=behind) as terminal:
@@ -187,19 +193,17 @@ def test_ctrl_c_ends_the_lines_and_not_the_run(live, tmp_path):
     [
         (lambda path: None, 2, ["there is no run to show", "which is no directory", "burn-torch runs"]),
         (lambda path: path.mkdir(), 2, ["there is no run to show", "given:    run\n"]),
-        (lambda path: path.write_text("x"), 2, ["there is no run to show", "which is no directory"]),
         (lambda path: (path / "events.jsonl").mkdir(parents=True), 3, ["the events of the run cannot be read"]),
         (lambda path: events(path, b'{"v":2}\n'), 3, ["these events are of a newer version of burn_torch"]),
     ],
 )
 def test_what_is_no_run(tmp_path, make, code, told):
     make(tmp_path / "run")
-    for how in ([], ["--once"]):
-        done = attach("run", *how, cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (code, "")
-        assert done.stderr.startswith("error: ")
-        for words in told:
-            assert words in done.stderr
+    done = attach("run", *(["--once"] if code == 3 else []), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("error: ")
+    for words in told:
+        assert words in done.stderr
 
 
 def events(path: Path, content: bytes) -> None:
@@ -207,7 +211,7 @@ def events(path: Path, content: bytes) -> None:
     (path / "events.jsonl").write_bytes(content)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"no json\n{\n", b'{"v":1,"n":0,"t":0,"kind":"step"}\n'])
+@pytest.mark.parametrize("content", [b"", b'\x00\n{\n{"v":1,"n":0,"t":0,"kind":"step"}\n{"v":1,'])
 def test_a_damaged_log_is_shown_as_far_as_it_goes(tmp_path, content):
     events(tmp_path / "run", content)
     done = attach("run", "--once", cwd=tmp_path)

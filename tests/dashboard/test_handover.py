@@ -42,7 +42,6 @@ def wait_until(condition, seconds: float = 10.0) -> None:
 
 def test_it_closes_with_the_run_and_prints_the_summary(fake, tmp_path):
     with fake("done") as terminal:
-        terminal.until("Validating")
         assert terminal.wait() == 0
         terminal.assert_as_before()
         assert (
@@ -56,6 +55,7 @@ def test_it_closes_with_the_run_and_prints_the_summary(fake, tmp_path):
     assert output == "printed where nobody looks\n======= the summary =======\ncompleted: the last line\n"
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_shows_its_last_lines_and_its_code(fake, tmp_path):
     with fake("fail") as terminal:
         assert terminal.wait() == 1
@@ -74,6 +74,7 @@ def test_a_mistake_before_the_run_needs_no_dashboard(fake, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_before_the_run_reaches_the_trainer(fake, tmp_path):
     with fake("slow") as terminal:
         terminal.until("it begins")
@@ -82,7 +83,7 @@ def test_ctrl_c_before_the_run_reaches_the_trainer(fake, tmp_path):
         assert b"?1049h" not in terminal.output
 
 
-@pytest.mark.parametrize("how", ["wait", "deaf"])  # with a control socket, and by a signal without one
+@pytest.mark.parametrize("how", ["wait", pytest.param("deaf", marks=pytest.mark.slow)])  # without a control socket
 def test_stop_ends_the_run_in_its_own_way(fake, tmp_path, how):
     with fake(how) as terminal:
         terminal.until("Validating")
@@ -91,6 +92,7 @@ def test_stop_ends_the_run_in_its_own_way(fake, tmp_path, how):
         assert "stopped: the last line" in terminal.after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["wait", "deaf"])
 def test_kill_ends_it_at_once(fake, tmp_path, how):
     with fake(how) as terminal:
@@ -101,6 +103,7 @@ def test_kill_ends_it_at_once(fake, tmp_path, how):
         assert "plots    burn-torch attach run" in terminal.after
 
 
+@pytest.mark.slow
 def test_detach_leaves_it_running(fake, tmp_path):
     with fake("wait") as terminal:
         terminal.until("Validating")
@@ -114,7 +117,10 @@ def test_detach_leaves_it_running(fake, tmp_path):
     finish(tmp_path / "run")
 
 
-@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGKILL, None])
+@pytest.mark.parametrize(
+    "how",
+    [pytest.param(signal.SIGHUP, marks=pytest.mark.slow), pytest.param(signal.SIGKILL, marks=pytest.mark.slow), None],
+)
 def test_whatever_happens_to_the_front_the_run_goes_on(fake, tmp_path, how):
     with fake("wait") as terminal:
         terminal.until("Validating")
@@ -137,6 +143,7 @@ def finish(folder: Path) -> None:
     assert ended.status == "stopped"
 
 
+@pytest.mark.slow
 def test_sigterm_goes_to_the_trainer(fake, tmp_path):
     with fake("wait") as terminal:
         terminal.until("Validating")
@@ -146,6 +153,7 @@ def test_sigterm_goes_to_the_trainer(fake, tmp_path):
         assert "stopped: the last line" in terminal.after
 
 
+@pytest.mark.slow
 def test_a_dashboard_that_fails_becomes_lines_and_the_run_goes_on(fake, tmp_path):
     broken = """
 from burn_torch.monitor.dashboard import panels
@@ -162,25 +170,37 @@ panels.Progress.rows = rows
     assert lines[-1] == "======= the summary ======="
 
 
-@pytest.mark.parametrize(
-    ("words", "environment"),
-    [(["--plain"], {}), (["--no-dashboard"], {}), ([], {"TERM": "dumb"}), ([], {"CI": "1"}), ([], {"RANK": "0"})],
-)
-def test_who_wants_none_gets_none(open_terminal, tmp_path, words, environment):
+def test_who_wants_none_gets_none(open_terminal, tmp_path):
     code = """
-import argparse
+import argparse, os
 from burn_torch.cli import handover
 parser = argparse.ArgumentParser()
 handover.add_options(parser)
-print("wanted" if handover.wanted(parser.parse_args()) else "plain")
+def wanted(*words, **environment):
+    os.environ.update(environment)
+    print(*words, *environment, handover.wanted(parser.parse_args(words)))
+    for name in environment:
+        del os.environ[name]
+    os.environ["TERM"] = "xterm"
+wanted()
+wanted("--plain")
+wanted("--no-dashboard")
+wanted("--hand-over", "7")
+wanted(TERM="dumb")
+wanted(CI="1")
+wanted(RANK="0")
 """
-    with open_terminal(*words, cwd=tmp_path, code=code, **environment) as terminal:
+    with open_terminal(cwd=tmp_path, code=code) as terminal:
         assert terminal.wait() == 0
-        assert terminal.text.strip() == "plain"
-    if not words and "CI" in environment:
-        with open_terminal(cwd=tmp_path, code=code) as terminal:
-            assert terminal.wait() == 0
-            assert terminal.text.strip() == "wanted"
+        assert terminal.text.split("\r\n")[:-1] == [
+            "True",
+            "--plain False",
+            "--no-dashboard False",
+            "--hand-over 7 False",
+            "TERM False",
+            "CI False",
+            "RANK False",
+        ]
 
 
 # -- a real one ---------------------------------------------------------------------------------------------

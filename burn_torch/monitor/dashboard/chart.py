@@ -183,7 +183,7 @@ def _message(text: str, width: int, height: int) -> list[Row]:
 def _y_range(lines: Sequence[Line], log: bool) -> tuple[float, float]:
     values = [y for line in lines for _, y in line.points if not math.isnan(y)]
     low, high = min(values), max(values)
-    if low == high:
+    if math.isclose(low, high, rel_tol=1e-12, abs_tol=1e-300):
         if log:
             return low / 2, high * 2
         by = abs(low) * 0.1 or 1.0
