@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, final
@@ -13,6 +14,7 @@ from typing import Any, Final, NoReturn, final
 from burn_torch.core.errors import ArtifactError, DeviceError, NonFiniteError, explain
 from burn_torch.core.exit_code import exit_code, exit_code_of
 from burn_torch.tensor import Device
+from burn_torch.train.anomaly.watch import AnomalyWatch, unsound
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointFile, CheckpointStore, Position
 from burn_torch.train.checkpoint.content import versions
@@ -72,6 +74,8 @@ class Parts:
     config: str | None
     show_summary: bool
     deadline: Deadline | None = None
+    watched: bool = False
+    """Whether NaN and infinities are followed to where they came from."""
     tuning: Callable[[], str | None] = lambda: None
     """The choices between kernels so far."""
 
@@ -99,6 +103,7 @@ class Run:
         """Where the event log was when training of this epoch was over: its checkpoints know nothing of validation."""
         self._lr = math.nan
         self._steps: Final = Steps(parts.execution, learner, parts.accumulation, parts.compiled, self.say)
+        self._watch: Final = AnomalyWatch(self._steps, parts.artifact.anomalies) if parts.watched else None
         patience = patience_of(parts.device.place)
         self._train = Meter(Split.TRAIN, parts.train_metrics, patience_s=patience, watch=True, on_step=self._on_step)
         self._valid = Meter(Split.VALID, parts.valid_metrics, patience_s=patience, watch=False, on_step=self._on_step)
@@ -126,6 +131,7 @@ class Run:
 
     def _checkpoint(self) -> None:
         """Saves where the run is: takes the values now, and lets them be written beside the next steps."""
+        self._inspect()
         parts, learner = self.parts, self.learner
         schedule, lr = self._undone or (learner.lr_scheduler.to_record(), self._lr)
         metrics = {} if self.position.complete else self._train.state()  # waits for steps that are not yet events
@@ -145,9 +151,17 @@ class Run:
             notes=self._notes,
             events=self._mark or parts.publisher.position,
         )
-        parts.store.save(checkpoint, learner.model, parts.device.backend.reading(parts.device.place))
+        reading = parts.device.backend.reading(parts.device.place)
+        parts.store.save(checkpoint, learner.model, self._after_events(reading))
         self._saved = self.position
         self._tell_saved()
+
+    @contextmanager
+    def _after_events(self, reading: AbstractContextManager[None]) -> Iterator[None]:
+        """A block, for whoever writes the checkpoint: what it counts of the event log is on the disk before it."""
+        self.parts.publisher.sync()
+        with reading:
+            yield
 
     def _tell_saved(self) -> None:
         """Tells of checkpoints that have reached the disk.  Raises: ArtifactError for one that could not."""
@@ -288,9 +302,11 @@ class Run:
                     if self._steps.batches == 0:
                         if self._should_stop():
                             break
-                        if parts.store.is_due(self.position.iteration):
+                        if parts.interrupter.takes_checkpoint() or parts.store.is_due(self.position.iteration):
                             self._checkpoint()
             if self._steps.batches:  # the last window of an epoch may be shorter
+                if self._watch is not None:
+                    self._watch.note(self.learner, self.position, None, self._lr, 0)
                 self.learner = self._steps.finish(self.learner, self._lr)
                 self.position = replace(self.position, updates=self.position.updates + 1)
             self._train.drain()
@@ -310,9 +326,11 @@ class Run:
     def _train_batch(self, batch: Any, items_done: int, items: int) -> None:
         position = self.position
         if self._steps.batches == 0:
-            self._undone = (self.learner.lr_scheduler.to_record(), self._lr)
+            self._undone = self.learner.lr_scheduler.to_record(), self._lr
             self._lr = self.learner.lr_step()
         key = fold(self._run_key, position.iteration)
+        if self._watch is not None:
+            self._watch.note(self.learner, position, batch, self._lr, key)
         self.learner, item, updated = self._steps.train(self.learner, self._lr, batch, key)
         if position.iteration == 0 and not shows_loss(item):
             LOG.info("%s shows no %s: nobody watches for NaN", type(item).__name__, LossInput.__name__)
@@ -323,10 +341,10 @@ class Run:
         )
         self._whole = False
         self._train.add(item, metadata, position.batch + 1, items_done)
-        self._undone: tuple[Mapping[str, Any], float] | None = None
-        """Schedule and learning rate before the update that is being computed."""
         self._whole = True
         self._tell_saved()
+        if self._watch is not None and self._watch.is_full():
+            self._inspect()
 
     def _valid_epoch(self, loader: Batches) -> bool:
         """Validates; whether it was told to stop before the end.  Then none of it counts."""
@@ -409,17 +427,70 @@ class Run:
         LOG.info("%s", text, extra={"shown": True})
         self._publish(Notice(text))
 
+    def _inspect(self) -> None:
+        """Looks whether all is finite, if that was asked for.  Raises: NonFiniteError that says what is not."""
+        if self._watch is None:
+            return
+        self._train.drain()
+        names = list(unsound(self.learner, None, self._steps.window))
+        if names:
+            raise self._found_by(self._watch, f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}")
+        self._watch.clear()
+
     def _refuse(self, event: StepDone, loss: float) -> NoReturn:
-        saved = (
-            f"the last checkpoint is {self.last_checkpoint}" if self.last_checkpoint else "there is no checkpoint yet"
-        )
+        what = f"loss {loss} in epoch {event.epoch}, batch {event.batches_done} (step {event.iteration} of the run)"
+        if self._watch is not None:
+            raise self._found_by(self._watch, what)
         raise NonFiniteError(
             explain(
                 "the loss is not finite",
-                given=f"loss {loss} in epoch {event.epoch}, batch {event.batches_done} (step {event.iteration} of the"
-                " run)",
+                given=what,
                 expected="a finite loss",
-                mend=f"lower the learning rate, clip the gradients, or look for log(0) and 0/0 in the loss; {saved}",
+                mend="lower the learning rate, clip the gradients, or look for log(0) and 0/0 in the loss, which"
+                f" detect_anomaly(), --detect-anomaly, would find; {self._last_saved()}",
+            )
+        )
+
+    def _last_saved(self) -> str:
+        return (
+            f"the last checkpoint is {self.last_checkpoint}" if self.last_checkpoint else "there is no checkpoint yet"
+        )
+
+    def _found_by(self, watch: AnomalyWatch, what: str) -> NonFiniteError:
+        anomaly = watch.search()
+        if anomaly is None:
+            return NonFiniteError(
+                explain(
+                    "a value is not finite",
+                    given=f"{what}; run again, the steps before gave finite values",
+                    expected="finite values, and the same ones each time",
+                    mend="look for what is not the same each time: data changed in place, a sum in no fixed order;"
+                    f" {self._last_saved()}",
+                )
+            )
+        at, fault = anomaly.position, anomaly.fault
+        step = f"in epoch {at.epoch}, batch {at.batch + 1} (step {at.iteration + 1} of the run)"
+        if fault is None:
+            return NonFiniteError(
+                explain(
+                    "a value is not finite",
+                    given=f"{', '.join(anomaly.unsound[:5])} {step}; {anomaly.reason}",
+                    expected="finite values",
+                    mend=f"a step that can be compiled would tell which operation it is; {self._last_saved()}",
+                )
+            )
+        look = "look at what that operation reads"
+        if anomaly.file is not None:
+            look = f"burn-torch replay {shlex.quote(str(anomaly.file))} shows what it read"
+        lines = [f"{fault} {step}", f"result {fault.values}"]
+        lines += [f"line {fault.where}"] if fault.where else []
+        lines += [f"which became NaN in {fault.became}"] if fault.became else []
+        return NonFiniteError(
+            explain(
+                "the first value that is not finite",
+                given="\n            ".join(lines),
+                expected="finite values",
+                mend=f"{look}; {self._last_saved()}",
             )
         )
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar, final
+from typing import Any, Generic, Literal, Self, TypeVar, final
 
 from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
 from burn_torch.core.errors import ConfigError, NonFiniteError, explain
 from burn_torch.module import Module
+from burn_torch.monitor.tensorboard import TensorBoardWriter, require_tensorboard
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointEvery, CheckpointingStrategy
 from burn_torch.train.checkpoint.store import file_store
@@ -93,10 +94,12 @@ class SupervisedTraining:
         self._every: CheckpointEvery | None = None
         self._background = True
         self._time_limit: float | None = None
+        self._watched = False
         self._early_stopping: EarlyStoppingStrategy | None = None
         self._renderer: MetricsRenderer | None = None
         self._loggers: tuple[MetricLogger, ...] = ()
         self._readers: tuple[EventReader, ...] = ()
+        self._tensorboard: Path | Literal["default"] | None = None
         self._application: ApplicationLogger | str | None = "default"
         self._interrupter = Interrupter()
         self._config: Config | None = None
@@ -151,6 +154,14 @@ class SupervisedTraining:
         line says why.  On the CPU the bits are the same either way.
         """
         return self._with(_compiled=flag)
+
+    def detect_anomaly(self, flag: bool = True) -> Self:
+        """Whether the first NaN or infinity is followed to the operation, module and line that it came from.
+
+        The error says them, and names a file that replays it (`burn-torch replay FILE`).  It holds one more copy of
+        model and optimizer, and the batches of up to 16 steps; on one device only.
+        """
+        return self._with(_watched=flag)
 
     def seed(self, seed: int) -> Self:
         """The random key of the run: of dropout and whatever else its steps draw.
@@ -224,6 +235,15 @@ class SupervisedTraining:
         """
         return self._with(_readers=(*self._readers, reader))
 
+    def tensorboard(self, folder: str | Path | None = None) -> Self:
+        """Writes TensorBoard files while the run goes on, by default into `tensorboard` in the artifact directory.
+
+        A thread does it, about a second behind.  `burn-torch report --tensorboard` writes the same ones afterwards.
+        Raises: ConfigError without the package `tensorboard`.
+        """
+        require_tensorboard()
+        return self._with(_tensorboard="default" if folder is None else Path(folder))
+
     def with_application_logger(self, logger: ApplicationLogger | None) -> Self:
         """Where messages are written, `experiment.log` by default; None for nowhere."""
         return self._with(_application=logger)
@@ -291,6 +311,7 @@ class SupervisedTraining:
                 config=None if self._config is None else self._config.to_json(),
                 show_summary=self._summary,
                 deadline=deadline,
+                watched=self._watched,
             )
             stack.callback(parts.store.close)
             run = Run(parts, learner, self._run_key())
@@ -299,6 +320,9 @@ class SupervisedTraining:
             lock = device.backend.leaf().pinned(artifact.tuning, device.place, None if found is None else found.tuning)
             run.parts = parts = replace(parts, tuning=stack.enter_context(lock))
             publisher.begin(None if found is None else found.events)
+            if self._tensorboard is not None:
+                folder = artifact.path / "tensorboard" if self._tensorboard == "default" else self._tensorboard
+                stack.enter_context(publisher.feeding(TensorBoardWriter(folder)))
             stack.enter_context(publisher.attended(parts.interrupter, run.say))
             return self._launched(run, parts)
 
@@ -392,6 +416,9 @@ class SupervisedTraining:
             faults += _metric_faults(split, metrics)
         if self._time_limit is not None and not self._time_limit > 0:
             faults.append((f"time_limit({self._time_limit})", "a number of seconds above 0", "give a longer time"))
+        if self._watched and not isinstance(self._execution, SingleDevice):
+            kind = type(self._execution).__name__
+            faults.append((f"detect_anomaly with {kind}", "SingleDevice", "train on one device to find the fault"))
         faults += self._metric_faults()
         if faults:
             given, expected, mend = ("\n            ".join(part) for part in zip(*faults, strict=True))

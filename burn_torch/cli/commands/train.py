@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from burn_torch.cli import devices, handover, registry
+from burn_torch.cli import devices, handover, registry, survival
 from burn_torch.cli.artifacts import saved_run
 from burn_torch.cli.failure import EXIT_INTERRUPTED, EXIT_TERMINATED
 from burn_torch.cli.recipe import Recipe
@@ -60,6 +60,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="compiled",
         help="run each step operation by operation, to debug it; same bits on a CPU, slower",
     )
+    parser.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="also write TensorBoard files, into tensorboard in the artifact directory",
+    )
     handover.add_options(parser)
     parser.add_argument("--show-config", action="store_true", help="print all settings as JSON, and train nothing")
     parser.add_argument(
@@ -67,6 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on with the run in --artifact-dir, or with the newest of the default ones",
     )
+    survival.add_options(parser)
 
 
 def _whole(text: str) -> int:
@@ -146,11 +152,13 @@ def _train(recipe: Recipe, config: Any, artifact_dir: Path, args: argparse.Names
         .compile(args.compiled)
         .summary()
     )
+    if args.tensorboard:
+        training = training.tensorboard()
     handover.hand_over(args, artifact_dir)
     print(
         f"{'resumes' if args.resume else 'trains'} {recipe.name} on {args.devices}, kept in {artifact_dir}", flush=True
     )
-    result = training.resume(args.resume).launch(learner)
+    result = survival.applied(training, args).resume(args.resume).launch(learner)
     folder = shlex.quote(str(artifact_dir))
     resume = f"burn-torch train {shlex.quote(args.recipe)} --artifact-dir {folder} --resume"
     if result.status == "completed":
@@ -159,7 +167,8 @@ def _train(recipe: Recipe, config: Any, artifact_dir: Path, args: argparse.Names
         print(f"predict  burn-torch predict {folder} IMAGE...{own}")
         print(f"go on    {resume} --epochs {2 * config.num_epochs}")
     else:
-        print(f"{result.status} by {result.message}; the checkpoint is {result.checkpoint}")
+        status = "stopped" if result.status == "time_limit" else result.status
+        print(f"{status} by {result.message}; the checkpoint is {result.checkpoint}")
         print(f"go on    {resume}")
     return _EXIT.get(result.status, 0)
 
