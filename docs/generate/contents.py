@@ -26,6 +26,7 @@ BLOCKS = (
     "learner",
     "metric",
     "cli",
+    "dashboard",
     "randomness",
     "backend",
     "graph",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -218,3 +219,19 @@ def test_a_damaged_log_is_shown_as_far_as_it_goes(tmp_path, content):
     assert (done.returncode, done.stderr) == (0, "")
     assert "status      waiting for a run" in done.stdout
     assert ("damaged" in done.stdout) == (b"\n" in content)
+
+
+# -- how long it takes --------------------------------------------------------------------------------------
+@pytest.mark.slow
+def test_the_whole_history_of_100_000_steps_is_painted_within_a_second(open_terminal, write, tmp_path):
+    folder = write(epochs=10, batches=5000)
+    assert (folder / "events.jsonl").read_bytes().count(b'"kind":"step"') == 100_000
+    seconds = []
+    for _ in range(3):
+        with open_terminal("attach", folder, cwd=tmp_path, size=(200, 50)) as terminal:
+            terminal.until("Progress")
+            seconds.append(terminal.spent_s())  # it waits for nothing, so on an idle machine it takes as long
+            terminal.until("400k")  # items on the axis: to the end of the run
+            terminal.press("q")
+            assert terminal.wait() == 0
+    assert statistics.median(seconds) <= 0.8, seconds

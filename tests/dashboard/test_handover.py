@@ -211,7 +211,7 @@ def test_train_on_a_terminal(open_terminal, tmp_path):
     ) as terminal:
         terminal.until("Validating", timeout_s=60)
         terminal.press("c")
-        terminal.until("this run saves at the end of its epochs only")
+        terminal.until("the run saves after this step")
         terminal.press("qs")
         assert terminal.wait() == 0
         terminal.assert_as_before()

@@ -22,9 +22,9 @@ __all__ = ["Source"]
 
 _LONG: Final = 2 << 20
 """Bytes of a log that takes so long to read that the first look takes a sample of it."""
-_SAMPLE: Final = 6000
+_SAMPLE: Final = 3000
 """Steps of a sample, besides the newest ones."""
-_NEWEST: Final = 2500
+_NEWEST: Final = 2000
 _CHUNK: Final = 256 << 10
 _STEP: Final = b'"kind":"step"'
 _SIGNALS: Final = {"stop": signals.SIGINT, "kill": getattr(signals, "SIGKILL", signals.SIGTERM)}
