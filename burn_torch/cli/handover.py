@@ -44,9 +44,11 @@ def add_options(parser: Any) -> None:
 def wanted(args: Any) -> bool:
     """Whether this process is to lead: on a terminal that can show a dashboard, unless somebody says no.
 
-    Not under continuous integration, and not as a rank of torchrun.
+    Not under continuous integration, not as a rank of torchrun, and not for options that train nothing or print nothing.
     """
-    if args.plain or args.hand_over is not None or os.name != "posix":
+    if args.hand_over is not None or os.name != "posix":
+        return False
+    if any(getattr(args, name, False) for name in ("plain", "quiet", "show_config", "dry_run")):
         return False
     if os.environ.get("CI") or "RANK" in os.environ:
         return False
