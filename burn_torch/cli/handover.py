@@ -44,7 +44,7 @@ def add_options(parser: Any) -> None:
 def wanted(args: Any) -> bool:
     """Whether this process is to lead: on a terminal that can show a dashboard, unless somebody says no.
 
-    Not under continuous integration, not as a rank of torchrun, and not for options that train nothing or print nothing.
+    Not under continuous integration, not as a rank of torchrun, not for options that train or print nothing.
     """
     if args.hand_over is not None or os.name != "posix":
         return False
@@ -109,7 +109,8 @@ def _watch(trainer: subprocess.Popen[bytes], told: Mapping[str, Any]) -> int:
     except Exception as error:  # whatever a view does wrong, the run goes on
         print(f"the dashboard failed ({type(error).__name__}: {error}); the training goes on", file=sys.stderr)
         with _forwarding(trainer):
-            follow_lines(Source(directory, lives=lambda: trainer.poll() is None), sys.stdout)
+            with suppress(Exception):  # not even its events can be read
+                follow_lines(Source(directory, lives=lambda: trainer.poll() is None), sys.stdout)
             return _code(trainer.wait())
     if outcome == "hangup":
         return EXIT_HANGUP

@@ -42,6 +42,10 @@ def test_on_a_terminal_it_opens_resizes_detaches_and_leaves_everything_as_it_was
         terminal.until("Validating")
         terminal.resize(150, 45)
         terminal.until("Machine")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.until("[c] Cancel")
+        terminal.press("c")
+        terminal.read(0.2)
         terminal.press("\x03")  # Ctrl-C
         terminal.until("[d] Detach: the training goes on.")
         terminal.press("d")

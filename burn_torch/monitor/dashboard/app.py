@@ -198,6 +198,8 @@ class Dashboard(App[Outcome]):
 
     async def action_leave(self) -> None:
         """Asks what shall become of the run; leaves at once where it is over."""
+        if isinstance(self.screen, Popup):
+            return
         if self.source.runs:
             await self._ask("Quit", QUIT, cancels="c")
         else:
@@ -230,12 +232,21 @@ class Dashboard(App[Outcome]):
 
     # -- the end ------------------------------------------------------------------------------------
     def _leave_on_signals(self) -> None:
+        """SIGTERM and SIGHUP close it, SIGINT asks as Ctrl-C does; what was ignored before stays so."""
         loop = asyncio.get_running_loop()
-        outcomes: tuple[tuple[str, Outcome], ...] = (("SIGTERM", "terminated"), ("SIGHUP", "hangup"))
+        outcomes: tuple[tuple[str, Outcome | None], ...] = (
+            ("SIGTERM", "terminated"),
+            ("SIGHUP", "hangup"),
+            ("SIGINT", None),
+        )
         for name, outcome in outcomes:
             number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows; not in the main thread
+            if number is None or signal.getsignal(number) is signal.SIG_IGN:
+                continue
+            with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows; not in the main thread
+                if outcome is None:
+                    loop.add_signal_handler(number, self.call_later, self.run_action, "leave")
+                else:
                     loop.add_signal_handler(number, self._signalled, outcome, 128 + int(number))
 
     def _signalled(self, outcome: Outcome, code: int) -> None:
