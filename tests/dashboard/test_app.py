@@ -186,7 +186,7 @@ def test_quit_asks_and_cancel_changes_nothing(live):
             for choice in ("[s] Stop the training after a checkpoint.", "[k] Stop the training immediately."):
                 assert choice in shown
             assert "[d] Detach: the training goes on." in shown
-            await pilot.press("x", "left")  # what is no choice does nothing
+            await pilot.press("x", "left", "q", "ctrl+c")  # what is no choice does nothing
             await pilot.click(offset=(1, 1))
             assert isinstance(app.screen, Popup)
             await pilot.press(cancels)

@@ -199,8 +199,8 @@ class Dashboard(App[Outcome]):
     async def action_leave(self) -> None:
         """Asks what shall become of the run; leaves at once where it is over."""
         if isinstance(self.screen, Popup):
-            return
-        if self.source.runs:
+            self.screen.choose("q")
+        elif self.source.runs:
             await self._ask("Quit", QUIT, cancels="c")
         else:
             self.exit("closed")
