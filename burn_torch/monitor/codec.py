@@ -277,7 +277,7 @@ def _plain(value: Any) -> Any:
 
 
 # -- reading ---------------------------------------------------------------------------------------------
-_SCAN: Final = json.JSONDecoder().scan_once
+_READ: Final = json.JSONDecoder().raw_decode
 """As json.loads without its looks at the encoding and at blanks, which take as long: a run has many lines."""
 _SPLITS: Final = {split.value: split for split in Split}
 
@@ -289,7 +289,7 @@ def decode(line: bytes | str) -> Stamped | None:
     """
     try:
         text = line.decode() if isinstance(line, bytes) else line
-        found, end = _SCAN(text, 0)
+        found, end = _READ(text)
         if end != len(text) and text[end:].strip():
             raise DamagedLine("there is more behind the object")
         version = found["v"]
@@ -308,7 +308,7 @@ def decode(line: bytes | str) -> Stamped | None:
         raise
     except DamagedLine:
         raise
-    except (ValueError, TypeError, KeyError, RecursionError, StopIteration) as err:
+    except (ValueError, TypeError, KeyError, RecursionError) as err:
         raise DamagedLine(f"{type(err).__name__}: {err}") from err
 
 

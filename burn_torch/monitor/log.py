@@ -21,7 +21,7 @@ from burn_torch.core.errors import ArtifactError, DataError, explain
 from burn_torch.monitor.codec import DamagedLine, decode, encode
 from burn_torch.monitor.event import Event, Stamped
 
-__all__ = ["EVENTS", "EventLog", "Follower", "follow", "read_events"]
+__all__ = ["EVENTS", "EventFile", "EventLog", "Follower", "follow", "read_events", "read_outline"]
 
 EVENTS: Final = "events.jsonl"
 """The name of the log in the artifact directory."""
@@ -235,10 +235,10 @@ class Follower:
     def poll(self, max_bytes: int | None = None) -> list[Stamped]:
         """The events that were added since the last call, of at most so many bytes; none while there is no file."""
         try:
+            if not stat.S_ISREG(self.path.stat().st_mode):  # to open a pipe would wait for whoever writes to it
+                raise IsADirectoryError
             with self.path.open("rb") as file:
                 found = os.fstat(file.fileno())
-                if not stat.S_ISREG(found.st_mode):
-                    raise IsADirectoryError
                 identity = (found.st_dev, found.st_ino)
                 if self._file not in (None, identity) or found.st_size < self._offset:
                     self._restart()
@@ -301,7 +301,7 @@ class Follower:
 
 
 @final
-class _Reading(Iterator[Stamped]):
+class EventFile(Iterator[Stamped]):
     """Events of a file that is read once; `damaged` and `skipped` count what was passed over so far."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -339,12 +339,12 @@ class _Reading(Iterator[Stamped]):
         return self._follower.skipped
 
 
-def read_events(path: str | os.PathLike[str]) -> _Reading:
+def read_events(path: str | os.PathLike[str]) -> EventFile:
     """The events that a file holds now.  A torn last line is left out; damaged ones are counted, never fatal.
 
     Raises: DataError for a file that is absent or unreadable, or of a newer version.
     """
-    return _Reading(path)
+    return EventFile(path)
 
 
 def read_outline(path: str | os.PathLike[str]) -> Iterator[Stamped]:

@@ -25,6 +25,7 @@ BLOCKS = (
     "compile",
     "learner",
     "metric",
+    "monitor",
     "cli",
     "dashboard",
     "randomness",

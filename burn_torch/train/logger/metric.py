@@ -18,6 +18,8 @@ __all__ = ["FileMetricLogger", "InMemoryMetricLogger", "MetricLogger"]
 
 FLUSH_EVERY_S: Final = 1.0
 """How old a line may be before `tail -f` shows it."""
+MAX_NEW: Final = 512
+"""Steps whose values wait to be written."""
 
 
 @runtime_checkable
@@ -102,7 +104,7 @@ class FileMetricLogger:
         """Takes the values of one batch, and writes once a second.  Raises: ArtifactError where it cannot."""
         self._new.append((split, epoch, values))
         now = time.monotonic()
-        if now - self._flushed > FLUSH_EVERY_S:
+        if now - self._flushed > FLUSH_EVERY_S or len(self._new) >= MAX_NEW:
             self._flushed = now
             with self._told():
                 self._write(flush=True)
