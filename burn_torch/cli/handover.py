@@ -46,7 +46,7 @@ def wanted(args: Any) -> bool:
 
     Not under continuous integration, not as a rank of torchrun, not for options that train or print nothing.
     """
-    if args.hand_over is not None or os.name != "posix":
+    if getattr(args, "hand_over", None) is not None or os.name != "posix":
         return False
     if any(getattr(args, name, False) for name in ("plain", "quiet", "show_config", "dry_run")):
         return False
@@ -60,7 +60,7 @@ def wanted(args: Any) -> bool:
 # -- the trainer --------------------------------------------------------------------------------------------
 def hand_over(args: Any, directory: Path) -> None:
     """In the trainer, once it has all it needs: prints to a file from now on, and lets the dashboard open."""
-    descriptor: int | None = args.hand_over
+    descriptor: int | None = getattr(args, "hand_over", None)
     if descriptor is None:
         return
     directory.mkdir(parents=True, exist_ok=True)
