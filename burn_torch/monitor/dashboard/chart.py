@@ -23,6 +23,8 @@ Row = list[tuple[str, str]]
 
 _MIN_PLOT: Final = 8
 """Columns that the plot keeps; below, the labels of the y axis go."""
+_SMALLEST: Final = 1e-300
+"""Of a logarithmic axis."""
 _DASH: Final = 6
 """Length of a dash and of the gap after it, in dots."""
 
@@ -171,7 +173,7 @@ def chart(
 def _shown(points: Sequence[tuple[float, float]], log: bool) -> Iterator[tuple[float, float]]:
     """The points, with NaN for what cannot be drawn."""
     for x, y in points:
-        yield x, y if math.isfinite(y) and not (log and y <= 0) else math.nan
+        yield x, y if math.isfinite(y) and not (log and y < _SMALLEST) else math.nan
 
 
 def _message(text: str, width: int, height: int) -> list[Row]:
@@ -183,9 +185,9 @@ def _message(text: str, width: int, height: int) -> list[Row]:
 def _y_range(lines: Sequence[Line], log: bool) -> tuple[float, float]:
     values = [y for line in lines for _, y in line.points if not math.isnan(y)]
     low, high = min(values), max(values)
-    if low == high:
+    if math.isclose(low, high, rel_tol=1e-12, abs_tol=_SMALLEST):
         if log:
-            return low / 2, high * 2
+            return low / 2, min(high, 1e307) * 2
         by = abs(low) * 0.1 or 1.0
         return low - by, high + by
     return low, high
