@@ -18,8 +18,6 @@ from conftest import story
 from burn_torch.cli import handover
 from burn_torch.monitor import EVENTS, ControlServer, EventLog, RunEnded
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 SUMMARY = "======= the summary ======="
 
 
