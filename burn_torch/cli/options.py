@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +47,8 @@ class Settings:
 
     def facts(self, argv: Sequence[str]) -> dict[str, Any]:
         """What `config.origins.json` keeps."""
-        return {"command": shlex.join(["burn-torch", *argv]), "origins": self.origins}
+        own = [word for before, word in zip(["", *argv], argv, strict=False) if "--hand-over" not in (before, word)]
+        return {"command": shlex.join(["burn-torch", *own]), "origins": self.origins}
 
 
 def whole(text: str) -> int:
@@ -190,8 +190,3 @@ def refuse(subject: str, faults: Sequence[tuple[str, str, str, str]]) -> None:
     """Raises one ConfigError for all faults, if there are any."""
     if faults:
         raise_faults(subject, [Fault(*fault) for fault in faults])
-
-
-def program_arguments() -> list[str]:
-    """What was typed behind the command's name."""
-    return sys.argv[1:]

@@ -49,7 +49,7 @@ class CommandLine:
         files = False
         for action in parser._actions:
             if action.option_strings:
-                if action.help is not argparse.SUPPRESS:
+                if action.help != argparse.SUPPRESS:
                     options.append(_option(action))
                 continue
             if action.choices is not None:

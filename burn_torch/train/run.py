@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, final
@@ -155,10 +155,17 @@ class Run:
             notes=self._notes,
             events=self._mark or parts.publisher.position,
         )
-        parts.publisher.sync()
-        parts.store.save(checkpoint, learner.model, parts.device.backend.reading(parts.device.place))
+        reading = parts.device.backend.reading(parts.device.place)
+        parts.store.save(checkpoint, learner.model, self._after_events(reading))
         self._saved = self.position
         self._tell_saved()
+
+    @contextmanager
+    def _after_events(self, reading: AbstractContextManager[None]) -> Iterator[None]:
+        """A block, for whoever writes the checkpoint: what it counts of the event log is on the disk before it."""
+        self.parts.publisher.sync()
+        with reading:
+            yield
 
     def _tell_saved(self) -> None:
         """Tells of checkpoints that have reached the disk.  Raises: ArtifactError for one that could not."""
@@ -299,7 +306,7 @@ class Run:
                     if self._steps.batches == 0:
                         if self._should_stop():
                             break
-                        if parts.store.is_due(self.position.iteration):
+                        if parts.interrupter.takes_checkpoint() or parts.store.is_due(self.position.iteration):
                             self._checkpoint()
             if self._steps.batches:  # the last window of an epoch may be shorter
                 if self._watch is not None:

@@ -28,7 +28,7 @@ class Wrong:
 USAGE = [
     Wrong("", 2, ("burn-torch: the following arguments are required: COMMAND", "given:    burn-torch$", "--help")),
     Wrong("trian", 2, ("there is no command 'trian'", "given:    burn-torch trian$", "did you mean train")),
-    Wrong("fly", 2, ("there is no command 'fly'", "name one of bench, check, completion")),
+    Wrong("fly", 2, ("there is no command 'fly'", "name one of attach, bench, check, .*train")),
     Wrong("--vresion", 2, ("burn-torch: there is no option --vresion", "did you mean --version")),
     Wrong("predict run --jsn", 2, ("burn-torch predict: there is no option --jsn", "did you mean --json")),
     Wrong("trian digits --seed -1", 2, ("there is no command 'trian'", "did you mean train")),

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from burn_torch.cli import options, registry, survival
+from burn_torch.cli import handover, options, registry, survival
 from burn_torch.cli.artifacts import saved_run
 from burn_torch.cli.commands import train
 
@@ -53,6 +53,8 @@ def add_recipe(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Trains."""
+    if handover.wanted(args):
+        return handover.lead(args.given)
     named = None if args.recipe is None else registry.recipe(args.recipe)
     recipe, _ = saved_run(args.artifact_dir, named)
     args.recipe = args.recipe or recipe.name

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from burn_torch.cli import options, registry, survival
+from burn_torch.cli import handover, options, registry, survival
 from burn_torch.cli.artifacts import saved_run
 from burn_torch.cli.failure import EXIT_INTERRUPTED, EXIT_TERMINATED
 from burn_torch.cli.options import Settings
@@ -98,13 +98,22 @@ def add_steps(group: argparse._ActionsContainer) -> None:
 
 def add_view(parser: argparse.ArgumentParser) -> None:
     """Declares what is shown."""
-    group = parser.add_argument_group("output").add_mutually_exclusive_group()
+    output = parser.add_argument_group("output")
+    group = output.add_mutually_exclusive_group()
     group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     group.add_argument("-v", "--verbose", action="store_true", help="also print the log of the run, to stderr")
+    output.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="also write TensorBoard files, into tensorboard in the artifact directory",
+    )
+    handover.add_options(output)
 
 
 def run(args: argparse.Namespace) -> int:
     """Trains."""
+    if handover.wanted(args):
+        return handover.lead(args.given)
     recipe = registry.recipe(args.recipe)
     artifact_dir = _artifact_dir(recipe, args)
     settings = resumed_settings(recipe, artifact_dir, args) if args.resume else options.read_settings(recipe, args)
@@ -196,6 +205,7 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
         seed(config.seed)
         train, valid = recipe.loaders(config, device)
         learner = recipe.learner(config, device)
+    handover.hand_over(args, artifact_dir)  # before a renderer looks at stdout
     origins = artifact_dir / "config.origins.json"
     training = (
         SupervisedTraining(artifact_dir, train, valid)
@@ -210,7 +220,7 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
             Following(
                 SilentRenderer() if args.quiet else default_renderer(),
                 origins,
-                settings.facts(options.program_arguments()),
+                settings.facts(args.given),
                 verbose=args.verbose,
             )
         )
@@ -218,6 +228,8 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
     if args.limit_steps is not None:
         stop = training.interrupter().stop
         training = training.with_loaders(LimitedLoader(train, [args.limit_steps], stop), valid)
+    if args.tensorboard:
+        training = training.tensorboard()
     say = _silent if args.quiet else _say
     say(f"{'resumes' if args.resume else 'trains'} {recipe.name} on {args.devices}, kept in {artifact_dir}")
     result = survival.applied(training, args).resume(args.resume).launch(learner)
