@@ -90,7 +90,7 @@ def _rust_type(dtype: DType) -> str:
 
 def stored_values(leaf: Leaf, settings: PrecisionSettings) -> memoryview:
     """The bytes of a parameter in the file.  Raises: RecordError for values beyond its type there."""
-    return little_endian(settings.convert(leaf.key, leaf.entry.read()))
+    return little_endian(settings.convert(leaf.key, leaf.entry.peek()))
 
 
 def nested(record: ModuleRecord, settings: PrecisionSettings) -> Any:

@@ -86,7 +86,7 @@ class BurnpackFormat(FileFormat):
         writer.write(header)
         for entry in {id(entry): entry for entry in record.entries.values()}.values():
             writer.write(bytes(-writer.written % ALIGNMENT))
-            writer.write(little_endian(entry.read()))
+            writer.write(little_endian(entry.peek()))
         writer.seal(header, _CHECKSUM)
 
     def read(self, source: Source) -> ModuleRecord:

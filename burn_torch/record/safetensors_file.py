@@ -33,7 +33,7 @@ from burn_torch.record.layout import (
     require_layout,
 )
 from burn_torch.record.sealing import UNSEALED, SealedWriter, require_sealed
-from burn_torch.record.source import WINDOW, Source
+from burn_torch.record.source import ALIGNMENT, WINDOW, Source
 from burn_torch.record.values import little_endian
 
 __all__ = ["VERSION", "SafetensorsFormat"]
@@ -57,13 +57,14 @@ class SafetensorsFormat(FileFormat):
     kind = "safetensors"
 
     def write(self, record: ModuleRecord, file: IO[bytes]) -> None:
-        """Writes the header, then one tensor after another: the widest elements first, so that all are aligned."""
+        """Writes the header, then one tensor after another: those of whole lines first, then the widest elements, so
+        that all are aligned and the large ones can be used where they lie."""
         names: dict[int, str] = {}
         keys: dict[str, Any] = {}
         for key, entry in record.entries.items():
             first = names.setdefault(id(entry), key)
             keys[key] = _described(entry) if first == key else {"alias": first}
-        kept = sorted(names.values(), key=lambda key: -record.entries[key].dtype.itemsize)
+        kept = sorted(names.values(), key=lambda key: _place(record.entries[key]))
         metadata = {**record.metadata, "format": "pt", "burn_torch": VERSION, "keys": _compact(keys)}
         if record.scalars:
             metadata["scalars"] = _compact(record.scalars)
@@ -76,7 +77,7 @@ class SafetensorsFormat(FileFormat):
             offsets = [at, at := at + entry.nbytes]
             contents[key] = {"dtype": _WRITTEN[entry.dtype], "shape": list(entry.shape), "data_offsets": offsets}
         text = _compact(contents).encode()
-        text += b" " * (-len(text) % 8)
+        text += b" " * (-(len(text) + 8) % ALIGNMENT)
         if len(text) > MAX_HEADER_BYTES:
             raise cannot_save(
                 f"{len(keys)} tensors with a header of {len(text)} bytes",
@@ -87,7 +88,7 @@ class SafetensorsFormat(FileFormat):
         writer = SealedWriter(file)
         writer.write(header)
         for key in kept:
-            writer.write(little_endian(record.entries[key].read()))
+            writer.write(little_endian(record.entries[key].peek()))
         writer.seal(header, _CHECKSUM)
 
     def read(self, source: Source) -> ModuleRecord:
@@ -123,6 +124,11 @@ class SafetensorsFormat(FileFormat):
             {name: text for name, text in metadata.items() if name not in ours},
             scalars=_scalars(metadata) if version else {},
         )
+
+
+def _place(entry: RecordEntry) -> tuple[bool, int]:
+    ragged = entry.nbytes % ALIGNMENT != 0
+    return ragged, -entry.dtype.itemsize if ragged else 0
 
 
 def _header(source: Source) -> tuple[dict[str, Any], int]:
