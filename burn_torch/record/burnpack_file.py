@@ -98,6 +98,7 @@ class BurnpackFormat(FileFormat):
             raise Unsound(f"it begins with {bytes(magic)!r}, and a burnpack file with {MAGIC!r}")
         if version != FORMAT_VERSION:
             raise Unsound(f"it has format version {version}, and this burn_torch reads {FORMAT_VERSION}")
+        source.version = f"version {version}"
         header_end = _HEADER.size + length
         if length > MAX_HEADER_BYTES or header_end > len(source):
             raise Unsound(f"it promises {length} bytes of metadata, and has {len(source) - _HEADER.size} bytes")

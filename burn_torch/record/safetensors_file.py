@@ -36,7 +36,7 @@ from burn_torch.record.sealing import UNSEALED, SealedWriter, require_sealed
 from burn_torch.record.source import ALIGNMENT, WINDOW, Source
 from burn_torch.record.values import little_endian
 
-__all__ = ["VERSION", "SafetensorsFormat"]
+__all__ = ["VERSION", "SafetensorsFormat", "described"]
 
 VERSION: Final = "2"
 READABLE: Final = ("1", "2")
@@ -107,6 +107,7 @@ class SafetensorsFormat(FileFormat):
                 self.kind,
                 "update burn_torch, or save the record again with this one",
             )
+        source.version = "" if version is None else f"layout {version} of burn_torch"
         if version == "2":
             require_sealed(source, start, _CHECKSUM, metadata.get("checksum"))
         unknown = [f"{key} has the type {about}" for key, about in _unknown_types(header).items()]
@@ -114,8 +115,12 @@ class SafetensorsFormat(FileFormat):
             raise cannot_load(source.name, shortened(unknown), self.kind, f"convert it to one of {', '.join(_READ)}")
         plain = {key: _extent(key, about) for key, about in header.items()}
         require_layout(plain, len(source) - start)
-        if version == "1" and metadata.get("checksum") != _checksum_of_version_1(source, start, metadata, plain):
-            raise Unsound("its checksum does not fit its content")
+        if version == "1":
+            source.marked = True
+            if not source.trusting:
+                if metadata.get("checksum") != _checksum_of_version_1(source, start, metadata, plain):
+                    raise Unsound("its checksum does not fit its content")
+                source.sealed = True
         aliases, extents = _known(metadata, plain) if version else (_aliases(metadata, plain), plain)
         entries = entries_of(source, extents, start)
         ours = (*_OURS, "format", "version") if version else ()
@@ -124,6 +129,19 @@ class SafetensorsFormat(FileFormat):
             {name: text for name, text in metadata.items() if name not in ours},
             scalars=_scalars(metadata) if version else {},
         )
+
+
+def described(source: Source) -> tuple[dict[str, tuple[str, tuple[int, ...], int]], dict[str, str]]:
+    """Type, shape and bytes of each tensor as the header has them, of any type, and the metadata.  Raises: Unsound."""
+    header, _ = _header(source)
+    metadata = header.pop("__metadata__", {})
+    texts = metadata if isinstance(metadata, dict) else {}
+    found = {}
+    for key, about in header.items():
+        kind = about.get("dtype") if isinstance(about, dict) else None
+        extent = _extent(key, {**about, "dtype": "U8"} if isinstance(kind, str) else about)
+        found[key] = (str(kind), extent.shape, extent.end - extent.start)
+    return found, texts
 
 
 def _place(entry: RecordEntry) -> tuple[bool, int]:

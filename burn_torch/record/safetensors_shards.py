@@ -25,8 +25,9 @@ from burn_torch.record.faults import Unsound, cannot_load, cannot_save, shortene
 from burn_torch.record.file_format import open_source, writing
 from burn_torch.record.layout import MAX_HEADER_BYTES, parse_json
 from burn_torch.record.safetensors_file import SafetensorsFormat
+from burn_torch.record.source import Source
 
-__all__ = ["INDEX_ENDING", "ShardedSafetensorsFormat"]
+__all__ = ["INDEX_ENDING", "ShardedSafetensorsFormat", "shards_of"]
 
 INDEX_ENDING: Final = ".safetensors.index.json"
 MAX_SHARDS: Final = 10_000
@@ -70,8 +71,16 @@ class ShardedSafetensorsFormat:
 
     def load(self, path: Path) -> ModuleRecord:
         """Reads the index and the headers of its shards.  Raises: RecordError with the faults of all of them."""
+        return self.load_from(path)[0]
+
+    def load_from(self, path: Path, *, trusting: bool = False) -> tuple[ModuleRecord, dict[str, Source]]:
+        """The record, and its shards by their names.  trusting: see `Source`.  Raises: RecordError."""
         where = _index(path)
-        parts = {name: SafetensorsFormat().load(path.with_name(name)) for name in dict.fromkeys(where.values())}
+        form = SafetensorsFormat()
+        sources = {name: open_source(path.with_name(name), form.kind) for name in dict.fromkeys(where.values())}
+        for source in sources.values():
+            source.trusting = trusting
+        parts = {name: form.read_from(source) for name, source in sources.items()}
         faults = [f"{key} is not in {name}" for key, name in where.items() if key not in parts[name].entries]
         faults += [
             f"{name} holds {key}, which the index does not have there"
@@ -83,7 +92,7 @@ class ShardedSafetensorsFormat:
             raise cannot_load(str(path), shortened(faults), "sharded safetensors")
         entries = {key: parts[name].entries[key] for key, name in where.items()}
         first = next(iter(parts.values()), ModuleRecord({}))
-        return ModuleRecord(entries, first.metadata, scalars=first.scalars)
+        return ModuleRecord(entries, first.metadata, scalars=first.scalars), sources
 
     def dump(self, record: ModuleRecord) -> bytes:
         """Raises: RecordError, for it has several files."""
@@ -137,6 +146,11 @@ def _weight_map(found: Any) -> dict[str, str]:
 
 def _is_beside(name: Any) -> bool:
     return isinstance(name, str) and _SHARD.fullmatch(name) is not None and not name.startswith(".")
+
+
+def shards_of(path: Path) -> dict[str, str]:
+    """Which file each key of an index is in.  Raises: RecordError."""
+    return _index(path)
 
 
 def _named(path: Path) -> set[str]:

@@ -76,6 +76,7 @@ def is_sealed(source: Source, header_end: int, before: bytes, checksum: str) -> 
 
 def require_sealed(source: Source, header_end: int, before: bytes, checksum: object) -> None:
     """Raises: Unsound unless the file has the sum that it says it has."""
+    source.marked = True
     if source.trusting:
         return
     if not isinstance(checksum, str) or not is_sealed(source, header_end, before, checksum):

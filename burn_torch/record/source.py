@@ -52,8 +52,12 @@ class Source:
         self._lent: set[tuple[int, int]] = set()
         self._lock = Lock()
         self.bytes = memoryview(data)
+        self.marked = False
+        """Whether it has a checksum of ours."""
         self.sealed = False
-        """Whether it has a checksum of ours, and that fits."""
+        """Whether that fits."""
+        self.version = ""
+        """Which version of its format it says that it is of."""
         self.trusting = False
         """Whether checksums are left unread: for those who show what a file says of itself, and use none of it."""
 

@@ -24,12 +24,13 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.module import ModuleRecord
 from burn_torch.module.record import RecordEntry
-from burn_torch.record.faults import cannot_load, shortened
+from burn_torch.record.faults import Unsound, cannot_load, shortened
 from burn_torch.record.file_format import open_source
+from burn_torch.record.source import Source
 from burn_torch.record.stores.adapter import ModuleAdapter, PyTorchToBurnAdapter
 from burn_torch.record.stores.base import ModuleStore
 
-__all__ = ["PytorchStore"]
+__all__ = ["PytorchStore", "require_small_directory"]
 
 _KIND: Final = "PyTorch"
 _DTYPES: Final = {
@@ -40,6 +41,8 @@ _DTYPES: Final = {
 }  # fmt: skip
 _ASKED: Final = re.compile(r"GLOBAL ([\w.]+)")
 MAX_DEPTH: Final = 32
+MAX_DIRECTORY_BYTES: Final = 16 << 20
+"""Of a zip file: 100 bytes a storage."""
 
 
 @final
@@ -93,6 +96,10 @@ def _load(path: Path) -> Any:
     source = open_source(path, _KIND)
     zipped = bytes(source.bytes[:4]) == b"PK\x03\x04"
     if zipped:
+        try:
+            require_small_directory(source)
+        except Unsound as err:
+            raise cannot_load(str(path), f"it is damaged: {err}", _KIND) from err
         _require_stored(path, len(source))
     try:
         with warnings.catch_warnings():
@@ -122,6 +129,18 @@ def _asked(path: Path, message: str, zipped: bool) -> list[str]:
         with suppress(Exception):  # the list is a courtesy; the refusal stands without it
             found = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path)) or found
     return list(dict.fromkeys(found))
+
+
+def require_small_directory(source: Source) -> None:
+    """Raises: Unsound for a zip file whose directory alone would fill the memory of who lists it."""
+    tail = bytes(source.bytes[-(1 << 16) - 22 :])
+    at = tail.rfind(b"PK\x05\x06")
+    size = int.from_bytes(tail[at + 12 : at + 16], "little") if at >= 0 else 0
+    wide = tail.rfind(b"PK\x06\x06")  # of files above 4 GiB, and those with more members
+    if size == 0xFFFFFFFF and wide >= 0:
+        size = int.from_bytes(tail[wide + 40 : wide + 48], "little")
+    if size > MAX_DIRECTORY_BYTES:
+        raise Unsound(f"its zip directory has {size} bytes, and that of a model at most {MAX_DIRECTORY_BYTES}")
 
 
 def _require_stored(path: Path, size: int) -> None:
