@@ -1,19 +1,21 @@
 """Records as several safetensors files and an index, as Hugging Face keeps large models.
 
-    model.safetensors.index.json        {"metadata": {"total_size": n}, "weight_map": {key: file}}
+    model.safetensors.index.json        {"metadata": {"total_size": n, ...}, "weight_map": {key: file}}
     model-3f9c01d2-00001-of-00002.safetensors ...
 
 Shards have names of their own for each save, and the index is replaced last: whoever reads meanwhile finds the old
 model whole, and so does a power cut.  The shards that the old index names are removed after that.
+To the index's metadata we add `burn_torch` (our version), `shards` (how many) and `checksum`, which covers the index.
 Source: https://huggingface.co/docs/transformers/big_models, sharded checkpoints.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +27,16 @@ from burn_torch.record.faults import Unsound, cannot_load, cannot_save, shortene
 from burn_torch.record.file_format import open_source, writing
 from burn_torch.record.layout import MAX_HEADER_BYTES, parse_json
 from burn_torch.record.safetensors_file import SafetensorsFormat
+from burn_torch.record.sealing import UNSEALED, SealedWriter, require_sealed
 from burn_torch.record.source import Source
 
 __all__ = ["INDEX_ENDING", "ShardedSafetensorsFormat", "shards_of"]
 
 INDEX_ENDING: Final = ".safetensors.index.json"
 MAX_SHARDS: Final = 10_000
+VERSION: Final = "1"
+_OURS: Final = ("burn_torch", "shards", "checksum")
+_CHECKSUM: Final = b'"checksum": "'
 _SHARD: Final = re.compile(r"[^/\\\0]+\.safetensors")
 
 
@@ -57,12 +63,8 @@ class ShardedSafetensorsFormat:
                 SafetensorsFormat().save(part, path.with_name(name))
             where = {key: name for name, entries in zip(names, shards, strict=True) for key in entries}
             size = sum(entry.nbytes for entry in {id(entry): entry for entry in record.entries.values()}.values())
-            index = {
-                "metadata": {"total_size": size},
-                "weight_map": {key: where[key] for key in record.entries},
-            }
             with writing(path):
-                write_atomic(path, json.dumps(index, indent=2).encode())
+                write_atomic(path, _sealed(size, len(shards), {key: where[key] for key in record.entries}))
         except BaseException:
             _remove(path.parent / name for name in names)
             raise
@@ -127,9 +129,35 @@ def _index(path: Path) -> dict[str, str]:
         if len(source) > MAX_HEADER_BYTES:
             raise Unsound(f"its index has {len(source)} bytes")
         found = parse_json(bytes(source.bytes), "the index")
-        return _weight_map(found)
+        where = _weight_map(found)
+        _require_sound(source, found)
+        return where
     except Unsound as err:
         raise cannot_load(str(path), f"it is damaged: {err}", "sharded safetensors") from err
+
+
+def _sealed(size: int, shards: int, where: Mapping[str, str]) -> bytes:
+    """The text of an index with its own checksum."""
+    metadata = {"total_size": size, "burn_torch": VERSION, "shards": shards, "checksum": UNSEALED}
+    text = json.dumps({"metadata": metadata, "weight_map": where}, indent=2).encode()
+    file = io.BytesIO()
+    writer = SealedWriter(file)
+    writer.write(text)
+    writer.seal(text, _CHECKSUM)
+    return file.getvalue()
+
+
+def _require_sound(source: Source, found: Mapping[str, Any]) -> None:
+    """Raises: Unsound for an index of ours that was changed; those of others have no checksum."""
+    if foreign := found.keys() - {"metadata", "weight_map"}:  # a damaged name would hide the checksum
+        raise Unsound(f"its index has parts that are not known here: {', '.join(sorted(foreign))[:80]}")
+    metadata = found.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise Unsound("its index has metadata that is no object")
+    if sum(name in metadata for name in _OURS) > 1:
+        require_sealed(source, len(source), _CHECKSUM, metadata.get("checksum"))
+        if metadata["burn_torch"] != VERSION:
+            raise Unsound(f"burn_torch wrote its index in version {metadata['burn_torch']}, this one reads {VERSION}")
 
 
 def _weight_map(found: Any) -> dict[str, str]:
