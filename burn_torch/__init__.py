@@ -61,6 +61,7 @@ _PACKAGES: Final = (
     "data",
     "graph",
     "module",
+    "monitor",
     "nn",
     "onnx",
     "ops",

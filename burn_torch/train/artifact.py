@@ -1,11 +1,15 @@
 """The artifact directory of a run.
 
-<dir>/experiment.log                  what happened
+<dir>/events.jsonl                    what happened, for views: burn_torch.monitor
+<dir>/control.json, control.sock      while it runs: where commands go
+<dir>/experiment.log                  what happened, in words
 <dir>/config.json                     the configuration, if the run was given one
 <dir>/checkpoint/epoch-3.safetensors  all that a resume needs
 <dir>/train/epoch-1/Loss.log          one value a line, one line a batch; the same under valid/
 <dir>/model.safetensors               the model after the last epoch
 <dir>/result.json                     how the run ended
+<dir>/anomaly/step-7.safetensors      with detect_anomaly: what led to the first NaN, to be replayed
+<dir>/autotune.lock                   on a GPU: which configs of kernels the run uses
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from types import ModuleType
 from typing import IO, Any, Final, final
 
 from burn_torch.core.errors import ArtifactError, explain
-from burn_torch.core.files import make_folder, write_atomic
+from burn_torch.core.files import make_folder, remove, write_atomic
 
 __all__ = ["ArtifactDir"]
 
@@ -45,6 +49,8 @@ class ArtifactDir:
         self.config = self.path / "config.json"
         self.model = self.path / "model.safetensors"
         self.result = self.path / "result.json"
+        self.anomalies = self.path / "anomaly"
+        self.tuning = self.path / "autotune.lock"
         self._lock: IO[bytes] | None = None
         self._made: list[Path] = []
 
@@ -71,12 +77,15 @@ class ArtifactDir:
             make_folder(self.path)
             self._lock = self._locked()
             write_atomic(self.path / ".probe", b"")
-            (self.path / ".probe").unlink()
+            remove(self.path / ".probe")
         except ArtifactError:
             raise
         except OSError as err:
             self.discard()
             raise self._unwritable(err) from err
+        except BaseException:
+            self.release()
+            raise
         if not resume:
             try:
                 self._require_unused()  # another process may have been quicker
@@ -113,7 +122,7 @@ class ArtifactDir:
     def clear_result(self) -> None:
         """Removes what said how an earlier part of this run ended."""
         try:
-            self.result.unlink(missing_ok=True)
+            remove(self.result)
         except OSError as err:
             raise self._unwritable(err) from err
 

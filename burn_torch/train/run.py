@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, final
 
 from burn_torch.core.errors import ArtifactError, DeviceError, NonFiniteError, explain
+from burn_torch.core.exit_code import exit_code, exit_code_of
 from burn_torch.tensor import Device
+from burn_torch.train.anomaly.watch import AnomalyWatch, unsound
 from burn_torch.train.artifact import ArtifactDir
-from burn_torch.train.checkpoint import Checkpoint, CheckpointStore, Position
+from burn_torch.train.checkpoint import Checkpoint, CheckpointFile, CheckpointStore, Position
 from burn_torch.train.checkpoint.content import versions
 from burn_torch.train.early_stopping import EarlyStoppingStrategy
 from burn_torch.train.event import (
     CheckpointSaved,
     EpochDone,
     Event,
-    EventReader,
     Notice,
     RunEnded,
     RunStarted,
@@ -30,7 +32,7 @@ from burn_torch.train.event import (
 )
 from burn_torch.train.execution import ExecutionStrategy
 from burn_torch.train.history import History
-from burn_torch.train.interrupt import Interrupter
+from burn_torch.train.interrupt import Deadline, Interrupter
 from burn_torch.train.learner import Learner
 from burn_torch.train.loading import Batches, empty
 from burn_torch.train.logger.application import LOG
@@ -39,6 +41,7 @@ from burn_torch.train.loop import fold
 from burn_torch.train.measure import Meter, patience_of, shows_loss
 from burn_torch.train.metric.base import Metric, MetricMetadata, Split
 from burn_torch.train.output import LossInput
+from burn_torch.train.publisher import Publisher
 from burn_torch.train.stepping import Steps
 from burn_torch.train.summary import LearnerSummary
 
@@ -65,11 +68,16 @@ class Parts:
     compiled: bool
     store: CheckpointStore
     early_stopping: EarlyStoppingStrategy | None
-    renderer: EventReader
+    publisher: Publisher
     loggers: Sequence[MetricLogger]
     interrupter: Interrupter
     config: str | None
     show_summary: bool
+    deadline: Deadline | None = None
+    watched: bool = False
+    """Whether NaN and infinities are followed to where they came from."""
+    tuning: Callable[[], str | None] = lambda: None
+    """The choices between kernels so far."""
 
 
 @final
@@ -77,15 +85,25 @@ class Run:
     """Trains a learner from a position to the last epoch, or to where it is told to stop."""
 
     def __init__(self, parts: Parts, learner: Learner[Any], run_key: int) -> None:
-        self.parts: Final = parts
+        self.parts = parts
         self.learner = learner
         self.position = Position()
         self.history = History()
         self.last_checkpoint: Path | None = None
+        """The newest one that is on the disk."""
+        self._saved: Position | None = None
+        """Of what the newest one holds, which may still be on its way to the disk."""
+        self._notes: tuple[str, ...] = ()
+        self._undone: tuple[Mapping[str, Any], float] | None = None
+        """Schedule and learning rate before the update that is being computed."""
+        self._whole = True
+        """Whether every step so far is in the metrics: a checkpoint says it if not."""
         self._run_key = run_key
-        self._renderer: EventReader | None = parts.renderer
+        self._mark: tuple[int, int] | None = None
+        """Where the event log was when training of this epoch was over: its checkpoints know nothing of validation."""
         self._lr = math.nan
         self._steps: Final = Steps(parts.execution, learner, parts.accumulation, parts.compiled, self.say)
+        self._watch: Final = AnomalyWatch(self._steps, parts.artifact.anomalies) if parts.watched else None
         patience = patience_of(parts.device.place)
         self._train = Meter(Split.TRAIN, parts.train_metrics, patience_s=patience, watch=True, on_step=self._on_step)
         self._valid = Meter(Split.VALID, parts.valid_metrics, patience_s=patience, watch=False, on_step=self._on_step)
@@ -103,28 +121,100 @@ class Run:
         self._run_key = checkpoint.run_key
         self._lr = checkpoint.lr
         self.last_checkpoint = path
+        self._saved = self.position
+        self._notes = checkpoint.notes
+        for note in checkpoint.notes:
+            self.say(note)
         if not self.position.complete:
             for name in self._train.load_state(checkpoint.metrics):
                 self.say(f"metric {name} keeps no state: in epoch {self.position.epoch} it starts again at the resume")
 
     def _checkpoint(self) -> None:
+        """Saves where the run is: takes the values now, and lets them be written beside the next steps."""
+        self._inspect()
         parts, learner = self.parts, self.learner
+        schedule, lr = self._undone or (learner.lr_scheduler.to_record(), self._lr)
+        metrics = {} if self.position.complete else self._train.state()  # waits for steps that are not yet events
         checkpoint = Checkpoint(
             position=self.position,
             run_key=self._run_key,
             model=learner.model.into_record(),
             optim=learner.optim.to_record(),
-            scheduler=learner.lr_scheduler.to_record(),
-            lr=self._lr,
+            scheduler=schedule,
+            lr=lr,
             history=self.history,
-            metrics={} if self.position.complete else self._train.state(),
+            metrics=metrics,
             loader=parts.train.facts(),
             config=parts.config,
             versions=versions(),
+            tuning=parts.tuning(),
+            notes=self._notes,
+            events=self._mark or parts.publisher.position,
         )
-        self.last_checkpoint = parts.store.save(checkpoint, learner.model)
-        LOG.info("checkpoint %s", self.last_checkpoint.name)
-        self._publish(CheckpointSaved(str(self.last_checkpoint), self.position.epoch, self.position.complete))
+        parts.publisher.sync()
+        parts.store.save(checkpoint, learner.model, parts.device.backend.reading(parts.device.place))
+        self._saved = self.position
+        self._tell_saved()
+
+    def _tell_saved(self) -> None:
+        """Tells of checkpoints that have reached the disk.  Raises: ArtifactError for one that could not."""
+        for path in self.parts.store.finished():
+            self.last_checkpoint = path
+            LOG.info("checkpoint %s", path.name, extra={"shown": True})
+            self._publish_saved(path)
+
+    def _tell_again(self) -> None:
+        """Tells of the checkpoints up to the one that the run goes on from, where what told of them is cut off."""
+        newest = None if self.last_checkpoint is None else CheckpointFile.of(self.last_checkpoint)
+        if newest is None:
+            return
+        publisher, folder = self.parts.publisher, newest.path.parent
+        there = {folder / name for name in publisher.cut} | {
+            file.path for file in self.parts.store.checkpointer.files()
+        }
+        files = [file for path in there if path.name not in publisher.told and (file := CheckpointFile.of(path))]
+        for file in sorted(files, key=lambda file: file.key):
+            if file.key <= newest.key:
+                self._publish_saved(file.path)
+
+    def _publish_saved(self, path: Path) -> None:
+        file = CheckpointFile.of(path)
+        assert file is not None
+        self._publish(CheckpointSaved(str(path), file.epoch, file.complete))
+
+    def _settle(self) -> None:
+        """Waits for the disk."""
+        self.parts.store.wait()
+        self._tell_saved()
+
+    def save_in_need(self, error: Exception) -> None:
+        """Tries to save what an error in the user's code would lose, and notes on the error what became of it.
+
+        Not where the loss is not finite: that model is no good; nor where the disk failed: it would again.
+        """
+        try:
+            self._settle()
+            if isinstance(error, NonFiniteError | ArtifactError) or self.position.iteration == 0:
+                return
+            if self._steps.batches:
+                error.add_note("nothing was saved: the error came within a window of gradient accumulation")
+                return
+            if self._saved == self.position:
+                return
+            if not self.position.complete:
+                self._train.drain()
+                self.history.discard(Split.VALID, self.position.epoch)
+                self.history.reopen(Split.TRAIN, self.position.epoch)
+            if not self._whole:
+                where = f"batch {self.position.batch} of epoch {self.position.epoch}"
+                self._notes += (f"the metrics lack {where}: {type(error).__name__} came while it was measured",)
+            self._checkpoint()
+            self._settle()
+        except Exception as err:
+            LOG.exception("nothing could be saved after the error")
+            error.add_note(f"nothing could be saved: {str(err).partition(chr(10))[0]}")
+        else:
+            error.add_note(f"saved {self.last_checkpoint}: --resume, or resume(), goes on from there")
 
     # -- the run -----------------------------------------------------------------------------------
     def fit(self) -> str:
@@ -139,13 +229,20 @@ class Run:
                 None if parts.valid is None else parts.valid.items_total,
                 self._train.definitions,
                 self._valid.definitions,
+                parts.publisher.run_id,
+                parts.config,
+                None if self.last_checkpoint is None else self.last_checkpoint.name,
+                versions(),
             )
         )
+        self._tell_again()
         for split, meter in ((Split.TRAIN, self._train), (Split.VALID, self._valid)):
             for definition in meter.definitions:
                 for logger in parts.loggers:
                     logger.log_metric_definition(split, definition)
+        parts.store.begin(self.position.iteration)
         status = self._epochs()
+        self._settle()
         LOG.info("the run ends: %s", status)
         return status
 
@@ -155,11 +252,12 @@ class Run:
             if self.position.complete:
                 if self._stops_early():
                     return "early_stopped"
-                if parts.interrupter.should_stop():
+                if self._should_stop():
                     return self._stopped()
                 self.position = replace(self.position, epoch=self.position.epoch + 1, batch=0, complete=False)
             if self._train_epoch() or (parts.valid is not None and self._valid_epoch(parts.valid)):
-                self._checkpoint()
+                if self._saved != self.position:
+                    self._checkpoint()
                 return self._stopped()
             self._finish_epoch()
         return "completed"
@@ -168,14 +266,23 @@ class Run:
         strategy = self.parts.early_stopping
         return strategy is not None and strategy.should_stop(self.position.epoch, self.history)
 
+    def _should_stop(self) -> bool:
+        interrupter, deadline = self.parts.interrupter, self.parts.deadline
+        if deadline is not None and deadline.is_over() and not interrupter.should_stop():
+            interrupter.stop(str(deadline), status="time_limit")
+        return interrupter.should_stop()
+
     def _stopped(self) -> str:
         interrupter = self.parts.interrupter
+        how = "signal" if interrupter.status in ("interrupted", "terminated") else "stop"
+        self.parts.publisher.stop_requested(interrupter.get_message() or "", how)
         self.say(f"stopped in epoch {self.position.epoch}: {interrupter.get_message()}")
         return interrupter.status or "stopped"
 
     def _train_epoch(self) -> bool:
         """Trains what is left of the epoch; whether it was told to stop before its end."""
         parts, start = self.parts, self.position
+        self._mark = None
         if start.batch == 0:
             self._train.clear()
         self._announce(Split.TRAIN, parts.train, start.batch)
@@ -185,9 +292,14 @@ class Run:
                 for batch, items in batches:
                     self._train_batch(batch, items, items - items_before)
                     items_before = items
-                    if self._steps.batches == 0 and parts.interrupter.should_stop():
-                        break
+                    if self._steps.batches == 0:
+                        if self._should_stop():
+                            break
+                        if parts.store.is_due(self.position.iteration):
+                            self._checkpoint()
             if self._steps.batches:  # the last window of an epoch may be shorter
+                if self._watch is not None:
+                    self._watch.note(self.learner, self.position, None, self._lr, 0)
                 self.learner = self._steps.finish(self.learner, self._lr)
                 self.position = replace(self.position, updates=self.position.updates + 1)
             self._train.drain()
@@ -196,28 +308,40 @@ class Run:
             raise
         if self.position.batch == 0:
             raise empty(parts.train.name)
-        if parts.interrupter.should_stop():
+        if self._should_stop():
             return True
+        if parts.valid is not None and parts.store.every is not None and self._saved != self.position:
+            self._checkpoint()  # an error or a kill while it validates repeats no training
+        self._mark = parts.publisher.position
         self._close_split(self._train)
         return False
 
     def _train_batch(self, batch: Any, items_done: int, items: int) -> None:
         position = self.position
         if self._steps.batches == 0:
+            self._undone = self.learner.lr_scheduler.to_record(), self._lr
             self._lr = self.learner.lr_step()
         key = fold(self._run_key, position.iteration)
+        if self._watch is not None:
+            self._watch.note(self.learner, position, batch, self._lr, key)
         self.learner, item, updated = self._steps.train(self.learner, self._lr, batch, key)
         if position.iteration == 0 and not shows_loss(item):
             LOG.info("%s shows no %s: nobody watches for NaN", type(item).__name__, LossInput.__name__)
         self.position = position.after_batch(updated)
+        self._undone = None
         metadata = MetricMetadata(
             Split.TRAIN, position.epoch, position.iteration + 1, items, self._lr, time.monotonic()
         )
+        self._whole = False
         self._train.add(item, metadata, position.batch + 1, items_done)
+        self._whole = True
+        self._tell_saved()
+        if self._watch is not None and self._watch.is_full():
+            self._inspect()
 
     def _valid_epoch(self, loader: Batches) -> bool:
         """Validates; whether it was told to stop before the end.  Then none of it counts."""
-        epoch, interrupter = self.position.epoch, self.parts.interrupter
+        epoch = self.position.epoch
         model = self.learner.model.valid()
         key = fold(fold(self._run_key, _VALID_KEYS), epoch)
         self._valid.clear()
@@ -236,7 +360,8 @@ class Run:
                     )  # fmt: skip
                     items_before = items
                     self._valid.add(item, metadata, number, items)
-                    if interrupter.should_stop():
+                    self._tell_saved()
+                    if self._should_stop():
                         break
             self._valid.drain()
         except Exception as err:
@@ -244,7 +369,7 @@ class Run:
             raise
         if number == 0:
             raise empty(loader.name)
-        if interrupter.should_stop():
+        if self._should_stop():
             self.history.discard(Split.VALID, epoch)
             self.history.reopen(Split.TRAIN, epoch)
             return True
@@ -259,7 +384,8 @@ class Run:
             names = self._train.definitions if split is Split.TRAIN else self._valid.definitions
             values = {d.name: self.history.find_metric(d.name, epoch, split) for d in names}
             if values:
-                LOG.info("epoch %d %s: %s", epoch, split, values)
+                LOG.info("epoch %d %s: %s", epoch, split, values, extra={"shown": True})
+        self._mark = None
         self._publish(EpochDone(epoch))
         self._checkpoint()
 
@@ -287,30 +413,77 @@ class Run:
         self._publish(SplitDone(summary))
 
     def _publish(self, event: Event) -> None:
-        if self._renderer is None:
-            return
-        try:
-            self._renderer.handle(event)
-        except OSError as err:  # a closed pipe or terminal is no reason to lose the run
-            self._renderer = None
-            LOG.warning("nothing is shown any more: %s", err)
+        self.parts.publisher.publish(event)
 
     def say(self, text: str) -> None:
         """One line for the log and for whoever watches."""
-        LOG.info("%s", text)
+        LOG.info("%s", text, extra={"shown": True})
         self._publish(Notice(text))
 
+    def _inspect(self) -> None:
+        """Looks whether all is finite, if that was asked for.  Raises: NonFiniteError that says what is not."""
+        if self._watch is None:
+            return
+        self._train.drain()
+        names = list(unsound(self.learner, None, self._steps.window))
+        if names:
+            raise self._found_by(self._watch, f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}")
+        self._watch.clear()
+
     def _refuse(self, event: StepDone, loss: float) -> NoReturn:
-        saved = (
-            f"the last checkpoint is {self.last_checkpoint}" if self.last_checkpoint else "there is no checkpoint yet"
-        )
+        what = f"loss {loss} in epoch {event.epoch}, batch {event.batches_done} (step {event.iteration} of the run)"
+        if self._watch is not None:
+            raise self._found_by(self._watch, what)
         raise NonFiniteError(
             explain(
                 "the loss is not finite",
-                given=f"loss {loss} in epoch {event.epoch}, batch {event.batches_done} (step {event.iteration} of the"
-                " run)",
+                given=what,
                 expected="a finite loss",
-                mend=f"lower the learning rate, clip the gradients, or look for log(0) and 0/0 in the loss; {saved}",
+                mend="lower the learning rate, clip the gradients, or look for log(0) and 0/0 in the loss, which"
+                f" detect_anomaly(), --detect-anomaly, would find; {self._last_saved()}",
+            )
+        )
+
+    def _last_saved(self) -> str:
+        return (
+            f"the last checkpoint is {self.last_checkpoint}" if self.last_checkpoint else "there is no checkpoint yet"
+        )
+
+    def _found_by(self, watch: AnomalyWatch, what: str) -> NonFiniteError:
+        anomaly = watch.search()
+        if anomaly is None:
+            return NonFiniteError(
+                explain(
+                    "a value is not finite",
+                    given=f"{what}; run again, the steps before gave finite values",
+                    expected="finite values, and the same ones each time",
+                    mend="look for what is not the same each time: data changed in place, a sum in no fixed order;"
+                    f" {self._last_saved()}",
+                )
+            )
+        at, fault = anomaly.position, anomaly.fault
+        step = f"in epoch {at.epoch}, batch {at.batch + 1} (step {at.iteration + 1} of the run)"
+        if fault is None:
+            return NonFiniteError(
+                explain(
+                    "a value is not finite",
+                    given=f"{', '.join(anomaly.unsound[:5])} {step}; {anomaly.reason}",
+                    expected="finite values",
+                    mend=f"a step that can be compiled would tell which operation it is; {self._last_saved()}",
+                )
+            )
+        look = "look at what that operation reads"
+        if anomaly.file is not None:
+            look = f"burn-torch replay {shlex.quote(str(anomaly.file))} shows what it read"
+        lines = [f"{fault} {step}", f"result {fault.values}"]
+        lines += [f"line {fault.where}"] if fault.where else []
+        lines += [f"which became NaN in {fault.became}"] if fault.became else []
+        return NonFiniteError(
+            explain(
+                "the first value that is not finite",
+                given="\n            ".join(lines),
+                expected="finite values",
+                mend=f"{look}; {self._last_saved()}",
             )
         )
 
@@ -326,13 +499,19 @@ class Run:
     def finish(self, status: str) -> str | None:
         """Writes the model and the result, and shows the summary; gives its text, if one was asked for."""
         parts = self.parts
-        if status in ("completed", "early_stopped", "stopped"):
+        if status in ("completed", "early_stopped", "stopped", "time_limit"):
             self.learner.model.save_file(parts.artifact.model)
         definitions = [(meter.split, d) for meter in (self._train, self._valid) for d in meter.definitions]
         summary = str(LearnerSummary(self.history, definitions, str(self.learner.model)))
         self.write_result(status, None)
-        self._publish(RunEnded(status, summary if parts.show_summary else None))
-        return summary if parts.show_summary else None
+        shown = summary if parts.show_summary else None
+        self._publish(RunEnded(status, shown, exit_code_of(status), parts.interrupter.get_message()))
+        return shown
+
+    def failed(self, status: str, error: BaseException) -> None:
+        """Says that an error ended the run, as well as it can."""
+        self.write_result(status, error)
+        self.parts.publisher.note(RunEnded(status, None, exit_code(error), str(error)))
 
     def write_result(self, status: str, error: BaseException | None) -> None:
         """Writes result.json; after an error as well as it can."""

@@ -7,7 +7,7 @@ the update another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, final
 
@@ -16,7 +16,7 @@ from burn_torch.optim import Optimizer
 from burn_torch.train.execution import ExecutionStrategy, SingleDevice
 from burn_torch.train.learner import Learner
 from burn_torch.train.loop import GradientWindow, train_step, valid_step
-from burn_torch.transform.compilation import compile
+from burn_torch.transform.compilation import Opened, compile
 
 __all__ = ["Steps"]
 
@@ -68,6 +68,35 @@ class Steps:
             except TraceError as err:
                 self._give_up(err)
         return self._execution.optimizer_step(learner, lr, window.take())
+
+    # -- looking back ------------------------------------------------------------------------------------
+    @property
+    def window(self) -> GradientWindow:
+        """The gradients of the batches so far."""
+        return self._window
+
+    def go_back(self, window: GradientWindow | None = None, batches: int = 0) -> None:
+        """Begins a window anew, or goes on with one of before."""
+        self._window = GradientWindow() if window is None else window
+        self.batches = batches
+
+    def opened(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> Iterator[Opened]:
+        """The programs that compute one batch, and the update if one follows, with what they would be given.
+
+        None of those that are given is run, and the learner stays as it is.
+        Raises: TraceError for a step that cannot be compiled.
+        """
+        if self._accumulation == 1:
+            yield self._step.opened(learner.model, learner.optim, batch, lr, key)
+            return
+        yield self._gradients.opened(learner.model, self._window.copy(), batch, key)
+        if self.batches + 1 == self._accumulation:
+            learner, _ = self._add(learner.fork(), batch, key)
+            yield from self.opened_update(learner, lr)
+
+    def opened_update(self, learner: Learner[Any], lr: float) -> Iterator[Opened]:
+        """The program of an update."""
+        yield self._update.opened(learner.model, learner.optim, self._window.copy(), lr)
 
     def _whole(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> tuple[Learner[Any], Any]:
         if self._compiled:

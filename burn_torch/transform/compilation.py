@@ -8,11 +8,14 @@ import threading
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload, runtime_checkable
 
+from burn_torch.backend import Backend
 from burn_torch.backend.tracing import active
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.frames import user_level
+from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision
 from burn_torch.module import Module
 from burn_torch.module.tree import Tree
@@ -27,7 +30,7 @@ from burn_torch.transform.structure import Root, Structure
 from burn_torch.transform.surroundings import Surroundings, plain_function
 from burn_torch.transform.unflatten import TURNS
 
-__all__ = ["Compiled", "RetraceWarning", "compile"]
+__all__ = ["Compiled", "Opened", "RetraceWarning", "compile"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,6 +43,20 @@ _KEPT: Final = 64
 
 class RetraceWarning(UserWarning):
     """A compiled function was traced for many different structures of arguments."""
+
+
+@final
+@dataclass(frozen=True)
+class Opened:
+    """A compiled program and the arguments of one call, as data."""
+
+    graph: Graph
+    """After all passes: what runs."""
+    inputs: Sequence[Any]
+    """Primitives of `leaf` and numbers, in the order of the graph's inputs."""
+    names: Sequence[str]
+    """"model.linear1.weight", "lr", ...: where each input comes from."""
+    leaf: Backend
 
 
 @overload
@@ -213,6 +230,23 @@ class Compiled(Generic[P, R]):
         args = _settled(args) or args  # type: ignore[assignment]  # the same arguments, one of them with its state
         key = self._key(walk, args, kwargs)
         return explained(self.name, self._missed(key, args, kwargs), tuple(self._history))
+
+    def opened(self, *args: P.args, **kwargs: P.kwargs) -> Opened:
+        """The program for these arguments as data: its graph, its inputs and their names.
+
+        Traced if it was not yet; it is not run, and nothing is donated.
+        """
+        walk = Walk()
+        args = _settled(args) or args  # type: ignore[assignment]  # the same arguments, one of them with its state
+        key = self._key(walk, args, kwargs)
+        program = self._missed(key, args, kwargs)
+        structures = [part for part in key[1:] if isinstance(part, Structure)]
+        titles: list[str] = [*(self._name(i) for i in range(len(args))), *map(str, kwargs)]
+        parts = [part for title, structure in zip(titles, structures, strict=True) for part in structure.parts(title)]
+        names = [path for path, part in parts if part.size]
+        inputs = walk.leaves + program.beside(walk.trees)
+        names += [f"captured {i}" for i in range(len(inputs) - len(names))]
+        return Opened(program.graph, inputs, names, program.traced.leaf)
 
     def _key(self, walk: Walk, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """What is compiled in: constants that the function reads by name, then the structures of the arguments, then

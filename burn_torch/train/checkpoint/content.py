@@ -1,4 +1,4 @@
-"""What a checkpoint holds, and how it lies in one record file.
+"""What a checkpoint holds, and how it lies in one record.
 
 Entries: `model.<path>`, `optim.<path>.<slot>`, `history.<split>.<epoch>.<number>` (two rows: values and weights).
 Everything else is JSON under the metadata key `checkpoint`.  The record's SHA-256 covers all of it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, final
 
@@ -27,8 +27,8 @@ from burn_torch.version import __version__
 
 __all__ = ["Checkpoint", "Position", "versions"]
 
-VERSION: Final = 1
-"""Of the layout; a reader refuses a newer one."""
+VERSION: Final = 2
+"""Of the layout; a reader refuses a newer one.  Layout 1 had no `events`."""
 
 
 @final
@@ -75,9 +75,18 @@ class Checkpoint:
     """What the order of the training data depends on."""
     config: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    tuning: str | None = None
+    """Which configs of kernels the run uses, as the lockfile of `burn_kernels` says it."""
+    notes: tuple[str, ...] = ()
+    """What a resume should say: a line for each way in which this is not the checkpoint of an undisturbed run."""
+    events: tuple[int, int] = (0, 0)
+    """How many bytes and events of the event log lie before it; a resume cuts off the rest."""
 
     def to_record(self, model: Module) -> ModuleRecord:
-        """As one record; `model` gives the optimizer's states their names."""
+        """As one record that nothing changes any more; `model` gives the optimizer's states their names.
+
+        Values of tensors are read when the record is saved, which another thread may do while the run goes on.
+        """
         entries = {f"model.{path}": entry for path, entry in self.model.entries.items()}
         paths = {param.id: path for path, param in model.named_params()}
         for id, (_, slots) in self.optim.states.items():
@@ -86,7 +95,7 @@ class Checkpoint:
                 entries[key] = RecordEntry(tensor.dtype, tensor.shape, id, TensorValues(tensor), state=True)
         columns, described = self.history.to_state()
         for key, column in columns.items():
-            data = TensorData(np.array(column, np.float64), DType.F64)
+            data = TensorData(np.stack([np.frombuffer(part, np.float64) for part in column]), DType.F64)
             entries[f"history.{key}"] = RecordEntry(DType.F64, data.shape, None, _constant(data))
         about = {
             "version": VERSION,
@@ -103,6 +112,9 @@ class Checkpoint:
             "loader": dict(self.loader),
             "config": self.config,
             "versions": dict(self.versions),
+            "tuning": self.tuning,
+            "notes": list(self.notes),
+            "events": list(self.events),
         }
         return ModuleRecord(entries, {**self.model.metadata, "checkpoint": json.dumps(about)})
 
@@ -111,7 +123,7 @@ class Checkpoint:
         """From one record.  Raises: RecordError if it is no checkpoint of a version that this program knows."""
         try:
             about = json.loads(record.metadata["checkpoint"])
-            if about["version"] != VERSION:
+            if about["version"] not in range(1, VERSION + 1):
                 raise _no_checkpoint(f"a checkpoint of layout {about['version']}")
             return Checkpoint(
                 position=Position(**about["position"]),
@@ -125,6 +137,9 @@ class Checkpoint:
                 loader=dict(about["loader"]),
                 config=about["config"],
                 versions=dict(about["versions"]),
+                tuning=about.get("tuning"),
+                notes=tuple(map(str, about.get("notes", ()))),
+                events=_two_counts(about.get("events", [0, 0])),
             )
         except (KeyError, TypeError, ValueError) as err:
             if isinstance(err, RecordError):
@@ -143,6 +158,13 @@ def versions() -> dict[str, str]:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
+
+
+def _two_counts(found: Sequence[Any]) -> tuple[int, int]:
+    bytes_before, events_before = map(int, found)
+    if bytes_before < 0 or events_before < 0:
+        raise ValueError(f"{found} are no counts")
+    return bytes_before, events_before
 
 
 def _below(record: ModuleRecord, prefix: str) -> dict[str, RecordEntry]:
@@ -178,7 +200,7 @@ def _no_checkpoint(given: str) -> RecordError:
         explain(
             "this file is no checkpoint of a run",
             given=given,
-            expected=f"a checkpoint of layout {VERSION}, as burn_torch {__version__} writes them",
+            expected=f"a checkpoint of layout {VERSION} or older, as burn_torch {__version__} writes them",
             mend="take a file that a run wrote under checkpoint/, or the version of burn_torch that wrote this one",
         )
     )
