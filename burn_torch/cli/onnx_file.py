@@ -38,7 +38,7 @@ def listing_of_onnx(path: Path) -> Listing:
     weights = {tensor.name for tensor in tensors}
     counts: dict[str, int] = {}
     for node in _nodes(graph, 0, path):
-        name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        name = _text(path, f"{node.domain}." if node.domain else "", node.op_type)
         counts[name] = counts.get(name, 0) + 1
     metadata = {
         "producer": f"{model.producer_name} {model.producer_version}".strip(),
@@ -123,6 +123,14 @@ def _nodes(graph: Any, depth: int, path: Path) -> Iterator[Any]:
         for attribute in node.attribute:
             for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
                 yield from _nodes(inner, depth + 1, path)
+
+
+def _text(path: Path, *parts: Any) -> str:
+    """Names, which protobuf gives as bytes where they are no UTF-8.  Raises: OnnxError."""
+    for part in parts:
+        if not isinstance(part, str):
+            raise _damaged(path, f"a name that is not UTF-8: {part!r}")
+    return "".join(parts)
 
 
 def _shape(proto: Any, path: Path) -> tuple[int, ...]:

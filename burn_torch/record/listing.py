@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from burn_torch.record.safetensors_file import described
 from burn_torch.record.safetensors_shards import INDEX_ENDING, ShardedSafetensorsFormat, shards_of
 from burn_torch.record.source import Source
 from burn_torch.record.stores.pickle_walk import MAX_PICKLE_BYTES, PickledTensor, Walk, is_harmless, tensors_of
-from burn_torch.record.stores.pytorch import require_small_directory
+from burn_torch.record.stores.pytorch import ZIP_FAULTS, require_small_directory, walked
 
 __all__ = ["PYTORCH", "Listed", "Listing", "ending_of", "listing_of"]
 
@@ -229,23 +228,13 @@ def _zipped(path: Path, source: Source) -> tuple[Walk, str]:
     require_small_directory(source)
     try:
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            pickles = [name for name in names if name.endswith("/data.pkl") or name == "data.pkl"]
-            if len(pickles) != 1:
-                raise Unsound(f"it is a zip file with {len(pickles)} members data.pkl")
-            walk = Walk(_member(archive, pickles[0], MAX_PICKLE_BYTES))
-            versions = [name for name in names if name.endswith("/version") or name == "version"]
-            version = _member(archive, versions[0], 64).decode(errors="replace").strip() if versions else ""
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, zlib.error) as err:
+            root, walk = walked(archive)
+            named = f"{root}version"
+            size = archive.getinfo(named).file_size if named in archive.namelist() else 0
+            version = archive.read(named).decode(errors="replace").strip() if 0 < size < 64 else ""
+    except ZIP_FAULTS as err:
         raise Unsound(f"{type(err).__name__}: {err}") from err
     return walk, version
-
-
-def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    about = archive.getinfo(name)
-    if about.compress_type != zipfile.ZIP_STORED or about.file_size > limit:
-        raise Unsound(f"{name} is packed, or has more than {limit} bytes")
-    return archive.read(about)
 
 
 def _legacy(source: Source) -> tuple[Walk, str]:

@@ -64,13 +64,11 @@ class Source:
     @staticmethod
     def open(path: Path) -> Source:
         """Maps a file.  Raises: OSError as the system words it; Unsound for what is no regular file."""
+        _require_file(path.stat(), path)  # before it is opened: a device may do something then
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe must not make us wait
         try:
             status = os.fstat(descriptor)
-            if stat.S_ISDIR(status.st_mode):
-                raise IsADirectoryError(21, os.strerror(21), str(path))
-            if not stat.S_ISREG(status.st_mode):
-                raise Unsound("it is no regular file")
+            _require_file(status, path)
             data = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if status.st_size else b""
             lends = status.st_size >= MIN_LENT and os.name == "posix"  # elsewhere a mapped file cannot be replaced
             own = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY) if lends else None
@@ -121,6 +119,13 @@ class Source:
         digest.update(b"0" * (end - start))
         digest.update_from(lambda start, end: found[start:end], end, len(self))
         return digest.hexdigest()
+
+
+def _require_file(status: os.stat_result, path: Path) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(21, os.strerror(21), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise Unsound("it is no regular file")
 
 
 def _release(mapped: mmap.mmap, start: int, end: int) -> None:

@@ -77,6 +77,7 @@ class Walk:
 
     def __init__(self, data: bytes) -> None:
         self.asked: dict[Named, None] = {}
+        self._storages: list[Node] = []
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
         self._nodes = 0
@@ -197,11 +198,30 @@ class Walk:
         self._stack[-1].pairs.extend(zip(values[::2], values[1::2], strict=True))
 
     def _persistent(self, argument: Any) -> None:
-        self._stack.append(self._node("storage", None, [argument]))
+        self._add_storage([argument])
 
     def _persistent_on_stack(self, _: Any) -> None:
         found = self._stack.pop()
-        self._stack.append(self._node("storage", None, list(found.args)))
+        self._add_storage(list(found.args))
+
+    def _add_storage(self, args: list[Any]) -> None:
+        made = self._node("storage", None, args)
+        self._storages.append(made)
+        self._stack.append(made)
+
+    def storage_bytes(self) -> dict[str, int]:
+        """How many bytes the pickle says that each storage has, by its key.  Raises: Unsound for one of no kind."""
+        found: dict[str, int] = {}
+        for node in self._storages:
+            try:
+                _, kind, key, _, count = node.args[:5]
+                itemsize = 1 if kind.name == "UntypedStorage" else _STORAGES[kind.name][1]
+                wanted = found.setdefault(str(key), count * itemsize)
+                if type(count) is not int or count < 0 or wanted != count * itemsize:
+                    raise ValueError(f"{count} elements")
+            except (ValueError, AttributeError, TypeError, KeyError) as err:
+                raise Unsound(f"it has a storage that none is ({type(err).__name__}: {str(err)[:80]})") from err
+        return found
 
     def _mark(self, _: Any) -> None:
         self._stack.append(_Mark())
