@@ -15,6 +15,7 @@ from burn_torch.onnx.operators.axes import ONNX_DTYPES
 from burn_torch.onnx.reader import MAX_FILE_BYTES
 from burn_torch.onnx.tensors import tensor_data
 from burn_torch.record.faults import Unsound
+from burn_torch.record.file_format import open_source
 from burn_torch.record.layout import checked_shape
 from burn_torch.record.listing import Listed, Listing
 
@@ -30,7 +31,7 @@ def looks_like_onnx(path: Path) -> bool:
 
 
 def listing_of_onnx(path: Path) -> Listing:
-    """Operators, inputs, outputs and weights; external data is named, and not read.  Raises: OnnxError."""
+    """Operators, inputs, outputs and weights; external data is named, and not read.  Raises: OnnxError, RecordError."""
     model = _parsed(path)
     graph = model.graph
     tensors = tuple(_listed(proto, path) for proto in graph.initializer)
@@ -52,7 +53,7 @@ def listing_of_onnx(path: Path) -> Listing:
 
 
 def record_of_onnx(path: Path) -> ModuleRecord:
-    """The weights by their names, read when they are asked for.  Raises: OnnxError."""
+    """The weights by their names, read when they are asked for.  Raises: OnnxError, RecordError."""
     model = _parsed(path)
     entries: dict[str, RecordEntry] = {}
     faults = []
@@ -76,13 +77,10 @@ def record_of_onnx(path: Path) -> ModuleRecord:
 
 
 def _parsed(path: Path) -> Any:
-    try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise _damaged(path, f"{size} bytes, where protobuf holds {MAX_FILE_BYTES}")
-        data = path.read_bytes()
-    except OSError as err:
-        raise _damaged(path, str(err.strerror or err)) from err
+    source = open_source(path, "ONNX")  # refuses what is no regular file before it is opened
+    if len(source) > MAX_FILE_BYTES:
+        raise _damaged(path, f"{len(source)} bytes, where protobuf holds {MAX_FILE_BYTES}")
+    data = bytes(source.bytes)
     try:
         import onnx
         from google.protobuf.message import DecodeError
