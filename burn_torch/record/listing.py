@@ -173,17 +173,17 @@ def _told(record: ModuleRecord) -> Listing:
 
 def _of_shards(path: Path, check: bool | None) -> Listing:
     where = shards_of(path)
-    sizes = [len(open_source(path.with_name(name), "safetensors")) for name in dict.fromkeys(where.values())]
-    trusting = sum(sizes) > CHECKED_BYTES if check is None else not check
-    record, sources = ShardedSafetensorsFormat().load_from(path, trusting=trusting)
+    form = ShardedSafetensorsFormat()
+    size = form.nbytes(path)
+    record, sources = form.load_from(path, trusting=size > CHECKED_BYTES if check is None else not check)
     told = _told(record)
     tensors = tuple(replace(tensor, about=f"in {where[tensor.name]}") for tensor in told.tensors)
     return replace(
         told,
         path=str(path),
         format="sharded safetensors",
-        version=f"{len(sizes)} shard{'s' * (len(sizes) != 1)}",
-        file_bytes=sum(sizes),
+        version=f"{len(sources)} shard{'s' * (len(sources) != 1)}",
+        file_bytes=size,
         tensors=tensors,
         checksum=_checksum(sources.values()),
     )

@@ -5,7 +5,7 @@
 
 Shards have names of their own for each save, and the index is replaced last: whoever reads meanwhile finds the old
 model whole, and so does a power cut.  The shards that the old index names are removed after that.
-To the index's metadata we add `burn_torch` (our version), `shards` (how many) and `checksum`, which covers the index.
+The index's metadata also has `burn_torch` (our version), `shards` (their files) and `checksum`, which covers the index.
 Source: https://huggingface.co/docs/transformers/big_models, sharded checkpoints.
 """
 
@@ -15,7 +15,7 @@ import io
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +64,7 @@ class ShardedSafetensorsFormat:
             where = {key: name for name, entries in zip(names, shards, strict=True) for key in entries}
             size = sum(entry.nbytes for entry in {id(entry): entry for entry in record.entries.values()}.values())
             with writing(path):
-                write_atomic(path, _sealed(size, len(shards), {key: where[key] for key in record.entries}))
+                write_atomic(path, _sealed(size, names, {key: where[key] for key in record.entries}))
         except BaseException:
             _remove(path.parent / name for name in names)
             raise
@@ -77,9 +77,9 @@ class ShardedSafetensorsFormat:
 
     def load_from(self, path: Path, *, trusting: bool = False) -> tuple[ModuleRecord, dict[str, Source]]:
         """The record, and its shards by their names.  trusting: see `Source`.  Raises: RecordError."""
-        where = _index(path)
+        where, names = _index(path)
         form = SafetensorsFormat()
-        sources = {name: open_source(path.with_name(name), form.kind) for name in dict.fromkeys(where.values())}
+        sources = {name: open_source(path.with_name(name), form.kind) for name in names}
         for source in sources.values():
             source.trusting = trusting
         parts = {name: form.read_from(source) for name, source in sources.items()}
@@ -95,6 +95,10 @@ class ShardedSafetensorsFormat:
         entries = {key: parts[name].entries[key] for key, name in where.items()}
         first = next(iter(parts.values()), ModuleRecord({}))
         return ModuleRecord(entries, first.metadata, scalars=first.scalars), sources
+
+    def nbytes(self, path: Path) -> int:
+        """How large all shards are together.  Raises: RecordError."""
+        return sum(len(open_source(path.with_name(name), "safetensors")) for name in _index(path)[1])
 
     def dump(self, record: ModuleRecord) -> bytes:
         """Raises: RecordError, for it has several files."""
@@ -122,23 +126,22 @@ class ShardedSafetensorsFormat:
         return shards
 
 
-def _index(path: Path) -> dict[str, str]:
-    """Which file each key is in.  Raises: RecordError."""
+def _index(path: Path) -> tuple[dict[str, str], list[str]]:
+    """Which file each key is in, and all files.  Raises: RecordError."""
     source = open_source(path, "sharded safetensors")
     try:
         if len(source) > MAX_HEADER_BYTES:
             raise Unsound(f"its index has {len(source)} bytes")
         found = parse_json(bytes(source.bytes), "the index")
         where = _weight_map(found)
-        _require_sound(source, found)
-        return where
+        return where, list(dict.fromkeys([*_shards_of_ours(source, found), *where.values()]))
     except Unsound as err:
         raise cannot_load(str(path), f"it is damaged: {err}", "sharded safetensors") from err
 
 
-def _sealed(size: int, shards: int, where: Mapping[str, str]) -> bytes:
+def _sealed(size: int, shards: Sequence[str], where: Mapping[str, str]) -> bytes:
     """The text of an index with its own checksum."""
-    metadata = {"total_size": size, "burn_torch": VERSION, "shards": shards, "checksum": UNSEALED}
+    metadata = {"total_size": size, "burn_torch": VERSION, "shards": list(shards), "checksum": UNSEALED}
     text = json.dumps({"metadata": metadata, "weight_map": where}, indent=2).encode()
     file = io.BytesIO()
     writer = SealedWriter(file)
@@ -147,17 +150,25 @@ def _sealed(size: int, shards: int, where: Mapping[str, str]) -> bytes:
     return file.getvalue()
 
 
-def _require_sound(source: Source, found: Mapping[str, Any]) -> None:
-    """Raises: Unsound for an index of ours that was changed; those of others have no checksum."""
+def _shards_of_ours(source: Source, found: Mapping[str, Any]) -> list[str]:
+    """The files that an index of ours lists: a record of nothing has one too, with its metadata.
+
+    Raises: Unsound for such an index that was changed; those of others have no checksum.
+    """
     if foreign := found.keys() - {"metadata", "weight_map"}:  # a damaged name would hide the checksum
         raise Unsound(f"its index has parts that are not known here: {', '.join(sorted(foreign))[:80]}")
     metadata = found.get("metadata", {})
     if not isinstance(metadata, dict):
         raise Unsound("its index has metadata that is no object")
-    if sum(name in metadata for name in _OURS) > 1:
-        require_sealed(source, len(source), _CHECKSUM, metadata.get("checksum"))
-        if metadata["burn_torch"] != VERSION:
-            raise Unsound(f"burn_torch wrote its index in version {metadata['burn_torch']}, this one reads {VERSION}")
+    if sum(name in metadata for name in _OURS) < 2:
+        return []
+    require_sealed(source, len(source), _CHECKSUM, metadata.get("checksum"))
+    if metadata["burn_torch"] != VERSION:
+        raise Unsound(f"burn_torch wrote its index in version {metadata['burn_torch']}, this one reads {VERSION}")
+    names = metadata["shards"]
+    if not isinstance(names, list) or not all(map(_is_beside, names)):
+        raise Unsound("its index lists shards that are no plain names")
+    return names
 
 
 def _weight_map(found: Any) -> dict[str, str]:
@@ -178,13 +189,13 @@ def _is_beside(name: Any) -> bool:
 
 def shards_of(path: Path) -> dict[str, str]:
     """Which file each key of an index is in.  Raises: RecordError."""
-    return _index(path)
+    return _index(path)[0]
 
 
 def _named(path: Path) -> set[str]:
     """The shards of the index that is there now; none where it cannot be read, since what it names is not ours."""
     with suppress(Exception):
-        return set(_index(path).values())
+        return set(_index(path)[1])
     return set()
 
 

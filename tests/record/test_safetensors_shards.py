@@ -44,10 +44,10 @@ def read(path: Path) -> dict[str, float]:
 def test_shards_are_filled_in_order_and_come_back(tmp_path: Path) -> None:
     ShardedSafetensorsFormat(max_shard_bytes=90).save(record(), tmp_path / INDEX)
     index = json.loads((tmp_path / INDEX).read_text())
-    assert {name: index["metadata"][name] for name in ("total_size", "burn_torch", "shards")} == {
-        "total_size": 320, "burn_torch": "1", "shards": 3,
-    }  # fmt: skip
     shards = list(dict.fromkeys(index["weight_map"].values()))
+    assert {name: index["metadata"][name] for name in ("total_size", "burn_torch", "shards")} == {
+        "total_size": 320, "burn_torch": "1", "shards": shards,
+    }  # fmt: skip
     assert [name[15:] for name in shards] == [f"{i:05}-of-00003.safetensors" for i in (1, 2, 3)]
     assert index["weight_map"]["a"] == index["weight_map"]["b"] == index["weight_map"]["tied"] != shards[1]
     back = ModuleRecord.load(tmp_path / INDEX)
@@ -166,3 +166,12 @@ def test_an_index_of_another_program_has_no_checksum_and_loads(tmp_path: Path) -
     path.write_text(json.dumps({"weight_map": index["weight_map"], "metadata": []}))
     with pytest.raises(RecordError, match="its index has metadata that is no object"):
         ShardedSafetensorsFormat().load(path)
+
+
+def test_a_record_of_nothing_keeps_its_metadata_and_leaves_no_file_behind(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors.index.json"
+    for _ in range(2):
+        ShardedSafetensorsFormat().save(ModuleRecord({}, {"module": "Net"}, scalars={"steps": 3}), path)
+    back = ShardedSafetensorsFormat().load(path)
+    assert (back.is_empty(), back.metadata, back.scalars) == (True, {"module": "Net"}, {"steps": 3})
+    assert len(list(tmp_path.iterdir())) == 2
