@@ -47,6 +47,14 @@ def _group(world: int) -> Any:
     return dist
 
 
+def gather_into(y: torch.Tensor, x: torch.Tensor) -> None:
+    """Puts x of all processes into y, one behind the other; both are flat."""
+    import torch.distributed as dist
+
+    newer = getattr(dist, "all_gather_single", None)  # torch 2.13 calls it so
+    (newer or dist.all_gather_into_tensor)(y, x)
+
+
 def _sent(x: torch.Tensor) -> torch.Tensor:
     """The same bytes in a type that every transport knows."""
     return x.view(torch.uint8) if x.dtype in (torch.bool, torch.uint16, torch.uint32, torch.uint64) else x
@@ -58,7 +66,7 @@ def _torch(compute: Callable[..., Any], alone: Callable[..., Any] = torch.clone)
     def build(call: Call) -> Callable[..., Any]:
         attrs = call.attrs
         if attrs["world"] == 1:
-            return lambda x: alone(x)
+            return alone
         return lambda x: compute(_group(attrs["world"]), x.clone(memory_format=torch.contiguous_format), **attrs)
 
     return PerCall(build)
@@ -70,7 +78,7 @@ def _numpy(compute: Callable[..., Any], alone: Callable[..., Any] = np.copy) -> 
     def build(call: Call) -> Callable[..., Any]:
         attrs = call.attrs
         if attrs["world"] == 1:
-            return lambda x: alone(x)
+            return alone
 
         def run(x):
             y = compute(_group(attrs["world"]), torch.from_numpy(np.array(x, order="C")), **attrs)
@@ -129,7 +137,7 @@ def _(g, y, x, *, reduction, world):
 
 def _gathered(dist, x, *, world):
     y = x.new_empty((world, *x.shape))
-    dist.all_gather_into_tensor(_sent(y).reshape(-1), _sent(x).reshape(-1))
+    gather_into(_sent(y).reshape(-1), _sent(x).reshape(-1))
     return y
 
 
@@ -159,7 +167,8 @@ def _scattered(dist, x, *, world):
     if dist.get_backend() == "gloo" or x.device.type == "cpu":  # gloo has it in new versions of torch only
         dist.all_reduce(x)
         return y.copy_(x[dist.get_rank()])
-    dist.reduce_scatter_tensor(y.reshape(-1), x.reshape(-1))
+    newer = getattr(dist, "reduce_scatter_single", None)
+    (newer or dist.reduce_scatter_tensor)(y.reshape(-1), x.reshape(-1))
     return y
 
 
@@ -242,7 +251,7 @@ def _(g, y, x, *, target, world):
 
 
 # -- the mean over all processes' items, in two halves -----------------------------------------------------
-_works: Final[Any] = WeakTensorKeyDictionary()  # type: ignore[no-untyped-call]  # torch has no types here
+_works: Final[Any] = WeakTensorKeyDictionary()
 """What is under way, by the tensor that it will be in."""
 
 
@@ -301,7 +310,9 @@ def mean_start(weight: Operand, *xs: TensorSpec, world: int) -> TensorSpec:
     """
     _check(world)
     if not xs or any(spec.dtype is not xs[0].dtype for spec in xs):
-        raise dtype_fault("xs are none, or of several types", expected="floats of one type", mend="send each type alone")
+        raise dtype_fault(
+            "xs are none, or of several types", expected="floats of one type", mend="send each type alone"
+        )
     if isinstance(weight, TensorSpec) and weight.shape != (1,):
         raise shape_fault(f"weight has the shape {weight.shape}", expected="(1,) or a number", mend="reshape it")
     count = sum(spec.require(FLOAT).numel for spec in xs)

@@ -1,7 +1,7 @@
 """Keep-masks of dropout, remembered as bits.
 
-A mask is a pure function of (threshold, key, stream, start, count), and a training step wants each one twice: forward and
-backward.  On the CPU drawing it costs 6 ns an element, unpacking it from one bit an element 0.15 ns
+A mask is a pure function of (threshold, key, stream, start, count), and a training step wants each one twice: forward
+and backward.  On the CPU drawing it costs 6 ns an element, unpacking it from one bit an element 0.15 ns
 (benchmarks/notes/random.md); so the tape saves no mask, and nothing is drawn twice.
 """
 

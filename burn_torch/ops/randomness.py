@@ -135,7 +135,11 @@ def fold_key(key: Number, number: Number) -> TensorSpec:
     cost="cheap",
     random=True,
     nondifferentiable=True,
-    samples=[sample(7, 11, shape=(3, 5), place="cpu"), sample(7, 11, shape=(3, 5), place="cpu", start=7), sample(-1, 2**64 - 1, shape=(), place="cpu")],
+    samples=[
+        sample(7, 11, shape=(3, 5), place="cpu"),
+        sample(7, 11, shape=(3, 5), place="cpu", start=7),
+        sample(-1, 2**64 - 1, shape=(), place="cpu"),
+    ],
     source="Salmon et al. 2011, section 3.3",
 )
 def random_bits(key: Number, stream: Number, *, shape: Shape, place: str, start: int = 0) -> TensorSpec:
@@ -242,7 +246,9 @@ def _bernoulli(prob, dtype):
         sample(0.5, 10, 14, shape=(), dtype=DType.BOOL, place="cpu"),
     ],
 )
-def bernoulli(prob: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str, start: int = 0) -> TensorSpec:
+def bernoulli(
+    prob: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str, start: int = 0
+) -> TensorSpec:
     """1 with probability `prob`, else 0: never for 0, always for 1, else to the nearest multiple of 2^-32.
 
     Shapes: () -> shape.  Dtypes: bool or any number type.  Equal on all leaves and devices.
@@ -353,8 +359,8 @@ def _product_in_place(call: Call) -> Callable[..., Any] | None:
 
 
 @op(
-    torch=Drawing(lambda call: _mask_on_device(call), lambda call: _mask_from_host(call)),
-    numpy=PerCall(lambda call: _numpy_mask(call)),
+    torch=Drawing(_mask_on_device, _mask_from_host),
+    numpy=PerCall(_numpy_mask),
     cost="cheap",
     random=True,
     nondifferentiable=True,
@@ -366,7 +372,9 @@ def _product_in_place(call: Call) -> Callable[..., Any] | None:
         sample(0, 9, 13, shape=(), dtype=DType.F32, place="cpu"),
     ],
 )
-def dropout_mask(prob: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str, start: int = 0) -> TensorSpec:
+def dropout_mask(
+    prob: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str, start: int = 0
+) -> TensorSpec:
     """0 with probability `prob`, else 1 / (1 - prob), rounded to the type: what dropout multiplies with.
 
     An element is kept where `bernoulli(1 - prob, key, stream)` is 1.  All are 0 for prob 1.
@@ -378,9 +386,7 @@ def dropout_mask(prob: Number, key: Number, stream: Number, *, shape: Shape, dty
 
 
 @op(
-    torch=Drawing(
-        lambda call: _product(_mask_on_device(call)), lambda call: _product(_mask_from_host(call))
-    ),
+    torch=Drawing(lambda call: _product(_mask_on_device(call)), lambda call: _product(_mask_from_host(call))),
     numpy=PerCall(lambda call: _product(_numpy_mask(call))),
     inplace=PerCall(_product_in_place),
     packed="follows",
