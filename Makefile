@@ -6,6 +6,8 @@
 #   TORCH_INDEX  the package index to take torch from; empty: as pip is configured
 #   TRITON       which Triton, on Linux, where torch brings none of its own (triton==3.6.0)
 # Another value makes .venv anew; `make setup TORCH_INDEX=` goes back to the default.
+#
+# Settings of one call: ARGS, more arguments for the command; JOBS, tests run by so many processes side by side (2).
 
 -include .venv/settings.mk
 
@@ -22,8 +24,9 @@ TRITON      ?= $(DEFAULT_TRITON)
 SHELL  := /bin/sh
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 ARGS   ?=
+JOBS   ?= 2
 
 # What .venv is made for; the folder is part of it, as scripts in .venv name it.
 WISH := $(strip $(PYTHON) $(TORCH) $(TRITON) $(TORCH_INDEX) in $(CURDIR))
@@ -46,7 +49,7 @@ test-all: .venv/ready  ## every test that needs no GPU, the slow ones too
 	BURN_TORCH_SLOW=1 $(PYTEST) tests -m "not gpu" $(ARGS)
 
 test-gpu: .venv/ready  ## the tests that need a CUDA device
-	BURN_TORCH_SLOW=1 $(PYTEST) tests -m gpu $(ARGS)
+	BURN_TORCH_SLOW=1 $(PYTEST) tests -m gpu $(ARGS)  # JOBS=1 where the memory of the GPU is small
 
 check: .venv/ready  ## format, lint, generated files, import contracts, types; changes nothing
 	$(BIN)/ruff format --check .

@@ -36,6 +36,7 @@ DEV = [
     "import-linter>=2.5",
     "mypy==2.4.1",  # exact, as ruff: what they report changes with each release, and `make check` must not
     "pytest>=9",
+    "pytest-xdist>=3.8",
     "ruff==0.17.6",
     "scipy>=1.14",  # a reference in tests, never imported by the package
     "setuptools>=77",  # tests/test_wheel.py builds the wheel with it, offline

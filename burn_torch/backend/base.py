@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -160,6 +161,21 @@ class Backend(ABC):
     def settings(self) -> Hashable:
         """What else a recorded program depends on: modes of the library beneath, such as the precision of products."""
         return None
+
+    def reading(self, place: str) -> AbstractContextManager[None]:
+        """A block for another thread, which reads in it what is submitted to `place` by now, and stops no later work.
+
+        Whoever made the values holds them until the block ends.
+        """
+        return nullcontext()
+
+    def pinned(self, path: Path, place: str, text: str | None) -> AbstractContextManager[Callable[[], str | None]]:
+        """A block in which choices between kernels for `place` are kept in a file, and do not change.
+
+        It begins with the choices of `text`, if that is given; what the block yields gives those made by now, None
+        where there is nothing to choose.
+        """
+        return nullcontext(lambda: None)
 
     def lift(self, primitive: Any, source: Executor) -> Any:
         """A primitive of an inner stack as a constant of this one.  Raises: DeviceError for any other stack."""

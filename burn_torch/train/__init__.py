@@ -2,15 +2,18 @@
 
 from burn_torch.train.builder import BookLearner, LearnerBuilder
 from burn_torch.train.checkpoint import (
+    AsyncCheckpointer,
+    CheckpointEvery,
     CheckpointingStrategy,
     ComposedCheckpointingStrategy,
+    FileCheckpointer,
     KeepLastNCheckpoints,
     MetricCheckpointingStrategy,
 )
 from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy, NoImprovementSince
 from burn_torch.train.event import EventReader
 from burn_torch.train.execution import ExecutionStrategy, SingleDevice
-from burn_torch.train.history import Direction, EpochSummary, History, MetricDefinition, MetricValue
+from burn_torch.train.history import Aggregate, Direction, EpochSummary, History, MetricDefinition, MetricValue
 from burn_torch.train.interrupt import Interrupter
 from burn_torch.train.learner import Learner
 from burn_torch.train.logger import (
@@ -42,9 +45,12 @@ from burn_torch.train.supervised import LearningResult, SupervisedTraining
 __all__ = [
     "AccuracyInput",
     "AccuracyMetric",
+    "Aggregate",
     "ApplicationLogger",
+    "AsyncCheckpointer",
     "BarRenderer",
     "BookLearner",
+    "CheckpointEvery",
     "CheckpointingStrategy",
     "ClassificationOutput",
     "ComposedCheckpointingStrategy",
@@ -54,6 +60,7 @@ __all__ = [
     "EventReader",
     "ExecutionStrategy",
     "FileApplicationLogger",
+    "FileCheckpointer",
     "FileMetricLogger",
     "GradientWindow",
     "History",

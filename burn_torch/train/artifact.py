@@ -6,6 +6,7 @@
 <dir>/train/epoch-1/Loss.log          one value a line, one line a batch; the same under valid/
 <dir>/model.safetensors               the model after the last epoch
 <dir>/result.json                     how the run ended
+<dir>/autotune.lock                   on a GPU: which configs of kernels the run uses
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from types import ModuleType
 from typing import IO, Any, Final, final
 
 from burn_torch.core.errors import ArtifactError, explain
-from burn_torch.core.files import make_folder, write_atomic
+from burn_torch.core.files import make_folder, remove, write_atomic
 
 __all__ = ["ArtifactDir"]
 
@@ -45,6 +46,7 @@ class ArtifactDir:
         self.config = self.path / "config.json"
         self.model = self.path / "model.safetensors"
         self.result = self.path / "result.json"
+        self.tuning = self.path / "autotune.lock"
         self._lock: IO[bytes] | None = None
         self._made: list[Path] = []
 
@@ -71,7 +73,7 @@ class ArtifactDir:
             make_folder(self.path)
             self._lock = self._locked()
             write_atomic(self.path / ".probe", b"")
-            (self.path / ".probe").unlink()
+            remove(self.path / ".probe")
         except ArtifactError:
             raise
         except OSError as err:
@@ -113,7 +115,7 @@ class ArtifactDir:
     def clear_result(self) -> None:
         """Removes what said how an earlier part of this run ended."""
         try:
-            self.result.unlink(missing_ok=True)
+            remove(self.result)
         except OSError as err:
             raise self._unwritable(err) from err
 

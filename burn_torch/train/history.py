@@ -11,7 +11,14 @@ from typing import Any, final
 
 from burn_torch.train.metric.base import Split
 
-__all__ = ["Direction", "EpochSummary", "History", "MetricDefinition", "MetricValue"]
+__all__ = ["Aggregate", "Direction", "EpochSummary", "History", "MetricDefinition", "MetricValue"]
+
+
+class Aggregate(StrEnum):
+    """How the batches of an epoch become one value."""
+
+    MEAN = "mean"
+    """The value over all items of the epoch, which for a mean is the mean weighted by items."""
 
 
 class Direction(StrEnum):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, final
 
-__all__ = ["Interrupter", "stopping_on_signals"]
+__all__ = ["Deadline", "Interrupter", "stopping_on_signals"]
 
 
 @final
@@ -17,7 +18,7 @@ class Interrupter:
     """A handle that asks a run to stop: it finishes the step, writes a checkpoint and returns.
 
     Any thread may hold it.  `status` is what the result of the run will say: "stopped", or for signals "interrupted"
-    (Ctrl-C) and "terminated" (SIGTERM).
+    (Ctrl-C) and "terminated" (SIGTERM), for a time limit "time_limit".
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,25 @@ class Interrupter:
         """What the result will say; None if no stop was asked for."""
         asked = self._asked
         return None if asked is None else asked[1]
+
+
+@final
+class Deadline:
+    """A limit of time, which begins when this is made."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds: Final = seconds
+        self._end: Final = time.monotonic() + seconds
+
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() >= self._end
+
+    def __str__(self) -> str:
+        hours, minutes, seconds = int(self.seconds // 3600), int(self.seconds // 60) % 60, self.seconds % 60
+        parts = [(hours, "h"), (minutes, "min"), (seconds, "s")]
+        told = " ".join(f"{value:g} {unit}" for value, unit in parts if value)
+        return f"the time limit of {told or '0 s'}"
 
 
 _SIGNALS: Final = {

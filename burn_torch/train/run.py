@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, final
 from burn_torch.core.errors import ArtifactError, DeviceError, NonFiniteError, explain
 from burn_torch.tensor import Device
 from burn_torch.train.artifact import ArtifactDir
-from burn_torch.train.checkpoint import Checkpoint, CheckpointStore, Position
+from burn_torch.train.checkpoint import Checkpoint, CheckpointFile, CheckpointStore, Position
 from burn_torch.train.checkpoint.content import versions
 from burn_torch.train.early_stopping import EarlyStoppingStrategy
 from burn_torch.train.event import (
@@ -30,7 +30,7 @@ from burn_torch.train.event import (
 )
 from burn_torch.train.execution import ExecutionStrategy
 from burn_torch.train.history import History
-from burn_torch.train.interrupt import Interrupter
+from burn_torch.train.interrupt import Deadline, Interrupter
 from burn_torch.train.learner import Learner
 from burn_torch.train.loading import Batches, empty
 from burn_torch.train.logger.application import LOG
@@ -70,6 +70,9 @@ class Parts:
     interrupter: Interrupter
     config: str | None
     show_summary: bool
+    deadline: Deadline | None = None
+    tuning: Callable[[], str | None] = lambda: None
+    """The choices between kernels so far."""
 
 
 @final
@@ -77,11 +80,19 @@ class Run:
     """Trains a learner from a position to the last epoch, or to where it is told to stop."""
 
     def __init__(self, parts: Parts, learner: Learner[Any], run_key: int) -> None:
-        self.parts: Final = parts
+        self.parts = parts
         self.learner = learner
         self.position = Position()
         self.history = History()
         self.last_checkpoint: Path | None = None
+        """The newest one that is on the disk."""
+        self._saved: Position | None = None
+        """Of what the newest one holds, which may still be on its way to the disk."""
+        self._notes: tuple[str, ...] = ()
+        self._undone: tuple[Mapping[str, Any], float] | None = None
+        """Schedule and learning rate before the update that is being computed."""
+        self._whole = True
+        """Whether every step so far is in the metrics: a checkpoint says it if not."""
         self._run_key = run_key
         self._renderer: EventReader | None = parts.renderer
         self._lr = math.nan
@@ -103,28 +114,79 @@ class Run:
         self._run_key = checkpoint.run_key
         self._lr = checkpoint.lr
         self.last_checkpoint = path
+        self._saved = self.position
+        self._notes = checkpoint.notes
+        for note in checkpoint.notes:
+            self.say(note)
         if not self.position.complete:
             for name in self._train.load_state(checkpoint.metrics):
                 self.say(f"metric {name} keeps no state: in epoch {self.position.epoch} it starts again at the resume")
 
     def _checkpoint(self) -> None:
+        """Saves where the run is: takes the values now, and lets them be written beside the next steps."""
         parts, learner = self.parts, self.learner
+        schedule, lr = self._undone or (learner.lr_scheduler.to_record(), self._lr)
         checkpoint = Checkpoint(
             position=self.position,
             run_key=self._run_key,
             model=learner.model.into_record(),
             optim=learner.optim.to_record(),
-            scheduler=learner.lr_scheduler.to_record(),
-            lr=self._lr,
+            scheduler=schedule,
+            lr=lr,
             history=self.history,
             metrics={} if self.position.complete else self._train.state(),
             loader=parts.train.facts(),
             config=parts.config,
             versions=versions(),
+            tuning=parts.tuning(),
+            notes=self._notes,
         )
-        self.last_checkpoint = parts.store.save(checkpoint, learner.model)
-        LOG.info("checkpoint %s", self.last_checkpoint.name)
-        self._publish(CheckpointSaved(str(self.last_checkpoint), self.position.epoch, self.position.complete))
+        parts.store.save(checkpoint, learner.model, parts.device.backend.reading(parts.device.place))
+        self._saved = self.position
+        self._tell_saved()
+
+    def _tell_saved(self) -> None:
+        """Tells of checkpoints that have reached the disk.  Raises: ArtifactError for one that could not."""
+        for path in self.parts.store.finished():
+            self.last_checkpoint = path
+            LOG.info("checkpoint %s", path.name)
+            file = CheckpointFile.of(path)
+            assert file is not None
+            self._publish(CheckpointSaved(str(path), file.epoch, file.complete))
+
+    def _settle(self) -> None:
+        """Waits for the disk."""
+        self.parts.store.wait()
+        self._tell_saved()
+
+    def save_in_need(self, error: Exception) -> None:
+        """Tries to save what an error in the user's code would lose, and notes on the error what became of it.
+
+        Not where the loss is not finite: that model is no good; nor where the disk failed: it would again.
+        """
+        try:
+            self._settle()
+            if isinstance(error, NonFiniteError | ArtifactError) or self.position.iteration == 0:
+                return
+            if self._steps.batches:
+                error.add_note("nothing was saved: the error came within a window of gradient accumulation")
+                return
+            if self._saved == self.position:
+                return
+            if not self.position.complete:
+                self._train.drain()
+                self.history.discard(Split.VALID, self.position.epoch)
+                self.history.reopen(Split.TRAIN, self.position.epoch)
+            if not self._whole:
+                where = f"batch {self.position.batch} of epoch {self.position.epoch}"
+                self._notes += (f"the metrics lack {where}: {type(error).__name__} came while it was measured",)
+            self._checkpoint()
+            self._settle()
+        except Exception as err:
+            LOG.exception("nothing could be saved after the error")
+            error.add_note(f"nothing could be saved: {str(err).partition(chr(10))[0]}")
+        else:
+            error.add_note(f"saved {self.last_checkpoint}: --resume, or resume(), goes on from there")
 
     # -- the run -----------------------------------------------------------------------------------
     def fit(self) -> str:
@@ -145,7 +207,9 @@ class Run:
             for definition in meter.definitions:
                 for logger in parts.loggers:
                     logger.log_metric_definition(split, definition)
+        parts.store.begin(self.position.iteration)
         status = self._epochs()
+        self._settle()
         LOG.info("the run ends: %s", status)
         return status
 
@@ -155,11 +219,12 @@ class Run:
             if self.position.complete:
                 if self._stops_early():
                     return "early_stopped"
-                if parts.interrupter.should_stop():
+                if self._should_stop():
                     return self._stopped()
                 self.position = replace(self.position, epoch=self.position.epoch + 1, batch=0, complete=False)
             if self._train_epoch() or (parts.valid is not None and self._valid_epoch(parts.valid)):
-                self._checkpoint()
+                if self._saved != self.position:
+                    self._checkpoint()
                 return self._stopped()
             self._finish_epoch()
         return "completed"
@@ -167,6 +232,12 @@ class Run:
     def _stops_early(self) -> bool:
         strategy = self.parts.early_stopping
         return strategy is not None and strategy.should_stop(self.position.epoch, self.history)
+
+    def _should_stop(self) -> bool:
+        interrupter, deadline = self.parts.interrupter, self.parts.deadline
+        if deadline is not None and deadline.is_over() and not interrupter.should_stop():
+            interrupter.stop(str(deadline), status="time_limit")
+        return interrupter.should_stop()
 
     def _stopped(self) -> str:
         interrupter = self.parts.interrupter
@@ -185,8 +256,11 @@ class Run:
                 for batch, items in batches:
                     self._train_batch(batch, items, items - items_before)
                     items_before = items
-                    if self._steps.batches == 0 and parts.interrupter.should_stop():
-                        break
+                    if self._steps.batches == 0:
+                        if self._should_stop():
+                            break
+                        if parts.store.is_due(self.position.iteration):
+                            self._checkpoint()
             if self._steps.batches:  # the last window of an epoch may be shorter
                 self.learner = self._steps.finish(self.learner, self._lr)
                 self.position = replace(self.position, updates=self.position.updates + 1)
@@ -196,28 +270,37 @@ class Run:
             raise
         if self.position.batch == 0:
             raise empty(parts.train.name)
-        if parts.interrupter.should_stop():
+        if self._should_stop():
             return True
+        if parts.valid is not None and parts.store.every is not None and self._saved != self.position:
+            self._checkpoint()  # an error or a kill while it validates repeats no training
         self._close_split(self._train)
         return False
 
     def _train_batch(self, batch: Any, items_done: int, items: int) -> None:
         position = self.position
         if self._steps.batches == 0:
+            self._undone = (self.learner.lr_scheduler.to_record(), self._lr)
             self._lr = self.learner.lr_step()
         key = fold(self._run_key, position.iteration)
         self.learner, item, updated = self._steps.train(self.learner, self._lr, batch, key)
         if position.iteration == 0 and not shows_loss(item):
             LOG.info("%s shows no %s: nobody watches for NaN", type(item).__name__, LossInput.__name__)
         self.position = position.after_batch(updated)
+        self._undone = None
         metadata = MetricMetadata(
             Split.TRAIN, position.epoch, position.iteration + 1, items, self._lr, time.monotonic()
         )
+        self._whole = False
         self._train.add(item, metadata, position.batch + 1, items_done)
+        self._undone: tuple[Mapping[str, Any], float] | None = None
+        """Schedule and learning rate before the update that is being computed."""
+        self._whole = True
+        self._tell_saved()
 
     def _valid_epoch(self, loader: Batches) -> bool:
         """Validates; whether it was told to stop before the end.  Then none of it counts."""
-        epoch, interrupter = self.position.epoch, self.parts.interrupter
+        epoch = self.position.epoch
         model = self.learner.model.valid()
         key = fold(fold(self._run_key, _VALID_KEYS), epoch)
         self._valid.clear()
@@ -236,7 +319,8 @@ class Run:
                     )  # fmt: skip
                     items_before = items
                     self._valid.add(item, metadata, number, items)
-                    if interrupter.should_stop():
+                    self._tell_saved()
+                    if self._should_stop():
                         break
             self._valid.drain()
         except Exception as err:
@@ -244,7 +328,7 @@ class Run:
             raise
         if number == 0:
             raise empty(loader.name)
-        if interrupter.should_stop():
+        if self._should_stop():
             self.history.discard(Split.VALID, epoch)
             self.history.reopen(Split.TRAIN, epoch)
             return True
@@ -326,7 +410,7 @@ class Run:
     def finish(self, status: str) -> str | None:
         """Writes the model and the result, and shows the summary; gives its text, if one was asked for."""
         parts = self.parts
-        if status in ("completed", "early_stopped", "stopped"):
+        if status in ("completed", "early_stopped", "stopped", "time_limit"):
             self.learner.model.save_file(parts.artifact.model)
         definitions = [(meter.split, d) for meter in (self._train, self._valid) for d in meter.definitions]
         summary = str(LearnerSummary(self.history, definitions, str(self.learner.model)))

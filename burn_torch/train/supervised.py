@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, final
 
@@ -14,12 +14,13 @@ from burn_torch.core.ambient import next_key
 from burn_torch.core.errors import ConfigError, NonFiniteError, explain
 from burn_torch.module import Module
 from burn_torch.train.artifact import ArtifactDir
-from burn_torch.train.checkpoint import Checkpoint, CheckpointingStrategy, CheckpointStore
-from burn_torch.train.checkpoint.strategy import default_strategy
+from burn_torch.train.checkpoint import Checkpoint, CheckpointEvery, CheckpointingStrategy
+from burn_torch.train.checkpoint.store import file_store
+from burn_torch.train.checkpoint.strategy import default_strategy, metric_strategies
 from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy
 from burn_torch.train.execution import ExecutionStrategy, SingleDevice
 from burn_torch.train.history import History
-from burn_torch.train.interrupt import Interrupter, stopping_on_signals
+from burn_torch.train.interrupt import Deadline, Interrupter, stopping_on_signals
 from burn_torch.train.learner import Learner
 from burn_torch.train.loading import Batches
 from burn_torch.train.logger.application import LOG, ApplicationLogger, FileApplicationLogger, installed
@@ -39,7 +40,8 @@ M = TypeVar("M", bound=Module)
 class LearningResult(Generic[M]):
     """What a run gives back.
 
-    status: "completed", "early_stopped", "stopped" (by an Interrupter), "interrupted" (Ctrl-C), "terminated" (SIGTERM).
+    status: "completed", "early_stopped", "stopped" (by an Interrupter), "time_limit", "interrupted" (Ctrl-C),
+        "terminated" (SIGTERM).
     """
 
     status: str
@@ -85,6 +87,10 @@ class SupervisedTraining:
         self._execution: ExecutionStrategy = SingleDevice()
         self._compiled = True
         self._strategy: CheckpointingStrategy = default_strategy()
+        self._chosen_strategy = False
+        self._every: CheckpointEvery | None = None
+        self._background = True
+        self._time_limit: float | None = None
         self._early_stopping: EarlyStoppingStrategy | None = None
         self._renderer: MetricsRenderer | None = None
         self._loggers: tuple[MetricLogger, ...] = ()
@@ -165,11 +171,27 @@ class SupervisedTraining:
     # -- checkpoints ----------------------------------------------------------------------------
     def with_checkpointing_strategy(self, strategy: CheckpointingStrategy) -> Self:
         """Which checkpoints stay; by default the last two and the one with the lowest validation loss."""
-        return self._with(_strategy=strategy)
+        return self._with(_strategy=strategy, _chosen_strategy=True)
 
     def with_default_checkpointers(self) -> Self:
         """Burn's switch for checkpoints; here every epoch ends with one anyway, and this picks the default strategy."""
-        return self._with(_strategy=default_strategy())
+        return self._with(_strategy=default_strategy(), _chosen_strategy=False)
+
+    def checkpoint_every(self, *, steps: int | None = None, minutes: float | None = None) -> Self:
+        """Writes checkpoints inside of epochs too: every so many steps (batches) of the run, or minutes, or both.
+
+        A run that is killed goes on from the newest one, in the middle of the epoch.
+        Raises: ConfigError for neither, or for what is not above 0.
+        """
+        return self._with(_every=CheckpointEvery(steps, None if minutes is None else minutes * 60))
+
+    def async_checkpoints(self, flag: bool = True) -> Self:
+        """Whether a thread writes checkpoints while the run goes on, as it does unless this says False."""
+        return self._with(_background=flag)
+
+    def time_limit(self, seconds: float) -> Self:
+        """Stops after the step in which this time, from the launch on, is over, with a checkpoint to resume from."""
+        return self._with(_time_limit=seconds)
 
     def checkpoint(self, epoch: int) -> Self:
         """Goes on after this epoch of the run in the artifact directory; later ones are given up."""
@@ -218,6 +240,7 @@ class SupervisedTraining:
             NaN or infinite; and whatever the model, the loader or a metric raises, with a note that says where.
         """
         self._check(learner)
+        deadline = None if self._time_limit is None else Deadline(self._time_limit)
         learner, device = self._execution.prepare(learner.fork())
         train = Batches(self._train_loader, device, "training")
         valid = None if self._valid_loader is None else Batches(self._valid_loader, device.inner(), "validation")
@@ -245,20 +268,24 @@ class SupervisedTraining:
                 accumulation=self._accumulation,
                 execution=self._execution,
                 compiled=self._compiled,
-                store=CheckpointStore(artifact.checkpoints, self._strategy),
+                store=file_store(artifact.checkpoints, self._strategy, self._every, background=self._background),
                 early_stopping=self._early_stopping,
                 renderer=renderer,
                 loggers=loggers,
                 interrupter=self._interrupter,
                 config=None if self._config is None else self._config.to_json(),
                 show_summary=self._summary,
+                deadline=deadline,
             )
-            return self._launched(Run(parts, learner, self._run_key()), parts)
+            stack.callback(parts.store.close)
+            run = Run(parts, learner, self._run_key())
+            LOG.info("the run begins in %s", artifact.path)
+            found = self._restore(run, parts) if self._resume else None
+            lock = device.backend.leaf().pinned(artifact.tuning, device.place, None if found is None else found.tuning)
+            run.parts = parts = replace(parts, tuning=stack.enter_context(lock))
+            return self._launched(run, parts)
 
     def _launched(self, run: Run, parts: Parts) -> LearningResult[Any]:
-        LOG.info("the run begins in %s", parts.artifact.path)
-        if self._resume:
-            self._restore(run, parts)
         if parts.config is not None:
             parts.artifact.write_config(parts.config + "\n")
         parts.artifact.clear_result()
@@ -268,11 +295,13 @@ class SupervisedTraining:
                 summary = run.finish(status)
         except BaseException as err:
             LOG.exception("the run failed")
+            if isinstance(err, Exception):
+                run.save_in_need(err)
             run.write_result(_status_of(err), err)
             raise
         message = parts.interrupter.get_message()
-        if status in ("interrupted", "terminated"):
-            parts.interrupter.reset()  # that signal has been dealt with; another launch is another run
+        if status in ("interrupted", "terminated", "time_limit"):
+            parts.interrupter.reset()  # that has been dealt with; another launch is another run
         return LearningResult(
             status=status,
             model=run.learner.model.valid(),
@@ -284,9 +313,8 @@ class SupervisedTraining:
             message=message,
         )
 
-    def _restore(self, run: Run, parts: Parts) -> None:
+    def _restore(self, run: Run, parts: Parts) -> Checkpoint | None:
         store = parts.store
-        store.remove_leftovers()
         found = store.newest(run.say) if self._from_epoch is None else store.load(self._from_epoch)
         if found is None:
             run.say("there is no checkpoint yet: the run starts from the beginning")
@@ -299,6 +327,7 @@ class SupervisedTraining:
                 run.say(f"epoch {run.position.epoch} of {parts.num_epochs} is over: there is nothing left to train")
         for logger in parts.loggers:
             logger.restore(run.history)
+        return None if found is None else found[1]
 
     def _check_order(self, checkpoint: Checkpoint, train: Batches, run: Run) -> None:
         """What a resume with the same bits needs besides the checkpoint."""
@@ -344,26 +373,33 @@ class SupervisedTraining:
                 faults.append((f"{kind} without {name}", f"a model with {name}(batch)", f"write {kind}.{name}"))
         for split, metrics in (("train", self._train_metrics), ("valid", self._valid_metrics)):
             faults += _metric_faults(split, metrics)
-        faults += self._early_stopping_faults()
+        if self._time_limit is not None and not self._time_limit > 0:
+            faults.append((f"time_limit({self._time_limit})", "a number of seconds above 0", "give a longer time"))
+        faults += self._metric_faults()
         if faults:
             given, expected, mend = ("\n            ".join(part) for part in zip(*faults, strict=True))
             raise ConfigError(
                 explain("SupervisedTraining: this cannot be trained", given=given, expected=expected, mend=mend)
             )
 
-    def _early_stopping_faults(self) -> list[tuple[str, str, str]]:
-        """A metric that nobody measures would never stop the run, and nobody would know."""
-        strategy = self._early_stopping
-        if not isinstance(strategy, MetricEarlyStoppingStrategy):
-            return []
-        metrics = self._train_metrics if strategy.split == Split.TRAIN else self._valid_metrics
-        measured = [metric.name for metric in metrics if isinstance(metric, Metric)]
-        if strategy.split == Split.VALID and self._valid_loader is None:
-            measured = []
-        if strategy.metric in measured:
-            return []
-        given = f"early stopping by the {strategy.split} metric {strategy.metric}"
-        return [(given, f"a metric that is measured: {', '.join(measured) or 'none is'}", "add it with metrics(...)")]
+    def _metric_faults(self) -> list[tuple[str, str, str]]:
+        """A metric that nobody measures would never stop the run, or keep no checkpoint, and nobody would know."""
+        asking: list[tuple[str, Any]] = []
+        if isinstance(self._early_stopping, MetricEarlyStoppingStrategy):
+            asking.append(("early stopping", self._early_stopping))
+        if self._chosen_strategy:
+            asking += [("checkpoints", strategy) for strategy in metric_strategies(self._strategy)]
+        faults = []
+        for what, strategy in asking:
+            metrics = self._train_metrics if strategy.split == Split.TRAIN else self._valid_metrics
+            measured = [metric.name for metric in metrics if isinstance(metric, Metric)]
+            if strategy.split == Split.VALID and self._valid_loader is None:
+                measured = []
+            if strategy.metric not in measured:
+                given = f"{what} by the {strategy.split} metric {strategy.metric}"
+                expected = f"a metric that is measured: {', '.join(measured) or 'none is'}"
+                faults.append((given, expected, "add it with metrics(...)"))
+        return faults
 
 
 def _metric_faults(split: str, metrics: Sequence[Any]) -> list[tuple[str, str, str]]:

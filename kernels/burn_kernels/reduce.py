@@ -247,7 +247,8 @@ def _forward(
         if parts > 1:
             width = builtins.min(next_power(kept), 64)
             rest = (a, b, y, middle, kept, parts, plan.length, chunks, chunk, divisor)
-            tile = {"PARTS": builtins.min(next_power(parts), 2048 // width), "KEPT": width}
+            values = 2048 if b is None and partial == torch.float32 else 1024  # a second sum at 2048 spills on sm_80
+            tile = {"PARTS": builtins.min(next_power(parts), values // width), "KEPT": width}
             launch(join_parts, (ceil_div(kept, width),), x, *rest, warps=4, KIND=kind, **tile)
 
     # counting equals reads and holds what a maximum does

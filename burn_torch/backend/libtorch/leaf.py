@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
@@ -113,6 +115,22 @@ class LibTorch(Backend):
         with self._arenas_lock:
             arena = self._arenas.get(place) or self._arenas.setdefault(place, arena_of(place))
         return capture(graph, donate, hold=hold, arena=arena, before_overwriting=before_overwriting)
+
+    def reading(self, place: str) -> AbstractContextManager[None]:
+        """On a GPU a stream beside the one that computes, from this point of it on."""
+        if not place.startswith("cuda"):
+            return nullcontext()
+        from burn_torch.backend.libtorch.cuda_reading import CudaReading  # a run on the host never needs it
+
+        return CudaReading(place)
+
+    def pinned(self, path: Path, place: str, text: str | None) -> AbstractContextManager[Callable[[], str | None]]:
+        """The lockfile of `burn_kernels`, for a GPU; a lock that is held already stays, and is what is told of."""
+        if not place.startswith("cuda"):
+            return nullcontext(lambda: None)
+        from burn_torch.backend.libtorch.tuning import pinned  # a run on the host never needs it
+
+        return pinned(path, text)
 
     def settings(self) -> Hashable:
         """torch's modes of precision and determinism."""

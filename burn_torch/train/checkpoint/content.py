@@ -1,4 +1,4 @@
-"""What a checkpoint holds, and how it lies in one record file.
+"""What a checkpoint holds, and how it lies in one record.
 
 Entries: `model.<path>`, `optim.<path>.<slot>`, `history.<split>.<epoch>.<number>` (two rows: values and weights).
 Everything else is JSON under the metadata key `checkpoint`.  The record's SHA-256 covers all of it.
@@ -75,9 +75,16 @@ class Checkpoint:
     """What the order of the training data depends on."""
     config: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    tuning: str | None = None
+    """Which configs of kernels the run uses, as the lockfile of `burn_kernels` says it."""
+    notes: tuple[str, ...] = ()
+    """What a resume should say: a line for each way in which this is not the checkpoint of an undisturbed run."""
 
     def to_record(self, model: Module) -> ModuleRecord:
-        """As one record; `model` gives the optimizer's states their names."""
+        """As one record that nothing changes any more; `model` gives the optimizer's states their names.
+
+        Values of tensors are read when the record is saved, which another thread may do while the run goes on.
+        """
         entries = {f"model.{path}": entry for path, entry in self.model.entries.items()}
         paths = {param.id: path for path, param in model.named_params()}
         for id, (_, slots) in self.optim.states.items():
@@ -86,7 +93,7 @@ class Checkpoint:
                 entries[key] = RecordEntry(tensor.dtype, tensor.shape, id, tensor.into_data, state=True)
         columns, described = self.history.to_state()
         for key, column in columns.items():
-            data = TensorData(np.array(column, np.float64), DType.F64)
+            data = TensorData(np.stack([np.frombuffer(part, np.float64) for part in column]), DType.F64)
             entries[f"history.{key}"] = RecordEntry(DType.F64, data.shape, None, _constant(data))
         about = {
             "version": VERSION,
@@ -103,6 +110,8 @@ class Checkpoint:
             "loader": dict(self.loader),
             "config": self.config,
             "versions": dict(self.versions),
+            "tuning": self.tuning,
+            "notes": list(self.notes),
         }
         return ModuleRecord(entries, {**self.model.metadata, "checkpoint": json.dumps(about)})
 
@@ -125,6 +134,8 @@ class Checkpoint:
                 loader=dict(about["loader"]),
                 config=about["config"],
                 versions=dict(about["versions"]),
+                tuning=about.get("tuning"),
+                notes=tuple(map(str, about.get("notes", ()))),
             )
         except (KeyError, TypeError, ValueError) as err:
             if isinstance(err, RecordError):

@@ -1,168 +1,159 @@
-"""Checkpoints in a folder: one file for each, whole or not there.
-
-    checkpoint/epoch-3.safetensors             epoch 3 is over
-    checkpoint/epoch-4-batch-120.safetensors   the run stopped after 120 batches of epoch 4
-
-Burn writes three files an epoch (model-3, optim-3, scheduler-3), so a crash can leave two of them.  Here a checkpoint
-is written under a temporary name in this folder, flushed to the disk, renamed, and the folder flushed; only when that
-is done are older ones removed.  A checksum over everything tells a damaged file, and the one before it is used.
-"""
+"""The checkpoints of one run: when one is due, and which ones stay."""
 
 from __future__ import annotations
 
-import math
 import re
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from burn_torch.core.errors import ArtifactError, RecordError, explain
-from burn_torch.core.files import make_folder
-from burn_torch.module import Module, ModuleRecord
-from burn_torch.train.checkpoint.content import Checkpoint, Position
+from burn_torch.core.errors import ConfigError, explain
+from burn_torch.module import Module
+from burn_torch.train.checkpoint.background import AsyncCheckpointer
+from burn_torch.train.checkpoint.content import Checkpoint
+from burn_torch.train.checkpoint.file import Checkpointer, CheckpointFile, FileCheckpointer
 from burn_torch.train.checkpoint.strategy import CheckpointingStrategy
-from burn_torch.train.logger.application import LOG
 
-__all__ = ["CheckpointFile", "CheckpointStore"]
+__all__ = ["CheckpointEvery", "CheckpointStore"]
 
-_NAME: Final = re.compile(r"epoch-(\d+)(?:-batch-(\d+))?\.safetensors")
+_UNITS: Final = {"step": 0.0, "second": 1.0, "minute": 60.0, "hour": 3600.0}
+_SHORT: Final = {"s": "second", "sec": "second", "m": "minute", "min": "minute", "h": "hour"}
 
 
 @final
 @dataclass(frozen=True)
-class CheckpointFile:
-    """A file of the folder, by its name alone."""
+class CheckpointEvery:
+    """How often a run writes a checkpoint inside of an epoch: after so many steps, or so many seconds, or both.
 
-    path: Path
-    epoch: int
-    batch: float
-    """Infinite if the epoch is over."""
+    A step is a batch.  With gradient accumulation the checkpoint waits for the end of the window.
+    Raises: ConfigError for neither, or for what is not above 0.
+    """
 
-    @property
-    def complete(self) -> bool:
-        """Whether the epoch is over."""
-        return math.isinf(self.batch)
+    steps: int | None = None
+    seconds: float | None = None
 
-    @property
-    def key(self) -> tuple[int, float]:
-        """A later one is greater."""
-        return self.epoch, self.batch
+    def __post_init__(self) -> None:
+        given = [value for value in (self.steps, self.seconds) if value is not None]
+        if not given or not all(value > 0 for value in given):
+            raise ConfigError(
+                explain(
+                    "CheckpointEvery: this is never",
+                    given=f"steps={self.steps}, seconds={self.seconds}",
+                    expected="a number of steps or of seconds above 0",
+                    mend="CheckpointEvery(steps=500) or CheckpointEvery(seconds=600)",
+                )
+            )
+
+    @staticmethod
+    def parse(text: str) -> CheckpointEvery:
+        """From "500 steps", "500", "10 minutes", "10m", "90 s", "2 hours".  Raises: ConfigError for other words."""
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", text.lower())
+        unit = None if match is None else _SHORT.get(match[2], match[2].removesuffix("s") or "step")
+        if match is None or unit not in _UNITS or (unit == "step" and "." in match[1]):
+            raise ConfigError(
+                explain(
+                    "how often to write a checkpoint cannot be read",
+                    given=repr(text),
+                    expected="a number of steps, seconds, minutes or hours",
+                    mend="write 500 steps, 90 s, 10 minutes or 2 hours",
+                )
+            )
+        if unit == "step":
+            return CheckpointEvery(steps=int(match[1]))
+        return CheckpointEvery(seconds=float(match[1]) * _UNITS[unit])
 
 
 @final
 class CheckpointStore:
-    """The checkpoints of one run."""
+    """The checkpoints of one run, as its loop sees them."""
 
-    def __init__(self, folder: Path, strategy: CheckpointingStrategy) -> None:
-        self.folder = folder
-        self.strategy = strategy
+    def __init__(
+        self, checkpointer: Checkpointer, strategy: CheckpointingStrategy, every: CheckpointEvery | None = None
+    ) -> None:
+        self.checkpointer: Final = checkpointer
+        self.strategy: Final = strategy
+        self.every: Final = every
+        self._at = (0, time.monotonic())
+        """Step and time of the last one."""
 
-    def files(self) -> list[CheckpointFile]:
-        """What there is, the oldest first."""
-        found = []
-        for path in self.folder.glob("epoch-*.safetensors"):
-            match = _NAME.fullmatch(path.name)
-            if match is not None:
-                found.append(CheckpointFile(path, int(match[1]), math.inf if match[2] is None else int(match[2])))
-        return sorted(found, key=lambda file: file.key)
+    # -- when ------------------------------------------------------------------------------------
+    def begin(self, iteration: int) -> None:
+        """Counts from here: the run starts, or goes on."""
+        self._at = (iteration, time.monotonic())
 
-    def path(self, position: Position) -> Path:
-        """Where the checkpoint of a position lies."""
-        batch = "" if position.complete else f"-batch-{position.batch}"
-        return self.folder / f"epoch-{position.epoch}{batch}.safetensors"
+    def is_due(self, iteration: int) -> bool:
+        """Whether one is due after this many steps of the run.
 
-    def save(self, checkpoint: Checkpoint, model: Module) -> Path:
-        """Writes a checkpoint, then removes those that the strategy does not keep.
+        Steps are counted from the start of the run, so that a resumed run saves after the steps of one that was not.
+        """
+        every = self.every
+        if every is None:
+            return False
+        step, at = self._at
+        if every.steps is not None and iteration // every.steps > step // every.steps:
+            return True
+        return every.seconds is not None and iteration > step and time.monotonic() - at >= every.seconds
+
+    # -- saving ------------------------------------------------------------------------------------
+    def save(self, checkpoint: Checkpoint, model: Module, reading: AbstractContextManager[None] | None = None) -> Path:
+        """Writes a checkpoint, or hands it over to be written, and settles now which older ones it supersedes.
 
         Raises: ArtifactError if it cannot be written; then the earlier ones are all still there.
         """
-        path = self.path(checkpoint.position)
-        try:
-            make_folder(self.folder)
-        except OSError as err:
-            raise ArtifactError(
-                explain(
-                    "the folder of the checkpoints cannot be made",
-                    given=f"{self.folder}: {err.strerror or err}",
-                    expected="an artifact directory that can be written, with room",
-                    mend="make room or change its rights, then resume the run",
-                )
-            ) from err
-        checkpoint.to_record(model).save(path)
-        self._prune(path, checkpoint)
-        return path
+        self.begin(checkpoint.position.iteration)
+        superseded = self._superseded(checkpoint)
+        return self.checkpointer.save(checkpoint.to_record(model), checkpoint.position, superseded, reading)
 
+    def finished(self) -> list[Path]:
+        """What has been written since this was last asked.  Raises: ArtifactError for what could not be written."""
+        return self.checkpointer.finished()
+
+    def wait(self) -> None:
+        """Waits until all is written."""
+        self.checkpointer.wait()
+
+    def close(self) -> None:
+        """Nothing more will be saved."""
+        self.checkpointer.close()
+
+    # -- loading -----------------------------------------------------------------------------------
     def load(self, epoch: int) -> tuple[Path, Checkpoint]:
-        """Path and content of the checkpoint of an epoch that is over.
-
-        Raises: RecordError if there is none, or it is damaged.
-        """
-        path = self.path(Position(epoch=epoch, complete=True))
-        if not path.exists():
-            there = ", ".join(str(file.epoch) for file in self.files() if file.complete)
-            raise RecordError(
-                explain(
-                    f"there is no checkpoint of epoch {epoch}",
-                    given=f"{self.folder} with " + (f"epochs {there}" if there else "none"),
-                    expected="an epoch that was kept",
-                    mend="name one of those, or resume from the newest one: resume()",
-                )
-            )
-        return path, Checkpoint.from_record(ModuleRecord.load(path))
+        """That of an epoch that is over.  Raises: RecordError if there is none, or it is damaged."""
+        return self.checkpointer.restore(epoch)
 
     def newest(self, notice: Callable[[str], None]) -> tuple[Path, Checkpoint] | None:
-        """The newest checkpoint that is sound; None if there is none at all.
+        """The newest that is sound; None if there is none at all.  Raises: RecordError if all are damaged."""
+        return self.checkpointer.newest(notice)
 
-        Tells `notice` in one line of each damaged one that it passes over.
-        Raises: RecordError if there are some and all are damaged.
+    # -- which ones stay -----------------------------------------------------------------------------
+    def _superseded(self, checkpoint: Checkpoint) -> list[Path]:
+        """What a checkpoint makes needless once it is on the disk.
+
+        Of epochs that are over, what the strategy does not keep.  Inside of an epoch the one before stays as well, for
+        the case that the new one turns out to be damaged, and after its end until two epochs are there.  What lies
+        ahead is from a future that was given up.
         """
-        faults: list[str] = []
-        for file in reversed(self.files()):
-            try:
-                return file.path, Checkpoint.from_record(ModuleRecord.load(file.path))
-            except RecordError as err:
-                reason = _reason(err)
-                faults.append(f"{file.path.name}: {reason}")
-                notice(f"checkpoint {file.path.name} is passed over: {reason}")
-        if not faults:
-            return None
-        raise RecordError(
-            explain(
-                "no checkpoint of this run can be read",
-                given=f"{self.folder}:\n            " + "\n            ".join(faults),
-                expected="one sound checkpoint at least",
-                mend="restore one from a copy, or start the run again in another directory",
-            )
-        )
-
-    def remove_leftovers(self) -> None:
-        """Removes what a process that was killed while it wrote has left."""
-        for path in self.folder.glob(".epoch-*.part"):
-            _remove(path)
-
-    def _prune(self, saved: Path, checkpoint: Checkpoint) -> None:
-        files = self.files()
-        now = next(file for file in files if file.path == saved)
-        complete = [file.epoch for file in files if file.complete and file.key <= now.key]
+        position = checkpoint.position
+        path = self.checkpointer.path(position)
+        now = CheckpointFile.of(path)
+        assert now is not None
+        before = [file for file in self.checkpointer.files() if file.key < now.key]
+        complete = [file.epoch for file in before if file.complete] + [now.epoch] * now.complete
         kept = set(self.strategy.keep(complete, checkpoint.history)) if complete else set()
-        for file in files:
-            # an unfinished epoch gives way to anything later; what lies ahead is from a future that was given up
-            stays = file.epoch in kept if file.complete and file.key <= now.key else False
-            if file.path != saved and not stays:
-                _remove(file.path)
+        stays = {file.path for file in before if file.complete and file.epoch in kept}
+        parts = [file for file in before if not file.complete]
+        if parts and (not stays or (not now.complete and parts[-1].epoch == now.epoch)):
+            stays.add(parts[-1].path)
+        return [file.path for file in self.checkpointer.files() if file.path not in (path, *stays)]
 
 
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as err:  # one file too many is no reason to end a run
-        LOG.warning("%s cannot be removed: %s", path.name, err)
-
-
-def _reason(err: RecordError) -> str:
-    """The line of an error that says what is wrong, without the path that every line has anyway."""
-    for line in str(err).splitlines():
-        if line.strip().startswith("given:"):
-            return line.partition("given:")[2].strip().rpartition(".safetensors: ")[2]
-    return str(err).partition("\n")[0]
+def file_store(
+    folder: Path, strategy: CheckpointingStrategy, every: CheckpointEvery | None, *, background: bool
+) -> CheckpointStore:
+    """The store of a folder, after what a killed process has left there is removed."""
+    checkpointer = FileCheckpointer(folder)
+    checkpointer.remove_leftovers()
+    return CheckpointStore(AsyncCheckpointer(checkpointer) if background else checkpointer, strategy, every)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, final, runtime_checkable
 
 from burn_torch.core.errors import ConfigError, explain
-from burn_torch.train.history import Direction, History
+from burn_torch.train.history import Aggregate, Direction, History
 from burn_torch.train.metric.base import Split
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "KeepLastNCheckpoints",
     "MetricCheckpointingStrategy",
     "default_strategy",
+    "metric_strategies",
 ]
 
 
@@ -57,11 +58,30 @@ class KeepLastNCheckpoints:
 @final
 @dataclass(frozen=True)
 class MetricCheckpointingStrategy:
-    """Keeps the epoch in which a metric was best."""
+    """Keeps the epoch in which a metric was best.
+
+    Burn gives the aggregate second; it has one, the mean.
+    Raises: ConfigError for a direction, a split or an aggregate that does not exist.
+    """
 
     metric: str = "Loss"
     direction: Direction | str = Direction.LOWEST
     split: Split | str = Split.VALID
+    aggregate: Aggregate | str = Aggregate.MEAN
+
+    def __post_init__(self) -> None:
+        chosen = (("direction", Direction), ("split", Split), ("aggregate", Aggregate))
+        faults = [(name, kind) for name, kind in chosen if getattr(self, name) not in list(kind)]
+        if faults:
+            raise ConfigError(
+                explain(
+                    f"MetricCheckpointingStrategy: no such {' and no such '.join(name for name, _ in faults)}",
+                    given=", ".join(f"{name} {getattr(self, name)!r}" for name, _ in faults),
+                    expected="; ".join(" or ".join(repr(str(one)) for one in kind) for _, kind in faults),
+                    mend="take one of them, for example "
+                    + ", ".join(f"{kind.__name__}.{next(iter(kind)).name}" for _, kind in faults),
+                )
+            )
 
     def keep(self, saved: Sequence[int], history: History, /) -> Collection[int]:
         """The best epoch, the earliest of equal ones; none where the metric has no values."""
@@ -84,3 +104,10 @@ class ComposedCheckpointingStrategy:
 def default_strategy() -> CheckpointingStrategy:
     """Burn's: the last two, and the one with the lowest loss on the validation data."""
     return ComposedCheckpointingStrategy(KeepLastNCheckpoints(2), MetricCheckpointingStrategy())
+
+
+def metric_strategies(strategy: CheckpointingStrategy) -> list[MetricCheckpointingStrategy]:
+    """Those in a strategy that ask for a metric."""
+    if isinstance(strategy, ComposedCheckpointingStrategy):
+        return [found for part in strategy.strategies for found in metric_strategies(part)]
+    return [strategy] if isinstance(strategy, MetricCheckpointingStrategy) else []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Final, Protocol, final, runtime_checkable
 
 from burn_torch.core.errors import ArtifactError, explain
-from burn_torch.core.files import write_atomic
+from burn_torch.core.files import append_to, make_folder, remove, write_atomic
 from burn_torch.train.history import EpochSummary, History, MetricDefinition, MetricValue
 from burn_torch.train.metric.base import Split
 
@@ -148,10 +148,10 @@ class FileMetricLogger:
             for name in history.names(split)
         }
         folder = self.directory / str(split) / f"epoch-{epoch}"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for path in folder.glob("*.log"):
             if not wanted.get(path):
-                path.unlink()
+                remove(path)
         for path, text in wanted.items():
             if text and not (path.exists() and path.read_text() == text):
                 write_atomic(path, text.encode())
@@ -168,8 +168,8 @@ class FileMetricLogger:
 
     def _file(self, split: Split, epoch: int, name: str) -> IO[str]:
         path = self.path(split, epoch, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("a", encoding="utf-8")
+        make_folder(path.parent)
+        return append_to(path)
 
     @contextmanager
     def _told(self) -> Iterator[None]:
