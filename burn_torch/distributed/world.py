@@ -10,6 +10,7 @@ Each is started with the same program, by torchrun or anything else that sets th
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -95,6 +96,7 @@ def init(
         ) from err
     _world = World(at, size, local, name, watchdog)
     watchdog.start()
+    atexit.register(watchdog.close)
     return _world
 
 
@@ -132,6 +134,7 @@ def shutdown() -> None:
 
     dist.barrier()
     if _world.watchdog is not None:
+        atexit.unregister(_world.watchdog.close)
         _world.watchdog.close()
     dist.destroy_process_group()
     _world = _ALONE

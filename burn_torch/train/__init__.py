@@ -12,7 +12,6 @@ from burn_torch.train.checkpoint import (
 )
 from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy, NoImprovementSince
 from burn_torch.train.event import EventReader
-from burn_torch.train.execution import ExecutionStrategy, SingleDevice
 from burn_torch.train.history import Aggregate, Direction, EpochSummary, History, MetricDefinition, MetricValue
 from burn_torch.train.interrupt import Interrupter
 from burn_torch.train.learner import Learner
@@ -39,6 +38,15 @@ from burn_torch.train.metric import (
 from burn_torch.train.output import AccuracyInput, ClassificationOutput, LossInput, RegressionOutput
 from burn_torch.train.renderer import BarRenderer, MetricsRenderer, PlainRenderer, SilentRenderer, default_renderer
 from burn_torch.train.step import InferenceStep, TrainOutput, TrainStep
+from burn_torch.train.strategies import (
+    Ddp,
+    ExecutionStrategy,
+    Peers,
+    SingleDevice,
+    StepFunctions,
+    Stepper,
+    SteppingStrategy,
+)
 from burn_torch.train.summary import LearnerSummary
 from burn_torch.train.supervised import LearningResult, SupervisedTraining
 
@@ -54,6 +62,7 @@ __all__ = [
     "CheckpointingStrategy",
     "ClassificationOutput",
     "ComposedCheckpointingStrategy",
+    "Ddp",
     "Direction",
     "EarlyStoppingStrategy",
     "EpochSummary",
@@ -86,6 +95,7 @@ __all__ = [
     "MetricsRenderer",
     "NoImprovementSince",
     "NumericMetric",
+    "Peers",
     "PlainRenderer",
     "Reading",
     "RegressionOutput",
@@ -93,6 +103,9 @@ __all__ = [
     "SilentRenderer",
     "SingleDevice",
     "Split",
+    "StepFunctions",
+    "Stepper",
+    "SteppingStrategy",
     "SupervisedTraining",
     "TrainOutput",
     "TrainStep",

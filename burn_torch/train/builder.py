@@ -10,11 +10,11 @@ from typing import Any, Generic, Self, TypeVar, final
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.module import Module
 from burn_torch.tensor import Device
-from burn_torch.train.execution import SingleDevice
 from burn_torch.train.interrupt import Interrupter
 from burn_torch.train.learner import Learner
 from burn_torch.train.metric.base import Metric
 from burn_torch.train.renderer import MetricsRenderer
+from burn_torch.train.strategies import SingleDevice
 from burn_torch.train.supervised import LearningResult, SupervisedTraining
 
 __all__ = ["BookLearner", "LearnerBuilder"]

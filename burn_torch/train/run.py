@@ -28,7 +28,6 @@ from burn_torch.train.event import (
     SplitStarted,
     StepDone,
 )
-from burn_torch.train.execution import ExecutionStrategy
 from burn_torch.train.history import History
 from burn_torch.train.interrupt import Deadline, Interrupter
 from burn_torch.train.learner import Learner
@@ -39,7 +38,9 @@ from burn_torch.train.loop import fold
 from burn_torch.train.measure import Meter, patience_of, shows_loss
 from burn_torch.train.metric.base import Metric, MetricMetadata, Split
 from burn_torch.train.output import LossInput
-from burn_torch.train.stepping import Steps
+from burn_torch.train.stepping import steps_of
+from burn_torch.train.strategies.base import ExecutionStrategy
+from burn_torch.train.strategies.peers import ALONE, Peers
 from burn_torch.train.summary import LearnerSummary
 
 __all__ = ["Parts", "Run"]
@@ -73,6 +74,7 @@ class Parts:
     deadline: Deadline | None = None
     tuning: Callable[[], str | None] = lambda: None
     """The choices between kernels so far."""
+    peers: Peers = ALONE
 
 
 @final
@@ -96,10 +98,14 @@ class Run:
         self._run_key = run_key
         self._renderer: EventReader | None = parts.renderer
         self._lr = math.nan
-        self._steps: Final = Steps(parts.execution, learner, parts.accumulation, parts.compiled, self.say)
+        self._steps: Final = steps_of(parts.execution, learner, parts.accumulation, parts.compiled, self.say)
         patience = patience_of(parts.device.place)
-        self._train = Meter(Split.TRAIN, parts.train_metrics, patience_s=patience, watch=True, on_step=self._on_step)
-        self._valid = Meter(Split.VALID, parts.valid_metrics, patience_s=patience, watch=False, on_step=self._on_step)
+        self._train = Meter(
+            Split.TRAIN, parts.train_metrics, patience_s=patience, watch=True, on_step=self._on_step, peers=parts.peers
+        )
+        self._valid = Meter(
+            Split.VALID, parts.valid_metrics, patience_s=patience, watch=False, on_step=self._on_step, peers=parts.peers
+        )
 
     # -- going on from a checkpoint ------------------------------------------------------------
     def restore(self, checkpoint: Checkpoint, path: Path) -> None:
@@ -166,6 +172,9 @@ class Run:
         """
         try:
             self._settle()
+            if self.parts.peers.size > 1:
+                error.add_note(f"the other processes end too; {self.last_checkpoint or 'no checkpoint'} was saved last")
+                return
             if isinstance(error, NonFiniteError | ArtifactError) or self.position.iteration == 0:
                 return
             if self._steps.batches:
@@ -233,11 +242,15 @@ class Run:
         strategy = self.parts.early_stopping
         return strategy is not None and strategy.should_stop(self.position.epoch, self.history)
 
+    def _is_due(self) -> bool:
+        """Whether a checkpoint is due, by the clock of the process that writes it."""
+        return bool(self.parts.peers.from_main(self.parts.store.is_due(self.position.iteration)))
+
     def _should_stop(self) -> bool:
         interrupter, deadline = self.parts.interrupter, self.parts.deadline
         if deadline is not None and deadline.is_over() and not interrupter.should_stop():
             interrupter.stop(str(deadline), status="time_limit")
-        return interrupter.should_stop()
+        return self.parts.peers.agree(interrupter)
 
     def _stopped(self) -> str:
         interrupter = self.parts.interrupter
@@ -259,7 +272,7 @@ class Run:
                     if self._steps.batches == 0:
                         if self._should_stop():
                             break
-                        if parts.store.is_due(self.position.iteration):
+                        if parts.store.every is not None and self._is_due():
                             self._checkpoint()
             if self._steps.batches:  # the last window of an epoch may be shorter
                 self.learner = self._steps.finish(self.learner, self._lr)
@@ -410,7 +423,7 @@ class Run:
     def finish(self, status: str) -> str | None:
         """Writes the model and the result, and shows the summary; gives its text, if one was asked for."""
         parts = self.parts
-        if status in ("completed", "early_stopped", "stopped", "time_limit"):
+        if parts.peers.is_main and status in ("completed", "early_stopped", "stopped", "time_limit"):
             self.learner.model.save_file(parts.artifact.model)
         definitions = [(meter.split, d) for meter in (self._train, self._valid) for d in meter.definitions]
         summary = str(LearnerSummary(self.history, definitions, str(self.learner.model)))

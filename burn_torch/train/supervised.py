@@ -18,7 +18,6 @@ from burn_torch.train.checkpoint import Checkpoint, CheckpointEvery, Checkpointi
 from burn_torch.train.checkpoint.store import file_store
 from burn_torch.train.checkpoint.strategy import default_strategy, metric_strategies
 from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy
-from burn_torch.train.execution import ExecutionStrategy, SingleDevice
 from burn_torch.train.history import History
 from burn_torch.train.interrupt import Deadline, Interrupter, stopping_on_signals
 from burn_torch.train.learner import Learner
@@ -27,8 +26,11 @@ from burn_torch.train.logger.application import LOG, ApplicationLogger, FileAppl
 from burn_torch.train.logger.metric import FileMetricLogger, MetricLogger, file_name
 from burn_torch.train.loop import fold
 from burn_torch.train.metric.base import Metric, Split
-from burn_torch.train.renderer import MetricsRenderer, default_renderer
+from burn_torch.train.renderer import MetricsRenderer, SilentRenderer, default_renderer
 from burn_torch.train.run import Parts, Run
+from burn_torch.train.strategies import ExecutionStrategy, SingleDevice
+from burn_torch.train.strategies.checkpoints import shared_store
+from burn_torch.train.strategies.peers import peers_of
 
 __all__ = ["LearningResult", "SupervisedTraining"]
 
@@ -242,19 +244,23 @@ class SupervisedTraining:
         self._check(learner)
         deadline = None if self._time_limit is None else Deadline(self._time_limit)
         learner, device = self._execution.prepare(learner.fork())
-        train = Batches(self._train_loader, device, "training")
-        valid = None if self._valid_loader is None else Batches(self._valid_loader, device.inner(), "validation")
-        artifact = ArtifactDir(self._artifact_dir)
+        peers = peers_of(self._execution)
+        train = Batches(self._train_loader, device, "training", peers)
+        valid = None if self._valid_loader is None else Batches(self._valid_loader, device.inner(), "validation", peers)
+        artifact = ArtifactDir(self._artifact_dir, writes=peers.is_main)
         artifact.claim(resume=self._resume)
         with ExitStack() as stack:
             stack.callback(artifact.release)
             application = self._application
-            if isinstance(application, str):
+            if not peers.is_main:
+                application = None
+            elif isinstance(application, str):
                 application = FileApplicationLogger(artifact.log)
             stack.enter_context(installed(application))
             renderer = default_renderer() if self._renderer is None else self._renderer
+            renderer = renderer if peers.is_main else SilentRenderer()
             stack.callback(_close_quietly, renderer)
-            loggers = self._loggers or (FileMetricLogger(artifact.path),)
+            loggers = (self._loggers or (FileMetricLogger(artifact.path),)) if peers.is_main else ()
             for logger in loggers:
                 stack.callback(logger.close)
             parts = Parts(
@@ -268,7 +274,16 @@ class SupervisedTraining:
                 accumulation=self._accumulation,
                 execution=self._execution,
                 compiled=self._compiled,
-                store=file_store(artifact.checkpoints, self._strategy, self._every, background=self._background),
+                store=shared_store(
+                    file_store(
+                        artifact.checkpoints,
+                        self._strategy,
+                        self._every,
+                        background=self._background and peers.is_main,
+                        cleans=peers.is_main,
+                    ),
+                    peers,
+                ),
                 early_stopping=self._early_stopping,
                 renderer=renderer,
                 loggers=loggers,
@@ -276,12 +291,14 @@ class SupervisedTraining:
                 config=None if self._config is None else self._config.to_json(),
                 show_summary=self._summary,
                 deadline=deadline,
+                peers=peers,
             )
             stack.callback(parts.store.close)
-            run = Run(parts, learner, self._run_key())
+            run = Run(parts, learner, peers.from_main(self._run_key()))
             LOG.info("the run begins in %s", artifact.path)
             found = self._restore(run, parts) if self._resume else None
-            lock = device.backend.leaf().pinned(artifact.tuning, device.place, None if found is None else found.tuning)
+            choices = artifact.tuning if peers.is_main else artifact.tuning.with_suffix(f".{peers.rank}.lock")
+            lock = device.backend.leaf().pinned(choices, device.place, None if found is None else found.tuning)
             run.parts = parts = replace(parts, tuning=stack.enter_context(lock))
             return self._launched(run, parts)
 
@@ -293,7 +310,9 @@ class SupervisedTraining:
             with stopping_on_signals(parts.interrupter):
                 status = run.fit()
                 summary = run.finish(status)
+            parts.peers.meet()
         except BaseException as err:
+            parts.peers.report(err)
             LOG.exception("the run failed")
             if isinstance(err, Exception):
                 run.save_in_need(err)

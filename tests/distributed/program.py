@@ -76,9 +76,17 @@ def ending(options: dict[str, Any]) -> Any:
     return None
 
 
+def training(options: dict[str, Any]) -> Any:
+    """A run of the small training, by all processes or by one alone."""
+    from tests.distributed import small
+
+    return small.run(options)
+
+
 def main() -> None:
     part, options = sys.argv[1], json.loads(sys.argv[2])
-    distributed.init(timeout_s=options.get("timeout_s", 60.0), silence_s=options.get("silence_s", 15.0))
+    if part != "training":
+        distributed.init(timeout_s=options.get("timeout_s", 60.0), silence_s=options.get("silence_s", 15.0))
     result = globals()[part](options)
     distributed.shutdown()
     print(json.dumps(result))

@@ -70,7 +70,7 @@ def test_a_collective_without_its_world_says_so() -> None:
     x = Tensor.from_data(np.ones(3), Device.cpu())
     with pytest.raises(DistributedError, match=r"a collective of 2 processes, and no process group[\s\S]*init\(\)"):
         ops.all_reduce(x, world=2)
-    with pytest.raises(DistributedError, match="mean_wait: nothing is under way|no process group"):
+    with pytest.raises(DistributedError, match=r"no process group"):
         ops.mean_wait(x, world=2)
 
 
