@@ -41,6 +41,8 @@ from burn_torch.train.step import InferenceStep, TrainOutput, TrainStep
 from burn_torch.train.strategies import (
     Ddp,
     ExecutionStrategy,
+    MultiDevice,
+    MultiDeviceOptim,
     Peers,
     SingleDevice,
     StepFunctions,
@@ -93,6 +95,8 @@ __all__ = [
     "MetricMetadata",
     "MetricValue",
     "MetricsRenderer",
+    "MultiDevice",
+    "MultiDeviceOptim",
     "NoImprovementSince",
     "NumericMetric",
     "Peers",

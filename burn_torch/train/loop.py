@@ -124,6 +124,12 @@ class GradientWindow:
             return GradientWindow(weighted, items)
         return GradientWindow(_sum(self.sum, weighted), self.items + items)
 
+    def joined(self, other: GradientWindow) -> GradientWindow:
+        """With the gradients of another window, on the same device."""
+        if self.sum is None or self.items is None or other.sum is None or other.items is None:
+            return self if other.sum is None else other
+        return GradientWindow(_sum(self.sum, other.sum), self.items + other.items)
+
     def take(self) -> GradientsParams:
         """The gradients of all the items."""
         items = self.items

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from burn_torch.train.history import EpochSummary, MetricDefinition, MetricValue
 from burn_torch.train.metric.base import Metric, MetricMetadata, Reading, ResumableMetric, Split
 from burn_torch.train.metric.builtin import LossMetric
 from burn_torch.train.output import LossInput
+from burn_torch.train.strategies.multi import Several
 from burn_torch.train.strategies.peers import ALONE, Peers
 
 __all__ = ["MAX_WAITING", "Meter", "patience_of", "shows_loss"]
@@ -26,7 +28,7 @@ _SOON: Final = 8
 
 _NOTHING: Final = Reading.of_total(0.0, 0.0)
 
-Found = tuple[MetricMetadata, int, int, list[tuple[str, Reading]], Reading | None]
+Found = tuple[MetricMetadata, int, int, list[tuple[str, "Reading | _Joined"]], "Reading | _Joined | None"]
 
 
 def patience_of(place: str) -> float:
@@ -80,17 +82,25 @@ class Meter:
 
     def add(self, item: Any, metadata: MetricMetadata, batches_done: int, items_done: int) -> None:
         """Measures the item of one batch; None where this process had none of its items."""
-        if item is None:
+        readings: list[tuple[str, Reading | _Joined]]
+        if type(item) is Several:
+            readings = [
+                (metric.name, _Joined([_reading(metric.update(one, metadata)) for one in item.items]))
+                for metric in self.metrics
+            ]
+        elif item is None:
             readings = [(metric.name, _NOTHING) for metric in self.metrics]
         else:
             readings = [(metric.name, _reading(metric.update(item, metadata))) for metric in self.metrics]
-        loss = None
+        loss: Reading | _Joined | None = None
         if item is None:
             loss = _NOTHING
         elif self._shown_loss is not None:
             loss = readings[self._shown_loss][1]
-        elif self._hidden_loss is not None and self._has_loss(item):
-            loss = self._hidden_loss.measure(item, metadata)
+        elif self._hidden_loss is not None:
+            measure, items = self._hidden_loss.measure, item.items if type(item) is Several else (item,)
+            if self._has_loss(items[0]):
+                loss = measure(item, metadata) if len(items) == 1 else _Joined([measure(x, metadata) for x in items])
         self._waiting.append((metadata, batches_done, items_done, readings, loss))
         # several processes drain after as many steps each: their clocks differ
         late = self._peers.size == 1 and metadata.time_s - self._asked >= self._patience_s
@@ -143,7 +153,9 @@ class Meter:
             self._waiting.popleft()
             at, batches_done, items_done, readings, _ = found
             every = [Reading.of_total(float(total), float(count)) for total, count in row]
-            named = [(name, reading) for (name, _), reading in zip(readings, every, strict=False)]
+            named: list[tuple[str, Reading | _Joined]] = [
+                (name, reading) for (name, _), reading in zip(readings, every, strict=False)
+            ]
             self._waiting.append((at, batches_done, items_done, named, every[-1] if several else None))
 
     def _tell(self) -> None:
@@ -164,6 +176,29 @@ def shows_loss(item: Any) -> bool:
     """Whether the loss metric could read this item."""
     method = getattr(item, "adapt", None)
     return isinstance(item, LossInput) or (method is not None and isinstance(method(LossInput), LossInput))
+
+
+@final
+class _Joined:
+    """The readings of several devices of one batch: sums by counts, when they are read."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[Reading]) -> None:
+        self._parts: Final = parts
+
+    @property
+    def count(self) -> float:
+        return sum(part.count for part in self._parts)
+
+    @property
+    def total(self) -> float:
+        return sum(part.total for part in self._parts if part.count)
+
+    @property
+    def value(self) -> float:
+        count = self.count
+        return self.total / count if count else math.nan
 
 
 def _reading(found: Reading | float) -> Reading:

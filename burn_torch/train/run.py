@@ -40,6 +40,7 @@ from burn_torch.train.metric.base import Metric, MetricMetadata, Split
 from burn_torch.train.output import LossInput
 from burn_torch.train.stepping import steps_of
 from burn_torch.train.strategies.base import ExecutionStrategy
+from burn_torch.train.strategies.multi import Several
 from burn_torch.train.strategies.peers import ALONE, Peers
 from burn_torch.train.summary import LearnerSummary
 
@@ -297,7 +298,7 @@ class Run:
             self._lr = self.learner.lr_step()
         key = fold(self._run_key, position.iteration)
         self.learner, item, updated = self._steps.train(self.learner, self._lr, batch, key)
-        if position.iteration == 0 and not shows_loss(item):
+        if position.iteration == 0 and not shows_loss(item.items[0] if isinstance(item, Several) else item):
             LOG.info("%s shows no %s: nobody watches for NaN", type(item).__name__, LossInput.__name__)
         self.position = position.after_batch(updated)
         self._undone = None
