@@ -11,6 +11,7 @@ Each is started with the same program, by torchrun or anything else that sets th
 from __future__ import annotations
 
 import atexit
+import base64
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -179,12 +180,12 @@ def barrier() -> None:
 
 
 def gather(value: Any) -> list[Any]:
-    """What each process gives, in the order of their ranks: values that JSON can hold."""
+    """What each process gives, in the order of their ranks: values that JSON can hold, and numpy arrays."""
     if _world.size == 1:
         return [value]
     import torch.distributed as dist
 
-    data = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    data = np.frombuffer(json.dumps(value, default=_array_out).encode(), np.uint8)
     lengths = torch.zeros(_world.size, dtype=torch.int64)
     lengths[_world.rank] = len(data)
     dist.all_reduce(lengths)
@@ -194,4 +195,18 @@ def gather(value: Any) -> list[Any]:
     every = torch.empty(_world.size * longest, dtype=torch.uint8)
     gather_into(every, mine)
     rows = every.reshape(_world.size, longest).numpy()
-    return [json.loads(row[: int(n)].tobytes()) for row, n in zip(rows, lengths, strict=True)]
+    return [json.loads(row[: int(n)].tobytes(), object_hook=_array_in) for row, n in zip(rows, lengths, strict=True)]
+
+
+def _array_out(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"gather: {type(value).__name__} is none of JSON's values, and no array")
+    data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+    return {"__array__": [value.dtype.str, list(value.shape), data]}
+
+
+def _array_in(value: dict[str, Any]) -> Any:
+    if set(value) != {"__array__"}:
+        return value
+    kind, shape, data = value["__array__"]
+    return np.frombuffer(base64.b64decode(data), np.dtype(kind)).reshape(shape).copy()

@@ -228,6 +228,11 @@ class GroupedOptimizer(Tree):
             model, made[name] = optim.step(rate, model, part)
         return model, self._with_fields({"optimizers": made})
 
+    def with_ids(self, ids: Mapping[ParamId, ParamId]) -> Self:
+        """It, for the same parameters under other ids, given by those that they had."""
+        members = tuple(tuple(ids.get(ident, ident) for ident in group) for group in self.members)
+        return self._with_fields({"members": members})
+
     # -- records --------------------------------------------------------------------------------------
     def _kind(self) -> str:
         return f"Grouped({', '.join(f'{name}={type(one).__name__}' for name, one in self.optimizers.items())})"

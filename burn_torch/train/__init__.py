@@ -10,7 +10,11 @@ from burn_torch.train.checkpoint import (
     KeepLastNCheckpoints,
     MetricCheckpointingStrategy,
 )
-from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy, NoImprovementSince
+from burn_torch.train.early_stopping import (
+    EarlyStoppingStrategy,
+    MetricEarlyStoppingStrategy,
+    NoImprovementSince,
+)
 from burn_torch.train.event import EventReader
 from burn_torch.train.history import Aggregate, Direction, EpochSummary, History, MetricDefinition, MetricValue
 from burn_torch.train.interrupt import Interrupter
@@ -35,6 +39,7 @@ from burn_torch.train.metric import (
     ResumableMetric,
     Split,
 )
+from burn_torch.train.metric.group_learning_rate import GroupLearningRateMetric
 from burn_torch.train.output import AccuracyInput, ClassificationOutput, LossInput, RegressionOutput
 from burn_torch.train.renderer import BarRenderer, MetricsRenderer, PlainRenderer, SilentRenderer, default_renderer
 from burn_torch.train.step import InferenceStep, TrainOutput, TrainStep
@@ -51,6 +56,7 @@ from burn_torch.train.strategies import (
 )
 from burn_torch.train.summary import LearnerSummary
 from burn_torch.train.supervised import LearningResult, SupervisedTraining
+from burn_torch.train.torch_model import TorchModel
 
 __all__ = [
     "AccuracyInput",
@@ -74,6 +80,7 @@ __all__ = [
     "FileCheckpointer",
     "FileMetricLogger",
     "GradientWindow",
+    "GroupLearningRateMetric",
     "History",
     "InMemoryMetricLogger",
     "InferenceStep",
@@ -111,6 +118,7 @@ __all__ = [
     "Stepper",
     "SteppingStrategy",
     "SupervisedTraining",
+    "TorchModel",
     "TrainOutput",
     "TrainStep",
     "default_renderer",

@@ -112,10 +112,8 @@ class Run:
     def restore(self, checkpoint: Checkpoint, path: Path) -> None:
         """Goes on from a checkpoint.  Raises: RecordError if it is of another model, optimizer or schedule."""
         learner = self.learner
-        model = checkpoint.model.apply(learner.model)
-        optim = learner.optim.load_record(checkpoint.optim, self.parts.device)
-        scheduler = learner.lr_scheduler.load_record(dict(checkpoint.scheduler))
-        self.learner = replace(learner, model=model, optim=optim, lr_scheduler=scheduler)
+        learner = learner.load_model(checkpoint.model).load_optim(checkpoint.optim, self.parts.device)
+        self.learner = learner.load_scheduler(checkpoint.scheduler)
         self.history = checkpoint.history
         self.position = checkpoint.position
         self._run_key = checkpoint.run_key

@@ -31,6 +31,7 @@ from burn_torch.train.run import Parts, Run
 from burn_torch.train.strategies import ExecutionStrategy, SingleDevice
 from burn_torch.train.strategies.checkpoints import shared_store
 from burn_torch.train.strategies.peers import peers_of
+from burn_torch.train.strategies.torch_module import strategy_for
 
 __all__ = ["LearningResult", "SupervisedTraining"]
 
@@ -243,8 +244,9 @@ class SupervisedTraining:
         """
         self._check(learner)
         deadline = None if self._time_limit is None else Deadline(self._time_limit)
-        learner, device = self._execution.prepare(learner.fork())
-        peers = peers_of(self._execution)
+        execution = strategy_for(self._execution, learner)
+        learner, device = execution.prepare(learner.fork())
+        peers = peers_of(execution)
         train = Batches(self._train_loader, device, "training", peers)
         valid = None if self._valid_loader is None else Batches(self._valid_loader, device.inner(), "validation", peers)
         artifact = ArtifactDir(self._artifact_dir, writes=peers.is_main)
@@ -272,7 +274,7 @@ class SupervisedTraining:
                 valid_metrics=copy.deepcopy(self._valid_metrics),
                 num_epochs=self._num_epochs,
                 accumulation=self._accumulation,
-                execution=self._execution,
+                execution=execution,
                 compiled=self._compiled,
                 store=shared_store(
                     file_store(

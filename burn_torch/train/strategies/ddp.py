@@ -162,6 +162,8 @@ def _of_main(model: Any) -> tuple[Any, dict[ParamId, ParamId]]:
 def _renamed(optim: Any, ids: dict[ParamId, ParamId]) -> Any:
     """The optimizer with its states under other ids."""
     record = optim.to_record()
+    if hasattr(optim, "with_ids"):
+        optim = optim.with_ids(ids)
     if record.is_empty():
         return optim
     states = {ids.get(ident, ident): state for ident, state in record.states.items()}

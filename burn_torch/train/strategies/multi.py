@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, Self, final
@@ -272,6 +272,11 @@ class DeviceShards(Tree):
     def of_part(self, part: int) -> frozenset[ParamId]:
         """The parameters of a part."""
         return frozenset(ident for ident, owner in zip(self.ids, self.owned_by, strict=True) if owner == part)
+
+    def with_ids(self, ids: Mapping[ParamId, ParamId]) -> Self:
+        """It, for the same parameters under other ids, given by those that they had."""
+        parts = [part.with_ids(ids) if hasattr(part, "with_ids") else part for part in self.parts]
+        return self._with_fields({"parts": tuple(parts), "ids": tuple(ids.get(ident, ident) for ident in self.ids)})
 
     def with_parts(self, parts: Sequence[Any]) -> Self:
         """It, with other parts."""

@@ -6,7 +6,7 @@ of a model of n parameters under Adam take 8 n bytes on one process, 8 n / world
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self, cast
 
 import burn_torch.distributed as distributed
@@ -55,6 +55,11 @@ class ShardedOptimizer(Tree):
     def mine(self) -> frozenset[ParamId]:
         """The parameters of this process."""
         return frozenset(ident for ident, owner in zip(self.ids, self.owned_by, strict=True) if owner == self.rank)
+
+    def with_ids(self, ids: Mapping[ParamId, ParamId]) -> Self:
+        """It, for the same parameters under other ids, given by those that they had."""
+        inner = self.inner.with_ids(ids) if hasattr(self.inner, "with_ids") else self.inner
+        return self._with_fields({"inner": inner, "ids": tuple(ids.get(ident, ident) for ident in self.ids)})
 
     def is_settled(self) -> bool:
         """Whether it has its state; a process that owns nothing has all it needs."""
