@@ -11,7 +11,7 @@ from typing import Any, Generic, Self, TypeVar, final
 
 from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
-from burn_torch.core.errors import ConfigError, NonFiniteError, explain
+from burn_torch.core.errors import ConfigError, DistributedError, NonFiniteError, explain
 from burn_torch.module import Module
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointEvery, CheckpointingStrategy
@@ -308,6 +308,7 @@ class SupervisedTraining:
         if parts.config is not None:
             parts.artifact.write_config(parts.config + "\n")
         parts.artifact.clear_result()
+        forget = parts.peers.on_failure(lambda message: run.write_result("failed", DistributedError(message)))
         try:
             with stopping_on_signals(parts.interrupter):
                 status = run.fit()
@@ -320,6 +321,8 @@ class SupervisedTraining:
                 run.save_in_need(err)
             run.write_result(_status_of(err), err)
             raise
+        finally:
+            forget()
         message = parts.interrupter.get_message()
         if status in ("interrupted", "terminated", "time_limit"):
             parts.interrupter.reset()  # that has been dealt with; another launch is another run

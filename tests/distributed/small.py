@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +25,13 @@ from burn_torch.train import (
     AccuracyMetric,
     ClassificationOutput,
     Ddp,
+    Interrupter,
     Learner,
     LearningRateMetric,
     LossMetric,
+    MetricMetadata,
+    NumericMetric,
+    Reading,
     SilentRenderer,
     SupervisedTraining,
     TrainOutput,
@@ -67,6 +72,41 @@ class Net(Module):
 
     def valid_step(self, batch: Batch) -> ClassificationOutput:
         return self.classify(batch)
+
+
+class Failing(Net):
+    """Cannot go on in the third step."""
+
+    def train_step(self, batch: Batch) -> TrainOutput[ClassificationOutput]:
+        STEPS.append(1)
+        if len(STEPS) == 3:
+            raise ZeroDivisionError("mine")
+        return super().train_step(batch)
+
+
+STEPS: list[int] = []
+
+
+class Stopping(NumericMetric):
+    """Asks the run to stop in the third step, on one process."""
+
+    name = "Stopping"
+    higher_is_better = True
+
+    def __init__(self, interrupter: Interrupter, rank: str) -> None:
+        super().__init__()
+        self.interrupter = interrupter
+        self.rank = rank
+        self.steps = 0
+
+    def __deepcopy__(self, memo: Any) -> Stopping:
+        return Stopping(self.interrupter, self.rank)
+
+    def measure(self, item: Any, metadata: MetricMetadata) -> Reading:
+        self.steps += 1
+        if self.steps == 3 and os.environ.get("RANK") == self.rank:
+            self.interrupter.stop("the third step")
+        return Reading.of_mean(0.0)
 
 
 def net(number: int = 5) -> Net:
@@ -110,8 +150,14 @@ def training(options: dict[str, Any], strategy: Any) -> SupervisedTraining:
 def run(options: dict[str, Any], strategy: Any = None) -> dict[str, Any]:
     strategy = Ddp(sharded=options.get("sharded", False), bucket_bytes=300) if strategy is None else strategy
     optim = AdamConfig(grad_clipping=GradientClippingConfig.Norm(0.5)).init()
-    learner = Learner(net(), optim, CosineAnnealingLrSchedulerConfig(0.02, num_iters=30))
-    result = training(options, strategy).launch(learner)
+    model = net()
+    if options.get("fails", "none") == os.environ.get("RANK"):
+        model = Failing(model.linear1, model.noise, model.dropout, model.linear2)
+    learner = Learner(model, optim, CosineAnnealingLrSchedulerConfig(0.02, num_iters=30))
+    launched = training(options, strategy)
+    if "stops" in options:
+        launched = launched.metric_train(Stopping(launched.interrupter(), options["stops"]))
+    result = launched.launch(learner)
     history = result.history
     series = {
         f"{split} {name} {epoch}": history.values(name, split, epoch)
@@ -127,5 +173,5 @@ def run(options: dict[str, Any], strategy: Any = None) -> dict[str, Any]:
     states = result.learner.optim.to_record().states
     return {
         "status": result.status, "series": series, "final": final, "params": values, "digest": digest,
-        "states": len(states), "own": len(getattr(result.learner.optim, "mine", states)),
+        "message": result.message, "states": len(states), "own": len(getattr(result.learner.optim, "mine", states)),
     }  # fmt: skip

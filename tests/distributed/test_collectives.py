@@ -30,6 +30,8 @@ def test_two_processes_compute_what_one_does(launch: Callable[..., Any]) -> None
     found = launch("collectives").results()
     rng = np.random.default_rng(3)
     every, weights = rng.normal(size=(2, 4, 6)), rng.normal(size=(2, 8, 12))
+    words = [found[rank].pop("words") for rank in range(2)]
+    assert words == [[[0, "é", [[0.5], [0.5]]], [1, "éé", [[0.5, 0.5], [0.5, 0.5]]]]] * 2
     for name in found[0]:
         xs = [torch.tensor(x, requires_grad=True) for x in every]
         ys = reference(name, xs)
@@ -42,11 +44,6 @@ def test_two_processes_compute_what_one_does(launch: Callable[..., Any]) -> None
             y, gradient = map(np.array, found[rank][name])
             np.testing.assert_allclose(y, ys[rank].detach().numpy(), rtol=1e-14, err_msg=name)
             np.testing.assert_allclose(gradient, xs[rank].grad.numpy(), rtol=1e-14, err_msg=name)
-
-
-def test_each_process_hears_all(launch: Callable[..., Any]) -> None:
-    wanted = [{"rank": rank, "text": "é" * (1 + rank)} for rank in range(3)]
-    assert launch("words", world=3).results() == [wanted] * 3
 
 
 def test_alone_they_are_the_identity() -> None:
@@ -70,7 +67,7 @@ def test_a_collective_without_its_world_says_so() -> None:
     x = Tensor.from_data(np.ones(3), Device.cpu())
     with pytest.raises(DistributedError, match=r"a collective of 2 processes, and no process group[\s\S]*init\(\)"):
         ops.all_reduce(x, world=2)
-    with pytest.raises(DistributedError, match=r"no process group"):
+    with pytest.raises(DistributedError, match="mean_wait: nothing is under way"):
         ops.mean_wait(x, world=2)
 
 

@@ -6,7 +6,7 @@ All of them run the same loop over the same batches, so they come to each of the
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -71,6 +71,11 @@ class Peers:
         watchdog = distributed.world().watchdog
         if self.size > 1 and watchdog is not None:
             watchdog.report(err)
+
+    def on_failure(self, clean_up: Callable[[str], None]) -> Callable[[], None]:
+        """Has `clean_up(message)` called where another process's failure ends this one; gives what takes that back."""
+        watchdog = distributed.world().watchdog
+        return (lambda: None) if self.size == 1 or watchdog is None else watchdog.on_failure(clean_up)
 
     # -- metrics -----------------------------------------------------------------------------------
     def merged(self, metrics: Sequence[Metric]) -> Sequence[Metric]:
