@@ -38,7 +38,10 @@ DEV = [
     "pytest>=9",
     "pytest-xdist>=3.8",
     "ruff==0.17.6",
-    "scipy>=1.14",  # a reference in tests, never imported by the package
+    "sacrebleu>=2.4",  # this one and the sci- ones are references in tests, never imported by the package
+    "scikit-image>=0.24",
+    "scikit-learn>=1.5",
+    "scipy>=1.14",
     "setuptools>=77",  # tests/test_wheel.py builds the wheel with it, offline
 ]
 

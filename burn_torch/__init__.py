@@ -63,6 +63,7 @@ _PACKAGES: Final = (
     "distributed",
     "graph",
     "module",
+    "monitor",
     "nn",
     "onnx",
     "ops",

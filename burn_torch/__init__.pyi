@@ -10,6 +10,7 @@ from burn_torch import data as data
 from burn_torch import distributed as distributed
 from burn_torch import graph as graph
 from burn_torch import module as module
+from burn_torch import monitor as monitor
 from burn_torch import nn as nn
 from burn_torch import onnx as onnx
 from burn_torch import ops as ops

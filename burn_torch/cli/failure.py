@@ -1,9 +1,4 @@
-"""From an exception to what the user reads and the exit code that scripts read.
-
-0  done                             4  the loss became NaN or infinite
-1  an error in the user's code      5  a checkpoint or record that is damaged or of another model
-2  usage or configuration         130  interrupted (Ctrl-C)
-3  data                           143  terminated (SIGTERM)
+"""From an exception to what the user reads and the exit code that scripts read; see `core/exit_code.py` for the codes.
 
 141 says that nobody reads the output any more, as the shell has it for SIGPIPE.
 """
@@ -16,34 +11,13 @@ import traceback
 from pathlib import Path
 from typing import Final, TextIO
 
-from burn_torch.core.errors import (
-    ArtifactError,
-    BurnTorchError,
-    ConfigError,
-    DataError,
-    DeviceError,
-    NonFiniteError,
-    RecordError,
-    explain,
-)
+from burn_torch.core.errors import BurnTorchError, explain
+from burn_torch.core.exit_code import EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, exit_code
 from burn_torch.core.frames import PACKAGE_DIRECTORY
 
 __all__ = ["EXIT_BROKEN_PIPE", "EXIT_INTERRUPTED", "EXIT_TERMINATED", "EXIT_USAGE", "exit_code", "report"]
 
-EXIT_USAGE: Final = 2
-EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141
-EXIT_TERMINATED: Final = 143
-
-_CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (
-    (ConfigError, EXIT_USAGE),
-    (DeviceError, EXIT_USAGE),
-    (ArtifactError, EXIT_USAGE),
-    (DataError, 3),
-    (NonFiniteError, 4),
-    (RecordError, 5),
-    (KeyboardInterrupt, EXIT_INTERRUPTED),
-)
 
 _KERNELS: Final = str(Path(PACKAGE_DIRECTORY).parent / "kernels" / "burn_kernels")
 _NOT_THE_USERS: Final = tuple(
@@ -51,11 +25,6 @@ _NOT_THE_USERS: Final = tuple(
     | {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 """Where code lies that the user has not written: ours, Python's, other packages'."""
-
-
-def exit_code(error: BaseException) -> int:
-    """The exit code of an error; 1 for those that are not ours."""
-    return next((code for kind, code in _CODES if isinstance(error, kind)), 1)
 
 
 def report(error: BaseException, *, debug: bool, stream: TextIO | None = None) -> int:

@@ -18,6 +18,7 @@ from burn_torch.core.dtype import BOOL, FLOAT, INT, NUMERIC, DType, DTypeClass
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.philox import fold
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
+from burn_torch.ops.laws import Draws
 from burn_torch.ops.mask_cache import MASKS
 from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, op, shape_fault
 from burn_torch.ops.samples import sample
@@ -128,6 +129,17 @@ def fold_key(key: Number, number: Number) -> TensorSpec:
     raise dtype_fault("keys are host numbers", expected="two whole numbers", mend="fold Python integers")
 
 
+# -- how a kernel draws, see `laws.Draws` -----------------------------------------------------------------
+def _yes_numbers(prob):
+    check_probability("bernoulli", prob)
+    return (threshold(prob),)
+
+
+def _kept_numbers(prob):
+    check_probability("dropout", prob)
+    return threshold(1.0 - prob), 1.0 / (1.0 - prob) if prob < 1 else 0.0
+
+
 # -- rows ----------------------------------------------------------------------------------------------
 @op(
     torch=_torch(lambda dtype: bits_map()),
@@ -135,6 +147,7 @@ def fold_key(key: Number, number: Number) -> TensorSpec:
     cost="cheap",
     random=True,
     nondifferentiable=True,
+    laws=[Draws(lambda: (), "word")],
     samples=[
         sample(7, 11, shape=(3, 5), place="cpu"),
         sample(7, 11, shape=(3, 5), place="cpu", start=7),
@@ -238,6 +251,7 @@ def _bernoulli(prob, dtype):
     cost="cheap",
     random=True,
     nondifferentiable=True,
+    laws=[Draws(_yes_numbers, "(word < a)")],
     samples=[
         sample(0.3, 7, 11, shape=(3, 5), dtype=DType.BOOL, place="cpu"),
         sample(0.3, 7, 11, shape=(3, 5), dtype=DType.BOOL, place="cpu", start=6),
@@ -364,6 +378,7 @@ def _product_in_place(call: Call) -> Callable[..., Any] | None:
     cost="cheap",
     random=True,
     nondifferentiable=True,
+    laws=[Draws(_kept_numbers, "where(word < a, b, 0.0)")],
     samples=[
         sample(0.3, 7, 11, shape=(3, 5), dtype=DType.F32, place="cpu"),
         sample(0.3, 7, 11, shape=(3, 5), dtype=DType.F32, place="cpu", start=5),

@@ -1,11 +1,14 @@
 """The artifact directory of a run.
 
-<dir>/experiment.log                  what happened
+<dir>/events.jsonl                    what happened, for views: burn_torch.monitor
+<dir>/control.json, control.sock      while it runs: where commands go
+<dir>/experiment.log                  what happened, in words
 <dir>/config.json                     the configuration, if the run was given one
 <dir>/checkpoint/epoch-3.safetensors  all that a resume needs
 <dir>/train/epoch-1/Loss.log          one value a line, one line a batch; the same under valid/
 <dir>/model.safetensors               the model after the last epoch
 <dir>/result.json                     how the run ended
+<dir>/anomaly/step-7.safetensors      with detect_anomaly: what led to the first NaN, to be replayed
 <dir>/autotune.lock                   on a GPU: which configs of kernels the run uses
 """
 
@@ -48,6 +51,7 @@ class ArtifactDir:
         self.config = self.path / "config.json"
         self.model = self.path / "model.safetensors"
         self.result = self.path / "result.json"
+        self.anomalies = self.path / "anomaly"
         self.tuning = self.path / "autotune.lock"
         self._lock: IO[bytes] | None = None
         self._made: list[Path] = []
@@ -83,6 +87,9 @@ class ArtifactDir:
         except OSError as err:
             self.discard()
             raise self._unwritable(err) from err
+        except BaseException:
+            self.release()
+            raise
         if not resume:
             try:
                 self._require_unused()  # another process may have been quicker

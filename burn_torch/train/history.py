@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, final
 
-from burn_torch.train.metric.base import Split
+from burn_torch.monitor.event import Direction, EpochSummary, MetricDefinition, MetricValue, Split
 
 __all__ = ["Aggregate", "Direction", "EpochSummary", "History", "MetricDefinition", "MetricValue"]
 
@@ -19,49 +18,6 @@ class Aggregate(StrEnum):
 
     MEAN = "mean"
     """The value over all items of the epoch, which for a mean is the mean weighted by items."""
-
-
-class Direction(StrEnum):
-    """Which end of a metric's values is looked for."""
-
-    LOWEST = "lowest"
-    HIGHEST = "highest"
-
-    def better(self, value: float, than: float) -> bool:
-        """Whether one value beats another; a NaN beats nothing, and anything else beats it."""
-        if math.isnan(value) or math.isnan(than):
-            return math.isnan(than) and not math.isnan(value)
-        return value < than if self is Direction.LOWEST else value > than
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class MetricDefinition:
-    """What loggers and renderers know of a metric."""
-
-    name: str
-    unit: str | None
-    higher_is_better: bool
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class MetricValue:
-    """One value of one metric: of a batch, with its weight, or of an epoch."""
-
-    name: str
-    value: float
-    count: float = 1.0
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class EpochSummary:
-    """The values of all metrics over the items of one epoch of a split."""
-
-    split: Split
-    epoch: int
-    values: tuple[MetricValue, ...]
 
 
 @dataclass

@@ -130,6 +130,13 @@ class GradientWindow:
             return self if other.sum is None else other
         return GradientWindow(_sum(self.sum, other.sum), self.items + other.items)
 
+    def copy(self) -> GradientWindow:
+        """The same values in tensors of their own, for a compiled step that takes over what it is given."""
+        items = self.items
+        return GradientWindow(
+            None if self.sum is None else _map(self.sum, _again), _again(items) if isinstance(items, Tensor) else items
+        )
+
     def take(self) -> GradientsParams:
         """The gradients of all the items."""
         items = self.items
@@ -157,6 +164,10 @@ def _factor(items: Tensor | float, gradient: Tensor) -> Any:
     if not isinstance(items, Tensor):
         return items
     return items.cast(gradient.dtype).reshape((1,) * gradient.ndim)
+
+
+def _again(tensor: Tensor) -> Tensor:
+    return Tensor(tensor.backend, tensor.primitive, tensor.spec)
 
 
 def _map(grads: GradientsParams, change: Callable[[Tensor], Tensor]) -> GradientsParams:

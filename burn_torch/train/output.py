@@ -2,21 +2,46 @@
 
 A metric asks an item for its own input, `adapt(item, AccuracyInput)`.  The outputs here answer for the usual tasks; an
 item of your own answers with a method `adapt(self, kind)` that returns `kind(...)`, or None for what it does not have.
+An input is an item as well: a step may return a `DiceInput`.
+
+Burn has an input type for each metric.  Here metrics that read the same data share one, under each of Burn's names.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import ConfigError, ShapeError, explain
 from burn_torch.tensor import Tensor
 
-__all__ = ["AccuracyInput", "ClassificationOutput", "LossInput", "RegressionOutput", "adapt"]
+__all__ = [
+    "AccuracyInput",
+    "BleuInput",
+    "CerInput",
+    "ClassificationOutput",
+    "ConfusionStatsInput",
+    "DiceInput",
+    "HammingScoreInput",
+    "LossInput",
+    "MsSsimInput",
+    "MultiLabelClassificationOutput",
+    "PerplexityInput",
+    "PsnrInput",
+    "RegressionOutput",
+    "RougeLInput",
+    "SequenceOutput",
+    "SsimInput",
+    "TopKAccuracyInput",
+    "WerInput",
+    "adapt",
+]
 
 Input = TypeVar("Input")
 
 
+# -- inputs ----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class LossInput:
     """What the loss metric reads: a mean loss, and over how many items it is the mean.
@@ -31,12 +56,77 @@ class LossInput:
 
 @dataclass(frozen=True)
 class AccuracyInput:
-    """What the accuracy metric reads: scores (*items, classes) and the right classes (*items,)."""
+    """What accuracy, top-k accuracy and perplexity read: scores (*items, classes) and the right classes (*items,)."""
 
     outputs: Tensor
     targets: Tensor
 
 
+TopKAccuracyInput: TypeAlias = AccuracyInput
+PerplexityInput: TypeAlias = AccuracyInput
+
+
+@dataclass(frozen=True)
+class ConfusionStatsInput:
+    """What precision, recall, F-beta and the areas under curves read: scores and what is true, class by class.
+
+    Shapes: predictions (items, classes); targets (items, classes), bool or 0 and 1; labels as the step had them,
+    (items,) classes or (items, classes), for a metric that leaves out padding.
+    """
+
+    predictions: Tensor
+    targets: Tensor
+    labels: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class HammingScoreInput:
+    """What the Hamming score reads: scores and labels of 0 and 1, both (items, labels)."""
+
+    outputs: Tensor
+    targets: Tensor
+
+
+@dataclass(frozen=True)
+class CerInput:
+    """What the metrics of token sequences read: predicted and true tokens, both (batch, seq), int.
+
+    The two may differ in length.
+    """
+
+    outputs: Tensor
+    targets: Tensor
+
+
+WerInput: TypeAlias = CerInput
+BleuInput: TypeAlias = CerInput
+RougeLInput: TypeAlias = CerInput
+
+
+@dataclass(frozen=True)
+class PsnrInput:
+    """What PSNR, SSIM and MS-SSIM read: images and the true ones, both (batch, channels, height, width)."""
+
+    outputs: Tensor
+    targets: Tensor
+
+
+SsimInput: TypeAlias = PsnrInput
+MsSsimInput: TypeAlias = PsnrInput
+
+
+@dataclass(frozen=True)
+class DiceInput:
+    """What the Dice metric reads: masks of 0 and 1 and the true ones, both (batch, classes, *space), one-hot.
+
+    With several classes the first one is the background.
+    """
+
+    outputs: Tensor
+    targets: Tensor
+
+
+# -- outputs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ClassificationOutput:
     """The output of a classifier.
@@ -51,11 +141,36 @@ class ClassificationOutput:
     count: Tensor | float | None = None
 
     def adapt(self, kind: type[Any]) -> Any:
-        """The input of a metric: LossInput or AccuracyInput; None for another."""
+        """LossInput, AccuracyInput or ConfusionStatsInput; None for another."""
         if kind is LossInput:
-            count = self.targets.spec.numel if self.count is None else self.count
-            return LossInput(self.loss, count, self.targets)
-        return AccuracyInput(self.output, self.targets) if kind is AccuracyInput else None
+            return LossInput(self.loss, _count(self.count, self.targets.spec.numel), self.targets)
+        if kind is AccuracyInput:
+            return AccuracyInput(self.output, self.targets)
+        return _of_classes(self.output, self.targets) if kind is ConfusionStatsInput else None
+
+
+@dataclass(frozen=True)
+class MultiLabelClassificationOutput:
+    """The output of a classifier whose labels do not exclude each other.
+
+    Shapes: loss () or (1,), the mean over the items; output (items, labels), its scores; targets the same, 0 or 1.
+    `count` is over how many items the loss is the mean: the rows by default.
+    """
+
+    loss: Tensor
+    output: Tensor
+    targets: Tensor
+    count: Tensor | float | None = None
+
+    def adapt(self, kind: type[Any]) -> Any:
+        """LossInput, HammingScoreInput or ConfusionStatsInput; None for another."""
+        if kind is LossInput:
+            return LossInput(self.loss, _count(self.count, _rows(self.targets)), self.targets)
+        if kind is HammingScoreInput:
+            return HammingScoreInput(self.output, self.targets)
+        if kind is ConfusionStatsInput:
+            return ConfusionStatsInput(self.output, self.targets.equal(1), self.targets)
+        return None
 
 
 @dataclass(frozen=True)
@@ -72,11 +187,39 @@ class RegressionOutput:
     count: Tensor | float | None = None
 
     def adapt(self, kind: type[Any]) -> Any:
-        """The input of a metric: LossInput; None for another."""
-        if kind is not LossInput:
-            return None
-        items = self.targets.shape[0] if self.targets.ndim else 1
-        return LossInput(self.loss, items if self.count is None else self.count, self.targets)
+        """LossInput, or PsnrInput of images; None for another."""
+        if kind is PsnrInput and self.targets.ndim == 4:
+            return PsnrInput(self.output, self.targets)
+        return (
+            LossInput(self.loss, _count(self.count, _rows(self.targets)), self.targets) if kind is LossInput else None
+        )
+
+
+@dataclass(frozen=True)
+class SequenceOutput:
+    """The output of a model of token sequences.
+
+    Shapes: loss () or (1,), the mean over the tokens; logits (batch, seq, vocab); targets (batch, seq), int;
+    predictions (batch, seq'), int: what a decoder chose, by default the token with the highest logit at each place.
+    `count` is over how many tokens the loss is the mean: all targets by default; say it where padding is left out.
+    """
+
+    loss: Tensor
+    logits: Tensor
+    targets: Tensor
+    predictions: Tensor | None = None
+    count: Tensor | float | None = None
+
+    def adapt(self, kind: type[Any]) -> Any:
+        """LossInput, AccuracyInput or CerInput; None for another."""
+        if kind is LossInput:
+            return LossInput(self.loss, _count(self.count, self.targets.spec.numel), self.targets)
+        if kind is AccuracyInput:
+            return AccuracyInput(self.logits, self.targets)
+        if kind is CerInput:
+            chosen = self.predictions
+            return CerInput(self.logits.argmax(-1).squeeze_dim(-1) if chosen is None else chosen, self.targets)
+        return None
 
 
 def adapt(item: Any, kind: type[Input], reader: str) -> Input:
@@ -96,3 +239,29 @@ def adapt(item: Any, kind: type[Input], reader: str) -> Input:
             mend=f"return another item from the step, give {name} a method adapt(self, kind), or leave {reader} out",
         )
     )
+
+
+def _count(count: Tensor | float | None, default: int) -> Tensor | float:
+    return default if count is None else count
+
+
+def _rows(x: Tensor) -> int:
+    return x.shape[0] if x.ndim else 1
+
+
+def _of_classes(output: Tensor, targets: Tensor) -> ConfusionStatsInput:
+    """Scores (*items, classes) beside one-hot rows of the classes; a class that does not exist is a row of False."""
+    if output.ndim != targets.ndim + 1 or output.shape[:-1] != targets.shape:
+        raise ShapeError(
+            explain(
+                "ClassificationOutput: the scores do not fit the targets",
+                given=f"output {output.shape}, targets {targets.shape}",
+                expected="output (*items, classes) and targets (*items,)",
+                mend="give class indices as targets, or return a MultiLabelClassificationOutput",
+            )
+        )
+    items, classes = targets.spec.numel, output.shape[-1]
+    labels = targets.reshape(items)
+    column = labels.cast(DType.I64).reshape(items, 1)
+    one_hot = column.equal(1) if classes == 1 else column.equal(Tensor.arange(classes, labels.device))
+    return ConfusionStatsInput(output.reshape(items, classes), one_hot, labels)

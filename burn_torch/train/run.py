@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -10,8 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, final
 
-from burn_torch.core.errors import ArtifactError, DeviceError, NonFiniteError, explain
+from burn_torch.core.errors import ArtifactError, ConfigError, DeviceError, NonFiniteError, explain
+from burn_torch.core.exit_code import exit_code, exit_code_of
 from burn_torch.tensor import Device
+from burn_torch.train.anomaly.watch import AnomalyWatch, unsound
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointFile, CheckpointStore, Position
 from burn_torch.train.checkpoint.content import versions
@@ -20,7 +23,6 @@ from burn_torch.train.event import (
     CheckpointSaved,
     EpochDone,
     Event,
-    EventReader,
     Notice,
     RunEnded,
     RunStarted,
@@ -38,8 +40,9 @@ from burn_torch.train.loop import fold
 from burn_torch.train.measure import Meter, patience_of, shows_loss
 from burn_torch.train.metric.base import Metric, MetricMetadata, Split
 from burn_torch.train.output import LossInput
-from burn_torch.train.stepping import steps_of
-from burn_torch.train.strategies.base import ExecutionStrategy
+from burn_torch.train.publisher import Publisher
+from burn_torch.train.stepping import Steps, steps_of
+from burn_torch.train.strategies.base import ExecutionStrategy, Stepper
 from burn_torch.train.strategies.multi import Several
 from burn_torch.train.strategies.peers import ALONE, Peers
 from burn_torch.train.summary import LearnerSummary
@@ -67,12 +70,14 @@ class Parts:
     compiled: bool
     store: CheckpointStore
     early_stopping: EarlyStoppingStrategy | None
-    renderer: EventReader
+    publisher: Publisher
     loggers: Sequence[MetricLogger]
     interrupter: Interrupter
     config: str | None
     show_summary: bool
     deadline: Deadline | None = None
+    watched: bool = False
+    """Whether NaN and infinities are followed to where they came from."""
     tuning: Callable[[], str | None] = lambda: None
     """The choices between kernels so far."""
     peers: Peers = ALONE
@@ -97,9 +102,11 @@ class Run:
         self._whole = True
         """Whether every step so far is in the metrics: a checkpoint says it if not."""
         self._run_key = run_key
-        self._renderer: EventReader | None = parts.renderer
+        self._mark: tuple[int, int] | None = None
+        """Where the event log was when training of this epoch was over: its checkpoints know nothing of validation."""
         self._lr = math.nan
         self._steps: Final = steps_of(parts.execution, learner, parts.accumulation, parts.compiled, self.say)
+        self._watch = _watch_of(self._steps, parts)
         patience = patience_of(parts.device.place)
         self._train = Meter(
             Split.TRAIN, parts.train_metrics, patience_s=patience, watch=True, on_step=self._on_step, peers=parts.peers
@@ -129,8 +136,10 @@ class Run:
 
     def _checkpoint(self) -> None:
         """Saves where the run is: takes the values now, and lets them be written beside the next steps."""
+        self._inspect()
         parts, learner = self.parts, self.learner
         schedule, lr = self._undone or (learner.lr_scheduler.to_record(), self._lr)
+        metrics = {} if self.position.complete else self._train.state()  # waits for steps that are not yet events
         checkpoint = Checkpoint(
             position=self.position,
             run_key=self._run_key,
@@ -139,13 +148,15 @@ class Run:
             scheduler=schedule,
             lr=lr,
             history=self.history,
-            metrics={} if self.position.complete else self._train.state(),
+            metrics=metrics,
             loader=parts.train.facts(),
             config=parts.config,
             versions=versions(),
             tuning=parts.tuning(),
             notes=self._notes,
+            events=self._mark or parts.publisher.position,
         )
+        parts.publisher.sync()
         parts.store.save(checkpoint, learner.model, parts.device.backend.reading(parts.device.place))
         self._saved = self.position
         self._tell_saved()
@@ -154,10 +165,27 @@ class Run:
         """Tells of checkpoints that have reached the disk.  Raises: ArtifactError for one that could not."""
         for path in self.parts.store.finished():
             self.last_checkpoint = path
-            LOG.info("checkpoint %s", path.name)
-            file = CheckpointFile.of(path)
-            assert file is not None
-            self._publish(CheckpointSaved(str(path), file.epoch, file.complete))
+            LOG.info("checkpoint %s", path.name, extra={"shown": True})
+            self._publish_saved(path)
+
+    def _tell_again(self) -> None:
+        """Tells of the checkpoints up to the one that the run goes on from, where what told of them is cut off."""
+        newest = None if self.last_checkpoint is None else CheckpointFile.of(self.last_checkpoint)
+        if newest is None:
+            return
+        publisher, folder = self.parts.publisher, newest.path.parent
+        there = {folder / name for name in publisher.cut} | {
+            file.path for file in self.parts.store.checkpointer.files()
+        }
+        files = [file for path in there if path.name not in publisher.told and (file := CheckpointFile.of(path))]
+        for file in sorted(files, key=lambda file: file.key):
+            if file.key <= newest.key:
+                self._publish_saved(file.path)
+
+    def _publish_saved(self, path: Path) -> None:
+        file = CheckpointFile.of(path)
+        assert file is not None
+        self._publish(CheckpointSaved(str(path), file.epoch, file.complete))
 
     def _settle(self) -> None:
         """Waits for the disk."""
@@ -209,8 +237,13 @@ class Run:
                 None if parts.valid is None else parts.valid.items_total,
                 self._train.definitions,
                 self._valid.definitions,
+                parts.publisher.run_id,
+                parts.config,
+                None if self.last_checkpoint is None else self.last_checkpoint.name,
+                versions(),
             )
         )
+        self._tell_again()
         for split, meter in ((Split.TRAIN, self._train), (Split.VALID, self._valid)):
             for definition in meter.definitions:
                 for logger in parts.loggers:
@@ -253,12 +286,15 @@ class Run:
 
     def _stopped(self) -> str:
         interrupter = self.parts.interrupter
+        how = "signal" if interrupter.status in ("interrupted", "terminated") else "stop"
+        self.parts.publisher.stop_requested(interrupter.get_message() or "", how)
         self.say(f"stopped in epoch {self.position.epoch}: {interrupter.get_message()}")
         return interrupter.status or "stopped"
 
     def _train_epoch(self) -> bool:
         """Trains what is left of the epoch; whether it was told to stop before its end."""
         parts, start = self.parts, self.position
+        self._mark = None
         if start.batch == 0:
             self._train.clear()
         self._announce(Split.TRAIN, parts.train, start.batch)
@@ -274,6 +310,8 @@ class Run:
                         if parts.store.every is not None and self._is_due():
                             self._checkpoint()
             if self._steps.batches:  # the last window of an epoch may be shorter
+                if self._watch is not None:
+                    self._watch.note(self.learner, self.position, None, self._lr, 0)
                 self.learner = self._steps.finish(self.learner, self._lr)
                 self.position = replace(self.position, updates=self.position.updates + 1)
             self._train.drain()
@@ -286,15 +324,18 @@ class Run:
             return True
         if parts.valid is not None and parts.store.every is not None and self._saved != self.position:
             self._checkpoint()  # an error or a kill while it validates repeats no training
+        self._mark = parts.publisher.position
         self._close_split(self._train)
         return False
 
     def _train_batch(self, batch: Any, items_done: int, items: int) -> None:
         position = self.position
         if self._steps.batches == 0:
-            self._undone = (self.learner.lr_scheduler.to_record(), self._lr)
+            self._undone = self.learner.lr_scheduler.to_record(), self._lr
             self._lr = self.learner.lr_step()
         key = fold(self._run_key, position.iteration)
+        if self._watch is not None:
+            self._watch.note(self.learner, position, batch, self._lr, key)
         self.learner, item, updated = self._steps.train(self.learner, self._lr, batch, key)
         if position.iteration == 0 and not shows_loss(item.items[0] if isinstance(item, Several) else item):
             LOG.info("%s shows no %s: nobody watches for NaN", type(item).__name__, LossInput.__name__)
@@ -305,10 +346,10 @@ class Run:
         )
         self._whole = False
         self._train.add(item, metadata, position.batch + 1, items_done)
-        self._undone: tuple[Mapping[str, Any], float] | None = None
-        """Schedule and learning rate before the update that is being computed."""
         self._whole = True
         self._tell_saved()
+        if self._watch is not None and self._watch.is_full():
+            self._inspect()
 
     def _valid_epoch(self, loader: Batches) -> bool:
         """Validates; whether it was told to stop before the end.  Then none of it counts."""
@@ -355,7 +396,8 @@ class Run:
             names = self._train.definitions if split is Split.TRAIN else self._valid.definitions
             values = {d.name: self.history.find_metric(d.name, epoch, split) for d in names}
             if values:
-                LOG.info("epoch %d %s: %s", epoch, split, values)
+                LOG.info("epoch %d %s: %s", epoch, split, values, extra={"shown": True})
+        self._mark = None
         self._publish(EpochDone(epoch))
         self._checkpoint()
 
@@ -383,30 +425,78 @@ class Run:
         self._publish(SplitDone(summary))
 
     def _publish(self, event: Event) -> None:
-        if self._renderer is None:
-            return
-        try:
-            self._renderer.handle(event)
-        except OSError as err:  # a closed pipe or terminal is no reason to lose the run
-            self._renderer = None
-            LOG.warning("nothing is shown any more: %s", err)
+        self.parts.publisher.publish(event)
 
     def say(self, text: str) -> None:
         """One line for the log and for whoever watches."""
-        LOG.info("%s", text)
+        LOG.info("%s", text, extra={"shown": True})
         self._publish(Notice(text))
 
+    def _inspect(self) -> None:
+        """Looks whether all is finite, if that was asked for.  Raises: NonFiniteError that says what is not."""
+        if self._watch is None:
+            return
+        self._train.drain()
+        assert isinstance(self._steps, Steps)  # `_watch_of` has seen to it
+        names = list(unsound(self.learner, None, self._steps.window))
+        if names:
+            raise self._found_by(self._watch, f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}")
+        self._watch.clear()
+
     def _refuse(self, event: StepDone, loss: float) -> NoReturn:
-        saved = (
-            f"the last checkpoint is {self.last_checkpoint}" if self.last_checkpoint else "there is no checkpoint yet"
-        )
+        what = f"loss {loss} in epoch {event.epoch}, batch {event.batches_done} (step {event.iteration} of the run)"
+        if self._watch is not None:
+            raise self._found_by(self._watch, what)
         raise NonFiniteError(
             explain(
                 "the loss is not finite",
-                given=f"loss {loss} in epoch {event.epoch}, batch {event.batches_done} (step {event.iteration} of the"
-                " run)",
+                given=what,
                 expected="a finite loss",
-                mend=f"lower the learning rate, clip the gradients, or look for log(0) and 0/0 in the loss; {saved}",
+                mend="lower the learning rate, clip the gradients, or look for log(0) and 0/0 in the loss, which"
+                f" detect_anomaly(), --detect-anomaly, would find; {self._last_saved()}",
+            )
+        )
+
+    def _last_saved(self) -> str:
+        return (
+            f"the last checkpoint is {self.last_checkpoint}" if self.last_checkpoint else "there is no checkpoint yet"
+        )
+
+    def _found_by(self, watch: AnomalyWatch, what: str) -> NonFiniteError:
+        anomaly = watch.search()
+        if anomaly is None:
+            return NonFiniteError(
+                explain(
+                    "a value is not finite",
+                    given=f"{what}; run again, the steps before gave finite values",
+                    expected="finite values, and the same ones each time",
+                    mend="look for what is not the same each time: data changed in place, a sum in no fixed order;"
+                    f" {self._last_saved()}",
+                )
+            )
+        at, fault = anomaly.position, anomaly.fault
+        step = f"in epoch {at.epoch}, batch {at.batch + 1} (step {at.iteration + 1} of the run)"
+        if fault is None:
+            return NonFiniteError(
+                explain(
+                    "a value is not finite",
+                    given=f"{', '.join(anomaly.unsound[:5])} {step}; {anomaly.reason}",
+                    expected="finite values",
+                    mend=f"a step that can be compiled would tell which operation it is; {self._last_saved()}",
+                )
+            )
+        look = "look at what that operation reads"
+        if anomaly.file is not None:
+            look = f"burn-torch replay {shlex.quote(str(anomaly.file))} shows what it read"
+        lines = [f"{fault} {step}", f"result {fault.values}"]
+        lines += [f"line {fault.where}"] if fault.where else []
+        lines += [f"which became NaN in {fault.became}"] if fault.became else []
+        return NonFiniteError(
+            explain(
+                "the first value that is not finite",
+                given="\n            ".join(lines),
+                expected="finite values",
+                mend=f"{look}; {self._last_saved()}",
             )
         )
 
@@ -427,8 +517,14 @@ class Run:
         definitions = [(meter.split, d) for meter in (self._train, self._valid) for d in meter.definitions]
         summary = str(LearnerSummary(self.history, definitions, str(self.learner.model)))
         self.write_result(status, None)
-        self._publish(RunEnded(status, summary if parts.show_summary else None))
-        return summary if parts.show_summary else None
+        shown = summary if parts.show_summary else None
+        self._publish(RunEnded(status, shown, exit_code_of(status), parts.interrupter.get_message()))
+        return shown
+
+    def failed(self, status: str, error: BaseException) -> None:
+        """Says that an error ended the run, as well as it can."""
+        self.write_result(status, error)
+        self.parts.publisher.note(RunEnded(status, None, exit_code(error), str(error)))
 
     def write_result(self, status: str, error: BaseException | None) -> None:
         """Writes result.json; after an error as well as it can."""
@@ -450,6 +546,22 @@ class Run:
         else:
             with suppress(ArtifactError):  # the error that ended the run is the one to tell
                 self.parts.artifact.write_result(result)
+
+
+def _watch_of(steps: Stepper, parts: Parts) -> AnomalyWatch | None:
+    """What follows NaN to its origin, if that was asked for.  Raises: ConfigError where steps cannot be run again."""
+    if not parts.watched:
+        return None
+    if isinstance(steps, Steps) and parts.peers.size == 1:
+        return AnomalyWatch(steps, parts.artifact.anomalies)
+    raise ConfigError(
+        explain(
+            "detect_anomaly watches one process on one device",
+            given=f"{type(parts.execution).__name__}, {parts.peers.size} processes",
+            expected="SingleDevice",
+            mend="look for the NaN with SingleDevice and the same seed: the steps are the same",
+        )
+    )
 
 
 def _json(value: float) -> float | None:

@@ -7,7 +7,7 @@ the update another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, final
 
@@ -18,8 +18,8 @@ from burn_torch.optim import LearningRates
 from burn_torch.train.learner import Learner
 from burn_torch.train.loop import GradientWindow, valid_step
 from burn_torch.train.strategies.base import ExecutionStrategy, StepFunctions, Stepper, SteppingStrategy
-from burn_torch.train.strategies.parts import opened
-from burn_torch.transform.compilation import compile
+from burn_torch.train.strategies.parts import opened as batch_of
+from burn_torch.transform.compilation import Opened, compile
 
 __all__ = ["Steps", "steps_of"]
 
@@ -73,8 +73,38 @@ class Steps:
             return replace(learner, model=model, optim=optim)
         return self._execution.optimizer_step(learner, lr, window.take())
 
+    # -- looking back ------------------------------------------------------------------------------------
+    @property
+    def window(self) -> GradientWindow:
+        """The gradients of the batches so far."""
+        return self._window
+
+    def go_back(self, window: GradientWindow | None = None, batches: int = 0) -> None:
+        """Begins a window anew, or goes on with one of before."""
+        self._window = GradientWindow() if window is None else window
+        self.batches = batches
+
+    def opened(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> Iterator[Opened]:
+        """The programs that compute one batch, and the update if one follows, with what they would be given.
+
+        None of those that are given is run, and the learner stays as it is.
+        Raises: TraceError for a step that cannot be compiled.
+        """
+        given, share = batch_of(batch)
+        if self._accumulation == 1:
+            yield self._step.opened(learner.model, learner.optim, given, _rates(lr), key, share)
+            return
+        yield self._gradients.opened(learner.model, self._window.copy(), given, key, share)
+        if self.batches + 1 == self._accumulation:
+            learner, _ = self._add(learner.fork(), batch, key)
+            yield from self.opened_update(learner, lr)
+
+    def opened_update(self, learner: Learner[Any], lr: float) -> Iterator[Opened]:
+        """The program of an update."""
+        yield self._update.opened(learner.model, learner.optim, self._window.copy(), _rates(lr))
+
     def _whole(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> tuple[Learner[Any], Any]:
-        batch, share = opened(batch)
+        batch, share = batch_of(batch)
         if self._functions is not None:
             given = (learner.model, learner.optim, batch, _rates(lr), key, share)
             model, optim, item = self._run(self._step, self._functions.step, given)
@@ -83,7 +113,7 @@ class Steps:
         return self._execution.optimizer_step(learner, lr, grads), item
 
     def _add(self, learner: Learner[Any], batch: Any, key: int) -> tuple[Learner[Any], Any]:
-        batch, share = opened(batch)
+        batch, share = batch_of(batch)
         if self._functions is not None:
             given = (learner.model, self._window, batch, key, share)
             model, self._window, item = self._run(self._gradients, self._functions.gradients, given)
@@ -104,7 +134,7 @@ class Steps:
     # -- validation --------------------------------------------------------------------------------------
     def valid(self, model: Any, batch: Any, key: int) -> Any:
         """One batch of validation: its item."""
-        batch, share = opened(batch)
+        batch, share = batch_of(batch)
         if self._validates_compiled:
             try:
                 return _seen(self._valid(model, batch, key, share), share)

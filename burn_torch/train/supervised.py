@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Generic, Self, TypeVar, final
 
 from burn_torch.config import Config
@@ -18,6 +19,7 @@ from burn_torch.train.checkpoint import Checkpoint, CheckpointEvery, Checkpointi
 from burn_torch.train.checkpoint.store import file_store
 from burn_torch.train.checkpoint.strategy import default_strategy, metric_strategies
 from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy
+from burn_torch.train.event import EventReader
 from burn_torch.train.history import History
 from burn_torch.train.interrupt import Deadline, Interrupter, stopping_on_signals
 from burn_torch.train.learner import Learner
@@ -26,6 +28,7 @@ from burn_torch.train.logger.application import LOG, ApplicationLogger, FileAppl
 from burn_torch.train.logger.metric import FileMetricLogger, MetricLogger, file_name
 from burn_torch.train.loop import fold
 from burn_torch.train.metric.base import Metric, Split
+from burn_torch.train.publisher import Publisher
 from burn_torch.train.renderer import MetricsRenderer, SilentRenderer, default_renderer
 from burn_torch.train.run import Parts, Run
 from burn_torch.train.strategies import ExecutionStrategy, SingleDevice
@@ -94,9 +97,11 @@ class SupervisedTraining:
         self._every: CheckpointEvery | None = None
         self._background = True
         self._time_limit: float | None = None
+        self._watched = False
         self._early_stopping: EarlyStoppingStrategy | None = None
         self._renderer: MetricsRenderer | None = None
         self._loggers: tuple[MetricLogger, ...] = ()
+        self._readers: tuple[EventReader, ...] = ()
         self._application: ApplicationLogger | str | None = "default"
         self._interrupter = Interrupter()
         self._config: Config | None = None
@@ -151,6 +156,14 @@ class SupervisedTraining:
         line says why.  On the CPU the bits are the same either way.
         """
         return self._with(_compiled=flag)
+
+    def detect_anomaly(self, flag: bool = True) -> Self:
+        """Whether the first NaN or infinity is followed to the operation, module and line that it came from.
+
+        The error says them, and names a file that replays it (`burn-torch replay FILE`).  It holds one more copy of
+        model and optimizer, and the batches of up to 16 steps; on one device only.
+        """
+        return self._with(_watched=flag)
 
     def seed(self, seed: int) -> Self:
         """The random key of the run: of dropout and whatever else its steps draw.
@@ -216,6 +229,14 @@ class SupervisedTraining:
         """Where metrics are written; the first one takes the place of the FileMetricLogger, more may follow."""
         return self._with(_loggers=(*self._loggers, logger))
 
+    def with_event_reader(self, reader: EventReader) -> Self:
+        """Something of your own that follows the run, besides the renderer; more may follow.
+
+        It gets each event of the loop in the thread of the loop.  Whoever can wait reads `events.jsonl` instead, from
+        another process.
+        """
+        return self._with(_readers=(*self._readers, reader))
+
     def with_application_logger(self, logger: ApplicationLogger | None) -> Self:
         """Where messages are written, `experiment.log` by default; None for nowhere."""
         return self._with(_application=logger)
@@ -262,6 +283,11 @@ class SupervisedTraining:
             renderer = default_renderer() if self._renderer is None else self._renderer
             renderer = renderer if peers.is_main else SilentRenderer()
             stack.callback(_close_quietly, renderer)
+            shown = artifact.path if peers.is_main else Path(stack.enter_context(TemporaryDirectory()))
+            publisher = Publisher(shown, (renderer, *self._readers) if peers.is_main else ())
+            stack.callback(publisher.close)
+            for reader in self._readers:
+                stack.callback(_close_quietly, reader)
             loggers = (self._loggers or (FileMetricLogger(artifact.path),)) if peers.is_main else ()
             for logger in loggers:
                 stack.callback(logger.close)
@@ -287,13 +313,14 @@ class SupervisedTraining:
                     peers,
                 ),
                 early_stopping=self._early_stopping,
-                renderer=renderer,
+                publisher=publisher,
                 loggers=loggers,
                 interrupter=self._interrupter,
                 config=None if self._config is None else self._config.to_json(),
                 show_summary=self._summary,
                 deadline=deadline,
                 peers=peers,
+                watched=self._watched,
             )
             stack.callback(parts.store.close)
             run = Run(parts, learner, peers.from_main(self._run_key()))
@@ -302,13 +329,15 @@ class SupervisedTraining:
             choices = artifact.tuning if peers.is_main else artifact.tuning.with_suffix(f".{peers.rank}.lock")
             lock = device.backend.leaf().pinned(choices, device.place, None if found is None else found.tuning)
             run.parts = parts = replace(parts, tuning=stack.enter_context(lock))
+            publisher.begin(found.events if found is not None and peers.is_main else None)
+            stack.enter_context(publisher.attended(parts.interrupter, run.say))
             return self._launched(run, parts)
 
     def _launched(self, run: Run, parts: Parts) -> LearningResult[Any]:
         if parts.config is not None:
             parts.artifact.write_config(parts.config + "\n")
         parts.artifact.clear_result()
-        forget = parts.peers.on_failure(lambda message: run.write_result("failed", DistributedError(message)))
+        forget = parts.peers.on_failure(lambda message: run.failed("failed", DistributedError(message)))
         try:
             with stopping_on_signals(parts.interrupter):
                 status = run.fit()
@@ -319,7 +348,7 @@ class SupervisedTraining:
             LOG.exception("the run failed")
             if isinstance(err, Exception):
                 run.save_in_need(err)
-            run.write_result(_status_of(err), err)
+            run.failed(_status_of(err), err)
             raise
         finally:
             forget()
@@ -399,6 +428,9 @@ class SupervisedTraining:
             faults += _metric_faults(split, metrics)
         if self._time_limit is not None and not self._time_limit > 0:
             faults.append((f"time_limit({self._time_limit})", "a number of seconds above 0", "give a longer time"))
+        if self._watched and not isinstance(self._execution, SingleDevice):
+            kind = type(self._execution).__name__
+            faults.append((f"detect_anomaly with {kind}", "SingleDevice", "train on one device to find the fault"))
         faults += self._metric_faults()
         if faults:
             given, expected, mend = ("\n            ".join(part) for part in zip(*faults, strict=True))
@@ -443,7 +475,7 @@ def _metric_faults(split: str, metrics: Sequence[Any]) -> list[tuple[str, str, s
     return faults
 
 
-def _close_quietly(renderer: MetricsRenderer) -> None:
+def _close_quietly(renderer: EventReader) -> None:
     with suppress(OSError):  # a closed pipe or terminal is no reason to lose the result
         renderer.close()
 

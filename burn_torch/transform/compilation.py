@@ -8,11 +8,14 @@ import threading
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload, runtime_checkable
 
+from burn_torch.backend import Backend
 from burn_torch.backend.tracing import active
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError, ConfigError, explain
 from burn_torch.core.frames import user_level
+from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision
 from burn_torch.module import Module
 from burn_torch.module.tree import Tree
@@ -27,7 +30,7 @@ from burn_torch.transform.structure import Root, Structure
 from burn_torch.transform.surroundings import Surroundings, plain_function
 from burn_torch.transform.unflatten import TURNS
 
-__all__ = ["Compiled", "RetraceWarning", "compile"]
+__all__ = ["Compiled", "Opened", "RetraceWarning", "compile"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,6 +43,20 @@ _KEPT: Final = 64
 
 class RetraceWarning(UserWarning):
     """A compiled function was traced for many different structures of arguments."""
+
+
+@final
+@dataclass(frozen=True)
+class Opened:
+    """A compiled program and the arguments of one call, as data."""
+
+    graph: Graph
+    """After all passes: what runs."""
+    inputs: Sequence[Any]
+    """Primitives of `leaf` and numbers, in the order of the graph's inputs."""
+    names: Sequence[str]
+    """"model.linear1.weight", "lr", ...: where each input comes from."""
+    leaf: Backend
 
 
 @overload
@@ -56,6 +73,7 @@ def compile(
     captures: Sequence[Any] = (),
     numerics: Numerics | None = None,
     precision: Precision = "float32",
+    fuse: bool = False,
     replay: bool = True,
     max_programs: int | None = None,
 ) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
@@ -71,6 +89,7 @@ def compile(
     captures: Sequence[Any] = (),
     numerics: Numerics | None = None,
     precision: Precision = "float32",
+    fuse: bool = False,
     replay: bool = True,
     max_programs: int | None = None,
 ) -> Compiled[P, R]: ...
@@ -85,6 +104,7 @@ def compile(
     captures: Sequence[Any] = (),
     numerics: Numerics | None = None,
     precision: Precision = "float32",
+    fuse: bool = False,
     replay: bool = True,
     max_programs: int | None = None,
 ) -> Any:
@@ -107,6 +127,7 @@ def compile(
     captures      tensors and modules that the function reads besides its arguments; no gradient flows to them
     numerics      "eager": every bit as without compile (the default on the CPU); "fast": may round otherwise (on CUDA)
     precision     "float32", or "bfloat16" for matrix products, convolutions and attention, with float32 parameters
+    fuse          generate kernels for element-wise operations and reductions (`docs/building-blocks/fusion.md`)
     replay        whether a GPU replays the program by itself (a CUDA graph); else it is launched operation by operation
     max_programs  how many programs are kept, the least recently used dropped first; 64, or 8 on a GPU
 
@@ -124,6 +145,7 @@ def compile(
             captures=captures,
             numerics=numerics,
             precision=precision,
+            fuse=fuse,
             replay=replay,
             max_programs=max_programs,
         )
@@ -144,6 +166,7 @@ class Compiled(Generic[P, R]):
         captures: Sequence[Any] = (),
         numerics: Numerics | None = None,
         precision: Precision = "float32",
+        fuse: bool = False,
         replay: bool = True,
         max_programs: int | None = None,
     ) -> None:
@@ -159,6 +182,16 @@ class Compiled(Generic[P, R]):
         self._captures: Final = tuple(captures)
         self._numerics: Final = _choice("numerics", numerics, (None, "eager", "fast"))
         self._precision: Final = _choice("precision", precision, ("float32", "bfloat16"))
+        self._fuse: Final = fuse
+        if fuse and numerics == "eager":
+            raise ConfigError(
+                explain(
+                    "compile: fused kernels do not give the bits of eager execution",
+                    given='fuse=True, numerics="eager"',
+                    expected='fuse=True with numerics="fast", or neither',
+                    mend="leave numerics out",
+                )
+            )
         self._replay: Final = replay
         self._max_programs: Final = max_programs
         self._programs: Final[OrderedDict[Any, Program]] = OrderedDict()
@@ -213,6 +246,23 @@ class Compiled(Generic[P, R]):
         args = _settled(args) or args  # type: ignore[assignment]  # the same arguments, one of them with its state
         key = self._key(walk, args, kwargs)
         return explained(self.name, self._missed(key, args, kwargs), tuple(self._history))
+
+    def opened(self, *args: P.args, **kwargs: P.kwargs) -> Opened:
+        """The program for these arguments as data: its graph, its inputs and their names.
+
+        Traced if it was not yet; it is not run, and nothing is donated.
+        """
+        walk = Walk()
+        args = _settled(args) or args  # type: ignore[assignment]  # the same arguments, one of them with its state
+        key = self._key(walk, args, kwargs)
+        program = self._missed(key, args, kwargs)
+        structures = [part for part in key[1:] if isinstance(part, Structure)]
+        titles: list[str] = [*(self._name(i) for i in range(len(args))), *map(str, kwargs)]
+        parts = [part for title, structure in zip(titles, structures, strict=True) for part in structure.parts(title)]
+        names = [path for path, part in parts if part.size]
+        inputs = walk.leaves + program.beside(walk.trees)
+        names += [f"captured {i}" for i in range(len(inputs) - len(names))]
+        return Opened(program.graph, inputs, names, program.traced.leaf)
 
     def _key(self, walk: Walk, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """What is compiled in: constants that the function reads by name, then the structures of the arguments, then
@@ -294,6 +344,7 @@ class Compiled(Generic[P, R]):
             self.name,
             numerics=self._numerics,
             precision=self._precision,
+            fuse=self._fuse,
             replay=self._replay,
             donated=donated,
             held=_tree_leaves(structures) - donated,

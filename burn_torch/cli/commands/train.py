@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from burn_torch.cli import devices, registry
+from burn_torch.cli import devices, registry, survival
 from burn_torch.cli.artifacts import saved_run
 from burn_torch.cli.failure import EXIT_INTERRUPTED, EXIT_TERMINATED
 from burn_torch.cli.recipe import Recipe
@@ -66,6 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on with the run in --artifact-dir, or with the newest of the default ones",
     )
+    survival.add_options(parser)
 
 
 def _whole(text: str) -> int:
@@ -146,7 +147,7 @@ def _train(recipe: Recipe, config: Any, artifact_dir: Path, args: argparse.Names
     print(
         f"{'resumes' if args.resume else 'trains'} {recipe.name} on {args.devices}, kept in {artifact_dir}", flush=True
     )
-    result = training.resume(args.resume).launch(learner)
+    result = survival.applied(training, args).resume(args.resume).launch(learner)
     folder = shlex.quote(str(artifact_dir))
     resume = f"burn-torch train {shlex.quote(args.recipe)} --artifact-dir {folder} --resume"
     if result.status == "completed":
@@ -155,7 +156,8 @@ def _train(recipe: Recipe, config: Any, artifact_dir: Path, args: argparse.Names
         print(f"predict  burn-torch predict {folder} IMAGE...{own}")
         print(f"go on    {resume} --epochs {2 * config.num_epochs}")
     else:
-        print(f"{result.status} by {result.message}; the checkpoint is {result.checkpoint}")
+        status = "stopped" if result.status == "time_limit" else result.status
+        print(f"{status} by {result.message}; the checkpoint is {result.checkpoint}")
         print(f"go on    {resume}")
     return _EXIT.get(result.status, 0)
 

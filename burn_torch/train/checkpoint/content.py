@@ -1,6 +1,7 @@
 """What a checkpoint holds, and how it lies in one record.
 
-Entries: `model.<path>`, `optim.<path>.<slot>`, `history.<split>.<epoch>.<number>` (two rows: values and weights).
+Entries: `model.<path>`, `optim.<path>.<slot>`, `history.<split>.<epoch>.<number>` (two rows: values and weights),
+`metrics.<number>`, an array in the state of a metric.
 Everything else is JSON under the metadata key `checkpoint`.  The record's SHA-256 covers all of it.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import platform
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, final
 
@@ -27,8 +28,11 @@ from burn_torch.version import __version__
 
 __all__ = ["Checkpoint", "Position", "versions"]
 
-VERSION: Final = 1
-"""Of the layout; a reader refuses a newer one."""
+VERSION: Final = 2
+"""Of the layout; a reader refuses a newer one.  Layout 1 had no `events`."""
+
+_ARRAY: Final = "metrics.<number>"
+"""The key that stands for an array in the JSON of a state."""
 
 
 @final
@@ -70,7 +74,7 @@ class Checkpoint:
     """The learning rate of the newest update: what validation shows, if the run goes on with that."""
     history: History
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    """States of the training metrics by name, for an epoch that is not over."""
+    """States of the training metrics by name, for an epoch that is not over: what JSON can hold, and arrays."""
     loader: Mapping[str, Any] = field(default_factory=dict)
     """What the order of the training data depends on."""
     config: str | None = None
@@ -79,6 +83,8 @@ class Checkpoint:
     """Which configs of kernels the run uses, as the lockfile of `burn_kernels` says it."""
     notes: tuple[str, ...] = ()
     """What a resume should say: a line for each way in which this is not the checkpoint of an undisturbed run."""
+    events: tuple[int, int] = (0, 0)
+    """How many bytes and events of the event log lie before it; a resume cuts off the rest."""
 
     def to_record(self, model: Module) -> ModuleRecord:
         """As one record that nothing changes any more; `model` gives the optimizer's states their names.
@@ -95,6 +101,11 @@ class Checkpoint:
         for key, column in columns.items():
             data = TensorData(np.stack([np.frombuffer(part, np.float64) for part in column]), DType.F64)
             entries[f"history.{key}"] = RecordEntry(DType.F64, data.shape, None, _constant(data))
+        arrays: list[np.ndarray[Any, Any]] = []
+        metrics = _without_arrays(self.metrics, arrays)
+        for number, values in enumerate(arrays):
+            data = TensorData(values, DType.from_numpy(values.dtype))
+            entries[f"metrics.{number}"] = RecordEntry(data.dtype, data.shape, None, _constant(data))
         about = {
             "version": VERSION,
             "position": asdict(self.position),
@@ -106,12 +117,13 @@ class Checkpoint:
             "scheduler": dict(self.scheduler),
             "lr": float(self.lr).hex(),
             "history": described,
-            "metrics": dict(self.metrics),
+            "metrics": metrics,
             "loader": dict(self.loader),
             "config": self.config,
             "versions": dict(self.versions),
             "tuning": self.tuning,
             "notes": list(self.notes),
+            "events": list(self.events),
         }
         return ModuleRecord(entries, {**self.model.metadata, "checkpoint": json.dumps(about)})
 
@@ -120,7 +132,7 @@ class Checkpoint:
         """From one record.  Raises: RecordError if it is no checkpoint of a version that this program knows."""
         try:
             about = json.loads(record.metadata["checkpoint"])
-            if about["version"] != VERSION:
+            if about["version"] not in range(1, VERSION + 1):
                 raise _no_checkpoint(f"a checkpoint of layout {about['version']}")
             return Checkpoint(
                 position=Position(**about["position"]),
@@ -130,12 +142,13 @@ class Checkpoint:
                 scheduler=dict(about["scheduler"]),
                 lr=float.fromhex(about["lr"]),
                 history=_history(about["history"], _below(record, "history.")),
-                metrics=dict(about["metrics"]),
+                metrics=_with_arrays(dict(about["metrics"]), _below(record, "metrics.")),
                 loader=dict(about["loader"]),
                 config=about["config"],
                 versions=dict(about["versions"]),
                 tuning=about.get("tuning"),
                 notes=tuple(map(str, about.get("notes", ()))),
+                events=_two_counts(about.get("events", [0, 0])),
             )
         except (KeyError, TypeError, ValueError) as err:
             if isinstance(err, RecordError):
@@ -154,6 +167,13 @@ def versions() -> dict[str, str]:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
+
+
+def _two_counts(found: Sequence[Any]) -> tuple[int, int]:
+    bytes_before, events_before = map(int, found)
+    if bytes_before < 0 or events_before < 0:
+        raise ValueError(f"{found} are no counts")
+    return bytes_before, events_before
 
 
 def _below(record: ModuleRecord, prefix: str) -> dict[str, RecordEntry]:
@@ -180,6 +200,25 @@ def _history(about: Mapping[str, Any], entries: Mapping[str, RecordEntry]) -> Hi
     return History.from_state(columns, about)
 
 
+def _without_arrays(state: Any, found: list[np.ndarray[Any, Any]]) -> Any:
+    """The same state with a number in place of each array, which is added to `found`."""
+    if isinstance(state, np.ndarray):
+        found.append(state)
+        return {_ARRAY: len(found) - 1}
+    if isinstance(state, Mapping):
+        return {str(key): _without_arrays(value, found) for key, value in state.items()}
+    return [_without_arrays(value, found) for value in state] if isinstance(state, list | tuple) else state
+
+
+def _with_arrays(state: Any, entries: Mapping[str, RecordEntry]) -> Any:
+    """What `_without_arrays` took apart."""
+    if isinstance(state, Mapping):
+        if set(state) == {_ARRAY}:
+            return entries[str(state[_ARRAY])].read().array
+        return {key: _with_arrays(value, entries) for key, value in state.items()}
+    return [_with_arrays(value, entries) for value in state] if isinstance(state, list) else state
+
+
 def _constant(data: TensorData) -> Any:
     return lambda: data
 
@@ -189,7 +228,7 @@ def _no_checkpoint(given: str) -> RecordError:
         explain(
             "this file is no checkpoint of a run",
             given=given,
-            expected=f"a checkpoint of layout {VERSION}, as burn_torch {__version__} writes them",
+            expected=f"a checkpoint of layout {VERSION} or older, as burn_torch {__version__} writes them",
             mend="take a file that a run wrote under checkpoint/, or the version of burn_torch that wrote this one",
         )
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -18,9 +17,6 @@ from burn_torch.train.checkpoint.file import Checkpointer, CheckpointFile, FileC
 from burn_torch.train.checkpoint.strategy import CheckpointingStrategy
 
 __all__ = ["CheckpointEvery", "CheckpointStore"]
-
-_UNITS: Final = {"step": 0.0, "second": 1.0, "minute": 60.0, "hour": 3600.0}
-_SHORT: Final = {"s": "second", "sec": "second", "m": "minute", "min": "minute", "h": "hour"}
 
 
 @final
@@ -46,24 +42,6 @@ class CheckpointEvery:
                     mend="CheckpointEvery(steps=500) or CheckpointEvery(seconds=600)",
                 )
             )
-
-    @staticmethod
-    def parse(text: str) -> CheckpointEvery:
-        """From "500 steps", "500", "10 minutes", "10m", "90 s", "2 hours".  Raises: ConfigError for other words."""
-        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", text.lower())
-        unit = None if match is None else _SHORT.get(match[2], match[2].removesuffix("s") or "step")
-        if match is None or unit not in _UNITS or (unit == "step" and "." in match[1]):
-            raise ConfigError(
-                explain(
-                    "how often to write a checkpoint cannot be read",
-                    given=repr(text),
-                    expected="a number of steps, seconds, minutes or hours",
-                    mend="write 500 steps, 90 s, 10 minutes or 2 hours",
-                )
-            )
-        if unit == "step":
-            return CheckpointEvery(steps=int(match[1]))
-        return CheckpointEvery(seconds=float(match[1]) * _UNITS[unit])
 
 
 @final

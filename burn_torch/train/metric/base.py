@@ -12,28 +12,36 @@ A metric of your own is one class:
 
 Nothing here waits for the device: a Reading holds what is still being computed, and its numbers are read on the host
 when somebody needs them, which the training loop does for many steps at a time on an accelerator.
+
+What a metric has added up so far is its `state`: plain values and arrays.  A checkpoint keeps it, and another metric of
+the same kind can `load_state` it or `merge` it.  So workers that each saw a part of the items find the value over all:
+
+    merge_states(metric, states)      # the states of all workers, in the order of their ranks
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, ClassVar, Protocol, final, runtime_checkable
 
 from burn_torch.core.errors import ShapeError, explain
+from burn_torch.monitor.event import Split
 from burn_torch.tensor import Tensor
+from burn_torch.train.metric._tensors import on_leaf
 
-__all__ = ["Metric", "MetricMetadata", "NumericMetric", "Reading", "ResumableMetric", "Split"]
-
-
-class Split(StrEnum):
-    """A part of the data.  The value is its folder in the artifact directory."""
-
-    TRAIN = "train"
-    VALID = "valid"
+__all__ = [
+    "MergeableMetric",
+    "Metric",
+    "MetricMetadata",
+    "NumericMetric",
+    "Reading",
+    "ResumableMetric",
+    "Split",
+    "merge_states",
+]
 
 
 @final
@@ -53,6 +61,11 @@ class MetricMetadata:
     time_s: float
     """A clock that never goes back."""
 
+    @staticmethod
+    def fake() -> MetricMetadata:
+        """The first batch of a run, of one item: to try a metric with."""
+        return MetricMetadata(Split.TRAIN, epoch=1, iteration=1, items=1, lr=1e-3, time_s=0.0)
+
 
 @final
 class Reading:
@@ -60,14 +73,17 @@ class Reading:
 
     `of_mean` for a mean that is known as such (a loss), `of_total` for a sum over items (right answers): over an epoch
     the sums are added, in float64, so the result is that of all items at once whatever the sizes of the batches.
+    `of_function` for what is no mean: a function that reads the device when it is asked, once.
     """
 
-    __slots__ = ("_count", "_number", "_read", "_scale", "_total")
+    __slots__ = ("_count", "_later", "_number", "_read", "_scale", "_total")
 
     def __init__(self, number: Tensor | float, count: Tensor | float, *, scale: float | None) -> None:
-        self._number = number
-        self._count = count
+        # off the tape, which would otherwise live until the number is read
+        self._number = on_leaf(number) if isinstance(number, Tensor) else number
+        self._count = on_leaf(count) if isinstance(count, Tensor) else count
         self._scale = scale
+        self._later: Callable[[], tuple[float, float]] | None = None
         self._read = False
         self._total = math.nan
 
@@ -81,7 +97,17 @@ class Reading:
         """`scale` times the sum over `count` items; a scale of 100 makes percent of right answers."""
         return Reading(total, count, scale=scale)
 
+    @staticmethod
+    def of_function(read: Callable[[], tuple[float, float]]) -> Reading:
+        """What `read` gives when the number is needed: the value of the batch, and over how many items it is."""
+        reading = Reading(math.nan, 0, scale=None)
+        reading._later = read
+        return reading
+
     def _fetch(self) -> tuple[float, float]:
+        if self._later is not None:
+            self._number, self._count = self._later()
+            self._later = None  # and with it what it held
         if not self._read:
             number = self._number = _number(self._number)
             count = self._count = _number(self._count)
@@ -169,12 +195,32 @@ class ResumableMetric(Protocol):
     """A metric that can go on in the middle of an epoch after a resume."""
 
     def state(self) -> Mapping[str, Any]:
-        """What it has added up so far, as values that JSON can hold."""
+        """What it has added up so far: values that JSON can hold, and numpy arrays that nobody writes to any more."""
         ...
 
     def load_state(self, state: Mapping[str, Any], /) -> None:
         """Goes on from what `state` gave."""
         ...
+
+
+@runtime_checkable
+class MergeableMetric(ResumableMetric, Protocol):
+    """A metric whose value over the items of several workers follows from their states."""
+
+    def merge(self, state: Mapping[str, Any], /) -> None:
+        """Adds what another metric of this kind has measured: then `value` is over the items of both."""
+        ...
+
+
+def merge_states(metric: MergeableMetric, states: Iterable[Mapping[str, Any]]) -> None:
+    """Makes the state of a metric that of all workers: `states` in the order of their ranks, its own among them.
+
+    Each worker that does this with the same states has the same bits after it.
+    """
+    first, *others = states
+    metric.load_state(first)
+    for state in others:
+        metric.merge(state)
 
 
 class NumericMetric(ABC):
@@ -218,6 +264,12 @@ class NumericMetric(ABC):
         self.clear()
         self._total = float.fromhex(state["total"])
         self._count = float(state["count"])
+
+    def merge(self, state: Mapping[str, Any], /) -> None:
+        """Adds the sum and the number of items of another worker."""
+        self._add_pending()
+        self._total += float.fromhex(state["total"])
+        self._count += float(state["count"])
 
     def _add_pending(self) -> None:
         for reading in self._pending:

@@ -1,20 +1,18 @@
-"""The metrics that a first training needs: accuracy, loss, learning rate, speed."""
+"""The metrics that a first training needs: loss, accuracy, learning rate, speed."""
 
 from __future__ import annotations
 
-import copy
 import math
-from typing import Any, Self, TypeVar, final
+from collections.abc import Mapping
+from typing import Any, Self, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ShapeError, explain
-from burn_torch.tensor import Tensor
+from burn_torch.train.metric._tensors import changed, not_padding, on_leaf
 from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
 from burn_torch.train.output import AccuracyInput, LossInput, adapt
 
 __all__ = ["AccuracyMetric", "IterationSpeedMetric", "LearningRateMetric", "LossMetric"]
-
-P = TypeVar("P", bound="LossMetric | AccuracyMetric")
 
 
 @final
@@ -31,15 +29,15 @@ class LossMetric(NumericMetric):
 
     def with_pad_token(self, index: int) -> Self:
         """The same metric, leaving targets of this class out of the count."""
-        return _with_pad_token(self, index)
+        return changed(self, pad_token=index)
 
     def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
         """The loss of the item, and over how many items it is the mean."""
         found = adapt(item, LossInput, "LossMetric")
         count = found.count
         if self.pad_token is not None and found.targets is not None:
-            count = _not_padding(found.targets, self.pad_token).int().sum()
-        return Reading.of_mean(_on_leaf(found.loss), count)
+            count = not_padding(found.targets, self.pad_token).int().sum()
+        return Reading.of_mean(on_leaf(found.loss), count)
 
 
 @final
@@ -56,12 +54,12 @@ class AccuracyMetric(NumericMetric):
 
     def with_pad_token(self, index: int) -> Self:
         """The same metric, leaving targets of this class out."""
-        return _with_pad_token(self, index)
+        return changed(self, pad_token=index)
 
     def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
         """How many items are right, of how many."""
         found = adapt(item, AccuracyInput, "AccuracyMetric")
-        scores, targets = _on_leaf(found.outputs), _on_leaf(found.targets)
+        scores, targets = on_leaf(found.outputs), on_leaf(found.targets)
         if scores.ndim != targets.ndim + 1 or scores.shape[:-1] != targets.shape:
             raise ShapeError(
                 explain(
@@ -74,7 +72,7 @@ class AccuracyMetric(NumericMetric):
         right = scores.argmax(-1).reshape(targets.shape).equal(targets.cast(DType.I64))
         if self.pad_token is None:
             return Reading.of_total(right.int().sum(), targets.spec.numel, scale=100.0)
-        counted = _not_padding(targets, self.pad_token)
+        counted = not_padding(targets, self.pad_token)
         return Reading.of_total(right.bool_and(counted).int().sum(), counted.int().sum(), scale=100.0)
 
 
@@ -103,17 +101,23 @@ class LearningRateMetric(NumericMetric):
         """The last learning rate."""
         return {**super().state(), "last": self._last.hex()}
 
-    def load_state(self, state: Any, /) -> None:
+    def load_state(self, state: Mapping[str, Any], /) -> None:
         """Goes on from a last learning rate."""
         super().load_state(state)
         self._last = float.fromhex(state["last"])
+
+    def merge(self, state: Mapping[str, Any], /) -> None:
+        """All workers update with one learning rate: takes the other's where this one has seen no step."""
+        super().merge(state)
+        if math.isnan(self._last):
+            self._last = float.fromhex(state["last"])
 
 
 @final
 class IterationSpeedMetric(NumericMetric):
     """Batches a second: each reading over the time since the batch before, the epoch over the whole of it.
 
-    The first batch of an epoch starts the clock and has no speed of its own.
+    The first batch of an epoch starts the clock and has no speed of its own.  Of several workers it is the mean speed.
     """
 
     name = "Iteration Speed"
@@ -133,18 +137,3 @@ class IterationSpeedMetric(NumericMetric):
         """Starts a new epoch."""
         super().clear()
         self._before = None
-
-
-def _on_leaf(x: Tensor) -> Tensor:
-    return x.inner() if x.device.is_autodiff() else x
-
-
-def _not_padding(targets: Tensor, pad_token: int) -> Tensor:
-    return _on_leaf(targets).not_equal(pad_token)
-
-
-def _with_pad_token(metric: P, index: int) -> P:
-    changed = copy.copy(metric)
-    changed.clear()
-    changed.pad_token = index
-    return changed

@@ -10,10 +10,10 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final, TextIO, final
 
+from burn_torch.monitor.progress import Progress
 from burn_torch.train.event import EpochDone, Event, Notice, RunEnded, SplitDone, SplitStarted, StepDone
 from burn_torch.train.metric.base import Split
 from burn_torch.train.renderer.plain import epoch_line, pace
-from burn_torch.train.renderer.progress import Progress
 
 __all__ = ["BarRenderer"]
 

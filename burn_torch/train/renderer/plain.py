@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TextIO, final
 
+from burn_torch.monitor.progress import Progress, format_duration, format_rate
 from burn_torch.train.event import EpochDone, Event, Notice, RunEnded, RunStarted, SplitDone, SplitStarted, StepDone
 from burn_torch.train.metric.base import Split
-from burn_torch.train.renderer.progress import Progress, format_duration, format_rate
 
 __all__ = ["PlainRenderer", "SilentRenderer"]
 

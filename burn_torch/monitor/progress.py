@@ -5,22 +5,43 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import final
+from typing import Final, final
 
-from burn_torch.train.event import Event, RunStarted, SplitDone, SplitStarted, StepDone
-from burn_torch.train.history import MetricDefinition, MetricValue
-from burn_torch.train.metric.base import Split
+from burn_torch.monitor.event import (
+    Event,
+    MetricDefinition,
+    MetricValue,
+    RunStarted,
+    Split,
+    SplitDone,
+    SplitStarted,
+    StepDone,
+)
 
 __all__ = ["Progress", "format_duration", "format_metric", "format_rate"]
 
 
+WARM_BATCHES: Final = 10
+WARM_S: Final = 10.0
+"""A run is warm after so many batches and seconds, or after SURELY_WARM_S; before that nobody knows its pace."""
+SURELY_WARM_S: Final = 30.0
+
+
 @final
 class _Pace:
-    """Items and seconds of a split; the first batch, which warms everything up, is left out."""
+    """Items and seconds of a split; the first batches, which warm everything up, are left out once there are more."""
 
     def __init__(self) -> None:
         self.items = 0
         self.seconds = 0.0
+        self.batches = 0
+
+    def add(self, items: int, seconds: float) -> None:
+        self.batches += 1
+        if self.batches == WARM_BATCHES:
+            self.items, self.seconds = 0, 0.0
+        self.items += items
+        self.seconds += seconds
 
     @property
     def per_item(self) -> float | None:
@@ -43,6 +64,8 @@ class Progress:
         self.total: int | None = None
         self.unit = "items"
         self.epoch_started = clock()
+        self._started = self.epoch_started
+        self._batches = 0
         self._paces = {split: _Pace() for split in Split}
         self._totals: dict[Split, int | None] = {}
         self._means: dict[str, list[float]] = {}
@@ -53,6 +76,8 @@ class Progress:
         match event:
             case RunStarted():
                 self.run = event
+                self._started = self._clock()
+                self._batches = 0
             case SplitStarted():
                 self._start(event)
             case StepDone():
@@ -76,10 +101,9 @@ class Progress:
         now = self._clock()
         done = event.items_done if self.unit == "items" else event.batches_done
         if self._before is not None:
-            pace = self._paces[self.split]
-            pace.items += done - self._before[1]
-            pace.seconds += now - self._before[0]
+            self._paces[self.split].add(done - self._before[1], now - self._before[0])
         self._before = (now, done)
+        self._batches += 1
         self.done = done
         for value in event.values:
             if value.count and not math.isnan(value.value):
@@ -98,6 +122,12 @@ class Progress:
         """Items (or batches) a second of this split, over the whole run."""
         per_item = self._paces[self.split].per_item
         return None if not per_item else 1.0 / per_item
+
+    @property
+    def warm(self) -> bool:
+        """Whether the run has gone on for long enough to say how long it takes."""
+        seconds = self._clock() - self._started
+        return seconds >= SURELY_WARM_S or (seconds >= WARM_S and self._batches >= WARM_BATCHES)
 
     def eta_s(self) -> float | None:
         """Seconds to the end of the run, validation included; None before anything is known."""

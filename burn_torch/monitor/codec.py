@@ -1,0 +1,328 @@
+"""One event is one line of JSON:
+
+    {"v":1,"n":41,"t":1764000000.123,"kind":"step","split":"train","epoch":1,"iteration":40,...}
+
+`v` is the version of the layout, `n` the number of the event in its run, `t` seconds since 1970.  NaN and infinities
+are the strings "nan", "inf" and "-inf".  A reader skips kinds and fields that it does not know, so a later version
+that only adds some keeps `v`; a greater `v` is refused, because what the reader knows may mean something else in it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, final
+
+from burn_torch.core.errors import DataError, explain
+from burn_torch.monitor.event import (
+    CheckpointSaved,
+    EpochDone,
+    EpochSummary,
+    Event,
+    GpuUse,
+    LogLine,
+    MetricDefinition,
+    MetricValue,
+    Notice,
+    Resources,
+    RunEnded,
+    RunStarted,
+    Split,
+    SplitDone,
+    SplitStarted,
+    Stamped,
+    StepDone,
+    StopRequested,
+)
+
+__all__ = ["VERSION", "DamagedLine", "decode", "encode"]
+
+VERSION: Final = 1
+"""Of the layout."""
+
+_NOT_FINITE: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+class DamagedLine(ValueError):
+    """A line that holds no event: half of one, other text, or fields of the wrong type."""
+
+
+# -- what a field may be ---------------------------------------------------------------------------
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise DamagedLine(f"{value!r} is no whole number")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) is float or type(value) is int:
+        return float(value)
+    found = _NOT_FINITE.get(value) if isinstance(value, str) else None
+    if found is None:
+        raise DamagedLine(f"{value!r} is no number")
+    return found
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise DamagedLine(f"{value!r} is no text")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise DamagedLine(f"{value!r} is neither true nor false")
+    return value
+
+
+def _optional(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else inner(value)
+
+
+def _many(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def many(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise DamagedLine(f"{value!r} is no list")
+        return tuple([inner(one) for one in value])
+
+    return many
+
+
+def _texts(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise DamagedLine(f"{value!r} is no object")
+    return {name: _text(text) for name, text in value.items()}
+
+
+def _metric_value(value: Any) -> MetricValue:
+    if not isinstance(value, list) or len(value) < 3:
+        raise DamagedLine(f"{value!r} is no [name, value, count]")
+    return MetricValue(_text(value[0]), _number(value[1]), _number(value[2]))
+
+
+def _split(value: Any) -> Split:
+    return Split(_text(value))
+
+
+@final
+@dataclass(frozen=True)
+class _Shape:
+    """The fields of an event in a line."""
+
+    kind: str
+    cls: type[Any]
+    fields: Mapping[str, Callable[[Any], Any]]
+
+    def read(self, found: Mapping[str, Any]) -> Any:
+        """The event.  What a field's absence means is the default of its class; without one the line is damaged."""
+        given = {name: read(found[name]) for name, read in self.fields.items() if name in found}
+        try:
+            return self.cls(**given)
+        except TypeError as err:  # a field without a default is absent
+            raise DamagedLine(str(err)) from err
+
+
+_DEFINITION: Final = _Shape(
+    "", MetricDefinition, {"name": _text, "unit": _optional(_text), "higher_is_better": _flag}
+).read
+_GPU: Final = _Shape(
+    "",
+    GpuUse,
+    {
+        "index": _whole,
+        "name": _text,
+        "percent": _optional(_number),
+        "memory_bytes": _optional(_whole),
+        "memory_total_bytes": _optional(_whole),
+        "temperature_c": _optional(_number),
+        "power_w": _optional(_number),
+    },
+).read
+
+
+def _object(inner: Callable[[Mapping[str, Any]], Any]) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise DamagedLine(f"{value!r} is no object")
+        return inner(value)
+
+    return read
+
+
+def _split_done(found: Mapping[str, Any]) -> SplitDone:
+    return SplitDone(EpochSummary(_split(found["split"]), _whole(found["epoch"]), _VALUES(found["values"])))
+
+
+_VALUES: Final = _many(_metric_value)
+_SHAPES: Final = (
+    _Shape(
+        "run_started",
+        RunStarted,
+        {
+            "total_epochs": _whole,
+            "starting_epoch": _whole,
+            "train_items": _optional(_whole),
+            "valid_items": _optional(_whole),
+            "train_metrics": _many(_object(_DEFINITION)),
+            "valid_metrics": _many(_object(_DEFINITION)),
+            "run_id": _text,
+            "config": _optional(_text),
+            "resumed_from": _optional(_text),
+            "versions": _texts,
+        },
+    ),
+    _Shape(
+        "split_started",
+        SplitStarted,
+        {
+            "split": _split,
+            "epoch": _whole,
+            "batches_done": _whole,
+            "batches_total": _optional(_whole),
+            "items_done": _whole,
+            "items_total": _optional(_whole),
+        },
+    ),
+    _Shape("epoch_done", EpochDone, {"epoch": _whole}),
+    _Shape("checkpoint", CheckpointSaved, {"path": _text, "epoch": _whole, "complete": _flag}),
+    _Shape("notice", Notice, {"text": _text}),
+    _Shape("log", LogLine, {"text": _text, "stream": _text}),
+    _Shape(
+        "resources",
+        Resources,
+        {
+            "cpu_percent": _optional(_number),
+            "memory_bytes": _optional(_whole),
+            "process_memory_bytes": _optional(_whole),
+            "gpus": _many(_object(_GPU)),
+            "memory_total_bytes": _optional(_whole),
+            "process_cpu_percent": _optional(_number),
+        },
+    ),
+    _Shape("stop_requested", StopRequested, {"reason": _text, "how": _text}),
+    _Shape(
+        "run_ended",
+        RunEnded,
+        {"status": _text, "summary": _optional(_text), "exit_code": _whole, "message": _optional(_text)},
+    ),
+)
+_KINDS: Final = {shape.cls: shape for shape in _SHAPES}
+_READERS: Final[dict[str, Callable[[Mapping[str, Any]], Event]]] = {
+    **{shape.kind: shape.read for shape in _SHAPES},
+    "split_done": _split_done,
+}
+
+
+# -- writing ---------------------------------------------------------------------------------------------
+_NAMES: Final[dict[str, str]] = {}
+"""Names of metrics as JSON: each step writes the same few."""
+
+
+def encode(event: Event, number: int, time: float) -> bytes:
+    """The line of an event, with its newline."""
+    if type(event) is StepDone:
+        return (
+            f'{{"v":{VERSION},"n":{number},"t":{time:.3f},"kind":"step","split":"{event.split._value_}",'
+            f'"epoch":{event.epoch},"iteration":{event.iteration},"batches_done":{event.batches_done},'
+            f'"items_done":{event.items_done},"values":{_values(event.values)}}}\n'
+        ).encode("utf-8", "replace")
+    if isinstance(event, SplitDone):
+        summary = event.summary
+        values = _values(summary.values)
+        rest = f'"kind":"split_done","split":"{summary.split}","epoch":{summary.epoch},"values":{values}}}'
+    else:
+        shape = _KINDS[type(event)]
+        found = {"kind": shape.kind, **{name: _plain(getattr(event, name)) for name in shape.fields}}
+        rest = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))[1:]
+    # half of a surrogate pair, as in a file name that is not UTF-8, becomes a question mark
+    return f'{{"v":{VERSION},"n":{number},"t":{time:.3f},{rest}\n'.encode("utf-8", "replace")
+
+
+def _values(values: tuple[MetricValue, ...]) -> str:
+    parts = []
+    for one in values:
+        name = _NAMES.get(one.name)
+        if name is None:
+            name = _name(one.name)
+        parts.append(f"[{name},{_float(one.value)},{_float(one.count)}]")
+    return f"[{','.join(parts)}]"
+
+
+def _name(name: str) -> str:
+    written = json.dumps(name, ensure_ascii=False)
+    if len(_NAMES) < 1000:  # somebody may count in the names
+        _NAMES[name] = written
+    return written
+
+
+def _float(value: float) -> str:
+    text = repr(float(value))
+    return f'"{text}"' if text[-1] in "nf" else text  # nan, inf, -inf
+
+
+def _plain(value: Any) -> Any:
+    """A field as JSON has it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(float(value))
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, MetricDefinition | GpuUse):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): str(one) for name, one in value.items()}
+    return value
+
+
+# -- reading ---------------------------------------------------------------------------------------------
+def decode(line: bytes | str) -> Stamped | None:
+    """The event of a line; None for a kind that this version does not know.
+
+    Raises: DamagedLine for a line that holds no event; DataError for one of a newer version of the layout.
+    """
+    try:
+        found = json.loads(line)
+        version = found["v"]
+        if version != VERSION:
+            raise _other_version(version)
+        number, time, kind = found["n"], found["t"], found["kind"]
+        if kind == "step":
+            event: Event = _step(found)
+        else:
+            read = _READERS.get(kind)
+            if read is None:
+                return None
+            event = read(found)
+        return Stamped(_whole(number), _number(time), event)
+    except DataError:
+        raise
+    except DamagedLine:
+        raise
+    except (ValueError, TypeError, KeyError, RecursionError) as err:
+        raise DamagedLine(f"{type(err).__name__}: {err}") from err
+
+
+def _step(found: Mapping[str, Any]) -> StepDone:
+    epoch, iteration, batches, items = (
+        found["epoch"],
+        found["iteration"],
+        found["batches_done"],
+        found["items_done"],
+    )
+    if not (type(epoch) is type(iteration) is type(batches) is type(items) is int):
+        raise DamagedLine("a step counts with whole numbers")
+    return StepDone(Split(found["split"]), epoch, iteration, batches, items, _VALUES(found["values"]))
+
+
+def _other_version(version: Any) -> Exception:
+    if type(version) is not int or version < 1:
+        return DamagedLine(f"{version!r} is no version")
+    return DataError(
+        explain(
+            "these events are of a newer version of burn_torch",
+            given=f"events of layout {version}",
+            expected=f"layout {VERSION} or older",
+            mend="look at the run with the version of burn_torch that trained it, or a newer one",
+        )
+    )

@@ -1,0 +1,352 @@
+"""The event log of a run: `events.jsonl`, to which one process appends and which any number of others follow.
+
+Events are written in whole lines, at most 0.2 s after they happened.  A kill leaves one torn last line at most.  Where
+a run goes on from a checkpoint, what came after that checkpoint is cut off first: it never was.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Self, final
+
+from burn_torch.core.errors import ArtifactError, DataError, explain
+from burn_torch.monitor.codec import DamagedLine, decode, encode
+from burn_torch.monitor.event import Event, Stamped
+
+__all__ = ["EVENTS", "EventLog", "Follower", "follow", "read_events"]
+
+EVENTS: Final = "events.jsonl"
+"""The name of the log in the artifact directory."""
+
+FLUSH_EVERY_S: Final = 0.2
+MAX_BUFFER: Final = 64 << 20
+"""Bytes that wait for a disk that takes none; past them the run ends, as its next checkpoint could not be written."""
+MAX_LINE: Final = 16 << 20
+"""Bytes of a line; nothing that a run writes is longer."""
+_CHUNK: Final = 1 << 20
+
+
+@final
+class EventLog:
+    """Appends events to a file.  Any thread may; a forked child may not, and what it appends is dropped.
+
+    `EventLog(path)` begins an empty log, `EventLog.resume(path, position)` goes on with one.
+    A disk that is full is tried again with the next flush; `sync`, which a checkpoint calls, says so at last.
+
+    Raises: ArtifactError if the file cannot be opened.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        flush_every_s: float = FLUSH_EVERY_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = Path(path)
+        self._open((0, 0), flush_every_s, clock)
+
+    @classmethod
+    def resume(
+        cls,
+        path: str | os.PathLike[str],
+        position: tuple[int, int],
+        *,
+        flush_every_s: float = FLUSH_EVERY_S,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """Goes on at a position that a checkpoint has kept; what the file holds beyond it is cut off.
+
+        Where the file is shorter, as after a loss, it goes on behind its last whole line; `missing_bytes` says so.
+        """
+        made = cls.__new__(cls)
+        made.path = Path(path)
+        made._open(position, flush_every_s, clock)
+        return made
+
+    def _open(self, position: tuple[int, int], flush_every_s: float, clock: Callable[[], float]) -> None:
+        try:
+            self._descriptor = os.open(
+                self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666
+            )
+            self._written = self._cut(position[0])
+        except OSError as err:
+            raise self._unwritable(err) from err
+        self.missing_bytes = max(position[0] - self._written, 0)
+        """How much of what the checkpoint had seen is no longer there."""
+        self._number = position[1]
+        self._clock = clock
+        self._buffer: list[bytes] = []
+        self._left = b""
+        self._waiting = 0
+        self._failed: OSError | None = None
+        self._lock = threading.RLock()  # a signal handler may print, and a print is an event
+        self._pid = os.getpid()
+        self._closed = threading.Event()
+        self._flush_every_s = flush_every_s
+        self._flusher = threading.Thread(target=self._flush_now_and_then, name="burn-torch-events", daemon=True)
+        self._flusher.start()
+
+    def _cut(self, wanted: int) -> int:
+        """Cuts the file off at the end of the last whole line up to `wanted`."""
+        size = os.fstat(self._descriptor).st_size
+        end = min(wanted, size)
+        while end > 0:
+            start = max(end - _CHUNK, 0)
+            os.lseek(self._descriptor, start, os.SEEK_SET)
+            newline = os.read(self._descriptor, end - start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        if end < size:
+            os.ftruncate(self._descriptor, end)
+        return end
+
+    # -- writing ---------------------------------------------------------------------------------------
+    def append(self, event: Event) -> None:
+        """Takes an event; a background thread writes it.
+
+        Raises: ArtifactError where the disk has taken nothing for so long that too much waits.
+        """
+        if os.getpid() != self._pid:  # a forked child: its lock may be held by a thread that it does not have
+            return
+        with self._lock:
+            line = encode(event, self._number, self._clock())
+            self._number += 1
+            self._buffer.append(line)
+            self._waiting += len(line)
+        if self._waiting > MAX_BUFFER:
+            self.flush()
+            if self._failed is not None:
+                raise self._unwritable(self._failed)
+
+    def flush(self) -> None:
+        """Hands what waits to the operating system, which keeps it whatever happens to this process.
+
+        What it does not take waits on.
+        """
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            if not self._waiting or self._descriptor < 0:
+                return
+            data = b"".join([self._left, *self._buffer])
+            self._buffer.clear()
+            try:
+                while data:
+                    taken = os.write(self._descriptor, data)
+                    self._written += taken
+                    data = data[taken:]
+                self._failed = None
+            except OSError as err:
+                self._failed = err
+            self._left, self._waiting = data, len(data)
+
+    def sync(self) -> None:
+        """Everything so far is on the disk when this returns.  Raises: ArtifactError if it cannot be."""
+        self.flush()
+        failed = self._failed
+        if failed is None:
+            try:
+                os.fsync(self._descriptor)
+            except OSError as err:
+                failed = err
+        if failed is not None:
+            raise self._unwritable(failed)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """How many bytes and how many events have been appended, those that wait included; for `resume`."""
+        with self._lock:
+            return self._written + self._waiting, self._number
+
+    def close(self) -> None:
+        """Writes what waits and closes the file."""
+        self._closed.set()
+        if threading.current_thread() is not self._flusher and os.getpid() == self._pid:
+            self._flusher.join(timeout=5.0)
+        self.flush()
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def _flush_now_and_then(self) -> None:
+        while not self._closed.wait(self._flush_every_s):
+            if self._waiting:
+                self.flush()
+
+    def _unwritable(self, err: OSError) -> ArtifactError:
+        return ArtifactError(
+            explain(
+                "the events of the run cannot be written",
+                given=f"{self.path}: {err.strerror or err}",
+                expected="a file that can be appended to, with room",
+                mend="make room or change its rights, then resume the run",
+            )
+        )
+
+
+# -- reading -------------------------------------------------------------------------------------------
+@final
+class Follower:
+    """Reads a log that may still grow: `poll` gives what is new since the last one.
+
+    Where the log was cut off, because its run went back to a checkpoint, everything is given again from the start: a
+    number that is not greater than the last one says so.
+
+    Raises: DataError from `poll`, for events of a newer version, or a path that is no file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, watches: bool = True) -> None:
+        self.path = Path(path)
+        self._watches = watches
+        """Whether the file may be cut off while it is read; else a gap in the numbers is damage and no more."""
+        self.damaged = 0
+        """Lines that hold no event."""
+        self.skipped = 0
+        """Lines of a kind that this version does not know."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._offset = 0
+        self._rest = b""
+        self._file: tuple[int, int] | None = None
+        self._last: int | None = None
+
+    def poll(self, max_bytes: int | None = None) -> list[Stamped]:
+        """The events that were added since the last call, of at most so many bytes; none while there is no file."""
+        try:
+            with self.path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                if not stat.S_ISREG(found.st_mode):
+                    raise IsADirectoryError
+                identity = (found.st_dev, found.st_ino)
+                if self._file not in (None, identity) or found.st_size < self._offset:
+                    self._restart()
+                self._file = identity
+                file.seek(self._offset)
+                data = file.read(found.st_size - self._offset if max_bytes is None else max_bytes)
+        except FileNotFoundError:
+            return []
+        except OSError as err:
+            raise DataError(
+                explain(
+                    "the events of the run cannot be read",
+                    given=f"{self.path}: {err.strerror or 'it is no file'}",
+                    expected=f"the {EVENTS} of a run",
+                    mend="name the artifact directory of a run, and check the rights of the file",
+                )
+            ) from err
+        self._offset += len(data)
+        return self._lines(data)
+
+    def _lines(self, data: bytes) -> list[Stamped]:
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        if len(self._rest) > MAX_LINE:
+            self._rest = b""
+            self.damaged += 1
+        events = []
+        first, last, lost, newer = True, self._last, 0, False
+        for line in lines:
+            try:
+                event = decode(line)
+            except DataError:  # of a newer version; one such line alone is a flipped bit
+                if newer or (self._last is None and len(lines) == 1):
+                    raise
+                newer = True
+                self.damaged += 1
+                lost += 1
+                continue
+            except DamagedLine:
+                self.damaged += 1
+                lost += 1
+                continue
+            newer = False
+            if event is None:
+                self.skipped += 1
+                lost += 1
+                continue
+            if first and self._watches and last is not None and not last < event.number <= last + 1 + lost:
+                # it was cut off and has grown past where we were: what came is of another past
+                self._restart()
+                return self.poll()
+            first, last = False, event.number
+            events.append(event)
+        self._last = last
+        return events
+
+    def _restart(self) -> None:
+        self._forget()
+        self.damaged = self.skipped = 0
+
+
+@final
+class _Reading(Iterator[Stamped]):
+    """Events of a file that is read once; `damaged` and `skipped` count what was passed over so far."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._follower = Follower(path, watches=False)
+        if not self._follower.path.exists():
+            raise DataError(
+                explain(
+                    "there are no events of a run",
+                    given=f"{path}, which does not exist",
+                    expected=f"the {EVENTS} in the artifact directory of a run",
+                    mend="check the path",
+                )
+            )
+        self._events: Iterator[Stamped] = self._read()
+
+    def _read(self) -> Iterator[Stamped]:
+        size = self._follower.path.stat().st_size
+        while self._follower._offset < size:
+            before = self._follower._offset
+            yield from self._follower.poll(_CHUNK)
+            if self._follower._offset <= before:
+                return
+
+    def __next__(self) -> Stamped:
+        return next(self._events)
+
+    @property
+    def damaged(self) -> int:
+        """Lines so far that hold no event."""
+        return self._follower.damaged
+
+    @property
+    def skipped(self) -> int:
+        """Lines so far of a kind that this version does not know."""
+        return self._follower.skipped
+
+
+def read_events(path: str | os.PathLike[str]) -> _Reading:
+    """The events that a file holds now.  A torn last line is left out; damaged ones are counted, never fatal.
+
+    Raises: DataError for a file that is absent or unreadable, or of a newer version.
+    """
+    return _Reading(path)
+
+
+def follow(
+    path: str | os.PathLike[str], stop: threading.Event | Callable[[], bool], *, every_s: float = 0.1
+) -> Iterator[Stamped]:
+    """Events as they come, from the first one, until `stop`; see Follower."""
+    follower = Follower(path)
+    stopped = stop.is_set if isinstance(stop, threading.Event) else stop
+    while True:
+        ended = stopped()  # asked before the read: what was there when it said so is still given
+        yield from follower.poll()
+        if ended:
+            return
+        if isinstance(stop, threading.Event):
+            stop.wait(every_s)
+        else:
+            time.sleep(every_s)
