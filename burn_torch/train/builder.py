@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, final
 
-from burn_torch.module import Module
 from burn_torch.tensor import Device
 from burn_torch.train.interrupt import Interrupter
 from burn_torch.train.learner import Learner
@@ -18,7 +17,7 @@ from burn_torch.train.supervised import LearningResult, SupervisedTraining
 
 __all__ = ["BookLearner", "LearnerBuilder"]
 
-M = TypeVar("M", bound=Module)
+M = TypeVar("M")
 
 
 @final

@@ -13,7 +13,6 @@ from typing import Any, Generic, Self, TypeVar, final
 from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
 from burn_torch.core.errors import ConfigError, DistributedError, NonFiniteError, explain
-from burn_torch.module import Module
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointEvery, CheckpointingStrategy
 from burn_torch.train.checkpoint.store import file_store
@@ -38,7 +37,7 @@ from burn_torch.train.strategies.torch_module import strategy_for
 
 __all__ = ["LearningResult", "SupervisedTraining"]
 
-M = TypeVar("M", bound=Module)
+M = TypeVar("M")
 
 
 @final

@@ -33,13 +33,13 @@ def test_two_processes_compute_what_one_does(launch: Callable[..., Any]) -> None
     words = [found[rank].pop("words") for rank in range(2)]
     assert words == [[[0, "é", [[0.5], [0.5]]], [1, "éé", [[0.5, 0.5], [0.5, 0.5]]]]] * 2
     for name in found[0]:
-        xs = [torch.tensor(x, requires_grad=True) for x in every]
+        xs: list[Any] = [torch.tensor(x, requires_grad=True) for x in every]
         ys = reference(name, xs)
-        losses = [
+        losses: list[Any] = [
             (y * torch.tensor(weight)[tuple(slice(0, n) for n in y.shape)]).sum()
             for y, weight in zip(ys, weights, strict=True)
         ]
-        sum(losses).backward()
+        (losses[0] + losses[1]).backward()
         for rank in range(2):
             y, gradient = map(np.array, found[rank][name])
             np.testing.assert_allclose(y, ys[rank].detach().numpy(), rtol=1e-14, err_msg=name)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from burn_torch import ArgumentError, ConfigError, Device, Tensor
+from burn_torch.data import DataLoader
 from burn_torch.module import GradientsParams
 from burn_torch.optim import (
     AdamConfig,
@@ -88,7 +89,7 @@ def test_a_step_that_yields_updates_each_time_and_has_the_bits_of_a_loop(tmp_pat
     ]
     assert bits(results[0]) == bits(results[1])
     model, optim = twice, SgdConfig().init()
-    loader = small.DataLoader(
+    loader = DataLoader(
         small.items(small.ITEMS), small.Batcher(), batch_size=9, shuffle=11, device=Device.cpu().autodiff()
     )
     for step, batch in enumerate(loader.epoch(0)):
