@@ -8,6 +8,7 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="signals of POSIX")
 
 
+@pytest.mark.slow
 def test_a_process_that_raises_ends_the_other_with_its_code(launch: Callable[..., Any]) -> None:
     ended = launch("ending", how="raises")
     assert ended.codes == [1, 1]

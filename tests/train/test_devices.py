@@ -18,7 +18,9 @@ CPU = Device.cpu()
 
 
 @pytest.mark.parametrize("optim", list(MultiDeviceOptim))
-@pytest.mark.parametrize("options", [{}, {"compiled": False, "accumulation": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"compiled": False, "accumulation": 2}, marks=pytest.mark.slow)], ids=str
+)
 def test_three_devices_train_as_one_does(tmp_path: Any, optim: MultiDeviceOptim, options: dict[str, Any]) -> None:
     found = small.run({"dir": tmp_path / "many", **options}, MultiDevice([CPU, CPU, CPU], optim))
     require_equal(found, small.run({"dir": tmp_path / "one", **options}, SingleDevice()))

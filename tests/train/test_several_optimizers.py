@@ -51,6 +51,7 @@ def test_a_run_with_groups_logs_their_rates_compiles_and_resumes(tmp_path: Any) 
     assert bits(launch(tmp_path / "parts", resume=True)) == bits(whole)
 
 
+@pytest.mark.slow
 def test_groups_train_on_several_devices(tmp_path: Any) -> None:
     one = launch(tmp_path / "one")
     for optim in ("main", "sharded"):

@@ -88,7 +88,7 @@ def require_same_bits(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert torch.equal(value, other[name]), name
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["momentum", pytest.param("adamw", marks=pytest.mark.slow)])
 def test_a_run_has_the_bits_of_a_raw_loop(tmp_path: Any, name: str) -> None:
     module = net()
     result = training(tmp_path / "run", 2).launch(Learner(module, OPTIMIZERS[name](module), 0.05))
@@ -110,7 +110,7 @@ def test_a_run_has_the_bits_of_a_raw_loop(tmp_path: Any, name: str) -> None:
     np.testing.assert_allclose(found, losses, rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["momentum", pytest.param("adamw", marks=pytest.mark.slow)])
 def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(tmp_path: Any, name: str) -> None:
     def learner() -> Learner[Any]:
         module = net()
