@@ -25,7 +25,8 @@ class Ended:
     codes: list[int]
     out: list[str]
     err: list[str]
-    seconds: float
+    at: float
+    """When the last of them had ended, in Unix seconds."""
 
     def results(self) -> list[Any]:
         """The last line that each process printed, as JSON."""
@@ -48,7 +49,6 @@ def launch() -> Callable[..., Ended]:
 
     def launched(part: str, *, world: int = 2, leave: Sequence[int] = (), **options: Any) -> Ended:
         port = free_port()
-        begun = time.monotonic()
         processes = []
         for rank in range(world):
             environment = {
@@ -74,8 +74,8 @@ def launch() -> Callable[..., Ended]:
         finally:
             for process in processes:
                 process.kill()
-        seconds = time.monotonic() - begun
+        at = time.time()
         texts = [process.communicate() for process in processes]
-        return Ended([p.returncode for p in processes], [out for out, _ in texts], [err for _, err in texts], seconds)
+        return Ended([p.returncode for p in processes], [out for out, _ in texts], [err for _, err in texts], at)
 
     return launched

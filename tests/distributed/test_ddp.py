@@ -77,7 +77,6 @@ def test_a_run_goes_on_with_another_number_of_processes(launch: Callable[..., An
 def test_a_process_that_fails_in_a_step_ends_the_run(launch: Callable[..., Any], tmp_path: Path) -> None:
     ended = launch("training", dir=str(tmp_path), fails="1", compiled=False)
     assert ended.codes == [1, 1]
-    assert ended.seconds < 30
     assert "the first failure, of rank 1:" in ended.err[0]
     assert "ZeroDivisionError: mine" in ended.err[0].split("rank 0 ends")[0]
     assert json.loads((tmp_path / "result.json").read_text())["status"] == "failed"
