@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from burn_torch.core.errors import OnnxError, explain
 from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
-from burn_torch.onnx.operators.axes import ONNX_DTYPES
+from burn_torch.onnx.operators.axes import ONNX_DTYPES, OTHER_DTYPES
 from burn_torch.onnx.operators.registry import find
 from burn_torch.onnx.tensors import tensor_data
 
@@ -278,7 +278,11 @@ class _Reader:
             name = scope.prefix + (proto.name or f"{proto.op_type}_{self.count}")
             inputs = tuple(scope.rename(x) if x else "" for x in proto.input)
             outputs = tuple(scope.rename(x) if x else "" for x in proto.output)
-            attributes = self.attributes(proto, scope)
+            try:
+                attributes = self.attributes(proto, scope)
+            except OnnxError as err:
+                err.add_note(f"in {Node(name, domain, proto.op_type, opset, (), ()).label}")
+                raise
             node = Node(name, domain, proto.op_type, opset, inputs, outputs, attributes)
             body, defaults = self.body(proto, node, scope)
             if body is None:
@@ -429,7 +433,8 @@ def _info(info: Any) -> ValueInfo:
         shape = tuple(
             int(d.dim_value) if d.HasField("dim_value") else (str(d.dim_param) or None) for d in tensor.shape.dim
         )
-    return ValueInfo(info.name, ONNX_DTYPES.get(tensor.elem_type), shape)
+    foreign = OTHER_DTYPES.get(tensor.elem_type)
+    return ValueInfo(info.name, ONNX_DTYPES.get(tensor.elem_type), shape, foreign=foreign)
 
 
 def _short(value: float) -> float:
