@@ -61,6 +61,7 @@ _PACKAGES: Final = (
     "core",
     "data",
     "distributed",
+    "fusion",
     "graph",
     "module",
     "monitor",

@@ -8,6 +8,7 @@ from burn_torch import config as config
 from burn_torch import core as core
 from burn_torch import data as data
 from burn_torch import distributed as distributed
+from burn_torch import fusion as fusion
 from burn_torch import graph as graph
 from burn_torch import module as module
 from burn_torch import monitor as monitor

@@ -53,6 +53,11 @@ _VALID_KEYS: Final = (1 << 64) - 1
 """Training steps fold their number into the run's key; no run has this many, so validation has keys of its own."""
 
 
+def _nothing_chosen() -> str | None:
+    """The choices between kernels of a run that makes none."""
+    return None
+
+
 @final
 @dataclass(frozen=True)
 class Parts:
@@ -78,7 +83,7 @@ class Parts:
     deadline: Deadline | None = None
     watched: bool = False
     """Whether NaN and infinities are followed to where they came from."""
-    tuning: Callable[[], str | None] = lambda: None
+    tuning: Callable[[], str | None] = _nothing_chosen
     """The choices between kernels so far."""
     peers: Peers = ALONE
 
