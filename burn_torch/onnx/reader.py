@@ -200,6 +200,10 @@ class _Reader:
         rename = scope.rename
         _check_texts(proto.name, *(value.name for value in (*proto.initializer, *proto.input, *proto.output)))
         constants = {rename(t.name): tensor_data(t, self.folder) for t in proto.initializer}
+        if len(constants) < len(proto.initializer):
+            names = [t.name for t in proto.initializer]
+            twice = next(name for name in names if names.count(name) > 1)
+            self.faults.append(f"the weight {twice!r} of graph {proto.name!r} is there twice")
         if proto.sparse_initializer:
             raise OnnxError(
                 explain(

@@ -443,8 +443,10 @@ def test_learner_builder_is_the_same_training(program, tmp_path, capsys):
     same = training.launch(Learner(program.make_net(), SgdConfig().init(), 0.1)).model
     assert program.digest(model) == program.digest(same)
     assert (tmp_path / "book/valid/epoch-2/Accuracy.log").exists()
-    with pytest.raises(ConfigError, match=r"one device\n  given:    2 devices[\s\S]*mend:     name one"):
-        LearnerBuilder(tmp_path / "x").devices([device, device])
+    with pytest.raises(ConfigError, match=r"MultiDevice cannot train so\n  given:    0 devices"):
+        LearnerBuilder(tmp_path / "x").devices([])
+    several = LearnerBuilder(tmp_path / "several").devices([device, device])
+    assert several.build(program.make_net(), AdamConfig().init(), 1e-2).fit(*program.make_loaders()).num_params() > 0
 
 
 def test_interrupter_of_a_builder_stops_its_run(program, tmp_path):
