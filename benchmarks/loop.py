@@ -251,6 +251,7 @@ def main() -> int:
             "torch": torch.__version__,
             "machine": platform.machine(),
             "processors": os.cpu_count(),
+            "load": round(os.getloadavg()[0], 1),
             "steps": args.steps,
             "rounds": args.rounds,
             "us_a_step": {name: [round(one, 2) for one in us] for name, us in times.items()},
