@@ -44,9 +44,11 @@ def add_options(parser: Any) -> None:
 def wanted(args: Any) -> bool:
     """Whether this process is to lead: on a terminal that can show a dashboard, unless somebody says no.
 
-    Not under continuous integration, and not as a rank of torchrun.
+    Not under continuous integration, not as a rank of torchrun, not for options that train or print nothing.
     """
-    if args.plain or args.hand_over is not None or os.name != "posix":
+    if getattr(args, "hand_over", None) is not None or os.name != "posix":
+        return False
+    if any(getattr(args, name, False) for name in ("plain", "quiet", "show_config", "dry_run")):
         return False
     if os.environ.get("CI") or "RANK" in os.environ:
         return False
@@ -58,7 +60,7 @@ def wanted(args: Any) -> bool:
 # -- the trainer --------------------------------------------------------------------------------------------
 def hand_over(args: Any, directory: Path) -> None:
     """In the trainer, once it has all it needs: prints to a file from now on, and lets the dashboard open."""
-    descriptor: int | None = args.hand_over
+    descriptor: int | None = getattr(args, "hand_over", None)
     if descriptor is None:
         return
     directory.mkdir(parents=True, exist_ok=True)
@@ -107,7 +109,8 @@ def _watch(trainer: subprocess.Popen[bytes], told: Mapping[str, Any]) -> int:
     except Exception as error:  # whatever a view does wrong, the run goes on
         print(f"the dashboard failed ({type(error).__name__}: {error}); the training goes on", file=sys.stderr)
         with _forwarding(trainer):
-            follow_lines(Source(directory, lives=lambda: trainer.poll() is None), sys.stdout)
+            with suppress(Exception):  # not even its events can be read
+                follow_lines(Source(directory, lives=lambda: trainer.poll() is None), sys.stdout)
             return _code(trainer.wait())
     if outcome == "hangup":
         return EXIT_HANGUP

@@ -283,7 +283,7 @@ class SupervisedTraining:
             if isinstance(application, str):
                 application = FileApplicationLogger(artifact.log)
             stack.enter_context(installed(application))
-            renderer = default_renderer() if self._renderer is None else self._renderer
+            renderer = default_renderer(directory=artifact.path) if self._renderer is None else self._renderer
             stack.callback(_close_quietly, renderer)
             publisher = Publisher(artifact.path, (renderer, *self._readers))
             stack.callback(publisher.close)

@@ -27,6 +27,7 @@ BLOCKS = (
     "metric",
     "monitor",
     "cli",
+    "dashboard",
     "randomness",
     "backend",
     "graph",

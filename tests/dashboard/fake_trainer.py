@@ -13,11 +13,10 @@ import threading
 import time
 from pathlib import Path
 
+from conftest import story
+
 from burn_torch.cli import handover
 from burn_torch.monitor import EVENTS, ControlServer, EventLog, RunEnded
-
-sys.path.insert(0, str(Path(__file__).parent))
-from conftest import story  # noqa: E402
 
 SUMMARY = "======= the summary ======="
 
@@ -67,9 +66,9 @@ def main() -> int:
     server.start()
     if args.how == "fail":
         time.sleep(0.5)
-        server.close()
         log.append(RunEnded("failed", None, 1, "boom"))
         log.close()
+        server.close()
         print("\n".join(f"line {number}" for number in range(40)))
         print("error: boom", file=sys.stderr)
         return 1
@@ -77,8 +76,9 @@ def main() -> int:
         time.sleep(0.5)
     else:
         assert interrupter.asked.wait(20), "nobody asked"
+    code = end(log, "completed" if args.how == "done" else "stopped", 0)
     server.close()
-    return end(log, "completed" if args.how == "done" else "stopped", 0)
+    return code
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -12,14 +13,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("termios", reason="this platform has no such terminals")
-pytest.importorskip("textual", reason="the dashboard needs textual: pip install 'burn-torch[tui]'")
-
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-from terminal import MAIN, ROOT, Terminal, plain  # noqa: E402
-
-sys.path.remove(str(HERE))
+ROOT = HERE.parents[1]
+MAIN = "from burn_torch.cli.main import main; sys.exit(main())"
 
 
 def attach(*words: object, cwd: Path, timeout_s: float = 30.0, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -39,13 +35,17 @@ def attach(*words: object, cwd: Path, timeout_s: float = 30.0, **environment: st
 
 
 # -- on a terminal --------------------------------------------------------------------------------------
-def test_on_a_terminal_it_opens_resizes_detaches_and_leaves_everything_as_it_was(live, tmp_path):
+def test_on_a_terminal_it_opens_resizes_detaches_and_leaves_everything_as_it_was(open_terminal, live, tmp_path):
     folder, asked = live()
-    with Terminal(MAIN, ["attach", folder], cwd=tmp_path) as terminal:
+    with open_terminal("attach", folder, cwd=tmp_path) as terminal:
         terminal.until("Progress")
         terminal.until("Validating")
         terminal.resize(150, 45)
         terminal.until("Machine")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.until("[c] Cancel")
+        terminal.press("c")
+        terminal.read(0.2)
         terminal.press("\x03")  # Ctrl-C
         terminal.until("[d] Detach: the training goes on.")
         terminal.press("d")
@@ -55,8 +55,9 @@ def test_on_a_terminal_it_opens_resizes_detaches_and_leaves_everything_as_it_was
     assert asked.commands == []
 
 
-def test_a_click_on_a_terminal(live, tmp_path):
-    with Terminal(MAIN, ["attach", live()[0]], cwd=tmp_path) as terminal:
+@pytest.mark.slow
+def test_a_click_on_a_terminal(open_terminal, live, tmp_path):
+    with open_terminal("attach", live()[0], cwd=tmp_path) as terminal:
         terminal.until("Accuracy over items")
         terminal.press("\x1b[<0;46;2M\x1b[<0;46;2m")  # the tab of the loss
         terminal.until("Loss over items")
@@ -64,10 +65,12 @@ def test_a_click_on_a_terminal(live, tmp_path):
         assert terminal.wait() == 0
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_closes_it_and_leaves_the_terminal_as_it_was(live, tmp_path, number, code):
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow)]
+)
+def test_a_signal_closes_it_and_leaves_the_terminal_as_it_was(open_terminal, live, tmp_path, number, code):
     folder, asked = live()
-    with Terminal(MAIN, ["attach", folder], cwd=tmp_path) as terminal:
+    with open_terminal("attach", folder, cwd=tmp_path) as terminal:
         terminal.until("Progress")
         terminal.process.send_signal(number)
         assert terminal.wait() == code
@@ -75,9 +78,9 @@ def test_a_signal_closes_it_and_leaves_the_terminal_as_it_was(live, tmp_path, nu
     assert asked.commands == []
 
 
-def test_a_terminal_that_is_gone_closes_it(live, tmp_path):
+def test_a_terminal_that_is_gone_closes_it(open_terminal, live, tmp_path):
     folder, asked = live()
-    with Terminal(MAIN, ["attach", folder], cwd=tmp_path) as terminal:
+    with open_terminal("attach", folder, cwd=tmp_path) as terminal:
         terminal.until("Progress")
         os.close(terminal.slave)
         os.close(terminal.master)
@@ -85,16 +88,17 @@ def test_a_terminal_that_is_gone_closes_it(live, tmp_path):
     assert asked.commands == []
 
 
-def test_a_terminal_that_is_gone_closes_it_also_where_hangups_are_ignored(live, tmp_path):
-    code = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n{MAIN}"
-    with Terminal(code, ["attach", live()[0]], cwd=tmp_path) as terminal:
+@pytest.mark.slow
+def test_a_terminal_that_is_gone_closes_it_also_where_hangups_are_ignored(open_terminal, live, tmp_path):
+    deaf = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    with open_terminal("attach", live()[0], cwd=tmp_path, before=deaf) as terminal:
         terminal.until("Progress")
         os.close(terminal.slave)
         os.close(terminal.master)
         assert terminal.process.wait(timeout=10) == 129
 
 
-def test_an_error_in_the_dashboard_leaves_the_terminal_as_it_was_and_is_told(live, tmp_path):
+def test_an_error_in_the_dashboard_leaves_the_terminal_as_it_was_and_is_told(open_terminal, live, tmp_path):
     folder, asked = live()
     broken = """
 from burn_torch.monitor.dashboard import panels
@@ -102,7 +106,7 @@ def rows(self, width, height):
     raise ZeroDivisionError("a panel that fails")
 panels.Progress.rows = rows
 """
-    with Terminal(broken + MAIN, ["attach", folder], cwd=tmp_path) as terminal:
+    with open_terminal("attach", folder, cwd=tmp_path, before=broken) as terminal:
         assert terminal.wait() == 1
         assert "something failed that burn-torch has no words of its own for" in terminal.after
         assert "ZeroDivisionError: a panel that fails" in terminal.after
@@ -110,10 +114,11 @@ panels.Progress.rows = rows
     assert asked.commands == []
 
 
-def test_no_color_leaves_none(live, tmp_path):
+@pytest.mark.slow
+def test_no_color_leaves_none(open_terminal, live, tmp_path):
     colour = re.compile(rb"\x1b\[[0-9;]*?\b(3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
     for environment, colours in (({"NO_COLOR": "1"}, False), ({}, True)):
-        with Terminal(MAIN, ["attach", live()[0]], cwd=tmp_path, **environment) as terminal:
+        with open_terminal("attach", live()[0], cwd=tmp_path, **environment) as terminal:
             terminal.until("Validating")
             terminal.press("qd")
             assert terminal.wait() == 0
@@ -132,21 +137,22 @@ def test_no_color_leaves_none(live, tmp_path):
         ),
     ],
 )
-def test_a_terminal_that_cannot_gets_plain_lines(write, tmp_path, environment, before, why):
-    with Terminal(before + MAIN, ["attach", write(epochs=1)], cwd=tmp_path, **environment) as terminal:
+def test_a_terminal_that_cannot_gets_plain_lines(open_terminal, write, tmp_path, environment, before, why):
+    with open_terminal("attach", write(epochs=1), cwd=tmp_path, before=before, **environment) as terminal:
         assert terminal.wait() == 0
         assert b"\x1b" not in terminal.output
-        text = plain(terminal.output)
+        text = terminal.text
     assert text.startswith(why)
     assert "epoch 1/1  train  Accuracy" in text
     assert "the summary" in text
 
 
-def test_in_the_background_it_prints_lines(write, tmp_path):
-    code = f"import os; os.setpgid(0, 0) if os.fork() == 0 else (os.wait(), os._exit(0))\n{MAIN}"
-    with Terminal(code, ["attach", write(epochs=1)], cwd=tmp_path) as terminal:
+@pytest.mark.slow
+def test_in_the_background_it_prints_lines(open_terminal, write, tmp_path):
+    behind = "import os; os.setpgid(0, 0) if os.fork() == 0 else (os.wait(), os._exit(0))\n"
+    with open_terminal("attach", write(epochs=1), cwd=tmp_path, before=behind) as terminal:
         assert terminal.wait() == 0
-        assert "plain lines, as it runs in the background of its terminal" in plain(terminal.output)
+        assert "plain lines, as it runs in the background of its terminal" in terminal.text
         assert b"?1049h" not in terminal.output
 
 
@@ -192,19 +198,17 @@ def test_ctrl_c_ends_the_lines_and_not_the_run(live, tmp_path):
     [
         (lambda path: None, 2, ["there is no run to show", "which is no directory", "burn-torch runs"]),
         (lambda path: path.mkdir(), 2, ["there is no run to show", "given:    run\n"]),
-        (lambda path: path.write_text("x"), 2, ["there is no run to show", "which is no directory"]),
         (lambda path: (path / "events.jsonl").mkdir(parents=True), 3, ["the events of the run cannot be read"]),
         (lambda path: events(path, b'{"v":2}\n'), 3, ["these events are of a newer version of burn_torch"]),
     ],
 )
 def test_what_is_no_run(tmp_path, make, code, told):
     make(tmp_path / "run")
-    for how in ([], ["--once"]):
-        done = attach("run", *how, cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (code, "")
-        assert done.stderr.startswith("error: ")
-        for words in told:
-            assert words in done.stderr
+    done = attach("run", *(["--once"] if code == 3 else []), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("error: ")
+    for words in told:
+        assert words in done.stderr
 
 
 def events(path: Path, content: bytes) -> None:
@@ -212,10 +216,26 @@ def events(path: Path, content: bytes) -> None:
     (path / "events.jsonl").write_bytes(content)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"no json\n{\n", b'{"v":1,"n":0,"t":0,"kind":"step"}\n'])
+@pytest.mark.parametrize("content", [b"", b'\x00\n{\n{"v":1,"n":0,"t":0,"kind":"step"}\n{"v":1,'])
 def test_a_damaged_log_is_shown_as_far_as_it_goes(tmp_path, content):
     events(tmp_path / "run", content)
     done = attach("run", "--once", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "status      waiting for a run" in done.stdout
     assert ("damaged" in done.stdout) == (b"\n" in content)
+
+
+# -- how long it takes --------------------------------------------------------------------------------------
+@pytest.mark.slow
+def test_the_whole_history_of_100_000_steps_is_painted_within_a_second(open_terminal, write, tmp_path):
+    folder = write(epochs=10, batches=5000)
+    assert (folder / "events.jsonl").read_bytes().count(b'"kind":"step"') == 100_000
+    seconds = []
+    for _ in range(3):
+        with open_terminal("attach", folder, cwd=tmp_path, size=(200, 50)) as terminal:
+            terminal.until("Progress")
+            seconds.append(terminal.spent_s())  # it waits for nothing, so on an idle machine it takes as long
+            terminal.until("400k")  # items on the axis: to the end of the run
+            terminal.press("q")
+            assert terminal.wait() == 0
+    assert statistics.median(seconds) <= 0.8, seconds

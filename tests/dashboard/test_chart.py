@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given
@@ -132,6 +133,13 @@ def test_a_logarithmic_axis_makes_an_exponential_straight():
     assert [row.split("┤")[0].strip() for row in rows if "┤" in row] == ["1", "0.1", "0.01", "0.001", "0.0001"]
 
 
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("pair", [(1e-9, 1.0000000000000003e-9), (5e-324, 1e-323), (1e300, 1.7e308)])
+def test_values_that_differ_by_nothing_or_by_all(pair, log):
+    rows = texts(chart([Line("t", "t", list(enumerate(pair)))], 30, 12, log=log))
+    assert {len(row) for row in rows} == {30}
+
+
 def test_constant_values_have_an_axis():
     rows = texts(chart([Line("t", "t", [(0.0, 5.0), (1.0, 5.0)])], 30, 12))
     assert any(row.startswith(" 5.00┤") or row.strip().startswith("5") for row in rows)
@@ -146,7 +154,7 @@ def test_linear_ticks_are_few_round_and_inside(low: float, span: float, at_most:
     assert 1 <= len(ticks) <= at_most
     assert all(low - 1e-6 * span <= tick <= high + 1e-6 * span for tick in ticks)
     if len(ticks) > 2:
-        steps = [b - a for a, b in zip(ticks, ticks[1:], strict=False)]
+        steps = [b - a for a, b in pairwise(ticks)]
         assert max(steps) - min(steps) <= 1e-6 * max(map(abs, [*steps, *ticks]))
         mantissa = steps[0] / 10 ** math.floor(math.log10(steps[0]) + 1e-9)
         assert min(abs(mantissa - nice) for nice in (1, 2, 2.5, 5, 10)) < 1e-3

@@ -12,16 +12,12 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("termios", reason="this platform has no such terminals")
-pytest.importorskip("textual", reason="the dashboard needs textual: pip install 'burn-torch[tui]'")
+from burn_torch.monitor import ControlClient, RunView, is_alive
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-from terminal import MAIN, Terminal, plain  # noqa: E402
+ROOT = HERE.parents[1]
+MAIN = "from burn_torch.cli.main import main; sys.exit(main())"
 
-sys.path.remove(str(HERE))
-
-from burn_torch.monitor import ControlClient, RunView, is_alive  # noqa: E402
 
 FAKE = f"""
 from burn_torch.cli import handover
@@ -31,8 +27,10 @@ sys.exit(handover.lead(sys.argv[1:]))
 SMALL = ["--set", "channels=4", "--set", "hidden=16", "--seed", "3"]
 
 
-def fake(how: str, cwd: Path, *, before: str = "") -> Terminal:
-    return Terminal(before + FAKE, [how], cwd=cwd)
+@pytest.fixture
+def fake(open_terminal, tmp_path):
+    """A terminal with the front of a trainer that needs no torch."""
+    return lambda how, **options: open_terminal(how, cwd=tmp_path, code=FAKE, **options)
 
 
 def wait_until(condition, seconds: float = 10.0) -> None:
@@ -42,15 +40,14 @@ def wait_until(condition, seconds: float = 10.0) -> None:
         time.sleep(0.02)
 
 
-def test_it_closes_with_the_run_and_prints_the_summary(tmp_path):
-    with fake("done", tmp_path) as terminal:
-        terminal.until("Validating")
+def test_it_closes_with_the_run_and_prints_the_summary(fake, tmp_path):
+    with fake("done") as terminal:
         assert terminal.wait() == 0
         terminal.assert_as_before()
         assert (
             terminal.after == "======= the summary =======\ncompleted: the last line\nplots    burn-torch attach run\n"
         )
-        begun = re.search(r"it begins in session (\d+)", plain(terminal.output))
+        begun = re.search(r"it begins in session (\d+)", terminal.text)
         assert begun is not None
         assert int(begun[1]) != os.getsid(0)
         assert int(begun[1]) != terminal.process.pid  # a session of its own
@@ -58,8 +55,9 @@ def test_it_closes_with_the_run_and_prints_the_summary(tmp_path):
     assert output == "printed where nobody looks\n======= the summary =======\ncompleted: the last line\n"
 
 
-def test_a_run_that_fails_shows_its_last_lines_and_its_code(tmp_path):
-    with fake("fail", tmp_path) as terminal:
+@pytest.mark.slow
+def test_a_run_that_fails_shows_its_last_lines_and_its_code(fake, tmp_path):
+    with fake("fail") as terminal:
         assert terminal.wait() == 1
         terminal.assert_as_before()
         lines = terminal.after.splitlines()
@@ -68,34 +66,36 @@ def test_a_run_that_fails_shows_its_last_lines_and_its_code(tmp_path):
     assert lines[-2:] == ["error: boom", "plots    burn-torch attach run"]
 
 
-def test_a_mistake_before_the_run_needs_no_dashboard(tmp_path):
-    with fake("early", tmp_path) as terminal:
+def test_a_mistake_before_the_run_needs_no_dashboard(fake, tmp_path):
+    with fake("early") as terminal:
         assert terminal.wait() == 2
         assert b"?1049h" not in terminal.output
-        assert "error: a mistake" in plain(terminal.output)
+        assert "error: a mistake" in terminal.text
     assert not (tmp_path / "run").exists()
 
 
-def test_ctrl_c_before_the_run_reaches_the_trainer(tmp_path):
-    with fake("slow", tmp_path) as terminal:
+@pytest.mark.slow
+def test_ctrl_c_before_the_run_reaches_the_trainer(fake, tmp_path):
+    with fake("slow") as terminal:
         terminal.until("it begins")
         terminal.press("\x03")
         assert terminal.wait() == 130
         assert b"?1049h" not in terminal.output
 
 
-@pytest.mark.parametrize("how", ["wait", "deaf"])  # with a control socket, and by a signal without one
-def test_stop_ends_the_run_in_its_own_way(tmp_path, how):
-    with fake(how, tmp_path) as terminal:
+@pytest.mark.parametrize("how", ["wait", pytest.param("deaf", marks=pytest.mark.slow)])  # without a control socket
+def test_stop_ends_the_run_in_its_own_way(fake, tmp_path, how):
+    with fake(how) as terminal:
         terminal.until("Validating")
         terminal.press("qs")
         assert terminal.wait() == 0
         assert "stopped: the last line" in terminal.after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["wait", "deaf"])
-def test_kill_ends_it_at_once(tmp_path, how):
-    with fake(how, tmp_path) as terminal:
+def test_kill_ends_it_at_once(fake, tmp_path, how):
+    with fake(how) as terminal:
         terminal.until("Validating")
         terminal.press("\x03k")
         assert terminal.wait() == 137
@@ -103,8 +103,9 @@ def test_kill_ends_it_at_once(tmp_path, how):
         assert "plots    burn-torch attach run" in terminal.after
 
 
-def test_detach_leaves_it_running(tmp_path):
-    with fake("wait", tmp_path) as terminal:
+@pytest.mark.slow
+def test_detach_leaves_it_running(fake, tmp_path):
+    with fake("wait") as terminal:
         terminal.until("Validating")
         terminal.press("qd")
         assert terminal.wait() == 0
@@ -116,9 +117,12 @@ def test_detach_leaves_it_running(tmp_path):
     finish(tmp_path / "run")
 
 
-@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGKILL, None])
-def test_whatever_happens_to_the_front_the_run_goes_on(tmp_path, how):
-    with fake("wait", tmp_path) as terminal:
+@pytest.mark.parametrize(
+    "how",
+    [pytest.param(signal.SIGHUP, marks=pytest.mark.slow), pytest.param(signal.SIGKILL, marks=pytest.mark.slow), None],
+)
+def test_whatever_happens_to_the_front_the_run_goes_on(fake, tmp_path, how):
+    with fake("wait") as terminal:
         terminal.until("Validating")
         if how is None:  # the terminal is gone
             os.close(terminal.slave)
@@ -139,8 +143,9 @@ def finish(folder: Path) -> None:
     assert ended.status == "stopped"
 
 
-def test_sigterm_goes_to_the_trainer(tmp_path):
-    with fake("wait", tmp_path) as terminal:
+@pytest.mark.slow
+def test_sigterm_goes_to_the_trainer(fake, tmp_path):
+    with fake("wait") as terminal:
         terminal.until("Validating")
         terminal.process.send_signal(signal.SIGTERM)
         assert terminal.wait() == 0
@@ -148,14 +153,15 @@ def test_sigterm_goes_to_the_trainer(tmp_path):
         assert "stopped: the last line" in terminal.after
 
 
-def test_a_dashboard_that_fails_becomes_lines_and_the_run_goes_on(tmp_path):
+@pytest.mark.slow
+def test_a_dashboard_that_fails_becomes_lines_and_the_run_goes_on(fake, tmp_path):
     broken = """
 from burn_torch.monitor.dashboard import panels
 def rows(self, width, height):
     raise ZeroDivisionError("a panel that fails")
 panels.Progress.rows = rows
 """
-    with fake("done", tmp_path, before=broken) as terminal:
+    with fake("done", before=broken) as terminal:
         assert terminal.wait() == 0
         terminal.assert_as_before()
         lines = terminal.after.splitlines()
@@ -164,32 +170,44 @@ panels.Progress.rows = rows
     assert lines[-1] == "======= the summary ======="
 
 
-@pytest.mark.parametrize(
-    ("words", "environment"),
-    [(["--plain"], {}), (["--no-dashboard"], {}), ([], {"TERM": "dumb"}), ([], {"CI": "1"}), ([], {"RANK": "0"})],
-)
-def test_who_wants_none_gets_none(tmp_path, words, environment):
+def test_who_wants_none_gets_none(open_terminal, tmp_path):
     code = """
-import argparse
+import argparse, os
 from burn_torch.cli import handover
 parser = argparse.ArgumentParser()
 handover.add_options(parser)
-print("wanted" if handover.wanted(parser.parse_args()) else "plain")
+def wanted(*words, **environment):
+    os.environ.update(environment)
+    print(*words, *environment, handover.wanted(parser.parse_args(words)))
+    for name in environment:
+        del os.environ[name]
+    os.environ["TERM"] = "xterm"
+wanted()
+wanted("--plain")
+wanted("--no-dashboard")
+wanted("--hand-over", "7")
+wanted(TERM="dumb")
+wanted(CI="1")
+wanted(RANK="0")
 """
-    with Terminal(code, words, cwd=tmp_path, **environment) as terminal:
+    with open_terminal(cwd=tmp_path, code=code) as terminal:
         assert terminal.wait() == 0
-        assert plain(terminal.output).strip() == "plain"
-    if not words and "CI" in environment:
-        with Terminal(code, cwd=tmp_path) as terminal:
-            assert terminal.wait() == 0
-            assert plain(terminal.output).strip() == "wanted"
+        assert terminal.text.split("\r\n")[:-1] == [
+            "True",
+            "--plain False",
+            "--no-dashboard False",
+            "--hand-over 7 False",
+            "TERM False",
+            "CI False",
+            "RANK False",
+        ]
 
 
 # -- a real one ---------------------------------------------------------------------------------------------
 @pytest.mark.slow
-def test_train_on_a_terminal(tmp_path):
-    with Terminal(
-        MAIN, ["train", "digits", "--epochs", 100_000, *SMALL, "--artifact-dir", "run"], cwd=tmp_path
+def test_train_on_a_terminal(open_terminal, tmp_path):
+    with open_terminal(
+        "train", "digits", "--epochs", 100_000, *SMALL, "--artifact-dir", "run", cwd=tmp_path
     ) as terminal:
         terminal.until("Validating", timeout_s=60)
         terminal.press("c")
@@ -205,9 +223,9 @@ def test_train_on_a_terminal(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_dashboard_attached_and_killed_20_times_changes_nothing(tmp_path, bits):
+def test_a_dashboard_attached_and_killed_20_times_changes_nothing(open_terminal, tmp_path, bits):
     """Killed in every way there is, at moments spread over the run."""
-    words = ["train", "digits", "--epochs", 40, *SMALL, "--artifact-dir"]
+    words = ["train", "digits", "--epochs", 160, *SMALL, "--artifact-dir"]
     run(*words, "alone", cwd=tmp_path).communicate(timeout=300)
     watched = run(*words, "watched", cwd=tmp_path)
     folder = tmp_path / "watched"
@@ -215,7 +233,7 @@ def test_a_dashboard_attached_and_killed_20_times_changes_nothing(tmp_path, bits
     killed = 0
     while killed < 20:
         number = (signal.SIGKILL, signal.SIGHUP, signal.SIGTERM, None)[killed % 4]
-        with Terminal(MAIN, ["attach", folder], cwd=tmp_path, size=(80 + 6 * killed, 24 + killed)) as terminal:
+        with open_terminal("attach", folder, cwd=tmp_path, size=(80 + 6 * killed, 24 + killed)) as terminal:
             terminal.until("Progress")
             terminal.press("\x1b[C\x1b[Bl")  # it is used, too
             terminal.read(0.05 * (killed % 5))

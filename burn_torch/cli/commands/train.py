@@ -143,6 +143,7 @@ def _train(recipe: Recipe, config: Any, artifact_dir: Path, args: argparse.Names
         seed(config.seed)
         train, valid = recipe.loaders(config, device)
         learner = Learner(recipe.model(config, device), config.optimizer.algorithm.init(), config.optimizer.lr)
+    handover.hand_over(args, artifact_dir)  # before a renderer looks at stdout
     training = (
         SupervisedTraining(artifact_dir, train, valid)
         .metrics(AccuracyMetric(), LossMetric())
@@ -154,7 +155,6 @@ def _train(recipe: Recipe, config: Any, artifact_dir: Path, args: argparse.Names
     )
     if args.tensorboard:
         training = training.tensorboard()
-    handover.hand_over(args, artifact_dir)
     print(
         f"{'resumes' if args.resume else 'trains'} {recipe.name} on {args.devices}, kept in {artifact_dir}", flush=True
     )

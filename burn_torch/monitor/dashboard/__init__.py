@@ -9,13 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from burn_torch.monitor.dashboard.source import Source
-from burn_torch.monitor.dashboard.terminal import glyphs, obstacle, restored
+from burn_torch.monitor.dashboard.terminal import glyphs as _glyphs
+from burn_torch.monitor.dashboard.terminal import obstacle
+from burn_torch.monitor.dashboard.terminal import restored as _restored
 from burn_torch.monitor.dashboard.text import follow_lines, page
 
 if TYPE_CHECKING:
     from burn_torch.monitor.dashboard.app import Outcome
 
-__all__ = ["Source", "follow_lines", "obstacle", "page", "show"]
+__all__ = [
+    "Source",
+    "follow_lines",
+    "obstacle",
+    "page",
+    "show",
+]
 
 
 def show(source: Source, *, closes: bool = False) -> Outcome:
@@ -23,11 +31,11 @@ def show(source: Source, *, closes: bool = False) -> Outcome:
 
     The terminal is then as it was before, also after an error of the dashboard, which this raises.
     """
-    with restored():
+    with _restored():
         from burn_torch.monitor.dashboard.app import Dashboard
 
         source.look()
-        app = Dashboard(source, glyphs=glyphs(), closes=closes)
+        app = Dashboard(source, glyphs=_glyphs(), closes=closes)
         outcome = app.run()
     if app.failure is not None:
         raise app.failure

@@ -71,14 +71,14 @@ class Dashboard(App[Outcome]):
         Binding("y", "scale", "Scale"),
         Binding("l", "log", "Log"),
         Binding("c", "save", "Save"),
-        Binding("pageup", "back(10)", "Back"),
-        Binding("pagedown", "back(-10)", "Forward"),
+        Binding("pageup", "pages(10)", "Back"),
+        Binding("pagedown", "pages(-10)", "Forward"),
         Binding("ctrl+z", "suspend_process", "Suspend"),
     ]
-    HORIZONTAL_BREAKPOINTS: ClassVar = [(0, "-narrow"), (60, "-wide")]
-    VERTICAL_BREAKPOINTS: ClassVar = [(0, "-flat"), (10, "-short"), (20, "-usual"), (36, "-tall")]
-    ENABLE_COMMAND_PALETTE: ClassVar = False
-    ALLOW_SELECT: ClassVar = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-wide")]  # noqa: RUF012 - textual's annotation is no ClassVar
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (10, "-short"), (20, "-usual"), (36, "-tall")]  # noqa: RUF012 - the same
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
     TITLE = "burn-torch"
 
     def __init__(self, source: Source, *, glyphs: Glyphs, closes: bool = False) -> None:
@@ -113,7 +113,7 @@ class Dashboard(App[Outcome]):
     def on_mount(self) -> None:
         """Begins to follow the run."""
         self.shown.settle()
-        self._was_running = self.source.runs
+        self._was_running = self._closes or self.source.runs  # in front of its run it may come too late
         self._told = len(self.source.view.notices)
         self.query_one(Progress).subtitle(self.source.view.notices[-1] if self._told else "")
         if not self.is_headless:
@@ -186,7 +186,7 @@ class Dashboard(App[Outcome]):
         log.display = not log.display
         self.call_after_refresh(self.refresh_panels)
 
-    def action_back(self, by: int) -> None:
+    def action_pages(self, by: int) -> None:
         """Turns the pages of the log."""
         log = self.query_one(Log)
         if log.display:
@@ -198,7 +198,9 @@ class Dashboard(App[Outcome]):
 
     async def action_leave(self) -> None:
         """Asks what shall become of the run; leaves at once where it is over."""
-        if self.source.runs:
+        if isinstance(self.screen, Popup):
+            self.screen.choose("q")
+        elif self.source.runs:
             await self._ask("Quit", QUIT, cancels="c")
         else:
             self.exit("closed")
@@ -230,12 +232,21 @@ class Dashboard(App[Outcome]):
 
     # -- the end ------------------------------------------------------------------------------------
     def _leave_on_signals(self) -> None:
+        """SIGTERM and SIGHUP close it, SIGINT asks as Ctrl-C does; what was ignored before stays so."""
         loop = asyncio.get_running_loop()
-        outcomes: tuple[tuple[str, Outcome], ...] = (("SIGTERM", "terminated"), ("SIGHUP", "hangup"))
+        outcomes: tuple[tuple[str, Outcome | None], ...] = (
+            ("SIGTERM", "terminated"),
+            ("SIGHUP", "hangup"),
+            ("SIGINT", None),
+        )
         for name, outcome in outcomes:
             number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows; not in the main thread
+            if number is None or signal.getsignal(number) is signal.SIG_IGN:
+                continue
+            with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows; not in the main thread
+                if outcome is None:
+                    loop.add_signal_handler(number, self.call_later, self.run_action, "leave")
+                else:
                     loop.add_signal_handler(number, self._signalled, outcome, 128 + int(number))
 
     def _signalled(self, outcome: Outcome, code: int) -> None:

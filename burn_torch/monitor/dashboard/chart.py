@@ -23,6 +23,8 @@ Row = list[tuple[str, str]]
 
 _MIN_PLOT: Final = 8
 """Columns that the plot keeps; below, the labels of the y axis go."""
+_SMALLEST: Final = 1e-300
+"""Of a logarithmic axis."""
 _DASH: Final = 6
 """Length of a dash and of the gap after it, in dots."""
 
@@ -135,7 +137,7 @@ def chart(
     if width < 1 or height < 1:
         return []
     drawn = [Line(line.name, line.role, [*_shown(line.points, log)], line.dashed) for line in lines]
-    drawn = [line for line in drawn if any(y == y for _, y in line.points)]  # noqa: PLR0124 - NaN marks a gap
+    drawn = [line for line in drawn if any(y == y for _, y in line.points)]
     if not drawn:
         return _message(empty, width, height)
     has_legend, has_x_axis = height >= 7, height >= 4
@@ -171,7 +173,7 @@ def chart(
 def _shown(points: Sequence[tuple[float, float]], log: bool) -> Iterator[tuple[float, float]]:
     """The points, with NaN for what cannot be drawn."""
     for x, y in points:
-        yield x, y if math.isfinite(y) and not (log and y <= 0) else math.nan
+        yield x, y if math.isfinite(y) and not (log and y < _SMALLEST) else math.nan
 
 
 def _message(text: str, width: int, height: int) -> list[Row]:
@@ -183,9 +185,9 @@ def _message(text: str, width: int, height: int) -> list[Row]:
 def _y_range(lines: Sequence[Line], log: bool) -> tuple[float, float]:
     values = [y for line in lines for _, y in line.points if not math.isnan(y)]
     low, high = min(values), max(values)
-    if low == high:
+    if math.isclose(low, high, rel_tol=1e-12, abs_tol=_SMALLEST):
         if log:
-            return low / 2, high * 2
+            return low / 2, min(high, 1e307) * 2
         by = abs(low) * 0.1 or 1.0
         return low - by, high + by
     return low, high

@@ -28,7 +28,6 @@ __all__ = [
     "progress",
     "status",
     "tabs",
-    "width_of",
 ]
 
 Kind = Literal["full", "recent", "summary"]
@@ -55,13 +54,6 @@ def clean(text: str) -> str:
     'red     and 90 % 95 %'
     """
     return _CONTROL.sub(" ", _ESCAPES.sub("", text).expandtabs())
-
-
-def width_of(text: str) -> int:
-    """Columns of a text."""
-    from rich.cells import cell_len
-
-    return cell_len(text)
 
 
 # -- controls ---------------------------------------------------------------------------------------------

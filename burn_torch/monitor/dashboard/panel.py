@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.content import Content
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -40,7 +40,7 @@ _ASCII: Final = str.maketrans("‹›│←→↑↓░°", "<>|<>^v. ")
 
 
 class Panel(Widget):
-    """Draws `rows(width, height)` anew only where `update` finds them changed.
+    """Draws of `rows(width, height)` what `update` finds changed.
 
     `targets` names places that the mouse can hover over and click: (row, first column, end column) to a name.
     """
@@ -65,13 +65,18 @@ class Panel(Widget):
         return []
 
     def update(self) -> None:
-        """The run has changed: draws again if that shows."""
+        """The run has changed: draws the rows again where that shows."""
         if not self.is_mounted or not self.size:
             return
-        rows = self.rows(*self.size)
-        if rows != self._rows or self._drawn_for != self.size:
+        before, rows = self._rows, self.rows(*self.size)
+        if before is None or self._drawn_for != self.size or len(before) != len(rows):
             self._rows, self._drawn_for = rows, self.size
             self.refresh()
+            return
+        changed = [y for y, (old, new) in enumerate(zip(before, rows, strict=True)) if old != new]
+        self._rows = rows
+        if changed:  # only these rows: the line to the terminal may be slow
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
 
     def render_line(self, y: int) -> Strip:
         """One row, cut or filled to the width of the box."""

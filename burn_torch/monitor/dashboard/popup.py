@@ -63,7 +63,10 @@ class Popup(ModalScreen[str]):
     def on_key(self, event: events.Key) -> None:
         """A key of a choice, in either case."""
         event.stop()
-        key = self._cancels if event.key == "escape" else (event.character or "").lower()
+        self.choose(self._cancels if event.key == "escape" else (event.character or "").lower())
+
+    def choose(self, key: str) -> None:
+        """Answers with a key, if it is that of a choice."""
         if any(key == choice for choice, _ in self._choices):
             self.dismiss(key)
 

@@ -22,9 +22,9 @@ __all__ = ["Source"]
 
 _LONG: Final = 2 << 20
 """Bytes of a log that takes so long to read that the first look takes a sample of it."""
-_SAMPLE: Final = 6000
+_SAMPLE: Final = 3000
 """Steps of a sample, besides the newest ones."""
-_NEWEST: Final = 2500
+_NEWEST: Final = 2000
 _CHUNK: Final = 256 << 10
 _STEP: Final = b'"kind":"step"'
 _SIGNALS: Final = {"stop": signals.SIGINT, "kill": getattr(signals, "SIGKILL", signals.SIGTERM)}
@@ -34,8 +34,8 @@ _SIGNALS: Final = {"stop": signals.SIGINT, "kill": getattr(signals, "SIGKILL", s
 class Source:
     """Follows the run in an artifact directory.
 
-    `view` is what to show.  After `look` it covers the whole run at once: of a long one a sample of its older steps, so
-    that nobody waits, and `reading` says how much of it has been read in full since; every other event is in it.  `poll`
+    `view` is what to show.  After `look` it covers the whole run at once: of a long one a sample of its older steps,
+    so that nobody waits, and every other event; `reading` says how much of it has been read in full since.  `poll`
     reads on, and once all is read `view` is exact.
 
     Whoever started the run knows better than its files whether it goes on (`lives`), and may send signals to it
@@ -81,7 +81,7 @@ class Source:
             self.view = self._sampled()
 
     def poll(self, budget_s: float | None, heard: Callable[[Stamped], None] | None = None) -> bool:
-        """Reads what is new, for about so many seconds at most; whether there was anything.  `heard` gets each event."""
+        """Reads what is new, for about so many seconds at most; whether there was any.  `heard` gets each event."""
         began, found = time.monotonic(), False
         collecting = gc.isenabled()
         gc.disable()  # events are many, small and without cycles: a third of the time would go into looking for those

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, TextIO, final
 
 from burn_torch.monitor.dashboard import content
+from burn_torch.monitor.dashboard.chart import Row
 from burn_torch.monitor.dashboard.content import clean
 from burn_torch.monitor.dashboard.source import Source
 from burn_torch.monitor.dashboard.ticks import short
@@ -46,7 +47,7 @@ def page(source: Source) -> str:
     return "\n".join(text) + "\n"
 
 
-def _words(row: content.Row) -> str:
+def _words(row: Row) -> str:
     return "".join("" if role == "total" else text for text, role in row)  # without bars
 
 

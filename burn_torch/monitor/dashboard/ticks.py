@@ -38,7 +38,7 @@ def linear_ticks(low: float, high: float, at_most: int, *, whole: bool = False) 
 
 def log_ticks(low: float, high: float, at_most: int) -> list[float]:
     """Powers of ten within [low, high], or 1, 2 and 5 times them; where none lie inside, as on a linear axis."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    first, last = math.floor(math.log10(low)), min(math.ceil(math.log10(high)), 308)
     for factors in ((1.0, 2.0, 5.0), (1.0, 5.0), (1.0,)):
         found = [f * 10.0**e for e in range(first, last + 1) for f in factors if low <= f * 10.0**e <= high]
         if 2 <= len(found) <= at_most:
