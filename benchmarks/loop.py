@@ -135,7 +135,7 @@ def torch_loop(arrays: tuple[Any, Any], steps: int) -> float:
     def step(number: int) -> float:
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(inputs), targets)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimizer.step()
         return loss.item()
 
