@@ -135,7 +135,7 @@ def torch_loop(arrays: tuple[Any, Any], steps: int) -> float:
     def step(number: int) -> float:
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(inputs), targets)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimizer.step()
         return loss.item()
 
@@ -251,6 +251,7 @@ def main() -> int:
             "torch": torch.__version__,
             "machine": platform.machine(),
             "processors": os.cpu_count(),
+            "load": round(os.getloadavg()[0], 1),
             "steps": args.steps,
             "rounds": args.rounds,
             "us_a_step": {name: [round(one, 2) for one in us] for name, us in times.items()},
