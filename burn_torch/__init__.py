@@ -74,9 +74,7 @@ _PACKAGES: Final = (
 
 _HOME: Final = {name: home for home, names in _EXPORTS.items() for name in names}
 
-__all__ = [
-    "__version__",
-]  # noqa: PLE0604  # strings all: the names above
+__all__ = ["__version__", *_HOME, *_PACKAGES]  # noqa: PLE0604  # strings all: the names above
 
 
 def __getattr__(name: str) -> Any:

@@ -16,11 +16,12 @@ from typing import Any, NoReturn, Protocol
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.source import calls_of_execute
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.op import Call
-from burn_torch.ops.value import Executor, Value
+from burn_torch.ops.value import Executor
 
 __all__ = ["Backend", "Program", "Recorded", "decomposed", "run_decomposed"]
 
@@ -195,28 +196,6 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         return self.name
-
-
-def decomposed(call: Call) -> Graph:
-    """What a Call does, written with other rows; its inputs are those that are not None.  Derived once for each Call.
-
-    Raises: TypeError where the row has no decomposition.
-    """
-    graph = call.memo.get("decomposition")
-    if graph is None:
-        if call.op.decomposition is None:
-            raise TypeError(f"{call.op.name} has no decomposition")
-        trace = Trace()
-        inputs = [None if spec is None else trace.input(spec) for spec in call.specs]
-        outputs = call.op.decomposition(*inputs, **call.attrs)
-        values: Sequence[Value | None] = outputs if call.multiple else (outputs,)
-        for value, spec in zip(values, call.results, strict=True):
-            assert value is None or value.spec is spec, (
-                f"the decomposition of {call} gives {value and value.spec}, not {spec}"
-            )
-        graph = trace.graph(values)
-        call.memo["decomposition"] = graph
-    return graph
 
 
 def run_decomposed(backend: Backend, call: Call) -> Callable[..., Any]:

@@ -6,16 +6,19 @@ counts as equal to every other: IEEE 754 leaves the sign and the payload of a Na
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 __all__ = [
     "Associative",
     "Converts",
     "Copies",
+    "Draws",
     "Exchange",
+    "Expands",
     "Fill",
+    "Folds",
     "Idempotent",
     "Law",
     "LawT",
@@ -103,10 +106,48 @@ class Converts:
 class Moves:
     """Every element of the result is an element of input 0.
 
-    tight: of contiguous memory it makes contiguous memory of as many elements.
+    source  `source(call, output, index)`: the index of that element in input 0, of one in an output; written with
+            + - * // % and whole numbers alone, as the index may be symbolic (`fusion/index.py`)
+    tight   of contiguous memory it makes contiguous memory of as many elements
     """
 
+    source: Callable[[Any, int, Sequence[Any]], Sequence[Any]]
     tight: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """Input 0 is reduced over the axes of the attribute `dims`, which stay with size 1, in any order.
+
+    kind: "sum", "mean", "prod", "max", "min", "any" or "all"; a maximum and a minimum propagate NaN.
+    """
+
+    kind: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Expands:
+    """The same with other rows, for whoever wants to see into it: `body(*inputs, **attrs)`, on values.
+
+    Unlike a decomposition, it is nothing to compute with: rounding and layout may differ.
+    """
+
+    body: Callable[..., Any]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Element i of the result is made of word i of the stream, by (key, stream), its last two inputs.
+
+    numbers  host numbers made of the inputs before them, here named a, b, ...
+    value    how a kernel writes the value: an expression of `word` (32 bits, as an unsigned number) and of those
+    """
+
+    numbers: Callable[..., Sequence[float | int]]
+    value: str
 
 
 @final
@@ -155,6 +196,9 @@ Law = (
     | Rewrite
     | Copies
     | Fill
+    | Folds
+    | Expands
+    | Draws
     | Converts
     | Moves
     | Uniform

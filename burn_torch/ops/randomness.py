@@ -17,6 +17,7 @@ from burn_torch.core.dtype import BOOL, FLOAT, INT, NUMERIC, DType, DTypeClass
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.philox import fold
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
+from burn_torch.ops.laws import Draws
 from burn_torch.ops.mask_cache import MASKS
 from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, op
 from burn_torch.ops.samples import sample
@@ -123,6 +124,17 @@ def fold_key(key: Number, number: Number) -> TensorSpec:
     raise dtype_fault("keys are host numbers", expected="two whole numbers", mend="fold Python integers")
 
 
+# -- how a kernel draws, see `laws.Draws` -----------------------------------------------------------------
+def _yes_numbers(prob):
+    check_probability("bernoulli", prob)
+    return (threshold(prob),)
+
+
+def _kept_numbers(prob):
+    check_probability("dropout", prob)
+    return threshold(1.0 - prob), 1.0 / (1.0 - prob) if prob < 1 else 0.0
+
+
 # -- rows ----------------------------------------------------------------------------------------------
 @op(
     torch=_torch(lambda dtype: bits_map()),
@@ -130,6 +142,7 @@ def fold_key(key: Number, number: Number) -> TensorSpec:
     cost="cheap",
     random=True,
     nondifferentiable=True,
+    laws=[Draws(lambda: (), "word")],
     samples=[sample(7, 11, shape=(3, 5), place="cpu"), sample(-1, 2**64 - 1, shape=(), place="cpu")],
     source="Salmon et al. 2011, section 3.3",
 )
@@ -227,6 +240,7 @@ def _bernoulli(prob, dtype):
     cost="cheap",
     random=True,
     nondifferentiable=True,
+    laws=[Draws(_yes_numbers, "(word < a)")],
     samples=[
         sample(0.3, 7, 11, shape=(3, 5), dtype=DType.BOOL, place="cpu"),
         sample(0.5, 8, 12, shape=(7,), dtype=DType.F32, place="cpu"),
@@ -346,6 +360,7 @@ def _product_in_place(call: Call) -> Callable[..., Any] | None:
     cost="cheap",
     random=True,
     nondifferentiable=True,
+    laws=[Draws(_kept_numbers, "where(word < a, b, 0.0)")],
     samples=[
         sample(0.3, 7, 11, shape=(3, 5), dtype=DType.F32, place="cpu"),
         sample(0.5, 8, 12, shape=(0, 2), dtype=DType.F64, place="cpu"),

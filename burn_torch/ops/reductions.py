@@ -17,7 +17,7 @@ import torch
 from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.laws import OfEqual
+from burn_torch.ops.laws import Expands, Folds, OfEqual
 from burn_torch.ops.op import Call, PerCall, op, shape_fault
 from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis
 from burn_torch.ops.samples import booleans, distinct, integers, sample, uniform
@@ -81,7 +81,7 @@ def _torch_sum(call: Call):
     numpy=lambda x, *, dims: np.sum(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)) if dims else x,
     view="same",
     same=_is_input,
-    laws=[OfEqual(lambda value, count: value * count)],
+    laws=[Folds("sum"), OfEqual(lambda value, count: value * count)],
     precision="high",
     samples=[*_REDUCED, sample(uniform(-1, 1, (2, 0)), dims=(1,))],
 )
@@ -116,7 +116,7 @@ def _numpy_mean(x, *, dims):
     numpy=_numpy_mean,
     view="same",
     same=_is_input,
-    laws=[OfEqual(lambda value, count: value)],
+    laws=[Folds("mean"), OfEqual(lambda value, count: value)],
     precision="high",
     samples=_REDUCED,
 )
@@ -164,9 +164,15 @@ def _numpy_sum_to(x, *, shape):
     return np.sum(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)).reshape(shape)
 
 
+def _sum_to(x, *, shape):
+    dims, _ = _broadcast(x.spec, shape)
+    return reshape(sum(x, dims=tuple(sorted(dims))), shape=shape)
+
+
 @op(
     torch=PerCall(_torch_sum_to),
     numpy=_numpy_sum_to,
+    laws=[Expands(_sum_to)],
     samples=[
         sample(uniform(-1, 1, (3, 4)), shape=(4,)),
         sample(uniform(-1, 1, (2, 3, 4)), shape=(3, 1)),
@@ -219,6 +225,7 @@ def _torch_prod(call: Call):
     view="same",
     same=_is_input,
     precision="high",
+    laws=[Folds("prod")],
     samples=[
         sample(uniform(0.5, 2, (3, 4)), dims=(0,)),
         sample(uniform(-2, -0.5, (2, 3, 4)), dims=(0, 2)),
@@ -295,7 +302,7 @@ _CHOSEN = [
     numpy=lambda x, *, dims: np.max(x, axis=dims, keepdims=True) if dims else x,
     view="same",
     same=_is_input,
-    laws=[OfEqual(lambda value, count: value)],
+    laws=[Folds("max"), OfEqual(lambda value, count: value)],
     samples=_CHOSEN,
 )
 def amax(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -312,7 +319,7 @@ def amax(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
     numpy=lambda x, *, dims: np.min(x, axis=dims, keepdims=True) if dims else x,
     view="same",
     same=_is_input,
-    laws=[OfEqual(lambda value, count: value)],
+    laws=[Folds("min"), OfEqual(lambda value, count: value)],
     samples=_CHOSEN,
 )
 def amin(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -455,6 +462,7 @@ def _numpy_truth(reduce: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]
     view="same",
     nondifferentiable=True,
     same=_is_input,
+    laws=[Folds("any")],
     samples=_TRUTHS,
 )
 def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -471,6 +479,7 @@ def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
     view="same",
     nondifferentiable=True,
     same=_is_input,
+    laws=[Folds("all")],
     samples=_TRUTHS,
 )
 def all(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
@@ -516,6 +525,15 @@ def _numpy_var_mean(x, *, dims, correction):
     return np.sum(square, axis=dims, keepdims=True) / np.float64(builtins.max(count - correction, 0)), mean_of_x
 
 
+def _spread(x, dims: tuple[int, ...], correction: int):
+    wide = ops.cast(x, dtype=DType.F32) if x.spec.dtype in (DType.F16, DType.BF16) else x
+    middle = mean(wide, dims=dims)
+    away = wide - middle
+    degrees = _degrees(x.spec, dims, correction)
+    spread = sum(away * away, dims=dims) / float(degrees) if degrees else sum(away * away, dims=dims) * math.nan
+    return ops.cast(spread, dtype=x.spec.dtype), ops.cast(middle, dtype=x.spec.dtype)
+
+
 _SPREAD = [
     sample(uniform(-1, 1, (3, 4)), dims=(0,), correction=1),
     sample(uniform(-1, 1, (2, 3, 4)), dims=(0, 2), correction=0),
@@ -528,6 +546,7 @@ _SPREAD = [
     torch=PerCall(_torch_var),
     numpy=lambda x, *, dims, correction: _numpy_var_mean(x, dims=dims, correction=correction)[0],
     precision="high",
+    laws=[Expands(lambda x, *, dims, correction: _spread(x, dims, correction)[0])],
     samples=_SPREAD,
 )
 def var(x: TensorSpec, *, dims: tuple[int, ...], correction: int) -> TensorSpec:
@@ -553,7 +572,13 @@ def _(g, y, x, *, dims, correction):
     return _var_gradient(g, x, dims, correction)
 
 
-@op(torch=PerCall(_torch_var_mean), numpy=_numpy_var_mean, precision="high", samples=_SPREAD)
+@op(
+    torch=PerCall(_torch_var_mean),
+    numpy=_numpy_var_mean,
+    precision="high",
+    laws=[Expands(lambda x, *, dims, correction: _spread(x, dims, correction))],
+    samples=_SPREAD,
+)
 def var_mean(x: TensorSpec, *, dims: tuple[int, ...], correction: int) -> tuple[TensorSpec, TensorSpec]:
     """Variance, as `var`, and mean over axes.
 
@@ -587,12 +612,20 @@ def _numpy_logsumexp(x, *, dims):
     return np.log(np.sum(np.exp(wide - top), axis=dims, keepdims=True)) + top
 
 
+def _log_of_sum(x, *, dims):
+    wide = ops.cast(x, dtype=DType.F32) if x.spec.dtype in (DType.F16, DType.BF16) else x
+    top = amax(wide, dims=dims)
+    finite = ops.mask_where(top, ops.greater_equal(ops.abs(top), math.inf), 0.0)
+    return ops.cast(ops.log(sum(ops.exp(wide - finite), dims=dims)) + finite, dtype=x.spec.dtype)
+
+
 @op(
     torch=PerCall(_torch_logsumexp),
     numpy=_numpy_logsumexp,
     view="same",
     same=_is_input,
     precision="high",
+    laws=[Expands(_log_of_sum)],
     samples=[
         *_REDUCED,
         sample(uniform(-1, 1, (2, 0)), dims=(1,)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -64,6 +64,48 @@ def _merged_flips(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any]:
     return {"axes": tuple(sorted(set(inner.attrs["axes"]) ^ set(outer.attrs["axes"])))}
 
 
+# where an element comes from; see `laws.Moves`
+def _input(call: Call) -> TensorSpec:
+    x = call.specs[0]
+    assert isinstance(x, TensorSpec)
+    return x
+
+
+def _reshaped_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
+    flat: Any = 0
+    for i, size in zip(index, call.attrs["shape"], strict=True):
+        flat = i + flat * size
+    made: list[Any] = []
+    for size in reversed(_input(call).shape):
+        made.append(flat % max(size, 1))
+        flat = flat // max(size, 1)
+    return made[::-1]
+
+
+def _permuted_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
+    axes = call.attrs["axes"]
+    return [index[axes.index(i)] for i in range(len(axes))]
+
+
+def _expanded_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
+    shape = _input(call).shape
+    aligned = index[len(index) - len(shape) :]
+    return [i if size != 1 else i * 0 for i, size in zip(aligned, shape, strict=True)]
+
+
+def _flipped_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
+    shape, axes = _input(call).shape, front_axes(call.attrs["axes"], len(index))
+    return [i * -1 + (shape[axis] - 1) if axis in axes else i for axis, i in enumerate(index)]
+
+
+def _rolled_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
+    made = list(index)
+    for shift, dim in zip(call.attrs["shifts"], call.attrs["dims"], strict=True):
+        size = max(_input(call).shape[dim], 1)
+        made[dim] = (made[dim] + (-shift) % size) % size
+    return made
+
+
 @op(
     torch=PerCall(_torch_reshape),
     numpy=lambda x, *, shape: np.reshape(x, shape),
@@ -72,7 +114,7 @@ def _merged_flips(inner: Call, outer: Call, exact: bool) -> Mapping[str, Any]:
     same=lambda call: call.result is call.specs[0],
     merge=_merged_reshapes,
     packed="input",
-    laws=[Moves(tight=True)],
+    laws=[Moves(_reshaped_from, tight=True)],
     samples=[
         sample(uniform(-1, 1, (3, 4)), shape=(2, 6)),
         sample(uniform(-1, 1, (0, 4)), shape=(2, 0)),
@@ -106,7 +148,7 @@ def _(g, y, x, *, shape):
     same=lambda call: call.attrs["axes"] == tuple(range(len(call.attrs["axes"]))),
     merge=_merged_permutes,
     packed="order",
-    laws=[Moves()],
+    laws=[Moves(_permuted_from)],
     samples=[
         sample(uniform(-1, 1, (2, 3, 4)), axes=(2, 0, 1)),
         sample(uniform(-1, 1, (2, 0)), axes=(1, 0)),
@@ -139,7 +181,7 @@ def _(g, y, x, *, axes):
     cost="cheap",
     same=lambda call: call.result is call.specs[0],
     merge=lambda inner, outer, exact: outer.attrs,
-    laws=[Moves()],
+    laws=[Moves(_expanded_from)],
     samples=[
         sample(uniform(-1, 1, (3, 1)), shape=(2, 3, 4)),
         sample(uniform(-1, 1, ()), shape=(2, 0)),
@@ -195,7 +237,7 @@ def _(g, y, x):
     same=lambda call: not call.attrs["axes"],
     merge=_merged_flips,
     packed="follows",
-    laws=[Moves(tight=True)],
+    laws=[Moves(_flipped_from, tight=True)],
     samples=[
         sample(uniform(-1, 1, (2, 3, 4)), axes=(0, 2)),
         sample(uniform(-1, 1, (3, 0)), axes=(1,)),
@@ -228,7 +270,7 @@ def _torch_roll(call: Call):
     torch=PerCall(_torch_roll),
     numpy=lambda x, *, shifts, dims: np.roll(x, shifts, dims) if dims else np.array(x),
     cost="cheap",
-    laws=[Moves(tight=True)],
+    laws=[Moves(_rolled_from, tight=True)],
     samples=[
         sample(uniform(-1, 1, (3, 4)), shifts=(1,), dims=(0,)),
         sample(uniform(-1, 1, (2, 3, 4)), shifts=(-2, 7), dims=(2, 1)),
@@ -264,7 +306,7 @@ def _(g, y, x, *, shifts, dims):
     torch=PerCall(lambda call: lambda x, times=call.attrs["times"]: x.repeat(times)),
     numpy=lambda x, *, times: np.tile(x, times),
     cost="cheap",
-    laws=[Moves()],
+    laws=[Moves(lambda call, output, index: [i % max(n, 1) for i, n in zip(index, _input(call).shape, strict=True)])],
     samples=[
         sample(uniform(-1, 1, (2, 3)), times=(2, 3)),
         sample(uniform(-1, 1, (2, 1, 3)), times=(1, 4, 1)),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,7 +82,9 @@ def _merged_slices(inner: Call, outer: Call, exact: bool) -> dict[str, Ranges]:
     cost="cheap",
     same=lambda call: call.result is call.specs[0],
     merge=_merged_slices,
-    laws=[Moves()],
+    laws=[
+        Moves(lambda call, output, index: [i * r[2] + r[0] for i, r in zip(index, call.attrs["ranges"], strict=True)])
+    ],
     samples=[
         sample(uniform(-1, 1, (5, 4)), ranges=((1, 3, 1), (0, 4, 1))),
         sample(uniform(-1, 1, (7, 4)), ranges=((1, 6, 2), (3, 4, 3))),
@@ -215,11 +219,17 @@ def _numpy_split(x, *, sizes, dim):
     return tuple(np.split(x, ends, dim))
 
 
+def _part_from(call: Call, output: int, index: Sequence[Any]) -> list[Any]:
+    dim = call.attrs["dim"]
+    return [i + builtins.sum(call.attrs["sizes"][:output]) if axis == dim else i for axis, i in enumerate(index)]
+
+
 @op(
     torch=PerCall(lambda call: TorchCode("{0}.split({sizes}, {dim})", **call.attrs)),
     numpy=_numpy_split,
     view=True,
     cost="cheap",
+    laws=[Moves(_part_from)],
     samples=[
         sample(uniform(-1, 1, (5, 3)), sizes=(1, 3, 1), dim=0),
         sample(uniform(-1, 1, (2, 4, 3)), sizes=(3, 0, 1), dim=1),

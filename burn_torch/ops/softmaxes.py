@@ -12,12 +12,14 @@ import torch
 
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.functions import exp
+from burn_torch.ops.functions import exp, log
+from burn_torch.ops.laws import Expands
 from burn_torch.ops.moments import wide_array
 from burn_torch.ops.op import Call, PerCall, op
-from burn_torch.ops.reductions import sum
+from burn_torch.ops.reductions import amax, sum
 from burn_torch.ops.rules import alike, front_axis
 from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.selection import cast
 from burn_torch.ops.torch_types import TO_TORCH
 
 _SAMPLES = [
@@ -66,8 +68,38 @@ def _by_dim(function: Any) -> PerCall:
     return PerCall(build)
 
 
+# -- what they are made of, for fusion -------------------------------------------------------------------
+def _wide(x):
+    return cast(x, dtype=DType.F32) if x.spec.dtype in (DType.F16, DType.BF16) else x
+
+
+def _exponentials(x, dim: int):
+    shifted = _wide(x) - amax(_wide(x), dims=(dim,))
+    return shifted, exp(shifted)
+
+
+def _softmax(x, *, dim):
+    _, e = _exponentials(x, dim)
+    return cast(e / sum(e, dims=(dim,)), dtype=x.spec.dtype)
+
+
+def _softmax_backward(g, y, *, dim):
+    g, y, dtype = _wide(g), _wide(y), y.spec.dtype
+    return cast(y * (g - sum(g * y, dims=(dim,))), dtype=dtype)
+
+
+def _log_softmax(x, *, dim):
+    shifted, e = _exponentials(x, dim)
+    return cast(shifted - log(sum(e, dims=(dim,))), dtype=x.spec.dtype)
+
+
+def _log_softmax_backward(g, y, *, dim):
+    g, y, dtype = _wide(g), _wide(y), y.spec.dtype
+    return cast(g - exp(y) * sum(g, dims=(dim,)), dtype=dtype)
+
+
 # -- softmax -------------------------------------------------------------------------------------------
-@op(torch=torch.softmax, numpy=_numpy_softmax, precision="high", samples=_SAMPLES)
+@op(torch=torch.softmax, numpy=_numpy_softmax, precision="high", laws=[Expands(_softmax)], samples=_SAMPLES)
 def softmax(x: TensorSpec, *, dim: int) -> TensorSpec:
     """exp(x) / sum(exp(x)) over one axis.
 
@@ -86,6 +118,7 @@ def _(g, y, x, *, dim):
     torch=_by_dim(torch._softmax_backward_data),
     numpy=_numpy_softmax_backward,
     precision="high",
+    laws=[Expands(_softmax_backward)],
     samples=_BACKWARD_SAMPLES,
 )
 def softmax_backward(g: TensorSpec, y: TensorSpec, *, dim: int) -> TensorSpec:
@@ -113,7 +146,7 @@ def _numpy_log_softmax_backward(g, y, *, dim):
     return g - np.exp(y) * np.sum(g, axis=dim, keepdims=True)
 
 
-@op(torch=torch.log_softmax, numpy=_numpy_log_softmax, precision="high", samples=_SAMPLES)
+@op(torch=torch.log_softmax, numpy=_numpy_log_softmax, precision="high", laws=[Expands(_log_softmax)], samples=_SAMPLES)
 def log_softmax(x: TensorSpec, *, dim: int) -> TensorSpec:
     """x - log(sum(exp(x))) over one axis.
 
@@ -132,6 +165,7 @@ def _(g, y, x, *, dim):
     torch=_by_dim(torch._log_softmax_backward_data),
     numpy=_numpy_log_softmax_backward,
     precision="high",
+    laws=[Expands(_log_softmax_backward)],
     samples=_BACKWARD_SAMPLES,
 )
 def log_softmax_backward(g: TensorSpec, y: TensorSpec, *, dim: int) -> TensorSpec:

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, ove
 
 from burn_torch.backend import Backend
 from burn_torch.backend.tracing import active
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.errors import ArgumentError, ConfigError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision
@@ -73,6 +73,7 @@ def compile(
     captures: Sequence[Any] = (),
     numerics: Numerics | None = None,
     precision: Precision = "float32",
+    fuse: bool = False,
     replay: bool = True,
     max_programs: int | None = None,
 ) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
@@ -88,6 +89,7 @@ def compile(
     captures: Sequence[Any] = (),
     numerics: Numerics | None = None,
     precision: Precision = "float32",
+    fuse: bool = False,
     replay: bool = True,
     max_programs: int | None = None,
 ) -> Compiled[P, R]: ...
@@ -102,6 +104,7 @@ def compile(
     captures: Sequence[Any] = (),
     numerics: Numerics | None = None,
     precision: Precision = "float32",
+    fuse: bool = False,
     replay: bool = True,
     max_programs: int | None = None,
 ) -> Any:
@@ -124,6 +127,7 @@ def compile(
     captures      tensors and modules that the function reads besides its arguments; no gradient flows to them
     numerics      "eager": every bit as without compile (the default on the CPU); "fast": may round otherwise (on CUDA)
     precision     "float32", or "bfloat16" for matrix products, convolutions and attention, with float32 parameters
+    fuse          generate kernels for element-wise operations and reductions (`docs/building-blocks/fusion.md`)
     replay        whether a GPU replays the program by itself (a CUDA graph); else it is launched operation by operation
     max_programs  how many programs are kept, the least recently used dropped first; 64, or 8 on a GPU
 
@@ -141,6 +145,7 @@ def compile(
             captures=captures,
             numerics=numerics,
             precision=precision,
+            fuse=fuse,
             replay=replay,
             max_programs=max_programs,
         )
@@ -161,6 +166,7 @@ class Compiled(Generic[P, R]):
         captures: Sequence[Any] = (),
         numerics: Numerics | None = None,
         precision: Precision = "float32",
+        fuse: bool = False,
         replay: bool = True,
         max_programs: int | None = None,
     ) -> None:
@@ -176,6 +182,16 @@ class Compiled(Generic[P, R]):
         self._captures: Final = tuple(captures)
         self._numerics: Final = _choice("numerics", numerics, (None, "eager", "fast"))
         self._precision: Final = _choice("precision", precision, ("float32", "bfloat16"))
+        self._fuse: Final = fuse
+        if fuse and numerics == "eager":
+            raise ConfigError(
+                explain(
+                    "compile: fused kernels do not give the bits of eager execution",
+                    given='fuse=True, numerics="eager"',
+                    expected='fuse=True with numerics="fast", or neither',
+                    mend="leave numerics out",
+                )
+            )
         self._replay: Final = replay
         self._max_programs: Final = max_programs
         self._programs: Final[OrderedDict[Any, Program]] = OrderedDict()
@@ -328,6 +344,7 @@ class Compiled(Generic[P, R]):
             self.name,
             numerics=self._numerics,
             precision=self._precision,
+            fuse=self._fuse,
             replay=self._replay,
             donated=donated,
             held=_tree_leaves(structures) - donated,

@@ -9,6 +9,7 @@ from burn_torch.backend import Backend, LibTorch
 from burn_torch.backend.tracing import Bound, Session
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion import Plan, plan_of
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision, pipeline
 from burn_torch.graph.trace import Slot, Trace
@@ -79,6 +80,7 @@ class Program:
         *,
         numerics: Numerics | None,
         precision: Precision,
+        fuse: bool,
         replay: bool,
         donated: frozenset[int],
         held: frozenset[int],
@@ -89,9 +91,16 @@ class Program:
         on_device = _on_device(traced.graph)
         self.settings: Final = traced.leaf.settings() if on_device else None
         """Modes that it was compiled under, where it depends on any."""
-        self.numerics: Final[Numerics] = numerics or ("fast" if on_device else "eager")
+        self.numerics: Final[Numerics] = numerics or ("fast" if on_device or fuse else "eager")
         self.precision: Final = precision
-        self.graph, self.passes = pipeline(traced.graph, numerics=self.numerics, precision=precision, donated=donated)
+        self.plan: Plan | None = None
+        self.graph, self.passes = pipeline(
+            traced.graph,
+            numerics=self.numerics,
+            precision=precision,
+            donated=donated,
+            fuse=self._fused if fuse else None,
+        )
         self.recorded: Final = (
             traced.leaf.recorded(self.graph, donated, hold=held, before_overwriting=save_holders) if replay else None
         )
@@ -110,6 +119,10 @@ class Program:
         ]
         self._public: Final = self._public_outputs()
         self._lender: Final = Lender(self._order(arguments)) if self.recorded is not None and donated else None
+
+    def _fused(self, graph: Graph) -> Graph:
+        self.plan = plan_of(graph)
+        return self.plan.graph
 
     def _public_outputs(self) -> list[int]:
         """Outputs that lie in the program's state and stand in no tree: the caller gets copies of them."""

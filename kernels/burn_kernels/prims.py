@@ -155,6 +155,49 @@ def sin_cos_of_turn(turn):
     return tl.where(below, -first, first), tl.where(odd != below, -second, second)
 
 
+# -- what generated kernels add ------------------------------------------------------------------------
+@triton.jit
+def divided(a, b):
+    """a / b of float32, rounded right."""
+    return tl.div_rn(a + b * 0, b + a * 0)
+
+
+@triton.jit
+def trunc(x):
+    """The whole number next to x toward zero."""
+    return tl.where(x < 0.0, tl.ceil(x), tl.floor(x))
+
+
+@triton.jit
+def rint(x):
+    """The nearest whole number, of two the even one."""
+    low = tl.floor(x)
+    rest = x - low
+    half = low * 0.5
+    odd = half != tl.floor(half)
+    up = (rest > 0.5) | ((rest == 0.5) & odd)
+    return tl.where(up, low + 1.0, low) + x * 0.0
+
+
+@triton.jit
+def peak(x, AXIS: tl.constexpr):
+    """The maximum along an axis, NaN where there is one."""
+    odd = tl.max((x != x).to(tl.int32), AXIS)
+    top = tl.max(tl.where(x != x, float("-inf"), x), AXIS)
+    return tl.where(odd > 0, float("nan"), top)
+
+
+@triton.jit
+def _times(a, b):
+    return a * b
+
+
+@triton.jit
+def product(x, AXIS: tl.constexpr):
+    """The product along an axis."""
+    return tl.reduce(x, AXIS, _times)
+
+
 # -- rows that begin anywhere ------------------------------------------------------------------------
 @triton.jit
 def row_parts(begin, cols, VECTOR: tl.constexpr):

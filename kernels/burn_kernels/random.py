@@ -96,6 +96,16 @@ def kept(key, stream, last, row, start, cols, QUADS: tl.constexpr, BLOCK: tl.con
     return word <= last.to(tl.uint32)
 
 
+@triton.jit
+def word_at(key, stream, element):
+    """The word of each element, numbered in order, as an unsigned number in int64."""
+    element = element.to(tl.int64)
+    w0, w1, w2, w3 = cipher(key, stream, element // 4)
+    which = (element % 4).to(tl.int32)
+    word = tl.where(which < 2, tl.where(which == 0, w0, w1), tl.where(which == 2, w2, w3))
+    return word.to(tl.int64)
+
+
 @triton.jit(do_not_specialize=["key", "stream", "begin"])
 def _bits(y_ptr, key, stream, begin, count, KEY: tl.constexpr, STREAM: tl.constexpr, CIPHERS: tl.constexpr):
     first = tl.program_id(0).to(tl.int64) * CIPHERS

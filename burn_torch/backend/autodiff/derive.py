@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, final
 
-from burn_torch.backend.base import decomposed
 from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes import dead_code

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, final
 
-from burn_torch.backend.base import decomposed
 from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.ir import Graph, Literal
 from burn_torch.graph.passes import dead_code
 from burn_torch.graph.trace import Trace

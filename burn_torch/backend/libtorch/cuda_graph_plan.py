@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from burn_torch.backend.base import decomposed
 from burn_torch.backend.libtorch.attached import device_form
 from burn_torch.backend.libtorch.memory import in_place_form
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
+from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes import dead_code
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, run_time_numbers

@@ -138,7 +138,7 @@ class _Writer:
             inputs = [f"{clone}({x})" if position in copied else x for position, x in enumerate(inputs)]
         if code is not None:
             return code.write(inputs, self._name)
-        return f"{self._name(call.op.__name__, function, comment=repr(call))}({', '.join(inputs)})"
+        return f"{self._name(call.op.__name__, function, comment=_shortened(repr(call)))}({', '.join(inputs)})"
 
     def _input(self, i: Input, call: Call, code: TorchCode | None) -> str:
         if isinstance(i, int):
@@ -216,6 +216,11 @@ def _described(constant: Any) -> str:
     if isinstance(constant, torch.Tensor):
         return f"a constant {tuple(constant.shape)} {constant.dtype}"
     return f"a constant of type {type(constant).__name__}"
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 200 else f"{line[:200]}..."
 
 
 def _shown(spec: TensorSpec | NumberSpec) -> str:

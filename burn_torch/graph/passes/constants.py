@@ -110,7 +110,7 @@ class _Folding:
         """What the elements of the result are, if they are all one known number."""
         call, op, result = node.call, node.call.op, node.call.result
         first = self.same.get(inputs[0]) if isinstance(inputs[0], int) else None
-        if first is not None and op.law(Moves) is not None:
+        if first is not None and op.law(Moves) is not None and not call.multiple:
             flat = result.numel <= 1 or (first.flat and op.view and op.packed != "input")
             return _Same(first.value, flat)
         if first is not None and op.law(Converts) is not None:

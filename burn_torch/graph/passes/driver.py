@@ -49,6 +49,7 @@ def pipeline(
     precision: Precision = "float32",
     donated: Collection[int] = (),
     memory_limit_bytes: int | None = None,
+    fuse: Callable[[Graph], Graph] | None = None,
 ) -> tuple[Graph, list[PassReport]]:
     """Runs all passes.  The same graph gives the same result, whatever ran before.
 
@@ -56,6 +57,7 @@ def pipeline(
     precision            "bfloat16" computes products in bf16, see `dtype_policy`; it changes bits by intent
     donated              positions of inputs whose memory the program may keep and overwrite
     memory_limit_bytes   recompute cheap values until the planned peak fits; None keeps them, which is faster
+    fuse                 puts generated kernels in place of what they compute, see `burn_torch/fusion`
 
     The outputs of the result share memory with nothing but donated inputs.
     Raises: ConfigError for unknown numerics or precision.
@@ -82,6 +84,8 @@ def pipeline(
     ]
     if memory_limit_bytes is not None:
         steps.append(("recompute", lambda g: recompute(g, donated, target_bytes=memory_limit_bytes)))
+    if fuse is not None:
+        steps += [("fuse", fuse), ("fold_views", lambda g: fold_views(g, "fast")), ("dead_code", dead_code)]
     steps.append(("isolate_outputs", lambda g: isolate_outputs(g, donated)))
     reports: list[PassReport] = []
     size = peak_bytes(graph, donated)

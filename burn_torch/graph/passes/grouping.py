@@ -8,7 +8,7 @@ from typing import Any
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
 
-__all__ = ["group_updates"]
+__all__ = ["group_updates", "in_order"]
 
 
 def group_updates(graph: Graph) -> Graph:
@@ -37,7 +37,7 @@ def group_updates(graph: Graph) -> Graph:
             nodes.append(_joined([graph.nodes[p] for p in last[position]]))
         elif position not in members:
             nodes.append(node)
-    return Graph(graph.inputs, _in_order(graph, nodes), graph.outputs)
+    return Graph(graph.inputs, in_order(graph, nodes), graph.outputs)
 
 
 def _first_tensor(node: Node) -> int:
@@ -74,7 +74,7 @@ def _joined(nodes: Sequence[Node]) -> Node:
     return Node(op.bind(specs, attrs), inputs, outputs, first.origin)
 
 
-def _in_order(graph: Graph, nodes: list[Node]) -> list[Node]:
+def in_order(graph: Graph, nodes: list[Node]) -> list[Node]:
     """The nodes with every value made before it is read; otherwise in the order given."""
     known = {i for i, _ in graph.inputs}
     ordered: list[Node] = []

@@ -1,0 +1,188 @@
+"""What an element-wise row computes, as Triton source: its template, read as an expression and written with types.
+
+Expression.of("where({0} > 0.0, {0}, {1} * expm1({0}))").written(["v1", "v2"], FLOAT32)
+'tl.where(v1 > 0.0, v1, v2 * expm1(v1))'
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from burn_torch.core.dtype import DType
+from burn_torch.fusion.reasons import Reason, Unfusible
+
+__all__ = ["TYPES", "computed_in", "expression", "number_text"]
+
+TYPES: Final[Mapping[DType, str]] = {
+    DType.F64: "tl.float64",
+    DType.F32: "tl.float32",
+    DType.F16: "tl.float16",
+    DType.BF16: "tl.bfloat16",
+    DType.I64: "tl.int64",
+    DType.I32: "tl.int32",
+    DType.I16: "tl.int16",
+    DType.I8: "tl.int8",
+    DType.U8: "tl.uint8",
+    DType.BOOL: "tl.int1",
+}
+"""Element types that kernels read and write."""
+
+_HALF: Final = (DType.F16, DType.BF16)
+
+_PRIMS: Final = frozenset({"exp", "exp_fast", "expm1", "log1p", "tanh", "erf", "sigmoid", "sigmoid_fast"})
+"""Functions of `burn_kernels.prims`, on float32."""
+
+_FLOAT32: Final[Mapping[str, str]] = {
+    "exp": "exp",
+    "expm1": "expm1",
+    "log1p": "log1p",
+    "tanh": "tanh",
+    "erf": "erf",
+    "sigmoid": "sigmoid",
+    "log": "tl.log",
+    "sin": "tl.sin",
+    "cos": "tl.cos",
+    "sqrt": "tl.sqrt_rn",
+    "rsqrt": "1.0 / tl.sqrt_rn",
+    "floor": "tl.floor",
+    "ceil": "tl.ceil",
+}
+
+_FAST: Final[Mapping[str, str]] = {
+    **_FLOAT32,
+    "exp": "exp_fast",
+    "sigmoid": "sigmoid_fast",
+    "sqrt": "tl.sqrt",
+    "rsqrt": "tl.rsqrt",
+}
+"""Where the result is rounded to a half type."""
+
+_FLOAT64: Final[Mapping[str, str]] = {
+    "exp": "tl.exp",
+    "log": "tl.log",
+    "sin": "tl.sin",
+    "cos": "tl.cos",
+    "erf": "tl.erf",
+    "sqrt": "tl.sqrt",
+    "rsqrt": "1.0 / tl.sqrt",
+    "floor": "tl.floor",
+    "ceil": "tl.ceil",
+}
+
+_OPERATORS: Final[Mapping[type[ast.AST], str]] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.USub: "-",
+    ast.Invert: "~",
+}
+
+
+def computed_in(dtype: DType) -> DType:
+    """The type in which a kernel computes on values of a type.  Raises: Unfusible for one that kernels do not take."""
+    if dtype not in TYPES:
+        raise Unfusible(Reason.DTYPE, f"kernels do not take {dtype}")
+    return DType.F32 if dtype in _HALF else dtype
+
+
+def number_text(value: float | int | bool) -> str:
+    """A number as source, exact."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return f'float("{value}")'
+    return repr(value)
+
+
+@final
+@dataclass(frozen=True)
+class _Writer:
+    """Writes one expression; `kind` is the type that floats are computed in, `fast` whether few digits are needed."""
+
+    operands: Sequence[str]
+    kind: DType
+    fast: bool
+    used: set[str]
+
+    def write(self, node: ast.AST) -> str:
+        if isinstance(node, ast.Name):
+            return self.operands[int(node.id[1:])]
+        if isinstance(node, ast.Constant):
+            return number_text(node.value)  # type: ignore[arg-type]  # templates hold numbers
+        if isinstance(node, ast.UnaryOp):
+            return f"({_OPERATORS[type(node.op)]}{self.write(node.operand)})"
+        if isinstance(node, ast.Compare):
+            (op,), (right,) = node.ops, node.comparators
+            return f"({self.write(node.left)} {_OPERATORS[type(op)]} {self.write(right)})"
+        if isinstance(node, ast.BinOp):
+            return self._binary(node)
+        assert isinstance(node, ast.Call)
+        return self._call(node)
+
+    def _binary(self, node: ast.BinOp) -> str:
+        left, right = self.write(node.left), self.write(node.right)
+        if not isinstance(node.op, ast.Div):
+            return f"({left} {_OPERATORS[type(node.op)]} {right})"
+        if not self.kind.is_float:
+            raise Unfusible(Reason.DTYPE, f"kernels do not divide {self.kind}")
+        if self.kind is DType.F32 and not self.fast:
+            self.used.add("divided")
+            return f"divided({left}, {right})"  # what `/` gives is two units in the last place off
+        return f"({left} / {right})"
+
+    def _call(self, node: ast.Call) -> str:
+        assert isinstance(node.func, ast.Name)
+        name = node.func.id
+        if name == "float":
+            return f'float("{ast.literal_eval(node.args[0])}")'
+        given = [self.write(argument) for argument in node.args]
+        if name == "where":
+            return f"tl.where({', '.join(given)})"
+        if name == "abs":
+            return f"tl.abs({given[0]})"
+        if name in ("maximum", "minimum"):
+            quiet = ", propagate_nan=tl.PropagateNan.ALL" if self.kind.is_float else ""
+            return f"tl.{name}({', '.join(given)}{quiet})"
+        if name in ("rint", "trunc") and self.kind is DType.F32:
+            self.used.add(name)
+            return f"{name}({given[0]})"
+        known = _FLOAT64 if self.kind is DType.F64 else _FAST if self.fast else _FLOAT32
+        if self.kind not in (DType.F32, DType.F64):
+            raise Unfusible(Reason.DTYPE, f"kernels have no {name} of {self.kind}")
+        if name == "sigmoid" and self.kind is DType.F64:
+            return f"(1.0 / (1.0 + tl.exp(-{given[0]})))"
+        if name not in known:
+            raise Unfusible(Reason.UNSUPPORTED, f"kernels have no {name} of {self.kind}")
+        written = known[name]
+        if written in _PRIMS:
+            self.used.add(written)
+        return f"({written}({given[0]}))" if written.startswith("1.0") else f"{written}({given[0]})"
+
+
+@functools.lru_cache(maxsize=512)
+def _parsed(template: str) -> ast.expr:
+    for i in range(8):
+        template = template.replace(f"{{{i}}}", f"_{i}")
+    return ast.parse(template.strip(), mode="eval").body
+
+
+def expression(template: str, operands: Sequence[str], kind: DType, *, fast: bool, used: set[str]) -> str:
+    """The template with these operands in its places; the helpers that it needs are added to `used`.
+
+    Raises: Unfusible where kernels have no such function of this type.
+    """
+    written = _Writer(operands, kind, fast, used).write(_parsed(template))
+    return written if written.startswith("(") else f"({written})" if written[:1] == "-" else written

@@ -1,0 +1,535 @@
+"""From a body, a Graph whose operations become one kernel, to Triton source.
+
+A kernel has one loop, over `x`, the elements of a result, or two: `x` over what is kept of a reduction and `r` over
+what is reduced.  Values are pulled: a result asks for its operands at the index where it needs them, an operand for
+its own, down to the tensors in memory.  Views are therefore index arithmetic, and a value that is needed at two
+indexes is computed at both.  A reduction is a loop over `r`; where its row does not fit a program, the loop runs in
+steps, and once more for each reduction that needs the result of another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from burn_torch.core.dtype import DType
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.expressions import TYPES, computed_in, expression
+from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
+from burn_torch.fusion.loops import Domain, Kernel, domain_of, tensor
+from burn_torch.fusion.numbers import Numbers
+from burn_torch.fusion.reasons import Reason, Unfusible
+from burn_torch.graph.ir import Graph, Node
+from burn_torch.ops.laws import Draws, Fill, Folds, Moves
+
+__all__ = ["lower"]
+
+MOST_TENSORS: Final = 24
+"""More arguments make launches slow and registers scarce."""
+
+MOST_OPERATIONS: Final = 96
+
+_Key = tuple[int, tuple[Index, ...]]
+
+
+@final
+@dataclass(frozen=True)
+class _Tile:
+    """A value in the kernel: what it is called, its type, and which loops it varies with."""
+
+    name: str
+    dtype: DType
+    x: bool
+    r: bool
+
+
+# -- lowering ------------------------------------------------------------------------------------------
+def lower(
+    body: Graph,
+    *,
+    strict: bool = False,
+    layouts: Sequence[tuple[int, ...] | None] | None = None,
+    held: bool = False,
+) -> Kernel:
+    """The kernel of a body.
+
+    strict    rounds after each operation, as unfused execution does
+    layouts   strides of the body's inputs in elements, None for row-major ones
+    held      numbers lie on the device and the kernel takes pointers to them: a recorded launch is replayed with others
+
+    Raises: Unfusible, with the reason.
+    """
+    return _Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held).kernel()
+
+
+LONGEST_ROW: Final = 16384
+"""Elements of a row that a program holds at once."""
+
+
+@final
+class _Writer:
+    """Writes one kernel."""
+
+    def __init__(
+        self,
+        body: Graph,
+        domain: Domain,
+        *,
+        strict: bool,
+        layouts: Sequence[tuple[int, ...] | None] | None,
+        held: bool,
+    ) -> None:
+        self.body: Final = body
+        self.domain: Final = domain
+        self.strict: Final = strict
+        self.layouts: Final = layouts
+        self.held: Final = held
+        self.specs: Final = body.specs()
+        self.maker: Final = {i: (node, k) for node in body.nodes for k, i in enumerate(node.outputs) if i is not None}
+        self.position: Final = {i: position for position, (i, _) in enumerate(body.inputs)}
+        self.x: Final = index_of(Var("x", domain.rows))
+        self.r: Final = index_of(Var("r", domain.length))
+        self.x_var: Final = Var("x", domain.rows)
+        self.r_var: Final = Var("r", domain.length)
+        self.reduces: Final = domain.reduced is not None
+        self.whole_rows: Final = domain.length <= LONGEST_ROW
+        self.read: Final[dict[int, str]] = {}
+        self.numbers: Final = Numbers(body, held=held)
+        self.helpers: Final[set[str]] = set()
+        self.random_helpers: Final[set[str]] = set()
+        self.outer: Final[list[str]] = []
+        self.loop: list[str] | None = None
+        self.known: Final[dict[Any, _Tile]] = {}
+        self.in_loop: dict[Any, _Tile] = {}
+        self.count = 0
+        self.levels: Final[dict[Any, int]] = {}
+        self.folds: Final[dict[_Key, tuple[int, _Key]]] = {}
+        self.loads = 0
+        self.strides: Final[list[tuple[int, int]]] = []
+        largest = max([spec.numel for spec in self.specs.values() if isinstance(spec, TensorSpec)], default=0)
+        self.wide: Final = largest >= 1 << 31
+        if len(body.nodes) > MOST_OPERATIONS:
+            raise Unfusible(Reason.LIMIT, f"{len(body.nodes)} operations")
+        tensors = sum(isinstance(spec, TensorSpec) for _, spec in body.inputs) + len(body.outputs)
+        if tensors > MOST_TENSORS:
+            raise Unfusible(Reason.LIMIT, f"{tensors} tensors")
+
+    # -- the whole ---------------------------------------------------------------------------------
+    def kernel(self) -> Kernel:
+        outputs = [
+            (i, tensor(self.specs[i]), self._at(tensor(self.specs[i]))) for i in self.body.outputs if i is not None
+        ]
+        for i, _, (index, _) in outputs:
+            self._level(i, index)
+        if self.whole_rows or not self.reduces:
+            for number, (i, _, (index, full)) in enumerate(outputs):
+                self._store(number, i, index, full)
+        else:
+            self._in_steps(outputs)
+        source = self._source(len(outputs))
+        name = "fused_" + hashlib.sha256(source.encode()).hexdigest()[:16]
+        along_x = sum(x == 1 for x, _ in self.strides)
+        along_r = sum(r == 1 for _, r in self.strides)
+        return Kernel(
+            name,
+            source.replace("KERNEL", name),
+            tuple(self.position[i] for i in self.read),
+            tuple(spec for _, spec, _ in outputs),
+            tuple(self.numbers.arguments.values()),
+            self.domain,
+            self.reduces and along_x > along_r,
+            self.whole_rows,
+            self.loads,
+            self.wide,
+        )
+
+    def _at(self, spec: TensorSpec) -> tuple[tuple[Index, ...], bool]:
+        """The index at which an output is computed, and whether it has an element for each step of both loops."""
+        domain = self.domain
+        if domain.reduced is None:
+            return split_index(self.x, spec.shape), False
+        kept, reduced = iter(split_index(self.x, domain.kept)), iter(split_index(self.r, domain.reduced))
+        if spec.numel == domain.rows * domain.length:
+            full = tuple(next(reduced) if axis in domain.axes else next(kept) for axis in range(len(domain.shape)))
+            if spec.shape != domain.shape:
+                full = split_index(flat_index(full, domain.shape), spec.shape)
+            return full, True
+        if spec.numel != domain.rows:
+            raise Unfusible(
+                Reason.SHAPE, f"a result of {spec.numel} elements beside {domain.rows} rows of {domain.length}"
+            )
+        ones = tuple(1 if axis in domain.axes else size for axis, size in enumerate(domain.shape))
+        if spec.shape == ones:
+            return tuple(constant(0) if axis in domain.axes else next(kept) for axis in range(len(ones))), False
+        return split_index(self.x, spec.shape), False
+
+    # -- rows in steps ------------------------------------------------------------------------------
+    def _in_steps(self, outputs: Sequence[Any]) -> None:
+        rows = {key: level for key, (level, _) in self.folds.items()}
+        level_of = {number: self._level(i, index) for number, (i, _, (index, _)) in enumerate(outputs)}
+        full = {number for number, (_, _, (_, whole)) in enumerate(outputs) if whole}
+        last = max([*rows.values(), *(level_of[n] for n in full)], default=0)
+        for phase in range(last + 1):
+            folds = [key for key, level in rows.items() if level == phase]
+            stores = [number for number in sorted(full) if level_of[number] == phase]
+            if not folds and not stores:
+                continue
+            self.loop, self.in_loop = [], {}
+            finished: list[Callable[[], None]] = [self._accumulate(key) for key in folds]
+            for number in stores:
+                i, _, (index, whole) = outputs[number]
+                self._store(number, i, index, whole)
+            body, self.loop = self.loop, None
+            self.outer.append(f"for r0 in range(0, {self.domain.length}, RB):")
+            self.outer.append("    r = r0 + tl.arange(0, RB)[None, :]")
+            self.outer.append(f"    inside = (x < {self.domain.rows}) & (r < {self.domain.length})")
+            self.outer.extend(f"    {line}" for line in body)
+            for finish in finished:
+                finish()
+        for number, (i, _, (index, whole)) in enumerate(outputs):
+            if not whole:
+                self._store(number, i, index, whole)
+
+    def _accumulate(self, key: _Key) -> Callable[[], None]:
+        """Adds to a loop what a reduction gathers in it; gives what is to be done after the loop."""
+        node, _ = self.maker[key[0]]
+        kind, kept_in, neutral = self._fold(node)
+        _, operand = self.folds[key]
+        value = self._value(*operand)
+        total = self._name("total")
+        self.outer.append(f"{total} = tl.full((XB, RB), {neutral}, {TYPES[kept_in]})")
+        given = value.name if value.dtype is kept_in else f"{value.name}.to({TYPES[kept_in]})"
+        if kind in ("any", "all"):
+            given = f"({value.name} != 0).to(tl.int32)"
+        assert self.loop is not None
+        if kind in ("sum", "mean"):
+            self.loop.append(f"{total} += tl.where(inside, {given}, {neutral})")
+        elif kind == "prod":
+            self.loop.append(f"{total} *= tl.where(inside, {given}, {neutral})")
+        else:
+            quiet = ", propagate_nan=tl.PropagateNan.ALL" if kept_in.is_float else ""
+            less = "minimum" if kind in ("min", "all") else "maximum"
+            self.loop.append(f"{total} = tl.{less}({total}, tl.where(inside, {given}, {neutral}){quiet})")
+
+        def finish() -> None:
+            self.known[key] = self._folded(node, kind, kept_in, total)
+
+        return finish
+
+    # -- reductions -----------------------------------------------------------------------------------
+    def _fold(self, node: Node) -> tuple[str, DType, str]:
+        """What a reduction gathers: its kind, in which type, starting from which number."""
+        law = node.call.op.law(Folds)
+        assert law is not None
+        dtype = computed_in(tensor(node.call.specs[0]).dtype)
+        if law.kind in ("any", "all"):
+            return law.kind, DType.I32, "0" if law.kind == "any" else "1"
+        if dtype.is_bool:
+            raise Unfusible(Reason.DTYPE, f"{node.call.op.name} of {dtype}")
+        if dtype in (DType.I8, DType.I16, DType.U8):
+            dtype = DType.I32
+        if law.kind in ("sum", "mean"):
+            return law.kind, dtype, "0.0" if dtype.is_float else "0"
+        if law.kind == "prod":
+            return law.kind, dtype, "1.0" if dtype.is_float else "1"
+        if dtype.is_float:
+            return law.kind, dtype, 'float("-inf")' if law.kind == "max" else 'float("inf")'
+        edge = (1 << (8 * dtype.itemsize - 1)) - 1
+        return law.kind, dtype, str(-edge - 1 if law.kind == "max" else edge)
+
+    def _folded(self, node: Node, kind: str, kept_in: DType, total: str) -> _Tile:
+        """Joins the lanes of a tile (x, r) along r; written outside of loops."""
+        spec = tensor(node.call.result)
+        if kind in ("sum", "mean"):
+            text = f"tl.sum({total}, 1)[:, None]"
+        elif kind == "prod":
+            self.helpers.add("product")
+            text = f"product({total}, 1)[:, None]"
+        elif kind in ("any", "all"):
+            text = f"tl.{'max' if kind == 'any' else 'min'}({total}, 1)[:, None] != 0"
+        elif not kept_in.is_float:
+            text = f"tl.{kind}({total}, 1)[:, None]"
+        else:
+            self.helpers.add("peak")
+            text = f"peak({total}, 1)[:, None]" if kind == "max" else f"-peak(-{total}, 1)[:, None]"
+        if kind == "mean":
+            text = f"{text} * {1.0 / self.domain.length!r}" if self.domain.length else f"{text} * float('nan')"
+        name = self._name("v")
+        self.outer.append(f"{name} = {text}")
+        made = computed_in(spec.dtype)
+        if made is not kept_in and not made.is_bool:
+            self.outer.append(f"{name} = {name}.to({TYPES[made]})")
+        return self._rounded(_Tile(name, made, True, False), spec)
+
+    # -- what depends on what ----------------------------------------------------------------------------
+    def _level(self, i: int, index: tuple[Index, ...]) -> int:
+        """How many reductions lie one after the other before a value at an index; finds all reductions on the way.
+
+        Raises: Unfusible for what no kernel computes.
+        """
+        key = (i, index)
+        found = self.levels.get(key)
+        if found is not None:
+            return found
+        self.levels[key] = 0
+        level = 0
+        if i not in self.position:
+            node, output = self.maker[i]
+            if node.call.op.law(Folds) is not None and node.call.attrs["dims"]:
+                operand = self._folded_from(node, index)
+                level = self._level(*operand)
+                self._fold(node)
+                self.folds[key] = (level, operand)
+                level += 1
+            else:
+                for needed in self._operands(node, output, index):
+                    if needed is not None:
+                        level = max(level, self._level(*needed))
+        self.levels[key] = level
+        return level
+
+    def _folded_from(self, node: Node, index: tuple[Index, ...]) -> _Key:
+        shape, axes = tensor(node.call.specs[0]).shape, tuple(sorted(node.call.attrs["dims"]))
+        sizes = tuple(shape[axis] for axis in axes)
+        if math.prod(sizes) != self.domain.length:
+            raise Unfusible(
+                Reason.REDUCTION_ORDER,
+                f"{node.call.op.name} over {math.prod(sizes)} beside one over {self.domain.length}",
+            )
+        if any(self.r_var in i.variables() for i in index):
+            raise Unfusible(
+                Reason.REDUCTION_ORDER, f"{node.call.op.name} over axes {axes} is needed along what is reduced"
+            )
+        reduced = dict(zip(axes, split_index(self.r, sizes), strict=True))
+        i = node.inputs[0]
+        assert isinstance(i, int)
+        return i, tuple(reduced.get(axis, at) for axis, at in enumerate(index))
+
+    def _operands(self, node: Node, output: int, index: tuple[Index, ...]) -> list[_Key | None]:
+        """For each input of a node, at which index it is needed; None for numbers and for what is absent."""
+        call = node.call
+        if call.op.pointwise is not None or call.is_input:
+            return [
+                (i, _aligned(index, tensor(spec).shape))
+                if isinstance(i, int) and isinstance(spec, TensorSpec)
+                else None
+                for i, spec in zip(node.inputs, call.specs, strict=True)
+            ]
+        moves = call.op.law(Moves)
+        if moves is not None:
+            i = node.inputs[0]
+            assert isinstance(i, int)
+            return [(i, tuple(_as_index(at) for at in moves.source(call, output, index)))]
+        if call.op.law(Fill) is not None or call.op.law(Draws) is not None:
+            return []
+        raise Unfusible(Reason.UNSUPPORTED, f"no kernel is generated for {call.op.name}")
+
+    # -- values -----------------------------------------------------------------------------------------
+    def _value(self, i: int, index: tuple[Index, ...]) -> _Tile:
+        """The name of a value at an index, computed where it is not known yet."""
+        key = (i, index)
+        found = self.known.get(key) or self.in_loop.get(key)
+        if found is not None:
+            return found
+        if i in self.position:
+            made = self._load(i, index)
+        else:
+            node, output = self.maker[i]
+            made = self._computed(node, output, index)
+        (self.in_loop if self.loop is not None and made.r else self.known)[key] = made
+        return made
+
+    def _computed(self, node: Node, output: int, index: tuple[Index, ...]) -> _Tile:
+        call = node.call
+        if call.op.law(Folds) is not None and call.attrs["dims"]:
+            assert self.whole_rows, "rows in steps know their reductions beforehand"
+            kind, kept_in, neutral = self._fold(node)
+            value = self._value(*self._folded_from(node, index))
+            given = value.name if value.dtype is kept_in else f"{value.name}.to({TYPES[kept_in]})"
+            if kind in ("any", "all"):
+                given = f"({value.name} != 0).to(tl.int32)"
+            return self._folded(node, kind, kept_in, f"tl.where(inside, {given}, {neutral})")
+        operands = self._operands(node, output, index)
+        if call.is_input or call.op.law(Moves) is not None:
+            assert operands[0] is not None
+            return self._value(*operands[0])
+        if call.op.law(Fill) is not None:
+            spec = tensor(call.result)
+            made = computed_in(spec.dtype)
+            one = "(1, 1)" if self.reduces else "(1,)"
+            number = self.numbers.operand(node.inputs[0], made)
+            return self._emit(f"tl.full({one}, {number}, {TYPES[made]})", spec, False, False)
+        if call.op.law(Draws) is not None:
+            return self._drawn(node, index)
+        return self._pointwise(node, operands)
+
+    def _pointwise(self, node: Node, operands: Sequence[_Key | None]) -> _Tile:
+        call = node.call
+        spec = tensor(call.result)
+        tiles = [None if key is None else self._value(*key) for key in operands]
+        made = computed_in(spec.dtype)
+        kinds = [tile.dtype for tile in tiles if tile is not None and not tile.dtype.is_bool]
+        kind = kinds[0] if kinds else made
+        x = any(tile.x for tile in tiles if tile is not None)
+        r = any(tile.r for tile in tiles if tile is not None)
+        if "dtype" in call.attrs:  # a cast
+            (tile,) = tiles
+            assert tile is not None
+            if tile.dtype is made:
+                return self._rounded(tile, spec)
+            text = f"({tile.name} != 0)" if made.is_bool else f"{tile.name}.to({TYPES[made]})"
+            return self._emit(text, spec, x, r)
+        names = [
+            self.numbers.operand(i, kind) if tile is None else tile.name
+            for i, tile in zip(node.inputs, tiles, strict=True)
+        ]
+        assert call.op.pointwise is not None
+        fast = not self.strict and spec.dtype in (DType.F16, DType.BF16)
+        text = expression(call.op.pointwise, names, kind, fast=fast, used=self.helpers)
+        if not made.is_bool:
+            text = f"{text}.to({TYPES[made]})"
+        return self._emit(text, spec, x, r)
+
+    def _emit(self, text: str, spec: TensorSpec, x: bool, r: bool) -> _Tile:
+        name = self._name("v")
+        self._lines(r).append(f"{name} = {text}")
+        return self._rounded(_Tile(name, computed_in(spec.dtype), x, r), spec)
+
+    def _rounded(self, tile: _Tile, spec: TensorSpec) -> _Tile:
+        """The tile, rounded to the type of its spec if that is asked for."""
+        if self.strict and spec.dtype in (DType.F16, DType.BF16):
+            name = self._name("v")
+            self._lines(tile.r).append(f"{name} = {tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)")
+            return _Tile(name, tile.dtype, tile.x, tile.r)
+        return tile
+
+    def _lines(self, r: bool) -> list[str]:
+        return self.loop if self.loop is not None and r else self.outer
+
+    def _name(self, hint: str) -> str:
+        self.count += 1
+        return f"{hint}{self.count}"
+
+    # -- memory -------------------------------------------------------------------------------------------
+    def _load(self, i: int, index: tuple[Index, ...]) -> _Tile:
+        spec = tensor(self.specs[i])
+        made = computed_in(spec.dtype)
+        pointer = self.read.setdefault(i, f"p{len(self.read)}")
+        layout = None if self.layouts is None else self.layouts[self.position[i]]
+        if layout is None:
+            flat = flat_index(index, spec.shape)
+        else:
+            flat = constant(0)
+            for at, stride in zip(index, layout, strict=True):
+                flat = flat + at * stride
+        x, r = self._varies(flat)
+        self.loads += 1
+        self.strides.append((flat.terms.get(self.x_var, 0), flat.terms.get(self.r_var, 0)))
+        name = self._name("v")
+        text = f"tl.load({pointer} + {self._offset(flat)}{self._masked(x, r)})"
+        if made is not spec.dtype:
+            text += f".to({TYPES[made]})"
+        if made.is_bool:
+            text = f"({text} != 0)"
+        self._lines(r).append(f"{name} = {text}")
+        return _Tile(name, made, x, r)
+
+    def _varies(self, flat: Index) -> tuple[bool, bool]:
+        variables = flat.variables()
+        return self.x_var in variables, self.reduces and self.r_var in variables
+
+    def _offset(self, flat: Index) -> str:
+        text = flat.written()
+        if not flat.variables():  # a pointer to one element, as a tile
+            shape = "(1, 1)" if self.reduces else "(1,)"
+            return f"tl.full({shape}, {text}, tl.int32)"
+        return text if "+" not in text and " " not in text else f"({text})"
+
+    def _masked(self, x: bool, r: bool) -> str:
+        if not self.reduces:
+            return ", mask=inside, other=0" if x else ""
+        conditions = [f"x < {self.domain.rows}"] * x + [f"r < {self.domain.length}"] * r
+        if len(conditions) == 2:
+            return ", mask=inside, other=0"
+        return f", mask={conditions[0]}, other=0" if conditions else ""
+
+    def _store(self, number: int, i: int, index: tuple[Index, ...], full: bool) -> None:
+        spec = tensor(self.specs[i])
+        tile = self._value(i, index)
+        flat = flat_index(index, spec.shape)
+        if self.reduces:
+            shape = "(XB, RB)" if full else "(XB, 1)"
+            mask = "inside" if full else f"x < {self.domain.rows}"
+            at = f"{flat.written()} + tl.zeros({shape}, tl.int32)"
+        else:
+            shape, mask = "(XB,)", "inside"
+            at = flat.written() if flat.variables() else f"{flat.written()} + tl.zeros({shape}, tl.int32)"
+        value = tile.name if (tile.x and (tile.r or not full)) else f"tl.broadcast_to({tile.name}, {shape})"
+        lines = self.loop if self.loop is not None and full else self.outer
+        lines.append(f"tl.store(q{number} + ({at}), {value}.to(q{number}.dtype.element_ty), mask={mask})")
+
+    # -- random values -----------------------------------------------------------------------------------
+    def _drawn(self, node: Node, index: tuple[Index, ...]) -> _Tile:
+        law, spec = node.call.op.law(Draws), tensor(node.call.result)
+        assert law is not None
+        flat = flat_index(index, spec.shape)
+        x, r = self._varies(flat)
+        *parameters, key, stream = node.inputs
+        made = self.numbers.made_of(node.call.op.name, parameters, law.numbers)
+        self.random_helpers.add("word_at")
+        word = self._name("w")
+        at = f"{self.numbers.key(key)}, {self.numbers.key(stream)}, {self._offset(flat)}"
+        self._lines(r).append(f"{word} = word_at({at})")
+        names = {"word": word, "where": "tl.where", **dict(zip("abc", made, strict=False))}
+        text = re.sub(r"[a-z]+", lambda found: names.get(found[0], found[0]), law.value)
+        kind = computed_in(spec.dtype)
+        return self._emit(text if kind.is_bool else f"{text}.to({TYPES[kind]})", spec, x, r)
+
+    # -- source ---------------------------------------------------------------------------------------------
+    def _source(self, outputs: int) -> str:
+        names = [
+            *self.read.values(),
+            *(f"q{n}" for n in range(outputs)),
+            *(a.name for a in self.numbers.arguments.values()),
+        ]
+        blocks = "XB: tl.constexpr, RB: tl.constexpr" if self.reduces else "XB: tl.constexpr"
+        lines = [f'"""{self._title()}"""', "", "from burn_kernels._triton import tl, triton"]
+        if self.helpers:
+            lines.append(f"from burn_kernels.prims import {', '.join(sorted(self.helpers))}")
+        if self.random_helpers:
+            lines.append(f"from burn_kernels.random import {', '.join(sorted(self.random_helpers))}")
+        numbers = [argument.name for argument in self.numbers.arguments.values()]
+        special = bool(numbers) and not self.held
+        lines += ["", "", f"@triton.jit(do_not_specialize={numbers!r})" if special else "@triton.jit"]
+        lines += [f"def KERNEL({', '.join([*names, blocks])}):"]
+        start = "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
+        if self.reduces:
+            lines.append(f"    x = {start} * XB + tl.arange(0, XB)[:, None]")
+            if self.whole_rows:
+                lines.append("    r = tl.arange(0, RB)[None, :]")
+                lines.append(f"    inside = (x < {self.domain.rows}) & (r < {self.domain.length})")
+        else:
+            lines.append(f"    x = {start} * XB + tl.arange(0, XB)")
+            lines.append(f"    inside = x < {self.domain.rows}")
+        lines += [f"    {line}" for line in self.outer]
+        return "\n".join(lines) + "\n"
+
+    def _title(self) -> str:
+        ops = ", ".join(node.call.op.name for node in self.body.nodes[:12])
+        more = f" and {len(self.body.nodes) - 12} more" if len(self.body.nodes) > 12 else ""
+        return f"{ops}{more}, in one kernel."
+
+
+def _aligned(index: tuple[Index, ...], shape: tuple[int, ...]) -> tuple[Index, ...]:
+    """The index of an operand that is broadcast to a result."""
+    return tuple(
+        at if size != 1 else constant(0) for at, size in zip(index[len(index) - len(shape) :], shape, strict=True)
+    )
+
+
+def _as_index(at: Index | int) -> Index:
+    return constant(at) if isinstance(at, int) else at

@@ -1,0 +1,77 @@
+"""The numbers of a kernel: literals are written into it, those of run time are arguments, some made on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+
+from burn_torch.core.dtype import DType
+from burn_torch.core.spec import NumberSpec
+from burn_torch.fusion.expressions import number_text
+from burn_torch.fusion.loops import Argument
+from burn_torch.fusion.reasons import Reason, Unfusible
+from burn_torch.graph.ir import Graph, Input, Literal
+
+__all__ = ["Numbers"]
+
+_Made = Callable[[Sequence[Any]], Any]
+
+
+@final
+class Numbers:
+    """Gives the source text of each number, and collects arguments.  held: they are pointers to numbers."""
+
+    def __init__(self, body: Graph, *, held: bool) -> None:
+        self.held: Final = held
+        self.arguments: Final[dict[Any, Argument]] = {}
+        self._position: Final = {i: position for position, (i, _) in enumerate(body.inputs)}
+        self._specs: Final = dict(body.inputs)
+
+    def operand(self, i: Input, kind: DType) -> str:
+        """A number as an operand of a type.  Raises: Unfusible for a fraction beside integers."""
+        if isinstance(i, Literal):
+            if kind.is_float or not isinstance(i.value, float):
+                return number_text(i.value)
+            raise Unfusible(Reason.DTYPE, f"the number {i.value} beside {kind}")
+        assert isinstance(i, int)
+        assert isinstance(self._specs[i], NumberSpec)
+        how = "f64" if kind is DType.F64 else "f32" if kind.is_float else "i64"
+        return self._argument((i, how), how, self._given(i))
+
+    def key(self, i: Input) -> str:
+        """A random key or a stream: an integer modulo 2^64."""
+        return self._argument((i, "key"), "i64", self._signed(self._given(i)))
+
+    def made_of(self, name: str, inputs: Sequence[Input], numbers: Callable[..., Sequence[float | int]]) -> list[str]:
+        """Numbers that the host makes of inputs."""
+        given = [self._given(i) for i in inputs]
+        texts: list[str] = []
+        for n, example in enumerate(numbers(*[0.5 for _ in given])):
+            how = "i64" if isinstance(example, int) else "f32"
+            texts.append(self._argument((tuple(inputs), name, n), how, self._nth(n, numbers, given)))
+        return texts
+
+    # -- how the host makes them ---------------------------------------------------------------------
+    def _given(self, i: Input) -> _Made:
+        if isinstance(i, Literal):
+            value = i.value
+            return lambda _: value
+        assert isinstance(i, int)
+        position = self._position[i]
+        return lambda numbers: numbers[position]
+
+    @staticmethod
+    def _signed(made: _Made) -> _Made:
+        return lambda numbers: (made(numbers) + (1 << 63)) % (1 << 64) - (1 << 63)
+
+    @staticmethod
+    def _nth(n: int, function: Callable[..., Sequence[Any]], given: Sequence[_Made]) -> _Made:
+        return lambda numbers: function(*[made(numbers) for made in given])[n]
+
+    def _argument(self, key: Any, how: str, value: _Made) -> str:
+        if key not in self.arguments:
+            self.arguments[key] = Argument(f"n{len(self.arguments)}", how, value)
+        name = self.arguments[key].name
+        if self.held:
+            return f"tl.load({name})"
+        return f"{name}.to(tl.float64, bitcast=True)" if how == "f64" else name

@@ -1,0 +1,43 @@
+"""The row that stands for a generated kernel in a graph: its attribute is what the kernel computes, as a Graph."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.ir import Graph
+from burn_torch.ops.op import Operand, op
+
+__all__ = ["body_of", "kernel"]
+
+
+@functools.lru_cache(maxsize=4096)
+def body_of(text: str) -> Graph:
+    """The body that an attribute holds."""
+    return Graph.from_json(text)
+
+
+@op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=())
+def kernel(*inputs: Operand, body: str, strict: bool) -> tuple[TensorSpec, ...]:
+    """What `body` computes of the inputs, in one generated kernel where the leaf has one, else operation by operation.
+
+    body    a Graph of element-wise operations, views and reductions, as `Graph.to_json` writes it
+    strict  rounds after each operation of the body, as unfused execution does
+    """
+    graph = body_of(body)
+    specs = graph.specs()
+    return tuple(specs[i] for i in graph.outputs if i is not None)  # type: ignore[misc]  # kernels make tensors
+
+
+@kernel.decomposes
+def _(*inputs: Any, body: str, strict: bool) -> tuple[Any, ...]:
+    graph = body_of(body)
+    known = dict(zip((i for i, _ in graph.inputs), inputs, strict=True))
+    for node in graph.nodes:
+        given = [known[i] if isinstance(i, int) else None if i is None else i.value for i in node.inputs]
+        made = node.call.op(*given, **node.call.attrs)
+        for i, value in zip(node.outputs, made if node.call.multiple else (made,), strict=True):
+            if i is not None:
+                known[i] = value
+    return tuple(known[i] for i in graph.outputs if i is not None)

@@ -1,0 +1,48 @@
+"""What rows are made of: their decompositions and expansions as Graphs, derived once for each Call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from burn_torch.graph.ir import Graph
+from burn_torch.graph.trace import Trace
+from burn_torch.ops.laws import Expands
+from burn_torch.ops.op import Call
+from burn_torch.ops.value import Value
+
+__all__ = ["decomposed", "expanded"]
+
+
+def decomposed(call: Call) -> Graph:
+    """What a Call does, written with other rows; its inputs are those that are not None.  Derived once for each Call.
+
+    Raises: TypeError where the row has no decomposition.
+    """
+    graph = call.memo.get("decomposition")
+    if graph is None:
+        if call.op.decomposition is None:
+            raise TypeError(f"{call.op.name} has no decomposition")
+        graph = call.memo["decomposition"] = _traced(call, call.op.decomposition)
+    return graph
+
+
+def expanded(call: Call) -> Graph | None:
+    """What a Call does, for whoever looks into it: its expansion, else its decomposition; None where it has neither."""
+    law = call.op.law(Expands)
+    if law is None:
+        return None if call.op.decomposition is None else decomposed(call)
+    graph: Graph | None = call.memo.get("expansion")
+    if graph is None:
+        graph = call.memo["expansion"] = _traced(call, law.body)
+    return graph
+
+
+def _traced(call: Call, body: Callable[..., Any]) -> Graph:
+    trace = Trace()
+    inputs = [None if spec is None else trace.input(spec) for spec in call.specs]
+    outputs = body(*inputs, **call.attrs)
+    values: Sequence[Value | None] = outputs if call.multiple else (outputs,)
+    for value, spec in zip(values, call.results, strict=True):
+        assert value is None or value.spec is spec, f"what {call} is made of gives {value and value.spec}, not {spec}"
+    return trace.graph(values)

@@ -1,0 +1,85 @@
+"""Index arithmetic against whole numbers, over chains of reshapes and permutations."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Shapes of as many elements each, and an order of the axes of each."""
+    primes = draw(st.lists(st.sampled_from([2, 3, 5]), max_size=4))
+    chain = []
+    for _ in range(draw(st.integers(1, 4))):
+        sizes = list(draw(st.permutations(primes)))
+        while len(sizes) > 1 and draw(st.booleans()):
+            sizes[:2] = [sizes[0] * sizes[1]]
+        sizes.insert(draw(st.integers(0, len(sizes))), 1)
+        axes = tuple(draw(st.permutations(range(len(sizes)))))
+        chain.append((tuple(sizes), axes))
+    return chain
+
+
+def split(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    found = []
+    for size in reversed(shape):
+        found.append(flat % size)
+        flat //= size
+    return tuple(reversed(found))
+
+
+def flatten(index: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    flat = 0
+    for i, size in zip(index, shape, strict=True):
+        flat = flat * size + i
+    return flat
+
+
+@settings(deadline=None, max_examples=60)
+@given(chains())
+def test_chains_of_views(chain: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
+    count = math.prod(chain[0][0])
+    x = Var("x", count)
+    symbolic = index_of(x)
+    numbers = list(range(count))
+    for shape, axes in chain:
+        moved = tuple(shape[axis] for axis in axes)
+        parts = split_index(symbolic, shape)
+        symbolic = flat_index([parts[axis] for axis in axes], moved)
+        numbers = [flatten(tuple(split(n, shape)[axis] for axis in axes), moved) for n in numbers]
+    computed = eval(f"lambda x: {symbolic.written()}")  # the text is what kernels compute
+    assert [computed(n) for n in range(count)] == numbers
+    assert symbolic.low <= min(numbers)
+    assert symbolic.high >= max(numbers)
+    if all(axes == tuple(sorted(axes)) for _, axes in chain):
+        assert symbolic == index_of(x), "reshapes leave the order alone, and the index says so"
+
+
+def test_equal_indexes_are_equal() -> None:
+    x, y = index_of(Var("x", 12)), index_of(Var("y", 5))
+    assert x + y == y + x
+    assert hash((x + y) * 3) == hash(y * 3 + x * 3)
+    assert (x * 5 + y) // 5 == x
+    assert (x * 5 + y) % 5 == y
+    assert (x // 4) // 3 == constant(0)
+    assert x * 0 == constant(0)
+    assert x != y
+
+
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        (constant(7), "7"),
+        (index_of(Var("x", 12)) * 3 + 2, "x * 3 + 2"),
+        (index_of(Var("x", 12)) % 5, "((x) % 5)"),
+        (index_of(Var("x", 12)) * -1 + 11, "x * -1 + 11"),
+    ],
+)
+def test_source(index: Index, text: str) -> None:
+    assert index.written() == text
