@@ -83,7 +83,7 @@ def agree(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], factor: 
             continue
         dtype = next(ours for ours, theirs in TO_TORCH.items() if theirs is y.dtype)
         size = TOLERANCE[dtype] * factor
-        torch.testing.assert_close(y.double(), z, rtol=size, atol=size, equal_nan=True)
+        torch.testing.assert_close(y.double(), z.double(), rtol=size, atol=size, equal_nan=True)
 
 
 def check(graph: Graph, inputs: Sequence[Any], factor: float = 1.0) -> None:
@@ -167,12 +167,12 @@ def test_rows_that_do_not_fit_a_program(name: str, seed: np.random.Generator, mo
     attrs: dict[str, Any] = {"softmax": {"dim": 1}, "log_softmax": {"dim": 1}, "logsumexp": {"dims": (1,)}}.get(
         name, {"dims": (1,), "correction": 1}
     )
-    specs = [tensor(3, 5000)]
+    specs = [tensor(3, 5003)]
     graph = plan_of(traced(lambda x: row(name)(x + 1.0, **attrs) * 2.0, specs)).graph
     assert len(graph.nodes) == 1
     inputs = made(specs, seed)
     program = LibTorch().program(graph)
-    exact = interpret(traced(lambda x: row(name)(x + 1.0, **attrs) * 2.0, [tensor(3, 5000, dtype=DType.F64)]),
+    exact = interpret(traced(lambda x: row(name)(x + 1.0, **attrs) * 2.0, [tensor(3, 5003, dtype=DType.F64)]),
                       LibTorch(), [inputs[0].double()])  # fmt: skip
     agree(program.run(*inputs), exact)
 
@@ -182,6 +182,17 @@ def test_a_line_of_infinities_is_what_the_table_says(seed: np.random.Generator) 
     graph = traced(lambda x: row("softmax")(x * 1.0, dim=1), [tensor(2, 4)])
     program = LibTorch().program(plan_of(graph).graph)
     torch.testing.assert_close(program.run(x)[0], torch.softmax(x, 1), equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "prod", "any"])
+@pytest.mark.parametrize("dims", [(0,), (0, 1), (1,)])
+def test_reductions_in_two_steps(name: str, dims: tuple[int, ...], seed: np.random.Generator) -> None:
+    specs = [tensor(2048, 6) if dims != (1,) else tensor(2, 4096)]
+    graph = traced(lambda x: row(name)(row("tanh")(x), dims=dims), specs)
+    planned = plan_of(graph)
+    assert planned.kernels == 2
+    inputs = made(specs, seed)
+    agree(LibTorch().program(planned.graph).run(*inputs), in_float64(graph, inputs))
 
 
 # -- layouts, numbers, random values -------------------------------------------------------------------
@@ -213,6 +224,21 @@ def test_random_rows_draw_what_the_leaf_draws(seed: np.random.Generator) -> None
         x = made(specs, seed)[0]
         found = FusedKernel(graph, strict=False)(x, key, stream)
         torch.testing.assert_close(found, interpret(graph, LibTorch(), [x, key, stream]))
+
+
+@pytest.mark.parametrize("cols", [8, 10, 9000, 9002])
+def test_random_rows_beside_reductions(cols: int, seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole rows and rows in steps, of lengths that four divides or not."""
+    if cols > 1000:
+        monkeypatch.setattr(lowering, "LONGEST_ROW", 64)
+
+    def drop(x, key, stream):
+        h = x * row("dropout_mask")(0.4, key, stream, shape=(3, cols), dtype=DType.F32, place="cpu")
+        return h - row("mean")(h, dims=(1,))
+
+    graph = traced(drop, [tensor(3, cols), INT_NUMBER, INT_NUMBER])
+    inputs = made([tensor(3, cols), INT_NUMBER, INT_NUMBER], seed, number=-5)
+    agree(FusedKernel(graph, strict=False)(*inputs), interpret(graph, LibTorch(), inputs))
 
 
 def test_strict_rounding_gives_the_bits_of_eager(seed: np.random.Generator) -> None:
