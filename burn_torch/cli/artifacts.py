@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from burn_torch.cli import registry
 from burn_torch.cli.recipe import Recipe
 from burn_torch.core.errors import ArtifactError, ConfigError, RecordError, explain
 
-__all__ = ["saved_run"]
+if TYPE_CHECKING:
+    from burn_torch.tensor import Device
+
+__all__ = ["saved_run", "trained_model"]
 
 
 def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe, Any]:
@@ -66,3 +70,26 @@ def _recipe_name(content: bytes) -> str | None:
         return None
     name = values.get("recipe") if isinstance(values, dict) else None
     return name if isinstance(name, str) else None
+
+
+def trained_model(artifact_dir: Path, recipe: Recipe, config: Any, device: Device, named: str | None = None) -> Any:
+    """The model of a run with what it has learnt; `named` is how the user called the recipe.
+
+    Raises: ArtifactError if the run has not come to its end, RecordError if its model is damaged or another one.
+    """
+    path = artifact_dir / "model.safetensors"
+    if not path.is_file():
+        resume = f"burn-torch train {named or recipe.name} --artifact-dir {shlex.quote(str(artifact_dir))} --resume"
+        raise ArtifactError(
+            explain(
+                "the run in this directory has no trained model yet",
+                given=f"{artifact_dir}, without model.safetensors",
+                expected="a run that has come to its end",
+                mend=f"finish it: {resume}",
+            )
+        )
+    try:
+        return recipe.model(config, device).load_file(path)
+    except RecordError as err:
+        err.add_note(f"while {artifact_dir / 'config.json'} describes the model that is wanted")
+        raise

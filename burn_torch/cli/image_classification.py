@@ -143,6 +143,11 @@ class ImageRecipe(Recipe):
             DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
         )
 
+    def example_inputs(self, config: ClassificationConfig, device: Device) -> tuple[Tensor]:
+        """See `Recipe.example_inputs`: two images of noise, as the batcher gives them."""
+        images = np.random.default_rng(config.seed).standard_normal((2, *self.size)).astype(np.float32)
+        return (Tensor.from_data(images, device),)
+
     def predict(self, config: ClassificationConfig, model: Module, inputs: Sequence[Path]) -> list[Prediction]:
         """See `Recipe.predict`."""
         found: list[Prediction] = []

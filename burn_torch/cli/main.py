@@ -106,6 +106,7 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
                 mend=" ".join(filter(None, [fault.mend, f"{prog} --help tells more"])),
             )
         ) from None
+    args.given = list(given)  # for a command that starts itself again in another process
     return args
 
 

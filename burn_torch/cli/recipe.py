@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from burn_torch.config import Config
+from burn_torch.core.errors import ConfigError, explain
 
 if TYPE_CHECKING:
     from burn_torch.data import DataLoader
@@ -46,6 +47,20 @@ class Recipe(ABC):
     @abstractmethod
     def model(self, config: Any, device: Device) -> Module:
         """A freshly initialised model."""
+
+    def example_inputs(self, config: Any, device: Device) -> tuple[Any, ...]:
+        """What the model's forward takes, for `burn-torch export --to onnx`: a batch of 2 of the right shapes.
+
+        Raises: ConfigError in a recipe that does not say so.
+        """
+        raise ConfigError(
+            explain(
+                f"the recipe {self.name} does not say what its model takes",
+                given=f"{type(self).__name__} without example_inputs",
+                expected="a method example_inputs(config, device) that gives the inputs of the model's forward",
+                mend="define it, or export the model in Python: burn_torch.onnx.export(model, inputs, path)",
+            )
+        )
 
     @abstractmethod
     def predict(self, config: Any, model: Module, inputs: Sequence[Path]) -> list[Prediction]:

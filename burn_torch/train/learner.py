@@ -61,6 +61,12 @@ class Learner(Generic[M]):
         model, optim = self.optim.step(lr, self.model, grads)
         return Learner(model, optim, self.lr_scheduler)
 
+    def stepped(self, model: M, optim: Any) -> Learner[M]:
+        """The learner after a compiled step.  Nothing is checked again: it happens once a step."""
+        made = object.__new__(Learner)
+        made.__dict__.update(model=model, optim=optim, lr_scheduler=self.lr_scheduler)
+        return made
+
     def with_model(self, model: M) -> Learner[M]:
         """The same learner with another model."""
         return self if model is self.model else Learner(model, self.optim, self.lr_scheduler)

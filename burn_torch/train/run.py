@@ -314,7 +314,7 @@ class Run:
                     if self._steps.batches == 0:
                         if self._should_stop():
                             break
-                        if parts.store.is_due(self.position.iteration):
+                        if parts.interrupter.takes_checkpoint() or parts.store.is_due(self.position.iteration):
                             self._checkpoint()
             if self._steps.batches:  # the last window of an epoch may be shorter
                 if self._watch is not None:

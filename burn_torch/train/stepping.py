@@ -64,7 +64,7 @@ class Steps:
         if self._compiled:
             try:
                 model, optim = self._update(learner.model, learner.optim, window, lr)
-                return replace(learner, model=model, optim=optim)
+                return learner.stepped(model, optim)
             except TraceError as err:
                 self._give_up(err)
         return self._execution.optimizer_step(learner, lr, window.take())
@@ -102,7 +102,7 @@ class Steps:
         if self._compiled:
             try:
                 model, optim, item = self._step(learner.model, learner.optim, batch, lr, key)
-                return replace(learner, model=model, optim=optim), item
+                return learner.stepped(model, optim), item
             except TraceError as err:
                 self._give_up(err)
         learner, grads, item = self._execution.train_step(learner, batch, key)

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar, final
+from typing import Any, Generic, Literal, Self, TypeVar, final
 
 from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
 from burn_torch.core.errors import ConfigError, NonFiniteError, explain
 from burn_torch.module import Module
+from burn_torch.monitor.tensorboard import TensorBoardWriter, require_tensorboard
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointEvery, CheckpointingStrategy
 from burn_torch.train.checkpoint.store import file_store
@@ -98,6 +99,7 @@ class SupervisedTraining:
         self._renderer: MetricsRenderer | None = None
         self._loggers: tuple[MetricLogger, ...] = ()
         self._readers: tuple[EventReader, ...] = ()
+        self._tensorboard: Path | Literal["default"] | None = None
         self._application: ApplicationLogger | str | None = "default"
         self._interrupter = Interrupter()
         self._config: Config | None = None
@@ -233,6 +235,15 @@ class SupervisedTraining:
         """
         return self._with(_readers=(*self._readers, reader))
 
+    def tensorboard(self, folder: str | Path | None = None) -> Self:
+        """Writes TensorBoard files while the run goes on, by default into `tensorboard` in the artifact directory.
+
+        A thread does it, about a second behind.  `burn-torch report --tensorboard` writes the same ones afterwards.
+        Raises: ConfigError without the package `tensorboard`.
+        """
+        require_tensorboard()
+        return self._with(_tensorboard="default" if folder is None else Path(folder))
+
     def with_application_logger(self, logger: ApplicationLogger | None) -> Self:
         """Where messages are written, `experiment.log` by default; None for nowhere."""
         return self._with(_application=logger)
@@ -272,7 +283,7 @@ class SupervisedTraining:
             if isinstance(application, str):
                 application = FileApplicationLogger(artifact.log)
             stack.enter_context(installed(application))
-            renderer = default_renderer() if self._renderer is None else self._renderer
+            renderer = default_renderer(directory=artifact.path) if self._renderer is None else self._renderer
             stack.callback(_close_quietly, renderer)
             publisher = Publisher(artifact.path, (renderer, *self._readers))
             stack.callback(publisher.close)
@@ -309,6 +320,9 @@ class SupervisedTraining:
             lock = device.backend.leaf().pinned(artifact.tuning, device.place, None if found is None else found.tuning)
             run.parts = parts = replace(parts, tuning=stack.enter_context(lock))
             publisher.begin(None if found is None else found.events)
+            if self._tensorboard is not None:
+                folder = artifact.path / "tensorboard" if self._tensorboard == "default" else self._tensorboard
+                stack.enter_context(publisher.feeding(TensorBoardWriter(folder)))
             stack.enter_context(publisher.attended(parts.interrupter, run.say))
             return self._launched(run, parts)
 

@@ -13,10 +13,22 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ABSENT = "sys.modules.update(torch=None, numpy=None)"
 HELP = {
-    "--help": ["COMMAND", "import", "info", "predict", "train", "burn-torch train digits", "--debug"],
+    "--help": [
+        "COMMAND",
+        "attach",
+        "export",
+        "import",
+        "info",
+        "predict",
+        "train",
+        "burn-torch train digits",
+        "--debug",
+    ],
     "train --help": ["RECIPE", "--epochs N", "--set KEY=VALUE", "--resume", "--artifact-dir DIR", "fashion-mnist"],
     "predict --help": ["ARTIFACT_DIR", "INPUT", "--json", ".npy", "0 to 16 for digits"],
     "import --help": ["MODEL.onnx", "--out DIR", "--report", "--memory-limit MIB"],
+    "attach --help": ["DIR", "--once", "--plain", "never touches the run"],
+    "export --help": ["RUN_OR_FILE", "--to FORMAT", "--dynamic-batch", "--half", "onnx, safetensors, bpk"],
     "info --help": ["--json", "versions, devices"],
 }
 

@@ -19,6 +19,7 @@ LEFT_BY_A_RUN = {
     "checkpoint/epoch-1.safetensors",
     "checkpoint/epoch-2.safetensors",
     "config.json",
+    "events.jsonl",
     "experiment.log",
     "model.safetensors",
     "result.json",
@@ -149,7 +150,7 @@ def test_all_checkpoints_damaged(burn, trained, tree, tmp_path):
     assert "Traceback" not in done.err
     after = tree(copy)
     assert after.keys() == before.keys()
-    assert {name for name in after if after[name] != before[name]} <= {"experiment.log"}
+    assert {name for name in after if after[name] != before[name]} <= {"events.jsonl", "experiment.log"}
 
 
 # -- a loss that is no number -----------------------------------------------------------------------

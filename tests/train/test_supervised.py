@@ -48,6 +48,7 @@ def test_artifact_directory(program, tmp_path):
         "checkpoint/epoch-1.safetensors",
         "checkpoint/epoch-2.safetensors",
         "config.json",
+        "events.jsonl",
         "experiment.log",
         "model.safetensors",
         "result.json",

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from burn_torch.cli import devices, registry
-from burn_torch.cli.artifacts import saved_run
-from burn_torch.cli.recipe import Recipe
-from burn_torch.core.errors import ArtifactError, RecordError, explain
+from burn_torch.cli.artifacts import saved_run, trained_model
 
 HELP: Final = "say what a trained model sees in images"
 DESCRIPTION: Final = """\
@@ -35,30 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints one line an image: source, class, confidence."""
     recipe, config = saved_run(args.artifact_dir, None if args.recipe is None else registry.recipe(args.recipe))
-    model = _load(recipe, config, args)
+    model = trained_model(args.artifact_dir, recipe, config, devices.device(args.devices), args.recipe)
     for found in recipe.predict(config, model, args.inputs):
         if args.json:
             print(json.dumps({"source": found.source, "label": found.label, "confidence": found.confidence}))
         else:
             print(f"{found.source}: {found.label} ({found.confidence:.1%})")
     return 0
-
-
-def _load(recipe: Recipe, config: Any, args: argparse.Namespace) -> Any:
-    path = args.artifact_dir / "model.safetensors"
-    if not path.is_file():
-        name = args.recipe or recipe.name
-        resume = f"burn-torch train {name} --artifact-dir {shlex.quote(str(args.artifact_dir))} --resume"
-        raise ArtifactError(
-            explain(
-                "the run in this directory has no trained model yet",
-                given=f"{args.artifact_dir}, without model.safetensors",
-                expected="a run that has come to its end",
-                mend=f"finish it: {resume}",
-            )
-        )
-    try:
-        return recipe.model(config, devices.device(args.devices)).load_file(path)
-    except RecordError as err:
-        err.add_note(f"while {args.artifact_dir / 'config.json'} describes the model that is wanted")
-        raise

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from burn_torch.cli import devices, registry, survival
+from burn_torch.cli import devices, handover, registry, survival
 from burn_torch.cli.artifacts import saved_run
 from burn_torch.cli.failure import EXIT_INTERRUPTED, EXIT_TERMINATED
 from burn_torch.cli.recipe import Recipe
@@ -60,6 +60,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="compiled",
         help="run each step operation by operation, to debug it; same bits on a CPU, slower",
     )
+    parser.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="also write TensorBoard files, into tensorboard in the artifact directory",
+    )
+    handover.add_options(parser)
     parser.add_argument("--show-config", action="store_true", help="print all settings as JSON, and train nothing")
     parser.add_argument(
         "--resume",
@@ -78,6 +84,8 @@ def _whole(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Trains."""
+    if handover.wanted(args):
+        return handover.lead(args.given)
     recipe = registry.recipe(args.recipe)
     artifact_dir = _artifact_dir(recipe, args)
     config = _resumed_config(recipe, artifact_dir, args) if args.resume else _config(recipe, args)
@@ -135,6 +143,7 @@ def _train(recipe: Recipe, config: Any, artifact_dir: Path, args: argparse.Names
         seed(config.seed)
         train, valid = recipe.loaders(config, device)
         learner = Learner(recipe.model(config, device), config.optimizer.algorithm.init(), config.optimizer.lr)
+    handover.hand_over(args, artifact_dir)  # before a renderer looks at stdout
     training = (
         SupervisedTraining(artifact_dir, train, valid)
         .metrics(AccuracyMetric(), LossMetric())
@@ -144,6 +153,8 @@ def _train(recipe: Recipe, config: Any, artifact_dir: Path, args: argparse.Names
         .compile(args.compiled)
         .summary()
     )
+    if args.tensorboard:
+        training = training.tensorboard()
     print(
         f"{'resumes' if args.resume else 'trains'} {recipe.name} on {args.devices}, kept in {artifact_dir}", flush=True
     )
