@@ -86,7 +86,7 @@ class Parts:
     watched: bool = False
     """Whether NaN and infinities are followed to where they came from."""
     tuning: Callable[[], str | None] = _nothing_chosen
-    """The choices between kernels so far."""
+    """Gives the choices between kernels so far."""
     peers: Peers = ALONE
 
 
@@ -161,7 +161,7 @@ class Run:
             loader=parts.train.facts(),
             config=parts.config,
             versions=versions(),
-            tuning=parts.tuning(),
+            tuning=None if parts.tuning is None else parts.tuning(),
             notes=self._notes,
             events=self._mark or parts.publisher.position,
         )
@@ -208,18 +208,30 @@ class Run:
         self.parts.store.wait()
         self._tell_saved()
 
+    def _settled_quietly(self) -> str | None:
+        """Waits for the disk while an error is told; what went wrong with it, in one line."""
+        try:
+            self._settle()
+        except Exception as err:  # the first error is the one to tell
+            LOG.warning("a checkpoint could not be written", exc_info=True)
+            self._saved = None
+            return str(err).partition("\n")[0]
+        return None
+
     def save_in_need(self, error: Exception) -> None:
         """Tries to save what an error in the user's code would lose, and notes on the error what became of it.
 
         Not where the loss is not finite: that model is no good; nor where the disk failed: it would again.
         """
+        failed = self._settled_quietly()
+        if failed is not None:
+            error.add_note(f"a checkpoint could not be written: {failed}")
+        if self.parts.peers.size > 1:
+            error.add_note(f"the other processes end too; {self.last_checkpoint or 'no checkpoint'} was saved last")
+            return
+        if isinstance(error, NonFiniteError | ArtifactError) or self.position.iteration == 0:
+            return
         try:
-            self._settle()
-            if self.parts.peers.size > 1:
-                error.add_note(f"the other processes end too; {self.last_checkpoint or 'no checkpoint'} was saved last")
-                return
-            if isinstance(error, NonFiniteError | ArtifactError) or self.position.iteration == 0:
-                return
             if self._steps.batches:
                 error.add_note("nothing was saved: the error came within a window of gradient accumulation")
                 return
@@ -481,6 +493,9 @@ class Run:
         )
 
     def _last_saved(self) -> str:
+        failed = self._settled_quietly()
+        if failed is not None:
+            return f"a checkpoint could not be written: {failed}"
         return (
             f"the last checkpoint is {self.last_checkpoint}" if self.last_checkpoint else "there is no checkpoint yet"
         )
@@ -526,6 +541,9 @@ class Run:
     def _note(self, err: Exception, split: str, epoch: int, batch: int) -> None:
         if isinstance(err, NonFiniteError):
             return  # it says so itself, and may be of the step before
+        failed = self._settled_quietly()
+        if failed is not None:
+            err.add_note(f"a checkpoint could not be written: {failed}")
         saved = "" if self.last_checkpoint is None else f"; the last checkpoint is {self.last_checkpoint}"
         err.add_note(
             f"in {split} batch {batch} of epoch {epoch} (step {self.position.iteration + 1} of the run){saved}"

@@ -24,6 +24,7 @@ BLOCKS = (
     "transforms",
     "compile",
     "learner",
+    "checkpoint",
     "metric",
     "monitor",
     "cli",

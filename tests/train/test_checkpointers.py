@@ -1,7 +1,10 @@
 """Who writes checkpoints, when one is due, and which ones stay."""
 
+import json
 import math
+import os
 import re
+import signal
 import threading
 import time
 from pathlib import Path
@@ -164,6 +167,25 @@ def test_an_error_of_the_last_write_is_not_lost(program, tmp_path):
     gate.open.set()
     with files.using(gate), pytest.raises(ArtifactError, match=r"Input/output error"):
         program.make_training(tmp_path / "run", 1).launch(program.make_learner())
+
+
+def test_a_second_ctrl_c_waits_for_no_disk(program, tmp_path):
+    gate = Gate()
+
+    def interrupt():
+        for _ in range(2):
+            gate.begun.wait(10)
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with files.using(gate), pytest.raises(KeyboardInterrupt):
+        program.make_training(tmp_path / "run", 1).launch(program.make_learner())
+    assert not gate.open.is_set()
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result["status"] == "aborted"
+    assert result["checkpoint"] is None
+    gate.open.set()  # the thread of that run may end
 
 
 def test_a_disk_that_is_slower_than_the_run_is_waited_for(made, tmp_path, caplog):

@@ -1,11 +1,13 @@
 """What an error, or a limit of time, leaves behind: a checkpoint from which the run goes on with the same bits."""
 
 import json
+import threading
 import time
 
 import pytest
 
 from burn_torch import ArtifactError, ConfigError, DataError, NonFiniteError
+from burn_torch.core import files
 from burn_torch.train import Interrupter, LossMetric, SupervisedTraining
 from burn_torch.train.event import Notice, StepDone
 from burn_torch.train.interrupt import Deadline
@@ -177,6 +179,28 @@ def test_what_fails_to_be_saved_is_noted_on_the_error(program, tmp_path, monkeyp
     with pytest.raises(ZeroDivisionError, match="mine") as caught:
         training.launch(program.make_learner())
     assert caught.value.__notes__[-1] == "nothing could be saved: no room"
+
+
+def test_a_disk_that_failed_meanwhile_is_noted_too(program, tmp_path):
+    failing = threading.Event()
+
+    class Broken(files.Disk):
+        def flush(self, file):
+            if threading.current_thread().name == "checkpoints" and not failing.is_set():
+                time.sleep(0.3)
+                failing.set()
+                raise OSError(5, "Input/output error")
+            super().flush(file)
+
+    train, valid = program.make_loaders()
+    loaders = FailingLoader(train, 1, 3, ZeroDivisionError("mine")), valid
+    training = program.make_training(tmp_path / "run", 1).with_loaders(*loaders).checkpoint_every(steps=2)
+    with files.using(Broken()), pytest.raises(ZeroDivisionError, match="mine") as caught:
+        training.compile(False).launch(program.make_learner())
+    notes = caught.value.__notes__
+    assert notes[0] == "a checkpoint could not be written: the record cannot be written"
+    assert "saved " in notes[-1]  # it was tried again
+    assert [path.name for path in (tmp_path / "run/checkpoint").iterdir()] == ["epoch-1-batch-2.safetensors"]
 
 
 def test_a_model_that_is_no_good_is_not_saved(program, tmp_path):
