@@ -161,7 +161,7 @@ class Run:
             loader=parts.train.facts(),
             config=parts.config,
             versions=versions(),
-            tuning=None if parts.tuning is None else parts.tuning(),
+            tuning=parts.tuning(),
             notes=self._notes,
             events=self._mark or parts.publisher.position,
         )
