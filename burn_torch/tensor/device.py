@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, ClassVar, Final, final
 
-from burn_torch.backend import Autodiff, Backend, LibTorch, NdArray
+from burn_torch.backend import Autodiff, Backend, Fusion, LibTorch, NdArray
 from burn_torch.backend.tracing import active
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, explain
@@ -21,6 +21,7 @@ class Device:
 
         Device.cpu()                    torch on the host
         Device.cuda(0).autodiff()       torch on a GPU, with gradients
+        Device.cpu().fused()            operations that are computed together, see `fused`
         Device.ndarray()                numpy on the host
 
     Equal places with equal stacks are one object.  Raises: DeviceError where this machine has no such place.
@@ -112,7 +113,7 @@ class Device:
 
     def inner(self) -> Device:
         """The same place without the outermost decorator.  Raises: DeviceError on a leaf."""
-        if not isinstance(self._stack, Autodiff):
+        if not isinstance(self._stack, Autodiff | Fusion):
             raise DeviceError(
                 explain(
                     "inner: this device has no decorator to take off",
@@ -123,14 +124,32 @@ class Device:
             )
         return Device(self._stack.inner, self.place)
 
+    def fused(self) -> Device:
+        """The same place with operations that are recorded, and computed in fused kernels when a value is needed.
+
+        Under a tape: `Device.cpu().autodiff().fused()` is `Device.cpu().fused().autodiff()`.  Generated kernels run on
+        CUDA devices; on a CPU the operations run one by one.  It is the default on no device yet.
+        """
+        return Device(_fused(self._stack), self.place)
+
+    def is_fused(self) -> bool:
+        """Whether operations here are recorded and computed later."""
+        return _fusion_of(self._stack) is not None
+
     def is_autodiff(self) -> bool:
         """Whether tensors here can carry gradients."""
         return self._stack.is_autodiff
 
     # -- the machine -------------------------------------------------------------------------
     def sync(self) -> None:
-        """Waits until everything submitted to this device is done."""
+        """Waits until everything submitted to this device is done; computes first what this thread has recorded."""
         self.backend.sync(self.place)
+
+    def flush(self) -> None:
+        """Computes what this thread has recorded on a fused device, without waiting; elsewhere there is nothing to do."""
+        fusion = _fusion_of(self.backend)
+        if fusion is not None and fusion.session is None:
+            fusion.flush(self.place)
 
     def supports_dtype(self, dtype: DType) -> bool:
         """Whether tensors of this element type can be made here."""
@@ -147,11 +166,25 @@ class Device:
         while isinstance(backend, Autodiff):
             checkpoints.append(backend.checkpoint)
             backend = backend.inner
-        return (_rebuild, (backend.name, tuple(reversed(checkpoints)), self.place))
+        return (_rebuild, (backend.leaf().name, tuple(reversed(checkpoints)), self.place, self.is_fused()))
 
 
-def _rebuild(leaf: str, checkpoints: tuple[str, ...], place: str) -> Device:
+def _fused(stack: Backend) -> Backend:
+    if isinstance(stack, Autodiff):
+        return Autodiff(_fused(stack.inner), stack.checkpoint, trains=stack.trains)
+    return stack if isinstance(stack, Fusion) else Fusion(stack)
+
+
+def _fusion_of(stack: Backend) -> Fusion | None:
+    while isinstance(stack, Autodiff):
+        stack = stack.inner
+    return stack if isinstance(stack, Fusion) else None
+
+
+def _rebuild(leaf: str, checkpoints: tuple[str, ...], place: str, fused: bool = False) -> Device:
     device = Device(NdArray() if leaf == NdArray.name else LibTorch(), place)
+    if fused:
+        device = device.fused()
     for checkpoint in checkpoints:
         device = device.autodiff(checkpoint)
     return device
