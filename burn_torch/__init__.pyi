@@ -7,6 +7,7 @@ from burn_torch import cli as cli
 from burn_torch import config as config
 from burn_torch import core as core
 from burn_torch import data as data
+from burn_torch import fusion as fusion
 from burn_torch import graph as graph
 from burn_torch import module as module
 from burn_torch import monitor as monitor
@@ -19,6 +20,8 @@ from burn_torch import tensor as tensor
 from burn_torch import train as train
 from burn_torch import transform as transform
 from burn_torch.backend import Autodiff as Autodiff
+from burn_torch.backend import Fusion as Fusion
+from burn_torch.backend import FusionWarning as FusionWarning
 from burn_torch.backend import LibTorch as LibTorch
 from burn_torch.backend import NdArray as NdArray
 from burn_torch.config import Config as Config

@@ -146,7 +146,7 @@ class Device:
         self.backend.sync(self.place)
 
     def flush(self) -> None:
-        """Computes what this thread has recorded on a fused device, without waiting; elsewhere there is nothing to do."""
+        """Computes what this thread has recorded on a fused device, without waiting; nothing happens elsewhere."""
         fusion = _fusion_of(self.backend)
         if fusion is not None and fusion.session is None:
             fusion.flush(self.place)

@@ -3,7 +3,7 @@
 What is recorded between two cuts is one graph: the scheduler makes kernels of it, and what nobody holds any more is
 never written to memory.  Cuts follow from the sequence of operations alone: a read by the host, `flush` and `sync`, an
 operation whose shape depends on data or that leaves its place, 256 operations, and a library's operation once 32 are
-pending.  Only a value that is handed to another thread before it is computed adds a cut where that thread first uses it.
+pending.  Only a value that another thread uses before it is computed adds a cut, there and then.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class Fusion(Backend):
         """The inner backend's count of outside writes since the value was made."""
         kind = primitive.__class__
         if kind is Computed:
-            return self.version_of(primitive.value) - primitive.base  # type: ignore[no-any-return]
+            return self.version_of(primitive.value) - primitive.base
         return 0 if kind is Lazy or kind is Failed else self.version_of(primitive)
 
     def leaf(self) -> Backend:

@@ -92,9 +92,9 @@ class Ready:
             given = [x for x, _ in outside[: len(self.graph.inputs) - len(numbers)]]
         else:
             given = [outside[i][0] for i in self._reads]
-        fault = self._written_to(outside)
-        if fault is not None:
-            return [fault] * len(self.gives)
+        written = self._written_to(outside)
+        if written is not None:
+            return [written] * len(self.gives)
         given += numbers
         try:
             return interpret(self.graph, self.inner, given) if self._run is None else self._run(*given)
@@ -178,7 +178,7 @@ def _changed(spec: TensorSpec, graph: Graph) -> AutodiffError:
     return AutodiffError(
         explain(
             "a value was written to after an operation on it was recorded and before it was computed",
-            given=f"{spec}, shared with torch and changed in place since{'' if origin is None else f', read at {origin}'}",
+            given=f"{spec}, shared with torch and changed in place{'' if origin is None else f', read at {origin}'}",
             expected="values that stay as they were until what reads them is computed",
             mend="call device.flush() before the write, or write to a copy: Tensor.from_torch(tensor.clone())",
         )
@@ -227,7 +227,7 @@ class Planner:
         """Warns once of a program that comes in ever other shapes."""
         steps = last.path()
         form = tuple((step.call.op.name, step.slots) for step in steps if step.call is not None)
-        shapes = tuple(spec.shape for _, spec in graph.inputs if isinstance(spec, TensorSpec))
+        shapes = tuple(shape for _, shape in _shapes(graph))
         if len(self._variants) > _FORMS:
             self._variants.clear()
         seen = self._variants.setdefault(form, [])
@@ -244,19 +244,25 @@ def _results(step: Step) -> Sequence[Any]:
     return step.call.results
 
 
+def _shapes(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
+    """The shapes of inputs and results, with names for them."""
+    found = [(f"input {n}", spec) for n, (_, spec) in enumerate(graph.inputs)]
+    found += [(f"a result of {node.call.op.name}", spec) for node in graph.nodes for spec in node.call.results]
+    return [(name, spec.shape) for name, spec in found if isinstance(spec, TensorSpec)]
+
+
 def _many_shapes(graph: Graph, seen: Sequence[tuple[Any, ...]]) -> str:
-    first = seen[0]
     differing: list[str] = []
-    for n, shape in enumerate(first):
+    for n, (name, shape) in enumerate(_shapes(graph)):
         for axis in range(len(shape)):
             sizes = {other[n][axis] for other in seen if n < len(other) and axis < len(other[n])}
             if len(sizes) > 1:
                 shown = ", ".join(map(str, sorted(sizes)[:6]))
-                differing.append(f"axis {axis} of input {n}: {shown}{', ...' if len(sizes) > 6 else ''}")
+                differing.append(f"axis {axis} of {name}: {shown}{', ...' if len(sizes) > 6 else ''}")
     origin = next((node.origin for node in graph.nodes if node.origin is not None), None)
     return explain(
         "the same operations are planned again and again for other shapes",
-        given=f"{len(seen)} variants; {'; '.join(differing[:6])}{'' if origin is None else f'; from {origin}'}",
+        given=f"{len(seen)} variants; {'; '.join(differing[:4])}{'' if origin is None else f'; from {origin}'}",
         expected="few different shapes, so that a plan is made once and used often",
         mend="pad or bucket what varies, for example to the next power of two",
     )

@@ -52,7 +52,7 @@ class Computed(Lazy):
     __slots__ = ()
 
     @property
-    def _version(self) -> int:  # type: ignore[override]  # no longer a constant
+    def _version(self) -> int:  # no longer a constant
         return self.value._version - self.base  # type: ignore[no-any-return]
 
 
@@ -134,7 +134,7 @@ class Stream:
                 assert y is not None
                 y.value = value
                 if isinstance(value, BaseException):
-                    y.__class__ = Failed  # type: ignore[assignment]  # what it is now
+                    y.__class__ = Failed
                 else:
                     y.base = version(value)
                     y.__class__ = Computed  # type: ignore[assignment]
@@ -187,7 +187,11 @@ def recorder(fusion: Fusion, call: Call, local: Any, limit: int) -> Callable[[Se
         if result is None:
             made.append("None, ")
             continue
-        lines += [f"y{i} = new(Lazy)", f"y{i}.segment = segment", f"y{i}.slot = step.first + {i}" if i else "y0.slot = step.first"]
+        lines += [
+            f"y{i} = new(Lazy)",
+            f"y{i}.segment = segment",
+            f"y{i}.slot = step.first + {i}" if i else "y0.slot = step.first",
+        ]
         made.append(f"y{i}, ")
     lines += [
         f"made = ({''.join(made)})",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, final
 
-from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.origin import Origin
 from burn_torch.ops.op import Call
@@ -65,7 +65,7 @@ def graph_of(last: Step, live: Sequence[bool]) -> tuple[Graph, list[int]]:
     """
     steps = last.path()
     read = {slot for step in steps for slot in step.slots if isinstance(slot, int) and slot < 0}
-    outside = sorted((-1 - slot for slot in read))
+    outside = sorted(-1 - slot for slot in read)
     specs: dict[int, TensorSpec] = {}
     numbers: list[NumberSpec] = []
     for step in steps:
@@ -92,5 +92,6 @@ def graph_of(last: Step, live: Sequence[bool]) -> tuple[Graph, list[int]]:
                 inputs.append(None)
         made = [None if spec is None else base + step.first + i for i, spec in enumerate(step.call.results)]
         nodes.append(Node(step.call, inputs, made, step.origin))
-    given = [*((position[i], specs[i]) for i in outside), *((len(outside) + n, s) for n, s in enumerate(numbers))]
+    given: list[tuple[int, Spec]] = [(position[i], specs[i]) for i in outside]
+    given += [(len(outside) + n, spec) for n, spec in enumerate(numbers)]
     return Graph(given, nodes, [base + i for i, alive in enumerate(live) if alive]), outside
