@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,10 @@ def recording(rounds: int) -> dict[str, list[float]]:
     eager = Tensor.from_torch(x)
     variants: dict[str, Callable[[], Any]] = {}
     for name, chain in CHAINS.items():
-        variants[f"{name}, torch eager"] = lambda chain=chain: chain(x)
-        variants[f"{name}, LibTorch"] = lambda chain=chain: chain(eager)
-        variants[f"{name}, recorded"] = lambda chain=chain: chain(plain)
-        variants[f"{name}, recorded with Autodiff"] = lambda chain=chain: chain(tracked)
+        variants[f"{name}, torch eager"] = partial(chain, x)
+        variants[f"{name}, LibTorch"] = partial(chain, eager)
+        variants[f"{name}, recorded"] = partial(chain, plain)
+        variants[f"{name}, recorded with Autodiff"] = partial(chain, tracked)
     times: dict[str, list[float]] = {name: [] for name in variants}
     order = list(variants)
     for number in range(rounds + 3):

@@ -52,8 +52,8 @@ class Computed(Lazy):
     __slots__ = ()
 
     @property
-    def _version(self) -> int:  # no longer a constant
-        return self.value._version - self.base  # type: ignore[no-any-return]
+    def _version(self) -> int:  # type: ignore[override]  # no longer a constant
+        return self.value._version - self.base
 
 
 @final
@@ -137,7 +137,7 @@ class Stream:
                     y.__class__ = Failed
                 else:
                     y.base = version(value)
-                    y.__class__ = Computed  # type: ignore[assignment]
+                    y.__class__ = Computed
         segment.ops = []
         segment.outside = []
 
