@@ -480,14 +480,26 @@ class _Writer:
         x, r = self._varies(flat)
         *parameters, key, stream = node.inputs
         made = self.numbers.made_of(node.call.op.name, parameters, law.numbers)
-        self.random_helpers.add("word_at")
         word = self._name("w")
-        at = f"{self.numbers.key(key)}, {self.numbers.key(stream)}, {self._offset(flat)}"
-        self._lines(r).append(f"{word} = word_at({at})")
+        helper, place = self._place_of_words(flat)
+        self.random_helpers.add(helper)
+        given = f"{self.numbers.key(key)}, {self.numbers.key(stream)}, {place}"
+        self._lines(r).append(f"{word} = {helper}({given}).to(tl.int64)")
         names = {"word": word, "where": "tl.where", **dict(zip("abc", made, strict=False))}
         text = re.sub(r"[a-z]+", lambda found: names.get(found[0], found[0]), law.value)
         kind = computed_in(spec.dtype)
         return self._emit(text if kind.is_bool else f"{text}.to({TYPES[kind]})", spec, x, r)
+
+    def _place_of_words(self, flat: Index) -> tuple[str, str]:
+        """The function that draws the words of a tile, and where they lie: neighbours share a cipher where they can."""
+        if not self.reduces and flat == self.x and self.domain.rows >= 4:
+            return "draw", "tl.program_id(0).to(tl.int64) * (XB // 4), XB // 4"
+        rest = flat + self.r * -1
+        fours = all(count % 4 == 0 for count in rest.terms.values()) and rest.constant % 4 == 0
+        if self.reduces and self.domain.length >= 4 and fours and self.r_var not in rest.variables():
+            begin = self._offset(rest)
+            return "row_words", f"{begin}, RB" if self.whole_rows else f"{begin} + r0, RB"
+        return "word_at", self._offset(flat)
 
     # -- source ---------------------------------------------------------------------------------------------
     def _source(self, outputs: int) -> str:

@@ -7,7 +7,7 @@ nothing that lies between them needs the one and is needed by the other.  The pl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -16,16 +16,20 @@ from burn_torch.fusion.bodies import Role, Source, role_of
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.row import kernel
+from burn_torch.fusion.splitting import columns_in_two_steps, in_two_steps
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.origin import Origin
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.grouping import in_order
 from burn_torch.graph.passes.view_chains import fold_views
+from burn_torch.ops.op import Call
 
 __all__ = ["Boundary", "Group", "Plan", "fuse", "plan_of"]
 
 _ROUNDS: Final = 10
+
+Split = Callable[[Call], Graph | None]
 
 
 @final
@@ -82,7 +86,7 @@ def fuse(graph: Graph, *, strict: bool = False) -> Graph:
 
 def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
-    opened, whole = _opened(graph)
+    opened, whole = _opened(dead_code(graph))
     source = Source(opened)
     groups = _Grouping(source)
     groups.run()
@@ -90,7 +94,7 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
 
 
 # -- composite operations ------------------------------------------------------------------------------
-def _opened(graph: Graph) -> tuple[Graph, dict[int, tuple[Node, frozenset[int]]]]:
+def _opened(graph: Graph, split: Split = in_two_steps) -> tuple[Graph, dict[int, tuple[Node, frozenset[int]]]]:
     """The graph with composite operations (softmax, norms) replaced by what they are made of.
 
     Also, for each position in it that came from one, that operation and the positions of all its parts.
@@ -101,7 +105,7 @@ def _opened(graph: Graph) -> tuple[Graph, dict[int, tuple[Node, frozenset[int]]]
         [i for i, _ in graph.inputs] + [i for n in graph.nodes for i in n.outputs if i is not None], default=0
     )
     for node in graph.nodes:
-        body = _parts(node)
+        body = _parts(node, split)
         if body is None:
             nodes.append(node)
             continue
@@ -129,18 +133,26 @@ def _opened(graph: Graph) -> tuple[Graph, dict[int, tuple[Node, frozenset[int]]]
     return Graph(graph.inputs, nodes, graph.outputs), whole
 
 
-def _parts(node: Node) -> Graph | None:
+def _parts(node: Node, split: Split) -> Graph | None:
     call = node.call
+    if role_of(call)[0] == Role.COMPUTES:
+        return _kept(call, split)
     if role_of(call)[0] != Role.APART or call.is_number or call.op is kernel or call.op.runs is not None:
         return None
-    body: Graph | bool | None = call.memo.get("parts", False)
+    return _kept(call, expanded)
+
+
+def _kept(call: Call, parts: Split) -> Graph | None:
+    key = ("parts", parts)
+    body: Graph | bool | None = call.memo.get(key, False)
     if body is False:
-        body = expanded(call)
+        body = parts(call)
         if body is not None:
             body = dead_code(fold_views(body, "fast"))  # without casts to the type that a value has
+            body = _opened(body, columns_in_two_steps)[0] if parts is expanded else body
         if body is not None and not _fits(body):
             body = None
-        call.memo["parts"] = body
+        call.memo[key] = body
     assert not isinstance(body, bool)
     return body
 

@@ -78,6 +78,23 @@ def draw(key, stream, first, CIPHERS: tl.constexpr):
 
 
 @triton.jit
+def word_at(key, stream, element):
+    """The word of each element, numbered in order: a block of four drawn for each, where three are not used."""
+    element = element.to(tl.int64)
+    w0, w1, w2, w3 = cipher(key, stream, element // 4)
+    which = (element % 4).to(tl.int32)
+    return tl.where(which < 2, tl.where(which == 0, w0, w1), tl.where(which == 2, w2, w3))
+
+
+@triton.jit
+def row_words(key, stream, begin, BLOCK: tl.constexpr):
+    """The words of BLOCK elements from each of the elements `begin` (n, 1), multiples of four, on: (n, BLOCK)."""
+    number = begin.to(tl.int64) // 4 + tl.arange(0, BLOCK // 4)[None, :]
+    w0, w1, w2, w3 = cipher(key, stream, number)
+    return tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), (begin.shape[0], BLOCK))
+
+
+@triton.jit
 def kept(key, stream, last, row, start, cols, QUADS: tl.constexpr, BLOCK: tl.constexpr):
     """Which elements of the columns [start, start + BLOCK) of rows (n,) a dropout keeps: (n, BLOCK).
 
@@ -85,25 +102,10 @@ def kept(key, stream, last, row, start, cols, QUADS: tl.constexpr, BLOCK: tl.con
     words serves four neighbours; otherwise each element draws a block for itself and takes one word.
     """
     if QUADS:
-        number = ((row * cols + start) // 4)[:, None] + tl.arange(0, BLOCK // 4)[None, :]
-        w0, w1, w2, w3 = cipher(key, stream, number)
-        word = tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), (row.shape[0], BLOCK))
+        word = row_words(key, stream, (row * cols + start)[:, None], BLOCK)
     else:
-        element = (row * cols + start)[:, None] + tl.arange(0, BLOCK)[None, :]
-        w0, w1, w2, w3 = cipher(key, stream, element // 4)
-        which = (element % 4).to(tl.int32)
-        word = tl.where(which < 2, tl.where(which == 0, w0, w1), tl.where(which == 2, w2, w3))
+        word = word_at(key, stream, (row * cols + start)[:, None] + tl.arange(0, BLOCK)[None, :])
     return word <= last.to(tl.uint32)
-
-
-@triton.jit
-def word_at(key, stream, element):
-    """The word of each element, numbered in order, as an unsigned number in int64."""
-    element = element.to(tl.int64)
-    w0, w1, w2, w3 = cipher(key, stream, element // 4)
-    which = (element % 4).to(tl.int32)
-    word = tl.where(which < 2, tl.where(which == 0, w0, w1), tl.where(which == 2, w2, w3))
-    return word.to(tl.int64)
 
 
 @triton.jit(do_not_specialize=["key", "stream", "begin"])

@@ -130,3 +130,26 @@ def test_numbers_stay_numbers() -> None:
     found = plan_of(traced(lambda x, rate: x * rate + rate, [MATRIX, FLOAT_NUMBER]))
     (node,) = found.graph.nodes
     assert node.call.specs[1] is FLOAT_NUMBER
+
+
+# -- reductions in two steps -----------------------------------------------------------------------------
+def test_a_long_reduction_of_few_results_becomes_two_kernels() -> None:
+    def loss(x):
+        return row("sum")(x * x, dims=(0, 1))
+
+    found = plan_of(traced(loss, [tensor(4096, 4096)]))
+    assert found.kernels == 2
+    assert found.groups[0].bytes_written <= 4 * 512
+
+    def bias(g, x):
+        h = row("relu_backward")(g, x)
+        return h, row("sum")(h, dims=(0,))
+
+    found = plan_of(traced(bias, [tensor(8192, 768), tensor(8192, 768)]))
+    assert found.kernels == 2
+    assert found.groups[0].rows[0] == "relu_backward"
+
+
+def test_a_reduction_that_is_alone_keeps_its_own_kernel() -> None:
+    found = plan_of(traced(lambda x: row("sum")(x, dims=(0, 1)), [tensor(4096, 4096)]))
+    assert [node.call.op.name for node in found.graph.nodes] == ["sum"]

@@ -1,6 +1,7 @@
 """What a checkpoint holds, and how it lies in one record.
 
-Entries: `model.<path>`, `optim.<path>.<slot>`, `history.<split>.<epoch>.<number>` (two rows: values and weights).
+Entries: `model.<path>`, `optim.<path>.<slot>`, `history.<split>.<epoch>.<number>` (two rows: values and weights),
+`metrics.<number>`, an array in the state of a metric.
 Everything else is JSON under the metadata key `checkpoint`.  The record's SHA-256 covers all of it.
 """
 
@@ -29,6 +30,9 @@ __all__ = ["Checkpoint", "Position", "versions"]
 
 VERSION: Final = 2
 """Of the layout; a reader refuses a newer one.  Layout 1 had no `events`."""
+
+_ARRAY: Final = "metrics.<number>"
+"""The key that stands for an array in the JSON of a state."""
 
 
 @final
@@ -70,7 +74,7 @@ class Checkpoint:
     """The learning rate of the newest update: what validation shows, if the run goes on with that."""
     history: History
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    """States of the training metrics by name, for an epoch that is not over."""
+    """States of the training metrics by name, for an epoch that is not over: what JSON can hold, and arrays."""
     loader: Mapping[str, Any] = field(default_factory=dict)
     """What the order of the training data depends on."""
     config: str | None = None
@@ -97,6 +101,11 @@ class Checkpoint:
         for key, column in columns.items():
             data = TensorData(np.stack([np.frombuffer(part, np.float64) for part in column]), DType.F64)
             entries[f"history.{key}"] = RecordEntry(DType.F64, data.shape, None, _constant(data))
+        arrays: list[np.ndarray[Any, Any]] = []
+        metrics = _without_arrays(self.metrics, arrays)
+        for number, values in enumerate(arrays):
+            data = TensorData(values, DType.from_numpy(values.dtype))
+            entries[f"metrics.{number}"] = RecordEntry(data.dtype, data.shape, None, _constant(data))
         about = {
             "version": VERSION,
             "position": asdict(self.position),
@@ -108,7 +117,7 @@ class Checkpoint:
             "scheduler": dict(self.scheduler),
             "lr": float(self.lr).hex(),
             "history": described,
-            "metrics": dict(self.metrics),
+            "metrics": metrics,
             "loader": dict(self.loader),
             "config": self.config,
             "versions": dict(self.versions),
@@ -133,7 +142,7 @@ class Checkpoint:
                 scheduler=dict(about["scheduler"]),
                 lr=float.fromhex(about["lr"]),
                 history=_history(about["history"], _below(record, "history.")),
-                metrics=dict(about["metrics"]),
+                metrics=_with_arrays(dict(about["metrics"]), _below(record, "metrics.")),
                 loader=dict(about["loader"]),
                 config=about["config"],
                 versions=dict(about["versions"]),
@@ -189,6 +198,25 @@ def _history(about: Mapping[str, Any], entries: Mapping[str, RecordEntry]) -> Hi
         values, counts = entry.read().array
         columns[key] = (array("d", values.tobytes()), array("d", counts.tobytes()))
     return History.from_state(columns, about)
+
+
+def _without_arrays(state: Any, found: list[np.ndarray[Any, Any]]) -> Any:
+    """The same state with a number in place of each array, which is added to `found`."""
+    if isinstance(state, np.ndarray):
+        found.append(state)
+        return {_ARRAY: len(found) - 1}
+    if isinstance(state, Mapping):
+        return {str(key): _without_arrays(value, found) for key, value in state.items()}
+    return [_without_arrays(value, found) for value in state] if isinstance(state, list | tuple) else state
+
+
+def _with_arrays(state: Any, entries: Mapping[str, RecordEntry]) -> Any:
+    """What `_without_arrays` took apart."""
+    if isinstance(state, Mapping):
+        if set(state) == {_ARRAY}:
+            return entries[str(state[_ARRAY])].read().array
+        return {key: _with_arrays(value, entries) for key, value in state.items()}
+    return [_with_arrays(value, entries) for value in state] if isinstance(state, list) else state
 
 
 def _constant(data: TensorData) -> Any:

@@ -5,17 +5,17 @@
         higher_is_better = False
 
         def measure(self, item: RegressionOutput, metadata: MetricMetadata) -> Mapping[str, Tensor | float]:
-            return {"error": (item.output - item.targets).sum(), "target": item.targets.sum(), "items": 1}
+            error = item.output - item.targets
+            return {"error": error.sum(), "target": item.targets.sum(), "items": item.targets.shape[0]}
 
-        def compute(self, sums: Mapping[str, Array]) -> float:
-            return ratio(sums["error"], sums["target"])
+        def compute(self, found: Mapping[str, Array]) -> float:
+            return ratio(found["error"], found["target"])
 
 `measure` leaves its tensors on the device; they are read, many batches at a time, when somebody needs a number.
 """
 
 from __future__ import annotations
 
-import base64
 import math
 from abc import ABC, abstractmethod
 from collections import deque
@@ -28,6 +28,7 @@ import numpy.typing as npt
 from burn_torch.core.errors import ShapeError, explain
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.transaction import Transaction
+from burn_torch.train.metric._tensors import on_leaf
 from burn_torch.train.metric.base import MetricMetadata, Reading
 
 __all__ = ["AdditiveMetric", "Array", "CollectingMetric", "ratio"]
@@ -94,7 +95,9 @@ class _Accumulating(ABC):
     # -- what the loop needs --------------------------------------------------------------------
     def update(self, item: Any, metadata: MetricMetadata, /) -> Reading:
         """Adds the item of a batch; waits for nothing."""
-        batch = _Batch(self, self.measure(item, metadata))
+        found = self.measure(item, metadata)
+        # off the tape, which would otherwise live until the number is read
+        batch = _Batch(self, {name: on_leaf(x) if isinstance(x, Tensor) else x for name, x in found.items()})
         self._pending.append(batch)
         while self._pending[0].is_read or len(self._pending) > _MOST_WAITING:
             self._add(self._pending.popleft().read())
@@ -111,8 +114,8 @@ class _Accumulating(ABC):
         self._forget()
 
     def state(self) -> Mapping[str, Any]:
-        """What was added up so far."""
-        return {name: _encode(array) for name, array in self._whole().items()}
+        """What was added up so far, as arrays."""
+        return dict(self._whole())
 
     def load_state(self, state: Mapping[str, Any], /) -> None:
         """Goes on from what `state` gave."""
@@ -123,7 +126,7 @@ class _Accumulating(ABC):
         """Adds what another worker has added up."""
         self._add_pending()
         if state:
-            self._add({name: _decode(value) for name, value in state.items()})
+            self._add({name: np.asarray(value) for name, value in state.items()})
 
     def _add_pending(self) -> None:
         while self._pending:
@@ -223,15 +226,3 @@ def _fetch(found: Mapping[str, Tensor | float]) -> dict[str, Array]:
 
 def _arrays(found: Mapping[str, Array | float]) -> dict[str, Array]:
     return {name: np.asarray(value) for name, value in found.items()}
-
-
-def _encode(array: Array) -> dict[str, Any]:
-    little = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<")))
-    data = base64.b64encode(little.tobytes()).decode("ascii")
-    return {"dtype": array.dtype.name, "shape": list(array.shape), "data": data}
-
-
-def _decode(value: Mapping[str, Any]) -> Array:
-    dtype = np.dtype(value["dtype"]).newbyteorder("<")
-    flat = np.frombuffer(base64.b64decode(value["data"]), dtype)
-    return flat.reshape(value["shape"]).astype(dtype.newbyteorder("="))

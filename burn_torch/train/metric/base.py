@@ -13,8 +13,8 @@ A metric of your own is one class:
 Nothing here waits for the device: a Reading holds what is still being computed, and its numbers are read on the host
 when somebody needs them, which the training loop does for many steps at a time on an accelerator.
 
-What a metric has added up so far is its `state`: plain values that a checkpoint keeps and that another metric of the
-same kind can `load_state` or `merge`.  So several workers that each saw a part of the items find the value over all:
+What a metric has added up so far is its `state`: plain values and arrays.  A checkpoint keeps it, and another metric of
+the same kind can `load_state` it or `merge` it.  So workers that each saw a part of the items find the value over all:
 
     merge_states(metric, states)      # the states of all workers, in the order of their ranks
 """
@@ -30,6 +30,7 @@ from typing import Any, ClassVar, Protocol, final, runtime_checkable
 from burn_torch.core.errors import ShapeError, explain
 from burn_torch.monitor.event import Split
 from burn_torch.tensor import Tensor
+from burn_torch.train.metric._tensors import on_leaf
 
 __all__ = [
     "MergeableMetric",
@@ -78,8 +79,9 @@ class Reading:
     __slots__ = ("_count", "_later", "_number", "_read", "_scale", "_total")
 
     def __init__(self, number: Tensor | float, count: Tensor | float, *, scale: float | None) -> None:
-        self._number = number
-        self._count = count
+        # off the tape, which would otherwise live until the number is read
+        self._number = on_leaf(number) if isinstance(number, Tensor) else number
+        self._count = on_leaf(count) if isinstance(count, Tensor) else count
         self._scale = scale
         self._later: Callable[[], tuple[float, float]] | None = None
         self._read = False
@@ -193,7 +195,7 @@ class ResumableMetric(Protocol):
     """A metric that can go on in the middle of an epoch after a resume."""
 
     def state(self) -> Mapping[str, Any]:
-        """What it has added up so far, as values that JSON can hold."""
+        """What it has added up so far: values that JSON can hold, and numpy arrays that nobody writes to any more."""
         ...
 
     def load_state(self, state: Mapping[str, Any], /) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.monitor.event import GpuUse
+from burn_torch.monitor.machine import Nvml, cpu_memory, cpu_temperature, cpu_times
 from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
-from burn_torch.train.metric.machine import CudaStats, Nvml, cpu_memory, cpu_temperature, cpu_times
 
 __all__ = ["CpuMemory", "CpuTemperature", "CpuUse", "CudaMetric", "CudaQuantity"]
 
@@ -90,7 +91,7 @@ class CpuUse(_MachineMetric):
         if now is None or self._before is None:
             self._before = now
             return None
-        use = now.use_since(self._before)
+        use = now.percent_since(self._before)
         if use is not None:
             self._before, self._last = now, use
         return self._last
@@ -113,8 +114,9 @@ class CpuMemory(_MachineMetric):
         found = cpu_memory(self._root)
         if found is None:
             return None
-        used, self.total_gb = found
-        return used
+        used, total = found
+        self.total_gb = total / 1e9
+        return used / 1e9
 
     def format(self, number: float) -> str:
         """Beside all there is."""
@@ -191,15 +193,15 @@ class CudaMetric(_MachineMetric):
     def __deepcopy__(self, memo: Any) -> CudaMetric:
         return CudaMetric(self.quantity, self.index, nvml=self._open)  # handles of the driver are not copied
 
-    def stats(self) -> list[CudaStats]:
+    def stats(self) -> list[GpuUse]:
         """The GPUs that are measured, now; none where there is no driver."""
-        found = self._library().stats()
+        found = self._library().gpus()
         return [one for one in found if self.index in (None, one.index)]
 
     def read(self) -> float | None:
         """The quantity over the GPUs that tell it."""
-        field, reduce = _FIELDS[self.quantity]
-        values = [value for one in self.stats() if (value := getattr(one, field)) is not None]
+        field, scale, reduce = _FIELDS[self.quantity]
+        values = [value / scale for one in self.stats() if (value := getattr(one, field)) is not None]
         return reduce(values) if values else None
 
     def why_not(self) -> str:
@@ -214,9 +216,9 @@ class CudaMetric(_MachineMetric):
     def describe(self) -> str:
         """All quantities of each GPU."""
         found = self.stats()
-        return (
-            ("CUDA Stats: " + "; ".join(map(str, found))) if found else f"{self.name}: not available, {self.why_not()}"
-        )
+        if not found:
+            return f"{self.name}: not available, {self.why_not()}"
+        return "CUDA Stats: " + "; ".join(map(_line, found))
 
     def _library(self) -> Nvml:
         if self._nvml is None:
@@ -228,12 +230,26 @@ def _mean(values: list[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-_FIELDS: Final[dict[CudaQuantity, tuple[str, Callable[[list[float]], float]]]] = {
-    CudaQuantity.Memory: ("memory_used_gb", math.fsum),
-    CudaQuantity.Usage: ("use_percent", _mean),
-    CudaQuantity.Power: ("power_w", math.fsum),
-    CudaQuantity.Temperature: ("temperature_c", max),
+_FIELDS: Final[dict[CudaQuantity, tuple[str, float, Callable[[list[float]], float]]]] = {
+    CudaQuantity.Memory: ("memory_bytes", 1e9, math.fsum),
+    CudaQuantity.Usage: ("percent", 1.0, _mean),
+    CudaQuantity.Power: ("power_w", 1.0, math.fsum),
+    CudaQuantity.Temperature: ("temperature_c", 1.0, max),
 }
+
+
+def _line(gpu: GpuUse) -> str:
+    def part(format: str, *values: float | None, scale: float = 1.0) -> str:
+        known = [value / scale for value in values if value is not None]
+        return format.format(*known) if len(known) == len(values) else "not available"
+
+    memory = part("{:.2f}/{:.2f} GB", gpu.memory_bytes, gpu.memory_total_bytes, scale=1e9)
+    use, power, heat = (
+        part("{:.0f} %", gpu.percent),
+        part("{:.0f} W", gpu.power_w),
+        part("{:.0f} °C", gpu.temperature_c),
+    )
+    return f"GPU #{gpu.index} {gpu.name} - Memory {memory} - Usage {use} - Power {power} - Temperature {heat}"
 
 
 def _quantity(value: CudaQuantity | str) -> CudaQuantity:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Self, final
+from typing import Any, Final, Self, final
 
 import numpy as np
 
@@ -22,7 +22,10 @@ from burn_torch.train.metric.base import MetricMetadata
 from burn_torch.train.metric.confusion import ClassReduction, counted_labels, positive_column
 from burn_torch.train.output import ConfusionStatsInput, adapt
 
-__all__ = ["AucPrMetric", "AurocMetric", "area_under_roc", "average_precision"]
+__all__ = ["AucPrMetric", "AurocMetric", "areas_under_roc", "average_precisions"]
+
+_MOST_AT_ONCE: Final = 4_000_000
+"""Scores: a few hundred megabytes on the way to their areas."""
 
 
 class _RankingMetric(CollectingMetric):
@@ -94,20 +97,22 @@ class _RankingMetric(CollectingMetric):
 
     def compute(self, found: Mapping[str, Array], /) -> float:
         """The area, of all classes together or the mean over the classes where it is defined; NaN if it is in none."""
-        scores, true = found["score"].astype(np.float64), found["true"].astype(bool)
-        counts = found.get("counts", np.ones_like(true))
+        scores, true = found["score"], found["true"]
+        counts = found.get("counts")
+        if counts is None:
+            counts = np.ones_like(true, dtype=bool)
         if self.class_reduction is ClassReduction.Micro:
-            areas = [self.area(scores[counts], true[counts])]
-        else:
-            columns = range(scores.shape[-1])
-            areas = [self.area(scores[counts[:, c], c], true[counts[:, c], c]) for c in columns]
-        defined = [area for area in areas if not math.isnan(area)]
-        return 100.0 * math.fsum(defined) / len(defined) if defined else math.nan
+            scores, true, counts = (array.reshape(-1, 1) for array in (scores, true, counts))
+        areas = np.concatenate(
+            [self.areas(scores[:, block], true[:, block], counts[:, block]) for block in _blocks(*scores.shape)]
+        )
+        defined = areas[~np.isnan(areas)]
+        return 100.0 * float(defined.mean()) if defined.size else math.nan
 
     @staticmethod
     @abstractmethod
-    def area(scores: Array, true: Array) -> float:
-        """The area of one class.  Shapes: scores (n,), true (n,) bool."""
+    def areas(scores: Array, true: Array, counts: Array) -> Array:
+        """The area of each class.  Shapes: scores, and true and counts in bool, (items, classes) -> (classes,)."""
 
 
 @final
@@ -120,9 +125,9 @@ class AurocMetric(_RankingMetric):
     title = "AUROC"
 
     @staticmethod
-    def area(scores: Array, true: Array) -> float:
-        """See `area_under_roc`."""
-        return area_under_roc(scores, true)
+    def areas(scores: Array, true: Array, counts: Array) -> Array:
+        """See `areas_under_roc`."""
+        return areas_under_roc(scores, true, counts)
 
 
 @final
@@ -135,35 +140,60 @@ class AucPrMetric(_RankingMetric):
     title = "AUC-PR"
 
     @staticmethod
-    def area(scores: Array, true: Array) -> float:
-        """See `average_precision`."""
-        return average_precision(scores, true)
+    def areas(scores: Array, true: Array, counts: Array) -> Array:
+        """See `average_precisions`."""
+        return average_precisions(scores, true, counts)
 
 
-def area_under_roc(scores: Array, true: Array) -> float:
-    """The area under the receiver operating characteristic; NaN without a true and an untrue item, or for NaN scores.
+def areas_under_roc(scores: Array, true: Array, counts: Array) -> Array:
+    """The area under the receiver operating characteristic of each column.
 
-    Mann and Whitney's statistic, (the ranks of the true ones - p (p + 1) / 2) / (p n); equal scores share their ranks.
+    NaN without a true and an untrue item, or for NaN scores.  Mann and Whitney's statistic: for each true item, how
+    many untrue ones lie below it, and half of those beside it.
+    Shapes: scores, and true and counts in bool, (items, classes) -> (classes,).
     """
-    positives = int(true.sum())
-    negatives = true.size - positives
-    if not positives or not negatives or np.isnan(scores).any():
-        return math.nan
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    shared = np.cumsum(counts) - (counts - 1) / 2.0
-    ranks = float(shared[inverse][true].sum())
-    return (ranks - positives * (positives + 1) / 2.0) / (positives * negatives)
+    order = np.argsort(scores, axis=0, kind="stable")
+    starts, ends = _equal_scores(np.take_along_axis(scores, order, 0))
+    positive, negative = (np.take_along_axis(mask, order, 0) for mask in (true & counts, ~true & counts))
+    up_to = np.cumsum(negative, axis=0)
+    below: Array = np.take_along_axis(up_to - negative, starts, 0)
+    pairs = (positive * (below + np.take_along_axis(up_to, ends, 0))).sum(0) / 2.0
+    return _defined(pairs, positive.sum(0) * negative.sum(0), scores, counts)
 
 
-def average_precision(scores: Array, true: Array) -> float:
-    """Average precision; NaN without a true item, where recall is 0 / 0, or for NaN scores."""
-    positives = int(true.sum())
-    if not positives or np.isnan(scores).any():
-        return math.nan
-    order = np.argsort(-scores, kind="stable")
-    lasts = np.append(np.flatnonzero(np.diff(scores[order])), true.size - 1)  # where a score is followed by another
-    right = np.cumsum(true[order])[lasts]
-    return float((np.diff(right, prepend=0) * right / (lasts + 1)).sum() / positives)
+def average_precisions(scores: Array, true: Array, counts: Array) -> Array:
+    """The average precision of each column; NaN without a true item, where recall is 0 / 0, or for NaN scores.
+
+    For each true item, the part of true ones among all whose score is as high or higher.
+    Shapes: scores, and true and counts in bool, (items, classes) -> (classes,).
+    """
+    order = np.argsort(-scores, axis=0, kind="stable")
+    _, ends = _equal_scores(np.take_along_axis(scores, order, 0))
+    positive, counted = (np.take_along_axis(mask, order, 0) for mask in (true & counts, counts))
+    right, all_of_them = (np.take_along_axis(np.cumsum(mask, axis=0), ends, 0) for mask in (positive, counted))
+    precisions = (positive * right / np.maximum(all_of_them, 1)).sum(0)
+    return _defined(precisions, positive.sum(0), scores, counts)
+
+
+def _equal_scores(ordered: Array) -> tuple[Array, Array]:
+    """For each place in ordered columns, the first and the last place with the same score."""
+    items = np.arange(len(ordered))[:, None]
+    edge = np.ones((1, ordered.shape[1]), bool)
+    change = ordered[1:] != ordered[:-1]
+    starts = np.maximum.accumulate(np.where(np.concatenate([edge, change]), items, 0), axis=0)
+    lasts = np.where(np.concatenate([change, edge]), items, len(ordered))
+    return starts, np.minimum.accumulate(lasts[::-1], axis=0)[::-1]
+
+
+def _defined(top: Array, bottom: Array, scores: Array, counts: Array) -> Array:
+    known = (bottom > 0) & ~(np.isnan(scores) & counts).any(0)
+    return np.where(known, top / np.maximum(bottom, 1), math.nan)
+
+
+def _blocks(items: int, classes: int) -> list[slice]:
+    """Some columns at a time, so that what is computed on the way fits any memory that holds the scores."""
+    width = max(1, _MOST_AT_ONCE // max(items, 1))
+    return [slice(start, start + width) for start in range(0, classes, width)]
 
 
 def _of_last(

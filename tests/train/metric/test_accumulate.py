@@ -1,12 +1,13 @@
 """Metrics of one's own that are no mean, the states of all metrics, and that measuring waits for nothing."""
 
-import json
+import copy
 import math
 
 import numpy as np
 import pytest
 
-from burn_torch import Tensor
+from burn_torch import Device, Tensor
+from burn_torch.module import ModuleRecord
 from burn_torch.tensor.transaction import Transaction
 from burn_torch.train import (
     AccuracyMetric,
@@ -22,6 +23,7 @@ from burn_torch.train import (
     DiceMetric,
     FBetaScoreMetric,
     HammingScore,
+    History,
     IterationSpeedMetric,
     LearningRateMetric,
     LossInput,
@@ -30,10 +32,12 @@ from burn_torch.train import (
     Metric,
     MetricMetadata,
     MultiLabelClassificationOutput,
+    NumericMetric,
     PerplexityMetric,
     PrecisionMetric,
     PsnrMetric,
     PsnrMetricConfig,
+    Reading,
     RecallMetric,
     RegressionOutput,
     SequenceOutput,
@@ -46,6 +50,7 @@ from burn_torch.train import (
     WordErrorRate,
     merge_states,
 )
+from burn_torch.train.checkpoint.content import Checkpoint, Position
 from burn_torch.train.event import Notice, StepDone
 from burn_torch.train.metric.accumulate import ratio
 
@@ -118,7 +123,7 @@ def test_sums_are_exact_where_float32_is_not(tensor, feed):
     metric = Items()
     feed(metric, [tensor(2**24, np.int64), tensor(1, np.int64), tensor(1, np.int64)])
     assert metric.value() == 2**24 + 2
-    assert metric.state()["items"]["dtype"] == "int64"
+    assert metric.state()["items"].dtype == np.int64
 
 
 def everything(tensor, seed):
@@ -171,6 +176,24 @@ def test_measuring_waits_for_nothing(tensor, seed, monkeypatch):
     assert len([reading.value for reading in readings]) == 3 * len(pairs)
 
 
+def test_no_reading_holds_a_tape(tensor):
+    class MeanError(NumericMetric):
+        name, higher_is_better = "Mean Error", False
+
+        def measure(self, item, metadata):
+            return Reading.of_mean((item.output - item.targets).mean(), item.targets.shape[0])
+
+    x = tensor([1.0, 2.0], device=Device.cpu().autodiff()).require_grad()
+    y = x * 2
+    item = RegressionOutput(y.mean(), y, y.zeros_like())
+    metrics = [MeanError(), MedianError(), RelativeBias(), LossMetric()]
+    readings = [metric.update(item, MetricMetadata.fake()) for metric in metrics]
+    held = [reading._number for reading in (readings[0], readings[3])]
+    held += [array for metric in metrics[1:3] for array in metric._pending[0]._found.values()]
+    assert not any(array.device.is_autodiff() for array in held if isinstance(array, Tensor))
+    assert [reading.value for reading in readings][:2] == [3.0, 3.0]
+
+
 def test_what_nobody_reads_does_not_pile_up_on_the_device(tensor):
     metric, where = MedianError(), MetricMetadata(Split.TRAIN, 1, 1, 1, 0.1, 0.0)
     item = RegressionOutput(tensor(0.0), tensor([1.0]), tensor([0.0]))
@@ -178,14 +201,14 @@ def test_what_nobody_reads_does_not_pile_up_on_the_device(tensor):
         metric.update(item, where)
     assert len(metric._pending) <= 256
     assert metric.value() == 1.0
-    assert len(metric.state()["error"]["shape"]) == 1
+    assert metric.state()["error"].shape == (600,)
 
 
-def test_every_metric_merges_and_goes_through_json(tensor, seed, feed):
+def test_every_metric_merges(tensor, seed, feed):
     for metric, item in everything(tensor, seed):
         assert isinstance(metric, MergeableMetric)
         feed(metric, [item, item])
-        value, state = metric.value(), json.loads(json.dumps(metric.state()))
+        value, state = metric.value(), copy.deepcopy(metric.state())
         metric.clear()
         merge_states(metric, [state])
         assert metric.value() == value or math.isnan(value)
@@ -194,6 +217,16 @@ def test_every_metric_merges_and_goes_through_json(tensor, seed, feed):
         empty.clear()
         merge_states(metric, [empty.state(), state, empty.state()])
         assert metric.value() == pytest.approx(value, nan_ok=True)
+
+
+def test_a_state_stays_as_it_is_while_the_metric_goes_on(tensor, seed, feed):
+    for metric, item in everything(tensor, seed):
+        feed(metric, [item])
+        state = metric.state()
+        before = copy.deepcopy(state)
+        feed(metric, [item, item])
+        metric.clear()
+        np.testing.assert_equal(dict(state), dict(before))
 
 
 def test_workers_without_items_merge_to_nothing():
@@ -315,7 +348,55 @@ class MedianScore(CollectingMetric):
     higher_is_better = True
 
     def measure(self, item, metadata):
-        return {"score": item.output.inner() if item.output.device.is_autodiff() else item.output}
+        return {"score": item.output}  # tracked while training
 
     def compute(self, found):
         return float(np.median(found["score"]))
+
+
+def test_a_checkpoint_keeps_arrays_of_states_as_tensors(program, tmp_path, seed):
+    """An epoch of scores is no text: the text of a file has a limit, its tensors have not."""
+    scores = seed.normal(0, 1, (1000, 4)).astype(np.float32)
+    states = {
+        "a": {"score": scores, "true": scores > 0, "count": np.array([2**53 + 1])},
+        "b": {"total": (0.1).hex(), "parts": [np.float64(3.5) * np.ones((0, 2)), {"deep": [1, None]}]},
+    }
+    learner = program.make_learner()
+    checkpoint = Checkpoint(
+        position=Position(batch=1),
+        run_key=1,
+        model=learner.model.into_record(),
+        optim=learner.optim.to_record(),
+        scheduler=learner.lr_scheduler.to_record(),
+        lr=0.1,
+        history=History(),
+        metrics=states,
+    )
+    path = checkpoint.to_record(learner.model).save(tmp_path / "saved")
+    record = ModuleRecord.load(path)
+    assert len(record.metadata["checkpoint"]) < 2000
+    found = Checkpoint.from_record(record).metrics
+    np.testing.assert_equal(found, states)
+    assert [found["a"][name].dtype for name in ("score", "true", "count")] == [np.float32, np.bool_, np.int64]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_values_are_those_of_the_cpu_and_no_update_waits(tensor, feed):
+    import torch
+
+    place = Device.cuda(0)
+    here = everything(tensor, np.random.default_rng(5))
+    there = everything(lambda values, dtype=np.float32: tensor(values, dtype, place), np.random.default_rng(5))
+    for metric, item in there:
+        feed(metric, [item])  # what is compiled, loaded or brought to the device once
+        metric.clear()
+    place.sync()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        readings = [[metric.update(item, MetricMetadata.fake()) for _ in range(2)] for metric, item in there]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for (metric, item), (other, _), (first, _) in zip(here, there, readings, strict=True):
+        if item is not None:
+            assert first.value == pytest.approx(feed(metric, [item, item])[0], rel=1e-5)
+            assert other.value() == pytest.approx(metric.value(), rel=1e-5)

@@ -5,6 +5,7 @@ import pytest
 
 from burn_torch import ArgumentError, Device, ShapeError
 from burn_torch.train import (
+    AccuracyMetric,
     ClassificationMetricConfig,
     ClassificationOutput,
     ClassReduction,
@@ -13,6 +14,7 @@ from burn_torch.train import (
     DecisionRule,
     FBetaScoreMetric,
     HammingScore,
+    LossMetric,
     MultiLabelClassificationOutput,
     PrecisionMetric,
     RecallMetric,
@@ -201,6 +203,32 @@ def test_top_k_accuracy(data, k, seed, check, make):
         [expected(rows) for rows in cut(np.arange(n))],
         expected(np.arange(n)),
     )
+
+
+@pytest.mark.parametrize("data", ["random", "single class", "padded"])
+def test_accuracy_and_loss(data, seed, check, tensor):
+    n, classes = sum(SIZES), 4
+    scores = seed.normal(0, 1, (n, classes)).astype(np.float32)
+    targets = np.full(n, 3) if data == "single class" else seed.integers(0, classes, n)
+    if data == "padded":
+        targets[seed.random(n) < 0.4] = -1
+        targets[7] = -1
+    losses = np.where(targets >= 0, seed.random(n), 0.0)
+    kept = [rows[targets[rows] >= 0] for rows in cut(np.arange(n))]
+    means = [losses[rows].mean() if len(rows) else np.nan for rows in kept]  # of nothing it is NaN, as torch's is
+    items = [
+        ClassificationOutput(tensor(mean), tensor(s), tensor(t, np.int64))
+        for mean, s, t in zip(means, cut(scores), cut(targets), strict=True)
+    ]
+
+    def percent(rows):
+        return 100 * sklearn.accuracy_score(targets[rows], scores[rows].argmax(1)) if len(rows) else np.nan
+
+    def build(metric):
+        return metric.with_pad_token(-1) if data == "padded" else metric
+
+    check(lambda: build(AccuracyMetric()), items, [percent(rows) for rows in kept], percent(np.concatenate(kept)))
+    check(lambda: build(LossMetric()), items, means, losses[np.concatenate(kept)].mean())
 
 
 def test_top_k_accuracy_of_equal_and_missing_scores(make, feed):

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from burn_torch import ArgumentError
+from burn_torch.monitor.machine import CpuTimes, Nvml, cpu_memory, cpu_temperature, cpu_times
+from burn_torch.monitor.resources import Sampler
 from burn_torch.train import CpuMemory, CpuTemperature, CpuUse, CudaMetric, CudaQuantity, Metric, ResumableMetric
 from burn_torch.train.metric import hardware
-from burn_torch.train.metric.machine import CpuTimes, Nvml, cpu_memory, cpu_temperature, cpu_times
 
 
 def write(root, path, text):
@@ -87,7 +88,7 @@ def test_elsewhere_psutil_is_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     monkeypatch.setattr(importlib, "import_module", lambda name: SimpleNamespace(**asked))
     assert cpu_times(tmp_path) == CpuTimes(busy=15.0, idle=30.0)
-    assert cpu_memory(tmp_path) == (2.0, 8.0)
+    assert cpu_memory(tmp_path) == (2 * 10**9, 8 * 10**9)
 
     def absent(name):
         raise ImportError(name)
@@ -95,6 +96,18 @@ def test_elsewhere_psutil_is_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib, "import_module", absent)
     assert cpu_times(tmp_path) is None
     assert cpu_memory(tmp_path) is None
+
+
+def test_the_sampler_of_a_run_reads_the_same(tmp_path):
+    stat(tmp_path, 100, 10, 50, 800, 40, 0, 0, 0, 5, 0)
+    write(tmp_path, "proc/meminfo", "MemTotal: 2000000 kB\nMemFree: 1 kB\nMemAvailable: 1500000 kB\n")
+    sampler = Sampler(tmp_path)
+    stat(tmp_path, 160, 10, 70, 900, 55, 0, 0, 5, 65, 0)
+    found = sampler.sample()
+    assert (found.cpu_percent, found.memory_bytes, found.memory_total_bytes) == (42.5, 512_000_000, 2_048_000_000)
+    assert found.process_memory_bytes is None
+    (tmp_path / "proc/stat").unlink()
+    assert sampler.sample().cpu_percent is None
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc")
@@ -134,6 +147,11 @@ class Library:
 
     def nvmlDeviceGetHandleByIndex_v2(self, index, handle):  # noqa: N802
         handle._obj.value = 100 + index.value
+        return 0
+
+    def nvmlDeviceGetName(self, handle, text, size):  # noqa: N802
+        assert size.value >= 96
+        text.value = b"H100"
         return 0
 
     def nvmlDeviceGetMemoryInfo(self, handle, memory):  # noqa: N802
@@ -180,8 +198,8 @@ def test_cuda(quantity, index, name, unit, value, feed):
 
 def test_cuda_describes_each_gpu():
     assert CudaMetric(nvml=driver()).describe() == (
-        "CUDA Stats: GPU #0 - Memory 1.00/80.00 GB - Usage 87 % - Power 312 W - Temperature 50 °C; "
-        "GPU #1 - Memory 2.00/80.00 GB - Usage not available - Power not available - Temperature 51 °C"
+        "CUDA Stats: GPU #0 H100 - Memory 1.00/80.00 GB - Usage 87 % - Power 312 W - Temperature 50 °C; "
+        "GPU #1 H100 - Memory 2.00/80.00 GB - Usage not available - Power not available - Temperature 51 °C"
     )
 
 
@@ -222,7 +240,7 @@ def test_the_real_library_is_loaded_by_its_name():
         names.append(name)
         raise OSError
 
-    assert Nvml(load).stats() == []
+    assert Nvml(load).gpus() == ()
     assert names == ["nvml.dll" if platform.system() == "Windows" else "libnvidia-ml.so.1"]
 
 

@@ -1,7 +1,5 @@
 """AUROC and average precision beside scikit-learn's."""
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,8 @@ from burn_torch.train import (
     ConfusionStatsInput,
     MultiLabelClassificationOutput,
 )
-from burn_torch.train.metric.ranking import area_under_roc, average_precision
+from burn_torch.train.metric import ranking
+from burn_torch.train.metric.ranking import areas_under_roc, average_precisions
 
 sklearn = pytest.importorskip("sklearn.metrics")
 
@@ -123,25 +122,42 @@ def test_multilabel(kind, reduction, data, seed, check, some_of):
     check(lambda: KINDS[kind][0].multilabel(reduction).with_pad_token(-1), items, None, whole)
 
 
+def column(values):
+    return np.asarray(values)[:, None]
+
+
 def test_many_scores_with_and_without_ties(seed):
     true = seed.random(20_000) < 0.1
+    every = np.ones((20_000, 1), bool)
     for scores in (seed.normal(true, 1), seed.normal(true, 1).round(1)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert area_under_roc(scores, true) == pytest.approx(sklearn.roc_auc_score(true, scores), rel=1e-12)
-            assert average_precision(scores, true) == pytest.approx(
-                sklearn.average_precision_score(true, scores), rel=1e-12
-            )
+        (area,) = areas_under_roc(column(scores), column(true), every)
+        (precision,) = average_precisions(column(scores), column(true), every)
+        assert area == pytest.approx(sklearn.roc_auc_score(true, scores), rel=1e-12)
+        assert precision == pytest.approx(sklearn.average_precision_score(true, scores), rel=1e-12)
 
 
 def test_by_hand():
     # pairs of (true, untrue): 0.8 > 0.5, 0.8 > 0.1, 0.5 = 0.5, 0.5 > 0.1
-    scores, true = np.array([0.8, 0.5, 0.5, 0.1]), np.array([True, True, False, False])
-    assert area_under_roc(scores, true) == 3.5 / 4
-    assert average_precision(scores, true) == (1 + 2 / 3) / 2
-    assert np.isnan(
-        [area_under_roc(np.array([np.nan, 1.0]), true[1:3]), average_precision(scores, np.zeros(4, bool))]
-    ).all()
+    scores, true, every = column([0.8, 0.5, 0.5, 0.1]), column([True, True, False, False]), np.ones((4, 1), bool)
+    assert areas_under_roc(scores, true, every) == [3.5 / 4]
+    assert average_precisions(scores, true, every) == pytest.approx([(1 + 2 / 3) / 2])
+    but_third = column([True, True, False, True])
+    assert areas_under_roc(scores, true, but_third) == average_precisions(scores, true, but_third) == [1.0]
+    unknown = np.where(scores == 0.8, np.nan, scores)
+    for function in (areas_under_roc, average_precisions):
+        assert np.isnan(function(unknown, true, every)).all()
+        assert function(unknown, true, unknown == unknown) == pytest.approx(function(scores[1:], true[1:], every[1:]))
+        assert np.isnan(function(scores, every & False, every)).all()
+
+
+def test_classes_are_looked_at_some_at_a_time(seed, some_of, feed, monkeypatch):
+    scores, targets = seed.random((50, 7)), seed.integers(0, 2, (50, 7))
+    for metric in (AurocMetric.multilabel, AucPrMetric.multilabel):
+        (whole,) = feed(metric(), [some_of(scores, targets)])
+        with monkeypatch.context() as patch:
+            patch.setattr(ranking, "_MOST_AT_ONCE", 150)
+            assert ranking._blocks(50, 7) == [slice(0, 3), slice(3, 6), slice(6, 9)]
+            assert feed(metric(), [some_of(scores, targets)]) == [whole]
 
 
 def test_small_probabilities_keep_their_order(one_of, feed):

@@ -1,0 +1,58 @@
+"""Generated kernels compile for machines that are not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from burn_kernels.ahead import compile_launch, resources  # after the check for triton
+from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
+from burn_torch.backend.libtorch.fused import FusedKernel
+from burn_torch.core.dtype import DType
+from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
+from burn_torch.fusion import plan_of
+from burn_torch.fusion.row import body_of
+from burn_torch.ops.torch_types import TO_TORCH
+from tests.fusion.programs import PROGRAMS, tensor, traced
+
+
+def scaled(spec: Spec, dtype: DType) -> Spec:
+    """The same axes at sizes of real work."""
+    if isinstance(spec, NumberSpec):
+        return spec
+    sizes = {6: 4096, 10: 4096, 5: 2048, 1: 1}
+    return tensor(*(sizes[size] for size in spec.shape), dtype=dtype if spec.shape[-1] > 1 else spec.dtype)
+
+
+def launches(name: str, dtype: DType, machine: Machine) -> list[Launch]:
+    function, specs, _ = PROGRAMS[name]
+    graph = plan_of(traced(function, [scaled(spec, dtype) for spec in specs])).graph
+    kernels = [node for node in graph.nodes if node.call.op.name == "fusion::kernel"]
+    assert kernels
+    with recording(machine) as found:
+        for node in kernels:
+            kernel = FusedKernel(body_of(node.call.attrs["body"]), strict=False)
+            given: list[Any] = [
+                torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device="meta")
+                if isinstance(spec, TensorSpec)
+                else 3
+                for spec in node.call.specs
+            ]
+            kernel(*given)
+    return found
+
+
+@pytest.mark.parametrize("machine", [H200, A100, MI300X], ids=lambda machine: str(machine.arch))
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_kernels_compile_without_spills(name: str, machine: Machine) -> None:
+    for dtype in (DType.F32, DType.BF16):
+        if machine is not H200 and dtype is DType.F32:
+            continue
+        for launch in launches(name, dtype, machine):
+            taken = resources(compile_launch(launch, machine))
+            assert taken.registers > 0
+            assert taken.spills == 0, launch.constants
