@@ -41,6 +41,7 @@ _EXPORTS: Final = {
     "transform": (
         "PerSampleLoopWarning",
         "RetraceWarning",
+        "assert_fused",
         "compile",
         "explain",
         "grad",

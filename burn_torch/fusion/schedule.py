@@ -14,6 +14,7 @@ from typing import Final, final
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.bodies import Role, Source, role_of
 from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.row import kernel
 from burn_torch.fusion.splitting import columns_in_two_steps, in_two_steps
@@ -86,7 +87,7 @@ def fuse(graph: Graph, *, strict: bool = False) -> Graph:
 
 def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
-    opened, whole = _opened(dead_code(graph))
+    opened, whole = _opened(dead_code(replaced(dead_code(graph))))
     source = Source(opened)
     groups = _Grouping(source)
     groups.run()

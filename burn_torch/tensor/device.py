@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, ClassVar, Final, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
 from burn_torch.backend import Autodiff, Backend, Fusion, LibTorch, NdArray
+from burn_torch.backend.fusion import fusion_of, is_fused
 from burn_torch.backend.tracing import active
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, explain
+
+if TYPE_CHECKING:
+    from burn_torch.backend.fusion.explanation import StreamExplanation
 
 __all__ = ["Device"]
 
@@ -134,7 +138,7 @@ class Device:
 
     def is_fused(self) -> bool:
         """Whether operations here are recorded and computed later."""
-        return _fusion_of(self._stack) is not None
+        return is_fused(self._stack)
 
     def is_autodiff(self) -> bool:
         """Whether tensors here can carry gradients."""
@@ -147,9 +151,28 @@ class Device:
 
     def flush(self) -> None:
         """Computes what this thread has recorded on a fused device, without waiting; nothing happens elsewhere."""
-        fusion = _fusion_of(self.backend)
+        fusion = fusion_of(self.backend)
         if fusion is not None and fusion.session is None:
             fusion.flush(self.place)
+
+    def explain(self) -> StreamExplanation:
+        """What this thread computed here last, and in which kernels: `print(device.explain())`.
+
+        Computes nothing.  Raises: DeviceError on a device that is not fused.
+        """
+        fusion = fusion_of(self._stack)
+        if fusion is None:
+            raise DeviceError(
+                explain(
+                    "explain: nothing is fused on this device",
+                    given=repr(self),
+                    expected="a fused device, such as Device.cuda(0).fused()",
+                    mend="call burn_torch.explain(function, *arguments) for what compile makes of a function",
+                )
+            )
+        from burn_torch.backend.fusion.explanation import explain_stream  # what runs never needs it
+
+        return explain_stream(fusion.stream(self.place))
 
     def supports_dtype(self, dtype: DType) -> bool:
         """Whether tensors of this element type can be made here."""
@@ -173,12 +196,6 @@ def _fused(stack: Backend) -> Backend:
     if isinstance(stack, Autodiff):
         return Autodiff(_fused(stack.inner), stack.checkpoint, trains=stack.trains)
     return stack if isinstance(stack, Fusion) else Fusion(stack)
-
-
-def _fusion_of(stack: Backend) -> Fusion | None:
-    while isinstance(stack, Autodiff):
-        stack = stack.inner
-    return stack if isinstance(stack, Fusion) else None
 
 
 def _rebuild(leaf: str, checkpoints: tuple[str, ...], place: str, fused: bool = False) -> Device:

@@ -20,6 +20,7 @@ from burn_torch.backend.fusion.trie import Step
 from burn_torch.core.data import TensorData
 from burn_torch.core.frames import is_users
 from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.fusion.patterns import literals, on_change
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Literal
 from burn_torch.graph.origin import Origin
@@ -27,7 +28,7 @@ from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor
 
-__all__ = ["Fusion"]
+__all__ = ["Fusion", "fusion_of", "is_fused"]
 
 _LONGEST: Final = 256
 _BEFORE_LIBRARY: Final = 32
@@ -86,11 +87,12 @@ class Fusion(Backend):
         stack.version_of = inner.version
         stack.planner = Planner(inner)
         stack.planned = stack.planner.planned
-        stack.keyed = {}
         stack._locals = {}
-        stack._key = object()
         stack._forget()
-        if inner.session is not None:
+        if inner.session is None:
+            stack.replan()
+            on_change(stack.replan)
+        else:
             stack.execute = inner.execute  # type: ignore[method-assign]  # a trace is lazy by itself
             stack.compile = inner.compile  # type: ignore[method-assign]
         return stack
@@ -156,8 +158,16 @@ class Fusion(Backend):
                 last.next[key] = step
         return step
 
+    def replan(self) -> None:
+        """Forgets what was planned, since patterns have changed."""
+        self.keyed = literals()
+        self._key = object()
+        for step in self.root.below():  # segments that are being recorded end in the old tree
+            step.plans.clear()
+        self._forget()
+
     def _forget(self) -> None:
-        """Begins a new tree; segments that are being recorded end in the old one."""
+        """Begins a new tree."""
         self._steps = 0
         self.root = Step(None, None, ())
 
@@ -234,6 +244,10 @@ class Fusion(Backend):
             return self.version_of(primitive.value) - primitive.base
         return 0 if kind is Lazy or kind is Failed else self.version_of(primitive)
 
+    def generates(self, place: str) -> bool:
+        """Asks the inner backend."""
+        return self.inner.generates(place)
+
     def leaf(self) -> Backend:
         """The leaf under all decorators."""
         leaf: Backend = self.inner.leaf()
@@ -243,6 +257,18 @@ class Fusion(Backend):
         """The same decorators over another leaf; a trace is lazy by itself."""
         inner = self.inner.rebase(leaf)
         return Fusion(inner) if isinstance(inner, Backend) else inner
+
+
+def fusion_of(stack: Any) -> Fusion | None:
+    """The Fusion under the tapes of a stack; None if it has none."""
+    while stack.is_autodiff:
+        stack = stack.inner
+    return stack if isinstance(stack, Fusion) else None
+
+
+def is_fused(stack: Any) -> bool:
+    """Whether a stack records what it computes."""
+    return fusion_of(stack) is not None
 
 
 def _first(inputs: Sequence[Any]) -> Sequence[Any]:

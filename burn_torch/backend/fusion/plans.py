@@ -19,6 +19,7 @@ from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.fusion import Plan, plan_of
+from burn_torch.fusion.patterns import replaced
 from burn_torch.graph.interpreter import interpret, stepwise
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes import algebra, common_subexpressions, dead_code, fold_constants, fold_views, group_updates
@@ -137,7 +138,7 @@ class Ready:
 
 def _prepared(graph: Graph) -> Graph:
     """The passes before scheduling.  Results may share memory with what they were made of, as in unfused execution."""
-    graph = common_subexpressions(dead_code(graph), "fast")
+    graph = common_subexpressions(replaced(dead_code(graph)), "fast")
     graph = fold_views(algebra(fold_constants(graph, "fast"), "fast"), "fast")
     return group_updates(dead_code(common_subexpressions(graph, "fast")))
 

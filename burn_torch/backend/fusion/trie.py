@@ -6,7 +6,7 @@ is found through its node, so recording an operation that was seen before is one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, final
 
 from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
@@ -47,6 +47,14 @@ class Step:
         self.plans: Final[dict[tuple[bool, ...], Any]] = {}
         self.met = False
         """Whether a sequence ended here before."""
+
+    def below(self) -> Iterator[Step]:
+        """This and all that was recorded after it."""
+        waiting = [self]
+        while waiting:
+            step = waiting.pop()
+            yield step
+            waiting += step.next.values()
 
     def path(self) -> list[Step]:
         """The operations from the first one to this."""
