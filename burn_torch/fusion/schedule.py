@@ -7,13 +7,12 @@ nothing that lies between them needs the one and is needed by the other.  The pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
-from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.bodies import Role, Source, role_of
-from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.groups import Cut, Grouping
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.row import kernel
@@ -27,8 +26,6 @@ from burn_torch.graph.passes.view_chains import fold_views
 from burn_torch.ops.op import Call
 
 __all__ = ["Boundary", "Group", "Plan", "fuse", "plan_of"]
-
-_ROUNDS: Final = 10
 
 Split = Callable[[Call], Graph | None]
 
@@ -89,7 +86,7 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
     opened, whole = _opened(dead_code(replaced(dead_code(graph))))
     source = Source(opened)
-    groups = _Grouping(source)
+    groups = Grouping(source)
     groups.run()
     return _written(source, groups, whole, strict)
 
@@ -166,150 +163,13 @@ def _fits(body: Graph) -> bool:
     return distinct and bool(body.nodes) and all(role_of(part.call)[0] != Role.APART for part in body.nodes)
 
 
-# -- groups --------------------------------------------------------------------------------------------
-@final
-class _Grouping:
-    """Joins operations into groups."""
-
-    def __init__(self, source: Source) -> None:
-        self.source: Final = source
-        self.members: Final[dict[int, frozenset[int]]] = {
-            n: frozenset([n]) for n, (role, _) in enumerate(source.role) if role == Role.COMPUTES
-        }
-        self.group_of: Final[dict[int, int]] = {n: n for n in self.members}
-        self.refused: Final[dict[tuple[frozenset[int], frozenset[int]], Unfusible]] = {}
-        self.why: Final[dict[tuple[int, int], Unfusible]] = {}
-        self.lowered: Final[dict[Graph, Unfusible | None]] = {}
-        self.next_readers: Final = self._next_readers()
-
-    def _next_readers(self) -> list[list[int]]:
-        """For each position, the positions that read what it makes."""
-        source = self.source
-        return [
-            sorted({r for i in node.outputs if i is not None for r in source.readers.get(i, ())})
-            for node in source.graph.nodes
-        ]
-
-    def run(self) -> None:
-        """Joins until nothing is left to join."""
-        for _ in range(_ROUNDS):
-            joined = False
-            for _, a, b in sorted(self._pairs()):
-                one, other = self.group_of.get(a), self.group_of.get(b)
-                if one is not None and other is not None and one != other:
-                    joined = self._join(min(one, other), max(one, other)) or joined
-            if not joined:
-                return
-
-    def _pairs(self) -> list[tuple[int, int, int]]:
-        """(-bytes saved, first, second) of each two groups that share a value."""
-        source = self.source
-        readers: dict[int, set[int]] = {}
-        for name, members in self.members.items():
-            for n in members:
-                for i in source.graph.nodes[n].inputs:
-                    if isinstance(i, int):
-                        for base in source.bases(i):
-                            readers.setdefault(base, set()).add(name)
-        saved: dict[tuple[int, int], int] = {}
-        for value, names in readers.items():
-            size = source.bytes_of(value)
-            if not size:
-                continue
-            maker = source.maker.get(value)
-            made_in = None if maker is None else self.group_of.get(maker)
-            together = sorted(names | ({made_in} if made_in is not None else set()))
-            if len(together) > 12:  # a value that everybody reads, such as a mask
-                together = together[:12]
-            for position, a in enumerate(together):
-                for b in together[position + 1 :]:
-                    through = size * (2 if made_in in (a, b) else 1)
-                    saved[a, b] = saved.get((a, b), 0) + through
-        return [(-size, a, b) for (a, b), size in saved.items()]
-
-    def _join(self, a: int, b: int) -> bool:
-        one, other = self.members[a], self.members[b]
-        fault = self.refused.get((one, other)) or self._fault(one, other)
-        if fault is not None:
-            self.refused[one, other] = fault
-            for n in one:
-                for m in other:
-                    self.why[n, m] = fault
-            return False
-        del self.members[b]
-        self.members[a] = one | other
-        for n in other:
-            self.group_of[n] = a
-        return True
-
-    def _fault(self, one: frozenset[int], other: frozenset[int]) -> Unfusible | None:
-        """Why two groups are not one kernel; None if they are."""
-        both = one | other
-        if len(both) > 64:
-            return Unfusible(Reason.LIMIT, f"{len(both)} operations")
-        places = {
-            spec.place for n in both for spec in self.source.graph.nodes[n].call.results if isinstance(spec, TensorSpec)
-        }
-        if len(places) > 1:
-            return Unfusible(Reason.LIBRARY, f"they run on {' and '.join(sorted(places))}")
-        if self._passes_outside(both):
-            return Unfusible(Reason.BARRIER, "an operation between them needs the one and is needed by the other")
-        body, _ = self.source.body(both, self.source.read_outside(both))
-        if body not in self.lowered:
-            try:
-                lower(body)
-            except Unfusible as fault:
-                self.lowered[body] = fault
-            else:
-                self.lowered[body] = None
-        return self.lowered[body]
-
-    def _passes_outside(self, both: Collection[int]) -> bool:
-        """Whether a way from a member to a member leads through other operations."""
-        last = max(both)
-        waiting = [r for n in both for r in self.next_readers[n] if r not in both and r < last]
-        seen = set(waiting)
-        while waiting:
-            n = waiting.pop()
-            whole = self.members[self.group_of[n]] if n in self.group_of else (n,)
-            follows = self.source.role[n][0] == Role.FOLLOWS
-            for m in whole:
-                for r in self.next_readers[m]:
-                    if r in both:
-                        if not follows or self._has_group_before(n, both):
-                            return True
-                    elif r not in seen:
-                        seen.add(r)
-                        waiting.append(r)
-        return False
-
-    def _has_group_before(self, n: int, both: Collection[int]) -> bool:
-        """Whether index arithmetic at n reads, on its way from the members, what others compute."""
-        for base in (i for j in self.source.graph.nodes[n].inputs if isinstance(j, int) for i in self.source.bases(j)):
-            maker = self.source.maker.get(base)
-            if maker is not None and maker not in both and self._reaches(both, maker):
-                return True
-        return False
-
-    def _reaches(self, both: Collection[int], target: int) -> bool:
-        waiting, seen = list(both), set(both)
-        while waiting:
-            n = waiting.pop()
-            for r in self.next_readers[n]:
-                if r == target:
-                    return True
-                if r not in seen and r <= target:
-                    seen.add(r)
-                    waiting.append(r)
-        return False
-
-
 # -- the plan ------------------------------------------------------------------------------------------
-def _written(source: Source, grouping: _Grouping, whole: dict[int, tuple[Node, frozenset[int]]], strict: bool) -> Plan:
+def _written(source: Source, grouping: Grouping, whole: dict[int, tuple[Node, frozenset[int]]], strict: bool) -> Plan:
     graph = source.graph
     nodes: list[Node] = []
     groups: list[Group] = []
-    last = {max(members): members for members in grouping.members.values()}
+    cuts = grouping.cuts()
+    last = {max(members): name for name, members in grouping.members.items()}
     inside = {n for members in grouping.members.values() for n in members}
     closed: dict[int, bool] = {}
     for n, node in enumerate(graph.nodes):
@@ -327,16 +187,16 @@ def _written(source: Source, grouping: _Grouping, whole: dict[int, tuple[Node, f
             continue
         if n not in last:
             continue
-        members = last[n]
-        wanted = source.read_outside(members)
-        if len(members) == 1:
+        members, cut = grouping.members[last[n]], cuts.get(last[n])
+        if cut is None:  # all that it makes, its readers make for themselves
+            continue
+        if len(members) == 1 and last[n] not in grouping.again:
             nodes.append(node)
             continue
-        body, given = source.body(members, wanted)
-        call = kernel.bind([source.specs[i] for i in given], {"body": body.to_json(), "strict": strict})
+        call = kernel.bind([source.specs[i] for i in cut.given], {"body": cut.body.to_json(), "strict": strict})
         origins = [graph.nodes[m].origin for m in sorted(members)]
-        nodes.append(Node(call, given, wanted, next((o for o in origins if o is not None), None)))
-        groups.append(_group(source, members, given, wanted, body))
+        nodes.append(Node(call, cut.given, cut.wanted, next((o for o in origins if o is not None), None)))
+        groups.append(_group(source, members | grouping.again.get(last[n], frozenset()), cut))
     planned = Graph(graph.inputs, in_order(graph, _needed(nodes, graph.outputs)), graph.outputs)
     return Plan(planned, tuple(groups), tuple(_boundaries(source, grouping, closed, whole)))
 
@@ -354,30 +214,30 @@ def _needed(nodes: Sequence[Node], outputs: Sequence[int | None]) -> list[Node]:
     return [node for n, node in enumerate(nodes) if n in found]
 
 
-def _stays_closed(grouping: _Grouping, parts: frozenset[int]) -> bool:
+def _stays_closed(grouping: Grouping, parts: frozenset[int]) -> bool:
     """Whether nothing joined a composite operation: its own kernel, tuned by hand, then computes it."""
     own = {grouping.group_of[n] for n in parts if n in grouping.group_of}
     return all(grouping.members[name] <= parts for name in own)
 
 
-def _group(source: Source, members: frozenset[int], given: Sequence[int], wanted: Sequence[int], body: Graph) -> Group:
+def _group(source: Source, members: frozenset[int], cut: Cut) -> Group:
     nodes = [source.graph.nodes[n] for n in sorted(members)]
     origins = dict.fromkeys(node.origin for node in nodes if node.origin is not None)
-    written = set(wanted)
+    written = set(cut.wanted)
     read = {base for node in nodes for i in node.inputs if isinstance(i, int) for base in source.bases(i)}
     made = [i for node in nodes for i in node.outputs if i is not None]
     return Group(
         rows=tuple(node.call.op.name for node in nodes),
         origins=tuple(origins),
-        bytes_read=sum(map(source.bytes_of, given)),
-        bytes_written=sum(map(source.bytes_of, wanted)),
+        bytes_read=sum(map(source.bytes_of, cut.given)),
+        bytes_written=sum(map(source.bytes_of, cut.wanted)),
         bytes_saved=sum(source.bytes_of(i) * ((i in read) + (i not in written)) for i in made),
-        body=body,
+        body=cut.body,
     )
 
 
 def _boundaries(
-    source: Source, grouping: _Grouping, closed: dict[int, bool], whole: dict[int, tuple[Node, frozenset[int]]]
+    source: Source, grouping: Grouping, closed: dict[int, bool], whole: dict[int, tuple[Node, frozenset[int]]]
 ) -> list[Boundary]:
     found: list[Boundary] = []
 
@@ -404,7 +264,7 @@ def _boundaries(
     return found
 
 
-def _between(grouping: _Grouping, maker: int, reader: int) -> Unfusible:
+def _between(grouping: Grouping, maker: int, reader: int) -> Unfusible:
     fault = grouping.why.get((min(maker, reader), max(maker, reader))) or grouping.why.get((maker, reader))
     if fault is not None:
         return fault

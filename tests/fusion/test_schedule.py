@@ -31,7 +31,7 @@ def test_kernels(name: str) -> None:
 def test_groups_say_what_they_hold(name: str) -> None:
     for group in plan(name).groups:
         assert len(group.rows) > 1
-        assert group.bytes_saved > 0
+        assert group.bytes_saved >= 0
         assert group.bytes_written > 0
 
 

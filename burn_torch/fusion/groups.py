@@ -1,0 +1,287 @@
+"""Groups: which operations are computed by one kernel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.bodies import Role, Source
+from burn_torch.fusion.loops import domain_of
+from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.reasons import Reason, Unfusible
+from burn_torch.graph.ir import Graph, Node
+from burn_torch.ops.laws import Folds
+
+__all__ = ["Cut", "Grouping"]
+
+_ROUNDS: Final = 10
+
+_FEW: Final = 8
+"""Element-wise operations that are done again at most instead of reading what they make."""
+
+_SMALL_BYTES: Final = 1 << 20
+"""Of groups that are put side by side: the launch costs more than they do."""
+
+
+@final
+@dataclass(frozen=True)
+class Cut:
+    """A group cut out of its graph: its body, the values that it reads, and those that it writes."""
+
+    body: Graph
+    given: tuple[int, ...]
+    wanted: tuple[int, ...]
+
+
+def _reduces_columns(node: Node) -> bool:
+    """Whether it is a reduction that leaves the last axis."""
+    x = node.call.specs[0] if node.call.specs else None
+    dims = node.call.attrs.get("dims", ())
+    return node.call.op.law(Folds) is not None and isinstance(x, TensorSpec) and bool(dims) and x.ndim - 1 not in dims
+
+
+@final
+class Grouping:
+    """Joins operations into groups."""
+
+    def __init__(self, source: Source) -> None:
+        self.source: Final = source
+        self.members: Final[dict[int, frozenset[int]]] = {
+            n: frozenset([n]) for n, (role, _) in enumerate(source.role) if role == Role.COMPUTES
+        }
+        self.group_of: Final[dict[int, int]] = {n: n for n in self.members}
+        self.why: Final[dict[tuple[int, int], Unfusible]] = {}
+        self.again: Final[dict[int, frozenset[int]]] = {}
+        """For a group, operations of other groups that it does once more instead of reading what they made."""
+        self.lowered: Final[dict[Graph, Unfusible | None]] = {}
+        self.next_readers: Final = self._next_readers()
+        self.apart: Final = self._read_apart()
+        """Values that no kernel may leave out: others read them, or the graph returns them."""
+        self._cut: Final[dict[Any, Cut]] = {}
+
+    def _read_apart(self) -> set[int]:
+        source = self.source
+        read = [i for node, (role, _) in zip(source.graph.nodes, source.role, strict=True) if role == Role.APART
+                for i in node.inputs if isinstance(i, int)]  # fmt: skip
+        return {base for i in (*read, *source.returned) for base in source.bases(i)}
+
+    def _next_readers(self) -> list[list[int]]:
+        """For each position, the positions that read what it makes."""
+        source = self.source
+        return [
+            sorted({r for i in node.outputs if i is not None for r in source.readers.get(i, ())})
+            for node in source.graph.nodes
+        ]
+
+    def run(self) -> None:
+        """Joins until nothing is left to join.
+
+        Reductions of columns come last: what they reduce, rows have made, and it is computed again rather than written.
+        """
+        columns = frozenset(n for n in self.members if _reduces_columns(self.source.graph.nodes[n]))
+        self._rounds(columns)
+        self._rounds(frozenset())
+        while self._compute_again():
+            self._rounds(frozenset())
+        self._side_by_side()
+
+    def _rounds(self, left_out: frozenset[int]) -> None:
+        for _ in range(_ROUNDS):
+            joined = False
+            for _, a, b in sorted(self._pairs()):
+                one, other = self.group_of.get(a), self.group_of.get(b)
+                if one is None or other is None or one == other:
+                    continue
+                if left_out and (self.members[one] | self.members[other]) & left_out:
+                    continue
+                joined = self._join(min(one, other), max(one, other)) or joined
+            if not joined:
+                return
+
+    # -- computing again -------------------------------------------------------------------------------
+    def _compute_again(self) -> bool:
+        """Lets groups compute what they would read, where that moves no more bytes; whether any does now."""
+        found = False
+        cuts = self.cuts()
+        written = {i for cut in cuts.values() for i in cut.wanted}
+        readers = Counter(i for cut in cuts.values() for i in cut.given)
+        for name in sorted(cuts):
+            cut = cuts[name]
+            for value in sorted(cut.given, key=lambda i: (-self.source.bytes_of(i), i)):
+                maker = self.source.maker.get(value)
+                if maker is None or maker not in self.group_of or maker in self.members[name]:
+                    continue
+                chain = self._chain(value, written)
+                if chain is None:
+                    continue
+                again = self.again.get(name, frozenset()) | chain
+                body, given = self.source.body(self.members[name] | again, cut.wanted)
+                kept = readers[value] > 1 or value in self.apart
+                before = sum(map(self.source.bytes_of, cut.given)) + (0 if kept else self.source.bytes_of(value))
+                small = sum(self.source.bytes_of(i) for i in given if 16 * self.source.bytes_of(i) < before)
+                if sum(map(self.source.bytes_of, given)) - small <= before and self._lowered(body) is None:
+                    self.again[name], found = again, True
+                    cut = Cut(body, tuple(given), cut.wanted)
+        return found
+
+    def _chain(self, value: int, written: Collection[int]) -> frozenset[int] | None:
+        """The element-wise operations that make a value of what is in memory; None where they are many."""
+        found: set[int] = set()
+        waiting = [self.source.maker[value]]
+        while waiting:
+            n = waiting.pop()
+            node = self.source.graph.nodes[n]
+            if node.call.op.pointwise is None or len(found) >= _FEW:
+                return None
+            found.add(n)
+            for i in node.inputs:
+                for base in self.source.bases(i) if isinstance(i, int) else ():
+                    maker = self.source.maker.get(base)
+                    if maker is None or maker not in self.group_of or base in written or maker in found:
+                        continue
+                    waiting.append(maker)
+        return frozenset(found)
+
+    # -- small groups side by side ---------------------------------------------------------------------
+    def _side_by_side(self) -> None:
+        """Joins small groups that share nothing but the number of their elements: one launch instead of many."""
+        alike: dict[tuple[int, int], list[int]] = {}
+        for name, cut in sorted(self.cuts().items()):
+            if sum(map(self.source.bytes_of, [*cut.given, *cut.wanted])) <= _SMALL_BYTES:
+                domain = domain_of(cut.body)
+                alike.setdefault((domain.rows, domain.length), []).append(name)
+        for names in alike.values():
+            into = names[0]
+            for name in names[1:]:
+                if not self._join(into, name):
+                    into = name
+
+    # -- what is read and written ----------------------------------------------------------------------
+    def cuts(self) -> dict[int, Cut]:
+        """Each group that somebody reads, cut out: what it reads and writes, when all others do as they are told."""
+        wanted: dict[int, tuple[int, ...]] = {}
+        found: dict[int, Cut] = {}
+        while True:
+            needed = self.apart.union(*(cut.given for cut in found.values()))
+            changed = False
+            for name, members in self.members.items():
+                made = [i for n in sorted(members) for i in self.source.graph.nodes[n].outputs if i in needed]
+                now = tuple(i for i in made if i is not None)
+                if now and wanted.get(name) != now:
+                    wanted[name], changed = now, True
+                    key = (members, self.again.get(name), now)
+                    if key not in self._cut:
+                        body, given = self.source.body(members | self.again.get(name, frozenset()), now)
+                        self._cut[key] = Cut(body, tuple(given), now)
+                    found[name] = self._cut[key]
+            if not changed:
+                return found
+
+    def _pairs(self) -> list[tuple[int, int, int]]:
+        """(-bytes saved, first, second) of each two groups that share a value."""
+        source = self.source
+        readers: dict[int, set[int]] = {}
+        for name, cut in self.cuts().items():
+            for value in (*cut.given, *cut.wanted):
+                readers.setdefault(value, set()).add(name)
+        saved: dict[tuple[int, int], int] = {}
+        for value, names in readers.items():
+            size = source.bytes_of(value)
+            if not size:
+                continue
+            maker = source.maker.get(value)
+            made_in = None if maker is None else self.group_of.get(maker)
+            together = sorted(names | ({made_in} if made_in is not None else set()))
+            if len(together) > 12:  # a value that everybody reads, such as a mask
+                together = together[:12]
+            for position, a in enumerate(together):
+                for b in together[position + 1 :]:
+                    through = size * (2 if made_in in (a, b) else 1)
+                    saved[a, b] = saved.get((a, b), 0) + through
+        return [(-size, a, b) for (a, b), size in saved.items()]
+
+    def _join(self, a: int, b: int) -> bool:
+        one, other = self.members[a], self.members[b]
+        fault = self._fault(one, other)
+        if fault is not None:
+            for n in one:
+                for m in other:
+                    self.why[n, m] = fault
+            return False
+        del self.members[b]
+        self.members[a] = one | other
+        if again := (self.again.pop(a, frozenset()) | self.again.pop(b, frozenset())) - self.members[a]:
+            self.again[a] = again
+        for n in other:
+            self.group_of[n] = a
+        return True
+
+    def _fault(self, one: frozenset[int], other: frozenset[int]) -> Unfusible | None:
+        """Why two groups are not one kernel; None if they are."""
+        both = one | other
+        if len(both) > 64:
+            return Unfusible(Reason.LIMIT, f"{len(both)} operations")
+        places = {
+            spec.place for n in both for spec in self.source.graph.nodes[n].call.results if isinstance(spec, TensorSpec)
+        }
+        if len(places) > 1:
+            return Unfusible(Reason.LIBRARY, f"they run on {' and '.join(sorted(places))}")
+        if self._passes_outside(both):
+            return Unfusible(Reason.BARRIER, "an operation between them needs the one and is needed by the other")
+        again = self.again.get(self.group_of[min(one)], frozenset()) | self.again.get(
+            self.group_of[min(other)], frozenset()
+        )
+        body, _ = self.source.body(both | again, self.source.read_outside(both))
+        return self._lowered(body)
+
+    def _lowered(self, body: Graph) -> Unfusible | None:
+        if body not in self.lowered:
+            try:
+                lower(body)
+            except Unfusible as fault:
+                self.lowered[body] = fault
+            else:
+                self.lowered[body] = None
+        return self.lowered[body]
+
+    def _passes_outside(self, both: Collection[int]) -> bool:
+        """Whether a way from a member to a member leads through other operations."""
+        last = max(both)
+        waiting = [r for n in both for r in self.next_readers[n] if r not in both and r < last]
+        seen = set(waiting)
+        while waiting:
+            n = waiting.pop()
+            whole = self.members[self.group_of[n]] if n in self.group_of else (n,)
+            follows = self.source.role[n][0] == Role.FOLLOWS
+            for m in whole:
+                for r in self.next_readers[m]:
+                    if r in both:
+                        if not follows or self._has_group_before(n, both):
+                            return True
+                    elif r not in seen:
+                        seen.add(r)
+                        waiting.append(r)
+        return False
+
+    def _has_group_before(self, n: int, both: Collection[int]) -> bool:
+        """Whether index arithmetic at n reads, on its way from the members, what others compute."""
+        for base in (i for j in self.source.graph.nodes[n].inputs if isinstance(j, int) for i in self.source.bases(j)):
+            maker = self.source.maker.get(base)
+            if maker is not None and maker not in both and self._reaches(both, maker):
+                return True
+        return False
+
+    def _reaches(self, both: Collection[int], target: int) -> bool:
+        waiting, seen = list(both), set(both)
+        while waiting:
+            n = waiting.pop()
+            for r in self.next_readers[n]:
+                if r == target:
+                    return True
+                if r not in seen and r <= target:
+                    seen.add(r)
+                    waiting.append(r)
+        return False
