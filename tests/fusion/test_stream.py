@@ -327,7 +327,11 @@ def test_a_write_to_what_a_pending_operation_reads_is_an_error(stream: Stream) -
     early, late = x + 1.0, x * 5.0
     stream.flush()
     pending = x + early
+    beside = early * 2.0
+    dropped = x * 7.0
+    del dropped
     shared.add_(1)
+    assert beside.tolist() == [4.0, 4.0, 4.0]
     with pytest.raises(
         AutodiffError, match=r"written to(?s:.)*given:(?s:.)*x \+ early(?s:.)*expected:(?s:.)*flush\(\)"
     ):

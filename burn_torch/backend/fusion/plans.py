@@ -89,25 +89,20 @@ class Ready:
     def compute(self, outside: Sequence[tuple[Any, int]], numbers: Sequence[Any]) -> Sequence[Any]:
         """The wanted results; in the place of one that cannot be computed, the error."""
         self.runs += 1
-        if self._reads is None:
-            given = [x for x, _ in outside[: len(self.graph.inputs) - len(numbers)]]
+        if self._reads is not None:
+            outside = [outside[i] for i in self._reads]
         else:
-            given = [outside[i][0] for i in self._reads]
-        written = self._written_to(outside)
-        if written is not None:
-            return [written] * len(self.gives)
+            outside = outside[: len(self.graph.inputs) - len(numbers)]
+        version = self.inner.version
+        given = [x if version(x) == before else _changed(self.inner.spec(x), self.graph) for x, before in outside]
+        spoilt = any(x.__class__ is AutodiffError for x in given)
         given += numbers
+        if spoilt:
+            return replayed(self.graph, self.inner, given)
         try:
             return interpret(self.graph, self.inner, given) if self._run is None else self._run(*given)
         except Exception as fault:
             return self._rescued(fault, given)
-
-    def _written_to(self, outside: Sequence[tuple[Any, int]]) -> AutodiffError | None:
-        version = self.inner.version
-        for x, before in outside:
-            if version(x) != before:
-                return _changed(self.inner.spec(x), self.graph)
-        return None
 
     def _rescued(self, fault: Exception, given: Sequence[Any]) -> Sequence[Any]:
         """The results without generated kernels.  If they come out, a kernel was at fault: it is told of, and not run
@@ -148,7 +143,10 @@ def _tidied(graph: Graph) -> Graph:
 
 
 def replayed(graph: Graph, inner: Backend, given: Sequence[Any]) -> list[Any]:
-    """The outputs, each operation computed alone; an error in the place of each that hangs on one that fails."""
+    """The outputs, each operation computed alone; an error in the place of each that hangs on one that fails.
+
+    An input may be an error already.
+    """
     values: dict[int, Any] = {i: x for (i, _), x in zip(graph.inputs, given, strict=True)}
     for node in graph.nodes:
         inputs = [i for i in node.inputs if isinstance(i, int)]
