@@ -15,7 +15,19 @@ import pytest
 import torch
 
 import burn_torch
-from burn_torch import Autodiff, Device, Fusion, FusionWarning, LibTorch, NdArray, ShapeError, Tensor, op, ops
+from burn_torch import (
+    Autodiff,
+    Device,
+    Fusion,
+    FusionWarning,
+    LibTorch,
+    MovedError,
+    NdArray,
+    ShapeError,
+    Tensor,
+    op,
+    ops,
+)
 from burn_torch.backend.fusion import plans
 from burn_torch.backend.fusion.stream import Computed, Lazy, Stream
 from burn_torch.core.errors import AutodiffError
@@ -538,6 +550,13 @@ def test_a_captured_tensor_of_a_fused_device(seed: np.random.Generator) -> None:
     result = step(x)
     assert result.device is FUSED
     torch.testing.assert_close(result.into_torch(), x.into_torch() + beside.into_torch())
+
+
+def test_a_donated_tensor_is_moved() -> None:
+    x = Tensor.from_floats([1.0, 2.0], FUSED)
+    burn_torch.compile(lambda x: x * 2.0, donate="x")(x)
+    with pytest.raises(MovedError, match="a tensor was used after a compiled function had taken it over"):
+        x + 1.0
 
 
 def test_donating_a_pending_value_and_what_it_is_read_by(stream: Stream, seed: np.random.Generator) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar, Final, final
 
 from burn_torch.backend.base import Backend
@@ -84,7 +85,8 @@ class Fusion(Backend):
         stack.lasting = inner.lasting
         stack.origins = getattr(inner, "origins", None)
         stack.version_expression = getattr(inner, "version_expression", None)
-        stack.version_of = inner.version
+        # read off the primitive where it has one: quicker, and what was moved away says so
+        stack.version_of = attrgetter("_version") if stack.version_expression == "{}._version" else inner.version
         stack.planner = Planner(inner)
         stack.planned = stack.planner.planned
         stack._locals = {}
