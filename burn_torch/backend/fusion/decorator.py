@@ -15,9 +15,10 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final, final
 
 from burn_torch.backend.base import Backend
-from burn_torch.backend.fusion.plans import Planner, Ready
-from burn_torch.backend.fusion.stream import Computed, Failed, Lazy, Stream, recorder
-from burn_torch.backend.fusion.trie import Step
+from burn_torch.backend.fusion.plans import Planner, Ready, changed
+from burn_torch.backend.fusion.recipes import can_be_again
+from burn_torch.backend.fusion.stream import Computed, Failed, Lazy, Recipe, Stream, recorder
+from burn_torch.backend.fusion.trie import TAPED, Step
 from burn_torch.core.data import TensorData
 from burn_torch.core.frames import is_users
 from burn_torch.core.spec import NumberSpec, TensorSpec
@@ -96,6 +97,7 @@ class Fusion(Backend):
             on_change(stack.replan)
         else:
             stack.execute = inner.execute  # type: ignore[method-assign]  # a trace is lazy by itself
+            stack.execute_taped = inner.execute  # type: ignore[method-assign]
             stack.compile = inner.compile  # type: ignore[method-assign]
         return stack
 
@@ -104,6 +106,7 @@ class Fusion(Backend):
     version_of: Callable[[Any], int]
     planned: Callable[[Step, tuple[bool, ...], str], Ready]
     _locals: dict[str, _Local]
+    _taped_key: object
     _key: object
     """What recorders are kept under on Calls."""
     _steps: int
@@ -113,7 +116,11 @@ class Fusion(Backend):
         """Records a Call: its results are there when somebody needs them."""
         return (call.plans.get(self._key) or self._recorder(call))(inputs)
 
-    def _recorder(self, call: Call) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    def execute_taped(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+        """`execute` for a tape, which may keep the result for long: it may stay a recipe, see `recipes.py`."""
+        return (call.plans.get(self._taped_key) or self._recorder(call, taped=True))(inputs)
+
+    def _recorder(self, call: Call, taped: bool = False) -> Callable[[Sequence[Any]], Sequence[Any]]:
         specs = [spec for spec in (*call.specs, *call.results) if isinstance(spec, TensorSpec)]
         places = {spec.place for spec in specs}
         known = [spec for spec in call.results if spec is not None]
@@ -125,8 +132,9 @@ class Fusion(Backend):
         else:
             (place,) = places
             limit = _BEFORE_LIBRARY if _is_library(call) else _LONGEST
-            record = recorder(self, call, self._local(place), limit)
-        call.plans[self._key] = record
+            again = taped and can_be_again(call) and self.inner.generates(place)
+            record = recorder(self, call, self._local(place), limit, again)
+        call.plans[self._taped_key if taped else self._key] = record
         return record
 
     def _cutting(self, call: Call, places: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -153,7 +161,8 @@ class Fusion(Backend):
         with _lock:
             step = last.next.get(key)
             if step is None:
-                step = Step(last, key[0], key[1:], origin)
+                taped = key[-1] is TAPED
+                step = Step(last, key[0], key[1:-1] if taped else key[1:], origin, taped=taped)
                 self._steps += 1
                 if self._steps > _STEPS:
                     self._forget()
@@ -163,7 +172,7 @@ class Fusion(Backend):
     def replan(self) -> None:
         """Forgets what was planned, since patterns have changed."""
         self.keyed = literals()
-        self._key = object()
+        self._key, self._taped_key = object(), object()
         for step in self.root.below():  # segments that are being recorded end in the old tree
             step.plans.clear()
         self._forget()
@@ -181,13 +190,32 @@ class Fusion(Backend):
             stream = primitive.segment.stream
             with stream.lock:
                 if primitive.__class__ is Lazy:  # else another thread was quicker
-                    stream.compute(primitive.segment)
+                    stream.compute(primitive.segment, primitive)
             kind = primitive.__class__
+        if kind is Recipe:
+            value = self.settled(self.again(primitive))
+            primitive.value, primitive.base = value, self.version_of(value)
+            primitive.__class__ = Computed
+            primitive.recipe = None
+            return value
         if kind is Computed:
             return primitive.value
         if kind is Failed:
             raise primitive.value
         return primitive
+
+    def again(self, recipe: Any) -> Any:
+        """Records what a recipe says.  Raises: AutodiffError where something that it reads was written to since."""
+        made = recipe.recipe
+        if made is None:  # another thread has computed it
+            return recipe
+        call, inputs = made
+        given: list[Any] = []
+        for found in inputs:
+            if found is not None and found[0] == "outside" and self.version_of(found[1]) != found[2]:
+                raise changed(self.inner.spec(found[1]), None)
+            given.append(None if found is None else found[1])
+        return self.execute(call, given)[0]
 
     def flush(self, place: str) -> None:
         """Computes what the calling thread has recorded at `place`."""
@@ -244,7 +272,7 @@ class Fusion(Backend):
         kind = primitive.__class__
         if kind is Computed:
             return self.version_of(primitive.value) - primitive.base
-        return 0 if kind is Lazy or kind is Failed else self.version_of(primitive)
+        return 0 if issubclass(kind, Lazy) else self.version_of(primitive)
 
     def generates(self, place: str) -> bool:
         """Asks the inner backend."""

@@ -24,7 +24,7 @@ from burn_torch.graph.interpreter import interpret, stepwise
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes import algebra, common_subexpressions, dead_code, fold_constants, fold_views, group_updates
 
-__all__ = ["FusionWarning", "Planner", "Ready"]
+__all__ = ["FusionWarning", "Planner", "Ready", "changed", "replayed"]
 
 _MASKS: Final = 8
 """So many choices of wanted results one sequence may have; from then on all of them are computed."""
@@ -94,7 +94,7 @@ class Ready:
         else:
             outside = outside[: len(self.graph.inputs) - len(numbers)]
         version = self.inner.version
-        given = [x if version(x) == before else _changed(self.inner.spec(x), self.graph) for x, before in outside]
+        given = [x if version(x) == before else changed(self.inner.spec(x), self.graph) for x, before in outside]
         spoilt = any(x.__class__ is AutodiffError for x in given)
         given += numbers
         if spoilt:
@@ -172,8 +172,10 @@ def _specs_of(node: Any) -> list[tuple[int, Spec]]:
     return list(found.items())
 
 
-def _changed(spec: TensorSpec, graph: Graph) -> AutodiffError:
-    origin = next((node.origin for node in graph.nodes if node.origin is not None), None)
+def changed(spec: TensorSpec, graph: Graph | None) -> AutodiffError:
+    """The error of a value that was written to while an operation that reads it was pending."""
+    nodes = () if graph is None else graph.nodes
+    origin = next((node.origin for node in nodes if node.origin is not None), None)
     return AutodiffError(
         explain(
             "a value was written to after an operation on it was recorded and before it was computed",

@@ -15,7 +15,8 @@ from itertools import repeat
 from operator import lt
 from typing import TYPE_CHECKING, Any, Final, final
 
-from burn_torch.backend.fusion.trie import Step
+from burn_torch.backend.fusion.recipes import deferred, inputs_of, steps_of
+from burn_torch.backend.fusion.trie import TAPED, Step
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Literal
 from burn_torch.ops.op import Call
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from burn_torch.backend.fusion.decorator import Fusion
     from burn_torch.backend.fusion.plans import Ready
 
-__all__ = ["Computed", "Failed", "Lazy", "Segment", "Stream", "recorder"]
+__all__ = ["Computed", "Failed", "Lazy", "Recipe", "Segment", "Stream", "recorder"]
 
 
 class Lazy:
@@ -33,11 +34,13 @@ class Lazy:
     Once it is, the same object is a Computed; if that failed, a Failed, whose `value` is the error.
     """
 
-    __slots__ = ("__weakref__", "base", "segment", "slot", "value")
+    __slots__ = ("__weakref__", "base", "recipe", "segment", "slot", "value")
 
     segment: Segment
     slot: int
     value: Any
+    recipe: Any
+    """Of a Recipe, the Call and what it reads; None once it is computed."""
     base: int
     """The version of the value's memory when it was made."""
 
@@ -63,6 +66,13 @@ class Failed(Lazy):
     __slots__ = ()
 
 
+@final
+class Recipe(Lazy):
+    """A value that was not written, since it is cheap to compute again."""
+
+    __slots__ = ()
+
+
 Entry = tuple[Step, tuple[Lazy | None, ...], tuple[Any, ...]]
 """An operation: where it is in the tree, its results, its numbers.  Appending it is what records it."""
 
@@ -72,10 +82,11 @@ class Segment:
     """Operations from one cut to the next.
 
     outside  values from outside, each with its version when it was first read
-    known    where in `outside` a primitive is, by its identity
+    known    where in `outside` a primitive is, by its identity; of a recipe, the operation that computes it here
+    again    recipes that are computed here
     """
 
-    __slots__ = ("closed", "known", "ops", "outside", "stream")
+    __slots__ = ("again", "closed", "known", "ops", "outside", "stream")
 
     def __init__(self, stream: Stream, root: Step) -> None:
         self.stream: Final = stream
@@ -83,6 +94,7 @@ class Segment:
         self.ops: list[Entry] = [(root, (), ())]
         self.outside: list[tuple[Any, int]] = []
         self.known: Final[dict[int, int]] = {}
+        self.again: list[Lazy] = []
 
 
 @final
@@ -112,18 +124,30 @@ class Stream:
             if len(self.segment.ops) > 1:
                 self.compute(self.segment)
 
-    def compute(self, segment: Segment) -> None:
-        """Computes a segment of this stream, with the lock held.  Interrupted, it can be computed again."""
+    def compute(self, segment: Segment, wanted: Lazy | None = None) -> None:
+        """Computes a segment of this stream, with the lock held.  Interrupted, it can be computed again.
+
+        What is cheap to compute again may stay a recipe; `wanted` does not.
+        """
         if self.segment is segment:
             self.segment = Segment(self, self.fusion.root)
         segment.closed = True
         entries = segment.ops.copy()
         made = [y for entry in entries for y in entry[1]]
         live = tuple(map(lt, repeat(_UNHELD), map(sys.getrefcount, made)))
+        last = entries[-1][0]
+        if None in made:
+            live = tuple([alive and y is not None for alive, y in zip(live, made, strict=True)])
+        if last.recipes and True in live:
+            left = deferred(entries, live, None if wanted is None else wanted.slot)
+            if left:
+                for n in steps_of(left, entries, live):
+                    (y,) = entries[n][1]
+                    assert y is not None
+                    y.recipe = (entries[n][0].call, inputs_of(entries[n], made, segment.outside))
+                    y.__class__ = Recipe
+                live = tuple([alive and i not in left for i, alive in enumerate(live)])
         if True in live:
-            last = entries[-1][0]
-            if None in made:
-                live = tuple([alive and y is not None for alive, y in zip(live, made, strict=True)])
             self.fusion.planner.flushes += 1
             ready = last.plans.get(live) or self.fusion.planned(last, live, self.place)
             self.history.append(ready)
@@ -140,6 +164,7 @@ class Stream:
                     y.__class__ = Computed
         segment.ops = []
         segment.outside = []
+        segment.again = []
 
 
 def _held_by_a_segment() -> int:
@@ -153,11 +178,13 @@ _UNHELD: Final = _held_by_a_segment()
 
 
 # -- recording -----------------------------------------------------------------------------------------
-def recorder(fusion: Fusion, call: Call, local: Any, limit: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def recorder(
+    fusion: Fusion, call: Call, local: Any, limit: int, taped: bool
+) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """A function from inputs to results that records a Call in the stream of its thread.
 
     Written as source for the Call at hand, since it runs once an operation.  limit: with so many operations pending,
-    they are computed first.
+    they are computed first.  taped: the result may stay a recipe.
     """
     count = len(call.specs)
     lines = ["stream = local.stream", "segment = stream.segment", "ops = segment.ops", "last = ops[-1]"]
@@ -180,7 +207,7 @@ def recorder(fusion: Fusion, call: Call, local: Any, limit: int) -> Callable[[Se
             if keyed:
                 lines.append(f"s{i} = keyed_{spec.kind}.get(x{i}) and told(keyed_{spec.kind}, x{i})")
             slots.append(f"s{i}" if keyed else "None")
-    key = f"(call, {''.join(f'{slot}, ' for slot in slots)})"
+    key = f"(call, {''.join(f'{slot}, ' for slot in slots)}{'TAPED, ' * taped})"
     lines.append(f"step = last[0].next.get({key}) or grow(last[0], {key})")
     made: list[str] = []
     for i, result in enumerate(call.results):
@@ -205,8 +232,9 @@ def recorder(fusion: Fusion, call: Call, local: Any, limit: int) -> Callable[[Se
     body = "".join(f"        {line}\n" for line in lines)
     names: dict[str, Any] = {
         "call": call, "local": local, "Lazy": Lazy, "new": object.__new__, "outside": _outside, "grow": fusion.grow,
-        "late": _late, "told": _told, **{f"keyed_{spec.kind}": keyed for spec, keyed in fusion.keyed.items()},
+        "late": _late, "told": _told, "TAPED": TAPED,
     }  # fmt: skip
+    names |= {f"keyed_{spec.kind}": keyed for spec, keyed in fusion.keyed.items()}
     source = f"def make({', '.join(names)}):\n    def record(inputs):\n{body}    return record\n"
     namespace: dict[str, Any] = {}
     exec(_compiled(source), namespace)
@@ -232,6 +260,15 @@ def _outside(segment: Segment, x: Any) -> int:
     elif kind is Lazy or kind is Failed:
         x = segment.stream.fusion.settled(x)
     slot = segment.known.get(id(x))
+    if kind is Recipe and slot is None:
+        y = segment.stream.fusion.again(x)
+        if y.__class__ is Lazy:
+            if y.segment is segment:
+                segment.again.append(x)
+                segment.known[id(x)] = y.slot
+            return y.slot
+        x = segment.stream.fusion.settled(y)
+        slot = segment.known.get(id(x))
     if slot is None:
         outside = segment.outside
         slot = -1 - len(outside)

@@ -14,7 +14,10 @@ from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.origin import Origin
 from burn_torch.ops.op import Call
 
-__all__ = ["Step", "graph_of"]
+__all__ = ["TAPED", "Step", "graph_of"]
+
+TAPED: Final = "taped"
+"""The last entry of a key whose result may stay a recipe."""
 
 Slot = int | Literal | None
 """What an operation reads: 0 and more is a result of the sequence, -1 and less a value from outside, in the order of
@@ -28,14 +31,22 @@ class Step:
 
     first   the number of its first result, absent ones counted
     count   results up to here
+    taped   whether its result may stay a recipe, see `recipes.py`
+    recipes whether that of any operation up to here may
     origin  the user's line where this sequence was first recorded
     plans   what was made of the sequence up to here, by which results were wanted
     """
 
-    __slots__ = ("call", "count", "first", "met", "next", "origin", "parent", "plans", "slots")
+    __slots__ = ("call", "count", "first", "met", "next", "origin", "parent", "plans", "recipes", "slots", "taped")
 
     def __init__(
-        self, parent: Step | None, call: Call | None, slots: Sequence[Slot], origin: Origin | None = None
+        self,
+        parent: Step | None,
+        call: Call | None,
+        slots: Sequence[Slot],
+        origin: Origin | None = None,
+        *,
+        taped: bool = False,
     ) -> None:
         self.parent: Final = parent
         self.call: Final = call
@@ -45,6 +56,8 @@ class Step:
         self.origin: Final = origin
         self.next: Final[dict[tuple[Any, ...], Step]] = {}
         self.plans: Final[dict[tuple[bool, ...], Any]] = {}
+        self.taped: Final = taped
+        self.recipes: Final[bool] = taped or (parent is not None and parent.recipes)
         self.met = False
         """Whether a sequence ended here before."""
 
