@@ -26,6 +26,7 @@ _EXPORTS: Final = {
         "DTypeError",
         "DataError",
         "DeviceError",
+        "DistributedError",
         "MovedError",
         "NonFiniteError",
         "OnnxError",
@@ -60,6 +61,10 @@ _PACKAGES: Final = (
     "config",
     "core",
     "data",
+<<<<<<< HEAD
+=======
+    "distributed",
+>>>>>>> main
     "fusion",
     "graph",
     "module",

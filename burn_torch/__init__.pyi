@@ -7,6 +7,10 @@ from burn_torch import cli as cli
 from burn_torch import config as config
 from burn_torch import core as core
 from burn_torch import data as data
+<<<<<<< HEAD
+=======
+from burn_torch import distributed as distributed
+>>>>>>> main
 from burn_torch import fusion as fusion
 from burn_torch import graph as graph
 from burn_torch import module as module
@@ -38,6 +42,7 @@ from burn_torch.core.errors import ConfigError as ConfigError
 from burn_torch.core.errors import DTypeError as DTypeError
 from burn_torch.core.errors import DataError as DataError
 from burn_torch.core.errors import DeviceError as DeviceError
+from burn_torch.core.errors import DistributedError as DistributedError
 from burn_torch.core.errors import MovedError as MovedError
 from burn_torch.core.errors import NonFiniteError as NonFiniteError
 from burn_torch.core.errors import OnnxError as OnnxError

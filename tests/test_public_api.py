@@ -27,6 +27,15 @@ WITHOUT_NAMES_OF_THEIR_OWN = {  # packages that only hold modules
     "burn_torch.data.source",
 }
 
+NEED_TEXTUAL = {f"burn_torch.monitor.dashboard.{name}" for name in ("app", "panel", "panels", "popup")}
+
+
+def imported(name: str) -> ModuleType:
+    """The module; its test is skipped where it needs an extra that is absent."""
+    if name in NEED_TEXTUAL:
+        pytest.importorskip("textual", reason="needs textual: pip install 'burn-torch[tui]'")
+    return importlib.import_module(name)
+
 
 def is_public(name: str) -> bool:
     return not any(part.startswith("_") for part in name.split("."))
@@ -95,7 +104,7 @@ def test_packages_that_only_hold_modules(name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_and_what_they_export_have_docstrings(name):
-    module = importlib.import_module(name)
+    module = imported(name)
     bare = [] if (module.__doc__ or "").strip() else [name]
     for key, value in exported(module):
         if not (value.__dict__.get("__doc__") if inspect.isclass(value) else inspect.getdoc(value)):
@@ -107,7 +116,7 @@ def test_modules_and_what_they_export_have_docstrings(name):
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name not in PACKAGES])
 def test_all_of_a_module_resolves(name):
-    module = importlib.import_module(name)
+    module = imported(name)
     names = getattr(module, "__all__", [])
     assert [key for key in names if not hasattr(module, key)] == []
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from burn_torch.cli import registry
 from burn_torch.cli.recipe import Recipe
 from burn_torch.core.errors import ArtifactError, ConfigError, RecordError, explain
 
-__all__ = ["saved_run"]
+if TYPE_CHECKING:
+    from burn_torch.module import Module
+    from burn_torch.tensor import Device
+
+__all__ = ["saved_run", "trained_model"]
 
 
 def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe, Any]:
@@ -42,7 +47,9 @@ def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe,
                     "the settings of this run name no built-in recipe",
                     given=f"{path}: " + ("nothing under recipe" if name is None else f"recipe {name!r}"),
                     expected=f"a recipe of {', '.join(registry.recipes())}",
-                    mend="name the file of its recipe: --recipe FILE.py" if name else "restore config.json from a copy",
+                    mend="name its recipe: --recipe FILE.py, or --recipe package.module:Class"
+                    if name
+                    else "restore config.json from a copy",
                 )
             )
         recipe = registry.recipe(name)
@@ -56,6 +63,29 @@ def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe,
             )
         )
     return recipe, recipe.config.load(path)
+
+
+def trained_model(artifact_dir: Path, recipe: Recipe, config: Any, device: Device, named: str | None = None) -> Module:
+    """The model that a run ended with, on a device without gradients; `named` is what --recipe said.
+
+    Raises: ArtifactError if the run has not come to its end, RecordError if its model is damaged or another one.
+    """
+    path = artifact_dir / "model.safetensors"
+    if not path.is_file():
+        own = "" if named is None else f" --recipe {shlex.quote(named)}"
+        raise ArtifactError(
+            explain(
+                "the run in this directory has no trained model yet",
+                given=f"{artifact_dir}, without model.safetensors",
+                expected="a run that has come to its end",
+                mend=f"finish it: burn-torch resume {shlex.quote(str(artifact_dir))}{own}",
+            )
+        )
+    try:
+        return recipe.model(config, device).load_file(path)
+    except RecordError as err:
+        err.add_note(f"while {artifact_dir / 'config.json'} describes the model that is wanted")
+        raise
 
 
 def _recipe_name(content: bytes) -> str | None:

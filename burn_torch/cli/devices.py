@@ -18,7 +18,7 @@ _KINDS: Final = ("cpu", "cuda", "mps", "ndarray")
 _OTHER_NAMES: Final = {"gpu": "cuda:0", "nvidia": "cuda:0", "metal": "mps", "numpy": "ndarray"}
 
 
-def add_option(parser: argparse.ArgumentParser) -> None:
+def add_option(parser: argparse._ActionsContainer) -> None:
     """Declares `--devices`."""
     parser.add_argument(
         "--devices",

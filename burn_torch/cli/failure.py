@@ -1,5 +1,6 @@
 """From an exception to what the user reads and the exit code that scripts read; see `core/exit_code.py` for the codes.
 
+129 says that the terminal of a dashboard is gone, while its run goes on.
 141 says that nobody reads the output any more, as the shell has it for SIGPIPE.
 """
 
@@ -15,8 +16,17 @@ from burn_torch.core.errors import BurnTorchError, explain
 from burn_torch.core.exit_code import EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, exit_code
 from burn_torch.core.frames import PACKAGE_DIRECTORY
 
-__all__ = ["EXIT_BROKEN_PIPE", "EXIT_INTERRUPTED", "EXIT_TERMINATED", "EXIT_USAGE", "exit_code", "report"]
+__all__ = [
+    "EXIT_BROKEN_PIPE",
+    "EXIT_HANGUP",
+    "EXIT_INTERRUPTED",
+    "EXIT_TERMINATED",
+    "EXIT_USAGE",
+    "exit_code",
+    "report",
+]
 
+EXIT_HANGUP: Final = 129
 EXIT_BROKEN_PIPE: Final = 141
 
 _KERNELS: Final = str(Path(PACKAGE_DIRECTORY).parent / "kernels" / "burn_kernels")

@@ -6,20 +6,18 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from burn_torch.cli.recipe import Prediction, Recipe
-from burn_torch.config import Config, Tag
-from burn_torch.core.faults import Place, raise_faults
+from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.data import DataLoader, Dataset
 from burn_torch.data.source.image_file import Images, read_grey_images
 from burn_torch.module import Module
 from burn_torch.nn import CrossEntropyLossConfig
-from burn_torch.optim import AdamConfig, AdamWConfig, SgdConfig
 from burn_torch.tensor import Device, Tensor, activation
-from burn_torch.train import ClassificationOutput, TrainOutput
+from burn_torch.train import AccuracyMetric, ClassificationOutput, LossMetric, Metric, TrainOutput
 
 __all__ = ["ClassificationConfig", "ImageBatch", "ImageBatcher", "ImageClassifier", "ImageRecipe", "OptimizerSettings"]
 
@@ -28,48 +26,14 @@ PREDICT_BATCH: Final = 256
 """So many images at once: a file may hold more than fit into memory with all that is computed of them."""
 
 
-class OptimizerSettings(Config):
-    """The optimizer and its learning rate per step."""
+class ClassificationConfig(RunConfig):
+    """What a run on images can be told."""
 
-    lr: float = 1e-3
-    algorithm: (
-        Annotated[AdamConfig, Tag("Adam")] | Annotated[AdamWConfig, Tag("AdamW")] | Annotated[SgdConfig, Tag("Sgd")]
-    ) = AdamConfig()
-
-
-class ClassificationConfig(Config):
-    """What a classification run can be told; each recipe has defaults of its own."""
-
-    recipe: str
-    data_dir: str | None = None
-    num_epochs: int = 10
-    batch_size: int = 64
-    num_workers: int = 0
-    seed: int = 42
-    optimizer: OptimizerSettings = OptimizerSettings()
     dropout: float = 0.5
 
-    def __post_init__(self) -> None:
-        place = Place()
-        for path, (value, fits, expected) in self.limits().items():
-            if not fits:
-                place.fault(
-                    "out of range",
-                    given=f"{path} = {value}",
-                    expected=f"{path}: {expected}",
-                    mend=f"give {path} such a value, or leave it out",
-                )
-        if place.faults:
-            raise_faults("settings", place.faults)
-
     def limits(self) -> dict[str, tuple[Any, bool, str]]:
-        """Settings by their path: the value, whether it is in range, and the range."""
-        return {
-            "num_epochs": (self.num_epochs, self.num_epochs >= 1, "1 or more"),
-            "batch_size": (self.batch_size, self.batch_size >= 1, "1 or more"),
-            "num_workers": (self.num_workers, self.num_workers >= 0, "0 or more"),
-            "seed": (self.seed, 0 <= self.seed < 2**64, "0 to 2^64 - 1"),
-            "optimizer.lr": (self.optimizer.lr, 0 < self.optimizer.lr < np.inf, "above 0, and finite"),
+        """See `RunConfig.limits`."""
+        return super().limits() | {
             "dropout": (self.dropout, 0 <= self.dropout < 1, "0 up to, not including, 1"),
         }
 
@@ -126,6 +90,7 @@ class ImageRecipe(Recipe):
     mean: ClassVar[float]
     std: ClassVar[float]
     classes: ClassVar[tuple[str, ...]]
+    inputs = "IMAGE"
 
     @abstractmethod
     def datasets(self, config: Any) -> tuple[Dataset[Any], Dataset[Any]]:
@@ -143,15 +108,25 @@ class ImageRecipe(Recipe):
             DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
         )
 
-    def predict(self, config: ClassificationConfig, model: Module, inputs: Sequence[Path]) -> list[Prediction]:
+    def metrics(self, config: ClassificationConfig) -> Sequence[Metric]:
+        """See `Recipe.metrics`."""
+        return [AccuracyMetric(), LossMetric()]
+
+    def example_inputs(self, config: ClassificationConfig, device: Device) -> tuple[Tensor]:
+        """See `Recipe.example_inputs`: two images of noise, as the batcher gives them."""
+        images = np.random.default_rng(config.seed).standard_normal((2, *self.size)).astype(np.float32)
+        return (Tensor.from_data(images, device),)
+
+    def predict(self, config: ClassificationConfig, model: Module, inputs: Sequence[str]) -> list[Prediction]:
         """See `Recipe.predict`."""
         found: list[Prediction] = []
-        for path, images in zip(inputs, read_grey_images(inputs, self.size, self.white), strict=True):
+        paths = [Path(path) for path in inputs]
+        for path, images in zip(paths, read_grey_images(paths, self.size, self.white), strict=True):
             for start in range(0, len(images), PREDICT_BATCH):
                 for i, row in enumerate(self._classify(model, images[start : start + PREDICT_BATCH]), start):
                     source = str(path) if len(images) == 1 else f"{path}[{i}]"
                     best = int(row.argmax())
-                    found.append(Prediction(source, self.classes[best], float(row[best])))
+                    found.append(Prediction.of_class(source, self.classes[best], float(row[best])))
         return found
 
     def _classify(self, model: Module, images: Images) -> Any:

@@ -14,13 +14,17 @@ from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.faults import nearest
 from burn_torch.version import __version__
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 EXAMPLES: Final = """\
 a first run:
   burn-torch train digits                        train a network on handwritten digits: seconds, no network, no GPU
+  burn-torch evaluate artifacts/digits           measure it
   burn-torch predict artifacts/digits IMAGE...   what it says of images
   burn-torch COMMAND --help                      the options of a command
+
+exit codes: 0 done, 1 an error in the code that was run, 2 usage or settings, 3 data, 4 the loss is NaN or infinite,
+5 a checkpoint that does not fit, 130 Ctrl-C, 143 SIGTERM
 """
 
 
@@ -66,7 +70,8 @@ def _did_you_mean(word: str, names: Iterable[str]) -> str | None:
     return None if near is None else f"did you mean {near}?"
 
 
-def _parser() -> _Parser:
+def make_parser() -> _Parser:
+    """The parser of the whole command line."""
     parser = _Parser(
         prog="burn-torch",
         description="Burn, the deep-learning framework, on PyTorch tensors.",
@@ -85,7 +90,7 @@ def _parser() -> _Parser:
 
 def _parse(given: Sequence[str]) -> argparse.Namespace:
     """Raises: ConfigError for a command line that is wrong."""
-    parser = _parser()
+    parser = make_parser()
     try:
         try:
             args, rest = parser.parse_known_args(given)
@@ -106,6 +111,7 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
                 mend=" ".join(filter(None, [fault.mend, f"{prog} --help tells more"])),
             )
         ) from None
+    args.given = list(given)  # for a command that starts itself again in another process
     return args
 
 

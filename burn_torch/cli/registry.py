@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import sys
 from collections.abc import Mapping
@@ -53,19 +54,23 @@ def recipes() -> list[str]:
 
 
 def recipe(name: str) -> Recipe:
-    """The built-in recipe of this name, or the one that a Python file defines.
+    """The recipe of a word: a built-in one, FILE.py, FILE.py:Name or package.module:Name.
 
-    Raises: ConfigError if there is none; and whatever a file raises while it is imported.
+    A name stands for a Recipe or a class of one; a file without a name defines RECIPE.
+    Raises: ConfigError if there is none; and whatever a file or module raises while it is imported.
     """
-    if name.endswith(".py"):
-        return _recipe_of_file(Path(name))
+    module, colon, attribute = name.partition(":")
+    if module.endswith(".py"):
+        return _recipe_in(_module_of_file(Path(module)), attribute or "RECIPE", module)
+    if colon:
+        return _recipe_in(_module(module, name), attribute, module)
     if name not in recipes():
         near = nearest(name, recipes())
         raise ConfigError(
             explain(
                 f"there is no recipe {name!r}",
                 given=name,
-                expected=f"{', '.join(recipes())}, or a Python file that defines RECIPE",
+                expected=f"{', '.join(recipes())}, FILE.py that defines RECIPE, or package.module:Class",
                 mend="name one of those" if near is None else f"did you mean {near}?",
             )
         )
@@ -73,7 +78,32 @@ def recipe(name: str) -> Recipe:
     return found
 
 
-def _recipe_of_file(path: Path) -> Recipe:
+def _module(name: str, given: str) -> ModuleType:
+    """A module that can be imported from here: the current folder counts, as with `python -m`."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as err:
+        if err.name is None or not (name == err.name or name.startswith(f"{err.name}.")):
+            raise  # it is there, and imports something that is not
+        raise ConfigError(
+            explain(
+                f"there is no module {name!r}",
+                given=given,
+                expected="package.module:Class, where `import package.module` works from this folder",
+                mend="check the name, or give the file: path/to/file.py:Class",
+            )
+        ) from err
+    except ValueError as err:  # an empty name, "..", and what else is no name
+        raise ConfigError(
+            explain(
+                "this names no module", given=given, expected="package.module:Class", mend="write its name with dots"
+            )
+        ) from err
+
+
+def _module_of_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ConfigError(
             explain(
@@ -91,14 +121,30 @@ def _recipe_of_file(path: Path) -> Recipe:
     sys.modules[name] = module
     sys.path.insert(0, str(path.absolute().parent))  # its neighbours can be imported, as from a script
     spec.loader.exec_module(module)
-    found = getattr(module, "RECIPE", None)
-    if not isinstance(found, Recipe):
-        raise ConfigError(
-            explain(
-                "this file defines no recipe",
-                given=f"{path} with " + ("no RECIPE" if found is None else f"RECIPE = {found!r}"[:80]),
-                expected="RECIPE, an instance of a class derived from burn_torch.cli.recipe.Recipe",
-                mend="see docs/building-blocks/cli.md, or burn_torch/cli/recipes/ for some that work",
-            )
+    return module
+
+
+def _recipe_in(module: ModuleType, name: str, where: str) -> Recipe:
+    found = getattr(module, name, None)
+    if isinstance(found, type) and issubclass(found, Recipe) and not inspect.isabstract(found):
+        found = found()
+    if isinstance(found, Recipe):
+        return found
+    names = [key for key, value in vars(module).items() if _is_recipe(value)]
+    near = nearest(name, names) or (names[0] if len(names) == 1 else None)
+    raise ConfigError(
+        explain(
+            "this file defines no recipe" if where.endswith(".py") else "this module has no such recipe",
+            given=f"{where} with " + (f"no {name}" if found is None else f"{name} = {found!r}"[:80]),
+            expected=f"{name}, an instance or a class derived from burn_torch.cli.recipe.Recipe, with all its methods",
+            mend=f"did you mean {where}:{near}?"
+            if near
+            else "see docs/building-blocks/cli.md, or burn_torch/cli/recipes/ for some that work",
         )
-    return found
+    )
+
+
+def _is_recipe(value: object) -> bool:
+    if isinstance(value, type):
+        return issubclass(value, Recipe) and not inspect.isabstract(value)
+    return isinstance(value, Recipe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,15 +12,40 @@ from burn_torch.config._schema import ConfigKind, Field, note_unknown, schema_of
 from burn_torch.config.base import Config
 from burn_torch.core.faults import INVALID, Place, mend_name, raise_faults, shown
 
-__all__ = ["apply_overrides"]
+__all__ = ["Edit", "apply_edits", "apply_overrides", "edit_of_text"]
 
 C = TypeVar("C", bound=Config)
 
 
-class _Edit(NamedTuple):
+class Edit(NamedTuple):
+    """One change of one place."""
+
     keys: Sequence[str]
     """What is left of the dotted path."""
-    text: str
+    value: Any
+    """Text as it was typed; or, with `typed`, a value as JSON or TOML has it."""
+    typed: bool = False
+    origin: str = ""
+    """Where it comes from, for the message of a fault."""
+
+    def below(self) -> Edit:
+        """The same change, seen from one step down its path."""
+        return self._replace(keys=self.keys[1:])
+
+    def read(self, kind: Kind, place: Place) -> Any:
+        """The value as its type has it."""
+        before = len(place.faults)
+        read = kind.decode(self.value, place) if self.typed else kind.parse(self.value, place)
+        self.sign(place, before)
+        return read
+
+    def sign(self, place: Place, before: int) -> None:
+        """Says in the faults from number `before` on where the change comes from."""
+        if self.origin:
+            faults = place.faults
+            faults[before:] = [
+                dataclasses.replace(fault, given=f"{fault.given}, from {self.origin}") for fault in faults[before:]
+            ]
 
 
 def apply_overrides(config: C, overrides: Iterable[str]) -> C:
@@ -41,30 +67,38 @@ def apply_overrides(config: C, overrides: Iterable[str]) -> C:
     Raises: ConfigError, for all faults at once, with the nearest name for an unknown one.
     """
     place = Place()
-    edits = []
-    for override in overrides:
-        path, equals, text = override.partition("=")
-        keys = path.strip().split(".")
-        if not equals or not all(keys):
-            place.fault("no override", given=repr(override), expected="dotted.path=value", mend="write it like lr=0.1")
-        else:
-            edits.append(_Edit(keys, text))
+    edits = [edit for override in overrides if (edit := edit_of_text(override, place)) is not None]
+    return apply_edits(config, edits, place)
+
+
+def edit_of_text(override: str, place: Place, origin: str = "") -> Edit | None:
+    """The change that `dotted.path=value` asks for; None, and a fault, where it is none."""
+    path, equals, text = override.partition("=")
+    keys = path.strip().split(".")
+    if equals and all(keys):
+        return Edit(keys, text, origin=origin)
+    place.fault("no override", given=repr(override), expected="dotted.path=value", mend="write it like lr=0.1")
+    return None
+
+
+def apply_edits(config: C, edits: Sequence[Edit], place: Place) -> C:
+    """The configuration with all changes.  Raises: ConfigError for the faults of `place` and of the changes at once."""
     changed: C = _change(config, ConfigKind(type(config)), edits, place)
     if place.faults:
         raise_faults(type(config).__name__, place.faults)
     return changed
 
 
-def _change(value: Any, kind: Kind, edits: Sequence[_Edit], place: Place) -> Any:
+def _change(value: Any, kind: Kind, edits: Sequence[Edit], place: Place) -> Any:
     whole = max((index for index, edit in enumerate(edits) if not edit.keys), default=-1)
     if whole >= 0:
-        value = kind.parse(edits[whole].text, place)
+        value = edits[whole].read(kind, place)
         edits = edits[whole + 1 :]
     if not edits or value is INVALID:
         return value
-    by_key: dict[str, list[_Edit]] = {}
+    by_key: dict[str, list[Edit]] = {}
     for edit in edits:
-        by_key.setdefault(edit.keys[0], []).append(_Edit(edit.keys[1:], edit.text))
+        by_key.setdefault(edit.keys[0], []).append(edit.below())
     declared = kind
     if isinstance(kind, UnionKind):
         kind = kind.member_of(value) or kind
@@ -82,7 +116,7 @@ def _change(value: Any, kind: Kind, edits: Sequence[_Edit], place: Place) -> Any
     )
 
 
-def _change_fields(config: Config, by_key: Mapping[str, list[_Edit]], place: Place) -> Any:
+def _change_fields(config: Config, by_key: Mapping[str, list[Edit]], place: Place) -> Any:
     schema = schema_of(type(config))
     by_name: dict[str, Field] = {field.key: field for field in schema.fields}
     values = {field.name: getattr(config, field.name) for field in schema.fields}
@@ -91,7 +125,9 @@ def _change_fields(config: Config, by_key: Mapping[str, list[_Edit]], place: Pla
         for key, edits in by_key.items():
             field = by_name.get(key)
             if field is None:
-                note_unknown(key, edits[-1].text, list(by_name), type(config), place)
+                before = len(place.faults)
+                note_unknown(key, edits[-1].value, list(by_name), type(config), place)
+                edits[-1].sign(place, before)
             else:
                 values[field.name] = _change(values[field.name], field.kind, edits, place.at(key))
         return values
@@ -99,7 +135,7 @@ def _change_fields(config: Config, by_key: Mapping[str, list[_Edit]], place: Pla
     return ConfigKind(type(config)).build(changed, place)
 
 
-def _change_items(items: Sequence[Any], kind: SequenceKind, by_key: Mapping[str, list[_Edit]], place: Place) -> Any:
+def _change_items(items: Sequence[Any], kind: SequenceKind, by_key: Mapping[str, list[Edit]], place: Place) -> Any:
     values, kinds = list(items), kind.kinds(len(items)) or ()
     for key, edits in by_key.items():
         if key.isdecimal() and int(key) < len(values):
@@ -108,14 +144,14 @@ def _change_items(items: Sequence[Any], kind: SequenceKind, by_key: Mapping[str,
         else:
             place.at(key).fault(
                 "no such position",
-                given=shown(edits[-1].text),
+                given=shown(edits[-1].value),
                 expected=f"a position below {len(values)} in {place.path}",
                 mend=f"write the whole list: {place.path}=[...]",
             )
     return kind.keep(values)
 
 
-def _change_entries(entries: Mapping[Any, Any], kind: DictKind, by_key: Mapping[str, list[_Edit]], place: Place) -> Any:
+def _change_entries(entries: Mapping[Any, Any], kind: DictKind, by_key: Mapping[str, list[Edit]], place: Place) -> Any:
     values = dict(entries)
     for text, edits in by_key.items():
         here = place.at(text)
@@ -126,7 +162,7 @@ def _change_entries(entries: Mapping[Any, Any], kind: DictKind, by_key: Mapping[
             known = [str(kind.key.encode(key)) for key in values]
             here.fault(
                 "no such key",
-                given=shown(edits[-1].text),
+                given=shown(edits[-1].value),
                 expected=f"a key of {place.path}",
                 mend=mend_name(text, known, otherwise=f"write {here.path}=... first"),
             )

@@ -10,14 +10,15 @@ from __future__ import annotations
 import itertools
 import operator
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol, final
 
 from burn_torch.core.errors import DTypeError
 from burn_torch.core.frames import told
+from burn_torch.core.share import Share
 
-__all__ = ["KeySource", "innermost", "installed", "next_key", "seed"]
+__all__ = ["KeySource", "first_element", "innermost", "installed", "next_key", "seed"]
 
 _THREAD_SHIFT: Final = 40
 """A thread may draw 2^40 times before its streams meet those of the next thread; streams stay below 2^63."""
@@ -90,6 +91,14 @@ def next_key() -> tuple[int, int]:
             thread = 0 if threading.current_thread() is threading.main_thread() else next(_other_threads)
             default = _state.default = _Default(key, thread, generation)
     return default.next_key()
+
+
+def first_element(shape: Sequence[int]) -> int:
+    """The `start` of a draw of this shape: not 0 where this thread's step has a share of a larger batch."""
+    if not _state.sources:
+        return 0
+    share: Share | None = getattr(_state.sources[-1], "share", None)
+    return 0 if share is None else share.first_element(shape)
 
 
 def innermost() -> KeySource | None:

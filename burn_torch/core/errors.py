@@ -15,6 +15,7 @@
     │   └── OnnxError                    an ONNX file that is damaged, or that asks for what is not supported
     ├── RecordError       (ValueError)   saved parameters that are damaged or belong to another model
     ├── ArtifactError     (OSError)      an artifact directory that cannot be written or is already in use
+    ├── DistributedError  (RuntimeError) processes that do not work together: one is missing, silent or another's
     └── NonFiniteError    (ArithmeticError) the loss became NaN or infinite
 
 A message has three parts: what was given, what was expected, how to mend it.  `explain` puts them together.
@@ -32,6 +33,7 @@ __all__ = [
     "DTypeError",
     "DataError",
     "DeviceError",
+    "DistributedError",
     "GraphError",
     "MovedError",
     "NonFiniteError",
@@ -101,6 +103,10 @@ class RecordError(BurnTorchError, ValueError):
 
 class ArtifactError(BurnTorchError, OSError):
     """An artifact directory that cannot be written or is already in use."""
+
+
+class DistributedError(BurnTorchError, RuntimeError):
+    """Processes that do not work together: one is missing, silent, or of another world."""
 
 
 class NonFiniteError(BurnTorchError, ArithmeticError):

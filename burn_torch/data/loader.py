@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from burn_torch.core.errors import DataError, explain
 from burn_torch.core.faults import Place, raise_faults
+from burn_torch.core.share import shares
 from burn_torch.data._prefetch import Serial, Source, Threaded
 from burn_torch.data.dataset import MapStyle, dataset_at_epoch, fetch
 from burn_torch.data.order import permutation
@@ -77,6 +78,7 @@ class DataLoader(Generic[Item, Batch]):
         self.num_workers = num_workers
         self.device = device
         self.drop_last = drop_last
+        self._part = (0, 1)
         self._check()
         self._next_epoch = 0
         self._lock = threading.Lock()
@@ -118,7 +120,7 @@ class DataLoader(Generic[Item, Batch]):
         used = total - total % self.batch_size if self.drop_last else total
         seed = self.shuffle
         order = (np.arange(total) if seed is None else permutation(total, seed, epoch))[:used]
-        plan = _Plan(dataset, self.batcher, self.device, order, self.batch_size, epoch)
+        plan = _Plan(dataset, self.batcher, self.device, order, self.batch_size, epoch, self._part)
         if not 0 <= start_batch <= len(plan):
             raise DataError(
                 explain(
@@ -141,6 +143,14 @@ class DataLoader(Generic[Item, Batch]):
     def to_device(self, device: Any) -> DataLoader[Item, Batch]:
         """A loader of the same batches for another device."""
         return self._changed(device=device)
+
+    def share(self, part: int, parts: int) -> DataLoader[Item, Batch]:
+        """A loader that reads only part number `part` of each batch; its length and number of items stay the whole's.
+
+        The parts of a batch differ by one item at most, see `burn_torch.core.share.shares`.  Where a batch has fewer
+        items than there are parts, those without one give the batch's first item.
+        """
+        return self._changed(_part=(part, parts))
 
     def _changed(self, **fields: Any) -> DataLoader[Item, Batch]:
         changed = copy.copy(self)
@@ -309,6 +319,7 @@ class _Plan(Generic[Item, Batch]):
     order: NDArray[np.int64]
     batch_size: int
     epoch: int
+    part: tuple[int, int] = (0, 1)
 
     def __len__(self) -> int:
         return math.ceil(len(self.order) / self.batch_size)
@@ -316,6 +327,10 @@ class _Plan(Generic[Item, Batch]):
     def make(self, number: int) -> Batch:
         """One batch, in whichever thread; an error says which items it was about."""
         indices = self.order[number * self.batch_size : (number + 1) * self.batch_size].tolist()
+        part, parts = self.part
+        if parts > 1:
+            share = shares(len(indices), parts)[part]
+            indices = indices[share.first : share.first + share.count] or indices[:1]
         try:
             return self.batcher.batch(fetch(self.dataset, indices), self.device)
         except StopIteration as error:

@@ -324,6 +324,8 @@ class _Writer:
             i = node.inputs[0]
             assert isinstance(i, int)
             return [(i, tuple(_as_index(at) for at in moves.source(call, output, index)))]
+        if call.op.law(Draws) is not None and call.attrs["start"]:
+            raise Unfusible(Reason.UNSUPPORTED, f"{call.op.name} begins inside of its stream")
         if call.op.law(Fill) is not None or call.op.law(Draws) is not None:
             return []
         raise Unfusible(Reason.UNSUPPORTED, f"no kernel is generated for {call.op.name}")

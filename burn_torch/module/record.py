@@ -11,6 +11,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, final
 
+import numpy as np
+
+from burn_torch.backend import LibTorch
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import RecordError, explain
@@ -21,7 +24,16 @@ from burn_torch.module.param import Param, ParamId
 from burn_torch.module.running_state import RunningState
 from burn_torch.tensor import Device, Tensor
 
-__all__ = ["FORMATS", "DTypePolicy", "FileRecorder", "ModuleRecord", "RecordEntry", "RecordFormat", "format_of"]
+__all__ = [
+    "FORMATS",
+    "DTypePolicy",
+    "FileRecorder",
+    "ModuleRecord",
+    "RecordEntry",
+    "RecordFormat",
+    "TensorValues",
+    "format_of",
+]
 
 M = TypeVar("M", bound=Module)
 
@@ -42,6 +54,42 @@ class RecordEntry:
     def nbytes(self) -> int:
         """How many bytes its elements take."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+    def peek(self) -> TensorData:
+        """The data for one look at it, without a copy where `read` can do that: `read.peek`."""
+        found: TensorData = getattr(self.read, "peek", self.read)()
+        return found
+
+    def tensor(self, host: Device, dtype: DType | None = None) -> Tensor:
+        """The data as a tensor; it keeps the memory of a file where `read` lends that: `read.lend`."""
+        wanted = self.dtype if dtype is None else dtype
+        lend = getattr(self.read, "lend", None)
+        if lend is not None and wanted is self.dtype and host.place == "cpu" and host.backend.leaf() is LibTorch():
+            lent = lend()
+            if lent is not None:
+                return Tensor.from_torch(LibTorch().share(lent), host)
+        return Tensor.from_data(self.read().convert(wanted), host)
+
+
+@final
+class TensorValues:
+    """What `RecordEntry.read` is for a tensor: a copy of its values, or with `peek` a look at them."""
+
+    __slots__ = ("_tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def __call__(self) -> TensorData:
+        """A copy."""
+        return self._tensor.into_data()
+
+    def peek(self) -> TensorData:
+        """The values where they lie, if that is here; nobody may write to them."""
+        tensor = self._tensor
+        if tensor.place != "cpu" or tensor.dtype is DType.BF16:
+            return tensor.into_data()
+        return TensorData(np.asarray(tensor), tensor.dtype)
 
 
 class DTypePolicy(Enum):
@@ -133,10 +181,10 @@ class ModuleRecord:
                 entries[path] = entries[first[id(leaf)]]
             elif isinstance(leaf, Param):
                 tensor = leaf.transform_for_save()
-                entries[path] = RecordEntry(tensor.dtype, tensor.shape, leaf.id, tensor.into_data)
+                entries[path] = RecordEntry(tensor.dtype, tensor.shape, leaf.id, TensorValues(tensor))
             else:
                 value = leaf.value()
-                entries[path] = RecordEntry(value.dtype, value.shape, ParamId(leaf.id), value.into_data, state=True)
+                entries[path] = RecordEntry(value.dtype, value.shape, ParamId(leaf.id), TensorValues(value), state=True)
         return ModuleRecord(entries, {"module": type(module).__name__})
 
     # -- policies -----------------------------------------------------------------------
@@ -226,7 +274,7 @@ class ModuleRecord:
         dtype = entry.dtype if self.dtypes is DTypePolicy.FromRecord else _expected(leaf)[1]
         device: Device = leaf.device
         host = device.inner() if device.is_autodiff() else device
-        tensor = Tensor.from_data(entry.read().convert(dtype), host)
+        tensor = entry.tensor(host, dtype)
         if isinstance(leaf, Param):
             ident = leaf.id if entry.id is None or entry.id in taken else entry.id
             taken.add(ident)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from burn_torch.core import ambient
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.philox import stream_of
+from burn_torch.core.share import Share
 
 if TYPE_CHECKING:
     from burn_torch.module.running_state import RunningState
@@ -41,12 +42,17 @@ class StepScope:
     key     a 64-bit integer, or one that is known only at run time (under a trace); `fold` makes one for each step
     roots   the module that the step calls, or several by name: {"generator": g, "critic": c}.  Their layers are named
             by path; a layer that is none of theirs is named by its class and its order of use.
+    share   which items of a larger batch the step has; random layers then draw what they would draw for these items
+            in a step with the whole batch (see `Share`)
 
     Scopes nest: the innermost one counts, and sees nothing of the others.  One scope, one `with`.
     """
 
-    def __init__(self, key: Any, roots: HasChildren | Mapping[str, HasChildren] | None = None) -> None:
+    def __init__(
+        self, key: Any, roots: HasChildren | Mapping[str, HasChildren] | None = None, share: Share | None = None
+    ) -> None:
         self.key: Final = key
+        self.share: Final = share
         self._roots: Final = roots  # held, so that no other object takes the identity of one of its nodes
         self._paths: Mapping[int, str] | None = None
         self._held: Final[list[object]] = []

@@ -24,7 +24,7 @@ from burn_torch.monitor.event import (
     StepDone,
     StopRequested,
 )
-from burn_torch.monitor.log import EVENTS, EventLog, Follower, follow, read_events
+from burn_torch.monitor.log import EVENTS, EventFile, EventLog, Follower, follow, read_events, read_outline
 from burn_torch.monitor.series import Series
 from burn_torch.monitor.view import MetricView, RunView, SplitView, SummaryRow
 
@@ -38,6 +38,7 @@ __all__ = [
     "EpochDone",
     "EpochSummary",
     "Event",
+    "EventFile",
     "EventLog",
     "EventReader",
     "Follower",
@@ -65,4 +66,5 @@ __all__ = [
     "follow",
     "is_alive",
     "read_events",
+    "read_outline",
 ]

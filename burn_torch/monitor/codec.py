@@ -223,11 +223,12 @@ _NAMES: Final[dict[str, str]] = {}
 def encode(event: Event, number: int, time: float) -> bytes:
     """The line of an event, with its newline."""
     if type(event) is StepDone:
-        return (
+        line = (
             f'{{"v":{VERSION},"n":{number},"t":{time:.3f},"kind":"step","split":"{event.split._value_}",'
             f'"epoch":{event.epoch},"iteration":{event.iteration},"batches_done":{event.batches_done},'
             f'"items_done":{event.items_done},"values":{_values(event.values)}}}\n'
-        ).encode("utf-8", "replace")
+        )
+        return line.encode() if line.isascii() else line.encode("utf-8", "replace")
     if isinstance(event, SplitDone):
         summary = event.summary
         values = _values(summary.values)
@@ -276,13 +277,21 @@ def _plain(value: Any) -> Any:
 
 
 # -- reading ---------------------------------------------------------------------------------------------
+_READ: Final = json.JSONDecoder().raw_decode
+"""As json.loads without its looks at the encoding and at blanks, which take as long: a run has many lines."""
+_SPLITS: Final = {split.value: split for split in Split}
+
+
 def decode(line: bytes | str) -> Stamped | None:
     """The event of a line; None for a kind that this version does not know.
 
     Raises: DamagedLine for a line that holds no event; DataError for one of a newer version of the layout.
     """
     try:
-        found = json.loads(line)
+        text = line.decode() if isinstance(line, bytes) else line
+        found, end = _READ(text)
+        if end != len(text) and text[end:].strip():
+            raise DamagedLine("there is more behind the object")
         version = found["v"]
         if version != VERSION:
             raise _other_version(version)
@@ -304,15 +313,20 @@ def decode(line: bytes | str) -> Stamped | None:
 
 
 def _step(found: Mapping[str, Any]) -> StepDone:
-    epoch, iteration, batches, items = (
-        found["epoch"],
-        found["iteration"],
-        found["batches_done"],
-        found["items_done"],
-    )
+    epoch, iteration = found["epoch"], found["iteration"]
+    batches, items = found["batches_done"], found["items_done"]
     if not (type(epoch) is type(iteration) is type(batches) is type(items) is int):
         raise DamagedLine("a step counts with whole numbers")
-    return StepDone(Split(found["split"]), epoch, iteration, batches, items, _VALUES(found["values"]))
+    values = found["values"]
+    if type(values) is not list:
+        raise DamagedLine(f"{values!r} is no list")
+    read = [
+        MetricValue(*one)
+        if len(one) == 3 and type(one[0]) is str and type(one[1]) is float and type(one[2]) is float
+        else _metric_value(one)
+        for one in values
+    ]
+    return StepDone(_SPLITS[found["split"]], epoch, iteration, batches, items, tuple(read))
 
 
 def _other_version(version: Any) -> Exception:

@@ -124,18 +124,28 @@ class ControlServer:
 
     def _listen(self) -> None:
         path = self.directory.absolute() / _SOCKET
-        if len(os.fsencode(path)) > _MAX_PATH:
-            self._folder = Path(tempfile.mkdtemp(prefix="burn-torch-"))  # 0700
-            path = self._folder / _SOCKET
-        self._socket_path = path
-        path.unlink(missing_ok=True)  # of a run that was killed; this one holds the directory
+        if len(os.fsencode(path)) <= _MAX_PATH:
+            try:
+                path.unlink(missing_ok=True)  # of a run that was killed; this one holds the directory
+                self._bind(path)
+                return
+            except OSError:  # not every file system has sockets
+                self._remove(path)
+        self._folder = Path(tempfile.mkdtemp(prefix="burn-torch-"))  # 0700
+        self._bind(self._folder / _SOCKET)
+
+    def _bind(self, path: Path) -> None:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket = made
-        with suppress(OSError):
-            os.fchmod(made.fileno(), 0o600)  # on Linux the name gets these rights at once
-        made.bind(str(path))
-        path.chmod(0o600)
-        made.listen(8)
+        try:
+            with suppress(OSError):
+                os.fchmod(made.fileno(), 0o600)  # on Linux the name gets these rights at once
+            made.bind(str(path))
+            path.chmod(0o600)
+            made.listen(8)
+        except OSError:
+            made.close()
+            raise
+        self._socket, self._socket_path = made, path
 
     def _place(self) -> dict[str, Any]:
         place = {"v": VERSION, "host": platform.node(), **_process(os.getpid())}
@@ -156,16 +166,14 @@ class ControlServer:
                 if self._closed.wait(0.1):  # closed, or out of file descriptors for a while
                     return
                 continue
-            with connection, suppress(OSError):
+            after = None
+            with connection:
                 connection.settimeout(2.0)
-                after = self._serve(connection)
+                with suppress(OSError):  # who asks has gone
+                    reply, after = self._answer(_receive(connection))
+                    connection.sendall(json.dumps(reply).encode() + b"\n")
             if after is not None:
                 after()
-
-    def _serve(self, connection: socket.socket) -> Callable[[], None] | None:
-        reply, after = self._answer(_receive(connection))
-        connection.sendall(json.dumps(reply).encode() + b"\n")
-        return after
 
     def _poll(self) -> None:
         path = self.directory / _COMMAND_FILE

@@ -10,7 +10,10 @@ import os
 import stat
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final, Self, final
 
@@ -18,13 +21,15 @@ from burn_torch.core.errors import ArtifactError, DataError, explain
 from burn_torch.monitor.codec import DamagedLine, decode, encode
 from burn_torch.monitor.event import Event, Stamped
 
-__all__ = ["EVENTS", "EventLog", "Follower", "follow", "read_events"]
+__all__ = ["EVENTS", "EventFile", "EventLog", "Follower", "follow", "read_events", "read_outline"]
 
 EVENTS: Final = "events.jsonl"
 """The name of the log in the artifact directory."""
 
 FLUSH_EVERY_S: Final = 0.2
-MAX_BUFFER: Final = 64 << 20
+MAX_NEW: Final = 10_000
+"""Events that wait for the next flush; one more flushes at once."""
+MAX_LEFT: Final = 64 << 20
 """Bytes that wait for a disk that takes none; past them the run ends, as its next checkpoint could not be written."""
 MAX_LINE: Final = 16 << 20
 """Bytes of a line; nothing that a run writes is longer."""
@@ -79,13 +84,14 @@ class EventLog:
             raise self._unwritable(err) from err
         self.missing_bytes = max(position[0] - self._written, 0)
         """How much of what the checkpoint had seen is no longer there."""
-        self._number = position[1]
         self._clock = clock
-        self._buffer: list[bytes] = []
+        self._new: deque[tuple[Event, float]] = deque()
+        """Events that are not lines yet: a step only puts its own here, and many at a time become lines."""
+        self._number = position[1]
         self._left = b""
-        self._waiting = 0
+        """Lines that the disk has not taken."""
         self._failed: OSError | None = None
-        self._lock = threading.RLock()  # a signal handler may print, and a print is an event
+        self._lock = threading.RLock()  # of those who write; to append takes none, a signal handler may do it
         self._pid = os.getpid()
         self._closed = threading.Event()
         self._flush_every_s = flush_every_s
@@ -114,30 +120,24 @@ class EventLog:
 
         Raises: ArtifactError where the disk has taken nothing for so long that too much waits.
         """
-        if os.getpid() != self._pid:  # a forked child: its lock may be held by a thread that it does not have
-            return
-        with self._lock:
-            line = encode(event, self._number, self._clock())
-            self._number += 1
-            self._buffer.append(line)
-            self._waiting += len(line)
-        if self._waiting > MAX_BUFFER:
+        self._new.append((event, self._clock()))
+        if len(self._new) > MAX_NEW:
             self.flush()
-            if self._failed is not None:
-                raise self._unwritable(self._failed)
+        if self._failed is not None and len(self._left) > MAX_LEFT and os.getpid() == self._pid:
+            raise self._unwritable(self._failed)
 
     def flush(self) -> None:
         """Hands what waits to the operating system, which keeps it whatever happens to this process.
 
         What it does not take waits on.
         """
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid:  # a forked child: the lock may be held by a thread that it does not have
+            self._new.clear()
             return
         with self._lock:
-            if not self._waiting or self._descriptor < 0:
+            data = self._lines()
+            if not data or self._descriptor < 0:
                 return
-            data = b"".join([self._left, *self._buffer])
-            self._buffer.clear()
             try:
                 while data:
                     taken = os.write(self._descriptor, data)
@@ -146,17 +146,38 @@ class EventLog:
                 self._failed = None
             except OSError as err:
                 self._failed = err
-            self._left, self._waiting = data, len(data)
+            self._left = data
+
+    def _lines(self) -> bytes:
+        """All that waits, as lines; the lock is held."""
+        new = self._new
+        if new:
+            lines = [self._left]
+            while new:
+                event, time = new.popleft()
+                lines.append(encode(event, self._number, time))
+                self._number += 1
+            self._left = b"".join(lines)
+        return self._left
 
     def sync(self) -> None:
-        """Everything so far is on the disk when this returns.  Raises: ArtifactError if it cannot be."""
+        """Everything so far is on the disk when this returns.  Raises: ArtifactError if it cannot be.
+
+        Any thread may call it, also while another closes the log; appending and flushing go on meanwhile.
+        """
         self.flush()
-        failed = self._failed
-        if failed is None:
-            try:
-                os.fsync(self._descriptor)
-            except OSError as err:
-                failed = err
+        with self._lock:
+            failed, descriptor = self._failed, -1
+            if failed is None and self._descriptor >= 0:
+                descriptor = os.dup(self._descriptor)
+        try:
+            if descriptor >= 0:
+                os.fsync(descriptor)
+        except OSError as err:
+            failed = err
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
         if failed is not None:
             raise self._unwritable(failed)
 
@@ -164,14 +185,15 @@ class EventLog:
     def position(self) -> tuple[int, int]:
         """How many bytes and how many events have been appended, those that wait included; for `resume`."""
         with self._lock:
-            return self._written + self._waiting, self._number
+            return self._written + len(self._lines()), self._number
 
     def close(self) -> None:
-        """Writes what waits and closes the file."""
+        """Writes what waits, to the disk as far as it can, and closes the file."""
         self._closed.set()
         if threading.current_thread() is not self._flusher and os.getpid() == self._pid:
             self._flusher.join(timeout=5.0)
-        self.flush()
+        with suppress(ArtifactError):  # what tells of the run's end is no reason to end it with an error
+            self.sync()
         with self._lock:
             if self._descriptor >= 0:
                 os.close(self._descriptor)
@@ -179,7 +201,7 @@ class EventLog:
 
     def _flush_now_and_then(self) -> None:
         while not self._closed.wait(self._flush_every_s):
-            if self._waiting:
+            if self._new or self._left:
                 self.flush()
 
     def _unwritable(self, err: OSError) -> ArtifactError:
@@ -223,10 +245,10 @@ class Follower:
     def poll(self, max_bytes: int | None = None) -> list[Stamped]:
         """The events that were added since the last call, of at most so many bytes; none while there is no file."""
         try:
+            if not stat.S_ISREG(self.path.stat().st_mode):  # to open a pipe would wait for whoever writes to it
+                raise IsADirectoryError
             with self.path.open("rb") as file:
                 found = os.fstat(file.fileno())
-                if not stat.S_ISREG(found.st_mode):
-                    raise IsADirectoryError
                 identity = (found.st_dev, found.st_ino)
                 if self._file not in (None, identity) or found.st_size < self._offset:
                     self._restart()
@@ -289,7 +311,7 @@ class Follower:
 
 
 @final
-class _Reading(Iterator[Stamped]):
+class EventFile(Iterator[Stamped]):
     """Events of a file that is read once; `damaged` and `skipped` count what was passed over so far."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -327,12 +349,32 @@ class _Reading(Iterator[Stamped]):
         return self._follower.skipped
 
 
-def read_events(path: str | os.PathLike[str]) -> _Reading:
+def read_events(path: str | os.PathLike[str]) -> EventFile:
     """The events that a file holds now.  A torn last line is left out; damaged ones are counted, never fatal.
 
     Raises: DataError for a file that is absent or unreadable, or of a newer version.
     """
-    return _Reading(path)
+    return EventFile(path)
+
+
+def read_outline(path: str | os.PathLike[str]) -> Iterator[Stamped]:
+    """The events that a file holds now, of steps in a row only the newest; what is damaged is passed over.
+
+    Raises: DataError as `read_events` does.
+    """
+    read_events(path)
+    step = b""
+    with Path(path).open("rb") as file:
+        for line in chain(file, [b""]):
+            if b'"kind":"step"' in line:
+                step = line
+                continue
+            for found in (step, line):
+                with suppress(DamagedLine):
+                    stamped = decode(found)
+                    if stamped is not None:
+                        yield stamped
+            step = b""
 
 
 def follow(

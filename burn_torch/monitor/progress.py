@@ -73,6 +73,9 @@ class Progress:
 
     def handle(self, event: Event) -> None:
         """Takes notice of an event."""
+        if type(event) is StepDone:  # the one that comes often
+            self._step(event)
+            return
         match event:
             case RunStarted():
                 self.run = event
@@ -80,8 +83,6 @@ class Progress:
                 self._batches = 0
             case SplitStarted():
                 self._start(event)
-            case StepDone():
-                self._step(event)
             case SplitDone():
                 self._before = None
 

@@ -11,7 +11,7 @@ __all__ = ["MAX_POINTS", "RECENT", "Series"]
 MAX_POINTS: Final = 2000
 """Of the full history."""
 RECENT: Final = 1000
-"""The newest points, kept as they came."""
+"""The newest points, kept as they came, also those that are not finite."""
 _BUCKETS: Final = MAX_POINTS // 2 - 2  # two points each, two of the bucket that fills, and the newest one
 
 
@@ -42,10 +42,10 @@ class Series:
         """Takes the next point."""
         self.count += 1
         self.last = point = (x, y)
+        self.recent.append(point)
         if not math.isfinite(y):
             self.not_finite += 1
             return
-        self.recent.append(point)
         if self._in_bucket == 0:
             self._low = self._high = point
         elif y < self._low[1]:

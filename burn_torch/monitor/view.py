@@ -29,7 +29,7 @@ from burn_torch.monitor.event import (
     StepDone,
     StopRequested,
 )
-from burn_torch.monitor.log import EVENTS, read_events
+from burn_torch.monitor.log import EVENTS, read_events, read_outline
 from burn_torch.monitor.progress import Progress
 from burn_torch.monitor.series import Series
 
@@ -146,6 +146,17 @@ class RunView:
         view.damaged = events.damaged
         return view
 
+    @classmethod
+    def outline(cls, directory: str | os.PathLike[str]) -> RunView:
+        """As `of`, but of all steps only the newest: quick also for a long run, and without curves of its batches.
+
+        Raises: DataError if it has no events.
+        """
+        view = cls(directory)
+        for stamped in read_outline(Path(directory) / EVENTS):
+            view.apply(stamped)
+        return view
+
     def _clear(self) -> None:
         self.run: RunStarted | None = None
         self.ended: RunEnded | None = None
@@ -179,7 +190,7 @@ class RunView:
         self._last_number = -1
         self._progress = Progress(self._clock)
         self._x: Callable[[StepDone], float] = _x_of_iterations
-        self._train_total: int | None = None
+        self._train_total: float | None = None
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             RunStarted: self._run_started,
             SplitStarted: self._split_started,
@@ -316,6 +327,11 @@ class RunView:
     def total_epochs(self) -> int:
         """How many epochs there will be; 0 while nobody has said."""
         return 0 if self.run is None else self.run.total_epochs
+
+    @property
+    def epoch_width(self) -> float | None:
+        """How wide an epoch is in plots, in `x_unit`; None where nobody knows before it is over."""
+        return self._train_total
 
     @property
     def elapsed_s(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from burn_torch.config import Config
+from burn_torch.core.ambient import first_element
 from burn_torch.core.errors import BurnTorchError, ShapeError, explain
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.module import Content, DisplaySettings, Module, draw
@@ -113,6 +114,6 @@ def inline(layer: Module, content: Content) -> Content:
 def drawn_like(layer: Module, row: Any, numbers: tuple[float, ...], x: Tensor) -> Tensor:
     """Random numbers of x's shape and type, from the step scope's key for this layer: a constant of the tape."""
     spec = x.spec
-    attrs = {"shape": spec.shape, "dtype": spec.dtype, "place": spec.place}
+    attrs = {"shape": spec.shape, "dtype": spec.dtype, "place": spec.place, "start": first_element(spec.shape)}
     made: Tensor = row.run(x.backend, Tensor, (*numbers, *draw(layer)), attrs)
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from burn_torch import ops
 from burn_torch.config import Config
+from burn_torch.core.ambient import first_element
 from burn_torch.module import Content, Module, draw
 from burn_torch.nn._layer import Rules, drawn_like, inline
 from burn_torch.tensor import Device, Tensor
@@ -44,7 +45,7 @@ class Dropout(Module):
         """The input with elements dropped, on a device with gradients."""
         if not x.backend.trains or self.prob == 0.0:
             return x
-        y: Tensor = apply(_dropout, (x, self.prob, *draw(self)))
+        y: Tensor = apply(_dropout, (x, self.prob, *draw(self)), first_element(x.spec.shape))
         return y
 
     def custom_content(self, content: Content) -> Content:

@@ -149,8 +149,13 @@ def load(
     Raises: OnnxError for a file that is missing or damaged, and one that names every node that is not supported.
     """
     model = read_bytes(path) if isinstance(path, bytes) else read_model(path)
-    report_on(model).check()
-    return module_of(plan_of(model, memory_limit_bytes), device or Device.cpu())
+    try:
+        report_on(model).check()
+        return module_of(plan_of(model, memory_limit_bytes), device or Device.cpu())
+    except OnnxError as err:
+        if model.source not in str(err):
+            err.add_note(f"in {model.source}")
+        raise
 
 
 def module_of(plan: Plan, device: Device) -> ImportedModel:

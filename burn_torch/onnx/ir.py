@@ -20,12 +20,14 @@ class ValueInfo:
     dtype: DType | None = None
     shape: tuple[int | str | None, ...] | None = None
     kind: str = "tensor"
+    foreign: str | None = None
+    """ONNX's name of an element type that tensors here do not have."""
 
     def __str__(self) -> str:
         if self.kind != "tensor":
             return f"{self.name}: {self.kind}"
         sizes = "?" if self.shape is None else ", ".join("?" if s is None else str(s) for s in self.shape)
-        return f"{self.name} ({sizes}) {'?' if self.dtype is None else self.dtype.name}"
+        return f"{self.name} ({sizes}) {self.foreign or ('?' if self.dtype is None else self.dtype.name)}"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from burn_torch.core.errors import OnnxError, explain
 from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
-from burn_torch.onnx.operators.axes import ONNX_DTYPES
+from burn_torch.onnx.operators.axes import ONNX_DTYPES, OTHER_DTYPES
 from burn_torch.onnx.operators.registry import find
 from burn_torch.onnx.tensors import tensor_data
 
@@ -200,6 +200,10 @@ class _Reader:
         rename = scope.rename
         _check_texts(proto.name, *(value.name for value in (*proto.initializer, *proto.input, *proto.output)))
         constants = {rename(t.name): tensor_data(t, self.folder) for t in proto.initializer}
+        if len(constants) < len(proto.initializer):
+            names = [t.name for t in proto.initializer]
+            twice = next(name for name in names if names.count(name) > 1)
+            self.faults.append(f"the weight {twice!r} of graph {proto.name!r} is there twice")
         if proto.sparse_initializer:
             raise OnnxError(
                 explain(
@@ -278,7 +282,11 @@ class _Reader:
             name = scope.prefix + (proto.name or f"{proto.op_type}_{self.count}")
             inputs = tuple(scope.rename(x) if x else "" for x in proto.input)
             outputs = tuple(scope.rename(x) if x else "" for x in proto.output)
-            attributes = self.attributes(proto, scope)
+            try:
+                attributes = self.attributes(proto, scope)
+            except OnnxError as err:
+                err.add_note(f"in {Node(name, domain, proto.op_type, opset, (), ()).label}")
+                raise
             node = Node(name, domain, proto.op_type, opset, inputs, outputs, attributes)
             body, defaults = self.body(proto, node, scope)
             if body is None:
@@ -429,7 +437,8 @@ def _info(info: Any) -> ValueInfo:
         shape = tuple(
             int(d.dim_value) if d.HasField("dim_value") else (str(d.dim_param) or None) for d in tensor.shape.dim
         )
-    return ValueInfo(info.name, ONNX_DTYPES.get(tensor.elem_type), shape)
+    foreign = OTHER_DTYPES.get(tensor.elem_type)
+    return ValueInfo(info.name, ONNX_DTYPES.get(tensor.elem_type), shape, foreign=foreign)
 
 
 def _short(value: float) -> float:

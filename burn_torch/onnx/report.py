@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from burn_torch.core.errors import OnnxError, explain
 from burn_torch.onnx.ir import Graph, Model, Node
+from burn_torch.onnx.operators.axes import OTHER_DTYPES
 from burn_torch.onnx.operators.registry import INJECTED, find, known
 
 __all__ = ["Report", "Unsupported", "report_on"]
@@ -80,7 +83,8 @@ class Report:
 def report_on(model: Model) -> Report:
     """Looks at every node of a model, those of graphs within nodes too."""
     counts = Counter(f"{node.domain}.{node.op}" if node.domain else node.op for node in model.graph.all_nodes())
-    faults = [fault for node in model.graph.all_nodes() for fault in _faults(node)]
+    foreign = {info.name: info.foreign for info in model.graph.inputs if info.foreign is not None}
+    faults = [fault for node in model.graph.all_nodes() for fault in _faults(node, foreign)]
     constants = list(_constants(model.graph))
     return Report(
         model.source,
@@ -104,7 +108,11 @@ def _constants(graph: Graph) -> list[tuple[int, ...]]:
     return shapes
 
 
-def _faults(node: Node) -> list[Unsupported]:
+_TYPED: Final = ("to", "dtype", "output_dtype")
+"""Attributes that name an element type."""
+
+
+def _faults(node: Node, foreign: Mapping[str, str]) -> list[Unsupported]:
     def fault(reason: str) -> Unsupported:
         kind = f"{node.domain}.{node.op}" if node.domain else node.op
         return Unsupported(node.name, f"{kind} (opset {node.opset})", reason)
@@ -116,7 +124,12 @@ def _faults(node: Node) -> list[Unsupported]:
         versions = known(node.domain).get(node.op, [])
         spans = ", ".join(f"{e.since}-{e.until}" if e.until else f"{e.since} and newer" for e in versions)
         return [fault(f"known for opset {spans} only" if versions else "not supported")]
-    found: list[Unsupported] = []
+    found = [fault(f"reads {name!r} of {foreign[name]}") for name in dict.fromkeys(node.inputs) if name in foreign]
+    found += [
+        fault(f"{name} {OTHER_DTYPES[value]}")
+        for name, value in node.attributes.items()
+        if name in _TYPED and isinstance(value, int) and value in OTHER_DTYPES
+    ]
     given = len(node.inputs)
     while given and not node.inputs[given - 1]:
         given -= 1

@@ -45,6 +45,7 @@ FAMILIES = (
     "attending",
     "lookup",
     "losses",
+    "collectives",
 )
 
 for _family in FAMILIES:

@@ -344,8 +344,8 @@ for _name in ("random_bits", "uniform", "normal", "bernoulli", "randint", "dropo
 
 
 @REGISTRY["dropout"].batched
-def _(n, many, x, *numbers):
-    return REGISTRY["dropout"](beside(n, many[0], x), *numbers)
+def _(n, many, x, *numbers, start):
+    return REGISTRY["dropout"](beside(n, many[0], x), *numbers, start=start)
 
 
 # -- rows that mix samples -----------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Keep-masks of dropout, remembered as bits.
 
-A mask is a pure function of (threshold, key, stream, count), and a training step wants each one twice: forward and
-backward.  On the CPU drawing it costs 6 ns an element, unpacking it from one bit an element 0.15 ns
+A mask is a pure function of (threshold, key, stream, start, count), and a training step wants each one twice: forward
+and backward.  On the CPU drawing it costs 6 ns an element, unpacking it from one bit an element 0.15 ns
 (benchmarks/notes/random.md); so the tape saves no mask, and nothing is drawn twice.
 """
 
@@ -29,9 +29,11 @@ class PackedMasks:
         self._masks: Final[OrderedDict[tuple[int, ...], NDArray[np.uint8]]] = OrderedDict()
         self._lock: Final = threading.Lock()
 
-    def keep(self, limit: int, key: int, stream: int, count: int) -> NDArray[np.uint8]:
-        """1 for each of `count` words of the stream below `limit`, else 0; the array is the caller's."""
-        name = (limit, key, stream, count)
+    def keep(self, limit: int, key: int, stream: int, count: int, start: int = 0) -> NDArray[np.uint8]:
+        """1 for each of `count` words of the stream from `start` on that is below `limit`, else 0; the array is the
+        caller's.
+        """
+        name = (limit, key, stream, count, start)
         with self._lock:
             packed = self._masks.get(name)
             if packed is not None:
@@ -39,7 +41,7 @@ class PackedMasks:
         if packed is not None:
             return np.unpackbits(packed, count=count)
         below: Any = Map(1, lambda words, math: words < limit)
-        keep = on_host(below, key, stream, 0, count, np.dtype(np.bool_))
+        keep = on_host(below, key, stream, start, count, np.dtype(np.bool_))
         self._remember(name, np.packbits(keep))
         return keep.view(np.uint8)
 

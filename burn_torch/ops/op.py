@@ -156,6 +156,7 @@ class Op:
         self.cost: Final[str] = fields["cost"]
         self.random: Final[bool] = fields["random"]
         self.barrier: Final[bool] = fields["barrier"]
+        self.collective: Final[str | None] = fields["collective"]
         self.nondifferentiable: Final[bool] = fields["nondifferentiable"]
         self.commutative: Final[bool] = fields["commutative"]
         self.samples: Final = fields["samples"]
@@ -544,6 +545,7 @@ _WORDS: Final[dict[str, tuple[Any, ...]]] = {
     "view": (False, True, "same"),
     "packed": (None, "contiguous", "follows", "dense", "input", "order", "any"),
     "precision": ("low", "high", "follow"),
+    "collective": (None, "blocks", "starts"),
 }
 
 
@@ -567,6 +569,7 @@ def op(
     cost: str = "expensive",
     random: bool = False,
     barrier: bool = False,
+    collective: str | None = None,
     nondifferentiable: bool = False,
     commutative: bool = False,
     samples: Any = (),
@@ -597,6 +600,8 @@ def op(
     statistics         positions of inputs that are float32 beside half types: they stay so under "bfloat16"
     cost               "cheap" to compute again (a checkpoint may drop the output) or "expensive"
     random, barrier    draws from a key; has a shape that depends on the data
+    collective         needs other processes: "blocks" until they have come, or "starts" a transfer that another row
+                       waits for, and is launched as soon as its inputs exist
     nondifferentiable  no output carries a gradient
     commutative        the first two inputs may be swapped
     samples            inputs that can expose a mistake, see `ops/samples.py`

@@ -1,7 +1,8 @@
 """Rows that draw: functions of (key, stream), so the same numbers give the same values on every leaf.
 
 Keys and streams are run-time integers, taken modulo 2^64: a new key retraces nothing.  Element i of the row-major
-order takes the words at i times "words an element" of the stream; see `sampling.py` for the maps.
+order takes the words at start + i times "words an element" of the stream; see `sampling.py` for the maps.  `start` is
+where a part of a larger tensor begins, so that a process with some of the items draws what one with all of them would.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from burn_torch.core.philox import fold
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
 from burn_torch.ops.laws import Draws
 from burn_torch.ops.mask_cache import MASKS
-from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, op
+from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, op, shape_fault
 from burn_torch.ops.samples import sample
 from burn_torch.ops.samples import uniform as evenly
 from burn_torch.ops.sampling import (
@@ -46,12 +47,12 @@ def _host_type(dtype: DType) -> np.dtype[Any]:
 
 def _numpy(mapping: Callable[..., Map]) -> PerCall:
     def build(call: Call):
-        spec = call.result
+        spec, start = call.result, call.attrs["start"]
         count, shape, dtype = spec.numel, spec.shape, spec.dtype
 
         def run(*numbers):
             *parameters, key, stream = numbers
-            drawn = on_host(mapping(*parameters, dtype), key, stream, 0, count, _host_type(dtype))
+            drawn = on_host(mapping(*parameters, dtype), key, stream, start, count, _host_type(dtype))
             return drawn.reshape(shape).astype(dtype.numpy, copy=False)
 
         return run
@@ -75,24 +76,24 @@ class Drawing(PerCall):
 
 def _torch(mapping: Callable[..., Map]) -> Drawing:
     def on_device(call: Call):
-        spec = call.result
+        spec, start = call.result, call.attrs["start"]
         count, shape, dtype = spec.numel, spec.shape, spec.dtype
         theirs, device = TO_TORCH[dtype], torch.device(spec.place)
 
         def run(*numbers):
             *parameters, key, stream = numbers
-            return on_torch(mapping(*parameters, dtype), key, stream, 0, count, theirs, device).reshape(shape)
+            return on_torch(mapping(*parameters, dtype), key, stream, start, count, theirs, device).reshape(shape)
 
         return run
 
     def from_host(call: Call):
-        spec = call.result
+        spec, start = call.result, call.attrs["start"]
         count, shape, dtype = spec.numel, spec.shape, spec.dtype
         theirs, device = TO_TORCH[dtype], torch.device(spec.place)
 
         def run(*numbers):
             *parameters, key, stream = numbers
-            drawn = on_host(mapping(*parameters, dtype), key, stream, 0, count, _host_type(dtype))
+            drawn = on_host(mapping(*parameters, dtype), key, stream, start, count, _host_type(dtype))
             return torch.from_numpy(drawn.reshape(shape)).to(device, theirs)
 
         return run
@@ -100,7 +101,9 @@ def _torch(mapping: Callable[..., Map]) -> Drawing:
     return Drawing(on_device, from_host)
 
 
-def _spec(key: NumberSpec, stream: NumberSpec, shape: Shape, dtype: DType, place: str, among: DTypeClass) -> TensorSpec:
+def _spec(
+    key: NumberSpec, stream: NumberSpec, shape: Shape, dtype: DType, place: str, among: DTypeClass, start: int
+) -> TensorSpec:
     for name, number in (("key", key), ("stream", stream)):
         _whole(name, number, "a key is made by fold(key, number), a stream by stream_of(name)")
     if dtype not in among:
@@ -109,6 +112,8 @@ def _spec(key: NumberSpec, stream: NumberSpec, shape: Shape, dtype: DType, place
             expected=f"{among}: {', '.join(sorted(d.name for d in among.members))}",
             mend="draw another type and cast it",
         )
+    if start < 0:
+        raise shape_fault(f"start is {start}", expected="0 or more", mend="count elements from the first of the stream")
     return TensorSpec.of(shape, dtype, place)
 
 
@@ -143,15 +148,19 @@ def _kept_numbers(prob):
     random=True,
     nondifferentiable=True,
     laws=[Draws(lambda: (), "word")],
-    samples=[sample(7, 11, shape=(3, 5), place="cpu"), sample(-1, 2**64 - 1, shape=(), place="cpu")],
+    samples=[
+        sample(7, 11, shape=(3, 5), place="cpu"),
+        sample(7, 11, shape=(3, 5), place="cpu", start=7),
+        sample(-1, 2**64 - 1, shape=(), place="cpu"),
+    ],
     source="Salmon et al. 2011, section 3.3",
 )
-def random_bits(key: Number, stream: Number, *, shape: Shape, place: str) -> TensorSpec:
+def random_bits(key: Number, stream: Number, *, shape: Shape, place: str, start: int = 0) -> TensorSpec:
     """32 random bits an element, as an integer in [0, 2^32).
 
     Shapes: () -> shape.  Dtypes: i64, since torch computes almost nothing on u32.
     """
-    return _spec(key, stream, shape, DType.I64, place, INT)
+    return _spec(key, stream, shape, DType.I64, place, INT, start)
 
 
 def _uniform(low, high, dtype):
@@ -178,13 +187,14 @@ def _uniform(low, high, dtype):
     nondifferentiable=True,
     samples=[
         sample(0.0, 1.0, 7, 11, shape=(3, 5), dtype=DType.F32, place="cpu"),
+        sample(0.0, 1.0, 7, 11, shape=(3, 5), dtype=DType.F64, place="cpu", start=13),
         sample(-2, 3.5, 8, 12, shape=(7,), dtype=DType.F64, place="cpu"),
         sample(0, 1, 9, 13, shape=(2, 0), dtype=DType.F32, place="cpu"),
         sample(0.0, 1.0, 10, 14, shape=(), dtype=DType.F16, place="cpu"),
     ],
 )
 def uniform(
-    low: Number, high: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str
+    low: Number, high: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str, start: int = 0
 ) -> TensorSpec:
     """Evenly from [low, high), in steps of (high - low) * 2^-24 (f64: 2^-53).  `high` is never drawn.
 
@@ -194,7 +204,7 @@ def uniform(
     Raises: ArgumentError unless low < high, both within the type.
     PyTorch: Tensor.uniform_(low, high).
     """
-    return _spec(key, stream, shape, dtype, place, FLOAT)
+    return _spec(key, stream, shape, dtype, place, FLOAT, start)
 
 
 def _normal(mean, std, dtype):
@@ -209,6 +219,7 @@ def _normal(mean, std, dtype):
     nondifferentiable=True,
     samples=[
         sample(0.0, 1.0, 7, 11, shape=(3, 5), dtype=DType.F32, place="cpu"),
+        sample(0.0, 1.0, 7, 11, shape=(3, 5), dtype=DType.F64, place="cpu", start=13),
         sample(3, 0.5, 8, 12, shape=(7,), dtype=DType.F64, place="cpu"),
         sample(0.0, 1, 9, 13, shape=(0,), dtype=DType.F32, place="cpu"),
         sample(-1.0, 2.0, 10, 14, shape=(), dtype=DType.F16, place="cpu"),
@@ -216,7 +227,7 @@ def _normal(mean, std, dtype):
     source="Box and Muller 1958",
 )
 def normal(
-    mean: Number, std: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str
+    mean: Number, std: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str, start: int = 0
 ) -> TensorSpec:
     """Normal values of mean `mean` and standard deviation `std`, by the transform of Box and Muller in float64.
 
@@ -226,7 +237,7 @@ def normal(
     Raises: ArgumentError unless mean and std are finite and std >= 0.
     PyTorch: torch.normal(mean, std, size).
     """
-    return _spec(key, stream, shape, dtype, place, FLOAT)
+    return _spec(key, stream, shape, dtype, place, FLOAT, start)
 
 
 def _bernoulli(prob, dtype):
@@ -243,19 +254,22 @@ def _bernoulli(prob, dtype):
     laws=[Draws(_yes_numbers, "(word < a)")],
     samples=[
         sample(0.3, 7, 11, shape=(3, 5), dtype=DType.BOOL, place="cpu"),
+        sample(0.3, 7, 11, shape=(3, 5), dtype=DType.BOOL, place="cpu", start=6),
         sample(0.5, 8, 12, shape=(7,), dtype=DType.F32, place="cpu"),
         sample(1, 9, 13, shape=(2, 0), dtype=DType.I64, place="cpu"),
         sample(0.5, 10, 14, shape=(), dtype=DType.BOOL, place="cpu"),
     ],
 )
-def bernoulli(prob: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str) -> TensorSpec:
+def bernoulli(
+    prob: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str, start: int = 0
+) -> TensorSpec:
     """1 with probability `prob`, else 0: never for 0, always for 1, else to the nearest multiple of 2^-32.
 
     Shapes: () -> shape.  Dtypes: bool or any number type.  Equal on all leaves and devices.
     Raises: ArgumentError unless 0 <= prob <= 1.
     PyTorch: Tensor.bernoulli_(prob).
     """
-    return _spec(key, stream, shape, dtype, place, NUMERIC | BOOL)
+    return _spec(key, stream, shape, dtype, place, NUMERIC | BOOL, start)
 
 
 def _randint(low, high, dtype):
@@ -281,6 +295,7 @@ def _randint(low, high, dtype):
     nondifferentiable=True,
     samples=[
         sample(0, 10, 7, 11, shape=(3, 5), dtype=DType.I64, place="cpu"),
+        sample(0, 10, 7, 11, shape=(3, 5), dtype=DType.I64, place="cpu", start=9),
         sample(-128, 128, 8, 12, shape=(7,), dtype=DType.I8, place="cpu"),
         sample(-(2**62), 2**62, 9, 13, shape=(5,), dtype=DType.I64, place="cpu"),
         sample(5, 6, 10, 14, shape=(), dtype=DType.U8, place="cpu"),
@@ -289,7 +304,7 @@ def _randint(low, high, dtype):
     source="Lemire 2019, section 3",
 )
 def randint(
-    low: Number, high: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str
+    low: Number, high: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str, start: int = 0
 ) -> TensorSpec:
     """Integers evenly from [low, high); the probability of each is off by less than 2^-32 of itself.
 
@@ -299,7 +314,7 @@ def randint(
     """
     _whole("low", low, "pass int(low)")
     _whole("high", high, "pass int(high)")
-    return _spec(key, stream, shape, dtype, place, INT)
+    return _spec(key, stream, shape, dtype, place, INT, start)
 
 
 # -- dropout -------------------------------------------------------------------------------------------
@@ -308,36 +323,39 @@ def _kept_scale(prob: float, largest: float) -> float:
     return min(1.0 / (1.0 - prob), largest) if prob < 1 else 0.0
 
 
-def _numpy_mask(spec: TensorSpec) -> Callable[..., Any]:
+def _numpy_mask(call: Call) -> Callable[..., Any]:
+    spec, start = call.result, call.attrs["start"]
     kind, largest = spec.dtype.numpy, float(np.finfo(spec.dtype.numpy).max)
 
     def run(prob, key, stream):
         check_probability("dropout", prob)
-        keep = MASKS.keep(threshold(1.0 - prob), key, stream, spec.numel)
+        keep = MASKS.keep(threshold(1.0 - prob), key, stream, spec.numel, start)
         return keep.reshape(spec.shape).astype(kind) * kind.type(_kept_scale(prob, largest))
 
     return run
 
 
-def _mask_on_device(spec: TensorSpec) -> Callable[..., Any]:
+def _mask_on_device(call: Call) -> Callable[..., Any]:
+    spec, start = call.result, call.attrs["start"]
     theirs, device = TO_TORCH[spec.dtype], torch.device(spec.place)
     shape, count, largest = spec.shape, spec.numel, torch.finfo(theirs).max
 
     def run(prob, key, stream):
         check_probability("dropout", prob)
-        keep = on_torch(bernoulli_map(1.0 - prob), key, stream, 0, count, theirs, device).reshape(shape)
+        keep = on_torch(bernoulli_map(1.0 - prob), key, stream, start, count, theirs, device).reshape(shape)
         return keep.mul_(_kept_scale(prob, largest))
 
     return run
 
 
-def _mask_from_host(spec: TensorSpec) -> Callable[..., Any]:
+def _mask_from_host(call: Call) -> Callable[..., Any]:
+    spec, start = call.result, call.attrs["start"]
     theirs, device = TO_TORCH[spec.dtype], torch.device(spec.place)
     shape, count, largest = spec.shape, spec.numel, torch.finfo(theirs).max
 
     def run(prob, key, stream):
         check_probability("dropout", prob)
-        bits = MASKS.keep(threshold(1.0 - prob), key, stream, count).reshape(shape)
+        bits = MASKS.keep(threshold(1.0 - prob), key, stream, count, start).reshape(shape)
         return torch.from_numpy(bits).to(device, theirs).mul_(_kept_scale(prob, largest))
 
     return run
@@ -350,25 +368,28 @@ def _product(mask: Callable[..., Any]) -> Callable[..., Any]:
 def _product_in_place(call: Call) -> Callable[..., Any] | None:
     if call.result.place.startswith("cuda"):
         return None  # a kernel draws and multiplies in one pass
-    mask = _mask_from_host(call.result)
+    mask = _mask_from_host(call)
     return lambda x, prob, key, stream: x.mul_(mask(prob, key, stream))
 
 
 @op(
-    torch=Drawing(lambda call: _mask_on_device(call.result), lambda call: _mask_from_host(call.result)),
-    numpy=PerCall(lambda call: _numpy_mask(call.result)),
+    torch=Drawing(_mask_on_device, _mask_from_host),
+    numpy=PerCall(_numpy_mask),
     cost="cheap",
     random=True,
     nondifferentiable=True,
     laws=[Draws(_kept_numbers, "where(word < a, b, 0.0)")],
     samples=[
         sample(0.3, 7, 11, shape=(3, 5), dtype=DType.F32, place="cpu"),
+        sample(0.3, 7, 11, shape=(3, 5), dtype=DType.F32, place="cpu", start=5),
         sample(0.5, 8, 12, shape=(0, 2), dtype=DType.F64, place="cpu"),
         sample(1, 9, 13, shape=(7,), dtype=DType.F16, place="cpu"),
         sample(0, 9, 13, shape=(), dtype=DType.F32, place="cpu"),
     ],
 )
-def dropout_mask(prob: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str) -> TensorSpec:
+def dropout_mask(
+    prob: Number, key: Number, stream: Number, *, shape: Shape, dtype: DType, place: str, start: int = 0
+) -> TensorSpec:
     """0 with probability `prob`, else 1 / (1 - prob), rounded to the type: what dropout multiplies with.
 
     An element is kept where `bernoulli(1 - prob, key, stream)` is 1.  All are 0 for prob 1.
@@ -376,27 +397,26 @@ def dropout_mask(prob: Number, key: Number, stream: Number, *, shape: Shape, dty
     Shapes: () -> shape.  Dtypes: float.  Equal on all leaves and devices.
     Raises: ArgumentError unless 0 <= prob <= 1.
     """
-    return _spec(key, stream, shape, dtype, place, FLOAT)
+    return _spec(key, stream, shape, dtype, place, FLOAT, start)
 
 
 @op(
-    torch=Drawing(
-        lambda call: _product(_mask_on_device(call.result)), lambda call: _product(_mask_from_host(call.result))
-    ),
-    numpy=PerCall(lambda call: _product(_numpy_mask(call.result))),
+    torch=Drawing(lambda call: _product(_mask_on_device(call)), lambda call: _product(_mask_from_host(call))),
+    numpy=PerCall(lambda call: _product(_numpy_mask(call))),
     inplace=PerCall(_product_in_place),
     packed="follows",
     cost="cheap",
     random=True,
     samples=[
         sample(evenly(-3, 3, (3, 5)), 0.3, 7, 11),
+        sample(evenly(-3, 3, (3, 5)), 0.3, 7, 11, start=5),
         sample(evenly(-3, 3, (2, 1, 7)), 0.5, 8, 12),
         sample(evenly(-3, 3, (0, 2)), 0.5, 9, 13),
         sample(evenly(-3, 3, ()), 0.25, 10, 17),
     ],
     source="Srivastava et al. 2014, https://jmlr.org/papers/v15/srivastava14a.html",
 )
-def dropout(x: TensorSpec, prob: Number, key: Number, stream: Number) -> TensorSpec:
+def dropout(x: TensorSpec, prob: Number, key: Number, stream: Number, *, start: int = 0) -> TensorSpec:
     """Sets elements to zero with probability `prob` and divides the others by 1 - prob.
 
         y = x * dropout_mask(prob, key, stream)
@@ -408,14 +428,14 @@ def dropout(x: TensorSpec, prob: Number, key: Number, stream: Number) -> TensorS
     Raises: ArgumentError unless 0 <= prob <= 1.
     PyTorch: torch.nn.functional.dropout(x, prob, training=True).
     """
-    return _spec(key, stream, x.require(FLOAT).shape, x.dtype, x.place, FLOAT)
+    return _spec(key, stream, x.require(FLOAT).shape, x.dtype, x.place, FLOAT, start)
 
 
 @dropout.decomposes
-def _(x, prob, key, stream):
-    return x * dropout_mask(prob, key, stream, shape=x.shape, dtype=x.dtype, place=x.place)
+def _(x, prob, key, stream, *, start):
+    return x * dropout_mask(prob, key, stream, shape=x.shape, dtype=x.dtype, place=x.place, start=start)
 
 
 @dropout.gradient
-def _(g, y, x, prob, key, stream):
-    return dropout(g, prob, key, stream), None, None, None
+def _(g, y, x, prob, key, stream, *, start):
+    return dropout(g, prob, key, stream, start=start), None, None, None

@@ -129,6 +129,7 @@ def code_of(function: Any, attrs: Mapping[str, Any]) -> TorchCode | None:
         return _method(name)
     if importable(function) is not None:
         hint = name.rpartition(".")[0] or name  # "threshold_backward.default"
+        hint = "torch_all" if hint == "all" else hint  # {all} are the inputs
         return TorchCode(f"{{{hint}}}({{all}}{keywords})", **{hint: function}, **attrs)
     return None
 

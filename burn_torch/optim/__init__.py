@@ -4,6 +4,7 @@ from burn_torch.module import GradientsParams
 from burn_torch.optim.adam import Adam, AdamConfig, AdamW, AdamWConfig
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
 from burn_torch.optim.grads import GradientsAccumulator
+from burn_torch.optim.groups import GroupedLrScheduler, GroupedOptimizer, LearningRates, ParamGroup
 from burn_torch.optim.optimizer import Optimizer, StateGroup
 from burn_torch.optim.record import LrSchedulerRecord, OptimizerRecord
 from burn_torch.optim.scheduler import (
@@ -38,7 +39,10 @@ __all__ = [
     "GradientClippingConfig",
     "GradientsAccumulator",
     "GradientsParams",
+    "GroupedLrScheduler",
+    "GroupedOptimizer",
     "LearningRate",
+    "LearningRates",
     "LinearLrScheduler",
     "LinearLrSchedulerConfig",
     "LrScheduler",
@@ -48,6 +52,7 @@ __all__ = [
     "NoamLrSchedulerConfig",
     "Optimizer",
     "OptimizerRecord",
+    "ParamGroup",
     "Sgd",
     "SgdConfig",
     "SgdWithMomentum",

@@ -11,7 +11,7 @@ from typing import Any, Self, final
 
 from burn_torch.core.errors import RecordError, explain
 from burn_torch.module import ModuleRecord, ParamId
-from burn_torch.module.record import RecordEntry
+from burn_torch.module.record import RecordEntry, TensorValues
 from burn_torch.tensor import Device, Tensor
 
 __all__ = ["LrSchedulerRecord", "OptimizerRecord"]
@@ -66,7 +66,7 @@ class OptimizerRecord(_Kept):
     def into_named(self) -> ModuleRecord:
         """Tensors as `<id>.<slot>`, steps as scalars `<id>.time`."""
         entries = {
-            f"{ident}.{slot}": RecordEntry(tensor.dtype, tensor.shape, ident, tensor.into_data, state=True)
+            f"{ident}.{slot}": RecordEntry(tensor.dtype, tensor.shape, ident, TensorValues(tensor), state=True)
             for ident, (_, slots) in self.states.items()
             for slot, tensor in slots.items()
         }
@@ -88,7 +88,7 @@ class OptimizerRecord(_Kept):
                 states[ParamId.parse(text)] = (time, {})
             for key, entry in record.entries.items():
                 text, _, slot = key.rpartition(".")
-                states[ParamId.parse(text)][1][slot] = Tensor.from_data(entry.read(), host)
+                states[ParamId.parse(text)][1][slot] = entry.tensor(host)
             return cls(record.metadata["kind"], states)
         except (KeyError, TypeError, ValueError) as err:
             raise _no_record("optimizer", f"one whose parts do not fit ({type(err).__name__}: {err})") from err

@@ -14,7 +14,7 @@ from typing import IO, Any, Final, final
 import numpy as np
 
 from burn_torch.module.record import ModuleRecord
-from burn_torch.record.burn_item import Bytes, Leaf, metadata_of, record_of, stored_values
+from burn_torch.record.burn_item import Bytes, Leaf, metadata_of, record_of, stored_values, version_of
 from burn_torch.record.faults import Unsound, cannot_load
 from burn_torch.record.file_format import FileFormat
 from burn_torch.record.layout import MAX_NDIM, MAX_TENSORS, unique
@@ -70,6 +70,7 @@ class BinFormat(FileFormat):
         reader = _Reader(source)
         reader.take(len(_MAGIC))
         metadata = unique([(reader.text(), reader.text()) for _ in range(reader.count(64))], "its metadata")
+        source.version = version_of(metadata)
         count = reader.count(MAX_TENSORS)
         require_sealed(source, reader.at, _CHECKSUM, metadata.get("checksum"))
         item: dict[str, Any] = {}

@@ -31,7 +31,7 @@ from burn_torch.record.sealing import UNSEALED
 from burn_torch.record.values import little_endian
 from burn_torch.version import __version__
 
-__all__ = ["VERSION", "Leaf", "is_ours", "metadata_of", "nested", "record_of", "stored_values"]
+__all__ = ["VERSION", "Leaf", "is_ours", "metadata_of", "nested", "record_of", "stored_values", "version_of"]
 
 VERSION: Final = "1"
 _RUST: Final = {DType.F16: "half::binary16::f16", DType.BF16: "half::bfloat::bf16"}
@@ -90,7 +90,7 @@ def _rust_type(dtype: DType) -> str:
 
 def stored_values(leaf: Leaf, settings: PrecisionSettings) -> memoryview:
     """The bytes of a parameter in the file.  Raises: RecordError for values beyond its type there."""
-    return little_endian(settings.convert(leaf.key, leaf.entry.read()))
+    return little_endian(settings.convert(leaf.key, leaf.entry.peek()))
 
 
 def nested(record: ModuleRecord, settings: PrecisionSettings) -> Any:
@@ -150,6 +150,12 @@ def record_of(document: Any, bytes_of: BytesOf, at: Callable[[Any, str], Any] | 
         elif isinstance(value, int | float):
             scalars[key] = value
     return ModuleRecord(entries, metadata, scalars=scalars)
+
+
+def version_of(metadata: Any) -> str:
+    """Which program wrote a record, as its metadata says: "0.20.1" of Burn, "burn_torch 0.1.0"."""
+    found = metadata.get("version") if isinstance(metadata, dict) else None
+    return found[:80] if isinstance(found, str) else ""
 
 
 def is_ours(metadata: Any) -> TypeGuard[dict[str, str]]:

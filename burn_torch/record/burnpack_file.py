@@ -86,7 +86,7 @@ class BurnpackFormat(FileFormat):
         writer.write(header)
         for entry in {id(entry): entry for entry in record.entries.values()}.values():
             writer.write(bytes(-writer.written % ALIGNMENT))
-            writer.write(little_endian(entry.read()))
+            writer.write(little_endian(entry.peek()))
         writer.seal(header, _CHECKSUM)
 
     def read(self, source: Source) -> ModuleRecord:
@@ -98,6 +98,7 @@ class BurnpackFormat(FileFormat):
             raise Unsound(f"it begins with {bytes(magic)!r}, and a burnpack file with {MAGIC!r}")
         if version != FORMAT_VERSION:
             raise Unsound(f"it has format version {version}, and this burn_torch reads {FORMAT_VERSION}")
+        source.version = f"version {version}"
         header_end = _HEADER.size + length
         if length > MAX_HEADER_BYTES or header_end > len(source):
             raise Unsound(f"it promises {length} bytes of metadata, and has {len(source) - _HEADER.size} bytes")

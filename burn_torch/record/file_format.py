@@ -37,7 +37,7 @@ class FileFormat(ABC):
 
     def load(self, path: Path) -> ModuleRecord:
         """Reads a file; values are read when they are asked for.  Raises: RecordError."""
-        return self._read(open_source(path, self.kind))
+        return self.read_from(open_source(path, self.kind))
 
     def dump(self, record: ModuleRecord) -> bytes:
         """The bytes of the file."""
@@ -47,9 +47,10 @@ class FileFormat(ABC):
 
     def parse(self, data: bytes, name: str = "the given bytes") -> ModuleRecord:
         """A record from the bytes of a file.  Raises: RecordError."""
-        return self._read(Source(name, data))
+        return self.read_from(Source(name, data))
 
-    def _read(self, source: Source) -> ModuleRecord:
+    def read_from(self, source: Source) -> ModuleRecord:
+        """`read`, with faults worded.  Raises: RecordError."""
         try:
             return self.read(source)
         except Unsound as err:

@@ -10,7 +10,16 @@ from typing import IO, Any, Final, final
 import numpy as np
 
 from burn_torch.module.record import ModuleRecord
-from burn_torch.record.burn_item import Bytes, Leaf, is_ours, metadata_of, nested, record_of, stored_values
+from burn_torch.record.burn_item import (
+    Bytes,
+    Leaf,
+    is_ours,
+    metadata_of,
+    nested,
+    record_of,
+    stored_values,
+    version_of,
+)
 from burn_torch.record.faults import Unsound
 from burn_torch.record.file_format import FileFormat
 from burn_torch.record.layout import parse_json
@@ -117,6 +126,7 @@ class JsonFormat(FileFormat):
             mark = b"" if first is None else first.group()
             end = 0 if first is None else min(len(source), first.end() + DIGITS)
             require_sealed(source, end, mark, metadata.get("checksum"))
+        source.version = version_of(metadata)
         return record_of(document, bytes_of)
 
 

@@ -110,26 +110,44 @@ def entries_of(source: Source, extents: Mapping[str, Extent], offset: int) -> di
     made: dict[Extent, RecordEntry] = {}
     entries: dict[str, RecordEntry] = {}
     for key, extent in extents.items():
-        if extent.dtype is DType.BOOL and not _is_bool(source, offset + extent.start, offset + extent.end, extent):
+        if (
+            extent.dtype is DType.BOOL
+            and not source.trusting
+            and not _is_bool(source, offset + extent.start, offset + extent.end, extent)
+        ):
             raise Unsound(f"{key} is of truth values, and has bytes other than 0 and 1")
         if extent.start == extent.end or extent not in made:
             made[extent] = RecordEntry(
-                extent.dtype, extent.shape, extent.id, _reader(source, extent, offset), extent.state
+                extent.dtype, extent.shape, extent.id, _Values(source, extent, offset), extent.state
             )
         entries[key] = made[extent]
     return entries
 
 
-def _reader(source: Source, extent: Extent, offset: int) -> Any:
-    start, end = offset + extent.start, offset + extent.end
+@final
+@dataclass(frozen=True)
+class _Values:
+    """Reads the values of an extent when it is called; `lend` gives them without a copy, to one who keeps them."""
 
-    def read() -> TensorData:
+    source: Source
+    extent: Extent
+    offset: int
+
+    def __call__(self) -> TensorData:
+        extent = self.extent
+        start, end = self.offset + extent.start, self.offset + extent.end
         if extent.itemsize == extent.dtype.itemsize:
-            return source.tensor(start, end, extent.dtype, extent.shape)
-        wide = source.array(start, end, np.dtype(f"<u{extent.itemsize}"))
+            return self.source.tensor(start, end, extent.dtype, extent.shape)
+        wide = self.source.array(start, end, np.dtype(f"<u{extent.itemsize}"))
         return TensorData((wide != 0).reshape(extent.shape), extent.dtype)
 
-    return read
+    def lend(self) -> TensorData | None:
+        """See `Source.lend`."""
+        extent = self.extent
+        if extent.itemsize != extent.dtype.itemsize:
+            return None
+        start, end = self.offset + extent.start, self.offset + extent.end
+        return self.source.lend(start, end, extent.dtype, extent.shape)
 
 
 def _is_bool(source: Source, start: int, end: int, extent: Extent) -> bool:

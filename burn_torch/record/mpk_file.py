@@ -8,7 +8,16 @@ from typing import IO, Any, Final, final
 import numpy as np
 
 from burn_torch.module.record import ModuleRecord
-from burn_torch.record.burn_item import Bytes, Leaf, is_ours, metadata_of, nested, record_of, stored_values
+from burn_torch.record.burn_item import (
+    Bytes,
+    Leaf,
+    is_ours,
+    metadata_of,
+    nested,
+    record_of,
+    stored_values,
+    version_of,
+)
 from burn_torch.record.faults import Unsound
 from burn_torch.record.file_format import FileFormat
 from burn_torch.record.messagepack import Blob, bin_head, decode, encode, list_head, map_head
@@ -68,6 +77,7 @@ class NamedMpkFormat(FileFormat):
         metadata = document.get("metadata") if isinstance(document, dict) else None
         if is_ours(metadata):
             require_sealed(source, min(len(source), _header_bytes(metadata)), _CHECKSUM, metadata.get("checksum"))
+        source.version = version_of(metadata)
         return record_of(document, bytes_of)
 
 

@@ -33,10 +33,10 @@ from burn_torch.record.layout import (
     require_layout,
 )
 from burn_torch.record.sealing import UNSEALED, SealedWriter, require_sealed
-from burn_torch.record.source import WINDOW, Source
+from burn_torch.record.source import ALIGNMENT, WINDOW, Source
 from burn_torch.record.values import little_endian
 
-__all__ = ["VERSION", "SafetensorsFormat"]
+__all__ = ["VERSION", "SafetensorsFormat", "described"]
 
 VERSION: Final = "2"
 READABLE: Final = ("1", "2")
@@ -57,13 +57,14 @@ class SafetensorsFormat(FileFormat):
     kind = "safetensors"
 
     def write(self, record: ModuleRecord, file: IO[bytes]) -> None:
-        """Writes the header, then one tensor after another: the widest elements first, so that all are aligned."""
+        """Writes the header, then one tensor after another: those of whole lines first, then the widest elements, so
+        that all are aligned and the large ones can be used where they lie."""
         names: dict[int, str] = {}
         keys: dict[str, Any] = {}
         for key, entry in record.entries.items():
             first = names.setdefault(id(entry), key)
             keys[key] = _described(entry) if first == key else {"alias": first}
-        kept = sorted(names.values(), key=lambda key: -record.entries[key].dtype.itemsize)
+        kept = sorted(names.values(), key=lambda key: _place(record.entries[key]))
         metadata = {**record.metadata, "format": "pt", "burn_torch": VERSION, "keys": _compact(keys)}
         if record.scalars:
             metadata["scalars"] = _compact(record.scalars)
@@ -76,7 +77,7 @@ class SafetensorsFormat(FileFormat):
             offsets = [at, at := at + entry.nbytes]
             contents[key] = {"dtype": _WRITTEN[entry.dtype], "shape": list(entry.shape), "data_offsets": offsets}
         text = _compact(contents).encode()
-        text += b" " * (-len(text) % 8)
+        text += b" " * (-(len(text) + 8) % ALIGNMENT)
         if len(text) > MAX_HEADER_BYTES:
             raise cannot_save(
                 f"{len(keys)} tensors with a header of {len(text)} bytes",
@@ -87,7 +88,7 @@ class SafetensorsFormat(FileFormat):
         writer = SealedWriter(file)
         writer.write(header)
         for key in kept:
-            writer.write(little_endian(record.entries[key].read()))
+            writer.write(little_endian(record.entries[key].peek()))
         writer.seal(header, _CHECKSUM)
 
     def read(self, source: Source) -> ModuleRecord:
@@ -106,6 +107,7 @@ class SafetensorsFormat(FileFormat):
                 self.kind,
                 "update burn_torch, or save the record again with this one",
             )
+        source.version = "" if version is None else f"layout {version} of burn_torch"
         if version == "2":
             require_sealed(source, start, _CHECKSUM, metadata.get("checksum"))
         unknown = [f"{key} has the type {about}" for key, about in _unknown_types(header).items()]
@@ -113,8 +115,12 @@ class SafetensorsFormat(FileFormat):
             raise cannot_load(source.name, shortened(unknown), self.kind, f"convert it to one of {', '.join(_READ)}")
         plain = {key: _extent(key, about) for key, about in header.items()}
         require_layout(plain, len(source) - start)
-        if version == "1" and metadata.get("checksum") != _checksum_of_version_1(source, start, metadata, plain):
-            raise Unsound("its checksum does not fit its content")
+        if version == "1":
+            source.marked = True
+            if not source.trusting:
+                if metadata.get("checksum") != _checksum_of_version_1(source, start, metadata, plain):
+                    raise Unsound("its checksum does not fit its content")
+                source.sealed = True
         aliases, extents = _known(metadata, plain) if version else (_aliases(metadata, plain), plain)
         entries = entries_of(source, extents, start)
         ours = (*_OURS, "format", "version") if version else ()
@@ -123,6 +129,24 @@ class SafetensorsFormat(FileFormat):
             {name: text for name, text in metadata.items() if name not in ours},
             scalars=_scalars(metadata) if version else {},
         )
+
+
+def described(source: Source) -> tuple[dict[str, tuple[str, tuple[int, ...], int]], dict[str, str]]:
+    """Type, shape and bytes of each tensor as the header has them, of any type, and the metadata.  Raises: Unsound."""
+    header, _ = _header(source)
+    metadata = header.pop("__metadata__", {})
+    texts = metadata if isinstance(metadata, dict) else {}
+    found = {}
+    for key, about in header.items():
+        kind = about.get("dtype") if isinstance(about, dict) else None
+        extent = _extent(key, {**about, "dtype": "U8"} if isinstance(kind, str) else about)
+        found[key] = (str(kind), extent.shape, extent.end - extent.start)
+    return found, texts
+
+
+def _place(entry: RecordEntry) -> tuple[bool, int]:
+    ragged = entry.nbytes % ALIGNMENT != 0
+    return ragged, -entry.dtype.itemsize if ragged else 0
 
 
 def _header(source: Source) -> tuple[dict[str, Any], int]:

@@ -1,19 +1,21 @@
 """Records as several safetensors files and an index, as Hugging Face keeps large models.
 
-    model.safetensors.index.json        {"metadata": {"total_size": n}, "weight_map": {key: file}}
+    model.safetensors.index.json        {"metadata": {"total_size": n, ...}, "weight_map": {key: file}}
     model-3f9c01d2-00001-of-00002.safetensors ...
 
 Shards have names of their own for each save, and the index is replaced last: whoever reads meanwhile finds the old
 model whole, and so does a power cut.  The shards that the old index names are removed after that.
+The index's metadata also has `burn_torch` (our version), `shards` (their files) and `checksum`, which covers the index.
 Source: https://huggingface.co/docs/transformers/big_models, sharded checkpoints.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +27,16 @@ from burn_torch.record.faults import Unsound, cannot_load, cannot_save, shortene
 from burn_torch.record.file_format import open_source, writing
 from burn_torch.record.layout import MAX_HEADER_BYTES, parse_json
 from burn_torch.record.safetensors_file import SafetensorsFormat
+from burn_torch.record.sealing import UNSEALED, SealedWriter, require_sealed
+from burn_torch.record.source import Source
 
-__all__ = ["INDEX_ENDING", "ShardedSafetensorsFormat"]
+__all__ = ["INDEX_ENDING", "ShardedSafetensorsFormat", "shards_of"]
 
 INDEX_ENDING: Final = ".safetensors.index.json"
 MAX_SHARDS: Final = 10_000
+VERSION: Final = "1"
+_OURS: Final = ("burn_torch", "shards", "checksum")
+_CHECKSUM: Final = b'"checksum": "'
 _SHARD: Final = re.compile(r"[^/\\\0]+\.safetensors")
 
 
@@ -56,12 +63,8 @@ class ShardedSafetensorsFormat:
                 SafetensorsFormat().save(part, path.with_name(name))
             where = {key: name for name, entries in zip(names, shards, strict=True) for key in entries}
             size = sum(entry.nbytes for entry in {id(entry): entry for entry in record.entries.values()}.values())
-            index = {
-                "metadata": {"total_size": size},
-                "weight_map": {key: where[key] for key in record.entries},
-            }
             with writing(path):
-                write_atomic(path, json.dumps(index, indent=2).encode())
+                write_atomic(path, _sealed(size, names, {key: where[key] for key in record.entries}))
         except BaseException:
             _remove(path.parent / name for name in names)
             raise
@@ -70,8 +73,16 @@ class ShardedSafetensorsFormat:
 
     def load(self, path: Path) -> ModuleRecord:
         """Reads the index and the headers of its shards.  Raises: RecordError with the faults of all of them."""
-        where = _index(path)
-        parts = {name: SafetensorsFormat().load(path.with_name(name)) for name in dict.fromkeys(where.values())}
+        return self.load_from(path)[0]
+
+    def load_from(self, path: Path, *, trusting: bool = False) -> tuple[ModuleRecord, dict[str, Source]]:
+        """The record, and its shards by their names.  trusting: see `Source`.  Raises: RecordError."""
+        where, names = _index(path)
+        form = SafetensorsFormat()
+        sources = {name: open_source(path.with_name(name), form.kind) for name in names}
+        for source in sources.values():
+            source.trusting = trusting
+        parts = {name: form.read_from(source) for name, source in sources.items()}
         faults = [f"{key} is not in {name}" for key, name in where.items() if key not in parts[name].entries]
         faults += [
             f"{name} holds {key}, which the index does not have there"
@@ -83,7 +94,11 @@ class ShardedSafetensorsFormat:
             raise cannot_load(str(path), shortened(faults), "sharded safetensors")
         entries = {key: parts[name].entries[key] for key, name in where.items()}
         first = next(iter(parts.values()), ModuleRecord({}))
-        return ModuleRecord(entries, first.metadata, scalars=first.scalars)
+        return ModuleRecord(entries, first.metadata, scalars=first.scalars), sources
+
+    def nbytes(self, path: Path) -> int:
+        """How large all shards are together.  Raises: RecordError."""
+        return sum(len(open_source(path.with_name(name), "safetensors")) for name in _index(path)[1])
 
     def dump(self, record: ModuleRecord) -> bytes:
         """Raises: RecordError, for it has several files."""
@@ -111,16 +126,49 @@ class ShardedSafetensorsFormat:
         return shards
 
 
-def _index(path: Path) -> dict[str, str]:
-    """Which file each key is in.  Raises: RecordError."""
+def _index(path: Path) -> tuple[dict[str, str], list[str]]:
+    """Which file each key is in, and all files.  Raises: RecordError."""
     source = open_source(path, "sharded safetensors")
     try:
         if len(source) > MAX_HEADER_BYTES:
             raise Unsound(f"its index has {len(source)} bytes")
         found = parse_json(bytes(source.bytes), "the index")
-        return _weight_map(found)
+        where = _weight_map(found)
+        return where, list(dict.fromkeys([*_shards_of_ours(source, found), *where.values()]))
     except Unsound as err:
         raise cannot_load(str(path), f"it is damaged: {err}", "sharded safetensors") from err
+
+
+def _sealed(size: int, shards: Sequence[str], where: Mapping[str, str]) -> bytes:
+    """The text of an index with its own checksum."""
+    metadata = {"total_size": size, "burn_torch": VERSION, "shards": list(shards), "checksum": UNSEALED}
+    text = json.dumps({"metadata": metadata, "weight_map": where}, indent=2).encode()
+    file = io.BytesIO()
+    writer = SealedWriter(file)
+    writer.write(text)
+    writer.seal(text, _CHECKSUM)
+    return file.getvalue()
+
+
+def _shards_of_ours(source: Source, found: Mapping[str, Any]) -> list[str]:
+    """The files that an index of ours lists: a record of nothing has one too, with its metadata.
+
+    Raises: Unsound for such an index that was changed; those of others have no checksum.
+    """
+    if foreign := found.keys() - {"metadata", "weight_map"}:  # a damaged name would hide the checksum
+        raise Unsound(f"its index has parts that are not known here: {', '.join(sorted(foreign))[:80]}")
+    metadata = found.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise Unsound("its index has metadata that is no object")
+    if sum(name in metadata for name in _OURS) < 2:
+        return []
+    require_sealed(source, len(source), _CHECKSUM, metadata.get("checksum"))
+    if metadata["burn_torch"] != VERSION:
+        raise Unsound(f"burn_torch wrote its index in version {metadata['burn_torch']}, this one reads {VERSION}")
+    names = metadata["shards"]
+    if not isinstance(names, list) or not all(map(_is_beside, names)):
+        raise Unsound("its index lists shards that are no plain names")
+    return names
 
 
 def _weight_map(found: Any) -> dict[str, str]:
@@ -139,10 +187,15 @@ def _is_beside(name: Any) -> bool:
     return isinstance(name, str) and _SHARD.fullmatch(name) is not None and not name.startswith(".")
 
 
+def shards_of(path: Path) -> dict[str, str]:
+    """Which file each key of an index is in.  Raises: RecordError."""
+    return _index(path)[0]
+
+
 def _named(path: Path) -> set[str]:
     """The shards of the index that is there now; none where it cannot be read, since what it names is not ours."""
     with suppress(Exception):
-        return set(_index(path).values())
+        return set(_index(path)[1])
     return set()
 
 

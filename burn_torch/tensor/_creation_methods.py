@@ -10,7 +10,7 @@ import torch.utils.dlpack
 
 from burn_torch import ops
 from burn_torch.backend import LibTorch
-from burn_torch.core.ambient import next_key
+from burn_torch.core.ambient import first_element, next_key
 from burn_torch.core.data import TensorData
 from burn_torch.core.distribution import Distribution
 from burn_torch.core.dtype import DType
@@ -243,14 +243,16 @@ class CreationMethods(DataMethods):
         """
         device, dtype = creation(options, DType.F32)
         row, parameters = _row_of(distribution, dtype)
-        attrs = {"shape": sizes(shape), "dtype": dtype, "place": device.place}
+        drawn = sizes(shape)
+        attrs = {"shape": drawn, "dtype": dtype, "place": device.place, "start": first_element(drawn)}
         made: Self = row.run(device.backend, cls, (*parameters, *next_key()), attrs)
         return made
 
     def random_like(self, distribution: Distribution) -> Self:
         """Drawn from a distribution, with the shape, element type and device of x."""
         row, parameters = _row_of(distribution, self.spec.dtype)
-        attrs = {"shape": self.spec.shape, "dtype": self.spec.dtype, "place": self.spec.place}
+        spec = self.spec
+        attrs = {"shape": spec.shape, "dtype": spec.dtype, "place": spec.place, "start": first_element(spec.shape)}
         made: Self = row.run(self.backend, self.__class__, (*parameters, *next_key()), attrs)
         return made
 
@@ -270,7 +272,9 @@ class CreationMethods(DataMethods):
                 mend="give a weight for each class",
             )
         batch, classes = self.spec.shape[:-1], self.spec.shape[-1]
-        attrs = {"shape": (*batch, count, 1), "dtype": self.spec.dtype, "place": self.spec.place}
+        drawn = (*batch, count, 1)
+        start = first_element(drawn)
+        attrs = {"shape": drawn, "dtype": self.spec.dtype, "place": self.spec.place, "start": start}
         even: Self = ops.uniform.run(self.backend, self.__class__, (0.0, 1.0, *next_key()), attrs)
         edges = self.cumsum(-1).reshape(*batch, 1, classes)
         total = edges.narrow(-1, classes - 1, 1)

@@ -12,8 +12,8 @@ from burn_torch.train.checkpoint import (
     MetricCheckpointingStrategy,
 )
 from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy, NoImprovementSince
+from burn_torch.train.evaluator import Evaluation, Evaluator, EvaluatorBuilder
 from burn_torch.train.event import EventReader
-from burn_torch.train.execution import ExecutionStrategy, SingleDevice
 from burn_torch.train.history import Aggregate, Direction, EpochSummary, History, MetricDefinition, MetricValue
 from burn_torch.train.interrupt import Interrupter
 from burn_torch.train.learner import Learner
@@ -71,6 +71,7 @@ from burn_torch.train.metric import (
     WordErrorRate,
     merge_states,
 )
+from burn_torch.train.metric.group_learning_rate import GroupLearningRateMetric
 from burn_torch.train.output import (
     AccuracyInput,
     BleuInput,
@@ -93,8 +94,20 @@ from burn_torch.train.output import (
 )
 from burn_torch.train.renderer import BarRenderer, MetricsRenderer, PlainRenderer, SilentRenderer, default_renderer
 from burn_torch.train.step import InferenceStep, TrainOutput, TrainStep
+from burn_torch.train.strategies import (
+    Ddp,
+    ExecutionStrategy,
+    MultiDevice,
+    MultiDeviceOptim,
+    Peers,
+    SingleDevice,
+    StepFunctions,
+    Stepper,
+    SteppingStrategy,
+)
 from burn_torch.train.summary import LearnerSummary
 from burn_torch.train.supervised import LearningResult, SupervisedTraining
+from burn_torch.train.torch_model import TorchModel
 
 __all__ = [
     "AccuracyInput",
@@ -126,6 +139,7 @@ __all__ = [
     "CpuUse",
     "CudaMetric",
     "CudaQuantity",
+    "Ddp",
     "DecisionRule",
     "DiceInput",
     "DiceMetric",
@@ -133,6 +147,9 @@ __all__ = [
     "Direction",
     "EarlyStoppingStrategy",
     "EpochSummary",
+    "Evaluation",
+    "Evaluator",
+    "EvaluatorBuilder",
     "EventReader",
     "ExecutionStrategy",
     "FBetaScoreMetric",
@@ -140,6 +157,7 @@ __all__ = [
     "FileCheckpointer",
     "FileMetricLogger",
     "GradientWindow",
+    "GroupLearningRateMetric",
     "HammingScore",
     "HammingScoreInput",
     "History",
@@ -167,9 +185,12 @@ __all__ = [
     "MsSsimInput",
     "MsSsimMetric",
     "MsSsimMetricConfig",
+    "MultiDevice",
+    "MultiDeviceOptim",
     "MultiLabelClassificationOutput",
     "NoImprovementSince",
     "NumericMetric",
+    "Peers",
     "PerplexityInput",
     "PerplexityMetric",
     "PlainRenderer",
@@ -192,9 +213,13 @@ __all__ = [
     "SsimInput",
     "SsimMetric",
     "SsimMetricConfig",
+    "StepFunctions",
+    "Stepper",
+    "SteppingStrategy",
     "SupervisedTraining",
     "TopKAccuracyInput",
     "TopKAccuracyMetric",
+    "TorchModel",
     "TrainOutput",
     "TrainStep",
     "WerInput",

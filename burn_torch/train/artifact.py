@@ -42,8 +42,10 @@ _TOUCHED: Final = ".lock"
 class ArtifactDir:
     """Paths of a run's files, and the right to write them: one run at a time holds a directory."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, writes: bool = True) -> None:
+        """The directory at a path.  Without `writes`, which another process has, it is only read."""
         self.path = Path(path)
+        self._writes = writes
         self.checkpoints = self.path / "checkpoint"
         self.log = self.path / "experiment.log"
         self.config = self.path / "config.json"
@@ -60,6 +62,8 @@ class ArtifactDir:
         Raises: ArtifactError if it cannot be written, if another process is training in it, if it holds a run and
         this is no resume, or if this is a resume and it holds none.
         """
+        if not self._writes:
+            return
         if resume and not (self.has_run() or (self.path / _TOUCHED).exists()):
             raise ArtifactError(
                 explain(
@@ -121,6 +125,8 @@ class ArtifactDir:
 
     def clear_result(self) -> None:
         """Removes what said how an earlier part of this run ended."""
+        if not self._writes:
+            return
         try:
             remove(self.result)
         except OSError as err:
@@ -139,6 +145,8 @@ class ArtifactDir:
             )
 
     def _write(self, path: Path, content: bytes) -> None:
+        if not self._writes:
+            return
         try:
             write_atomic(path, content)
         except OSError as err:

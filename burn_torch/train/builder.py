@@ -7,19 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, final
 
-from burn_torch.core.errors import ConfigError, explain
-from burn_torch.module import Module
 from burn_torch.tensor import Device
-from burn_torch.train.execution import SingleDevice
 from burn_torch.train.interrupt import Interrupter
 from burn_torch.train.learner import Learner
 from burn_torch.train.metric.base import Metric
 from burn_torch.train.renderer import MetricsRenderer
+from burn_torch.train.strategies import MultiDevice, SingleDevice
 from burn_torch.train.supervised import LearningResult, SupervisedTraining
 
 __all__ = ["BookLearner", "LearnerBuilder"]
 
-M = TypeVar("M", bound=Module)
+M = TypeVar("M")
 
 
 @final
@@ -64,17 +62,9 @@ class LearnerBuilder:
         return self._with(self._training.with_default_checkpointers())
 
     def devices(self, devices: Sequence[Device]) -> Self:
-        """The device to train on.  Raises: ConfigError for several."""
-        if len(devices) != 1:
-            raise ConfigError(
-                explain(
-                    "LearnerBuilder trains on one device",
-                    given=f"{len(devices)} devices",
-                    expected="a list of one",
-                    mend="name one device, with gradients: [Device.cpu().autodiff()]",
-                )
-            )
-        return self._with(self._training.with_training_strategy(SingleDevice(devices[0])))
+        """The devices to train on; several train together, see `MultiDevice`.  Raises: ConfigError for none."""
+        strategy = SingleDevice(devices[0]) if len(devices) == 1 else MultiDevice(devices)
+        return self._with(self._training.with_training_strategy(strategy))
 
     def grads_accumulation(self, batches: int) -> Self:
         """One update for so many batches."""

@@ -23,6 +23,7 @@ class Interrupter:
 
     def __init__(self) -> None:
         self._asked: tuple[str, str] | None = None
+        self._saves = False
 
     def stop(self, reason: str = "the interrupter was asked to stop", *, status: str = "stopped") -> None:
         """Asks for the stop; the first reason stays."""
@@ -36,6 +37,15 @@ class Interrupter:
     def should_stop(self) -> bool:
         """Whether a stop was asked for."""
         return self._asked is not None
+
+    def request_checkpoint(self) -> None:
+        """Asks for a checkpoint after the training step that runs, or the next one; the run goes on."""
+        self._saves = True
+
+    def takes_checkpoint(self) -> bool:
+        """Whether one was asked for; the loop asks this, and then writes it."""
+        asked, self._saves = self._saves, False
+        return asked
 
     def get_message(self) -> str | None:
         """The reason; None if no stop was asked for."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, final
 
+import torch
+
 from burn_torch.core.errors import ConfigError, explain
-from burn_torch.module import Module, Tree
-from burn_torch.optim import GradientsParams, LrScheduler, scheduler_of
-from burn_torch.train.loop import train_step
+from burn_torch.module import ModuleRecord, Tree
+from burn_torch.optim import GradientsParams, LrScheduler, OptimizerRecord, scheduler_of
+from burn_torch.tensor import Device
+from burn_torch.train.loop import optimized, train_step
+from burn_torch.train.torch_model import TorchModel, TorchOptimizer
 
 __all__ = ["Learner"]
 
-M = TypeVar("M", bound=Module)
+M = TypeVar("M")
 
 
 @final
@@ -21,7 +26,8 @@ M = TypeVar("M", bound=Module)
 class Learner(Generic[M]):
     """What a training run changes.  A value: each step gives a new one, and the one you made stays as it is.
 
-    The learning rate is a number, a schedule, or a schedule's configuration.
+    The learning rate is a number, a schedule, or a schedule's configuration.  Model and optimizer may be torch's, a
+    `torch.nn.Module` with a `torch.optim.Optimizer` of its parameters: see `TorchModel`.
     Raises: ConfigError for an optimizer or a schedule that is none.
     """
 
@@ -30,6 +36,10 @@ class Learner(Generic[M]):
     lr_scheduler: Any
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, torch.nn.Module):
+            object.__setattr__(self, "model", TorchModel(self.model))
+        if isinstance(self.optim, torch.optim.Optimizer):
+            object.__setattr__(self, "optim", TorchOptimizer.of(self.optim, self.model))
         if not (callable(getattr(self.optim, "step", None)) and callable(getattr(self.optim, "to_record", None))):
             raise ConfigError(
                 explain(
@@ -41,26 +51,91 @@ class Learner(Generic[M]):
             )
         object.__setattr__(self, "lr_scheduler", scheduler_of(self.lr_scheduler))
 
-    def fork(self) -> Learner[M]:
-        """The same learner apart from this one: its schedule counts for itself, and compiled steps may take it over."""
-        optim = self.optim._with_fields({}) if isinstance(self.optim, Tree) else self.optim
-        return Learner(self.model._with_fields({}), optim, copy.deepcopy(self.lr_scheduler))
+    def fork(self, device: Device | None = None) -> Learner[M]:
+        """The same learner apart from this one: its schedule counts for itself, and compiled steps may take it over.
 
+        On another device, if one is given.
+        """
+        schedule = copy.deepcopy(self.lr_scheduler)
+        if isinstance(self.model, TorchModel):
+            model, optim = copy.deepcopy((self.model, self.optim))  # together: the optimizer holds the parameters
+            return Learner(model, optim, schedule)
+        optim = self.optim._with_fields({}) if isinstance(self.optim, Tree) else self.optim
+        fresh: Any = self.model
+        fresh = fresh._with_fields({}) if device is None else fresh.to_device(device)
+        return Learner(fresh, optim, schedule)
+
+    # -- the learning rate ---------------------------------------------------------------------------
     def lr_step(self) -> float:
         """The learning rate of the next update; the schedule counts it."""
         scheduler: LrScheduler = self.lr_scheduler
         return scheduler.step()
 
+    def lr_current(self) -> float:
+        """The learning rate of the next update; nothing counts it."""
+        scheduler: LrScheduler = self.lr_scheduler
+        return scheduler.lr_at(scheduler.taken)
+
+    # -- steps -----------------------------------------------------------------------------------------
     def train_step(self, batch: Any, key: int) -> tuple[Learner[M], GradientsParams, Any]:
         """Forward and backward of one batch: the learner with its new running states, the gradients, the item."""
-        model, grads, item = train_step(self.model, batch, key)
+        model: Any = self.model
+        model, grads, item = train_step(model, batch, key)
         return self.with_model(model), grads, item
 
     def optimizer_step(self, lr: float, grads: GradientsParams) -> Learner[M]:
         """The learner after one update of the parameters."""
-        model, optim = self.optim.step(lr, self.model, grads)
+        model, optim = optimized(self.model, self.optim, lr, grads)
         return Learner(model, optim, self.lr_scheduler)
+
+    def stepped(self, model: M, optim: Any) -> Learner[M]:
+        """The learner after a compiled step.  Nothing is checked again: it happens once a step."""
+        made = object.__new__(Learner)
+        made.__dict__.update(model=model, optim=optim, lr_scheduler=self.lr_scheduler)
+        return made
+
+    def optimizer_step_multi(self, lr: float, grads: Sequence[GradientsParams]) -> Learner[M]:
+        """The learner after one update by the sum of several gradients, of several devices for instance.
+
+        A model with a method `optimize_multi(optim, lr, grads)` is updated by that.
+        """
+        own = getattr(self.model, "optimize_multi", None)
+        if own is not None:
+            model, optim = own(self.optim, lr, grads)
+            return Learner(model, optim, self.lr_scheduler)
+        model_here: Any = self.model
+        places = {param.id: param.device for _, param in model_here.named_params()}
+        total = GradientsParams()
+        for one in grads:
+            for ident, gradient in one.items():
+                device = places[ident]
+                here = gradient.to_device(device.inner() if device.is_autodiff() else device)
+                before = total.get(ident)
+                total.register(ident, here if before is None else before + here)
+        return self.optimizer_step(lr, total)
 
     def with_model(self, model: M) -> Learner[M]:
         """The same learner with another model."""
         return self if model is self.model else Learner(model, self.optim, self.lr_scheduler)
+
+    # -- records ------------------------------------------------------------------------------------------
+    def load_model(self, record: ModuleRecord) -> Learner[M]:
+        """The learner with the values, and the parameter ids, of a record.  Raises: RecordError if it does not fit."""
+        before: Any = self.model
+        model = before.load_record(record)
+        optim = self.optim
+        if hasattr(optim, "with_ids"):
+            ids = {path: param.id for path, param in model.named_params()}
+            optim = optim.with_ids({param.id: ids[path] for path, param in before.named_params()})
+        return Learner(model, optim, self.lr_scheduler)
+
+    def load_optim(self, record: OptimizerRecord, device: Device | None = None) -> Learner[M]:
+        """The learner with the optimizer's states of a record.  Raises: RecordError for another optimizer's."""
+        return replace(self, optim=self.optim.load_record(record, device))
+
+    def load_scheduler(self, record: Mapping[str, Any]) -> Learner[M]:
+        """The learner with its schedule gone on to where the record was made.
+
+        Raises: RecordError for the record of another kind of schedule.
+        """
+        return replace(self, lr_scheduler=copy.deepcopy(self.lr_scheduler).load_record(dict(record)))

@@ -8,7 +8,10 @@ from itertools import islice
 from typing import Any, final
 
 from burn_torch.core.errors import ConfigError, DataError, explain
+from burn_torch.core.share import shares
 from burn_torch.tensor import Device
+from burn_torch.train.strategies.parts import Part, part_of
+from burn_torch.train.strategies.peers import ALONE, Peers
 
 __all__ = ["Batches"]
 
@@ -23,8 +26,9 @@ class Batches:
     before are drawn and dropped, and their order is their own affair.
     """
 
-    def __init__(self, loader: Any, device: Device | None, name: str) -> None:
+    def __init__(self, loader: Any, device: Device | None, name: str, peers: Peers = ALONE) -> None:
         self.name = name
+        self._peers = peers
         self._loader = loader.to_device(device) if device is not None and hasattr(loader, "to_device") else loader
         self._seekable = all(hasattr(loader, name) for name in ("epoch", "num_items", "batch_size"))
         if not self._seekable and not (hasattr(loader, "__iter__") and iter(loader) is not loader):
@@ -40,6 +44,9 @@ class Batches:
         self.items_total: int | None = self._loader.num_items() if self._seekable else None
         if self.batches_total == 0:
             raise empty(name)
+        self._reads_its_part = peers.size > 1 and self._seekable and hasattr(self._loader, "share")
+        if self._reads_its_part:
+            self._loader = self._loader.share(peers.rank, peers.size)
 
     def items_at(self, batch: int) -> int:
         """How many items the first `batch` batches of an epoch have; 0 where the loader does not say."""
@@ -49,16 +56,28 @@ class Batches:
         return min(batch * int(self._loader.batch_size), self.items_total)
 
     def epoch(self, epoch: int, start: int) -> Generator[tuple[Any, int]]:
-        """The batches of an epoch (the first one is 1) from `start` on, each with the items so far."""
+        """The batches of an epoch (the first one is 1) from `start` on, each with the items so far.
+
+        Of several processes each gets a `Part` of each batch.
+        """
         if not self._seekable:
-            yield from ((batch, 0) for batch in islice(iter(self._loader), start, None))
+            yield from ((self._part(batch, 0), 0) for batch in islice(iter(self._loader), start, None))
             return
         batches = self._loader.epoch(epoch - 1, start)
         with closing(batches) if hasattr(batches, "close") else nullcontext():
             number = start
             for batch in batches:
                 number += 1
-                yield batch, self.items_at(number)
+                items = self.items_at(number)
+                yield self._part(batch, items - self.items_at(number - 1)), items
+
+    def _part(self, batch: Any, items: int) -> Any:
+        rank, size = self._peers.rank, self._peers.size
+        if size == 1:
+            return batch
+        if self._reads_its_part:
+            return Part(batch, shares(items, size)[rank])
+        return part_of(batch, rank, size)
 
     def facts(self) -> dict[str, Any]:
         """What the batches of an epoch depend on, as JSON can hold it."""

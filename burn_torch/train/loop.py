@@ -9,33 +9,93 @@ Each is a function of values: nothing is changed, and the key alone decides ever
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 from burn_torch import ops
+from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.philox import fold
+from burn_torch.core.share import Share
 from burn_torch.module import Module
 from burn_torch.module.scope import StepScope
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Tensor
 from burn_torch.train.output import LossInput, adapt
 
-__all__ = ["GradientWindow", "fold", "train_step", "valid_step"]
+__all__ = ["GradientWindow", "fold", "items_of", "optimized", "train_step", "updated_steps", "valid_step"]
 
 M = TypeVar("M", bound=Module)
 
 
-def train_step(model: M, batch: Any, key: int) -> tuple[M, GradientsParams, Any]:
-    """One `model.train_step` under a random key: the model with its new running states, the gradients, the item."""
-    with StepScope(key, model) as scope:
+def train_step(model: M, batch: Any, key: int, share: Share | None = None) -> tuple[M, GradientsParams, Any]:
+    """One `model.train_step` under a random key: the model with its new running states, the gradients, the item.
+
+    With a share, the batch is these items of a larger one, and draws what they would draw in it.
+    Raises: ConfigError for a train_step of several updates, which only `updated_steps` can do.
+    """
+    with StepScope(key, model, share) as scope:
         output = model.train_step(batch)  # type: ignore[attr-defined]  # a TrainStep: launch has checked it
+    if isinstance(output, Generator):
+        raise ConfigError(
+            explain(
+                "this train_step updates several times, which cannot be done here",
+                given=f"{type(model).__name__}.train_step, which yields its outputs",
+                expected="a train_step that returns one TrainOutput where gradients are accumulated or summed over"
+                " devices",
+                mend="leave grads_accumulation and MultiDevice out, or return TrainOutput.several(...) once",
+            )
+        )
     return model.with_states(scope.states), output.grads, output.item
 
 
-def valid_step(model: Module, batch: Any, key: int) -> Any:
+Reduce: TypeAlias = Callable[[Any, GradientsParams, Any, Share | None], tuple[Any, GradientsParams]]
+"""(model, gradients, item, share) -> (model, gradients) as they are updated with."""
+
+
+def updated_steps(
+    model: Any, optim: Any, batch: Any, lr: Any, key: Any, share: Share | None = None, reduce: Reduce | None = None
+) -> tuple[Any, Any, Any]:
+    """One `model.train_step` and its update, or several where it yields: the model, the optimizer, the item.
+
+        def train_step(self, batch):
+            model = yield TrainOutput.several({"critic": ...}, item)       # the model with its critic updated
+            yield TrainOutput.several({"generator": ...}, other)           # the last item is the one that is measured
+
+    `reduce` makes of the gradients of one process those of all.
+    """
+    updates: Generator[Any, Any, Any] | None = None
+    with StepScope(key, model, share) as scope:
+        output = model.train_step(batch)
+        if isinstance(output, Generator):
+            updates, output = output, next(output)
+    number = 0
+    while True:
+        model, grads = model.with_states(scope.states), output.grads
+        if reduce is not None:
+            model, grads = reduce(model, grads, output.item, share)
+        model, optim = optimized(model, optim, lr, grads)
+        if updates is None:
+            return model, optim, output.item
+        number += 1
+        with StepScope(fold(key, number), model, share) as scope:  # another model: its layers draw anew
+            try:
+                output = updates.send(model)
+            except StopIteration as end:
+                return model, optim, output.item if end.value is None else end.value
+
+
+def optimized(model: Any, optim: Any, lr: Any, grads: GradientsParams) -> tuple[Any, Any]:
+    """One update: by `model.optimize(optim, lr, grads)` where the model has such a method, else `optim.step`."""
+    own = getattr(model, "optimize", None)
+    if own is not None:
+        return own(optim, lr, grads)  # type: ignore[no-any-return]
+    return optim.step(lr, model, grads)  # type: ignore[no-any-return]
+
+
+def valid_step(model: Module, batch: Any, key: int, share: Share | None = None) -> Any:
     """One `model.valid_step` under a random key: the item.  What it does to running states is dropped."""
-    with StepScope(key, model):
+    with StepScope(key, model, share):
         return model.valid_step(batch)  # type: ignore[attr-defined]  # an InferenceStep: launch has checked it
 
 
@@ -53,18 +113,22 @@ class GradientWindow:
     items: Tensor | float | None = None
     """How many items they are of."""
 
-    def add(self, grads: GradientsParams, item: Any) -> GradientWindow:
-        """With the gradients of one more batch.
+    def add(self, grads: GradientsParams, item: Any, share: Share | None = None) -> GradientWindow:
+        """With the gradients of one more batch; of an empty share of one they count 0 times.
 
         Raises: ConfigError if the item does not say over how many items its loss is the mean.
         """
-        items = adapt(item, LossInput, "grads_accumulation").count
-        if isinstance(items, Tensor):
-            items = (items.inner() if items.device.is_autodiff() else items).reshape(1)
+        items = 0.0 if share is not None and not share.count else items_of(item, "grads_accumulation")
         weighted = _map(grads, lambda gradient: gradient * _factor(items, gradient))
         if self.sum is None or self.items is None:
             return GradientWindow(weighted, items)
         return GradientWindow(_sum(self.sum, weighted), self.items + items)
+
+    def joined(self, other: GradientWindow) -> GradientWindow:
+        """With the gradients of another window, on the same device."""
+        if self.sum is None or self.items is None or other.sum is None or other.items is None:
+            return self if other.sum is None else other
+        return GradientWindow(_sum(self.sum, other.sum), self.items + other.items)
 
     def copy(self) -> GradientWindow:
         """The same values in tensors of their own, for a compiled step that takes over what it is given."""
@@ -83,6 +147,17 @@ class GradientWindow:
             return _map(self.sum, lambda gradient: gradient / _factor(items, gradient).clamp_min(least))
         count = ops.maximum(items, least)  # a number, or one that only the compiled step knows
         return _map(self.sum, lambda gradient: gradient / count)
+
+
+def items_of(item: Any, reader: str) -> Tensor | float:
+    """Over how many items the loss of a step is the mean: a number, or a tensor (1,) on the inner device.
+
+    Raises: ConfigError, naming the `reader`, for an item that does not say it.
+    """
+    items = adapt(item, LossInput, reader).count
+    if isinstance(items, Tensor):
+        return (items.inner() if items.device.is_autodiff() else items).reshape(1)
+    return items
 
 
 def _factor(items: Tensor | float, gradient: Tensor) -> Any:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
+
+import numpy as np
 
 from burn_torch.train.event import StepDone
 from burn_torch.train.history import EpochSummary, MetricDefinition, MetricValue
 from burn_torch.train.metric.base import Metric, MetricMetadata, Reading, ResumableMetric, Split
 from burn_torch.train.metric.builtin import LossMetric
 from burn_torch.train.output import LossInput
+from burn_torch.train.strategies.multi import Several
+from burn_torch.train.strategies.peers import ALONE, Peers
 
 __all__ = ["MAX_WAITING", "Meter", "patience_of", "shows_loss"]
 
 MAX_WAITING: Final = 64
 """Steps whose numbers may wait: each holds a few small tensors."""
 
-Found = tuple[MetricMetadata, int, int, list[tuple[str, Reading]], Reading | None]
+_SOON: Final = 8
+"""The same on the host of several processes, which put their numbers together when they read them."""
+
+_NOTHING: Final = Reading.of_total(0.0, 0.0)
+
+Found = tuple[MetricMetadata, int, int, list[tuple[str, "Reading | _Joined"]], "Reading | _Joined | None"]
 
 
 def patience_of(place: str) -> float:
@@ -47,7 +57,11 @@ class Meter:
         patience_s: float,
         watch: bool,
         on_step: Callable[[StepDone, float | None], None],
+        peers: Peers = ALONE,
     ) -> None:
+        peers.check(metrics)
+        self._peers: Final = peers
+        self._most: Final = MAX_WAITING if peers.size == 1 or patience_s else _SOON
         self.split: Final = split
         self.metrics: Final = tuple(metrics)
         self.definitions: Final = tuple(MetricDefinition(m.name, m.unit, m.higher_is_better) for m in metrics)
@@ -67,35 +81,59 @@ class Meter:
             metric.clear()
 
     def add(self, item: Any, metadata: MetricMetadata, batches_done: int, items_done: int) -> None:
-        """Measures the item of one batch."""
-        readings = [(metric.name, _reading(metric.update(item, metadata))) for metric in self.metrics]
-        loss = None
-        if self._shown_loss is not None:
+        """Measures the item of one batch; None where this process had none of its items."""
+        readings: list[tuple[str, Reading | _Joined]]
+        if type(item) is Several:
+            readings = [
+                (metric.name, _Joined([_reading(metric.update(one, metadata)) for one in item.items]))
+                for metric in self.metrics
+            ]
+        elif item is None:
+            readings = [(metric.name, _NOTHING) for metric in self.metrics]
+        else:
+            readings = [(metric.name, _reading(metric.update(item, metadata))) for metric in self.metrics]
+        loss: Reading | _Joined | None = None
+        if item is None:
+            loss = _NOTHING
+        elif self._shown_loss is not None:
             loss = readings[self._shown_loss][1]
-        elif self._hidden_loss is not None and self._has_loss(item):
-            loss = self._hidden_loss.measure(item, metadata)
+        elif self._hidden_loss is not None:
+            measure, items = self._hidden_loss.measure, item.items if type(item) is Several else (item,)
+            if self._has_loss(items[0]):
+                loss = measure(item, metadata) if len(items) == 1 else _Joined([measure(x, metadata) for x in items])
         self._waiting.append((metadata, batches_done, items_done, readings, loss))
-        if metadata.time_s - self._asked >= self._patience_s or len(self._waiting) >= MAX_WAITING:
+        # several processes drain after as many steps each: their clocks differ
+        late = self._peers.size == 1 and metadata.time_s - self._asked >= self._patience_s
+        if late or len(self._waiting) >= self._most:
             self._asked = metadata.time_s
             self.drain()
 
     def drain(self) -> None:
         """Waits for all that is measured."""
+        if self._peers.size > 1 and self._waiting:
+            self._put_together()
         while self._waiting:
             self._tell()
 
     def summary(self, epoch: int) -> EpochSummary:
         """The values over all items of the epoch; waits for them."""
         self.drain()
-        return EpochSummary(self.split, epoch, tuple(MetricValue(m.name, float(m.value())) for m in self.metrics))
+        metrics = self._peers.merged(self.metrics)
+        return EpochSummary(self.split, epoch, tuple(MetricValue(m.name, float(m.value())) for m in metrics))
 
     def state(self) -> dict[str, Any]:
         """What the metrics have added up so far, by name, of those that can say it."""
         self.drain()
-        return {m.name: dict(m.state()) for m in self.metrics if isinstance(m, ResumableMetric)}
+        metrics = self._peers.merged(self.metrics)
+        return {m.name: dict(m.state()) for m in metrics if isinstance(m, ResumableMetric)}
 
     def load_state(self, states: Mapping[str, Any]) -> list[str]:
-        """Goes on from there; gives the names of the metrics that could not."""
+        """Goes on from there; gives the names of the metrics that could not.
+
+        Of several processes the first one does, and the others add to it from nothing.
+        """
+        if not self._peers.is_main:
+            return []
         left = []
         for metric in self.metrics:
             if isinstance(metric, ResumableMetric) and metric.name in states:
@@ -103,6 +141,22 @@ class Meter:
             else:
                 left.append(metric.name)
         return left
+
+    def _put_together(self) -> None:
+        """The readings of the waiting steps over all processes: sums by counts."""
+        rows = [[*(reading for _, reading in found), loss or _NOTHING] for _, _, _, found, loss in self._waiting]
+        sums = np.array([[(r.total if r.count else 0.0, r.count) for r in row] for row in rows])
+        watched = np.array([[float(found[4] is not None)] for found in self._waiting])
+        flat = self._peers.sum(np.concatenate([sums.reshape(len(rows), -1), watched], axis=1))
+        totals = flat[:, :-1].reshape(sums.shape)
+        for found, row, several in zip(list(self._waiting), totals, flat[:, -1], strict=True):
+            self._waiting.popleft()
+            at, batches_done, items_done, readings, _ = found
+            every = [Reading.of_total(float(total), float(count)) for total, count in row]
+            named: list[tuple[str, Reading | _Joined]] = [
+                (name, reading) for (name, _), reading in zip(readings, every, strict=False)
+            ]
+            self._waiting.append((at, batches_done, items_done, named, every[-1] if several else None))
 
     def _tell(self) -> None:
         at, batches_done, items_done, readings, loss = self._waiting.popleft()
@@ -122,6 +176,29 @@ def shows_loss(item: Any) -> bool:
     """Whether the loss metric could read this item."""
     method = getattr(item, "adapt", None)
     return isinstance(item, LossInput) or (method is not None and isinstance(method(LossInput), LossInput))
+
+
+@final
+class _Joined:
+    """The readings of several devices of one batch: sums by counts, when they are read."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[Reading]) -> None:
+        self._parts: Final = parts
+
+    @property
+    def count(self) -> float:
+        return sum(part.count for part in self._parts)
+
+    @property
+    def total(self) -> float:
+        return sum(part.total for part in self._parts if part.count)
+
+    @property
+    def value(self) -> float:
+        count = self.count
+        return self.total / count if count else math.nan
 
 
 def _reading(found: Reading | float) -> Reading:

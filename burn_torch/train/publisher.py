@@ -18,11 +18,13 @@ from burn_torch.monitor.event import (
     Event,
     EventReader,
     LogLine,
+    Notice,
     Resources,
     RunEnded,
     RunStarted,
     StopRequested,
 )
+from burn_torch.monitor.live import Live, StampedReader
 from burn_torch.monitor.log import EVENTS, EventLog, read_events
 from burn_torch.monitor.resources import ResourceSampler
 from burn_torch.train.interrupt import Interrupter
@@ -86,7 +88,7 @@ class Publisher:
                 self._readers.remove(reader)
                 LOG.warning("nothing is shown any more: %s", err)
 
-    def note(self, event: LogLine | Resources | StopRequested | RunEnded) -> None:
+    def note(self, event: LogLine | Notice | Resources | StopRequested | RunEnded) -> None:
         """Something beside the loop."""
         if self._log is not None:
             with suppress(BurnTorchError, OSError):  # the loop will hear of it
@@ -108,10 +110,30 @@ class Publisher:
         if self._log is not None:
             self._log.sync()
 
+    def flush(self) -> None:
+        """What was published so far is in the log when this returns."""
+        if self._log is not None:
+            self._log.flush()
+
     def close(self) -> None:
         """Writes what waits."""
         if self._log is not None:
             self._log.close()
+
+    @contextmanager
+    def feeding(self, reader: StampedReader) -> Iterator[None]:
+        """Until the block ends a thread feeds a reader with the whole log, from its first event on."""
+        live = Live(self.path, reader, self._beside)
+        live.start()
+        try:
+            yield
+        finally:
+            self.flush()
+            live.close()
+
+    def _beside(self, text: str) -> None:
+        LOG.warning("%s", text, extra={"shown": True})
+        self.note(Notice(text))
 
     @contextmanager
     def attended(self, interrupter: Interrupter, notice: Callable[[str], None]) -> Iterator[None]:
@@ -121,8 +143,8 @@ class Publisher:
         with ExitStack() as stack:
             stack.enter_context(logging_to(self.note, LOG))
             stack.enter_context(capturing(self.note))
+            stack.callback(server.close)  # first: an error while it starts leaves no socket behind
             server.start()
-            stack.callback(server.close)
             resources.start()
             stack.callback(resources.close)
             yield

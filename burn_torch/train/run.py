@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, final
 
-from burn_torch.core.errors import ArtifactError, DeviceError, NonFiniteError, explain
+from burn_torch.core.errors import ArtifactError, ConfigError, DeviceError, NonFiniteError, explain
 from burn_torch.core.exit_code import exit_code, exit_code_of
+from burn_torch.graph.passes import Precision
 from burn_torch.tensor import Device
 from burn_torch.train.anomaly.watch import AnomalyWatch, unsound
 from burn_torch.train.artifact import ArtifactDir
@@ -30,7 +31,6 @@ from burn_torch.train.event import (
     SplitStarted,
     StepDone,
 )
-from burn_torch.train.execution import ExecutionStrategy
 from burn_torch.train.history import History
 from burn_torch.train.interrupt import Deadline, Interrupter
 from burn_torch.train.learner import Learner
@@ -42,13 +42,21 @@ from burn_torch.train.measure import Meter, patience_of, shows_loss
 from burn_torch.train.metric.base import Metric, MetricMetadata, Split
 from burn_torch.train.output import LossInput
 from burn_torch.train.publisher import Publisher
-from burn_torch.train.stepping import Steps
+from burn_torch.train.stepping import Steps, steps_of
+from burn_torch.train.strategies.base import ExecutionStrategy, Stepper
+from burn_torch.train.strategies.multi import Several
+from burn_torch.train.strategies.peers import ALONE, Peers
 from burn_torch.train.summary import LearnerSummary
 
 __all__ = ["Parts", "Run"]
 
 _VALID_KEYS: Final = (1 << 64) - 1
 """Training steps fold their number into the run's key; no run has this many, so validation has keys of its own."""
+
+
+def _nothing_chosen() -> str | None:
+    """The choices between kernels of a run that makes none."""
+    return None
 
 
 @final
@@ -66,6 +74,7 @@ class Parts:
     accumulation: int
     execution: ExecutionStrategy
     compiled: bool
+    precision: Precision
     store: CheckpointStore
     early_stopping: EarlyStoppingStrategy | None
     publisher: Publisher
@@ -76,8 +85,9 @@ class Parts:
     deadline: Deadline | None = None
     watched: bool = False
     """Whether NaN and infinities are followed to where they came from."""
-    tuning: Callable[[], str | None] = lambda: None
-    """The choices between kernels so far."""
+    tuning: Callable[[], str | None] = _nothing_chosen
+    """Gives the choices between kernels so far."""
+    peers: Peers = ALONE
 
 
 @final
@@ -102,20 +112,24 @@ class Run:
         self._mark: tuple[int, int] | None = None
         """Where the event log was when training of this epoch was over: its checkpoints know nothing of validation."""
         self._lr = math.nan
-        self._steps: Final = Steps(parts.execution, learner, parts.accumulation, parts.compiled, self.say)
-        self._watch: Final = AnomalyWatch(self._steps, parts.artifact.anomalies) if parts.watched else None
+        self._steps: Final = steps_of(
+            parts.execution, learner, parts.accumulation, parts.compiled, self.say, parts.precision
+        )
+        self._watch = _watch_of(self._steps, parts)
         patience = patience_of(parts.device.place)
-        self._train = Meter(Split.TRAIN, parts.train_metrics, patience_s=patience, watch=True, on_step=self._on_step)
-        self._valid = Meter(Split.VALID, parts.valid_metrics, patience_s=patience, watch=False, on_step=self._on_step)
+        self._train = Meter(
+            Split.TRAIN, parts.train_metrics, patience_s=patience, watch=True, on_step=self._on_step, peers=parts.peers
+        )
+        self._valid = Meter(
+            Split.VALID, parts.valid_metrics, patience_s=patience, watch=False, on_step=self._on_step, peers=parts.peers
+        )
 
     # -- going on from a checkpoint ------------------------------------------------------------
     def restore(self, checkpoint: Checkpoint, path: Path) -> None:
         """Goes on from a checkpoint.  Raises: RecordError if it is of another model, optimizer or schedule."""
         learner = self.learner
-        model = checkpoint.model.apply(learner.model)
-        optim = learner.optim.load_record(checkpoint.optim, self.parts.device)
-        scheduler = learner.lr_scheduler.load_record(dict(checkpoint.scheduler))
-        self.learner = replace(learner, model=model, optim=optim, lr_scheduler=scheduler)
+        learner = learner.load_model(checkpoint.model).load_optim(checkpoint.optim, self.parts.device)
+        self.learner = learner.load_scheduler(checkpoint.scheduler)
         self.history = checkpoint.history
         self.position = checkpoint.position
         self._run_key = checkpoint.run_key
@@ -151,10 +165,17 @@ class Run:
             notes=self._notes,
             events=self._mark or parts.publisher.position,
         )
-        parts.publisher.sync()
-        parts.store.save(checkpoint, learner.model, parts.device.backend.reading(parts.device.place))
+        reading = parts.device.backend.reading(parts.device.place)
+        parts.store.save(checkpoint, learner.model, self._after_events(reading))
         self._saved = self.position
         self._tell_saved()
+
+    @contextmanager
+    def _after_events(self, reading: AbstractContextManager[None]) -> Iterator[None]:
+        """A block, for whoever writes the checkpoint: what it counts of the event log is on the disk before it."""
+        self.parts.publisher.sync()
+        with reading:
+            yield
 
     def _tell_saved(self) -> None:
         """Tells of checkpoints that have reached the disk.  Raises: ArtifactError for one that could not."""
@@ -187,15 +208,30 @@ class Run:
         self.parts.store.wait()
         self._tell_saved()
 
+    def _settled_quietly(self) -> str | None:
+        """Waits for the disk while an error is told; what went wrong with it, in one line."""
+        try:
+            self._settle()
+        except Exception as err:  # the first error is the one to tell
+            LOG.warning("a checkpoint could not be written", exc_info=True)
+            self._saved = None
+            return str(err).partition("\n")[0]
+        return None
+
     def save_in_need(self, error: Exception) -> None:
         """Tries to save what an error in the user's code would lose, and notes on the error what became of it.
 
         Not where the loss is not finite: that model is no good; nor where the disk failed: it would again.
         """
+        failed = self._settled_quietly()
+        if failed is not None:
+            error.add_note(f"a checkpoint could not be written: {failed}")
+        if self.parts.peers.size > 1:
+            error.add_note(f"the other processes end too; {self.last_checkpoint or 'no checkpoint'} was saved last")
+            return
+        if isinstance(error, NonFiniteError | ArtifactError) or self.position.iteration == 0:
+            return
         try:
-            self._settle()
-            if isinstance(error, NonFiniteError | ArtifactError) or self.position.iteration == 0:
-                return
             if self._steps.batches:
                 error.add_note("nothing was saved: the error came within a window of gradient accumulation")
                 return
@@ -266,11 +302,22 @@ class Run:
         strategy = self.parts.early_stopping
         return strategy is not None and strategy.should_stop(self.position.epoch, self.history)
 
+    def _is_due(self) -> bool:
+        """Whether a checkpoint is due or asked for, as the process that writes it sees it.
+
+        Several processes ask it only where checkpoints come within epochs: a word between them takes its time.
+        """
+        parts = self.parts
+        if parts.peers.size > 1 and parts.store.every is None:
+            return False
+        due = parts.interrupter.takes_checkpoint() or parts.store.is_due(self.position.iteration)
+        return bool(parts.peers.from_main(due))
+
     def _should_stop(self) -> bool:
         interrupter, deadline = self.parts.interrupter, self.parts.deadline
         if deadline is not None and deadline.is_over() and not interrupter.should_stop():
             interrupter.stop(str(deadline), status="time_limit")
-        return interrupter.should_stop()
+        return self.parts.peers.agree(interrupter)
 
     def _stopped(self) -> str:
         interrupter = self.parts.interrupter
@@ -295,7 +342,7 @@ class Run:
                     if self._steps.batches == 0:
                         if self._should_stop():
                             break
-                        if parts.store.is_due(self.position.iteration):
+                        if self._is_due():
                             self._checkpoint()
             if self._steps.batches:  # the last window of an epoch may be shorter
                 if self._watch is not None:
@@ -325,7 +372,7 @@ class Run:
         if self._watch is not None:
             self._watch.note(self.learner, position, batch, self._lr, key)
         self.learner, item, updated = self._steps.train(self.learner, self._lr, batch, key)
-        if position.iteration == 0 and not shows_loss(item):
+        if position.iteration == 0 and not shows_loss(item.items[0] if isinstance(item, Several) else item):
             LOG.info("%s shows no %s: nobody watches for NaN", type(item).__name__, LossInput.__name__)
         self.position = position.after_batch(updated)
         self._undone = None
@@ -425,6 +472,7 @@ class Run:
         if self._watch is None:
             return
         self._train.drain()
+        assert isinstance(self._steps, Steps)  # `_watch_of` has seen to it
         names = list(unsound(self.learner, None, self._steps.window))
         if names:
             raise self._found_by(self._watch, f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}")
@@ -445,6 +493,9 @@ class Run:
         )
 
     def _last_saved(self) -> str:
+        failed = self._settled_quietly()
+        if failed is not None:
+            return f"a checkpoint could not be written: {failed}"
         return (
             f"the last checkpoint is {self.last_checkpoint}" if self.last_checkpoint else "there is no checkpoint yet"
         )
@@ -490,6 +541,9 @@ class Run:
     def _note(self, err: Exception, split: str, epoch: int, batch: int) -> None:
         if isinstance(err, NonFiniteError):
             return  # it says so itself, and may be of the step before
+        failed = self._settled_quietly()
+        if failed is not None:
+            err.add_note(f"a checkpoint could not be written: {failed}")
         saved = "" if self.last_checkpoint is None else f"; the last checkpoint is {self.last_checkpoint}"
         err.add_note(
             f"in {split} batch {batch} of epoch {epoch} (step {self.position.iteration + 1} of the run){saved}"
@@ -499,7 +553,7 @@ class Run:
     def finish(self, status: str) -> str | None:
         """Writes the model and the result, and shows the summary; gives its text, if one was asked for."""
         parts = self.parts
-        if status in ("completed", "early_stopped", "stopped", "time_limit"):
+        if parts.peers.is_main and status in ("completed", "early_stopped", "stopped", "time_limit"):
             self.learner.model.save_file(parts.artifact.model)
         definitions = [(meter.split, d) for meter in (self._train, self._valid) for d in meter.definitions]
         summary = str(LearnerSummary(self.history, definitions, str(self.learner.model)))
@@ -533,6 +587,22 @@ class Run:
         else:
             with suppress(ArtifactError):  # the error that ended the run is the one to tell
                 self.parts.artifact.write_result(result)
+
+
+def _watch_of(steps: Stepper, parts: Parts) -> AnomalyWatch | None:
+    """What follows NaN to its origin, if that was asked for.  Raises: ConfigError where steps cannot be run again."""
+    if not parts.watched:
+        return None
+    if isinstance(steps, Steps) and parts.peers.size == 1:
+        return AnomalyWatch(steps, parts.artifact.anomalies)
+    raise ConfigError(
+        explain(
+            "detect_anomaly watches one process on one device",
+            given=f"{type(parts.execution).__name__}, {parts.peers.size} processes",
+            expected="SingleDevice",
+            mend="look for the NaN with SingleDevice and the same seed: the steps are the same",
+        )
+    )
 
 
 def _json(value: float) -> float | None:

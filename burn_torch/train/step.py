@@ -6,10 +6,12 @@ In Burn both traits have one method `step`; a Python class cannot have two metho
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, final, runtime_checkable
 
-from burn_torch.module import Module
+from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.module import Module, ParamId
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Gradients
 
@@ -28,6 +30,36 @@ class TrainOutput(Generic[Item]):
     item: Item
 
     @staticmethod
+    def several(grads: Mapping[str, tuple[Module, Gradients | GradientsParams]], item: Any) -> TrainOutput[Any]:
+        """From several losses: for each name the part of the model that its gradients are for.
+
+            TrainOutput.several({"critic": (self.critic, critic_loss.backward()), ...}, item)
+
+        A loss's gradients of other parts are left out.  Raises: ArgumentError where two parts share a parameter.
+        """
+        found = GradientsParams()
+        owner: dict[ParamId, str] = {}
+        for name, (part, gradients) in grads.items():
+            if isinstance(gradients, Gradients):
+                gradients = GradientsParams.from_grads(gradients, part)
+            for path, param in part.named_params():
+                gradient = gradients.get(param.id)
+                if gradient is None:
+                    continue
+                if param.id in found:
+                    raise ArgumentError(
+                        explain(
+                            "TrainOutput.several: a parameter has gradients of two losses",
+                            given=f"{path} of {name}, and of {owner[param.id]}",
+                            expected="parts of the model that share no parameter",
+                            mend="add the losses, and take one backward",
+                        )
+                    )
+                found.register(param.id, gradient)
+                owner[param.id] = name
+        return TrainOutput(found, item)
+
+    @staticmethod
     def new(model: Module, grads: Gradients | GradientsParams, item: Any) -> TrainOutput[Any]:
         """From the result of `loss.backward()`; the gradients of the model's parameters move out of it."""
         if isinstance(grads, Gradients):
@@ -39,9 +71,20 @@ class TrainOutput(Generic[Item]):
 class TrainStep(Protocol[Batch, Item]):
     """A model that can be trained.
 
-    def train_step(self, batch: MnistBatch) -> TrainOutput[ClassificationOutput]:
-        item = self.forward_classification(batch.images, batch.targets)
-        return TrainOutput.new(self, item.loss.backward(), item)
+        def train_step(self, batch: MnistBatch) -> TrainOutput[ClassificationOutput]:
+            item = self.forward_classification(batch.images, batch.targets)
+            return TrainOutput.new(self, item.loss.backward(), item)
+
+    One that yields its outputs is updated after each; it gets the updated model back (see examples/gan):
+
+        def train_step(self, batch):
+            item = self.critic_loss(batch)
+            model = yield TrainOutput.several({"critic": (self.critic, item.loss.backward())}, item)
+            other = model.generator_loss(batch)
+            yield TrainOutput.several({"generator": (model.generator, other.loss.backward())}, other)
+
+    A method `optimize(optim, lr, grads) -> (model, optim)` takes the place of the optimizer's step, and
+    `optimize_multi(optim, lr, [grads, ...])` that of gradients of several devices (`Learner.optimizer_step_multi`).
     """
 
     def train_step(self, batch: Batch, /) -> TrainOutput[Item]:

@@ -11,14 +11,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, final
 
-from burn_torch.core.errors import TraceError
-from burn_torch.optim import Optimizer
-from burn_torch.train.execution import ExecutionStrategy, SingleDevice
+from burn_torch.core.errors import ConfigError, TraceError, explain
+from burn_torch.core.share import Share
+from burn_torch.graph.passes import Precision
+from burn_torch.module import Tree
+from burn_torch.optim import LearningRates
 from burn_torch.train.learner import Learner
-from burn_torch.train.loop import GradientWindow, train_step, valid_step
+from burn_torch.train.loop import GradientWindow, valid_step
+from burn_torch.train.strategies.base import ExecutionStrategy, StepFunctions, Stepper, SteppingStrategy
+from burn_torch.train.strategies.parts import opened as batch_of
 from burn_torch.transform.compilation import Opened, compile
 
-__all__ = ["Steps"]
+__all__ = ["Steps", "steps_of"]
 
 
 @final
@@ -30,7 +34,7 @@ class Steps:
 
     def __init__(
         self, execution: ExecutionStrategy, learner: Learner[Any], accumulation: int, compiled: bool,
-        say: Callable[[str], None],
+        say: Callable[[str], None], precision: Precision = "float32",
     ) -> None:  # fmt: skip
         self._execution: Final = execution
         self._accumulation: Final = accumulation
@@ -38,14 +42,19 @@ class Steps:
         self._window = GradientWindow()
         self.batches = 0
         """How many batches the next update has already."""
-        self._compiled = compiled and isinstance(execution, SingleDevice)
-        if self._compiled and not isinstance(learner.optim, Optimizer):
+        functions: StepFunctions | None = getattr(execution, "functions", None)
+        self._functions: Final = functions
+        self._compiled = compiled and functions is not None
+        if self._compiled and not isinstance(learner.optim, Tree):
             self._give_up(f"the optimizer is a {type(learner.optim).__name__}, which is no immutable Optimizer")
         self._validates_compiled = compiled
-        self._step = compile(_step, donate=("model", "optim"))
-        self._gradients = compile(_gradients, donate=("model", "window"))
-        self._update = compile(_update, donate=("model", "optim", "window"))
-        self._valid = compile(valid_step)
+        if functions is not None:
+            self._step = compile(functions.step, donate=("model", "optim"), static="share", precision=precision)
+            self._gradients = compile(
+                functions.gradients, donate=("model", "window"), static="share", precision=precision
+            )
+            self._update = compile(functions.update, donate=("model", "optim", "window"))
+        self._valid = compile(valid_step, static="share", precision=precision)
 
     # -- training ----------------------------------------------------------------------------------------
     def train(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> tuple[Learner[Any], Any, bool]:
@@ -61,12 +70,9 @@ class Steps:
     def finish(self, learner: Learner[Any], lr: float) -> Learner[Any]:
         """The update of the batches so far; the last ones of an epoch may be fewer than the others."""
         window, self._window, self.batches = self._window, GradientWindow(), 0
-        if self._compiled:
-            try:
-                model, optim = self._update(learner.model, learner.optim, window, lr)
-                return replace(learner, model=model, optim=optim)
-            except TraceError as err:
-                self._give_up(err)
+        if self._functions is not None:
+            given = (learner.model, learner.optim, window, _rates(lr))
+            return learner.stepped(*self._run(self._update, self._functions.update, given))
         return self._execution.optimizer_step(learner, lr, window.take())
 
     # -- looking back ------------------------------------------------------------------------------------
@@ -86,49 +92,58 @@ class Steps:
         None of those that are given is run, and the learner stays as it is.
         Raises: TraceError for a step that cannot be compiled.
         """
+        given, share = batch_of(batch)
         if self._accumulation == 1:
-            yield self._step.opened(learner.model, learner.optim, batch, lr, key)
+            yield self._step.opened(learner.model, learner.optim, given, _rates(lr), key, share)
             return
-        yield self._gradients.opened(learner.model, self._window.copy(), batch, key)
+        yield self._gradients.opened(learner.model, self._window.copy(), given, key, share)
         if self.batches + 1 == self._accumulation:
             learner, _ = self._add(learner.fork(), batch, key)
             yield from self.opened_update(learner, lr)
 
     def opened_update(self, learner: Learner[Any], lr: float) -> Iterator[Opened]:
         """The program of an update."""
-        yield self._update.opened(learner.model, learner.optim, self._window.copy(), lr)
+        yield self._update.opened(learner.model, learner.optim, self._window.copy(), _rates(lr))
 
     def _whole(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> tuple[Learner[Any], Any]:
-        if self._compiled:
-            try:
-                model, optim, item = self._step(learner.model, learner.optim, batch, lr, key)
-                return replace(learner, model=model, optim=optim), item
-            except TraceError as err:
-                self._give_up(err)
+        batch, share = batch_of(batch)
+        if self._functions is not None:
+            given = (learner.model, learner.optim, batch, _rates(lr), key, share)
+            model, optim, item = self._run(self._step, self._functions.step, given)
+            return learner.stepped(model, optim), _seen(item, share)
         learner, grads, item = self._execution.train_step(learner, batch, key)
         return self._execution.optimizer_step(learner, lr, grads), item
 
     def _add(self, learner: Learner[Any], batch: Any, key: int) -> tuple[Learner[Any], Any]:
-        if self._compiled:
-            try:
-                model, self._window, item = self._gradients(learner.model, self._window, batch, key)
-                return replace(learner, model=model), item
-            except TraceError as err:
-                self._give_up(err)
+        batch, share = batch_of(batch)
+        if self._functions is not None:
+            given = (learner.model, self._window, batch, key, share)
+            model, self._window, item = self._run(self._gradients, self._functions.gradients, given)
+            return replace(learner, model=model), _seen(item, share)
         learner, grads, item = self._execution.train_step(learner, batch, key)
         self._window = self._window.add(grads, item)
         return learner, item
 
+    def _run(self, compiled: Callable[..., Any], function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        """The compiled function, or once that has failed the function itself."""
+        if self._compiled:
+            try:
+                return compiled(*given)
+            except TraceError as err:
+                self._give_up(err)
+        return function(*given)
+
     # -- validation --------------------------------------------------------------------------------------
     def valid(self, model: Any, batch: Any, key: int) -> Any:
         """One batch of validation: its item."""
+        batch, share = batch_of(batch)
         if self._validates_compiled:
             try:
-                return self._valid(model, batch, key)
+                return _seen(self._valid(model, batch, key, share), share)
             except TraceError as err:
                 self._validates_compiled = False
                 self._tell("validation", err)
-        return valid_step(model, batch, key)
+        return _seen(valid_step(model, batch, key, share), share)
 
     def _give_up(self, why: TraceError | str) -> None:
         self._compiled = False
@@ -141,16 +156,33 @@ class Steps:
         self._say(f"{what} runs eagerly, it cannot be compiled: {reason}")
 
 
-def _step(model: Any, optim: Any, batch: Any, lr: float, key: int) -> tuple[Any, Any, Any]:
-    model, grads, item = train_step(model, batch, key)
-    model, optim = optim.step(lr, model, grads)
-    return model, optim, item
+def _seen(item: Any, share: Share | None) -> Any:
+    """The item of a step; None where the process had none of the batch's items, and computed with a stand-in."""
+    return item if share is None or share.count else None
 
 
-def _gradients(model: Any, window: GradientWindow, batch: Any, key: int) -> tuple[Any, GradientWindow, Any]:
-    model, grads, item = train_step(model, batch, key)
-    return model, window.add(grads, item), item
+def _rates(lr: float) -> Any:
+    """A learning rate as a program takes it: a number, or one for each group of parameters."""
+    return dict(lr.groups) if isinstance(lr, LearningRates) else lr
 
 
-def _update(model: Any, optim: Any, window: GradientWindow, lr: float) -> tuple[Any, Any]:
-    return optim.step(lr, model, window.take())  # type: ignore[no-any-return]
+def steps_of(
+    execution: ExecutionStrategy, learner: Learner[Any], accumulation: int, compiled: bool,
+    say: Callable[[str], None], precision: Precision = "float32",
+) -> Stepper:  # fmt: skip
+    """What executes the steps of a run: the strategy's own way, or `Steps`.
+
+    Raises: ConfigError for a precision that the strategy's own way does not know.
+    """
+    if isinstance(execution, SteppingStrategy):
+        if precision != "float32":
+            raise ConfigError(
+                explain(
+                    "this strategy computes in float32",
+                    given=f"precision({precision!r}) with {type(execution).__name__}",
+                    expected="float32, or a strategy whose steps are compiled by the run, such as SingleDevice",
+                    mend="leave precision() out, or train on one device",
+                )
+            )
+        return execution.make_steps(learner, accumulation, compiled, say)
+    return Steps(execution, learner, accumulation, compiled, say, precision)

@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar, final
+from tempfile import TemporaryDirectory
+from typing import Any, Generic, Literal, Self, TypeVar, final
 
 from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
-from burn_torch.core.errors import ConfigError, NonFiniteError, explain
-from burn_torch.module import Module
+from burn_torch.core.errors import ConfigError, DistributedError, NonFiniteError, explain
+from burn_torch.graph.passes import Precision
+from burn_torch.monitor.tensorboard import TensorBoardWriter, require_tensorboard
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointEvery, CheckpointingStrategy
 from burn_torch.train.checkpoint.store import file_store
 from burn_torch.train.checkpoint.strategy import default_strategy, metric_strategies
 from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy
 from burn_torch.train.event import EventReader
-from burn_torch.train.execution import ExecutionStrategy, SingleDevice
 from burn_torch.train.history import History
 from burn_torch.train.interrupt import Deadline, Interrupter, stopping_on_signals
 from burn_torch.train.learner import Learner
@@ -29,12 +30,16 @@ from burn_torch.train.logger.metric import FileMetricLogger, MetricLogger, file_
 from burn_torch.train.loop import fold
 from burn_torch.train.metric.base import Metric, Split
 from burn_torch.train.publisher import Publisher
-from burn_torch.train.renderer import MetricsRenderer, default_renderer
+from burn_torch.train.renderer import MetricsRenderer, SilentRenderer, default_renderer
 from burn_torch.train.run import Parts, Run
+from burn_torch.train.strategies import ExecutionStrategy, SingleDevice
+from burn_torch.train.strategies.checkpoints import shared_store
+from burn_torch.train.strategies.peers import peers_of
+from burn_torch.train.strategies.torch_module import strategy_for
 
 __all__ = ["LearningResult", "SupervisedTraining"]
 
-M = TypeVar("M", bound=Module)
+M = TypeVar("M")
 
 
 @final
@@ -88,6 +93,7 @@ class SupervisedTraining:
         self._accumulation = 1
         self._execution: ExecutionStrategy = SingleDevice()
         self._compiled = True
+        self._precision: Precision = "float32"
         self._strategy: CheckpointingStrategy = default_strategy()
         self._chosen_strategy = False
         self._every: CheckpointEvery | None = None
@@ -98,6 +104,7 @@ class SupervisedTraining:
         self._renderer: MetricsRenderer | None = None
         self._loggers: tuple[MetricLogger, ...] = ()
         self._readers: tuple[EventReader, ...] = ()
+        self._tensorboard: Path | Literal["default"] | None = None
         self._application: ApplicationLogger | str | None = "default"
         self._interrupter = Interrupter()
         self._config: Config | None = None
@@ -152,6 +159,10 @@ class SupervisedTraining:
         line says why.  On the CPU the bits are the same either way.
         """
         return self._with(_compiled=flag)
+
+    def precision(self, precision: Precision) -> Self:
+        """Of matrix products, convolutions and attention in compiled steps; parameters stay float32."""
+        return self._with(_precision=precision)
 
     def detect_anomaly(self, flag: bool = True) -> Self:
         """Whether the first NaN or infinity is followed to the operation, module and line that it came from.
@@ -233,6 +244,15 @@ class SupervisedTraining:
         """
         return self._with(_readers=(*self._readers, reader))
 
+    def tensorboard(self, folder: str | Path | None = None) -> Self:
+        """Writes TensorBoard files while the run goes on, by default into `tensorboard` in the artifact directory.
+
+        A thread does it, about a second behind.  `burn-torch report --tensorboard` writes the same ones afterwards.
+        Raises: ConfigError without the package `tensorboard`.
+        """
+        require_tensorboard()
+        return self._with(_tensorboard="default" if folder is None else Path(folder))
+
     def with_application_logger(self, logger: ApplicationLogger | None) -> Self:
         """Where messages are written, `experiment.log` by default; None for nowhere."""
         return self._with(_application=logger)
@@ -261,24 +281,30 @@ class SupervisedTraining:
         """
         self._check(learner)
         deadline = None if self._time_limit is None else Deadline(self._time_limit)
-        learner, device = self._execution.prepare(learner.fork())
-        train = Batches(self._train_loader, device, "training")
-        valid = None if self._valid_loader is None else Batches(self._valid_loader, device.inner(), "validation")
-        artifact = ArtifactDir(self._artifact_dir)
+        execution = strategy_for(self._execution, learner)
+        learner, device = execution.prepare(learner.fork())
+        peers = peers_of(execution)
+        train = Batches(self._train_loader, device, "training", peers)
+        valid = None if self._valid_loader is None else Batches(self._valid_loader, device.inner(), "validation", peers)
+        artifact = ArtifactDir(self._artifact_dir, writes=peers.is_main)
         artifact.claim(resume=self._resume)
         with ExitStack() as stack:
             stack.callback(artifact.release)
             application = self._application
-            if isinstance(application, str):
+            if not peers.is_main:
+                application = None
+            elif isinstance(application, str):
                 application = FileApplicationLogger(artifact.log)
             stack.enter_context(installed(application))
-            renderer = default_renderer() if self._renderer is None else self._renderer
+            renderer = default_renderer(directory=artifact.path) if self._renderer is None else self._renderer
+            renderer = renderer if peers.is_main else SilentRenderer()
             stack.callback(_close_quietly, renderer)
-            publisher = Publisher(artifact.path, (renderer, *self._readers))
+            shown = artifact.path if peers.is_main else Path(stack.enter_context(TemporaryDirectory()))
+            publisher = Publisher(shown, (renderer, *self._readers) if peers.is_main else ())
             stack.callback(publisher.close)
             for reader in self._readers:
                 stack.callback(_close_quietly, reader)
-            loggers = self._loggers or (FileMetricLogger(artifact.path),)
+            loggers = (self._loggers or (FileMetricLogger(artifact.path),)) if peers.is_main else ()
             for logger in loggers:
                 stack.callback(logger.close)
             parts = Parts(
@@ -290,9 +316,19 @@ class SupervisedTraining:
                 valid_metrics=copy.deepcopy(self._valid_metrics),
                 num_epochs=self._num_epochs,
                 accumulation=self._accumulation,
-                execution=self._execution,
+                execution=execution,
                 compiled=self._compiled,
-                store=file_store(artifact.checkpoints, self._strategy, self._every, background=self._background),
+                precision=self._precision,
+                store=shared_store(
+                    file_store(
+                        artifact.checkpoints,
+                        self._strategy,
+                        self._every,
+                        background=self._background and peers.is_main,
+                        cleans=peers.is_main,
+                    ),
+                    peers,
+                ),
                 early_stopping=self._early_stopping,
                 publisher=publisher,
                 loggers=loggers,
@@ -300,15 +336,20 @@ class SupervisedTraining:
                 config=None if self._config is None else self._config.to_json(),
                 show_summary=self._summary,
                 deadline=deadline,
+                peers=peers,
                 watched=self._watched,
             )
             stack.callback(parts.store.close)
-            run = Run(parts, learner, self._run_key())
+            run = Run(parts, learner, peers.from_main(self._run_key()))
             LOG.info("the run begins in %s", artifact.path)
             found = self._restore(run, parts) if self._resume else None
-            lock = device.backend.leaf().pinned(artifact.tuning, device.place, None if found is None else found.tuning)
+            choices = artifact.tuning if peers.is_main else artifact.tuning.with_suffix(f".{peers.rank}.lock")
+            lock = device.backend.leaf().pinned(choices, device.place, None if found is None else found.tuning)
             run.parts = parts = replace(parts, tuning=stack.enter_context(lock))
-            publisher.begin(None if found is None else found.events)
+            publisher.begin(found.events if found is not None and peers.is_main else None)
+            if self._tensorboard is not None and peers.is_main:
+                folder = artifact.path / "tensorboard" if self._tensorboard == "default" else self._tensorboard
+                stack.enter_context(publisher.feeding(TensorBoardWriter(folder)))
             stack.enter_context(publisher.attended(parts.interrupter, run.say))
             return self._launched(run, parts)
 
@@ -316,16 +357,21 @@ class SupervisedTraining:
         if parts.config is not None:
             parts.artifact.write_config(parts.config + "\n")
         parts.artifact.clear_result()
+        forget = parts.peers.on_failure(lambda message: run.failed("failed", DistributedError(message)))
         try:
             with stopping_on_signals(parts.interrupter):
                 status = run.fit()
                 summary = run.finish(status)
+            parts.peers.meet()
         except BaseException as err:
+            parts.peers.report(err)
             LOG.exception("the run failed")
             if isinstance(err, Exception):
                 run.save_in_need(err)
             run.failed(_status_of(err), err)
             raise
+        finally:
+            forget()
         message = parts.interrupter.get_message()
         if status in ("interrupted", "terminated", "time_limit"):
             parts.interrupter.reset()  # that has been dealt with; another launch is another run
@@ -393,6 +439,9 @@ class SupervisedTraining:
                 faults.append((f"{name}({value})", f"{name} of 1 or more", "give a positive number"))
         if self._from_epoch is not None and self._from_epoch < 1:
             faults.append((f"checkpoint({self._from_epoch})", "an epoch; the first one is 1", "name one that is over"))
+        if self._precision != "float32" and not self._compiled:
+            given = f"precision({self._precision!r}) with compile(False)"
+            faults.append((given, "compiled steps, or float32", "leave one of them out"))
         steps = ["train_step"] if self._valid_loader is None else ["train_step", "valid_step"]
         for name in steps:
             if not callable(getattr(learner.model, name, None)):

@@ -15,7 +15,22 @@ from typing import Any
 
 from burn_torch.cli.main import main
 
-WHAT_COMMANDS_IMPORT = ("cli.artifacts", "cli.recipes.digits", "cli.recipes.mnist", "record", "train")
+WHAT_COMMANDS_IMPORT = (
+    "cli.artifacts",
+    "cli.dry_run",
+    "cli.examination",
+    "cli.following",
+    "cli.measuring",
+    "cli.recipes.csv_table",
+    "cli.recipes.digits",
+    "cli.recipes.image_folder",
+    "cli.recipes.mnist",
+    "cli.recipes.regression",
+    "cli.recipes.text_classification",
+    "cli.recipes.text_generation",
+    "record",
+    "train",
+)
 
 
 def child(request: dict[str, Any]) -> None:

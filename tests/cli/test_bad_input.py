@@ -28,7 +28,7 @@ class Wrong:
 USAGE = [
     Wrong("", 2, ("burn-torch: the following arguments are required: COMMAND", "given:    burn-torch$", "--help")),
     Wrong("trian", 2, ("there is no command 'trian'", "given:    burn-torch trian$", "did you mean train")),
-    Wrong("fly", 2, ("there is no command 'fly'", "name one of import, info, predict, train")),
+    Wrong("fly", 2, ("there is no command 'fly'", "name one of attach, bench, check, .*train")),
     Wrong("--vresion", 2, ("burn-torch: there is no option --vresion", "did you mean --version")),
     Wrong("predict run --jsn", 2, ("burn-torch predict: there is no option --jsn", "did you mean --json")),
     Wrong("trian digits --seed -1", 2, ("there is no command 'trian'", "did you mean train")),
@@ -39,7 +39,7 @@ USAGE = [
     Wrong("train", 2, ("burn-torch train: the following arguments are required: RECIPE", "expected: .* RECIPE")),
     Wrong("train digit", 2, ("there is no recipe 'digit'", "fashion-mnist", "did you mean digits")),
     Wrong("train chess", 2, ("there is no recipe 'chess'", "given:    chess", "name one of those")),
-    Wrong("train nowhere.py", 2, ("no such file of a recipe", "given:    /.*nowhere.py", "check the path")),
+    Wrong("train nowhere.py", 2, ("no such file of a recipe", "given:    .*nowhere.py", "check the path")),
     Wrong("train digits mnist", 2, ("burn-torch train: too many arguments: mnist", "--help")),
     Wrong("train digits --epoch 1", 2, ("no option --epoch$", "burn-torch train digits --epoch 1", "mean --epochs")),
     Wrong("train digits --xyzzy=1", 2, ("there is no option --xyzzy$", "--help")),
@@ -92,12 +92,29 @@ DEVICES = [
 
 DATA = [
     Wrong("train digits --data-dir {files}", 2, ("data comes with the package", "given:    --data-dir /")),
-    Wrong("train mnist --data-dir {files}/nowhere", 3, ("train-images-idx3-ubyte is not in", "does not exist")),
     Wrong(
-        "train mnist --data-dir {files}/empty", 3, ("is not in the data directory", "which is empty", "idx3-ubyte.gz")
+        "train mnist --data {files}/nowhere",
+        3,
+        ("mnist: the data is not here", "which does not exist", "expected: .*train-images-idx3-ubyte.gz", "--download"),
     ),
-    Wrong("train mnist --data-dir {files}/one.npy", 3, ("is not in the data directory", "one.npy")),
-    Wrong("train mnist --data-dir {files}/three-files", 3, ("t10k-labels-idx1-ubyte is not in",)),
+    Wrong(
+        "train mnist --data {files}/empty",
+        3,
+        ("not here", "empty, without train-images-idx3-ubyte,", "BURN_TORCH_DATA"),
+    ),
+    Wrong("train mnist --data {files}/one.npy", 3, ("not here", "one.npy, which is a file")),
+    Wrong(
+        "train mnist --data {files}/three-files",
+        3,
+        (
+            "not here",
+            "without t10k-labels-idx1-ubyte$",
+        ),
+    ),
+    Wrong("train mnist", 3, ("not here", "/cache/mnist, which does not exist", "--download")),
+    Wrong(
+        "train regression", 3, ("california-housing: the data is not here", "BURN_TORCH_DATA is not set", "housing.csv")
+    ),
     Wrong("train mnist --data-dir {files}/cut", 3, ("truncated", "expected: 37632 bytes", "again")),
     Wrong("train mnist --data-dir {files}/cut-gzip", 3, ("truncated or damaged gzip data",)),
     Wrong("train mnist --data-dir {files}/longer", 3, ("trailing bytes",)),
@@ -196,7 +213,7 @@ def test_settings_that_name_no_recipe(text, burn, tree, trained, files, tmp_path
     (copy / "config.json").write_text(text)
     before = tree(tmp_path)
     done = burn("predict", copy, files / "one.npy", cwd=tmp_path)
-    check(done, Wrong("", 2, ("name no built-in recipe", "config.json", "digits, fashion-mnist, mnist")), {})
+    check(done, Wrong("", 2, ("name no built-in recipe", "config.json", "csv-table, digits, fashion-mnist")), {})
     assert tree(tmp_path) == before
 
 
@@ -225,7 +242,7 @@ def test_a_run_without_a_model_yet(burn, trained, files, tmp_path):
     copy = shutil.copytree(trained, tmp_path / "run")
     (copy / "model.safetensors").unlink()
     done = burn("predict", copy, files / "one.npy", cwd=tmp_path)
-    mend = f"finish it: burn-torch train digits --artifact-dir {copy} --resume"
+    mend = f"finish it: burn-torch resume {copy}"
     check(done, Wrong("", 2, ("no trained model yet", "without model.safetensors", re.escape(mend))), {})
 
 

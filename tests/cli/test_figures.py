@@ -71,3 +71,33 @@ def test_mnist_has_the_same_bits_whatever_the_number_of_workers(burn, bits, shar
         assert (done.code, done.err) == (0, "")
         found.add(bits(tmp_path / f"run-{i}" / "model.safetensors"))
     assert len(found) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "data", "metric", "least"),
+    [
+        ("text-classification", "ag-news", "Accuracy", 88.0),
+        ("fashion-mnist", "fashion-mnist", "Accuracy", 89.0),
+        ("regression", "california-housing", "R2", 77.0),
+    ],
+)
+def test_figures_of_recipes_on_real_data(recipe, data, metric, least, burn, shared_data, tmp_path):
+    done = burn("train", recipe, "--data", shared_data / data, "--seed", 0, "--artifact-dir", "run", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result["metrics"]["valid"][metric][-1] >= least
+
+
+@pytest.mark.slow
+def test_text_generation_on_real_data(burn, shared_data, tmp_path):
+    words = ["--data", shared_data / "tiny-shakespeare", "--epochs", 1, "--seed", 0, "--artifact-dir", "run"]
+    done = burn("train", "text-generation", *words, cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result["metrics"]["valid"]["Bits per Byte"][-1] <= 2.95  # 2.79 after one epoch; 3 epochs: 2.51
+    done = burn("predict", "run", "ROMEO:", "--set", "length=200", cwd=tmp_path)
+    words = done.out.split()
+    assert (
+        sum(word.strip(",.:;!?'").lower() in {"the", "and", "to", "of", "i", "you", "my", "a"} for word in words) >= 3
+    )

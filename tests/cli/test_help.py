@@ -13,10 +13,34 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ABSENT = "sys.modules.update(torch=None, numpy=None)"
 HELP = {
-    "--help": ["COMMAND", "import", "info", "predict", "train", "burn-torch train digits", "--debug"],
-    "train --help": ["RECIPE", "--epochs N", "--set KEY=VALUE", "--resume", "--artifact-dir DIR", "fashion-mnist"],
+    "--help": [
+        "COMMAND",
+        "attach",
+        "export",
+        "import",
+        "info",
+        "predict",
+        "train",
+        "burn-torch train digits",
+        "--debug",
+        "exit codes: 0",
+    ],
+    "train --help": [
+        "RECIPE",
+        "--epochs N",
+        "--set KEY=VALUE",
+        "--resume",
+        "--artifact-dir DIR",
+        "fashion-mnist",
+        "settings:",
+        "machine:",
+        "output:",
+        "examples:",
+    ],
     "predict --help": ["ARTIFACT_DIR", "INPUT", "--json", ".npy", "0 to 16 for digits"],
     "import --help": ["MODEL.onnx", "--out DIR", "--report", "--memory-limit MIB"],
+    "attach --help": ["DIR", "--once", "--plain", "never touches the run"],
+    "export --help": ["RUN_OR_FILE", "--to FORMAT", "--dynamic-batch", "--half", "onnx, safetensors, bpk"],
     "info --help": ["--json", "versions, devices"],
 }
 
@@ -30,7 +54,7 @@ def spent_s() -> float:
 @pytest.mark.parametrize("command", HELP)
 def test_help_is_quick_and_needs_neither_torch_nor_numpy(command, fresh, tree, tmp_path):
     seconds = []
-    for _ in range(5):
+    for _ in range(20 if command == "--help" else 3):
         start = spent_s()
         done = fresh(*command.split(), cwd=tmp_path, before=ABSENT)
         seconds.append(spent_s() - start)

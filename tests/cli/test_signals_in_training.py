@@ -52,7 +52,7 @@ def test_one_signal_writes_a_checkpoint_and_a_resume_has_the_same_bits(
     checkpoint = re.findall(rf"^{says}; the checkpoint is (run/checkpoint/epoch-.*\.safetensors)$", out, re.MULTILINE)
     assert checkpoint
     assert (tmp_path / checkpoint[0]).is_file()
-    assert "go on    burn-torch train digits --artifact-dir run --resume\n" in out
+    assert "go on    burn-torch resume run\n" in out
     assert not (run / "model.safetensors").exists()
     assert not list(run.rglob("*.part"))
 

@@ -142,6 +142,41 @@ def test_a_directory_seen_under_a_longer_name_is_reached(tmp_path):
     server.close()
 
 
+@needs_sockets
+def test_where_the_directory_takes_no_socket_it_is_elsewhere(tmp_path, monkeypatch):
+    bind = socket.socket.bind
+
+    class Refusing(socket.socket):
+        def bind(self, path):
+            if path.startswith(str(tmp_path)):
+                raise PermissionError(1, "no sockets here")
+            bind(self, path)
+
+    monkeypatch.setattr(socket, "socket", Refusing)
+    server = ControlServer(tmp_path, Interrupter())
+    server.start()
+    assert ControlClient(tmp_path).send("ping")["ok"]
+    assert [path.name for path in tmp_path.iterdir()] == ["control.json"]
+    server.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_sockets
+def test_who_asks_and_goes_does_no_harm(tmp_path):
+    killed = threading.Event()
+    server = ControlServer(tmp_path, Interrupter(), kill=killed.set)
+    server.start()
+    for _ in range(3):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.connect(str(tmp_path / "control.sock"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(str(tmp_path / "control.sock"))
+        connection.sendall(b'{"v":1,"command":"kill"}\n')
+    assert killed.wait(5.0)
+    assert ControlClient(tmp_path).send("ping")["ok"]
+    server.close()
+
+
 def test_without_a_run_a_command_is_refused(tmp_path):
     with pytest.raises(
         ArtifactError, match=r"no run took the command 'stop'\n  given: .*\n  expected: .*\n  mend: .*over"

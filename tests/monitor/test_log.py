@@ -193,6 +193,21 @@ def test_a_full_disk_is_tried_again(tmp_path, monkeypatch):
     assert epochs(tmp_path / "e") == [1, 2]
 
 
+def test_a_disk_that_does_not_flush_is_told(tmp_path, monkeypatch):
+    log = EventLog(tmp_path / "e")
+
+    def failing(descriptor):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", failing)
+    log.append(EpochDone(1))
+    with pytest.raises(ArtifactError, match=r"cannot be written\n  given: .*Input/output error\n  expected: "):
+        log.sync()
+    log.close()
+    assert epochs(tmp_path / "e") == [1]
+    log.sync()  # of a closed log everything is there
+
+
 def test_a_path_that_cannot_be_opened_is_worded(tmp_path):
     with pytest.raises(ArtifactError, match=r"cannot be written\n  given: .*none\n?.*"):
         EventLog(tmp_path / "none" / "e")

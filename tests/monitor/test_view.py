@@ -1,6 +1,7 @@
 """What events fold into: curves that keep their extremes, progress, the time that is left."""
 
 import math
+from time import process_time
 
 import numpy as np
 import pytest
@@ -179,6 +180,29 @@ def test_a_directory_tells_whether_the_run_lives(tmp_path):
     for stamped in stream[5:]:
         view.apply(stamped)
     assert view.status == "ended"
+
+
+def steps(count):
+    yield Stamped(0, 0.0, RunStarted(1, 1, 16 * count, None, (LOSS, ACCURACY), ()))
+    yield Stamped(1, 0.0, SplitStarted(Split.TRAIN, 1, 0, count, 0, 16 * count))
+    for batch in range(1, count + 1):
+        values = (MetricValue("Loss", 1.0 / batch, 16.0), MetricValue("Accuracy", float(batch % 100), 16.0))
+        yield Stamped(batch + 1, 0.01 * batch, StepDone(Split.TRAIN, 1, batch, batch, 16 * batch, values))
+
+
+@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_many_steps_fold_in_seconds(count):
+    stream = list(steps(count))
+    view = RunView()
+    start = process_time()
+    for stamped in stream:
+        view.apply(stamped)
+    seconds = process_time() - start
+    points = view.metrics["Accuracy"].splits[Split.TRAIN].series.points()
+    assert len(points) <= 2000
+    assert (min(y for _, y in points), max(y for _, y in points)) == (0.0, 99.0)
+    assert view.iteration == count
+    assert seconds < 10e-6 * count, f"{seconds / count * 1e6:.1f} us a step"
 
 
 # -- series ----------------------------------------------------------------------------------------------

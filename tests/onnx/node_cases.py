@@ -71,7 +71,7 @@ def run(case: Any) -> Verdict:
     except AssertionError as err:
         return Verdict(case.name, "wrong", str(err).strip()[:500], operator)
     except (BurnTorchError, NotOurs) as err:
-        return Verdict(case.name, "refused", str(err), operator)
+        return Verdict(case.name, "refused", "\n".join([str(err), *getattr(err, "__notes__", ())]), operator)
     except Exception as err:
         return Verdict(case.name, "crash", f"{type(err).__name__}: {err}", operator)
     return Verdict(case.name, "pass", "", operator)

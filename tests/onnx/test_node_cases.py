@@ -47,3 +47,10 @@ def test_no_case_gives_a_wrong_result(found):
 def test_what_is_not_supported_is_named_with_its_opset(found):
     refused = [verdict for _, verdict in found if verdict.kind == "refused" and "cannot be imported" in verdict.why]
     assert Counter("(opset " in verdict.why and "'" in verdict.why for verdict in refused).keys() == {True}
+
+
+def test_every_case_that_is_not_supported_is_refused_when_it_is_read(found):
+    refused = [verdict for _, verdict in found if verdict.kind == "refused"]
+    late = {v.name: v.why for v in refused if "cannot be imported" not in v.why and "\nin " not in v.why}
+    assert late == {}
+    assert all("(opset " in verdict.why and "'" in verdict.why for verdict in refused)

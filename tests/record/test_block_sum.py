@@ -58,3 +58,14 @@ def test_flips_swaps_and_zeroed_sectors_are_noticed(seed: np.random.Generator) -
             assert summed(zeroed) != sound
     assert summed(data) == sound
     assert summed(np.append(data, np.uint8(0))) != sound
+
+
+@pytest.mark.parametrize("size", [0, 5, BLOCK_BYTES, 19 * BLOCK_BYTES + 77])
+@pytest.mark.parametrize("before", [0, 13, BLOCK_BYTES + 1])
+def test_on_all_cores_it_is_the_same(size: int, before: int, seed: np.random.Generator) -> None:
+    data = seed.integers(0, 256, before + size, np.uint8)
+    found = BlockSum()
+    found.update(data[:before])
+    found.update_from(lambda start, end: data[start:end], before, before + size)
+    found.update(data[:9])
+    assert found.hexdigest() == summed(data, data[:9])

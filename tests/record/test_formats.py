@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,16 +107,15 @@ def test_a_tied_parameter_is_one_entry(ending: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_every_damaged_byte_is_noticed(ending: str) -> None:
+def test_every_single_flipped_bit_is_noticed(ending: str) -> None:
     sound = small().into_bytes(ending)
-    for at in range(len(sound)):
-        for flip in (1 << at % 8, 0xFF):
-            damaged = bytearray(sound)
-            damaged[at] ^= flip
-            with pytest.raises(
-                RecordError, match=r"cannot be loaded\n  given:    the given bytes: .*\n  expected: a sound"
-            ):
-                ModuleRecord.from_bytes(bytes(damaged), ending)
+    told = re.compile(r"cannot be loaded\n  given:    the given bytes: .*\n  expected: a sound")
+    for bit in range(8 * len(sound)):
+        damaged = bytearray(sound)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(RecordError) as caught:
+            ModuleRecord.from_bytes(bytes(damaged), ending)
+        assert told.search(str(caught.value)), str(caught.value)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

@@ -15,6 +15,7 @@ from burn_torch.core.errors import ArtifactError, RecordError
 from burn_torch.module import ModuleRecord
 from burn_torch.module.record import RecordEntry
 from burn_torch.record import ShardedSafetensorsFormat
+from burn_torch.record.safetensors_shards import shards_of
 
 INDEX = "model.safetensors.index.json"
 
@@ -43,8 +44,10 @@ def read(path: Path) -> dict[str, float]:
 def test_shards_are_filled_in_order_and_come_back(tmp_path: Path) -> None:
     ShardedSafetensorsFormat(max_shard_bytes=90).save(record(), tmp_path / INDEX)
     index = json.loads((tmp_path / INDEX).read_text())
-    assert index["metadata"] == {"total_size": 320}
     shards = list(dict.fromkeys(index["weight_map"].values()))
+    assert {name: index["metadata"][name] for name in ("total_size", "burn_torch", "shards")} == {
+        "total_size": 320, "burn_torch": "1", "shards": shards,
+    }  # fmt: skip
     assert [name[15:] for name in shards] == [f"{i:05}-of-00003.safetensors" for i in (1, 2, 3)]
     assert index["weight_map"]["a"] == index["weight_map"]["b"] == index["weight_map"]["tied"] != shards[1]
     back = ModuleRecord.load(tmp_path / INDEX)
@@ -119,6 +122,7 @@ def test_an_index_that_does_not_fit_its_shards_tells_every_fault(tmp_path: Path)
     index = json.loads((tmp_path / INDEX).read_text())
     del index["weight_map"]["b"]
     index["weight_map"]["d"] = index["weight_map"]["big"]
+    del index["metadata"]  # an index of another program, which has no checksum
     (tmp_path / INDEX).write_text(json.dumps(index))
     with pytest.raises(RecordError, match=r"d is not in model-.*\n +model-.* holds b, which the index does not have"):
         ModuleRecord.load(tmp_path / INDEX)
@@ -132,3 +136,42 @@ def test_one_file_formats_say_what_they_are(tmp_path: Path) -> None:
         record().into_bytes(".safetensors.index.json")
     with pytest.raises(RecordError, match=r"an index alone holds no tensors\n  expected: .*\n  mend:     load it from"):
         ModuleRecord.from_bytes(b"{}", ".safetensors.index.json")
+
+
+def test_every_single_flipped_bit_of_an_index_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors.index.json"
+    ShardedSafetensorsFormat().save(ModuleRecord({"a": entry(1.0)}), path)
+    sound = path.read_bytes()
+    assert list(shards_of(path)) == ["a"]
+    with path.open("r+b", buffering=0) as file:  # a byte at a time: to write a file anew costs a flush
+        for bit in range(8 * len(sound)):
+            file.seek(bit // 8)
+            file.write(bytes([sound[bit // 8] ^ 1 << bit % 8]))
+            with pytest.raises(RecordError, match="cannot be loaded"):
+                shards_of(path)
+            file.seek(bit // 8)
+            file.write(sound[bit // 8 : bit // 8 + 1])
+    assert list(shards_of(path)) == ["a"]
+
+
+def test_an_index_of_another_program_has_no_checksum_and_loads(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors.index.json"
+    ShardedSafetensorsFormat().save(record(), path)
+    index = json.loads(path.read_bytes())
+    path.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": index["weight_map"]}))
+    assert list(ShardedSafetensorsFormat().load(path)) == list(record())
+    path.write_text(json.dumps({"weight_map": index["weight_map"], "more": 1}))
+    with pytest.raises(RecordError, match="its index has parts that are not known here: more"):
+        ShardedSafetensorsFormat().load(path)
+    path.write_text(json.dumps({"weight_map": index["weight_map"], "metadata": []}))
+    with pytest.raises(RecordError, match="its index has metadata that is no object"):
+        ShardedSafetensorsFormat().load(path)
+
+
+def test_a_record_of_nothing_keeps_its_metadata_and_leaves_no_file_behind(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors.index.json"
+    for _ in range(2):
+        ShardedSafetensorsFormat().save(ModuleRecord({}, {"module": "Net"}, scalars={"steps": 3}), path)
+    back = ShardedSafetensorsFormat().load(path)
+    assert (back.is_empty(), back.metadata, back.scalars) == (True, {"module": "Net"}, {"steps": 3})
+    assert len(list(tmp_path.iterdir())) == 2

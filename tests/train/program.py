@@ -10,7 +10,9 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from burn_torch import Device, Module, Tensor, seed
+from burn_torch.core import files
 from burn_torch.data import DataLoader
 from burn_torch.nn import (
     BatchNorm,
@@ -41,6 +44,7 @@ from burn_torch.train import (
     SupervisedTraining,
     TrainOutput,
 )
+from burn_torch.train.event import StepDone
 
 FEATURES, HIDDEN, CLASSES = 6, 8, 3
 
@@ -162,7 +166,77 @@ def kill_in_write(epoch: int) -> None:
     os.fsync = flush
 
 
+class Killer(SilentRenderer):
+    """Kills this process a moment after the n-th step of a split."""
+
+    def __init__(self, split: str, after: int, delay_s: float) -> None:
+        self.split, self.left, self.delay_s = split, after, delay_s
+
+    def handle(self, event: Any) -> None:
+        if isinstance(event, StepDone) and event.split == self.split:
+            self.left -= 1
+            if self.left == 0:
+                threading.Timer(self.delay_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+
+class KillingDisk(files.Disk):
+    """Kills this process at the n-th operation on files of checkpoints, in the middle of a write."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def count(self, path: Path, half: Any = lambda: None) -> None:
+        if "epoch-" in path.name and path.parent.name == "checkpoint":
+            self.left -= 1
+            if self.left == 0:
+                half()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def create(self, path: Path) -> Any:
+        file = super().create(path)
+        write = file.write
+
+        def counted(data: Any) -> int:
+            self.count(path, lambda: (write(bytes(data)[: len(data) // 2]), file.flush()))
+            return write(data)
+
+        return Counted(file, counted)
+
+    def flush(self, file: Any) -> None:
+        self.count(Path(file.name))
+        super().flush(file)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.count(new)
+        super().rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        self.count(path)
+        super().remove(path)
+
+
+class Counted:
+    """A file with another `write`."""
+
+    def __init__(self, file: Any, write: Any) -> None:
+        self.file, self.write = file, write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def __enter__(self) -> Counted:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.file.close()
+
+
 def main(options: dict[str, Any]) -> None:
+    with ExitStack() as stack:
+        run(options, stack)
+
+
+def run(options: dict[str, Any], stack: ExitStack) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with it ignored
     if options.get("kill_in_write"):
         kill_in_write(options["kill_in_write"])
@@ -170,6 +244,13 @@ def main(options: dict[str, Any]) -> None:
     training = training.resume(options.get("resume", False))
     if options.get("plain"):
         training = training.renderer(PlainRenderer()).summary()
+    if options.get("every"):
+        training = training.checkpoint_every(steps=options["every"])
+    kill = options.get("kill", {})
+    if kill.get("where") == "write":
+        stack.enter_context(files.using(KillingDisk(kill["after"])))
+    elif kill:
+        training = training.renderer(Killer(kill["where"], kill["after"], kill["delay_s"]))
     if options.get("no_log"):
         training = training.with_application_logger(None)
     if options.get("slow"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from burn_torch import ConfigError
 from burn_torch.module import ModuleRecord
 from burn_torch.monitor import (
     CheckpointSaved,
@@ -275,7 +276,8 @@ class Waiter:
 def test_a_stop_over_the_control_socket_ends_the_run_with_a_checkpoint(program, tmp_path):
     folder, waiter, results = tmp_path / "run", Waiter(), []
     training = program.make_training(folder, EPOCHS).renderer(waiter)
-    thread = threading.Thread(target=lambda: results.append(training.launch(program.make_learner())))
+    learner = program.make_learner()
+    thread = threading.Thread(target=lambda: results.append(training.launch(learner)))
     thread.start()
     assert waiter.there.wait(20.0)
     assert is_alive(folder)
@@ -305,3 +307,71 @@ def test_what_the_machine_does_is_told(program, tmp_path, monkeypatch):
         last = found[-1]
         assert 0 <= last.cpu_percent <= 100
         assert 1 << 20 < last.process_memory_bytes < last.memory_bytes < last.memory_total_bytes
+
+
+def test_a_checkpoint_over_the_control_socket_changes_nothing_else(program, whole, tmp_path):
+    folder, waiter, results = tmp_path / "run", Waiter(), []
+    training = program.make_training(folder, EPOCHS).renderer(waiter)
+    learner = program.make_learner()
+    thread = threading.Thread(target=lambda: results.append(training.launch(learner)))
+    thread.start()
+    assert waiter.there.wait(20.0)
+    assert ControlClient(folder).send("checkpoint") == {"v": 1, "ok": True, "text": "the run saves after this step"}
+    waiter.go.set()
+    thread.join(20.0)
+    loop, saved = computed(folder)
+    assert loop == whole[1][0]
+    assert saved == ["epoch-1-batch-1.safetensors", *whole[1][1]]
+
+
+# -- TensorBoard, live --------------------------------------------------------------------------------------
+def test_tensorboard_files_are_written_while_the_run_goes_on(program, tmp_path):
+    pytest.importorskip("tensorboard")
+    folder = tmp_path / "run"
+    training = program.make_training(folder, EPOCHS).tensorboard()
+    training.renderer(Stopper(training.interrupter(), Split.VALID, 5)).launch(program.make_learner())
+    assert list(folder.glob("tensorboard/train/events.out.tfevents.*"))
+    result = program.make_training(folder, EPOCHS).tensorboard().resume().launch(program.make_learner())
+    for split in Split:
+        (path,) = folder.glob(f"tensorboard/{split}/events.out.tfevents.*")  # the first one is replaced
+        scalars = _scalars(path)
+        values = [value for epoch in (1, 2, 3) for value in result.history.values("Loss", split, epoch)]
+        assert [step for step, _ in scalars["batch/Loss"]] == list(range(1, len(values) + 1))
+        assert [value for _, value in scalars["batch/Loss"]] == pytest.approx(values)
+        assert scalars["epoch/Loss"] == [
+            (epoch, pytest.approx(value)) for epoch, value in result.history.series("Loss", split)
+        ]
+
+
+def _scalars(path):
+    from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
+    found = {}
+    for event in LegacyEventFileLoader(str(path)).Load():
+        for value in event.summary.value:
+            if value.HasField("simple_value"):
+                found.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return found
+
+
+def test_a_reader_that_fails_does_not_harm_the_run(program, whole, tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    from burn_torch.monitor.tensorboard import TensorBoardWriter
+
+    def failing(self, stamped):
+        raise OSError("no room")
+
+    monkeypatch.setattr(TensorBoardWriter, "apply", failing)
+    folder = tmp_path / "run"
+    program.make_training(folder, EPOCHS).tensorboard().launch(program.make_learner())
+    assert computed(folder) == whole[1]
+    notices = [event.text for event in events(folder) if isinstance(event, Notice)]
+    assert "TensorBoardWriter has failed, the run goes on without it: no room" in notices
+
+
+def test_tensorboard_without_its_package(program, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(
+        ConfigError, match=r"cannot be written\n  given: .*without.*\n  expected: .*\n  mend: .*pip install"
+    ):
+        program.make_training(tmp_path / "run").tensorboard()

@@ -194,6 +194,11 @@ def test_a_terminal_without_unicode_gets_ascii(monkeypatch):
 def test_default_renderer_looks_at_the_stream(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     assert isinstance(default_renderer(Terminal()), BarRenderer)
+    terminal, pipe = Terminal(), Terminal(tty=False)
+    default_renderer(terminal, "artifacts/a run")
+    assert terminal.getvalue() == "watch    burn-torch attach 'artifacts/a run'\n"
+    default_renderer(pipe, "artifacts/a run")
+    assert pipe.getvalue() == ""
     assert isinstance(default_renderer(Terminal(tty=False)), PlainRenderer)
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(default_renderer(Terminal()), PlainRenderer)

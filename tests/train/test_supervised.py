@@ -48,6 +48,7 @@ def test_artifact_directory(program, tmp_path):
         "checkpoint/epoch-1.safetensors",
         "checkpoint/epoch-2.safetensors",
         "config.json",
+        "events.jsonl",
         "experiment.log",
         "model.safetensors",
         "result.json",
@@ -334,9 +335,10 @@ def test_an_error_of_the_user_passes_through_with_a_note(program, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(ZeroDivisionError, match="mine") as caught:
         program.make_training(folder, 3).compile(False).launch(poisoned(program, 8, ZeroDivisionError("mine")))
-    (note,) = caught.value.__notes__
-    assert note.startswith("in train batch 3 of epoch 2 (step 8 of the run); the last checkpoint is ")
-    assert note.endswith("epoch-1.safetensors")
+    where, saved = caught.value.__notes__
+    assert where.startswith("in train batch 3 of epoch 2 (step 8 of the run); the last checkpoint is ")
+    assert where.endswith("epoch-1.safetensors")
+    assert "epoch-2-batch-2.safetensors: --resume, or resume(), goes on from there" in saved
     found = json.loads((folder / "result.json").read_text())
     assert (found["status"], found["message"]) == ("failed", "mine")
     whole = program.make_training(tmp_path / "whole", 3).launch(program.make_learner())
@@ -360,7 +362,9 @@ def test_an_error_in_validation_says_so(program, tmp_path, monkeypatch):
     monkeypatch.setattr(program.Net, "valid_step", fails)
     with pytest.raises(ZeroDivisionError) as caught:
         program.make_training(tmp_path / "run", 3).launch(program.make_learner())
-    assert caught.value.__notes__ == ["in valid batch 1 of epoch 1 (step 6 of the run)"]
+    where, saved = caught.value.__notes__
+    assert where == "in valid batch 1 of epoch 1 (step 6 of the run)"
+    assert "epoch-1-batch-5.safetensors" in saved
 
 
 # -- early stopping -----------------------------------------------------------------------------------
@@ -442,8 +446,10 @@ def test_learner_builder_is_the_same_training(program, tmp_path, capsys):
     same = training.launch(Learner(program.make_net(), SgdConfig().init(), 0.1)).model
     assert program.digest(model) == program.digest(same)
     assert (tmp_path / "book/valid/epoch-2/Accuracy.log").exists()
-    with pytest.raises(ConfigError, match=r"one device\n  given:    2 devices[\s\S]*mend:     name one"):
-        LearnerBuilder(tmp_path / "x").devices([device, device])
+    with pytest.raises(ConfigError, match=r"MultiDevice cannot train so\n  given:    0 devices"):
+        LearnerBuilder(tmp_path / "x").devices([])
+    several = LearnerBuilder(tmp_path / "several").devices([device, device])
+    assert several.build(program.make_net(), AdamConfig().init(), 1e-2).fit(*program.make_loaders()).num_params() > 0
 
 
 def test_interrupter_of_a_builder_stops_its_run(program, tmp_path):

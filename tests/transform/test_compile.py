@@ -666,3 +666,12 @@ def test_2000_steps_of_a_schedule_are_one_trace() -> None:
     for i in range(2000):
         model, optim, _ = step(model, optim, x, y, 0.05 * (1 + math.cos(math.pi * i / 2000)))
     assert step.traces == 1
+
+
+def test_all_of_a_float_tensor_is_a_call_of_torch_and_no_placeholder() -> None:
+    holds = compile(lambda x, y: x.lower(y).all_dim(1))
+    x = Tensor.from_data([[1.0, 2.0], [3.0, 4.0]], CPU)
+    assert bits(holds(x, x + 1.0)).tolist() == [[True], [True]]
+    assert bits(holds(x, Tensor.from_data([[2.0, 2.0], [9.0, 9.0]], CPU))).tolist() == [[False], [True]]
+    both = compile(lambda x, y: x.lower(y).all())
+    assert bits(both(x, x + 1.0)).tolist() == [True]

@@ -32,7 +32,7 @@ _FLOATS: Final = (DType.F32, DType.F16, DType.BF16)
 
 # -- rows ------------------------------------------------------------------------------------------------
 def _dropout(call: Call) -> Callable[..., Any] | None:
-    if call.result.dtype not in _FLOATS:
+    if call.result.dtype not in _FLOATS or call.attrs["start"]:  # the kernels begin at the first word
         return None
     from burn_kernels import dropout
 
@@ -45,7 +45,7 @@ def _dropout(call: Call) -> Callable[..., Any] | None:
 
 def _dropout_mask(call: Call) -> Callable[..., Any] | None:
     spec = call.result
-    if spec.dtype not in _FLOATS:
+    if spec.dtype not in _FLOATS or call.attrs["start"]:
         return None
     from burn_kernels import random
 
@@ -62,6 +62,8 @@ def _dropout_mask(call: Call) -> Callable[..., Any] | None:
 
 
 def _bernoulli(call: Call) -> Callable[..., Any] | None:
+    if call.attrs["start"]:
+        return None
     from burn_kernels import random
 
     spec = call.result

@@ -160,6 +160,8 @@ class _Divider:
             return self.refused[call]
         if call.op.barrier:
             return "its shape depends on the data, so it waits for the device"
+        if call.op.collective is not None:
+            return "it needs other processes, which record programs of their own"
         tensors = [spec for spec in (*call.specs, *call.results) if isinstance(spec, TensorSpec)]
         elsewhere = sorted({spec.place for spec in tensors} - {self.place})
         return f"it computes on {', '.join(elsewhere)}, not on {self.place}" if elsewhere else ""

@@ -151,11 +151,14 @@ class LibTorch(Backend):
         self.check_place(place)
         # seen as its own type again: numpy has two equal ones of 64 bits, of which torch knows one
         array = np.array(data.array, order="C", copy=True).view(data.dtype.numpy)
-        if data.dtype is DType.BF16:
-            tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).reshape(data.shape)
-        else:
-            tensor = torch.from_numpy(array)
+        tensor = self.share(TensorData(array, data.dtype))
         return tensor if place == "cpu" else tensor.to(place)
+
+    def share(self, data: TensorData) -> torch.Tensor:
+        """Host data as a tensor on the same memory, which must be writable and nobody else's."""
+        if data.dtype is DType.BF16:
+            return torch.from_numpy(data.array.view(np.int16)).view(torch.bfloat16).reshape(data.shape)
+        return torch.from_numpy(data.array)
 
     def into_data(self, primitive: torch.Tensor) -> TensorData:
         """Copies a tensor to the host; waits for its device."""

@@ -10,7 +10,10 @@ import platform
 from importlib import metadata
 from typing import Final
 
-from burn_torch.cli import devices
+from burn_torch.cli import devices, registry
+from burn_torch.cli.data_files import VARIABLE
+from burn_torch.cli.options import PREFIX
+from burn_torch.core.errors import DataError
 from burn_torch.version import __version__
 
 HELP: Final = "show versions, devices, what is available and why not"
@@ -26,7 +29,15 @@ OPTIONAL: Final = {
 """Packages that may be absent, and what they are for."""
 DISTRIBUTIONS: Final = {"PIL": "pillow"}
 """Under which name a package is installed, where it is not its own."""
-ENVIRONMENT: Final = ("BURN_TORCH_CACHE", "CUDA_VISIBLE_DEVICES", "NO_COLOR", "OMP_NUM_THREADS", "TRITON_INTERPRET")
+ENVIRONMENT: Final = (
+    "BURN_TORCH_CACHE",
+    VARIABLE,
+    "BURN_KERNELS_CACHE",
+    "CUDA_VISIBLE_DEVICES",
+    "NO_COLOR",
+    "OMP_NUM_THREADS",
+    "TRITON_INTERPRET",
+)
 
 Facts = dict[str, dict[str, str]]
 
@@ -56,8 +67,14 @@ def _facts() -> Facts:
         "devices": _devices(),
         "kernels": {"triton": _triton()},
         "data": _data(),
-        "environment": {name: os.environ.get(name, "not set") for name in ENVIRONMENT},
+        "environment": _environment(),
     }
+
+
+def _environment() -> dict[str, str]:
+    """What the environment says, settings of runs included."""
+    settings = sorted(name for name in os.environ if name.startswith(PREFIX))
+    return {name: os.environ.get(name, "not set") for name in (*ENVIRONMENT, *settings)}
 
 
 def _versions() -> dict[str, str]:
@@ -98,17 +115,16 @@ def _triton() -> str:
 
 
 def _data() -> dict[str, str]:
-    """Which data sets are here."""
+    """Which data sets of the recipes are here."""
+    found = {"digits": "in the package"}
     try:
-        from burn_torch.data import FashionMnistDataset, MnistDataset
-        from burn_torch.data.source.download import cache_dir
+        recipes = [registry.recipe(name) for name in registry.recipes()]
     except ImportError as err:
         return {"digits": f"no: {err}"}
-    found = {"digits": "in the package"}
-    for dataset in (MnistDataset, FashionMnistDataset):
-        folder = cache_dir(dataset.NAME)
-        names = [file.name for files in dataset.FILES.values() for file in files]
-        there = sum((folder / name).is_file() or (folder / f"{name}.gz").is_file() for name in names)
-        rest = "" if there == len(names) else ", downloaded at the first use"
-        found[dataset.NAME] = f"{there} of {len(names)} files in {folder}{rest}"
+    for files in filter(None, (recipe.data_files() for recipe in recipes)):
+        try:
+            found[files.name] = f"in {files.folder(None)}"
+        except DataError:
+            fetch = f", or burn-torch train {files.name} --download" if files.cache is not None else ""
+            found[files.name] = f"not here: --data DIR, or {VARIABLE}=DIR with a folder {files.name}{fetch}"
     return found

@@ -1,64 +1,69 @@
-"""`burn-torch predict ARTIFACT_DIR INPUT...`: what a trained model says of files."""
+"""`burn-torch predict ARTIFACT_DIR INPUT...`: what a trained model says of files or texts."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import shlex
+import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from burn_torch.cli import devices, registry
-from burn_torch.cli.artifacts import saved_run
-from burn_torch.cli.recipe import Recipe
-from burn_torch.core.errors import ArtifactError, RecordError, explain
+from burn_torch.cli.artifacts import saved_run, trained_model
+from burn_torch.cli.commands.resume import add_recipe
+from burn_torch.config import apply_overrides
 
-HELP: Final = "say what a trained model sees in images"
+HELP: Final = "say what a trained model makes of images, texts, rows or prompts"
 DESCRIPTION: Final = """\
-Says what a trained model sees in images: one line for each, with the class and how sure the model is.
+Says what a trained model makes of its inputs, one line for each.
+
+  images       a class for each: digits, mnist, fashion-mnist, image-folder
+  texts        a class for each: text-classification
+  prompts      how they go on: text-generation
+  rows         a number or a class for each row of FILE.csv: regression, csv-table
 
 Pictures (.png, .jpg with Pillow; .pgm) are read in grey.  Arrays (.npy, .csv with one image a line, IDX) hold pixel
-values as the data set has them: 0 to 16 for digits, 0 to 255 for mnist and fashion-mnist.  In all of them the strokes
-are bright and the ground is dark, as in the training data.
+values as the data set has them: 0 to 16 for digits, 0 to 255 for the others.  In all of them the strokes are bright and
+the ground is dark, as in the training data.
+"""
+EXAMPLES: Final = """\
+examples:
+  burn-torch predict artifacts/digits three.png four.npy
+  burn-torch predict artifacts/text-classification "Stocks fall as oil rises" --json
+  echo "To be, or" | burn-torch predict artifacts/text-generation - --set temperature=0.7 --set length=200
+  burn-torch predict artifacts/regression houses.csv
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares arguments."""
+    parser.epilog = EXAMPLES
     parser.add_argument("artifact_dir", type=Path, metavar="ARTIFACT_DIR", help="where `burn-torch train` kept its run")
-    parser.add_argument("inputs", type=Path, nargs="+", metavar="INPUT", help="images, as many as you like")
+    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files or texts, as many as you like; - reads lines")
+    add_recipe(parser)
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="change a setting of predicting, such as temperature=0.5",
+    )
     devices.add_option(parser)
-    parser.add_argument("--recipe", metavar="FILE.py", help="the recipe that was trained, if it is not a built-in one")
     parser.add_argument("--json", action="store_true", help="one JSON object a line, for scripts")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints one line an image: source, class, confidence."""
+    """Prints one line an input."""
     recipe, config = saved_run(args.artifact_dir, None if args.recipe is None else registry.recipe(args.recipe))
-    model = _load(recipe, config, args)
-    for found in recipe.predict(config, model, args.inputs):
+    config = apply_overrides(config, args.overrides)
+    inputs: list[str] = []
+    for given in args.inputs:
+        inputs += [line.rstrip("\n") for line in sys.stdin] if given == "-" else [given]
+    model = trained_model(args.artifact_dir, recipe, config, devices.device(args.devices), args.recipe)
+    for found in recipe.predict(config, model, inputs):
         if args.json:
-            print(json.dumps({"source": found.source, "label": found.label, "confidence": found.confidence}))
+            print(json.dumps({"source": found.source, **found.facts}))
         else:
-            print(f"{found.source}: {found.label} ({found.confidence:.1%})")
+            print(found.shown)
     return 0
-
-
-def _load(recipe: Recipe, config: Any, args: argparse.Namespace) -> Any:
-    path = args.artifact_dir / "model.safetensors"
-    if not path.is_file():
-        name = args.recipe or recipe.name
-        resume = f"burn-torch train {name} --artifact-dir {shlex.quote(str(args.artifact_dir))} --resume"
-        raise ArtifactError(
-            explain(
-                "the run in this directory has no trained model yet",
-                given=f"{args.artifact_dir}, without model.safetensors",
-                expected="a run that has come to its end",
-                mend=f"finish it: {resume}",
-            )
-        )
-    try:
-        return recipe.model(config, devices.device(args.devices)).load_file(path)
-    except RecordError as err:
-        err.add_note(f"while {args.artifact_dir / 'config.json'} describes the model that is wanted")
-        raise

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from burn_torch.cli import devices, registry, survival
+from burn_torch.cli import handover, options, registry, survival
 from burn_torch.cli.artifacts import saved_run
 from burn_torch.cli.failure import EXIT_INTERRUPTED, EXIT_TERMINATED
+from burn_torch.cli.options import Settings
 from burn_torch.cli.recipe import Recipe
-from burn_torch.config import Config, apply_overrides, replace
 from burn_torch.core.errors import ConfigError, explain
 
 HELP: Final = f"train a recipe: {', '.join(registry.recipes())}, or one of your own"
 DESCRIPTION: Final = """\
 Trains a recipe and keeps settings, metrics, checkpoints and the trained model in an artifact directory.
 
-Ctrl-C finishes the step and writes a checkpoint; --resume goes on from it.  A second Ctrl-C stops at once.
+Ctrl-C finishes the step and writes a checkpoint; `burn-torch resume DIR` goes on from it.  A second Ctrl-C stops at
+once.
+"""
+EXAMPLES: Final = """\
+examples:
+  burn-torch train digits                                  seconds; needs no network and no GPU
+  burn-torch train digits --set optimizer.lr=0.005 --seed 1
+  burn-torch train fashion-mnist --data data/fashion-mnist --epochs 3
+  burn-torch train csv-table --data flowers.csv --set target=species
+  burn-torch train digits --config run.toml --show-config  every setting, and where it came from
+  burn-torch train my_recipe.py --dry-run                  one batch through everything, shapes and memory
 """
 
 _EXIT: Final = {"interrupted": EXIT_INTERRUPTED, "terminated": EXIT_TERMINATED}
@@ -29,89 +40,130 @@ _EXIT: Final = {"interrupted": EXIT_INTERRUPTED, "terminated": EXIT_TERMINATED}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares arguments."""
+    parser.epilog = EXAMPLES
     parser.add_argument(
         "recipe",
         metavar="RECIPE",
-        help=f"what to train: {', '.join(registry.recipes())}, or a Python file that defines RECIPE",
+        help=f"what to train: {', '.join(registry.recipes())}, FILE.py that defines RECIPE, or package.module:Class",
     )
-    parser.add_argument("--epochs", type=_whole, metavar="N", help="how often to go through the training data")
-    parser.add_argument("--seed", type=_whole, metavar="N", help="decides parameters, dropout and the order of data")
-    devices.add_option(parser)
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="where the data's files are (default: the cache, else a download)"
+    options.add_settings(parser)
+    _add_run(parser)
+    survival.add_options(parser)
+    options.add_machine(parser)
+    add_view(parser)
+    look = parser.add_argument_group("looking, without training")
+    look.add_argument("--show-config", action="store_true", help="print all settings as TOML, with their origins")
+    look.add_argument("--json", action="store_true", help="with --show-config: as JSON")
+    look.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="one batch through training, validation and a checkpoint to nowhere; prints shapes and memory",
     )
-    parser.add_argument(
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("run")
+    group.add_argument(
         "--artifact-dir",
         type=Path,
         metavar="DIR",
         help="where to keep the run (default: artifacts/RECIPE; if there is one, RECIPE-2, ...)",
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="change a setting, such as optimizer.lr=0.01; may be given often",
+    group.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run in --artifact-dir, or with the newest of the default ones",
     )
-    parser.add_argument(
+    group.add_argument(
+        "--download", action="store_true", help="first fetch the data into the cache, where that is known"
+    )
+    add_steps(group)
+
+
+def add_steps(group: argparse._ActionsContainer) -> None:
+    """Declares how steps are run; `resume` has it too."""
+    group.add_argument(
+        "--limit-steps",
+        type=options.positive,
+        metavar="N",
+        help="stop after N training steps, with a checkpoint to go on from",
+    )
+    group.add_argument(
         "--no-compile",
         action="store_false",
         dest="compiled",
         help="run each step operation by operation, to debug it; same bits on a CPU, slower",
     )
-    parser.add_argument("--show-config", action="store_true", help="print all settings as JSON, and train nothing")
-    parser.add_argument(
-        "--resume",
+
+
+def add_view(parser: argparse.ArgumentParser) -> None:
+    """Declares what is shown."""
+    output = parser.add_argument_group("output")
+    group = output.add_mutually_exclusive_group()
+    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    group.add_argument("-v", "--verbose", action="store_true", help="also print the log of the run, to stderr")
+    output.add_argument(
+        "--tensorboard",
         action="store_true",
-        help="go on with the run in --artifact-dir, or with the newest of the default ones",
+        help="also write TensorBoard files, into tensorboard in the artifact directory",
     )
-    survival.add_options(parser)
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+    handover.add_options(output)
 
 
 def run(args: argparse.Namespace) -> int:
     """Trains."""
+    if handover.wanted(args):
+        return handover.lead(args.given)
     recipe = registry.recipe(args.recipe)
     artifact_dir = _artifact_dir(recipe, args)
-    config = _resumed_config(recipe, artifact_dir, args) if args.resume else _config(recipe, args)
+    settings = resumed_settings(recipe, artifact_dir, args) if args.resume else options.read_settings(recipe, args)
     if args.show_config:
-        print(config.to_json())
+        facts = {"config": settings.config.to_dict(), "origins": settings.origins}
+        print(json.dumps(facts, indent=2) if args.json else settings.to_toml(), end="\n" if args.json else "")
         return 0
-    return _train(recipe, config, artifact_dir, args)
+    if args.json:
+        raise ConfigError(
+            explain("--json is for --show-config", given="--json alone", expected="--show-config --json", mend="add it")
+        )
+    if args.dry_run:
+        from burn_torch.cli.dry_run import dry_run
+
+        return dry_run(recipe, settings, args)
+    return launch(recipe, settings, artifact_dir, args)
 
 
-def _config(recipe: Recipe, args: argparse.Namespace) -> Config:
-    overrides = list(args.overrides)
-    overrides += [f"num_epochs={args.epochs}"] if args.epochs is not None else []
-    overrides += [f"seed={args.seed}"] if args.seed is not None else []
-    return _with_data_dir(apply_overrides(recipe.config(), overrides), args)
-
-
-def _resumed_config(recipe: Recipe, artifact_dir: Path, args: argparse.Namespace) -> Config:
-    given = [f"--set {text}" for text in args.overrides] + ([] if args.seed is None else [f"--seed {args.seed}"])
+def resumed_settings(recipe: Recipe, artifact_dir: Path, args: argparse.Namespace) -> Settings:
+    """The settings of the run in a directory, which only a few options may change."""
+    given = [f"--set {text}" for text in getattr(args, "overrides", [])]
+    given += [f"--config {path}" for path in getattr(args, "config", [])]
+    for name in ("seed", "batch_size"):
+        value = getattr(args, name, None)
+        given += [] if value is None else [f"--{name.replace('_', '-')} {value}"]
     if given:
         raise ConfigError(
             explain(
                 "a resumed run keeps its settings",
                 given=f"--resume with {' '.join(given)}",
-                expected="--resume with --epochs, --devices, --data-dir and --no-compile at most",
+                expected="--resume with --epochs, --workers, --data and what says where to compute, at most",
                 mend="leave the others out, or start a run of its own",
             )
         )
     _, config = saved_run(artifact_dir, recipe)
-    return _with_data_dir(config if args.epochs is None else replace(config, num_epochs=args.epochs), args)
+    settings = options.read_settings(recipe, args, base=config)
+    return Settings(settings.config, _origins_before(artifact_dir) | _changed(settings.origins))
 
 
-def _with_data_dir(config: Config, args: argparse.Namespace) -> Config:
-    """Kept as an absolute path: a resume may be started from elsewhere."""
-    return config if args.data_dir is None else replace(config, data_dir=str(args.data_dir.absolute()))
+def _changed(origins: dict[str, str]) -> dict[str, str]:
+    return {path: f"{origin} of a resume" for path, origin in origins.items() if origin != "default"}
+
+
+def _origins_before(artifact_dir: Path) -> dict[str, str]:
+    """What the run that is resumed said of its settings; nothing if that is lost, since only people read it."""
+    try:
+        found = json.loads((artifact_dir / "config.origins.json").read_bytes())["origins"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {str(path): str(origin) for path, origin in found.items()} if isinstance(found, dict) else {}
 
 
 def _artifact_dir(recipe: Recipe, args: argparse.Namespace) -> Path:
@@ -126,40 +178,86 @@ def _artifact_dir(recipe: Recipe, args: argparse.Namespace) -> Path:
     return base.with_name(f"{base.name}-{len(taken) + 1}") if taken else base
 
 
-def _train(recipe: Recipe, config: Any, artifact_dir: Path, args: argparse.Namespace) -> int:
+def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argparse.Namespace) -> int:
+    """Trains, or goes on; gives the exit code."""
     from burn_torch import seed
-    from burn_torch.train import AccuracyMetric, Learner, LossMetric, SupervisedTraining
+    from burn_torch.cli import devices
+    from burn_torch.cli.following import Following, LimitedLoader
+    from burn_torch.train import SilentRenderer, SupervisedTraining, default_renderer
 
+    if args.precision == "bfloat16" and not args.compiled:
+        raise ConfigError(
+            explain(
+                "bfloat16 is what a compiled step computes in",
+                given="--precision bfloat16 --no-compile",
+                expected="one of them",
+                mend="leave one of them out",
+            )
+        )
+    options.set_up_machine(args)
     device = devices.device(args.devices).autodiff()
     with _reserved(artifact_dir, resume=args.resume):
+        if not args.resume:
+            if args.download:
+                recipe.download(settings.config)
+            settings = options.prepared(recipe, settings)
+        config = settings.config
         seed(config.seed)
         train, valid = recipe.loaders(config, device)
-        learner = Learner(recipe.model(config, device), config.optimizer.algorithm.init(), config.optimizer.lr)
+        learner = recipe.learner(config, device)
+    handover.hand_over(args, artifact_dir)  # before a renderer looks at stdout
+    origins = artifact_dir / "config.origins.json"
     training = (
         SupervisedTraining(artifact_dir, train, valid)
-        .metrics(AccuracyMetric(), LossMetric())
+        .metrics(*recipe.metrics(config))
         .num_epochs(config.num_epochs)
         .seed(config.seed)
         .with_config(config)
         .compile(args.compiled)
+        .precision("bfloat16" if args.precision == "bfloat16" else "float32")
         .summary()
+        .renderer(
+            Following(
+                SilentRenderer() if args.quiet else default_renderer(),
+                origins,
+                settings.facts(args.given),
+                verbose=args.verbose,
+            )
+        )
     )
-    print(
-        f"{'resumes' if args.resume else 'trains'} {recipe.name} on {args.devices}, kept in {artifact_dir}", flush=True
-    )
+    if args.limit_steps is not None:
+        stop = training.interrupter().stop
+        training = training.with_loaders(LimitedLoader(train, [args.limit_steps], stop), valid)
+    if args.tensorboard:
+        training = training.tensorboard()
+    say = _silent if args.quiet else _say
+    say(f"{'resumes' if args.resume else 'trains'} {recipe.name} on {args.devices}, kept in {artifact_dir}")
     result = survival.applied(training, args).resume(args.resume).launch(learner)
+    _tell_end(say, recipe, result, artifact_dir, args, config)
+    return _EXIT.get(result.status, 0)
+
+
+def _tell_end(say: Any, recipe: Recipe, result: Any, artifact_dir: Path, args: argparse.Namespace, config: Any) -> None:
     folder = shlex.quote(str(artifact_dir))
-    resume = f"burn-torch train {shlex.quote(args.recipe)} --artifact-dir {folder} --resume"
-    if result.status == "completed":
-        own = "" if recipe.name in registry.recipes() else f" --recipe {shlex.quote(args.recipe)}"
-        print(f"model    {artifact_dir / 'model.safetensors'}")
-        print(f"predict  burn-torch predict {folder} IMAGE...{own}")
-        print(f"go on    {resume} --epochs {2 * config.num_epochs}")
+    own = "" if recipe.name in registry.recipes() else f" --recipe {shlex.quote(args.recipe)}"
+    resume = f"burn-torch resume {folder}{own}"
+    if result.status in ("completed", "early_stopped"):
+        say(f"model    {artifact_dir / 'model.safetensors'}")
+        say(f"predict  burn-torch predict {folder} {recipe.inputs}...{own}")
+        say(f"evaluate burn-torch evaluate {folder}{own}")
+        say(f"go on    {resume} --epochs {2 * config.num_epochs}")
     else:
         status = "stopped" if result.status == "time_limit" else result.status
-        print(f"{status} by {result.message}; the checkpoint is {result.checkpoint}")
-        print(f"go on    {resume}")
-    return _EXIT.get(result.status, 0)
+        say(f"{status} by {result.message}; the checkpoint is {result.checkpoint}")
+        say(f"go on    {resume}")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _silent(text: str) -> None:
+    """For --quiet."""
 
 
 @contextmanager

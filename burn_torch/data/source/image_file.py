@@ -13,9 +13,12 @@ from burn_torch.core.errors import DataError, explain
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.data.source.idx import read_idx
 
-__all__ = ["Images", "read_grey_images"]
+__all__ = ["PICTURES", "Images", "read_grey_image", "read_grey_images", "resized"]
 
 Images = NDArray[np.float32]
+
+PICTURES = (".jpeg", ".jpg", ".npy", ".pgm", ".png")
+"""Endings of files that hold one picture."""
 
 FORMATS = ".npy, .csv, .pgm, .png, .jpg, or IDX (-ubyte, .gz)"
 
@@ -39,6 +42,42 @@ def read_grey_images(paths: Sequence[Path], size: tuple[int, int], white: float)
     if place.faults:
         raise_faults(f"{len(paths)} files", place.faults, error=DataError)
     return read
+
+
+def read_grey_image(path: Path) -> NDArray[np.float32]:
+    """One picture of any size as (height, width) float32, 0 (black) to 1; arrays of bytes are scaled from 255.
+
+    Raises: DataError for a file that is missing, damaged, or no picture.
+    """
+    values = _values(path, 1.0)
+    if values.ndim != 2 or values.size == 0 or values.dtype.kind not in "fiub":
+        raise _fault(
+            path, f"values of shape {values.shape} and type {values.dtype}", "one grey image", "save it in grey"
+        )
+    image = np.asarray(values / 255 if values.dtype == np.uint8 else values, np.float32)
+    if not np.isfinite(image).all():
+        raise _fault(path, "values that are NaN or infinite", "finite numbers", "save the image again")
+    return image
+
+
+def resized(image: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
+    """The picture in another size, by a triangle filter along each axis: bilinear where it grows, and no pixel is left
+    out where it shrinks.
+    """
+    return _along_rows(_along_rows(image, height).T, width).T.copy()
+
+
+def _along_rows(image: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    rows = image.shape[0]
+    if rows == count:
+        return image
+    ratio = rows / count
+    support = max(ratio, 1.0)  # a triangle as wide as a new pixel, or as an old one if those are larger
+    centres = (np.arange(count) + 0.5) * ratio - 0.5
+    distance = np.abs(np.arange(rows)[None, :] - centres[:, None]) / support
+    weights = np.maximum(0.0, 1.0 - distance)
+    weights /= weights.sum(1, keepdims=True)
+    return np.asarray(weights @ image, np.float32)
 
 
 def _values(path: Path, white: float) -> NDArray[Any]:

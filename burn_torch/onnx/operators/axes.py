@@ -13,6 +13,7 @@ from burn_torch.tensor import Device, Tensor
 
 __all__ = [
     "ONNX_DTYPES",
+    "OTHER_DTYPES",
     "axes_of",
     "axis_of",
     "constant",
@@ -41,7 +42,7 @@ ONNX_DTYPES: Final = {
 }
 """TensorProto.DataType to ours."""
 
-_OTHERS: Final = {
+OTHER_DTYPES: Final = {
     8: "STRING",
     14: "COMPLEX64",
     15: "COMPLEX128",
@@ -56,6 +57,7 @@ _OTHERS: Final = {
     25: "UINT2",
     26: "INT2",
 }
+"""Element types that tensors here do not have, under ONNX's names."""
 
 
 def fault(what: str, *, given: str, expected: str, mend: str) -> OnnxError:
@@ -69,7 +71,7 @@ def dtype_of(number: int) -> DType:
     if found is None:
         raise fault(
             "this element type is not supported",
-            given=_OTHERS.get(number, f"data type {number}"),
+            given=OTHER_DTYPES.get(number, f"data type {number}"),
             expected=", ".join(dtype.name for dtype in ONNX_DTYPES.values()),
             mend="export the model with one of those",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Shape
@@ -72,14 +72,14 @@ def _places(value: Any, path: str, above: tuple[str, ...], prefixes: tuple[str, 
             yield Place(where, child, name, ".".join(here), _twins(name, field, child, prefixes))
         elif not isinstance(child, tree.LEAVES):
             blocks = _BLOCKS.get(name)
-            inner = _renamed(name, field, prefixes)
+            inner = _renamed(value, field, prefixes)
             for place in _places(child, where, here, inner):
                 if blocks is None:
                     yield place
                 else:
                     yield Place(
                         place.path, place.leaf, place.container, place.container_path,
-                        (*blocks(field, place, where, prefixes), *place.torch),
+                        (*blocks(value, field, place, where, prefixes), *place.torch),
                     )  # fmt: skip
 
 
@@ -91,20 +91,29 @@ _LAYERS: Final = {"mha": "self_attn", "cross_attn": "multihead_attn", "norm_1": 
                   "norm_3": "norm3", "pwff": ""}  # fmt: skip
 _CHILDREN: Final = {
     "MultiHeadAttention": {"output": "out_proj"},
+    "CrossAttention": {"output": "out_proj"},
     "PositionWiseFeedForward": {"linear_inner": "linear1", "linear_outer": "linear2"},
     "TransformerEncoderLayer": _LAYERS,
     "TransformerDecoderLayer": _LAYERS,
 }
 """Fields that have another name in torch.nn; an empty one adds no level."""
+_NORMS_FIRST: Final = {
+    "TransformerEncoderLayer": {"norm_2": "norm1", "norm_1": "norm2"},
+    "TransformerDecoderLayer": {"norm_3": "norm1", "norm_1": "norm2", "norm_2": "norm3"},
+}
+"""With `norm_first` torch.nn counts norms in the order of their use, and Burn does not."""
 
 
 def _joined(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix and name else prefix or name
 
 
-def _renamed(container: str, field: str, prefixes: Sequence[str]) -> tuple[str, ...]:
+def _renamed(value: Any, field: str, prefixes: Sequence[str]) -> tuple[str, ...]:
     """The names of a child: under each name of its parent, PyTorch's, then its own."""
+    container = type(value).__name__
     names = dict.fromkeys((_CHILDREN.get(container, {}).get(field, field), field))
+    if container in _NORMS_FIRST and value.norm_first and field in _NORMS_FIRST[container]:
+        names = dict.fromkeys((_NORMS_FIRST[container][field], field))
     return tuple(dict.fromkeys(_joined(prefix, name) for prefix in prefixes for name in names))
 
 
@@ -114,8 +123,12 @@ def _twins(container: str, field: str, leaf: Any, prefixes: Sequence[str]) -> tu
     return tuple(Twin(_joined(prefix, name), turned=turned) for prefix in prefixes for name in names)
 
 
+Blocks: TypeAlias = Callable[[Any, str, Place, str, Sequence[str]], "list[Twin]"]
+"""(module, its field, a place below, the field's path, the module's names) -> the tensors that hold that value."""
+
+
 # -- tensors that hold several values --------------------------------------------------------------------------
-def _attention(field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
+def _attention(value: Any, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
     order = ("query", "key", "value")
     if field not in order:
         return []
@@ -124,10 +137,24 @@ def _attention(field: str, place: Place, where: str, prefixes: Sequence[str]) ->
     return [Twin(_joined(prefix, f"in_proj_{name}"), order.index(field), 3, turned) for prefix in prefixes]
 
 
-def _recurrent(*gates: str) -> Callable[[str, Place, str, Sequence[str]], list[Twin]]:
+def _cross(value: Any, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
+    """As torch.nn.MultiheadAttention, where a context of another width (kdim, vdim) has matrices of its own.
+
+    Heads that share keys and values have no twin there.
+    """
+    joined = _attention(value, field, place, where, prefixes)
+    if not joined or value.n_heads != value.n_heads_kv:
+        return []
+    if not place.path.endswith(".weight") or value.query.weight.shape[0] == value.key.weight.shape[0]:
+        return joined
+    turned = any(twin.turned for twin in place.torch)
+    return [Twin(_joined(prefix, f"{field[0]}_proj_weight"), turned=turned) for prefix in prefixes]
+
+
+def _recurrent(*gates: str) -> Blocks:
     """Gates in the order of PyTorch's rows, each with a map of the input and one of the hidden state."""
 
-    def twins(field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
+    def twins(value: Any, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
         if field not in gates:
             return []
         transform, _, name = place.path.removeprefix(f"{where}.").partition(".")
@@ -140,7 +167,7 @@ def _recurrent(*gates: str) -> Callable[[str, Place, str, Sequence[str]], list[T
     return twins
 
 
-def _both_ways(field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
+def _both_ways(value: Any, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
     """PyTorch keeps both directions in one module, and puts `_reverse` behind the names of the second."""
     ending = {"forward_layer": "", "reverse_layer": "_reverse"}.get(field)
     if ending is None:
@@ -153,8 +180,9 @@ def _both_ways(field: str, place: Place, where: str, prefixes: Sequence[str]) ->
     return list(dict.fromkeys(found))
 
 
-_BLOCKS: Final[dict[str, Callable[[str, Place, str, Sequence[str]], list[Twin]]]] = {
+_BLOCKS: Final[dict[str, Blocks]] = {
     "MultiHeadAttention": _attention,
+    "CrossAttention": _cross,
     "Lstm": _recurrent("input_gate", "forget_gate", "cell_gate", "output_gate"),
     "Gru": _recurrent("reset_gate", "update_gate", "new_gate"),
     "Rnn": _recurrent("gate"),

@@ -1,7 +1,8 @@
 """What torch.save wrote, without running any of it.
 
 The file goes through `torch.load(weights_only=True)` and nothing else: what needs more is refused, with the names that
-it asked for.  Before that the zip directory is checked: torch stores its members unpacked, so a packed one is a bomb.
+it asked for.  Before that the zip directory is checked (torch stores its members unpacked, so a packed one is a bomb),
+and the sizes that the pickle speaks of against those of the members.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import math
 import pickle
 import re
+import struct
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,14 +25,17 @@ import torch
 from burn_torch.backend import LibTorch
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
+from burn_torch.core.errors import RecordError
 from burn_torch.module import ModuleRecord
 from burn_torch.module.record import RecordEntry
-from burn_torch.record.faults import cannot_load, shortened
+from burn_torch.record.faults import Unsound, cannot_load, shortened
 from burn_torch.record.file_format import open_source
+from burn_torch.record.source import Source
 from burn_torch.record.stores.adapter import ModuleAdapter, PyTorchToBurnAdapter
 from burn_torch.record.stores.base import ModuleStore
+from burn_torch.record.stores.pickle_walk import MAX_PICKLE_BYTES, Walk
 
-__all__ = ["PytorchStore"]
+__all__ = ["ZIP_FAULTS", "PytorchStore", "require_small_directory", "walked"]
 
 _KIND: Final = "PyTorch"
 _DTYPES: Final = {
@@ -39,7 +45,14 @@ _DTYPES: Final = {
     torch.bool: DType.BOOL,
 }  # fmt: skip
 _ASKED: Final = re.compile(r"GLOBAL ([\w.]+)")
+ZIP_FAULTS: Final = (
+    zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, OSError, EOFError, ValueError,
+    LookupError,
+)  # fmt: skip
+"""What zipfile raises for a damaged file, beside its own error."""
 MAX_DEPTH: Final = 32
+MAX_DIRECTORY_BYTES: Final = 16 << 20
+"""Of a zip file: 100 bytes a storage."""
 
 
 @final
@@ -92,8 +105,14 @@ class PytorchStore(ModuleStore):
 def _load(path: Path) -> Any:
     source = open_source(path, _KIND)
     zipped = bytes(source.bytes[:4]) == b"PK\x03\x04"
-    if zipped:
-        _require_stored(path, len(source))
+    try:
+        if zipped:
+            require_small_directory(source)
+            _require_stored(path, len(source))
+        elif bytes(source.bytes[:1]) != b"\x80":  # torch would take it for a tar file, and make a folder for that
+            raise Unsound(f"it begins with {bytes(source.bytes[:8])!r}, as no file of torch.save")
+    except Unsound as err:
+        raise cannot_load(str(path), f"it is damaged: {err}", _KIND) from err
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of old layouts: they are read, or refused below
@@ -124,17 +143,51 @@ def _asked(path: Path, message: str, zipped: bool) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def require_small_directory(source: Source) -> None:
+    """Raises: Unsound for a zip file whose directory alone would fill the memory of who lists it."""
+    tail = bytes(source.bytes[-(1 << 16) - 22 :])
+    at = tail.rfind(b"PK\x05\x06")
+    size = int.from_bytes(tail[at + 12 : at + 16], "little") if at >= 0 else 0
+    wide = tail.rfind(b"PK\x06\x06")  # of files above 4 GiB, and those with more members
+    if size == 0xFFFFFFFF and wide >= 0:
+        size = int.from_bytes(tail[wide + 40 : wide + 48], "little")
+    if size > MAX_DIRECTORY_BYTES:
+        raise Unsound(f"its zip directory has {size} bytes, and that of a model at most {MAX_DIRECTORY_BYTES}")
+
+
 def _require_stored(path: Path, size: int) -> None:
-    """Raises: RecordError for a zip file that torch.save does not write."""
+    """Raises: RecordError or Unsound for a zip file that torch.save does not write.
+
+    torch maps a storage of as many bytes as the pickle says, whatever its member has: what is too short would be filled
+    with the bytes of its neighbours.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as err:
+            packed = [member.filename for member in members if member.compress_type != zipfile.ZIP_STORED]
+            if packed or sum(member.file_size for member in members) > size:
+                what = f"{shortened(packed)[0]} is packed" if packed else "its members overlap"
+                raise cannot_load(str(path), f"it is no file of torch.save: {what}", _KIND, "save it with torch.save")
+            root, walk = walked(archive)
+            for key, wanted in walk.storage_bytes().items():
+                there = archive.getinfo(f"{root}data/{key}").file_size
+                if wanted > there:
+                    raise Unsound(f"the storage {key} needs {wanted} bytes, and has {there}")
+    except ZIP_FAULTS as err:
+        if isinstance(err, RecordError):
+            raise
         raise cannot_load(str(path), f"it is damaged: {err}", _KIND) from err
-    packed = [member.filename for member in members if member.compress_type != zipfile.ZIP_STORED]
-    if packed or sum(member.file_size for member in members) > size:
-        what = f"{shortened(packed)[0]} is packed" if packed else "its members overlap"
-        raise cannot_load(str(path), f"it is no file of torch.save: {what}", _KIND, "save it with torch.save")
+
+
+def walked(archive: zipfile.ZipFile) -> tuple[str, Walk]:
+    """The folder that all members are in, and a walk through the pickle.  Raises: Unsound, or ZIP_FAULTS."""
+    pickles = [name for name in archive.namelist() if name.endswith("/data.pkl") or name == "data.pkl"]
+    if len(pickles) != 1:
+        raise Unsound(f"it is a zip file with {len(pickles)} members data.pkl")
+    about = archive.getinfo(pickles[0])
+    if about.compress_type != zipfile.ZIP_STORED or about.file_size > MAX_PICKLE_BYTES:
+        raise Unsound(f"{pickles[0]} is packed, or has more than {MAX_PICKLE_BYTES} bytes")
+    return pickles[0].removesuffix("data.pkl"), Walk(archive.read(about))
 
 
 def _tensors(name: str, value: Any, path: str, depth: int) -> Iterator[tuple[str, torch.Tensor]]:

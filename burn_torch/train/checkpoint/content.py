@@ -20,7 +20,7 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import RecordError, explain
 from burn_torch.module import Module, ModuleRecord, ParamId
-from burn_torch.module.record import RecordEntry
+from burn_torch.module.record import RecordEntry, TensorValues
 from burn_torch.optim import OptimizerRecord
 from burn_torch.tensor import Device, Tensor
 from burn_torch.train.history import History
@@ -96,7 +96,7 @@ class Checkpoint:
         for id, (_, slots) in self.optim.states.items():
             for slot, tensor in slots.items():
                 key = f"optim.{paths.get(id, str(id))}.{slot}"
-                entries[key] = RecordEntry(tensor.dtype, tensor.shape, id, tensor.into_data, state=True)
+                entries[key] = RecordEntry(tensor.dtype, tensor.shape, id, TensorValues(tensor), state=True)
         columns, described = self.history.to_state()
         for key, column in columns.items():
             data = TensorData(np.stack([np.frombuffer(part, np.float64) for part in column]), DType.F64)
@@ -184,7 +184,7 @@ def _optimizer_record(about: Mapping[str, Any], entries: Mapping[str, RecordEntr
     host = Device.cpu()
     found: dict[tuple[ParamId | None, str], Tensor] = {}
     for key, entry in entries.items():
-        found[entry.id, key.rpartition(".")[2]] = Tensor.from_data(entry.read(), host)
+        found[entry.id, key.rpartition(".")[2]] = entry.tensor(host)
     states: dict[ParamId, tuple[int, dict[str, Tensor]]] = {}
     for text, time, slots in about["states"]:
         id = ParamId.parse(text)

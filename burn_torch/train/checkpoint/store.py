@@ -129,9 +129,15 @@ class CheckpointStore:
 
 
 def file_store(
-    folder: Path, strategy: CheckpointingStrategy, every: CheckpointEvery | None, *, background: bool
+    folder: Path,
+    strategy: CheckpointingStrategy,
+    every: CheckpointEvery | None,
+    *,
+    background: bool,
+    cleans: bool = True,
 ) -> CheckpointStore:
     """The store of a folder, after what a killed process has left there is removed."""
     checkpointer = FileCheckpointer(folder)
-    checkpointer.remove_leftovers()
+    if cleans:
+        checkpointer.remove_leftovers()
     return CheckpointStore(AsyncCheckpointer(checkpointer) if background else checkpointer, strategy, every)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, Protocol, final, runtime_checkable
@@ -18,6 +18,8 @@ __all__ = ["FileMetricLogger", "InMemoryMetricLogger", "MetricLogger"]
 
 FLUSH_EVERY_S: Final = 1.0
 """How old a line may be before `tail -f` shows it."""
+MAX_NEW: Final = 512
+"""Steps whose values wait to be written."""
 
 
 @runtime_checkable
@@ -92,35 +94,55 @@ class FileMetricLogger:
         self.directory = Path(directory)
         self._open: dict[tuple[Split, str], IO[str]] = {}
         self._epochs: dict[Split, int] = {}
+        self._new: list[tuple[Split, int, tuple[MetricValue, ...]]] = []
         self._flushed = time.monotonic()
 
     def log_metric_definition(self, split: Split, definition: MetricDefinition, /) -> None:
         """The name of the file says it all."""
 
     def log(self, split: Split, epoch: int, values: tuple[MetricValue, ...], /) -> None:
-        """Appends the values of one batch.  Raises: ArtifactError where it cannot."""
-        with self._told():
+        """Takes the values of one batch, and writes once a second.  Raises: ArtifactError where it cannot."""
+        self._new.append((split, epoch, values))
+        now = time.monotonic()
+        if now - self._flushed > FLUSH_EVERY_S or len(self._new) >= MAX_NEW:
+            self._flushed = now
+            with self._told():
+                self._write(flush=True)
+
+    def _write(self, *, flush: bool = False) -> None:
+        """Writes what waits: a step only hands its values over."""
+        new, self._new = self._new, []
+        lines: dict[tuple[Split, str], list[str]] = {}
+        for split, epoch, values in new:
             if self._epochs.get(split) != epoch:
+                self._append(lines)
+                lines.clear()
                 self._close(split)
                 self._epochs[split] = epoch
             for value in values:
-                file = self._open.get((split, value.name))
-                if file is None:
-                    file = self._open[split, value.name] = self._file(split, epoch, value.name)
-                file.write(f"{value.value!r}\n")
-            now = time.monotonic()
-            if now - self._flushed > FLUSH_EVERY_S:
-                self._flushed = now
-                for file in self._open.values():
-                    file.flush()
+                lines.setdefault((split, value.name), []).append(f"{value.value!r}\n")
+        self._append(lines)
+        if flush:
+            for file in self._open.values():
+                file.flush()
+
+    def _append(self, lines: Mapping[tuple[Split, str], list[str]]) -> None:
+        for (split, name), found in lines.items():
+            file = self._open.get((split, name))
+            if file is None:
+                file = self._open[split, name] = self._file(split, self._epochs[split], name)
+            file.write("".join(found))
 
     def log_epoch_summary(self, summary: EpochSummary, /) -> None:
         """The files of the epoch are whole now.  Raises: ArtifactError where they cannot be."""
         with self._told():
+            self._write()
             self._close(summary.split)
 
     def read_numeric(self, name: str, epoch: int, split: Split, /) -> list[float]:
         """The values in a file; none if it does not exist."""
+        with self._told():
+            self._write()
         file = self._open.get((split, name))
         if file is not None:
             file.flush()
@@ -158,6 +180,8 @@ class FileMetricLogger:
 
     def close(self) -> None:
         """Closes all files."""
+        with self._told():
+            self._write()
         for split in list(self._epochs):
             self._close(split)
         self._epochs.clear()

@@ -10,10 +10,10 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final, TextIO, final
 
+from burn_torch.monitor.plain import epoch_line, pace
 from burn_torch.monitor.progress import Progress
 from burn_torch.train.event import EpochDone, Event, Notice, RunEnded, SplitDone, SplitStarted, StepDone
 from burn_torch.train.metric.base import Split
-from burn_torch.train.renderer.plain import epoch_line, pace
 
 __all__ = ["BarRenderer"]
 
@@ -52,14 +52,15 @@ class BarRenderer:
     def handle(self, event: Event, /) -> None:
         """Draws the line again where enough time has passed, and writes what stays."""
         self._progress.handle(event)
+        if type(event) is StepDone:
+            if self._drawn is None or self._clock() - self._drawn >= self._interval_s:
+                self._draw()
+            return
         match event:
             case SplitStarted():
                 if event.split is Split.TRAIN:
                     self._parts = []
                 self._draw()
-            case StepDone():
-                if self._drawn is None or self._clock() - self._drawn >= self._interval_s:
-                    self._draw()
             case SplitDone():
                 values = self._progress.summary(event.summary.split, event.summary.values)
                 if values:

@@ -7,11 +7,20 @@ import time
 from collections.abc import Callable
 from typing import TextIO, final
 
+from burn_torch.monitor.event import (
+    EpochDone,
+    Event,
+    Notice,
+    RunEnded,
+    RunStarted,
+    Split,
+    SplitDone,
+    SplitStarted,
+    StepDone,
+)
 from burn_torch.monitor.progress import Progress, format_duration, format_rate
-from burn_torch.train.event import EpochDone, Event, Notice, RunEnded, RunStarted, SplitDone, SplitStarted, StepDone
-from burn_torch.train.metric.base import Split
 
-__all__ = ["PlainRenderer", "SilentRenderer"]
+__all__ = ["PlainRenderer", "SilentRenderer", "epoch_line", "pace"]
 
 
 @final

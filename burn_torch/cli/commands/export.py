@@ -1,0 +1,164 @@
+"""`burn-torch export RUN_OR_FILE --to onnx|safetensors|bpk`: a trained model as a file for others."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from burn_torch.cli import devices, registry
+from burn_torch.cli.artifacts import saved_run, trained_model
+from burn_torch.core.errors import ArgumentError, ConfigError, explain
+
+if TYPE_CHECKING:
+    from burn_torch.core.data import TensorData
+    from burn_torch.module import ModuleRecord
+    from burn_torch.module.record import RecordEntry
+
+HELP: Final = "write a trained model as an ONNX file, or its weights as safetensors or bpk"
+DESCRIPTION: Final = """\
+Writes the trained model of a run as an ONNX file, or its weights in another format.
+
+RUN_OR_FILE is a directory that `burn-torch train` kept, or, for safetensors and bpk, a file of weights or an ONNX
+file.  An ONNX file is checked by onnx, and compared with the model in onnxruntime where that is installed.
+"""
+
+FORMATS: Final = ("onnx", "safetensors", "bpk")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares arguments."""
+    parser.add_argument("source", type=Path, metavar="RUN_OR_FILE", help="a run of `burn-torch train`, or a file")
+    parser.add_argument("--to", choices=FORMATS, required=True, metavar="FORMAT", help=f"one of {', '.join(FORMATS)}")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write (default: beside what is exported)")
+    parser.add_argument("--opset", type=int, metavar="N", help="opset of the ONNX file (18)")
+    parser.add_argument("--dynamic-batch", action="store_true", help="let the ONNX model take batches of any size")
+    parser.add_argument("--half", action="store_true", help="store floats as float16")
+    parser.add_argument("--recipe", metavar="FILE.py", help="the recipe that was trained, if it is not a built-in one")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the file, and says where it is and how it compares."""
+    _require_fitting(args)
+    out = _target(args)
+    if args.to == "onnx":
+        print(_onnx(args, out))
+    else:
+        _half(_record(args), args.half).save(out)
+    print(f"wrote {out}")
+    return 0
+
+
+def _require_fitting(args: argparse.Namespace) -> None:
+    """Raises: ConfigError for options that do not belong together."""
+    from_file = not args.source.is_dir()
+    given = [
+        name
+        for name, there in (("--opset", args.opset is not None), ("--dynamic-batch", args.dynamic_batch))
+        if there and args.to != "onnx"
+    ]
+    if given:
+        raise ConfigError(
+            explain(
+                f"{' and '.join(given)} belong{'' if len(given) > 1 else 's'} to ONNX files",
+                given=f"--to {args.to} with {' '.join(given)}",
+                expected="--to onnx with them",
+                mend="leave them out",
+            )
+        )
+    if args.to == "onnx" and from_file:
+        raise ConfigError(
+            explain(
+                "an ONNX file needs to know what is computed, not the weights alone",
+                given=str(args.source),
+                expected="the directory of a run, whose recipe has the model",
+                mend="name that directory, or export the model in Python: burn_torch.onnx.export(model, inputs, path)",
+            )
+        )
+
+
+def _target(args: argparse.Namespace) -> Path:
+    """Where to write.  Raises: ConfigError for another ending, or the file that is exported itself."""
+    source = args.source / "model.safetensors" if args.source.is_dir() else args.source
+    half = "-half" if args.half else ""
+    out = source.with_name(f"{source.stem}{half}.{args.to}") if args.out is None else args.out
+    if out.suffix != f".{args.to}" or (out.exists() and source.exists() and out.samefile(source)):
+        raise ConfigError(
+            explain(
+                "this is no place for the exported file",
+                given=f"{out}",
+                expected=f"a name that ends in .{args.to}, other than {source}",
+                mend=f"give another --out, such as {source.stem}-exported.{args.to}",
+            )
+        )
+    return Path(out)
+
+
+def _onnx(args: argparse.Namespace, out: Path) -> Any:
+    from burn_torch.onnx import export
+    from burn_torch.onnx.exporting.request import DEFAULT_OPSET
+
+    recipe, config = saved_run(args.source, None if args.recipe is None else registry.recipe(args.recipe))
+    device = devices.device("cpu")
+    model = trained_model(args.source, recipe, config, device, args.recipe)
+    inputs = recipe.example_inputs(config, device)
+    if args.half:
+        from burn_torch.core.dtype import DType
+        from burn_torch.onnx.exporting.tracing import converted
+        from burn_torch.record import DTypePolicy
+
+        record = _half(model.into_record(), True)
+        model = model.load_record(record.with_dtype_policy(DTypePolicy.FromRecord))
+        inputs = converted(inputs, DType.F16)
+    try:
+        return export(
+            model,
+            inputs,
+            out,
+            dynamic_batch=args.dynamic_batch,
+            opset=DEFAULT_OPSET if args.opset is None else args.opset,
+            metadata={"recipe": recipe.name},
+        )
+    except ArgumentError as err:  # what is wrong was said on the command line
+        raise ConfigError(str(err)) from err
+
+
+def _record(args: argparse.Namespace) -> ModuleRecord:
+    """The weights of a run, of a file of weights, or of an ONNX file."""
+    from burn_torch.module import ModuleRecord
+
+    if args.source.is_dir():
+        recipe, config = saved_run(args.source, None if args.recipe is None else registry.recipe(args.recipe))
+        model: Any = trained_model(args.source, recipe, config, devices.device("cpu"), args.recipe)
+        return ModuleRecord.from_module(model)
+    if args.source.suffix == ".onnx":
+        from burn_torch.onnx import load
+
+        return ModuleRecord.from_module(load(args.source))
+    return ModuleRecord.load(args.source)
+
+
+def _half(record: ModuleRecord, wanted: bool) -> ModuleRecord:
+    """The record with floats as float16.  Raises: RecordError for numbers beyond its range."""
+    if not wanted:
+        return record
+    from dataclasses import replace
+
+    from burn_torch.core.dtype import DType
+    from burn_torch.record.precision import PrecisionSettings
+
+    precision = PrecisionSettings(float=DType.F16)
+
+    def read(key: str, entry: RecordEntry) -> TensorData:
+        return precision.convert(key, entry.read())
+
+    entries = {
+        key: replace(
+            entry,
+            dtype=precision.stored(entry.dtype),
+            read=partial(read, key, entry),
+        )
+        for key, entry in record.entries.items()
+    }
+    return replace(record, entries=entries)

@@ -1,0 +1,247 @@
+"""`burn-torch train image-folder --data DIR`: a folder of pictures for each class.
+
+    DIR/cat/1.png, DIR/dog/2.png, ...                         a share of the pictures validates
+    DIR/train/cat/1.png, ..., DIR/valid/cat/2.png, ...        these do (`val` and `test` are read too)
+
+Pictures are read in grey and brought to one size.  .png and .jpg need Pillow; .pgm and .npy need nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burn_torch.cli.image_classification import ClassificationConfig, ImageBatcher, ImageClassifier
+from burn_torch.cli.recipe import Prediction, Recipe
+from burn_torch.config import replace
+from burn_torch.core.errors import DataError, explain
+from burn_torch.data import DataLoader, Dataset, permutation
+from burn_torch.data.source.image_file import PICTURES, read_grey_image, resized
+from burn_torch.module import Module
+from burn_torch.nn import (
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool2dConfig,
+    BatchNorm,
+    BatchNormConfig,
+    Conv2d,
+    Conv2dConfig,
+    Dropout,
+    DropoutConfig,
+    Linear,
+    LinearConfig,
+    MaxPool2d,
+    MaxPool2dConfig,
+    PaddingConfig2d,
+    Relu,
+)
+from burn_torch.tensor import Device, Tensor, activation
+from burn_torch.train import AccuracyMetric, LossMetric, Metric
+
+VALIDATION: Final = ("valid", "val", "test")
+SAMPLE: Final = 500
+"""So many pictures tell mean and deviation."""
+
+
+class ImageFolderConfig(ClassificationConfig):
+    """Pictures of `size` x `size` pixels; `validation` is the share that validates where no folder does."""
+
+    recipe: Literal["image-folder"] = "image-folder"
+    dropout: float = 0.2
+    size: int = 32
+    channels: int = 16
+    validation: float = 0.2
+    classes: tuple[str, ...] | None = None
+    """The names of the folders."""
+    mean: float = 0.5
+    std: float = 0.25
+
+    def limits(self) -> dict[str, tuple[Any, bool, str]]:
+        """See `RunConfig.limits`."""
+        return super().limits() | {
+            "size": (self.size, self.size >= 8, "8 or more"),
+            "channels": (self.channels, self.channels >= 1, "1 or more"),
+            "validation": (self.validation, 0 < self.validation < 1, "above 0 and below 1"),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """image (size, size), 0 to 1, and its class."""
+
+    image: NDArray[np.float32]
+    label: int
+
+
+class PictureDataset(Dataset[Picture]):
+    """Pictures that are read when they are asked for."""
+
+    def __init__(self, paths: Sequence[tuple[Path, int]], size: int) -> None:
+        self.paths = paths
+        self.size = size
+
+    def get(self, index: int) -> Picture:
+        """The picture at a position."""
+        path, label = self.paths[index]
+        return Picture(resized(read_grey_image(path), self.size, self.size), label)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+class ImageFolderModel(ImageClassifier):
+    """Three 3 x 3 convolutions with batch norm, pooled to 4 x 4 whatever the size, one linear layer."""
+
+    convs: tuple[Conv2d, ...]
+    norms: tuple[BatchNorm, ...]
+    halve: MaxPool2d
+    pool: AdaptiveAvgPool2d
+    dropout: Dropout
+    output: Linear
+    activation: Relu
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images (batch, height, width) -> logits (batch, classes)."""
+        batch, height, width = images.dims()
+        x = images.reshape([batch, 1, height, width])
+        for number, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
+            x = x if number == 0 else self.halve.forward(x)
+            x = self.activation.forward(norm.forward(conv.forward(x)))
+        x = self.pool.forward(x).reshape([batch, -1])
+        return self.output.forward(self.dropout.forward(x))
+
+
+class ImageFolderRecipe(Recipe):
+    """See the module."""
+
+    name = "image-folder"
+    help = "pictures of your own, a folder for each class"
+    config = ImageFolderConfig
+    inputs = "IMAGE"
+
+    def prepare(self, config: ImageFolderConfig) -> ImageFolderConfig:
+        """See `Recipe.prepare`: classes, mean and deviation."""
+        root = self.folder(config)
+        train = root / "train" if (root / "train").is_dir() else root
+        classes = tuple(sorted(path.name for path in train.iterdir() if path.is_dir() and pictures_in(path)))
+        if len(classes) < 2:
+            raise DataError(
+                explain(
+                    f"{train}: there are no two classes",
+                    given=f"{', '.join(classes) or 'no folder'} with pictures",
+                    expected=f"a folder for each class, with files {', '.join(PICTURES)}",
+                    mend="put the pictures of each class into a folder of its name",
+                )
+            )
+        config = replace(config, classes=classes, data_dir=str(root.absolute()))
+        paths, _ = self.pictures(config)
+        chosen = permutation(len(paths), config.seed, 0)[:SAMPLE].tolist()
+        pixels = np.stack([PictureDataset(paths, config.size).get(i).image for i in chosen])
+        return replace(config, mean=float(pixels.mean()), std=max(float(pixels.std()), 1e-3))
+
+    def folder(self, config: ImageFolderConfig) -> Path:
+        """The folder that --data names.  Raises: DataError."""
+        if config.data_dir is not None and Path(config.data_dir).is_dir():
+            return Path(config.data_dir)
+        given = "no --data" if config.data_dir is None else f"{config.data_dir}, which is no folder"
+        raise DataError(
+            explain(
+                "image-folder: there are no pictures",
+                given=given,
+                expected="a folder with a folder of pictures for each class",
+                mend="burn-torch train image-folder --data DIR",
+            )
+        )
+
+    def pictures(self, config: ImageFolderConfig) -> tuple[list[tuple[Path, int]], list[tuple[Path, int]]]:
+        """Paths and classes of the pictures that train and of those that validate.  Raises: DataError."""
+        root = self.folder(config)
+        held = next((root / name for name in VALIDATION if (root / name).is_dir()), None)
+        found = labelled(root / "train" if (root / "train").is_dir() else root, config.classes or ())
+        if (root / "train").is_dir() and held is not None:
+            return found, labelled(held, config.classes or ())
+        order = permutation(len(found), config.seed, 1)
+        count = min(max(1, round(len(found) * config.validation)), len(found) - 1)
+        train, valid = sorted(order[count:].tolist()), sorted(order[:count].tolist())
+        return [found[i] for i in train], [found[i] for i in valid]
+
+    def loaders(self, config: ImageFolderConfig, device: Device) -> tuple[DataLoader[Any, Any], DataLoader[Any, Any]]:
+        """See `Recipe.loaders`."""
+        train, valid = (PictureDataset(paths, config.size) for paths in self.pictures(config))
+        batcher, size, workers = ImageBatcher(config.mean, config.std), config.batch_size, config.num_workers
+        return (
+            DataLoader(train, batcher, batch_size=size, num_workers=workers, shuffle=config.seed, device=device),
+            DataLoader(valid, batcher, batch_size=size, num_workers=workers, device=device.inner()),
+        )
+
+    def evaluation(self, config: Any, device: Device, *, given: bool) -> Mapping[str, DataLoader[Any, Any]]:
+        """See `Recipe.evaluation`: of another folder all pictures below its classes."""
+        if not given:
+            return super().evaluation(config, device, given=False)
+        pictures = PictureDataset(labelled(self.folder(config), config.classes or ()), config.size)
+        batcher, size = ImageBatcher(config.mean, config.std), config.batch_size
+        return {"given": DataLoader(pictures, batcher, batch_size=size, num_workers=config.num_workers, device=device)}
+
+    def model(self, config: ImageFolderConfig, device: Device) -> ImageFolderModel:
+        """A fresh model."""
+        sizes = [1, config.channels, 2 * config.channels, 4 * config.channels]
+        same = PaddingConfig2d.Same
+        return ImageFolderModel(
+            tuple(Conv2dConfig(pair, (3, 3), padding=same).init(device) for pair in itertools.pairwise(sizes)),
+            tuple(BatchNormConfig(size).init(device) for size in sizes[1:]),
+            MaxPool2dConfig((2, 2)).init(),
+            AdaptiveAvgPool2dConfig((4, 4)).init(),
+            DropoutConfig(config.dropout).init(),
+            LinearConfig(sizes[-1] * 4 * 4, len(config.classes or ())).init(device),
+            Relu(),
+        )
+
+    def example_inputs(self, config: ImageFolderConfig, device: Device) -> tuple[Tensor]:
+        """See `Recipe.example_inputs`: two pictures of noise, as the batcher gives them."""
+        images = np.random.default_rng(config.seed).standard_normal((2, config.size, config.size))
+        return (Tensor.from_data(images.astype(np.float32), device),)
+
+    def metrics(self, config: ImageFolderConfig) -> Sequence[Metric]:
+        """See `Recipe.metrics`."""
+        return [AccuracyMetric(), LossMetric()]
+
+    def predict(self, config: ImageFolderConfig, model: Module, inputs: Sequence[str]) -> Iterator[Prediction]:
+        """The class of each picture, or of each picture in a folder."""
+        assert isinstance(model, ImageFolderModel)
+        paths = [path for given in inputs for path in (pictures_in(Path(given)) or [Path(given)])]
+        for path in paths:
+            image = resized(read_grey_image(path), config.size, config.size)
+            scaled = ((image - np.float32(config.mean)) / np.float32(config.std))[None]
+            logits = model.forward(Tensor.from_data(scaled, model.devices()[0]))
+            row = activation.softmax(logits, 1).into_data().values[0]
+            yield Prediction.of_class(str(path), (config.classes or ())[int(row.argmax())], float(row.max()))
+
+
+def pictures_in(folder: Path) -> list[Path]:
+    """The pictures below a folder, in the order of their paths; none if it is no folder."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in PICTURES and path.is_file())
+
+
+def labelled(folder: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
+    """The pictures of all classes below a folder.  Raises: DataError if there are too few to learn from."""
+    found = [(path, label) for label, name in enumerate(classes) for path in pictures_in(folder / name)]
+    if len(found) < 2:
+        raise DataError(
+            explain(
+                f"{folder}: too few pictures",
+                given=f"{len(found)} in {', '.join(classes)}",
+                expected="two pictures at least",
+                mend="check the folder",
+            )
+        )
+    return found
+
+
+RECIPE = ImageFolderRecipe()

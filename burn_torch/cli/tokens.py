@@ -1,0 +1,116 @@
+"""Tokens of text: its bytes, and pairs of them that were merged because they are frequent (byte-pair encoding).
+
+Token 0 to 255 is that byte; token 256 + i is the i-th merge, a pair of earlier tokens.  Merges never reach over the
+border between two words; a space belongs to the word behind it.
+Source: Sennrich et al. 2016, section 3.2, https://arxiv.org/abs/1508.07909.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+__all__ = ["BYTES", "Tokenizer", "learn_merges"]
+
+BYTES: Final = 256
+_WORDS: Final = re.compile(rb" ?[^\s]+|\s+?(?= )|\s")
+
+Pair = tuple[int, int]
+
+
+def learn_merges(text: bytes, count: int) -> tuple[Pair, ...]:
+    """The `count` merges that a text asks for, most frequent pair first; of equal ones the smaller pair.
+
+    Fewer if no pair occurs twice any more.
+
+    >>> learn_merges(b"low lower lowest", 2)
+    ((108, 111), (256, 119))
+    """
+    words = [(list(word), times) for word, times in Counter(_WORDS.findall(text)).items()]
+    pairs: Counter[Pair] = Counter()
+    where: dict[Pair, set[int]] = {}
+    for number, (word, times) in enumerate(words):
+        for pair in itertools.pairwise(word):
+            pairs[pair] += times
+            where.setdefault(pair, set()).add(number)
+    merges: list[Pair] = []
+    while len(merges) < count and pairs:
+        best = max(pairs, key=lambda pair: (pairs[pair], -pair[0], -pair[1]))
+        if pairs[best] < 2:
+            break
+        token = BYTES + len(merges)
+        merges.append(best)
+        for number in where.pop(best):
+            word, times = words[number]
+            for pair in itertools.pairwise(word):
+                pairs[pair] -= times
+                if pairs[pair] <= 0:
+                    del pairs[pair]
+            merged = _merge(word, best, token)
+            words[number] = (merged, times)
+            for pair in itertools.pairwise(merged):
+                pairs[pair] += times
+                where.setdefault(pair, set()).add(number)
+    return tuple(merges)
+
+
+class Tokenizer:
+    """Text to tokens and back.
+
+    >>> tokenizer = Tokenizer([(108, 111), (256, 119)])
+    >>> tokenizer.encode("low"), tokenizer.decode([257, 101])
+    ([257], 'lowe')
+    """
+
+    def __init__(self, merges: Iterable[Sequence[int]]) -> None:
+        self._ranks: dict[Pair, int] = {}
+        self.texts: list[bytes] = [bytes([i]) for i in range(BYTES)]
+        """The bytes of each token."""
+        for one, other in merges:
+            self._ranks[one, other] = len(self.texts)
+            self.texts.append(self.texts[one] + self.texts[other])
+        self._known: dict[bytes, list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, in UTF-8."""
+        if not self._ranks:
+            return list(text.encode())
+        found: list[int] = []
+        for word in _WORDS.findall(text.encode()):
+            tokens = self._known.get(word)
+            if tokens is None:
+                tokens = self._known[word] = self._encoded(list(word))
+            found += tokens
+        return found
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of tokens; bytes that are no UTF-8 become a replacement character."""
+        return b"".join(self.texts[token] for token in tokens).decode(errors="replace")
+
+    def _encoded(self, word: list[int]) -> list[int]:
+        while len(word) > 1:
+            pair = min(itertools.pairwise(word), key=lambda p: self._ranks.get(p, len(self.texts)))
+            token = self._ranks.get(pair)
+            if token is None:
+                break
+            word = _merge(word, pair, token)
+        return word
+
+
+def _merge(word: Sequence[int], pair: Pair, token: int) -> list[int]:
+    made: list[int] = []
+    at = 0
+    while at < len(word):
+        if at + 1 < len(word) and (word[at], word[at + 1]) == pair:
+            made.append(token)
+            at += 2
+        else:
+            made.append(word[at])
+            at += 1
+    return made

@@ -1,0 +1,130 @@
+"""The run that a dashboard shows: its events, read a little at a time, and commands back to it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal as signals
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, final
+
+from burn_torch.core.errors import ArtifactError
+from burn_torch.monitor.codec import DamagedLine, decode
+from burn_torch.monitor.control import ControlClient
+from burn_torch.monitor.event import Stamped
+from burn_torch.monitor.log import EVENTS, Follower
+from burn_torch.monitor.view import RunView
+
+__all__ = ["Source"]
+
+_LONG: Final = 2 << 20
+"""Bytes of a log that takes so long to read that the first look takes a sample of it."""
+_SAMPLE: Final = 3000
+"""Steps of a sample, besides the newest ones."""
+_NEWEST: Final = 2000
+_CHUNK: Final = 256 << 10
+_STEP: Final = b'"kind":"step"'
+_SIGNALS: Final = {"stop": signals.SIGINT, "kill": getattr(signals, "SIGKILL", signals.SIGTERM)}
+
+
+@final
+class Source:
+    """Follows the run in an artifact directory.
+
+    `view` is what to show.  After `look` it covers the whole run at once: of a long one a sample of its older steps,
+    so that nobody waits, and every other event; `reading` says how much of it has been read in full since.  `poll`
+    reads on, and once all is read `view` is exact.
+
+    Whoever started the run knows better than its files whether it goes on (`lives`), and may send signals to it
+    (`signal`) where it takes no commands.
+
+    Raises: DataError from `look` and `poll` where the events cannot be read.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        lives: Callable[[], bool] | None = None,
+        signal: Callable[[int], None] | None = None,
+    ) -> None:
+        self.directory: Final = Path(directory)
+        self._lives = lives
+        self._signal = signal
+        self._path = self.directory / EVENTS
+        self._follower = Follower(self._path)
+        self._exact = RunView(self.directory)
+        self._read = 0
+        self._end = 0
+        self.view = self._exact
+
+    @property
+    def reading(self) -> float | None:
+        """How much of the log has been read in full, 0 to 1; None when all of it."""
+        return None if self.view is self._exact else min(self._read / max(self._end, 1), 1.0)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the run goes on."""
+        return self.view.status == "running" if self._lives is None else self._lives()
+
+    def look(self) -> None:
+        """Reads enough to show the whole run."""
+        with suppress(OSError):
+            self._end = self._path.stat().st_size
+        if self._end <= _LONG:
+            self.poll(None)
+        else:
+            self.view = self._sampled()
+
+    def poll(self, budget_s: float | None, heard: Callable[[Stamped], None] | None = None) -> bool:
+        """Reads what is new, for about so many seconds at most; whether there was any.  `heard` gets each event."""
+        began, found = time.monotonic(), False
+        collecting = gc.isenabled()
+        gc.disable()  # events are many, small and without cycles: a third of the time would go into looking for those
+        try:
+            while events := self._follower.poll(_CHUNK):
+                found = True
+                for event in events:
+                    self._exact.apply(event)
+                    if heard is not None:
+                        heard(event)
+                self._read += _CHUNK
+                if budget_s is not None and time.monotonic() - began > budget_s:
+                    return found
+        finally:
+            if collecting:
+                gc.enable()
+        self._exact.damaged = self._follower.damaged
+        if self.view is not self._exact:
+            self.view, found = self._exact, True
+        return found
+
+    def command(self, name: str) -> str:
+        """Sends "stop", "kill" or "checkpoint"; gives the answer in words, also that nobody took it."""
+        try:
+            return str(ControlClient(self.directory).send(name)["text"])
+        except ArtifactError as err:
+            number = _SIGNALS.get(name)
+            if self._signal is None or number is None or not self.runs:
+                return str(err).partition("\n")[0]
+            self._signal(number)
+            return f"the run takes no commands; it got the signal {number.name} instead"
+
+    def _sampled(self) -> RunView:
+        """The view of all events but steps, of the newest steps, and of one in so many of the older ones."""
+        view = RunView(self.directory)
+        lines = self._path.read_bytes().split(b"\n")[:-1]  # what is behind the last newline is half a line
+        every = max((len(lines) - _NEWEST) // _SAMPLE, 1)
+        newest = len(lines) - _NEWEST
+        for number, line in enumerate(lines):
+            if number < newest and number % every and _STEP in line:
+                continue
+            with suppress(DamagedLine):
+                event = decode(line)
+                if event is not None:
+                    view.apply(event)
+        return view

@@ -1,0 +1,207 @@
+"""From traces to what a file holds: inputs, weights, and each step written by its row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from burn_torch.core.data import TensorData
+from burn_torch.core.errors import OnnxError, explain
+from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.onnx.exporting.document import Document
+from burn_torch.onnx.exporting.request import Axes
+from burn_torch.onnx.exporting.sizes import Size, Symbol, product
+from burn_torch.onnx.exporting.traces import Traces
+from burn_torch.onnx.exporting.tracing import Tracing
+from burn_torch.onnx.exporting.unification import Kind, Ref, Step, kind_of, origin_text
+from burn_torch.onnx.exporting.writer import Cannot, Node, Wire, Writer
+from burn_torch.onnx.rows.registry import find
+
+__all__ = ["assembled"]
+
+
+def assembled(
+    name: str,
+    found: Traces,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    axes: Axes,
+    opset: int,
+    metadata: Mapping[str, str],
+) -> Document:
+    """All that the file will hold.  Raises: OnnxError that tells every row that cannot be written."""
+    _require_equal_constants(found.traces)
+    first, graph = found.traces[0], found.graphs[0]
+    kinds = [
+        kind_of(specs) if isinstance(specs[0], TensorSpec) else None
+        for specs in zip(*([spec for _, spec in each.inputs] for each in found.graphs), strict=True)
+    ]
+    given = {n: kind for n, place in zip(inputs, first.given, strict=True) if (kind := kinds[place]) is not None}
+    writer = _writer(given, outputs, axes, found, opset)
+    values = {
+        graph.inputs[place][0]: writer.met(Wire(n, given[n].dtype, given[n].shape))
+        for n, place in zip(inputs, first.given, strict=True)
+    }
+    weights = _weights(writer, found, kinds, values)
+    _write(writer, found.steps, values, opset)
+    made = [values[i] for i in graph.outputs if i is not None]
+    nodes = _named_outputs(writer, made, outputs, {*inputs, *weights})
+    used = {x for node in nodes for x in node.inputs}
+    constants = {key: _Stored(x.array.nbytes, partial(_same, x)) for key, x in writer.constants.items()}
+    stored = {key: each for key, each in {**weights, **constants}.items() if key in used}
+    return Document(
+        name,
+        opset,
+        nodes,
+        {key: each.read for key, each in stored.items()},
+        {key: each.nbytes for key, each in stored.items()},
+        given,
+        {n: Kind(wire.shape, wire.dtype) for n, wire in zip(outputs, made, strict=True)},
+        writer.symbols,
+        metadata,
+    )
+
+
+class _Stored(NamedTuple):
+    """A tensor of the file: its size, and how to get it."""
+
+    nbytes: int
+    read: Callable[[], TensorData]
+
+
+def _same(data: TensorData) -> TensorData:
+    return data
+
+
+def _weights(
+    writer: Writer, found: Traces, kinds: Sequence[Kind | None], values: dict[int, Wire]
+) -> dict[str, _Stored]:
+    """The weights that are read, each once however often it stands in a module; their wires are put among values."""
+    first, graph = found.traces[0], found.graphs[0]
+    read = {x.id for step in found.steps for x in step.reads if isinstance(x, Ref)} | set(graph.outputs)
+    weights: dict[str, _Stored] = {}
+    wires: dict[int, Wire] = {}
+    for place, (wish, primitive) in first.sources.items():
+        ident, kind = graph.inputs[place][0], kinds[place]
+        if ident not in read or kind is None:
+            continue
+        wire = wires.get(id(primitive))
+        if wire is None:
+            wire = wires[id(primitive)] = Wire(writer.unique(wish), kind.dtype, kind.shape)
+            size = writer.fixed(product(kind.shape), wish) * kind.dtype.itemsize
+            weights[str(wire)] = _Stored(size, partial(first.found.leaf.into_data, primitive))
+        values[ident] = wire
+    return weights
+
+
+def _writer(inputs: Mapping[str, Kind], outputs: Sequence[str], axes: Axes, found: Traces, opset: int) -> Writer:
+    names = list(inputs)
+    symbols: list[Symbol] = []
+    for symbol, places in axes.items():
+        i, axis = places[0]
+        kind = inputs[names[i]]
+        source = Wire(names[i], kind.dtype, kind.shape)
+        symbols.append(Symbol(symbol, Size(tuple(sizes[symbol] for sizes in found.sizes)), source, axis))
+    writer = Writer(opset, symbols)
+    for name in (*inputs, *outputs):
+        writer.unique(name)
+    return writer
+
+
+def _require_equal_constants(traces: Sequence[Tracing]) -> None:
+    """Constants that the function made must not depend on a size: a trace has those of its own."""
+    first = traces[0]
+    for other in traces[1:]:
+        names = [name for name, _ in first.sources.values()]
+        differing = names if len(first.sources) != len(other.sources) else []
+        differing += [
+            name
+            for (name, one), (_, two) in zip(first.sources.values(), other.sources.values(), strict=False)
+            if one is not two and first.found.leaf.into_data(one) != other.found.leaf.into_data(two)
+        ]
+        if differing:
+            raise OnnxError(
+                explain(
+                    "export: data that the function makes depends on the size of a dynamic axis",
+                    given=f"{differing[-1]}, which differs between two sizes",
+                    expected="tensors made by operations of a size, such as Tensor.arange, not by from_data",
+                    mend="make it with operations on tensors, or export with that axis fixed",
+                )
+            )
+
+
+def _write(writer: Writer, steps: Sequence[Step], values: dict[int, Wire], opset: int) -> None:
+    """Writes each step.  Raises: OnnxError that names all that cannot be written."""
+    faults: list[str] = []
+    for step in steps:
+        reads = [values.get(x.id) if isinstance(x, Ref) else x for x in step.reads]
+        lost = any(isinstance(x, Ref) and x.id not in values for x in step.reads)
+        export_of = find(step.op.name)
+        if export_of is None:
+            if not _is_number(step):
+                faults.append(f"{step.op.name}: {_why_not(step)}{origin_text(step.origin)}")
+            continue
+        if lost:
+            continue  # what made it is among the faults
+        writer.origin, writer.results = step.origin, step.results  # type: ignore[assignment]  # rows make tensors
+        try:
+            made = export_of.rule(writer, *reads, **{k: v for k, v in step.attrs.items() if k != "live"})
+        except Cannot as fault:
+            faults.append(f"{step.op.name}: {fault}{origin_text(step.origin)}")
+            continue
+        parts = made if isinstance(made, tuple) else (made,)
+        for ident, part, kind in zip(step.makes, parts, step.results, strict=True):
+            if ident is not None and part is not None:
+                assert isinstance(kind, Kind), step
+                assert part.dtype is kind.dtype, f"{step.op.name}: {part.dtype} for {kind.dtype}"
+                values[ident] = writer.met(Wire(str(part), kind.dtype, kind.shape))
+    if faults:
+        count = len(faults)
+        raise OnnxError(
+            explain(
+                f"export: {count} operation{'s' if count > 1 else ''} cannot be written in opset {opset}",
+                given="\n            ".join(faults[:50])
+                + (f"\n            and {count - 50} more" if count > 50 else ""),
+                expected="rows of the table that burn_torch.onnx.rows writes",
+                mend="compute it otherwise, choose a newer opset, or tell how: burn_torch.onnx.row",
+            )
+        )
+
+
+def _is_number(step: Step) -> bool:
+    return any(isinstance(kind, NumberSpec) for kind in step.results)
+
+
+def _why_not(step: Step) -> str:
+    if step.op.random:
+        return "draws random numbers, and ONNX has none that could be compared"
+    return "a gradient" if step.op.name.endswith(("_backward", "_gradient")) else "ONNX has no such operator"
+
+
+def _named_outputs(writer: Writer, made: Sequence[Wire], names: Sequence[str], fixed: set[str]) -> list[Node]:
+    """The nodes that are needed, with the outputs under their names."""
+    renamed: dict[str, str] = {}
+    writer.origin = None
+    nodes = list(writer.nodes)
+    for wire, name in zip(made, names, strict=True):
+        if wire in renamed or wire in fixed or str(wire) in writer.constants:
+            nodes.append(Node("Identity", writer.unique(f"{name}.Identity"), (renamed.get(wire, wire),), (name,), {}))
+        else:
+            renamed[str(wire)] = name
+    needed = set(names)
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        outputs = tuple(renamed.get(y, y) for y in node.outputs)
+        if needed.isdisjoint(outputs):
+            continue
+        inputs = tuple(renamed.get(x, x) for x in node.inputs)
+        needed.update(inputs)
+        if node.op in _OPTIONAL_OUTPUTS:
+            while outputs[-1] not in needed:
+                outputs = outputs[:-1]
+        kept.append(Node(node.op, node.name, inputs, outputs, node.attributes))
+    return kept[::-1]
+
+
+_OPTIONAL_OUTPUTS: Final = frozenset({"MaxPool", "LayerNormalization"})

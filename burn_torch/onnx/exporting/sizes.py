@@ -1,0 +1,129 @@
+"""Sizes that vary: what was a whole number in each trace, and is a formula of the dynamic axes in the exported graph.
+
+A function is traced at several sizes of its dynamic axes.  A number that is the same in all traces is a constant; one
+that differs is a `Size`: its values, one a trace.  `Formula` says which function of the axes gives these values.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, final
+
+import numpy as np
+
+__all__ = ["Formula", "Length", "Shape", "Size", "Symbol", "formula", "merged", "product"]
+
+
+@final
+class Size:
+    """A whole number that differs between the traces.  Arithmetic with it is done in each of them."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: tuple[int, ...]) -> None:
+        self.values: Final = values
+
+    def __add__(self, other: Length) -> Length:
+        return self._with(other, lambda a, b: a + b)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Length) -> Length:
+        return self._with(other, lambda a, b: a - b)
+
+    def __rsub__(self, other: Length) -> Length:
+        return self._with(other, lambda a, b: b - a)
+
+    def __mul__(self, other: Length) -> Length:
+        return self._with(other, lambda a, b: a * b)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Length) -> Length:
+        return self._with(other, lambda a, b: a // b)
+
+    def __rfloordiv__(self, other: Length) -> Length:
+        return self._with(other, lambda a, b: b // a)
+
+    def _with(self, other: Length, function: Callable[[int, int], int]) -> Length:
+        values = other.values if isinstance(other, Size) else itertools.repeat(other)
+        return merged([function(a, b) for a, b in zip(self.values, values, strict=False)])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Size) and self.values == other.values
+
+    def __hash__(self) -> int:
+        return hash(self.values)
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(map(str, self.values))}]"
+
+
+Length: TypeAlias = int | Size
+Shape: TypeAlias = tuple[Length, ...]
+
+
+def merged(values: Sequence[int]) -> Length:
+    """The number that all values are, or the Size of them."""
+    return values[0] if all(value == values[0] for value in values) else Size(tuple(values))
+
+
+def product(sizes: Iterable[Length]) -> Length:
+    """The product of sizes; 1 of none."""
+    result: Length = 1
+    for size in sizes:
+        result = result * size
+    return result
+
+
+class Symbol(NamedTuple):
+    """A dynamic axis: its name, what it was in each trace, and an input that has it."""
+
+    name: str
+    size: Size
+    source: Any
+    axis: int
+
+
+class Formula(NamedTuple):
+    """sum(factor * product(axes)) + constant, over symbols by their number."""
+
+    terms: tuple[tuple[int, tuple[int, ...]], ...]
+    constant: int
+
+
+def formula(size: Size, symbols: Sequence[Symbol]) -> Formula | None:
+    """What gives a size from the dynamic axes; None where no sum of them and no product does.
+
+    There are more traces than unknowns, so that a formula which fits them all is no accident.
+    """
+    wanted = np.array(size.values, np.float64)
+    axes = [np.array(symbol.size.values, np.float64) for symbol in symbols]
+    for i, axis in enumerate(axes):
+        found = _fitted(wanted, [axis], [(i,)])
+        if found is not None:
+            return found
+    found = _fitted(wanted, axes, [(i,) for i in range(len(axes))])
+    if found is not None:
+        return found
+    numbers = range(len(axes))
+    for count in (2, 3):
+        for chosen in itertools.combinations_with_replacement(numbers, count):
+            found = _fitted(wanted, [math.prod((axes[i] for i in chosen), start=np.ones(()))], [chosen])
+            if found is not None:
+                return found
+    return None
+
+
+def _fitted(wanted: Any, columns: Sequence[Any], terms: Sequence[tuple[int, ...]]) -> Formula | None:
+    """Whole factors and a whole constant with which the columns give what is wanted, in every trace."""
+    if len(columns) + 1 >= len(wanted):
+        return None
+    matrix = np.stack([*columns, np.ones_like(wanted)], axis=1)
+    solution = np.rint(np.linalg.lstsq(matrix, wanted, rcond=None)[0])
+    if not np.array_equal(matrix @ solution, wanted):
+        return None
+    whole = [int(x) for x in solution]
+    return Formula(tuple((n, term) for n, term in zip(whole, terms, strict=False) if n), whole[-1])

@@ -1,0 +1,181 @@
+"""Several traces of one function made one: steps whose numbers are constants, or sizes that vary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, final
+
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import OnnxError, explain
+from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.graph import Graph, Literal, Node
+from burn_torch.graph.origin import Origin
+from burn_torch.onnx.exporting.sizes import Shape, merged
+from burn_torch.ops.op import Op
+
+__all__ = ["Kind", "Step", "Varying", "origin_text", "unified"]
+
+
+class Kind(NamedTuple):
+    """What is known of a tensor in all traces: its shape, where sizes may vary, and its element type."""
+
+    shape: Shape
+    dtype: DType
+
+
+@final
+class Varying:
+    """A number of the graph that differs between the traces, and not as a whole number would."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: tuple[float, ...]) -> None:
+        self.values: Final = values
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Varying) and self.values == other.values
+
+    def __hash__(self) -> int:
+        return hash(self.values)
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(map(str, self.values))}]"
+
+
+class Ref(NamedTuple):
+    """A value of the graph, by its id."""
+
+    id: int
+
+
+Read: TypeAlias = Any
+"""What a step reads: a Ref, a number, a Size, a Varying, or None."""
+
+
+@final
+class Step:
+    """One node in all traces."""
+
+    def __init__(
+        self,
+        op: Op,
+        reads: tuple[Read, ...],
+        attrs: dict[str, Any],
+        makes: tuple[int | None, ...],
+        nodes: Sequence[Node],
+    ) -> None:
+        self.op: Final = op
+        self.reads: Final = reads
+        self.attrs: Final = attrs
+        self.makes: Final = makes
+        self.origin: Final[Origin | None] = nodes[0].origin
+        self.results: Final = tuple(
+            None if specs[0] is None else _kind(specs) for specs in zip(*(n.call.results for n in nodes), strict=True)
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.op.name} {self.reads} {self.attrs}"
+
+
+def origin_text(origin: Origin | None) -> str:
+    """' at encoder.linear at model.py:12 in forward: <source>'; '' where nothing is known."""
+    return "" if origin is None else f" at {origin}"
+
+
+def unified(graphs: Sequence[Graph]) -> list[Step]:
+    """The steps of graphs that do the same at several sizes; all are dense.
+
+    Raises: OnnxError where they do not: the number of operations, or which they are, depends on a dynamic axis.
+    """
+    for nodes in zip(*(graph.nodes for graph in graphs), strict=False):
+        first = nodes[0]
+        if any(not _alike(first, node) for node in nodes):
+            raise _differing(nodes)
+    lengths = {len(graph.nodes) for graph in graphs}
+    if len(lengths) > 1:
+        last = min(lengths) - 1
+        raise _differing([graph.nodes[max(last, 0)] for graph in graphs if graph.nodes], lengths)
+    return [_step(nodes) for nodes in zip(*(graph.nodes for graph in graphs), strict=True)]
+
+
+def _alike(one: Node, other: Node) -> bool:
+    return (
+        one.call.op is other.call.op
+        and one.outputs == other.outputs
+        and len(one.inputs) == len(other.inputs)
+        and all(
+            isinstance(a, Literal) and isinstance(b, Literal) and type(a.value) is type(b.value) if a != b else True
+            for a, b in zip(one.inputs, other.inputs, strict=True)
+        )
+        and [_form(spec) for spec in one.call.results] == [_form(spec) for spec in other.call.results]
+        and all(_same_form(one.call.attrs[name], other.call.attrs[name]) for name in one.call.attrs)
+    )
+
+
+def _form(spec: Any) -> Any:
+    return (spec.ndim, spec.dtype) if isinstance(spec, TensorSpec) else spec
+
+
+def _same_form(one: Any, other: Any) -> bool:
+    """Whether attributes differ in whole numbers only."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(_same_form(a, b) for a, b in zip(one, other, strict=True))
+    if type(one) is int and type(other) is int:
+        return True
+    return bool(one == other)
+
+
+def _differing(nodes: Sequence[Node], lengths: set[int] | None = None) -> OnnxError:
+    texts = dict.fromkeys(f"{node.call}{origin_text(node.origin)}" for node in nodes)
+    counts = "" if lengths is None else f", {', '.join(map(str, sorted(lengths)))} operations in all"
+    return OnnxError(
+        explain(
+            "export: what is computed depends on the size of a dynamic axis",
+            given=" and, at another size, ".join(texts) + counts,
+            expected="the same operations at every size; a loop over an axis, a branch on a size and an axis of size 1"
+            " that is broadcast give others",
+            mend="export with that axis fixed: leave it out of dynamic_dims, or dynamic_batch",
+        )
+    )
+
+
+def _step(nodes: Sequence[Node]) -> Step:
+    first = nodes[0]
+    attrs = {name: _attribute([node.call.attrs[name] for node in nodes]) for name in first.call.attrs}
+    reads = tuple(_read(parts) for parts in zip(*(node.inputs for node in nodes), strict=True))
+    return Step(first.call.op, reads, attrs, first.outputs, nodes)
+
+
+def _attribute(values: Sequence[Any]) -> Any:
+    first = values[0]
+    if isinstance(first, tuple):
+        return tuple(_attribute(parts) for parts in zip(*values, strict=True))
+    return merged(values) if type(first) is int else first
+
+
+def _read(parts: Sequence[Any]) -> Read:
+    first = parts[0]
+    if first is None:
+        return None
+    if isinstance(first, int):
+        return Ref(first)
+    numbers = [part.value for part in parts]
+    if all(part == first for part in parts):
+        return first.value
+    if all(float(number).is_integer() for number in numbers):
+        return merged([int(number) for number in numbers])
+    return Varying(tuple(float(number) for number in numbers))
+
+
+def _kind(specs: Sequence[Any]) -> Kind | NumberSpec:
+    first = specs[0]
+    if isinstance(first, NumberSpec):
+        return first
+    return Kind(tuple(merged(sizes) for sizes in zip(*(spec.shape for spec in specs), strict=True)), first.dtype)
+
+
+def kind_of(specs: Sequence[TensorSpec]) -> Kind:
+    """What the specs of one tensor have in common."""
+    found = _kind(specs)
+    assert isinstance(found, Kind)
+    return found

@@ -1,0 +1,408 @@
+"""The ONNX graph that is written: nodes, constants, sizes that are worked out when it runs.
+
+A `Wire` is a value of it: a name that knows its element type, and its shape where a row of ours made it.  What a row
+becomes is written with `Writer.node`; operators and element types that the opset lacks are faults, except that half
+types are computed in f32 where an operator takes no others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, final, overload
+
+import numpy as np
+
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+from burn_torch.graph.origin import Origin
+from burn_torch.onnx.exporting.sizes import Length, Shape, Size, Symbol, formula, product
+from burn_torch.onnx.exporting.unification import Kind, Varying
+from burn_torch.onnx.operators.axes import ONNX_DTYPES
+
+__all__ = ["Cannot", "Node", "Number", "Wire", "Writer", "onnx_dtype"]
+
+Number: TypeAlias = float | Size | Varying
+"""A number that a row reads, known now or when the graph runs."""
+
+_CODES: Final = {dtype: code for code, dtype in ONNX_DTYPES.items()}
+_TYPE_NAMES: Final = {
+    DType.F64: "tensor(double)",
+    DType.F32: "tensor(float)",
+    DType.F16: "tensor(float16)",
+    DType.BF16: "tensor(bfloat16)",
+    DType.I64: "tensor(int64)",
+    DType.I32: "tensor(int32)",
+    DType.I16: "tensor(int16)",
+    DType.I8: "tensor(int8)",
+    DType.U64: "tensor(uint64)",
+    DType.U32: "tensor(uint32)",
+    DType.U16: "tensor(uint16)",
+    DType.U8: "tensor(uint8)",
+    DType.BOOL: "tensor(bool)",
+}
+_DTYPES: Final = {name: dtype for dtype, name in _TYPE_NAMES.items()}
+_HALF: Final = (DType.F16, DType.BF16)
+
+
+def onnx_dtype(dtype: DType) -> int:
+    """The TensorProto.DataType of an element type."""
+    return _CODES[dtype]
+
+
+class Cannot(Exception):
+    """What keeps a row from being written; `export` collects these."""
+
+
+@final
+class Wire(str):
+    """The name of a value, its element type, and its shape where it is known."""
+
+    dtype: DType
+    known: Shape | None
+
+    def __new__(cls, name: str, dtype: DType, shape: Shape | None = None) -> Wire:
+        """The name as a wire."""
+        wire = str.__new__(cls, name)
+        wire.dtype, wire.known = dtype, shape
+        return wire
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a value that a row made."""
+        assert self.known is not None, self
+        return self.known
+
+    @property
+    def ndim(self) -> int:
+        """How many axes it has."""
+        return len(self.shape)
+
+
+class Node(NamedTuple):
+    """One node as it will be written."""
+
+    op: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any]
+
+
+class _Signature(NamedTuple):
+    """What an opset says of an operator: per input and output the letter of its type, per letter the types."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    types: dict[str, frozenset[str]]
+    attributes: frozenset[str]
+
+
+@lru_cache(maxsize=1024)
+def _signature(op: str, opset: int) -> _Signature | None:
+    from onnx import defs
+
+    if not defs.has(op, max_inclusive_version=opset):
+        return None
+    schema = defs.get_schema(op, opset)
+    types = {rule.type_param_str: frozenset(rule.allowed_type_strs) for rule in schema.type_constraints}
+    return _Signature(
+        tuple(part.type_str for part in schema.inputs),
+        tuple(part.type_str for part in schema.outputs),
+        types,
+        frozenset(schema.attributes),
+    )
+
+
+def _first_opset(op: str) -> int:
+    from onnx import defs
+
+    versions = [s.since_version for s in defs.get_all_schemas_with_history() if s.name == op and s.domain == ""]
+    return min(versions)
+
+
+@final
+class Writer:
+    """Collects the nodes of one ONNX graph.
+
+    opset     what the operators mean
+    symbols   the dynamic axes
+    """
+
+    def __init__(self, opset: int, symbols: Sequence[Symbol] = ()) -> None:
+        self.opset: Final = opset
+        self.symbols: Final = tuple(symbols)
+        self.nodes: Final[list[Node]] = []
+        self.constants: Final[dict[str, TensorData]] = {}
+        self.origin: Origin | None = None
+        """Where what is written now comes from; names begin with the path of its module."""
+        self.results: Sequence[Kind] = ()
+        """What the row that is written now makes."""
+        self._names: Final[dict[str, int]] = {}
+        self._interned: Final[dict[Any, Wire]] = {}
+        self._lengths: Final[dict[Size, Wire]] = {}
+        self._axes: Final[dict[Size, tuple[Wire, int]]] = {}
+
+    # -- names -----------------------------------------------------------------------------------------
+    def unique(self, wish: str) -> str:
+        """A name that nothing has yet, as close to the wish as may be."""
+        count = self._names.get(wish)
+        if count is None:
+            self._names[wish] = 1
+            return wish
+        self._names[wish] = count + 1
+        return self.unique(f"{wish}_{count + 1}")
+
+    def met(self, wire: Wire) -> Wire:
+        """Notes the axes of a value: sizes that no formula gives are read off them when the graph runs."""
+        for axis, size in enumerate(wire.shape):
+            if isinstance(size, Size):
+                self._axes.setdefault(size, (wire, axis))
+        return wire
+
+    # -- nodes -----------------------------------------------------------------------------------------
+    @overload
+    def node(self, op: str, *inputs: Wire | None, outputs: Literal[1] = 1, **attributes: Any) -> Wire: ...
+
+    @overload
+    def node(self, op: str, *inputs: Wire | None, outputs: int, **attributes: Any) -> tuple[Wire, ...]: ...
+
+    def node(self, op: str, *inputs: Wire | None, outputs: int = 1, **attributes: Any) -> Any:
+        """Writes a node; its outputs.  Attributes that are None are left out.
+
+        Raises: Cannot where the opset has no such operator, or it takes no such element type.
+        """
+        signature = _signature(op, self.opset)
+        if signature is None:
+            raise Cannot(f"{op} needs opset {_first_opset(op)}")
+        given = {name: value for name, value in attributes.items() if value is not None}
+        unknown = [name for name in given if name not in signature.attributes]
+        if unknown:
+            raise Cannot(f"{op} of opset {self.opset} has no {', '.join(unknown)}")
+        letters = _letters(signature.inputs, len(inputs))
+        bound: dict[str, DType] = {}
+        wider: set[str] = set()
+        for letter, x in zip(letters, inputs, strict=True):
+            if x is None:
+                continue
+            bound.setdefault(letter, x.dtype)
+            if _TYPE_NAMES[x.dtype] not in signature.types.get(letter, frozenset({letter})):
+                if x.dtype not in _HALF or "tensor(float)" not in signature.types.get(letter, ()):
+                    raise Cannot(f"{op} of opset {self.opset} takes no {x.dtype}")
+                wider.add(letter)
+        read = [
+            x if x is None or letter not in wider else self.cast(x, DType.F32)
+            for letter, x in zip(letters, inputs, strict=True)
+        ]
+        while read and read[-1] is None:
+            read.pop()
+        made = self._appended(op, read, outputs, given, signature, {**bound, **dict.fromkeys(wider, DType.F32)})
+        made = [
+            self.cast(y, bound[letter]) if letter in wider else y
+            for y, letter in zip(made, _letters(signature.outputs, outputs), strict=True)
+        ]
+        return made[0] if outputs == 1 else tuple(made)
+
+    def _appended(
+        self,
+        op: str,
+        inputs: Sequence[Wire | None],
+        outputs: int,
+        attributes: dict[str, Any],
+        signature: _Signature,
+        bound: dict[str, DType],
+    ) -> list[Wire]:
+        path = "" if self.origin is None else self.origin.path
+        name = self.unique(f"{path}.{op}" if path else op)
+        names = [name if i == 0 else self.unique(f"{name}.{i}") for i in range(outputs)]
+        letters = _letters(signature.outputs, outputs)
+        to = ONNX_DTYPES.get(attributes.get("to", attributes.get("dtype", 0)))
+        made = [
+            Wire(each, bound.get(letter) or _only(signature, letter) or to or DType.F32)
+            for each, letter in zip(names, letters, strict=True)
+        ]
+        self.nodes.append(Node(op, name, tuple("" if x is None else str(x) for x in inputs), tuple(names), attributes))
+        return made
+
+    # -- constants --------------------------------------------------------------------------------------
+    def array(self, values: Any, dtype: DType, wish: str = "constant") -> Wire:
+        """A constant of the model; equal small ones are one."""
+        data = TensorData.of(np.asarray(values), dtype)
+        key = (dtype, data.shape, data.array.tobytes()) if data.num_elements <= 1024 else None
+        found = self._interned.get(key) if key else None
+        if found is None:
+            found = Wire(self.unique(wish), dtype, data.shape)
+            self.constants[str(found)] = data
+            if key:
+                self._interned[key] = found
+        return found
+
+    def ints(self, sizes: Sequence[Length]) -> Wire:
+        """A vector of int64: a constant, or put together when the graph runs."""
+        if not any(isinstance(size, Size) for size in sizes):
+            return self.array(np.array(sizes, np.int64), DType.I64)
+        parts: list[Wire] = []
+        fixed: list[int] = []
+        for size in sizes:
+            if isinstance(size, Size):
+                parts += [self.ints(fixed)] if fixed else []
+                parts.append(self.length(size))
+                fixed = []
+            else:
+                fixed.append(size)
+        parts += [self.ints(fixed)] if fixed else []
+        return parts[0] if len(parts) == 1 else self.node("Concat", *parts, axis=0)
+
+    def length(self, size: Length) -> Wire:
+        """A size as a vector of one int64.  Raises: Cannot where nothing tells it when the graph runs."""
+        if not isinstance(size, Size):
+            return self.ints([size])
+        found = self._lengths.get(size)
+        if found is None:
+            before, self.origin = self.origin, None
+            found = self._lengths[size] = self._worked_out(size)
+            self.origin = before
+        return found
+
+    def _worked_out(self, size: Size) -> Wire:
+        for symbol in self.symbols:
+            if symbol.size == size:
+                return self._axis(symbol.source, symbol.axis)
+        told = formula(size, self.symbols)
+        if told is not None:
+            total: Wire | None = None
+            for factor, chosen in told.terms:
+                term = self.length(self.symbols[chosen[0]].size)
+                for i in chosen[1:]:
+                    term = self.node("Mul", term, self.length(self.symbols[i].size))
+                if factor != 1:
+                    term = self.node("Mul", term, self.ints([factor]))
+                total = term if total is None else self.node("Add", total, term)
+            assert total is not None
+            return self.node("Add", total, self.ints([told.constant])) if told.constant else total
+        if size in self._axes:
+            return self._axis(*self._axes[size])
+        raise Cannot(f"a size that is {size} in the traces, and no formula of the dynamic axes")
+
+    def _axis(self, wire: Wire, axis: int) -> Wire:
+        return self.node("Gather", self.node("Shape", wire), self.ints([axis]), axis=0)
+
+    def number(self, number: Number, dtype: DType) -> Wire:
+        """A number as a tensor without axes.  Raises: Cannot for one that no formula gives."""
+        if isinstance(number, Size):
+            return self.cast(self.node("Squeeze", self.length(number), self.ints([0])), dtype)
+        if isinstance(number, Varying):
+            return self._varying(number, dtype)
+        if dtype.is_int and isinstance(number, int) and not isinstance(number, bool):
+            return self.array(np.array(number, dtype.numpy), dtype)
+        return self.array(np.array(number, np.float64), dtype)
+
+    def _varying(self, number: Varying, dtype: DType) -> Wire:
+        for power in (-1, 2, -2):
+            values = [x**power if x else math.nan for x in number.values]
+            whole = [round(x) if math.isfinite(x) else 0 for x in values]
+            if all(w > 0 and abs(x - w) <= 1e-9 * w for x, w in zip(values, whole, strict=True)):
+                y = self.number(Size(tuple(whole)), dtype)
+                y = self.node("Sqrt", y) if abs(power) == 2 else y
+                return self.node("Reciprocal", y) if power < 0 else y
+        raise Cannot(f"a number that is {number} in the traces, and no formula of the dynamic axes")
+
+    # -- what many rows need ------------------------------------------------------------------------------
+    def operand(self, x: Wire | Number, dtype: DType) -> Wire:
+        """A tensor as it is, a number as a constant of an element type."""
+        return x if isinstance(x, Wire) else self.number(x, dtype)
+
+    def cast(self, x: Wire, dtype: DType) -> Wire:
+        """x in another element type."""
+        if x.dtype is dtype:
+            return x
+        made = self.node("Cast", x, to=onnx_dtype(dtype))
+        return Wire(made, dtype, x.known)
+
+    def fixed(self, length: Length, what: str) -> int:
+        """A size that must be known now.  Raises: Cannot for one that depends on a dynamic axis."""
+        if isinstance(length, Size):
+            raise Cannot(f"{what} depends on a dynamic axis")
+        return length
+
+    def fixed_number(self, number: Number | Wire, what: str) -> float:
+        """A number that must be known now.  Raises: Cannot for one that depends on a dynamic axis, or is a tensor."""
+        if isinstance(number, int | float):
+            return float(number)
+        raise Cannot(f"{what} " + ("is a tensor" if isinstance(number, Wire) else "depends on a dynamic axis"))
+
+    def reshape(self, x: Wire, shape: Shape) -> Wire:
+        """x under another shape; `x.shape` is known."""
+        if x.shape == shape:
+            return x
+        if 0 in shape or 0 in x.shape:  # a 0 would stand for the size of x, and -1 for nothing
+            if self.opset >= 14:
+                return self._shaped(self.node("Reshape", x, self.ints(shape), allowzero=1), x, shape)
+            return self._shaped(self.node("Expand", self.number(0, x.dtype), self.ints(shape)), x, shape)
+        varying = [i for i, size in enumerate(shape) if isinstance(size, Size)]
+        wanted: list[Length] = list(shape)
+        if len(varying) > 1:
+            for i in varying:
+                if i < x.ndim and x.shape[i] == shape[i]:
+                    wanted[i] = 0
+            varying = [i for i in varying if wanted[i] != 0]
+        if varying:
+            wanted[varying[-1]] = -1
+        return self._shaped(self.node("Reshape", x, self.ints(wanted)), x, shape)
+
+    def _shaped(self, made: Wire, x: Wire, shape: Shape) -> Wire:
+        return Wire(made, x.dtype, shape)
+
+    def permute(self, x: Wire, axes: Sequence[int]) -> Wire:
+        """x with its axes in another order."""
+        if tuple(axes) == tuple(range(len(axes))):
+            return x
+        made = self.node("Transpose", x, perm=list(axes))
+        return Wire(made, x.dtype, tuple(x.shape[i] for i in axes))
+
+    def expand(self, x: Wire, shape: Shape) -> Wire:
+        """x broadcast to a shape; `x.shape` is known."""
+        own = (1,) * (len(shape) - x.ndim) + x.shape
+        if x.shape == shape:
+            return x
+        wanted = [1 if a == b else b for a, b in zip(own, shape, strict=True)]
+        return Wire(self.node("Expand", x, self.ints(wanted)), x.dtype, shape)
+
+    def unsqueeze(self, x: Wire, axes: Sequence[int]) -> Wire:
+        """x with axes of size 1 inserted at these places of the result."""
+        return self.node("Unsqueeze", x, self.ints(list(axes))) if axes else x
+
+    def reduce(self, op: str, x: Wire, dims: Sequence[int]) -> Wire:
+        """A reduction over axes, which stay with size 1."""
+        if not dims:
+            return x
+        if op == "ReduceSum" or self.opset >= 18:
+            return self.node(op, x, self.ints(list(dims)), keepdims=1)
+        return self.node(op, x, axes=list(dims), keepdims=1)
+
+    def cut(self, x: Wire, axis: int, start: int, end: Length, step: int = 1) -> Wire:
+        """The elements from start, below end, every step-th along one axis; both may count from the end."""
+        return self.node("Slice", x, self.ints([start]), self.ints([end]), self.ints([axis]), self.ints([step]))
+
+    def range(self, length: Length) -> Wire:
+        """0, 1, ... below a length, int64."""
+        if not isinstance(length, Size) and length <= 4096:
+            return self.array(np.arange(length), DType.I64)
+        end = self.number(length, DType.I64)
+        return Wire(self.node("Range", self.number(0, DType.I64), end, self.number(1, DType.I64)), DType.I64, (length,))
+
+    def count(self, x: Wire, dims: Sequence[int]) -> Length:
+        """How many elements lie along axes."""
+        return product(x.shape[i] for i in dims)
+
+
+def _only(signature: _Signature, letter: str) -> DType | None:
+    """The element type of an output that can have one only."""
+    types = signature.types.get(letter, frozenset({letter}))
+    return _DTYPES.get(next(iter(types))) if len(types) == 1 else None
+
+
+def _letters(declared: Sequence[str], count: int) -> list[str]:
+    """The letters of `count` inputs or outputs; the last one is that of all further ones."""
+    return [declared[min(i, len(declared) - 1)] for i in range(count)]

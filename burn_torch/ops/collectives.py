@@ -1,0 +1,401 @@
+"""Collectives: values that several processes compute together, through torch.distributed.
+
+Every process runs the same rows in the same order.  `world` is how many processes there are: a static attribute, since
+shapes depend on it.  In a world of 1 the rows are the identity, with no process group.  A gradient is that of the sum
+of all processes' losses: what one process that did all the work would have.
+
+`mean_start` and `mean_wait` are two halves of one collective.  The first is launched as soon as its inputs exist
+(`collective="starts"`, see the pass `launch_early`), so that gradients travel while the backward still computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
+from burn_torch.core.errors import DistributedError, explain
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.op import REGISTRY, Call, Operand, PerCall, dtype_fault, op, shape_fault
+from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.slicing import narrow
+from burn_torch.ops.torch_types import TO_TORCH
+from burn_torch.ops.value import Value
+
+_REDUCTIONS: Final = ("sum", "max", "min")
+
+
+# -- the process group ---------------------------------------------------------------------------------
+def _group(world: int) -> Any:
+    """torch.distributed.  Raises: DistributedError where the process group is absent or has another size."""
+    import torch.distributed as dist
+
+    size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
+    if size != world:
+        raise DistributedError(
+            explain(
+                "a collective was computed in a world of another size",
+                given=f"a collective of {world} processes, and {f'{size} processes' if size else 'no process group'}",
+                expected="the process group that it was made for",
+                mend="call burn_torch.distributed.init() in each process first, and start them with torchrun",
+            )
+        )
+    return dist
+
+
+def gather_into(y: torch.Tensor, x: torch.Tensor) -> None:
+    """Puts x of all processes into y, one behind the other; both are flat."""
+    import torch.distributed as dist
+
+    newer = getattr(dist, "all_gather_single", None)  # torch 2.13 calls it so
+    (newer or dist.all_gather_into_tensor)(y, x)
+
+
+def _sent(x: torch.Tensor) -> torch.Tensor:
+    """The same bytes in a type that every transport knows."""
+    return x.view(torch.uint8) if x.dtype in (torch.bool, torch.uint16, torch.uint32, torch.uint64) else x
+
+
+def _torch(compute: Callable[..., Any], alone: Callable[..., Any] = torch.clone) -> PerCall:
+    """A candidate: `compute(dist, x, **attrs)` on a contiguous copy of x; `alone(x)` in a world of 1."""
+
+    def build(call: Call) -> Callable[..., Any]:
+        attrs = call.attrs
+        if attrs["world"] == 1:
+            return alone
+        return lambda x: compute(_group(attrs["world"]), x.clone(memory_format=torch.contiguous_format), **attrs)
+
+    return PerCall(build)
+
+
+def _numpy(compute: Callable[..., Any], alone: Callable[..., Any] = np.copy) -> PerCall:
+    """The same on arrays, by way of torch on the CPU."""
+
+    def build(call: Call) -> Callable[..., Any]:
+        attrs = call.attrs
+        if attrs["world"] == 1:
+            return alone
+
+        def run(x):
+            y = compute(_group(attrs["world"]), torch.from_numpy(np.array(x, order="C")), **attrs)
+            return y.numpy()
+
+        return run
+
+    return PerCall(build)
+
+
+def _check(world: int, **ranks: int) -> None:
+    if world < 1:
+        raise shape_fault(f"a world of {world}", expected="1 process or more", mend="pass distributed.world_size()")
+    for name, rank in ranks.items():
+        if not 0 <= rank < world:
+            raise shape_fault(
+                f"{name} {rank} is no process of a world of {world}", expected=f"0 to {world - 1}", mend="name a rank"
+            )
+
+
+# -- rows ----------------------------------------------------------------------------------------------
+def _reduced(dist, x, *, reduction, world):
+    dist.all_reduce(x, op=getattr(dist.ReduceOp, reduction.upper()))
+    return x
+
+
+@op(
+    torch=_torch(_reduced),
+    numpy=_numpy(_reduced),
+    collective="blocks",
+    samples=[sample(uniform(-2, 2, (3, 4)), reduction=word, world=1) for word in _REDUCTIONS],
+)
+def all_reduce(x: TensorSpec, *, reduction: str = "sum", world: int) -> TensorSpec:
+    """The sum, the largest or the smallest of all processes' values, element by element.
+
+    The gradient of a largest or smallest value goes to the process that has it, in equal parts where several have.
+
+    Shapes: x (*s) -> (*s), the same on all processes.  Dtypes: numbers.
+    PyTorch: torch.distributed.all_reduce.
+    """
+    _check(world)
+    if reduction not in _REDUCTIONS:
+        raise shape_fault(f"reduction {reduction!r}", expected=", ".join(_REDUCTIONS), mend="take one of them")
+    return x.require(NUMERIC)
+
+
+@all_reduce.gradient
+def _(g, y, x, *, reduction, world):
+    total = all_reduce(g, reduction="sum", world=world)
+    if reduction == "sum":
+        return total
+    row = REGISTRY
+    hit = row["cast"](row["equal"](x, y), dtype=x.dtype)
+    return total * hit / all_reduce(hit, reduction="sum", world=world)
+
+
+def _gathered(dist, x, *, world):
+    y = x.new_empty((world, *x.shape))
+    gather_into(_sent(y).reshape(-1), _sent(x).reshape(-1))
+    return y
+
+
+@op(
+    torch=_torch(_gathered, lambda x: x[None].clone()),
+    numpy=_numpy(_gathered, lambda x: x[None].copy()),
+    collective="blocks",
+    samples=[sample(uniform(-2, 2, (3, 4)), world=1), sample(uniform(-2, 2, ()), world=1)],
+)
+def all_gather(x: TensorSpec, *, world: int) -> TensorSpec:
+    """All processes' values, on a new first axis, in the order of their ranks.
+
+    Shapes: x (*s), the same on all processes -> (world, *s).  Dtypes: any.
+    PyTorch: torch.distributed.all_gather_into_tensor.
+    """
+    _check(world)
+    return x.require(ALL).with_shape((world, *x.shape))
+
+
+@all_gather.gradient
+def _(g, y, x, *, world):
+    return reduce_scatter(g, world=world)
+
+
+def _scattered(dist, x, *, world):
+    y = x.new_empty(x.shape[1:])
+    if dist.get_backend() == "gloo" or x.device.type == "cpu":  # gloo has it in new versions of torch only
+        dist.all_reduce(x)
+        return y.copy_(x[dist.get_rank()])
+    newer = getattr(dist, "reduce_scatter_single", None)
+    (newer or dist.reduce_scatter_tensor)(y.reshape(-1), x.reshape(-1))
+    return y
+
+
+@op(
+    torch=_torch(_scattered, lambda x: x[0].clone()),
+    numpy=_numpy(_scattered, lambda x: x[0].copy()),
+    collective="blocks",
+    samples=[sample(uniform(-2, 2, (1, 3, 4)), world=1), sample(uniform(-2, 2, (1,)), world=1)],
+)
+def reduce_scatter(x: TensorSpec, *, world: int) -> TensorSpec:
+    """The sum of all processes' values, of which each process gets one part: x[rank] of the sum.
+
+    Shapes: x (world, *s) -> (*s).  Dtypes: numbers.
+    PyTorch: torch.distributed.reduce_scatter_tensor.
+    """
+    _check(world)
+    if not x.shape or x.shape[0] != world:
+        raise shape_fault(
+            f"x has not one part for each of {world} processes",
+            expected=f"a first axis of {world}",
+            mend="reshape it to (world, *rest)",
+        )
+    return x.require(NUMERIC).with_shape(x.shape[1:])
+
+
+@reduce_scatter.gradient
+def _(g, y, x, *, world):
+    return all_gather(g, world=world)
+
+
+def _broadcast(dist, x, *, source, world):
+    dist.broadcast(_sent(x), src=source)
+    return x
+
+
+@op(
+    torch=_torch(_broadcast),
+    numpy=_numpy(_broadcast),
+    collective="blocks",
+    samples=[sample(uniform(-2, 2, (3, 4)), source=0, world=1)],
+)
+def broadcast(x: TensorSpec, *, source: int = 0, world: int) -> TensorSpec:
+    """The value of the process `source`, on all of them.
+
+    Shapes: x (*s), the same on all processes -> (*s).  Dtypes: any.
+    PyTorch: torch.distributed.broadcast.
+    """
+    _check(world, source=source)
+    return x.require(ALL)
+
+
+@broadcast.gradient
+def _(g, y, x, *, source, world):
+    return reduce_to(g, target=source, world=world)
+
+
+def _reduced_to(dist, x, *, target, world):
+    dist.all_reduce(x)  # a reduce would leave on other ranks whatever its algorithm had there
+    return x if dist.get_rank() == target else x.zero_()
+
+
+@op(
+    torch=_torch(_reduced_to),
+    numpy=_numpy(_reduced_to),
+    collective="blocks",
+    samples=[sample(uniform(-2, 2, (3, 4)), target=0, world=1)],
+)
+def reduce_to(x: TensorSpec, *, target: int, world: int) -> TensorSpec:
+    """The sum of all processes' values on the process `target`, zeros on the others: the transpose of `broadcast`.
+
+    Shapes: x (*s), the same on all processes -> (*s).  Dtypes: numbers.
+    """
+    _check(world, target=target)
+    return x.require(NUMERIC)
+
+
+@reduce_to.gradient
+def _(g, y, x, *, target, world):
+    return broadcast(g, source=target, world=world)
+
+
+# -- the mean over all processes' items, in two halves -----------------------------------------------------
+_works: Final[Any] = WeakTensorKeyDictionary()
+"""What is under way, by the tensor that it will be in."""
+
+
+def _packed_type(spec: TensorSpec) -> DType:
+    return DType.F64 if spec.dtype is DType.F64 else DType.F32  # counts and sums need more than a half type
+
+
+def _start(call: Call) -> Callable[..., Any]:
+    kind, world = TO_TORCH[call.result.dtype], call.attrs["world"]
+    device = torch.device(call.result.place)
+
+    def run(weight, *xs):
+        flat = torch.empty(call.result.shape[0], dtype=kind, device=device)
+        at = 0
+        for x in xs:
+            flat[at : at + x.numel()].copy_(x.reshape(-1))
+            at += x.numel()
+        flat[:at].mul_(weight)
+        flat[at:].copy_(weight.reshape(1)) if isinstance(weight, torch.Tensor) else flat[at:].fill_(weight)
+        if world > 1:
+            _works[flat] = _group(world).all_reduce(flat, async_op=True)
+        return flat
+
+    return run
+
+
+def _start_numpy(call: Call) -> Callable[..., Any]:
+    run = _start(call)
+
+    def on_arrays(weight, *xs):
+        weight = torch.from_numpy(np.array(weight)) if isinstance(weight, np.ndarray) else weight
+        started = run(weight, *[torch.from_numpy(np.array(x)) for x in xs])
+        work = _works.pop(started, None)
+        if work is not None:
+            work.wait()
+        return started.numpy()
+
+    return on_arrays
+
+
+@op(
+    torch=PerCall(_start),
+    numpy=PerCall(_start_numpy),
+    collective="starts",
+    samples=[
+        sample(3.0, uniform(-2, 2, (3, 4)), uniform(-2, 2, (2,)), world=1),
+        sample(uniform(1, 4, (1,)), uniform(-2, 2, (3, 4)), world=1),
+    ],
+)
+def mean_start(weight: Operand, *xs: TensorSpec, world: int) -> TensorSpec:
+    """Begins the mean of tensors over all processes, each of which counts `weight` times; `mean_wait` ends it.
+
+        y = [xs, 1] * weight, in one row of numbers, which is being summed over the processes
+
+    Shapes: xs any; weight a number or (1) -> (elements + 1).  Dtypes: xs floats of one type -> f64 for f64, else f32.
+    """
+    _check(world)
+    if not xs or any(spec.dtype is not xs[0].dtype for spec in xs):
+        raise dtype_fault(
+            "xs are none, or of several types", expected="floats of one type", mend="send each type alone"
+        )
+    if isinstance(weight, TensorSpec) and weight.shape != (1,):
+        raise shape_fault(f"weight has the shape {weight.shape}", expected="(1,) or a number", mend="reshape it")
+    count = sum(spec.require(FLOAT).numel for spec in xs)
+    return TensorSpec.of((count + 1,), _packed_type(xs[0]), xs[0].place)
+
+
+@mean_start.decomposes
+def _(weight, *xs, world):
+    row, kind = REGISTRY, _packed_type(xs[0])
+    wide = [row["reshape"](row["cast"](x, dtype=kind), shape=(x.spec.numel,)) for x in xs]
+    tensor = isinstance(weight, Value) and isinstance(weight.spec, TensorSpec)
+    factor = row["cast"](weight, dtype=kind) if tensor else wide[0].new_full((1,), weight)
+    return all_reduce(row["cat"](*(x * factor for x in wide), factor, dim=0), world=world)
+
+
+def _wait(call: Call) -> Callable[..., Any]:
+    world = call.attrs["world"]
+
+    def run(flat):
+        if world > 1:
+            work = _works.pop(flat, None)
+            if work is None:
+                raise DistributedError(
+                    explain(
+                        "mean_wait: nothing is under way in this tensor",
+                        given=f"a tensor of {flat.numel()} elements",
+                        expected="the very result of mean_start, once",
+                        mend="hand the result of mean_start on as it is",
+                    )
+                )
+            work.wait()
+        return flat[:-1] / flat[-1:].clamp_min(_LEAST)
+
+    return run
+
+
+_LEAST: Final = 1e-30
+"""A batch of nothing but padding has gradients of zero, not of 0 / 0."""
+
+
+@op(
+    torch=PerCall(_wait),
+    numpy=lambda flat, *, world: flat[:-1] / np.maximum(flat[-1:], flat.dtype.type(_LEAST)),
+    collective="blocks",
+    samples=[sample(uniform(1, 2, (7,)), world=1)],
+)
+def mean_wait(flat: TensorSpec, *, world: int) -> TensorSpec:
+    """The mean that `mean_start` began: the sum over all processes, by the sum of their weights.
+
+    Shapes: flat (elements + 1) -> (elements).  Dtypes: f32 or f64.
+    """
+    _check(world)
+    flat.require(FLOAT)
+    if flat.ndim != 1 or flat.shape[0] < 2:
+        raise shape_fault("this is no result of mean_start", expected="(elements + 1)", mend="pass what it returned")
+    return flat.with_shape((flat.shape[0] - 1,))
+
+
+@mean_wait.decomposes
+def _(flat, *, world):
+    elements = flat.shape[0] - 1
+    weight = narrow(flat, 0, elements, elements + 1)
+    return narrow(flat, 0, 0, elements) / REGISTRY["maximum"](weight, _LEAST)
+
+
+# -- many samples at once ------------------------------------------------------------------------------------
+def _as_one(row):
+    return lambda n, many, x, **attrs: row(x, **attrs)
+
+
+def _second_axis_first(x):
+    return REGISTRY["permute"](x, axes=(1, 0, *range(2, x.ndim)))
+
+
+for _row in (all_reduce, broadcast, reduce_to):
+    _row.batched(_as_one(_row))  # an element-wise sum does not care what the axes mean
+
+
+@all_gather.batched
+def _(n, many, x, *, world):
+    return _second_axis_first(all_gather(x, world=world))
+
+
+@reduce_scatter.batched
+def _(n, many, x, *, world):
+    return reduce_scatter(_second_axis_first(x), world=world)

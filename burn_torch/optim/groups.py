@@ -1,0 +1,328 @@
+"""Parameter groups: parameters of one model with optimizers and schedules of their own.
+
+optim = GroupedOptimizer.of(
+    model,
+    {
+        "backbone": (ParamGroup.from_path("backbone"), AdamWConfig(weight_decay=0.1).init()),
+        "head": (ParamGroup.from_regex(r"head\\..*"), SgdConfig().init()),
+    },
+)
+rates = GroupedLrScheduler({"backbone": 1e-4, "head": CosineAnnealingLrSchedulerConfig(1e-2, 1000)})
+learner = Learner(model, optim, rates)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Self, final
+
+from burn_torch.core.errors import ConfigError, RecordError, explain
+from burn_torch.core.faults import Place, raise_faults
+from burn_torch.module import Module, ParamId, Tree
+from burn_torch.module.gradients import GradientsParams, params_by_id
+from burn_torch.optim.record import LrSchedulerRecord, OptimizerRecord
+from burn_torch.optim.scheduler import LrScheduler, scheduler_of
+from burn_torch.tensor import Device
+
+__all__ = ["GroupedLrScheduler", "GroupedOptimizer", "LearningRates", "ParamGroup"]
+
+Test = Callable[[ParamId, str], bool]
+
+
+@final
+class ParamGroup:
+    """Some parameters of a model, told by path or id.
+
+        ParamGroup.from_path("encoder")              everything below encoder, and encoder itself
+        ParamGroup.from_regex(r".*\\.bias")           paths that match as a whole
+        ParamGroup.from_predicate(lambda path: path.endswith("norm.gamma"))
+        ParamGroup.from_ids([param.id])
+        ParamGroup.all()
+
+    Groups combine: `a | b` (`fuse`) has the parameters of both, `a - b` (`exclude`) those of a that b has not.
+    """
+
+    def __init__(self, test: Test, words: str) -> None:
+        self._test: Final = test
+        self._words: Final = words
+
+    @staticmethod
+    def all() -> ParamGroup:
+        """Every parameter."""
+        return ParamGroup(lambda ident, path: True, "all")
+
+    @staticmethod
+    def from_ids(ids: Iterable[ParamId]) -> ParamGroup:
+        """The parameters with these ids."""
+        wanted = frozenset(ids)
+        return ParamGroup(lambda ident, path: ident in wanted, f"{len(wanted)} ids")
+
+    @staticmethod
+    def from_path(path: str) -> ParamGroup:
+        """The parameter at a path, or all below a module."""
+        return ParamGroup.from_paths([path])
+
+    @staticmethod
+    def from_paths(paths: Iterable[str]) -> ParamGroup:
+        """The parameters at, or below, any of some paths."""
+        wanted = tuple(paths)
+        return ParamGroup(
+            lambda ident, path: any(path == one or path.startswith(f"{one}.") for one in wanted), ", ".join(wanted)
+        )
+
+    @staticmethod
+    def from_predicate(predicate: Callable[[str], bool]) -> ParamGroup:
+        """The parameters whose path a function says yes to."""
+        return ParamGroup(lambda ident, path: predicate(path), getattr(predicate, "__name__", "a predicate"))
+
+    @staticmethod
+    def from_regex(pattern: str) -> ParamGroup:
+        """The parameters whose whole path matches.  Raises: ConfigError for what is no regular expression."""
+        return ParamGroup.from_any_regexes([pattern])
+
+    @staticmethod
+    def from_any_regexes(patterns: Iterable[str]) -> ParamGroup:
+        """The parameters whose whole path matches any of some regular expressions."""
+        texts = tuple(patterns)
+        try:
+            compiled = [re.compile(text) for text in texts]
+        except re.error as err:
+            raise ConfigError(
+                explain(
+                    "ParamGroup: this is no regular expression",
+                    given=f"{err.pattern!r}: {err.msg}",
+                    expected="a regular expression that matches whole paths",
+                    mend=r"escape dots, as in r'blocks\.0\..*', or use from_path('blocks.0')",
+                )
+            ) from None
+        return ParamGroup(lambda ident, path: any(one.fullmatch(path) for one in compiled), " or ".join(texts))
+
+    def fuse(self, other: ParamGroup) -> ParamGroup:
+        """The parameters of both."""
+        return ParamGroup(lambda i, path: self.matches(i, path) or other.matches(i, path), f"{self!r} or {other!r}")
+
+    def exclude(self, other: ParamGroup) -> ParamGroup:
+        """The parameters that the other one has not."""
+        return ParamGroup(
+            lambda i, path: self.matches(i, path) and not other.matches(i, path), f"{self!r} without {other!r}"
+        )
+
+    def matches(self, ident: ParamId, path: str) -> bool:
+        """Whether a parameter belongs to it."""
+        return self._test(ident, path)
+
+    def ids_from_module(self, module: Module) -> list[ParamId]:
+        """The ids of its parameters in a model."""
+        return [param.id for path, param in module.named_params() if self.matches(param.id, path)]
+
+    __or__ = fuse
+    __sub__ = exclude
+
+    def __repr__(self) -> str:
+        return self._words
+
+
+class LearningRates(float):
+    """A learning rate for each group; as a number, that of the first one."""
+
+    groups: Mapping[str, float]
+
+    def __new__(cls, groups: Mapping[str, float]) -> LearningRates:
+        """The rates by the names of the groups."""
+        made = super().__new__(cls, next(iter(groups.values())))
+        made.groups = dict(groups)
+        return made
+
+
+class GroupedOptimizer(Tree):
+    """Optimizers by name, each of the parameters of its group; see `of`.
+
+    A step takes one learning rate for all, or a mapping from group to rate.
+    """
+
+    optimizers: dict[str, Any]
+    members: tuple[tuple[ParamId, ...], ...]
+    """The parameters of each group, in the order of `optimizers`."""
+
+    @staticmethod
+    def of(
+        model: Module, groups: Mapping[str, tuple[ParamGroup, Any]], rest: Any = None, *, rest_name: str = "rest"
+    ) -> GroupedOptimizer:
+        """Every trainable parameter of a model in exactly one group; `rest` takes those that no group has.
+
+        Raises: ConfigError that lists parameters in no group or in several, and groups without parameters.
+        """
+        place = Place()
+        found: dict[str, list[ParamId]] = {name: [] for name in groups}
+        left: list[ParamId] = []
+        seen: set[ParamId] = set()
+        for path, param in model.named_params():
+            if not param.require_grad or param.id in seen:
+                continue
+            seen.add(param.id)
+            names = [name for name, (group, _) in groups.items() if group.matches(param.id, path)]
+            for name in names:
+                found[name].append(param.id)
+            if len(names) > 1:
+                given = f"{path} in {', '.join(names)}"
+                mend = f"leave it out of the others: group - ParamGroup.from_path({path!r})"
+                place.fault("in several groups", given=given, expected="one group", mend=mend)
+            if not names:
+                left.append(param.id)
+                if rest is None:
+                    place.fault("in no group", given=path, expected="one group", mend="add it to one, or give `rest`")
+        for name, ids in found.items():
+            if not ids:
+                given = f"{name}: {groups[name][0]!r}"
+                mend = "look at the paths: model.named_params()"
+                place.fault("a group without parameters", given=given, expected="a trainable parameter", mend=mend)
+        if rest_name in groups and rest is not None:
+            place.fault("two groups of one name", given=rest_name, expected="names that differ", mend="give rest_name")
+        if place.faults:
+            raise_faults("GroupedOptimizer", place.faults, error=ConfigError)
+        optimizers = {name: optim for name, (_, optim) in groups.items()}
+        if left:
+            optimizers[rest_name], found[rest_name] = rest, left
+        return GroupedOptimizer(optimizers, tuple(map(tuple, found.values())))
+
+    def is_settled(self) -> bool:
+        """Whether all of them have their states."""
+        return all(optim.is_settled() for optim in self.optimizers.values())
+
+    def settled(self, model: Module) -> Self:
+        """It, with the states that the first step with `model` starts from."""
+        made = {}
+        for (name, optim), ids in zip(self.optimizers.items(), self.members, strict=True):
+            mine = frozenset(ids)
+            made[name] = optim.settled(_only(model, mine))
+        return self._with_fields({"optimizers": made})
+
+    def step(self, lr: Any, model: Any, gradients: GradientsParams) -> tuple[Any, Self]:
+        """The model and the optimizer after one update of the parameters that have a gradient.
+
+        Raises: ConfigError for learning rates of other groups, and for a gradient of a parameter in no group.
+        """
+        rates = lr.groups if isinstance(lr, LearningRates) else lr
+        if isinstance(rates, Mapping) and set(rates) != set(self.optimizers):
+            raise _other_groups(rates, self.optimizers)
+        known = {ident for ids in self.members for ident in ids}
+        foreign = [ident for ident in gradients if ident not in known and ident in params_by_id(model)]
+        if foreign:
+            paths = [path for path, param in model.named_params() if param.id in foreign]
+            raise ConfigError(
+                explain(
+                    "GroupedOptimizer.step: these parameters belong to no group",
+                    given=", ".join(paths[:5]),
+                    expected="gradients of the parameters that the groups were made of",
+                    mend="make it anew: GroupedOptimizer.of(model, ...)",
+                )
+            )
+        made = {}
+        for (name, optim), ids in zip(self.optimizers.items(), self.members, strict=True):
+            part = GradientsParams({i: g for i in ids if (g := gradients.get(i)) is not None})
+            if part.is_empty():
+                made[name] = optim
+                continue
+            rate = rates[name] if isinstance(rates, Mapping) else rates
+            model, made[name] = optim.step(rate, model, part)
+        return model, self._with_fields({"optimizers": made})
+
+    def with_ids(self, ids: Mapping[ParamId, ParamId]) -> Self:
+        """It, for the same parameters under other ids, given by those that they had."""
+        members = tuple(tuple(ids.get(ident, ident) for ident in group) for group in self.members)
+        return self._with_fields({"members": members})
+
+    # -- records --------------------------------------------------------------------------------------
+    def _kind(self) -> str:
+        return f"Grouped({', '.join(f'{name}={type(one).__name__}' for name, one in self.optimizers.items())})"
+
+    def to_record(self) -> OptimizerRecord:
+        """The states of all groups."""
+        states = {}
+        for optim in self.optimizers.values():
+            states.update(optim.to_record().states)
+        return OptimizerRecord(self._kind(), states)
+
+    def load_record(self, record: OptimizerRecord, device: Device | None = None) -> Self:
+        """It, with the states of a record.  Raises: RecordError for the record of other groups or optimizers."""
+        if record.kind != self._kind():
+            raise RecordError(
+                explain(
+                    "this optimizer record belongs to other parameter groups",
+                    given=f"a record of {record.kind}",
+                    expected=f"a record of {self._kind()}",
+                    mend="resume with the groups that the run was started with",
+                )
+            )
+        made = {}
+        for (name, optim), ids in zip(self.optimizers.items(), self.members, strict=True):
+            states = {ident: record.states[ident] for ident in ids if ident in record.states}
+            made[name] = optim.load_record(OptimizerRecord(type(optim).__name__, states), device)
+        return self._with_fields({"optimizers": made})
+
+
+class GroupedLrScheduler(LrScheduler):
+    """A schedule for each group; each may be a number, a schedule or its configuration."""
+
+    def __init__(self, schedules: Mapping[str, Any]) -> None:
+        super().__init__()
+        if not schedules:
+            raise ConfigError(
+                explain(
+                    "GroupedLrScheduler: there is no group",
+                    given="no schedules",
+                    expected="one for each group",
+                    mend='GroupedLrScheduler({"backbone": 1e-4, "head": 1e-3})',
+                )
+            )
+        self.schedules: Final = {name: scheduler_of(schedule) for name, schedule in schedules.items()}
+
+    def lr_at(self, step: int) -> LearningRates:
+        """The rates of a step."""
+        return LearningRates({name: schedule.lr_at(step) for name, schedule in self.schedules.items()})
+
+    def step(self) -> LearningRates:
+        """The rates of the next step."""
+        self.taken += 1
+        return LearningRates({name: schedule.step() for name, schedule in self.schedules.items()})
+
+    def to_record(self) -> LrSchedulerRecord:
+        """How many steps were taken, and the record of each group's schedule."""
+        record = super().to_record()
+        for name, schedule in self.schedules.items():
+            record = record.with_record(f"group {name}", schedule.to_record())
+        return record
+
+    def load_record(self, record: Mapping[str, Any]) -> LrScheduler:
+        """The schedules, gone on to where the record was made.  Raises: RecordError for that of other groups."""
+        names = {str(key).removeprefix("group ") for key in record if str(key).startswith("group ")}
+        if names != set(self.schedules):
+            raise RecordError(
+                explain(
+                    "this record belongs to schedules of other groups",
+                    given=", ".join(sorted(names)) or "a record of no groups",
+                    expected=", ".join(self.schedules),
+                    mend="resume with the groups that the run was started with",
+                )
+            )
+        super().load_record(record)
+        for name, schedule in self.schedules.items():
+            schedule.load_record(record[f"group {name}"])
+        return self
+
+
+def _only(model: Module, ids: frozenset[ParamId]) -> Module:
+    """The model with these parameters trainable alone."""
+    return model.map_params(lambda p: p if p.id in ids else p.set_require_grad(False))
+
+
+def _other_groups(rates: Mapping[str, float], optimizers: Mapping[str, Any]) -> ConfigError:
+    return ConfigError(
+        explain(
+            "GroupedOptimizer.step: the learning rates are of other groups",
+            given=", ".join(rates) or "none",
+            expected=", ".join(optimizers),
+            mend="give each group a rate, or one number for all",
+        )
+    )

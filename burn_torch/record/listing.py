@@ -1,0 +1,253 @@
+"""What a file of tensors holds, without loading it: `burn-torch inspect`.
+
+Only headers are read of a large file, and nothing that a file says is run.  Which format it is, its first bytes say;
+its name is not trusted.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, final
+
+from burn_torch.module.record import FORMATS, ModuleRecord
+from burn_torch.record.faults import Unsound, cannot_load
+from burn_torch.record.file_format import FileFormat, open_source
+from burn_torch.record.layout import MAX_TENSORS
+from burn_torch.record.safetensors_file import described
+from burn_torch.record.safetensors_shards import INDEX_ENDING, ShardedSafetensorsFormat, shards_of
+from burn_torch.record.source import Source
+from burn_torch.record.stores.pickle_walk import MAX_PICKLE_BYTES, PickledTensor, Walk, is_harmless, tensors_of
+from burn_torch.record.stores.pytorch import ZIP_FAULTS, require_small_directory, walked
+
+__all__ = ["PYTORCH", "Listed", "Listing", "ending_of", "listing_of"]
+
+CHECKED_BYTES: Final = 256 << 20
+"""Up to this size a checksum is read unasked: some 15 ms."""
+PYTORCH: Final = ".pt"
+_LEGACY: Final = 0x1950A86A20F9469CFC6C
+"""What the layout of torch.save before 1.6 begins with, as a pickle."""
+
+
+@final
+@dataclass(frozen=True)
+class Listed:
+    """One tensor of a file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int | None
+    """None for an element type whose size is not known here."""
+    same_as: str | None = None
+    """The name of another tensor whose memory it shares."""
+    about: str = ""
+    """What else the file says of it: "state", the file that it lies in."""
+
+
+@final
+@dataclass(frozen=True)
+class Listing:
+    """All that a file says of itself."""
+
+    path: str
+    format: str
+    version: str
+    file_bytes: int
+    tensors: tuple[Listed, ...]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    checksum: str = "none"
+    asks_for: tuple[str, ...] = ()
+    """Names beyond tensors that a pickle wants called."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes of all tensors; one with several names counts once."""
+        return sum(tensor.nbytes or 0 for tensor in self.tensors if tensor.same_as is None)
+
+    @property
+    def elements(self) -> int:
+        """Values of all tensors, counted like that."""
+        return sum(math.prod(tensor.shape) for tensor in self.tensors if tensor.same_as is None)
+
+    @property
+    def dtypes(self) -> dict[str, int]:
+        """How many tensors there are of each element type."""
+        found: dict[str, int] = {}
+        for tensor in self.tensors:
+            found[tensor.dtype] = found.get(tensor.dtype, 0) + 1
+        return found
+
+
+def ending_of(path: Path) -> str:
+    """The ending that a file's content should have: one of FORMATS, or ".pt".  Raises: RecordError for neither."""
+    source = open_source(path, "record")
+    head = bytes(source.bytes[:64])
+    if head.startswith(b"PK\x03\x04") or _is_legacy(head):
+        return PYTORCH
+    if head.startswith(b"NRUB"):
+        return ".bpk"
+    if head.startswith(b"\x0eburn_torch bin"):
+        return ".bin"
+    if head.startswith(b"\x1f\x8b"):
+        return next((ending for ending in (".mpk.gz", ".json.gz", ".bin.gz") if path.name.endswith(ending)), ".mpk.gz")
+    if head[8:9] == b"{":
+        return ".safetensors"
+    if head.lstrip()[:1] == b"{":
+        return INDEX_ENDING if path.name.endswith(INDEX_ENDING) else ".json"
+    named = [ending for ending in FORMATS if path.name.endswith(ending)]
+    if named:
+        return max(named, key=len)
+    if head[:1] and (0x80 <= head[0] < 0x90 or head[0] in (0xDE, 0xDF)):
+        return ".mpk"
+    raise cannot_load(
+        str(path),
+        f"it begins with {head[:8]!r}, as no format that is known here",
+        f"{', '.join(sorted([*FORMATS, '.onnx', PYTORCH]))}",
+        "check that this is the file you mean",
+    )
+
+
+def listing_of(path: Path, *, check: bool | None = None) -> Listing:
+    """What a record or a file of torch.save holds.
+
+    check: whether the checksum is compared, for which all of the file is read; None for files below 256 MiB.
+    Raises: RecordError for a file that is missing, damaged, or of no known format.
+    """
+    ending = ending_of(path)
+    try:
+        if ending == PYTORCH:
+            return _of_pytorch(path)
+        if ending == INDEX_ENDING:
+            return _of_shards(path, check)
+        return _of_record(path, ending, check)
+    except Unsound as err:
+        raise cannot_load(str(path), f"it is damaged: {err}", ending) from err
+
+
+# -- records -----------------------------------------------------------------------------------------------------
+def _of_record(path: Path, ending: str, check: bool | None) -> Listing:
+    form = FORMATS[ending]
+    assert isinstance(form, FileFormat)
+    source = open_source(path, form.kind)
+    source.trusting = len(source) > CHECKED_BYTES if check is None else not check
+    if ending == ".safetensors":
+        raw, metadata = described(source)
+        if foreign := {kind for kind, _, _ in raw.values()} - _SAFETENSORS:
+            note = f"burn_torch does not load elements of {', '.join(sorted(foreign))[:400]}"
+            tensors = tuple(Listed(key, kind, shape, nbytes) for key, (kind, shape, nbytes) in raw.items())
+            return Listing(str(path), form.kind, "", len(source), tensors, metadata, notes=(note,))
+    told = _told(form.read_from(source))
+    checksum = _checksum([source])
+    return replace(
+        told, path=str(path), format=form.kind, version=source.version, file_bytes=len(source), checksum=checksum
+    )
+
+
+_SAFETENSORS: Final = frozenset(
+    ["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"]
+)
+
+
+def _checksum(sources: Iterable[Source]) -> str:
+    found = list(sources)
+    if not all(source.marked for source in found):
+        return "none"
+    return "fits" if all(source.sealed for source in found) else "not compared"
+
+
+def _told(record: ModuleRecord) -> Listing:
+    first: dict[int, str] = {}
+    tensors = []
+    for key, entry in record.entries.items():
+        known = first.setdefault(id(entry), key)
+        about = "state" if entry.state else ""
+        tensors.append(Listed(key, entry.dtype.name, entry.shape, entry.nbytes, known if known != key else None, about))
+    return Listing("", "", "", 0, tuple(tensors), record.metadata, record.scalars)
+
+
+def _of_shards(path: Path, check: bool | None) -> Listing:
+    where = shards_of(path)
+    form = ShardedSafetensorsFormat()
+    size = form.nbytes(path)
+    record, sources = form.load_from(path, trusting=size > CHECKED_BYTES if check is None else not check)
+    told = _told(record)
+    tensors = tuple(replace(tensor, about=f"in {where[tensor.name]}") for tensor in told.tensors)
+    return replace(
+        told,
+        path=str(path),
+        format="sharded safetensors",
+        version=f"{len(sources)} shard{'s' * (len(sources) != 1)}",
+        file_bytes=size,
+        tensors=tensors,
+        checksum=_checksum(sources.values()),
+    )
+
+
+# -- files of torch.save ----------------------------------------------------------------------------------------
+def _is_legacy(head: bytes) -> bool:
+    """Whether bytes begin as torch.save's old layout: a pickle of its number."""
+    return head[:1] == b"\x80" and _LEGACY.to_bytes(10, "little") in head[:32]
+
+
+def _of_pytorch(path: Path) -> Listing:
+    source = open_source(path, "PyTorch")
+    zipped = bytes(source.bytes[:4]) == b"PK\x03\x04"
+    walk, version = _zipped(path, source) if zipped else _legacy(source)
+    tensors = []
+    first: dict[PickledTensor, str] = {}
+    for found in tensors_of(walk.root):
+        known = first.setdefault(replace(found, key=""), found.key)
+        tensors.append(_listed(found, known if known != found.key else None))
+        if len(tensors) > MAX_TENSORS:
+            raise Unsound(f"it has more than {MAX_TENSORS} tensors")
+    asked = tuple(str(name) for name in walk.asked if not is_harmless(name))
+    notes = ("PytorchStore refuses this file: what it asks for is more than tensors",) if asked else ()
+    layout = "zip" if zipped else "legacy"
+    return Listing(
+        str(path),
+        f"PyTorch, {layout} layout",
+        f"version {version}" if version else "",
+        len(source),
+        tuple(tensors),
+        asks_for=asked,
+        notes=notes,
+    )
+
+
+def _listed(found: PickledTensor, known: str | None) -> Listed:
+    return Listed(found.key, found.dtype, found.shape, found.nbytes, known, f"storage {found.storage}")
+
+
+def _zipped(path: Path, source: Source) -> tuple[Walk, str]:
+    require_small_directory(source)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            root, walk = walked(archive)
+            named = f"{root}version"
+            size = archive.getinfo(named).file_size if named in archive.namelist() else 0
+            version = archive.read(named).decode(errors="replace").strip() if 0 < size < 64 else ""
+    except ZIP_FAULTS as err:
+        raise Unsound(f"{type(err).__name__}: {err}") from err
+    return walk, version
+
+
+def _legacy(source: Source) -> tuple[Walk, str]:
+    """Three small pickles (a number, a version, the machine), then that of the object."""
+    at = 0
+    walk = None
+    protocol = ""
+    for step in range(4):
+        walk = Walk(bytes(source.bytes[at : at + MAX_PICKLE_BYTES]))
+        at += walk.used
+        if step == 0 and walk.root != _LEGACY:
+            raise Unsound("it begins as no file of torch.save")
+        if step == 1:
+            protocol = str(walk.root)[:20]
+    assert walk is not None
+    return walk, protocol

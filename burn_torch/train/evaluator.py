@@ -1,0 +1,295 @@
+"""EvaluatorBuilder and Evaluator: a trained model measured on data sets, each under a name of its own.
+
+    evaluator = EvaluatorBuilder("artifacts/mnist").metrics(AccuracyMetric(), LossMetric()).summary().build(model)
+    found = evaluator.eval("clean", loader)
+    found.value("Accuracy")
+    evaluator.eval_all({"rotated": rotated, "noisy": noisy})
+
+<dir>/evaluation.log              what happened
+<dir>/test/<name>/Accuracy.log    one value a line, one line a batch
+<dir>/test/<name>/result.json     the values over all items
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, final
+
+from burn_torch.core.errors import ArtifactError, ConfigError, TraceError, explain
+from burn_torch.core.files import make_folder, write_atomic
+from burn_torch.module import Module
+from burn_torch.tensor import Device
+from burn_torch.train.event import EventReader, Notice, RunEnded, SplitDone, SplitStarted, StepDone
+from burn_torch.train.history import MetricValue
+from burn_torch.train.loading import Batches, empty
+from burn_torch.train.logger.application import LOG, ApplicationLogger, FileApplicationLogger, installed
+from burn_torch.train.logger.metric import file_name
+from burn_torch.train.loop import fold, valid_step
+from burn_torch.train.measure import Meter, patience_of
+from burn_torch.train.metric.base import Metric, MetricMetadata, Split
+from burn_torch.transform.compilation import compile
+
+__all__ = ["Evaluation", "Evaluator", "EvaluatorBuilder"]
+
+
+@final
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model reached on one data set: the values over all its items, and those of each batch."""
+
+    name: str
+    items: int
+    """0 where the loader does not say."""
+    batches: int
+    seconds: float
+    values: tuple[MetricValue, ...]
+    columns: Mapping[str, Sequence[float]]
+
+    def value(self, metric: str) -> float:
+        """The value of a metric over all items.  Raises: ConfigError for a metric that was not measured."""
+        for found in self.values:
+            if found.name == metric:
+                return found.value
+        names = ", ".join(found.name for found in self.values) or "none"
+        raise ConfigError(
+            explain(f"{metric} was not measured", given=metric, expected=f"one of {names}", mend="add it to metrics()")
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON holds it; what is not finite is null."""
+        values = {found.name: found.value if math.isfinite(found.value) else None for found in self.values}
+        return {"name": self.name, "items": self.items, "batches": self.batches, "metrics": values}
+
+
+@final
+class EvaluatorBuilder:
+    """Puts an evaluator together; each step gives a new builder."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self._directory = Path(directory)
+        self._metrics: tuple[Metric, ...] = ()
+        self._renderer: EventReader | None = None
+        self._application: ApplicationLogger | str | None = "default"
+        self._summary = False
+        self._compiled = True
+        self._seed = 0
+
+    def metrics(self, *metrics: Metric | Iterable[Metric]) -> Self:
+        """What is measured; every data set has copies of its own."""
+        found: list[Metric] = []
+        for metric in metrics:
+            found += list(metric) if isinstance(metric, tuple | list) else [metric]  # type: ignore[list-item]  # one, then
+        return self._with(_metrics=(*self._metrics, *found))
+
+    def metric(self, metric: Metric) -> Self:
+        """One metric more."""
+        return self.metrics(metric)
+
+    def metric_numeric(self, metric: Metric) -> Self:
+        """Burn's name for `metric` of a metric with a number; all are."""
+        return self.metrics(metric)
+
+    def renderer(self, renderer: EventReader) -> Self:
+        """Who follows batches and results; nobody unless given."""
+        return self._with(_renderer=renderer)
+
+    def with_application_logger(self, logger: ApplicationLogger | None) -> Self:
+        """Where messages are written, `evaluation.log` by default; None for nowhere."""
+        return self._with(_application=logger)
+
+    def summary(self) -> Self:
+        """Shows the renderer a table of all values when a set is done."""
+        return self._with(_summary=True)
+
+    def compile(self, flag: bool = True) -> Self:
+        """Whether steps are compiled, as they are unless this says False."""
+        return self._with(_compiled=flag)
+
+    def seed(self, seed: int) -> Self:
+        """The key of what a model draws at random in `valid_step`; 0 unless given."""
+        return self._with(_seed=seed)
+
+    def build(self, model: Module) -> Evaluator:
+        """The evaluator of a model; one on a device with gradients is measured by its `valid()`.
+
+        Raises: ConfigError for a model without `valid_step`, no metrics, or two of one name.
+        """
+        faults = []
+        if not callable(getattr(model, "valid_step", None)):
+            kind = type(model).__name__
+            faults.append((f"{kind} without valid_step", "a model with valid_step(batch)", f"write {kind}.valid_step"))
+        names = [file_name(metric.name) for metric in self._metrics]
+        if not names:
+            faults.append(("no metrics", "one metric at least", "add some: metrics(LossMetric())"))
+        twice = sorted({name for name in names if names.count(name) > 1})
+        faults += [(f"two metrics {name}", "a name of its own for each", "give one another name") for name in twice]
+        if faults:
+            given, expected, mend = ("\n            ".join(part) for part in zip(*faults, strict=True))
+            raise ConfigError(
+                explain("EvaluatorBuilder: this cannot be evaluated", given=given, expected=expected, mend=mend)
+            )
+        on_tape = any(device.is_autodiff() for device in model.devices())
+        return Evaluator(self, model.valid() if on_tape else model)
+
+    def _with(self, **changed: Any) -> Self:
+        made = copy.copy(self)
+        made.__dict__.update(changed)
+        return made
+
+
+@final
+class Evaluator:
+    """Measures a model; made by `EvaluatorBuilder.build`."""
+
+    def __init__(self, builder: EvaluatorBuilder, model: Module) -> None:
+        self.model = model
+        self._builder = builder
+        self._directory = builder._directory
+        self._reader = builder._renderer
+        self._compiled: Any = compile(valid_step) if builder._compiled else None
+
+    def eval(self, name: str, loader: Any) -> Evaluation:
+        """Measures one data set and writes its values below `test/<name>`, in the place of earlier ones.
+
+        Raises: ConfigError for a name that is none of a folder, DataError for a loader without a batch, ArtifactError
+            where the directory cannot be written; and what the model, the loader or a metric raises.
+        """
+        return self.eval_all({name: loader})[0]
+
+    def eval_all(self, splits: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Evaluation]:
+        """Measures several data sets, in their order; see `eval`."""
+        wanted = list(splits.items() if isinstance(splits, Mapping) else splits)
+        tags = [self._tag(name) for name, _ in wanted]
+        if len(set(tags)) < len(tags):
+            raise ConfigError(
+                explain(
+                    "two data sets would be kept in one folder",
+                    given=", ".join(name for name, _ in wanted),
+                    expected="a name of its own for each",
+                    mend="rename one of them",
+                )
+            )
+        with ExitStack() as stack:
+            self._made(self._directory)
+            application = self._builder._application
+            if isinstance(application, str):
+                application = FileApplicationLogger(self._directory / "evaluation.log")
+            stack.enter_context(installed(application))
+            found = []
+            for name, loader in wanted:
+                try:
+                    found.append(self._evaluated(name, loader))
+                except Exception:
+                    LOG.exception("the evaluation of %s failed", name)
+                    raise
+                self._write(found[-1])
+            if self._builder._summary:
+                self._publish(RunEnded("completed", summary_of(found)))
+        return found
+
+    def _evaluated(self, name: str, loader: Any) -> Evaluation:
+        device = next(iter(self.model.devices()), None)
+        batches = Batches(loader, device, name)
+        columns: dict[str, list[float]] = {metric.name: [] for metric in self._builder._metrics}
+
+        def on_step(event: StepDone, loss: float | None) -> None:
+            for value in event.values:
+                columns[value.name].append(value.value)
+            self._publish(event)
+
+        place = device.place if isinstance(device, Device) else "cpu"
+        metrics = copy.deepcopy(self._builder._metrics)
+        meter = Meter(Split.VALID, metrics, patience_s=patience_of(place), watch=False, on_step=on_step)
+        meter.clear()
+        LOG.info("evaluates %s", name)
+        self._publish(SplitStarted(Split.VALID, 1, 0, batches.batches_total, 0, batches.items_total))
+        began = time.monotonic()
+        number = before = 0
+        with closing(batches.epoch(1, 0)) as found:
+            for batch, items in found:
+                item = self._step(batch, fold(self._builder._seed, number))
+                number += 1
+                metadata = MetricMetadata(Split.VALID, 1, number, items - before, math.nan, time.monotonic())
+                before = items
+                meter.add(item, metadata, number, items)
+        if number == 0:
+            raise empty(name)
+        summary = meter.summary(1)
+        self._publish(SplitDone(summary))
+        LOG.info("%s: %s", name, {value.name: value.value for value in summary.values})
+        return Evaluation(name, before, number, time.monotonic() - began, summary.values, columns)
+
+    def _step(self, batch: Any, key: int) -> Any:
+        if self._compiled is not None:
+            try:
+                return self._compiled(self.model, batch, key)
+            except TraceError as err:
+                self._compiled = None
+                self._publish(Notice(f"evaluation runs eagerly, it cannot be compiled: {str(err).splitlines()[0]}"))
+        return valid_step(self.model, batch, key)
+
+    def _tag(self, name: str) -> str:
+        tag = file_name(name)
+        if tag.strip(".") and not tag.startswith("."):
+            return tag
+        raise ConfigError(
+            explain(
+                "this name is none of a folder",
+                given=repr(name),
+                expected="a word for the data set, such as clean",
+                mend="name it otherwise",
+            )
+        )
+
+    def _write(self, found: Evaluation) -> None:
+        folder = self._made(self._directory / "test" / self._tag(found.name))
+        try:
+            for name, column in found.columns.items():
+                lines = "".join(f"{value!r}\n" for value in column)
+                write_atomic(folder / f"{file_name(name)}.log", lines.encode(), durable=False)
+            write_atomic(folder / "result.json", (json.dumps(found.facts(), indent=2) + "\n").encode())
+        except OSError as err:
+            raise _unwritable(folder, err) from err
+
+    def _made(self, folder: Path) -> Path:
+        try:
+            make_folder(folder)
+        except OSError as err:
+            raise _unwritable(folder, err) from err
+        return folder
+
+    def _publish(self, event: Any) -> None:
+        if self._reader is not None:
+            with suppress(OSError):  # a closed pipe or terminal is no reason to lose the values
+                self._reader.handle(event)
+
+
+def summary_of(found: Sequence[Evaluation]) -> str:
+    """A table: one row a data set and metric."""
+    rows = [("Split", "Metric", "Value", "Items")]
+    rows += [(one.name, value.name, _number(value.value), str(one.items)) for one in found for value in one.values]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if value == 0 or not abs(value) < 1e-3 else f"{value:.3e}"
+
+
+def _unwritable(folder: Path, err: OSError) -> ArtifactError:
+    return ArtifactError(
+        explain(
+            "the evaluation cannot be written",
+            given=f"{folder}: {err.strerror or err}",
+            expected="a directory that exists or can be made, with room and the right to write",
+            mend="name another directory, or change its rights",
+        )
+    )

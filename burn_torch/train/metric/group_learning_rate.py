@@ -1,0 +1,60 @@
+"""The learning rate of one group of parameters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, final
+
+from burn_torch.core.errors import ConfigError, explain
+from burn_torch.optim import LearningRates
+from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
+
+__all__ = ["GroupLearningRateMetric"]
+
+
+@final
+class GroupLearningRateMetric(NumericMetric):
+    """The learning rate of a group of a `GroupedLrScheduler`; over an epoch, that of the last update.
+
+    Raises: ConfigError, at the first step, where the schedule has no such group.
+    """
+
+    higher_is_better = False
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.name = f"Learning Rate {group}"
+        super().__init__()
+
+    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
+        """The learning rate of this step."""
+        groups = metadata.lr.groups if isinstance(metadata.lr, LearningRates) else {}
+        if self.group not in groups:
+            raise ConfigError(
+                explain(
+                    "GroupLearningRateMetric: the schedule has no such group",
+                    given=f"{self.group!r}, and groups {', '.join(groups) or 'none'}",
+                    expected="a group of the learner's GroupedLrScheduler, as a metric of the training split",
+                    mend="metric_train(GroupLearningRateMetric(name)) with one of its names",
+                )
+            )
+        self._last = groups[self.group]
+        return Reading.of_mean(self._last)
+
+    def value(self) -> float:
+        """The learning rate of the last step."""
+        return self._last
+
+    def clear(self) -> None:
+        """Starts a new epoch."""
+        super().clear()
+        self._last = math.nan
+
+    def state(self) -> dict[str, Any]:
+        """The last learning rate."""
+        return {**super().state(), "last": self._last.hex()}
+
+    def load_state(self, state: Any, /) -> None:
+        """Goes on from a last learning rate."""
+        super().load_state(state)
+        self._last = float.fromhex(state["last"])

@@ -1,0 +1,99 @@
+"""What a strategy is: how a step is executed, on which devices, by which processes.
+
+Epochs, metrics, checkpoints and signals are the same for every way of execution, and live elsewhere.  A strategy of
+your own has the three methods of `ExecutionStrategy`; whatever else it can do it says by these:
+
+    functions   a `StepFunctions`: its steps are pure functions, so the loop compiles them
+    make_steps  a method that gives a `Stepper`: it executes steps in a way of its own
+    peers       the processes that train together
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from burn_torch.core.share import Share
+from burn_torch.optim import GradientsParams
+from burn_torch.tensor import Device
+from burn_torch.train.learner import Learner
+from burn_torch.train.loop import GradientWindow, optimized, train_step, updated_steps
+
+__all__ = ["WHOLE_BATCH", "ExecutionStrategy", "StepFunctions", "Stepper", "SteppingStrategy"]
+
+
+@runtime_checkable
+class ExecutionStrategy(Protocol):
+    """A way to execute steps."""
+
+    def prepare(self, learner: Learner[Any], /) -> tuple[Learner[Any], Device]:
+        """The learner where it will be trained, and the device that the training batches are wanted on."""
+        ...
+
+    def train_step(self, learner: Learner[Any], batch: Any, key: int, /) -> tuple[Learner[Any], GradientsParams, Any]:
+        """The gradients of one batch."""
+        ...
+
+    def optimizer_step(self, learner: Learner[Any], lr: float, grads: GradientsParams, /) -> Learner[Any]:
+        """One update."""
+        ...
+
+
+class Stepper(Protocol):
+    """Executes the steps of one run."""
+
+    batches: int
+    """How many batches the next update has already."""
+
+    def train(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> tuple[Learner[Any], Any, bool]:
+        """One batch: the learner, the item (None if this process had none of it), and whether it was updated."""
+        ...
+
+    def finish(self, learner: Learner[Any], lr: float) -> Learner[Any]:
+        """The update of the batches so far."""
+        ...
+
+    def valid(self, model: Any, batch: Any, key: int) -> Any:
+        """One batch of validation: its item; None if this process had none of it."""
+        ...
+
+
+@runtime_checkable
+class SteppingStrategy(Protocol):
+    """A strategy that executes steps itself."""
+
+    def make_steps(
+        self, learner: Learner[Any], accumulation: int, compiled: bool, say: Callable[[str], None], /
+    ) -> Stepper:
+        """What executes the steps of one run; `say` gets lines for the user."""
+        ...
+
+
+class StepFunctions(NamedTuple):
+    """The steps as pure functions of values.  `share`, a constant of their programs, says which items they have."""
+
+    step: Callable[[Any, Any, Any, Any, Any, Share | None], tuple[Any, Any, Any]]
+    """(model, optim, batch, lr, key, share) -> (model, optim, item)"""
+    gradients: Callable[[Any, GradientWindow, Any, Any, Share | None], tuple[Any, GradientWindow, Any]]
+    """(model, window, batch, key, share) -> (model, window, item)"""
+    update: Callable[[Any, Any, GradientWindow, Any], tuple[Any, Any]]
+    """(model, optim, window, lr) -> (model, optim)"""
+
+
+def _step(model: Any, optim: Any, batch: Any, lr: Any, key: Any, share: Share | None) -> tuple[Any, Any, Any]:
+    return updated_steps(model, optim, batch, lr, key, share)
+
+
+def _gradients(
+    model: Any, window: GradientWindow, batch: Any, key: Any, share: Share | None
+) -> tuple[Any, GradientWindow, Any]:
+    model, grads, item = train_step(model, batch, key, share)
+    return model, window.add(grads, item), item
+
+
+def _update(model: Any, optim: Any, window: GradientWindow, lr: Any) -> tuple[Any, Any]:
+    return optimized(model, optim, lr, window.take())
+
+
+WHOLE_BATCH = StepFunctions(_step, _gradients, _update)
+"""One process, one device, all items."""

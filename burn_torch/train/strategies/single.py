@@ -1,0 +1,54 @@
+"""Everything on one device."""
+
+from __future__ import annotations
+
+from typing import Any, Final, final
+
+from burn_torch.core.errors import DeviceError, explain
+from burn_torch.optim import GradientsParams
+from burn_torch.tensor import Device
+from burn_torch.train.learner import Learner
+from burn_torch.train.strategies.base import WHOLE_BATCH, StepFunctions
+
+__all__ = ["SingleDevice", "one_device"]
+
+
+@final
+class SingleDevice:
+    """Everything on one device: that of the model, or the one given here.
+
+    Raises: DeviceError for a device without gradients, or a model that lies on several.
+    """
+
+    functions: Final[StepFunctions] = WHOLE_BATCH
+
+    def __init__(self, device: Device | None = None) -> None:
+        self.device = device
+
+    def prepare(self, learner: Learner[Any], /) -> tuple[Learner[Any], Device]:
+        """The learner on the device."""
+        model = learner.model if self.device is None else learner.model.to_device(self.device)
+        return learner.with_model(model), one_device(model)
+
+    def train_step(self, learner: Learner[Any], batch: Any, key: int, /) -> tuple[Learner[Any], GradientsParams, Any]:
+        """The gradients of one batch."""
+        return learner.train_step(batch, key)
+
+    def optimizer_step(self, learner: Learner[Any], lr: float, grads: GradientsParams, /) -> Learner[Any]:
+        """One update."""
+        return learner.optimizer_step(lr, grads)
+
+
+def one_device(model: Any) -> Device:
+    """The device of a model.  Raises: DeviceError for one without gradients, or a model that lies on several."""
+    found: list[Device] = list(dict.fromkeys(param.device for _, param in model.named_params()))
+    if len(found) == 1 and found[0].is_autodiff():
+        return found[0]
+    raise DeviceError(
+        explain(
+            "the model cannot be trained where it is",
+            given=", ".join(map(repr, found)) or "a model without parameters",
+            expected="parameters on one device with gradients",
+            mend="make the model on device.autodiff(), for example Device.cpu().autodiff(), or call model.train()",
+        )
+    )

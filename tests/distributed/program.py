@@ -1,0 +1,94 @@
+"""What the processes of the tests run: `python program.py PART OPTIONS`, with RANK and WORLD_SIZE set."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+import burn_torch.distributed as distributed
+from burn_torch import Device, Tensor, compile
+
+
+def collectives(options: dict[str, Any]) -> Any:
+    """Values and gradients of every collective, with the loss of each process weighted by its own numbers."""
+    rank, world = distributed.rank(), distributed.world_size()
+    rng = np.random.default_rng(3)
+    every = rng.normal(size=(world, 4, 6))
+    weights = rng.normal(size=(world, 8, 12))
+    device = Device.cpu().autodiff()
+    cases = {
+        "sum": lambda x: distributed.all_reduce(x),
+        "mean": lambda x: distributed.all_reduce(x, "mean"),
+        "max": lambda x: distributed.all_reduce(x, "max"),
+        "gather": lambda x: distributed.all_gather(x, dim=1),
+        "scatter": lambda x: distributed.reduce_scatter(x, dim=0),
+        "broadcast": lambda x: distributed.broadcast(x, source=1),
+    }
+
+    def step(x: Tensor, weight: Tensor, name: str) -> tuple[Tensor, Tensor]:
+        y = cases[name](x)
+        part = tuple(slice(0, size) for size in y.shape)
+        grads = (y * weight.slice(part)).sum().backward()
+        gradient = x.grad(grads)
+        assert gradient is not None
+        return y.inner(), gradient
+
+    compiled = compile(step, static="name")
+    said = {"rank": rank, "text": "é" * (1 + rank), "array": np.full((2, 1 + rank), 0.5)}
+    heard = distributed.gather(said)
+    found: dict[str, Any] = {"words": [[one["rank"], one["text"], one["array"].tolist()] for one in heard]}
+    for name in cases:
+        x = Tensor.from_data(every[rank], device).require_grad()
+        weight = Tensor.from_data(weights[rank], device)
+        y, gradient = step(x, weight, name)
+        z, other = compiled(x, weight, name)
+        for one, two in ((y, z), (gradient, other)):
+            np.testing.assert_array_equal(one.into_data().array, two.into_data().array)
+        found[name] = [y.into_data().array.tolist(), gradient.into_data().array.tolist()]
+    return found
+
+
+def ending(options: dict[str, Any]) -> Any:
+    """Process 1 comes to its end in some way while process 0 waits for it in a collective."""
+    x = Tensor.from_data(np.ones(3), Device.cpu())
+    distributed.all_reduce(x)
+    if distributed.rank() == 1:
+        how = options["how"]
+        print(time.time(), flush=True)
+        if how == "raises":
+            raise ZeroDivisionError("mine")
+        if how == "exits":
+            raise SystemExit(7)
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(300)
+    distributed.all_reduce(x)
+    return None
+
+
+def training(options: dict[str, Any]) -> Any:
+    """A run of the small training, by all processes or by one alone."""
+    from tests.distributed import small
+
+    return small.run(options)
+
+
+def main() -> None:
+    part, options = sys.argv[1], json.loads(sys.argv[2])
+    if part != "training":
+        distributed.init(timeout_s=options.get("timeout_s", 60.0), silence_s=options.get("silence_s", 15.0))
+    result = globals()[part](options)
+    distributed.shutdown()
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""Every layer of burn_torch.nn with inputs that its forward takes: what exports are tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from burn_torch import Device, Module, Tensor, nn
+
+__all__ = ["CASES", "Case", "classes"]
+
+CPU = Device.cpu()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer, what it is called with, and whether its batch may vary."""
+
+    make: Callable[[], Any]
+    inputs: Callable[[np.random.Generator], tuple[Any, ...]]
+    dynamic: bool = True
+
+
+def floats(*shape: int) -> Callable[[np.random.Generator], Tensor]:
+    return lambda rng: Tensor.from_data(rng.standard_normal(shape).astype(np.float32), CPU)
+
+
+def uniform(*shape: int) -> Callable[[np.random.Generator], Tensor]:
+    return lambda rng: Tensor.from_data(rng.uniform(0.1, 0.9, shape).astype(np.float32), CPU)
+
+
+def whole(below: int, *shape: int) -> Callable[[np.random.Generator], Tensor]:
+    return lambda rng: Tensor.from_data(rng.integers(0, below, shape), CPU)
+
+
+def signs(*shape: int) -> Callable[[np.random.Generator], Tensor]:
+    return lambda rng: Tensor.from_data(rng.choice(np.array([-1.0, 1.0], np.float32), shape), CPU)
+
+
+def padded(batch: int, seq: int) -> Callable[[np.random.Generator], Tensor]:
+    return lambda rng: Tensor.from_data(np.arange(seq)[None] >= rng.integers(1, seq + 1, batch)[:, None], CPU)
+
+
+def hidden(*shape: int) -> Callable[[np.random.Generator], Tensor]:
+    return lambda rng: Tensor.from_data(rng.random(shape) < 0.4, CPU)
+
+
+def case(make: Any, *drawn: Any, dynamic: bool = True, wrap: Callable[..., Any] | None = None) -> Case:
+    """A module or a configuration; inputs are drawn, and put together by `wrap`."""
+
+    def made() -> Any:
+        return make if isinstance(make, Module) else make.init(CPU)
+
+    def inputs(rng: np.random.Generator) -> tuple[Any, ...]:
+        found = [x(rng) for x in drawn]
+        return (wrap(*found),) if wrap is not None else tuple(found)
+
+    return Case(made, inputs, dynamic)
+
+
+def state(*shape: int) -> Callable[[np.random.Generator], nn.LstmState]:
+    return lambda rng: nn.LstmState(floats(*shape)(rng), floats(*shape)(rng))
+
+
+X = floats(3, 6)
+IMAGE = floats(2, 4, 7, 9)
+SEQ = floats(2, 5, 8)
+PAIR = (floats(3, 6), floats(3, 6))
+
+_ENCODER = nn.TransformerEncoderConfig(8, 16, 2, 2)
+_DECODER = nn.TransformerDecoderConfig(8, 16, 2, 2)
+
+CASES: dict[str, Case] = {
+    **{
+        name: case(getattr(nn, name)(), X)
+        for name in (
+            "HardSwish",
+            "Identity",
+            "LogSigmoid",
+            "Mish",
+            "Relu",
+            "Relu6",
+            "Selu",
+            "SiLU",
+            "Sigmoid",
+            "Softsign",
+            "Tanh",
+            "Tanhshrink",
+        )
+    },
+    **{
+        name: case(getattr(nn, f"{name}Config")(), X)
+        for name in (
+            "Celu",
+            "Elu",
+            "HardShrink",
+            "HardSigmoid",
+            "Hardtanh",
+            "LeakyRelu",
+            "Shrink",
+            "SoftShrink",
+            "Softplus",
+            "ThresholdedRelu",
+            "RRelu",
+            "PRelu",
+        )
+    },
+    "GLU": case(nn.GLU(1), X),
+    "Gelu": case(nn.Gelu(), X),
+    "Gelu, by tanh": case(nn.Gelu(approximate=True), X),
+    "Softplus, steep": case(nn.SoftplusConfig(beta=3.0), X),
+    "Celu, wide": case(nn.CeluConfig(alpha=2.0), X),
+    "PRelu, channels": case(nn.PReluConfig(num_parameters=4), IMAGE),
+    "Threshold": case(nn.ThresholdConfig(0.1, -3.0), X),
+    "Dropout": case(nn.DropoutConfig(0.5), X),
+    "GaussianNoise": case(nn.GaussianNoiseConfig(0.5), X),
+    "Linear": case(nn.LinearConfig(6, 3), X),
+    "Linear, wide": case(nn.LinearConfig(8, 3, bias=False), SEQ),
+    "Linear, columns": case(nn.LinearConfig(8, 3, layout=nn.LinearLayout.Col), SEQ),
+    "SwiGlu": case(nn.SwiGluConfig(6, 3), X),
+    "Embedding": case(nn.EmbeddingConfig(11, 4), whole(11, 3, 5)),
+    "Conv1d": case(nn.Conv1dConfig(4, 6, 3, stride=2, groups=2, padding=nn.PaddingConfig1d.Same), floats(2, 4, 9)),
+    "Conv2d": case(nn.Conv2dConfig((4, 6), (3, 2), dilation=(2, 1), padding=nn.PaddingConfig2d.Same), IMAGE),
+    "Conv3d": case(nn.Conv3dConfig((2, 3), (2, 3, 2)), floats(2, 2, 4, 5, 6)),
+    "ConvTranspose1d": case(nn.ConvTranspose1dConfig((4, 6), 3, stride=2, padding=1, padding_out=1), floats(2, 4, 9)),
+    "ConvTranspose2d": case(nn.ConvTranspose2dConfig((4, 6), (3, 2), groups=2), IMAGE),
+    "ConvTranspose3d": case(nn.ConvTranspose3dConfig((2, 3), (2, 3, 2), bias=False), floats(2, 2, 4, 5, 6)),
+    "AvgPool1d": case(nn.AvgPool1dConfig(3, stride=2, ceil_mode=True), floats(2, 4, 10)),
+    "AvgPool2d": case(nn.AvgPool2dConfig((3, 2), padding=nn.PaddingConfig2d.Explicit(1, 1, 1, 1)), IMAGE),
+    "AvgPool2d, without padding": case(
+        nn.AvgPool2dConfig((3, 3), padding=nn.PaddingConfig2d.Explicit(1, 1, 1, 1), count_include_pad=False), IMAGE
+    ),
+    "MaxPool1d": case(nn.MaxPool1dConfig(3, stride=2, ceil_mode=True), floats(2, 4, 10)),
+    "MaxPool2d": case(nn.MaxPool2dConfig((3, 2), dilation=(2, 1)), IMAGE),
+    "AdaptiveAvgPool1d": case(nn.AdaptiveAvgPool1dConfig(4), floats(2, 3, 10)),
+    "AdaptiveAvgPool2d": case(nn.AdaptiveAvgPool2dConfig((3, 5)), IMAGE),
+    "AdaptiveAvgPool2d, one bin": case(nn.AdaptiveAvgPool2dConfig((1, 1)), IMAGE),
+    "AdaptiveAvgPool3d": case(nn.AdaptiveAvgPool3dConfig((2, 2, 3)), floats(2, 2, 4, 5, 6)),
+    "Interpolate1d": case(nn.Interpolate1dConfig(output_size=13), floats(2, 3, 5)),
+    "Interpolate1d, linear": case(
+        nn.Interpolate1dConfig(scale_factor=2.0, mode=nn.InterpolateMode.Linear), floats(2, 3, 5)
+    ),
+    "Interpolate2d": case(nn.Interpolate2dConfig(scale_factor=(2.0, 3.0)), IMAGE),
+    "Interpolate2d, linear": case(
+        nn.Interpolate2dConfig(output_size=(5, 12), mode=nn.InterpolateMode.Linear, align_corners=False), IMAGE
+    ),
+    "Interpolate2d, cubic": case(nn.Interpolate2dConfig(output_size=(5, 12), mode=nn.InterpolateMode.Cubic), IMAGE),
+    "PixelShuffle": case(nn.PixelShuffleConfig(2), IMAGE),
+    "PixelUnshuffle": case(nn.PixelUnshuffleConfig(3), floats(2, 2, 6, 9)),
+    "Unfold4d": case(nn.Unfold4dConfig((3, 2), stride=(2, 1), padding=(1, 0)), IMAGE),
+    "Fold4d": case(nn.Fold4dConfig((7, 9), (3, 2), stride=(2, 1), padding=(1, 0)), floats(2, 12, 32)),
+    "BatchNorm": case(nn.BatchNormConfig(4), IMAGE),
+    "GroupNorm": case(nn.GroupNormConfig(2, 4), IMAGE),
+    "InstanceNorm": case(nn.InstanceNormConfig(4), IMAGE),
+    "LayerNorm": case(nn.LayerNormConfig(8), SEQ),
+    "RmsNorm": case(nn.RmsNormConfig(8), SEQ),
+    "LocalResponseNorm": case(nn.LocalResponseNormConfig(3), IMAGE),
+    "PositionalEncoding": case(nn.PositionalEncodingConfig(8, max_sequence_size=16), SEQ),
+    "RotaryEncoding": case(nn.RotaryEncodingConfig(16, 8), floats(2, 3, 5, 8)),
+    "MultiHeadAttention": case(
+        nn.MultiHeadAttentionConfig(8, 2),
+        SEQ,
+        padded(2, 5),
+        hidden(2, 5, 5),
+        wrap=lambda x, p, a: nn.MhaInput(x, x, x, p, a),
+    ),
+    "MultiHeadAttention, quiet": case(
+        nn.MultiHeadAttentionConfig(8, 2, quiet_softmax=True), SEQ, wrap=nn.MhaInput.self_attn
+    ),
+    "CrossAttention": case(nn.CrossAttentionConfig(8, 6, 4, 2, 4), SEQ, floats(2, 7, 6)),
+    "PositionWiseFeedForward": case(nn.PositionWiseFeedForwardConfig(8, 16), SEQ),
+    "TransformerEncoder": case(_ENCODER, SEQ, padded(2, 5), wrap=lambda x, p: nn.TransformerEncoderInput(x, p)),
+    "TransformerEncoder, norm first": case(
+        nn.TransformerEncoderConfig(8, 16, 2, 1, norm_first=True), SEQ, wrap=nn.TransformerEncoderInput
+    ),
+    "TransformerEncoderLayer": case(_ENCODER.init(CPU).layers[0], SEQ),
+    "TransformerDecoder": case(
+        _DECODER, SEQ, floats(2, 7, 8), padded(2, 5), wrap=lambda t, m, p: nn.TransformerDecoderInput(t, m, p)
+    ),
+    "TransformerDecoderLayer": case(
+        _DECODER.init(CPU).layers[0], SEQ, floats(2, 7, 8), wrap=nn.TransformerDecoderInput
+    ),
+    "Rnn": case(nn.RnnConfig(8, 6, True), SEQ),
+    "Gru": case(nn.GruConfig(8, 6, True), SEQ),
+    "Gru, reset before": case(nn.GruConfig(8, 6, False, reset_after=False), SEQ),
+    "Lstm": case(nn.LstmConfig(8, 6, True), SEQ),
+    "Lstm, state": case(nn.LstmConfig(8, 6, True, reverse=True), SEQ, state(2, 6)),
+    "BiRnn": case(nn.BiRnnConfig(8, 6, True), SEQ),
+    "BiGru": case(nn.BiGruConfig(8, 6, True), SEQ),
+    "BiLstm": case(nn.BiLstmConfig(8, 6, True), SEQ),
+    "CosineSimilarity": case(nn.CosineSimilarityConfig(), *PAIR),
+    "PairwiseDistance": case(nn.PairwiseDistanceConfig(), *PAIR),
+    "BinaryCrossEntropyLoss": case(nn.BinaryCrossEntropyLossConfig(logits=True), X, whole(2, 3, 6)),
+    "CosineEmbeddingLoss": case(nn.CosineEmbeddingLossConfig(), *PAIR, signs(3)),
+    "CrossEntropyLoss": case(nn.CrossEntropyLossConfig(smoothing=0.1), X, whole(6, 3)),
+    "GaussianNLLLoss": case(nn.GaussianNLLLossConfig(full=True), *PAIR, uniform(3, 6)),
+    "HingeEmbeddingLoss": case(nn.HingeEmbeddingLossConfig(), X, signs(3, 6)),
+    "HuberLoss": case(nn.HuberLossConfig(0.5), *PAIR),
+    "KLDivLoss": case(nn.KLDivLossConfig(), X, uniform(3, 6)),
+    "LpLoss": case(nn.LpLossConfig(1.0), *PAIR),
+    "MarginRankingLoss": case(nn.MarginRankingLossConfig(), *PAIR, signs(3, 6)),
+    "MseLoss": case(nn.MseLoss(), *PAIR),
+    "MultiMarginLoss": case(nn.MultiMarginLossConfig(), X, whole(6, 3)),
+    "PoissonNllLoss": case(nn.PoissonNllLossConfig(full=True), X, uniform(3, 6)),
+    "SmoothL1Loss": case(nn.SmoothL1LossConfig(), *PAIR),
+    "SoftMarginLoss": case(nn.SoftMarginLoss(), X, signs(3, 6)),
+    "TripletMarginLoss": case(nn.TripletMarginLossConfig(), *PAIR, floats(3, 6)),
+}
+"""By the name of the class, and what is special."""
+
+WITHOUT_FORWARD = {"GateController"}
+
+
+def classes() -> set[str]:
+    """The layers of nn that compute something."""
+    found = {name for name in nn.__all__ if isinstance(kind := getattr(nn, name), type) and issubclass(kind, Module)}
+    return found - WITHOUT_FORWARD
