@@ -61,10 +61,7 @@ _PACKAGES: Final = (
     "config",
     "core",
     "data",
-<<<<<<< HEAD
-=======
     "distributed",
->>>>>>> main
     "fusion",
     "graph",
     "module",

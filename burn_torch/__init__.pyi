@@ -7,10 +7,7 @@ from burn_torch import cli as cli
 from burn_torch import config as config
 from burn_torch import core as core
 from burn_torch import data as data
-<<<<<<< HEAD
-=======
 from burn_torch import distributed as distributed
->>>>>>> main
 from burn_torch import fusion as fusion
 from burn_torch import graph as graph
 from burn_torch import module as module

@@ -141,6 +141,21 @@ def test_a_shape_that_depends_on_data_cuts(stream: Stream) -> None:
     assert found.shape[0] == 2
 
 
+@op(namespace="lazy_tests", torch=torch.clone, nondifferentiable=True, collective="blocks")
+def met(x: TensorSpec) -> TensorSpec:
+    """As if other processes were met."""
+    return x
+
+
+def test_a_collective_cuts_and_runs_at_once(stream: Stream, seed: np.random.Generator) -> None:
+    x = given(seed, 3)
+    before = x + 1.0
+    after = met(before)
+    assert stream.pending == 0
+    assert not is_pending(after)
+    torch.testing.assert_close(after.into_torch(), x.into_torch() + 1)
+
+
 def test_a_drop_cuts_nothing_and_what_is_dropped_is_not_written(stream: Stream, seed: np.random.Generator) -> None:
     x = given(seed, 3)
     y = x.exp()

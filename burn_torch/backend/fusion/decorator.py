@@ -2,8 +2,8 @@
 
 What is recorded between two cuts is one graph: the scheduler makes kernels of it, and what nobody holds any more is
 never written to memory.  Cuts follow from the sequence of operations alone: a read by the host, `flush` and `sync`, an
-operation whose shape depends on data or that leaves its place, 256 operations, and a library's operation once 32 are
-pending.  Only a value that another thread uses before it is computed adds a cut, there and then.
+operation whose shape depends on data, that leaves its place or needs other processes, 256 operations, and a library's
+operation once 32 are pending.  Only a value that another thread uses before it is computed adds a cut, there and then.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ class Fusion(Backend):
         places = {spec.place for spec in specs}
         known = [spec for spec in call.results if spec is not None]
         record: Callable[[Sequence[Any]], Sequence[Any]]
-        if call.op.barrier or len(places) != 1 or not known or call.is_number:
+        apart = call.op.barrier or call.op.collective is not None or call.is_number
+        if apart or len(places) != 1 or not known:
             record = self._cutting(call, sorted(places))
         elif call.is_input:
             record = _first
