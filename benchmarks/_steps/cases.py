@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import burn_torch
 from benchmarks._steps.measure import Bar
 from burn_torch import Device, Module, Tensor
-from burn_torch.cli.recipes._guide import GuideModel
+from burn_torch.cli.recipes.mnist import MnistModel
 from burn_torch.nn import (
     AdaptiveAvgPool2dConfig,
     Conv2dConfig,
@@ -206,7 +206,7 @@ def mlp(judged: bool) -> list[Case]:
 class GuideStep(Module):
     """The guide's network with its loss."""
 
-    model: GuideModel
+    model: MnistModel
 
     def loss(self, images: Tensor, targets: Tensor) -> Tensor:
         return CrossEntropyLoss.new(None, images.device).forward(self.model.forward(images), targets)
@@ -238,7 +238,7 @@ def mnist(device: str, tiny: bool) -> list[Case]:
 
     def model(device: Device, dropout: float) -> GuideStep:
         return GuideStep(
-            GuideModel(
+            MnistModel(
                 Conv2dConfig((1, 8), (3, 3)).init(device),
                 Conv2dConfig((8, 16), (3, 3)).init(device),
                 AdaptiveAvgPool2dConfig((8, 8)).init(),
