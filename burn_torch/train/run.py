@@ -47,6 +47,7 @@ from burn_torch.train.strategies.base import ExecutionStrategy, Stepper
 from burn_torch.train.strategies.multi import Several
 from burn_torch.train.strategies.peers import ALONE, Peers
 from burn_torch.train.summary import LearnerSummary
+from burn_torch.train.torch_model import TorchModel
 
 __all__ = ["Parts", "Run"]
 
@@ -244,6 +245,10 @@ class Run:
             if not self._whole:
                 where = f"batch {self.position.batch} of epoch {self.position.epoch}"
                 self._notes += (f"the metrics lack {where}: {type(error).__name__} came while it was measured",)
+            if self._undone is not None and isinstance(self.learner.model, TorchModel):
+                where = f"batch {self.position.batch + 1} of epoch {self.position.epoch}"
+                came = f"{type(error).__name__} came while it was trained in place"
+                self._notes += (f"the torch module may hold part of {where}, as BatchNorm does: {came}",)
             self._checkpoint()
             self._settle()
         except Exception as err:
