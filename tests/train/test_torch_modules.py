@@ -17,6 +17,7 @@ from burn_torch.optim import AdamConfig
 from burn_torch.train import (
     AccuracyMetric,
     ClassificationOutput,
+    EvaluatorBuilder,
     Learner,
     LossMetric,
     MultiDevice,
@@ -184,6 +185,21 @@ def test_states_of_other_parameters_are_refused() -> None:
     with pytest.raises(RecordError, match=r"of other parameters[\s\S]*6 parameters, 1 of which torch\.SGD"):
         fewer.load_record(whole.to_record())
     assert fewer.optimizer.state_dict()["state"] == {}
+
+
+def test_an_evaluator_measures_a_torch_module_as_its_run_validates(tmp_path: Any) -> None:
+    module = net()
+    result = training(tmp_path / "run", 1).launch(Learner(module, torch.optim.SGD(module.parameters(), lr=0.1), 0.1))
+    builder = EvaluatorBuilder(tmp_path / "evaluation").metrics(LossMetric(), AccuracyMetric())
+    for model in (result.model, result.model.module.train()):
+        before = state(result.model)
+        found = builder.build(model).eval("valid", batches((7,)))
+        assert found.columns["Loss"] == result.history.values("Loss", "valid", 1)
+        assert found.value("Accuracy") == result.history.values("Accuracy", "valid", 1)[0]
+        require_same_bits(state(result.model), before)
+        assert result.model.module.training
+    with pytest.raises(ConfigError, match="TorchModel without valid_step"):
+        builder.build(torch.nn.Linear(2, 2))
 
 
 class Failing(Net):
