@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TextIO, final
+from typing import Any, Final, TextIO, cast, final
 
 from burn_torch.monitor.event import LogLine
 
@@ -35,7 +35,7 @@ def capturing(publish: Publish) -> Iterator[None]:
         for name, tee in tees.items():
             tee.end()
             if getattr(sys, name) is tee:
-                setattr(sys, name, tee.stream)
+                setattr(sys, name, tee.beneath())
 
 
 @final
@@ -65,6 +65,13 @@ class _Tee:
             if self._line:
                 self._tell(self._line)
             self._publish, self._line = None, ""
+
+    def beneath(self) -> TextIO:
+        """The stream without those tees over it that have ended, as of another run that was there before this one."""
+        stream: Any = self.stream
+        while isinstance(stream, _Tee) and stream._publish is None:
+            stream = stream.stream
+        return cast(TextIO, stream)
 
     def _take(self, text: str) -> None:
         with self._lock:

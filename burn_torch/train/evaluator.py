@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, final
 
+import torch
+
 from burn_torch.core.errors import ArtifactError, ConfigError, TraceError, explain
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.module import Module
@@ -34,6 +36,8 @@ from burn_torch.train.logger.metric import file_name
 from burn_torch.train.loop import fold, valid_step
 from burn_torch.train.measure import Meter, patience_of
 from burn_torch.train.metric.base import Metric, MetricMetadata, Split
+from burn_torch.train.strategies.torch_module import torch_valid_step
+from burn_torch.train.torch_model import TorchModel
 from burn_torch.transform.compilation import compile
 
 __all__ = ["Evaluation", "Evaluator", "EvaluatorBuilder"]
@@ -116,11 +120,14 @@ class EvaluatorBuilder:
         """The key of what a model draws at random in `valid_step`; 0 unless given."""
         return self._with(_seed=seed)
 
-    def build(self, model: Module) -> Evaluator:
+    def build(self, model: Module | TorchModel | torch.nn.Module) -> Evaluator:
         """The evaluator of a model; one on a device with gradients is measured by its `valid()`.
 
+        A plain torch module is measured as a run validates it: see `TorchModel`.
         Raises: ConfigError for a model without `valid_step`, no metrics, or two of one name.
         """
+        if isinstance(model, torch.nn.Module):
+            model = TorchModel(model)
         faults = []
         if not callable(getattr(model, "valid_step", None)):
             kind = type(model).__name__
@@ -135,6 +142,8 @@ class EvaluatorBuilder:
             raise ConfigError(
                 explain("EvaluatorBuilder: this cannot be evaluated", given=given, expected=expected, mend=mend)
             )
+        if isinstance(model, TorchModel):
+            return Evaluator(self, model)
         on_tape = any(device.is_autodiff() for device in model.devices())
         return Evaluator(self, model.valid() if on_tape else model)
 
@@ -148,12 +157,12 @@ class EvaluatorBuilder:
 class Evaluator:
     """Measures a model; made by `EvaluatorBuilder.build`."""
 
-    def __init__(self, builder: EvaluatorBuilder, model: Module) -> None:
+    def __init__(self, builder: EvaluatorBuilder, model: Module | TorchModel) -> None:
         self.model = model
         self._builder = builder
         self._directory = builder._directory
         self._reader = builder._renderer
-        self._compiled: Any = compile(valid_step) if builder._compiled else None
+        self._compiled: Any = compile(valid_step) if builder._compiled and isinstance(model, Module) else None
 
     def eval(self, name: str, loader: Any) -> Evaluation:
         """Measures one data set and writes its values below `test/<name>`, in the place of earlier ones.
@@ -195,7 +204,10 @@ class Evaluator:
         return found
 
     def _evaluated(self, name: str, loader: Any) -> Evaluation:
-        device = next(iter(self.model.devices()), None)
+        if isinstance(self.model, TorchModel):
+            device: Any = Device.parse(str(self.model.device()))
+        else:
+            device = next(iter(self.model.devices()), None)
         batches = Batches(loader, device, name)
         columns: dict[str, list[float]] = {metric.name: [] for metric in self._builder._metrics}
 
@@ -227,6 +239,8 @@ class Evaluator:
         return Evaluation(name, before, number, time.monotonic() - began, summary.values, columns)
 
     def _step(self, batch: Any, key: int) -> Any:
+        if isinstance(self.model, TorchModel):
+            return torch_valid_step(self.model, batch, key)
         if self._compiled is not None:
             try:
                 return self._compiled(self.model, batch, key)

@@ -47,6 +47,7 @@ from burn_torch.train.strategies.base import ExecutionStrategy, Stepper
 from burn_torch.train.strategies.multi import Several
 from burn_torch.train.strategies.peers import ALONE, Peers
 from burn_torch.train.summary import LearnerSummary
+from burn_torch.train.torch_model import TorchModel
 
 __all__ = ["Parts", "Run"]
 
@@ -106,6 +107,8 @@ class Run:
         self._notes: tuple[str, ...] = ()
         self._undone: tuple[Mapping[str, Any], float] | None = None
         """Schedule and learning rate before the update that is being computed."""
+        self._asked = False
+        """Whether a checkpoint is wanted, of all processes."""
         self._whole = True
         """Whether every step so far is in the metrics: a checkpoint says it if not."""
         self._run_key = run_key
@@ -244,6 +247,10 @@ class Run:
             if not self._whole:
                 where = f"batch {self.position.batch} of epoch {self.position.epoch}"
                 self._notes += (f"the metrics lack {where}: {type(error).__name__} came while it was measured",)
+            if self._undone is not None and isinstance(self.learner.model, TorchModel):
+                where = f"batch {self.position.batch + 1} of epoch {self.position.epoch}"
+                came = f"{type(error).__name__} came while it was trained in place"
+                self._notes += (f"the torch module may hold part of {where}, as BatchNorm does: {came}",)
             self._checkpoint()
             self._settle()
         except Exception as err:
@@ -303,21 +310,23 @@ class Run:
         return strategy is not None and strategy.should_stop(self.position.epoch, self.history)
 
     def _is_due(self) -> bool:
-        """Whether a checkpoint is due or asked for, as the process that writes it sees it.
+        """Whether a checkpoint is asked for, or due as the process that writes it sees it.
 
-        Several processes ask it only where checkpoints come within epochs: a word between them takes its time.
+        Several processes look at its clock only where checkpoints come within epochs: a word between them takes time.
         """
-        parts = self.parts
-        if parts.peers.size > 1 and parts.store.every is None:
-            return False
-        due = parts.interrupter.takes_checkpoint() or parts.store.is_due(self.position.iteration)
-        return bool(parts.peers.from_main(due))
+        asked, self._asked = self._asked, False
+        store = self.parts.store
+        if asked or store.every is None:
+            return asked
+        return bool(self.parts.peers.from_main(store.is_due(self.position.iteration)))
 
     def _should_stop(self) -> bool:
         interrupter, deadline = self.parts.interrupter, self.parts.deadline
         if deadline is not None and deadline.is_over() and not interrupter.should_stop():
             interrupter.stop(str(deadline), status="time_limit")
-        return self.parts.peers.agree(interrupter)
+        stops, saves = self.parts.peers.agree(interrupter)
+        self._asked = self._asked or saves
+        return stops
 
     def _stopped(self) -> str:
         interrupter = self.parts.interrupter

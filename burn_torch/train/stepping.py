@@ -39,6 +39,7 @@ class Steps:
         self._execution: Final = execution
         self._accumulation: Final = accumulation
         self._say: Final = say
+        self._precision: Final = precision
         self._window = GradientWindow()
         self.batches = 0
         """How many batches the next update has already."""
@@ -153,7 +154,8 @@ class Steps:
         lines = str(why).splitlines()
         given = next((line.split("given:", 1)[1].strip() for line in lines if "given:" in line), "")
         reason = f"{lines[0]}: {given}" if given else lines[0]
-        self._say(f"{what} runs eagerly, it cannot be compiled: {reason}")
+        how = "eagerly" if self._precision == "float32" else f"eagerly and in float32, not {self._precision}"
+        self._say(f"{what} runs {how}, it cannot be compiled: {reason}")
 
 
 def _seen(item: Any, share: Share | None) -> Any:
@@ -172,17 +174,18 @@ def steps_of(
 ) -> Stepper:  # fmt: skip
     """What executes the steps of a run: the strategy's own way, or `Steps`.
 
-    Raises: ConfigError for a precision that the strategy's own way does not know.
+    Raises: ConfigError for a precision with a strategy whose training steps the run does not compile.
     """
-    if isinstance(execution, SteppingStrategy):
-        if precision != "float32":
-            raise ConfigError(
-                explain(
-                    "this strategy computes in float32",
-                    given=f"precision({precision!r}) with {type(execution).__name__}",
-                    expected="float32, or a strategy whose steps are compiled by the run, such as SingleDevice",
-                    mend="leave precision() out, or train on one device",
-                )
+    own = isinstance(execution, SteppingStrategy) or getattr(execution, "functions", None) is None
+    if precision != "float32" and own:
+        raise ConfigError(
+            explain(
+                "this strategy computes in float32",
+                given=f"precision({precision!r}) with {type(execution).__name__}",
+                expected="float32, or a strategy whose steps are compiled by the run, such as SingleDevice",
+                mend="leave precision() out, or train on one device",
             )
+        )
+    if isinstance(execution, SteppingStrategy):
         return execution.make_steps(learner, accumulation, compiled, say)
     return Steps(execution, learner, accumulation, compiled, say, precision)

@@ -372,9 +372,9 @@ class SupervisedTraining:
             raise
         finally:
             forget()
-        message = parts.interrupter.get_message()
-        if status in ("interrupted", "terminated", "time_limit"):
-            parts.interrupter.reset()  # that has been dealt with; another launch is another run
+            message = parts.interrupter.get_message()
+            if parts.interrupter.status in ("interrupted", "terminated", "time_limit"):
+                parts.interrupter.reset()  # also one that came too late to stop it: another launch is another run
         return LearningResult(
             status=status,
             model=run.learner.model.valid(),

@@ -225,7 +225,7 @@ class TorchOptimizer:
     def load_record(self, record: OptimizerRecord, device: Device | None = None) -> Self:
         """The same optimizer, in which the states of a record now are.
 
-        Raises: RecordError for the record of another kind of optimizer.
+        Raises: RecordError for the record of another kind of optimizer, or of one of other parameters.
         """
         if record.kind != self._kind():
             raise RecordError(
@@ -237,6 +237,17 @@ class TorchOptimizer:
                 )
             )
         places = {_id_of(path): number for number, path in enumerate(self.paths)}
+        foreign = sum(ident not in places for ident in record.states)
+        if foreign:
+            raise RecordError(
+                explain(
+                    "this optimizer record is of other parameters",
+                    given=f"states of {len(record.states)} parameters, {foreign} of which {self._kind()} lacks",
+                    expected=f"states of parameters among {', '.join(self.paths[:4])}"
+                    f"{', ...' if len(self.paths) > 4 else ''}",
+                    mend="resume with an optimizer of the same parameters as the run was started with",
+                )
+            )
         state: dict[int, dict[str, Any]] = {}
         for ident, (_, slots) in record.states.items():
             state[places[ident]] = {

@@ -88,24 +88,28 @@ STEPS: list[int] = []
 
 
 class Stopping(NumericMetric):
-    """Asks the run to stop in the third step, on one process."""
+    """Asks the run to stop, or to save, in the third step, on one process."""
 
     name = "Stopping"
     higher_is_better = True
 
-    def __init__(self, interrupter: Interrupter, rank: str) -> None:
+    def __init__(self, interrupter: Interrupter, rank: str, saves: bool) -> None:
         super().__init__()
+        self.saves = saves
         self.interrupter = interrupter
         self.rank = rank
         self.steps = 0
 
     def __deepcopy__(self, memo: Any) -> Stopping:
-        return Stopping(self.interrupter, self.rank)
+        return Stopping(self.interrupter, self.rank, self.saves)
 
     def measure(self, item: Any, metadata: MetricMetadata) -> Reading:
         self.steps += 1
         if self.steps == 3 and os.environ.get("RANK") == self.rank:
-            self.interrupter.stop("the third step")
+            if self.saves:
+                self.interrupter.request_checkpoint()
+            else:
+                self.interrupter.stop("the third step")
         return Reading.of_mean(0.0)
 
 
@@ -155,8 +159,9 @@ def run(options: dict[str, Any], strategy: Any = None) -> dict[str, Any]:
         model = Failing(model.linear1, model.noise, model.dropout, model.linear2)
     learner = Learner(model, optim, CosineAnnealingLrSchedulerConfig(0.02, num_iters=30))
     launched = training(options, strategy)
-    if "stops" in options:
-        launched = launched.metric_train(Stopping(launched.interrupter(), options["stops"]))
+    for name in ("stops", "saves"):
+        if name in options:
+            launched = launched.metric_train(Stopping(launched.interrupter(), options[name], name == "saves"))
     result = launched.launch(learner)
     history = result.history
     series = {

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from burn_torch.monitor import read_events
 from burn_torch.train import SingleDevice
+from burn_torch.train.event import CheckpointSaved
 from tests.distributed import small
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +95,18 @@ def test_a_process_that_is_asked_to_stop_stops_all_and_the_run_goes_on(
     assert [path.name for path in (tmp_path / "parts" / "checkpoint").iterdir()] == ["epoch-1-batch-3.safetensors"]
     resumed = launch("training", dir=str(tmp_path / "parts"), resume=True, stops="none").results()
     require_equal(resumed[0], wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_process_that_is_asked_for_a_checkpoint_has_it_written(
+    launch: Callable[..., Any], tmp_path: Path, rank: str
+) -> None:
+    found = launch("training", dir=str(tmp_path), saves=rank, epochs=1).results()
+    assert [one["status"] for one in found] == ["completed", "completed"]
+    told = [event.event for event in read_events(tmp_path / "events.jsonl")]
+    saved = [Path(event.path).name for event in told if isinstance(event, CheckpointSaved)]
+    assert saved == ["epoch-1-batch-3.safetensors", "epoch-1.safetensors"]
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from burn_torch.optim import (
     SgdConfig,
 )
 from burn_torch.train import GroupLearningRateMetric, Learner, MultiDevice, SingleDevice, TrainOutput
+from burn_torch.train.event import SplitStarted
 from tests.distributed import small
 
 
@@ -58,6 +59,26 @@ def test_groups_train_on_several_devices(tmp_path: Any) -> None:
         many = launch(tmp_path / optim, MultiDevice([Device.cpu(), Device.cpu()], optim))
         for (path, a), (_, b) in zip(one.model.named_params(), many.model.named_params(), strict=True):
             np.testing.assert_allclose(b.val().into_data().array, a.val().into_data().array, atol=1e-6, err_msg=path)
+
+
+def test_a_resume_validates_with_the_rates_of_the_groups(tmp_path: Any) -> None:
+    class StopsInValidation:
+        def handle(self, event: Any, /) -> None:
+            if isinstance(event, SplitStarted) and event.split == "valid":
+                training.interrupter().stop("enough")
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    def made(**options: Any) -> Any:
+        found = small.training({"dir": tmp_path, "epochs": 1, **options}, SingleDevice())
+        return found.metrics(GroupLearningRateMetric("first"), GroupLearningRateMetric("second"))
+
+    training = made().renderer(StopsInValidation())
+    assert training.launch(grouped(small.net())).status == "stopped"
+    resumed = made(resume=True).launch(grouped(small.net()))
+    assert set(resumed.history.values("Learning Rate first", "valid", 1)) == {0.02 * (1 - 4 / 20)}
+    assert set(resumed.history.values("Learning Rate second", "valid", 1)) == {0.1}
 
 
 def test_a_group_without_a_schedule_is_told(tmp_path: Any) -> None:

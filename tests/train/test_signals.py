@@ -128,3 +128,24 @@ def test_a_signal_is_done_with_when_the_run_is(program, tmp_path):
     assert (result.status, result.message) == ("interrupted", "Ctrl-C")
     assert not training.interrupter().should_stop()
     assert training.resume().launch(program.make_learner()).status == "completed"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_signal_too_late_to_stop_a_run_stops_no_other_one(program, tmp_path, fails):
+    class Raiser:
+        def handle(self, event):
+            if type(event).__name__ == "EpochDone":
+                signal.raise_signal(signal.SIGINT)
+                if fails:
+                    raise RuntimeError("a reader failed")
+
+        def close(self):
+            pass
+
+    training = program.make_training(tmp_path / "run", 1).renderer(Raiser())
+    if fails:
+        with pytest.raises(RuntimeError, match="a reader failed"):
+            training.launch(program.make_learner())
+    else:
+        assert training.launch(program.make_learner()).status == "completed"
+    assert not training.interrupter().should_stop()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from burn_torch import Tensor
+from burn_torch import ConfigError, Tensor
 from burn_torch.optim import AdamConfig, AdamWConfig, GradientClippingConfig, MomentumConfig, SgdConfig
 from burn_torch.train import ExecutionStrategy, InMemoryMetricLogger, Learner, SingleDevice, Split, TrainOutput
 from burn_torch.train.event import Notice
@@ -109,6 +109,19 @@ def test_a_model_that_reads_a_value_runs_eagerly_and_says_so(program, tmp_path, 
     assert wanted[3] == []
 
 
+def test_what_runs_eagerly_says_that_it_has_another_precision(program, tmp_path):
+    class Reads(program.Net):
+        def valid_step(self, batch):
+            item = self.classify(batch)
+            return item if float(item.loss) > 0 else self.classify(batch)
+
+    notices = Notices()
+    training = program.make_training(tmp_path / "run", 1).renderer(notices).precision("bfloat16")
+    training.launch(program.make_learner(program.make_net(cls=Reads)))
+    [line] = notices.texts
+    assert line.startswith("validation runs eagerly and in float32, not bfloat16, it cannot be compiled: ")
+
+
 def test_a_validation_that_reads_a_value_is_told_apart(program, tmp_path):
     class Reads(program.Net):
         def valid_step(self, batch):
@@ -197,6 +210,10 @@ def test_a_strategy_of_ones_own_is_not_compiled(program, tmp_path):
     found = program.make_training(tmp_path / "b", 1).with_training_strategy(strategy).launch(program.make_learner())
     assert strategy.steps == 5
     assert program.digest(found.model) == program.digest(wanted.model)
+    training = program.make_training(tmp_path / "c", 1).with_training_strategy(strategy)
+    with pytest.raises(ConfigError, match=r"computes in float32[\s\S]*precision\('bfloat16'\) with Counting"):
+        training.precision("bfloat16").launch(program.make_learner())
+    assert strategy.steps == 5
 
 
 def test_metrics_are_those_of_every_batch(program, tmp_path):

@@ -17,6 +17,7 @@ from burn_torch.optim import AdamConfig
 from burn_torch.train import (
     AccuracyMetric,
     ClassificationOutput,
+    EvaluatorBuilder,
     Learner,
     LossMetric,
     MultiDevice,
@@ -24,6 +25,7 @@ from burn_torch.train import (
     SupervisedTraining,
     TorchModel,
 )
+from burn_torch.train.checkpoint import Checkpoint
 
 
 @dataclass
@@ -170,3 +172,58 @@ def test_what_cannot_be_is_told(tmp_path: Any) -> None:
     record = ModuleRecord({}, {})
     with pytest.raises(RecordError, match=r"does not fit Net[\s\S]*layers\.0\.weight is missing"):
         TorchModel(module).load_record(record)
+
+
+def test_states_of_other_parameters_are_refused() -> None:
+    module = net()
+    params = list(module.parameters())
+    whole = Learner(module, torch.optim.SGD(params, lr=0.1, momentum=0.9), 0.1).optim
+    for param in params:
+        param.grad = torch.ones_like(param)
+    whole.optimizer.step()
+    fewer = Learner(module, torch.optim.SGD(params[:-1], lr=0.1, momentum=0.9), 0.1).optim
+    with pytest.raises(RecordError, match=r"of other parameters[\s\S]*6 parameters, 1 of which torch\.SGD"):
+        fewer.load_record(whole.to_record())
+    assert fewer.optimizer.state_dict()["state"] == {}
+
+
+def test_an_evaluator_measures_a_torch_module_as_its_run_validates(tmp_path: Any) -> None:
+    module = net()
+    result = training(tmp_path / "run", 1).launch(Learner(module, torch.optim.SGD(module.parameters(), lr=0.1), 0.1))
+    builder = EvaluatorBuilder(tmp_path / "evaluation").metrics(LossMetric(), AccuracyMetric())
+    for model in (result.model, result.model.module.train()):
+        before = state(result.model)
+        found = builder.build(model).eval("valid", batches((7,)))
+        assert found.columns["Loss"] == result.history.values("Loss", "valid", 1)
+        assert found.value("Accuracy") == result.history.values("Accuracy", "valid", 1)[0]
+        require_same_bits(state(result.model), before)
+        assert result.model.module.training
+    with pytest.raises(ConfigError, match="TorchModel without valid_step"):
+        builder.build(torch.nn.Linear(2, 2))
+
+
+class Failing(Net):
+    """Fails in the third step, when BatchNorm has seen its batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+
+    def train_step(self, batch: Batch) -> Any:
+        item = super().train_step(batch)
+        self.steps += 1
+        if self.steps == 3:
+            raise RuntimeError("the third step")
+        return item
+
+
+def test_a_checkpoint_of_a_module_that_failed_in_a_step_says_so(tmp_path: Any) -> None:
+    module = Failing()
+    with pytest.raises(RuntimeError, match="the third step"):
+        training(tmp_path, 1).launch(Learner(module, torch.optim.SGD(module.parameters(), lr=0.1), 0.1))
+    (saved,) = (tmp_path / "checkpoint").glob("*.safetensors")
+    checkpoint = Checkpoint.from_record(ModuleRecord.load(saved))
+    assert checkpoint.position.batch == 2
+    assert int(checkpoint.model.entries["layers.1.num_batches_tracked"].read().array) == 3  # the third batch is in it
+    (note,) = checkpoint.notes
+    assert note.startswith("the torch module may hold part of batch 3 of epoch 1"), note

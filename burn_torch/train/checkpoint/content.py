@@ -21,7 +21,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import RecordError, explain
 from burn_torch.module import Module, ModuleRecord, ParamId
 from burn_torch.module.record import RecordEntry, TensorValues
-from burn_torch.optim import OptimizerRecord
+from burn_torch.optim import LearningRates, OptimizerRecord
 from burn_torch.tensor import Device, Tensor
 from burn_torch.train.history import History
 from burn_torch.version import __version__
@@ -71,7 +71,8 @@ class Checkpoint:
     optim: OptimizerRecord
     scheduler: Mapping[str, Any]
     lr: float
-    """The learning rate of the newest update: what validation shows, if the run goes on with that."""
+    """The learning rate of the newest update, or those of its groups: what validation shows, if the run goes on with
+    that."""
     history: History
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """States of the training metrics by name, for an epoch that is not over: what JSON can hold, and arrays."""
@@ -106,6 +107,7 @@ class Checkpoint:
         for number, values in enumerate(arrays):
             data = TensorData(values, DType.from_numpy(values.dtype))
             entries[f"metrics.{number}"] = RecordEntry(data.dtype, data.shape, None, _constant(data))
+        groups = self.lr.groups if isinstance(self.lr, LearningRates) else {}
         about = {
             "version": VERSION,
             "position": asdict(self.position),
@@ -116,6 +118,7 @@ class Checkpoint:
             },
             "scheduler": dict(self.scheduler),
             "lr": float(self.lr).hex(),
+            "lr_groups": {name: float(lr).hex() for name, lr in groups.items()},
             "history": described,
             "metrics": metrics,
             "loader": dict(self.loader),
@@ -140,7 +143,7 @@ class Checkpoint:
                 model=ModuleRecord(_below(record, "model."), record.metadata),
                 optim=_optimizer_record(about["optim"], _below(record, "optim.")),
                 scheduler=dict(about["scheduler"]),
-                lr=float.fromhex(about["lr"]),
+                lr=_learning_rate(about["lr"], about.get("lr_groups", {})),
                 history=_history(about["history"], _below(record, "history.")),
                 metrics=_with_arrays(dict(about["metrics"]), _below(record, "metrics.")),
                 loader=dict(about["loader"]),
@@ -174,6 +177,11 @@ def _two_counts(found: Sequence[Any]) -> tuple[int, int]:
     if bytes_before < 0 or events_before < 0:
         raise ValueError(f"{found} are no counts")
     return bytes_before, events_before
+
+
+def _learning_rate(lr: str, groups: Mapping[str, str]) -> float:
+    rates = {name: float.fromhex(rate) for name, rate in groups.items()}
+    return LearningRates(rates) if rates else float.fromhex(lr)
 
 
 def _below(record: ModuleRecord, prefix: str) -> dict[str, RecordEntry]:

@@ -6,6 +6,7 @@ Only the logger `burn_torch` is touched, and only while a run lasts; the root lo
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,10 @@ __all__ = ["LOG", "ApplicationLogger", "FileApplicationLogger", "installed"]
 
 LOG: Final = logging.getLogger("burn_torch.train")
 """What the training loop writes to."""
+
+_CHANGING: Final = threading.Lock()
+_LEVELS: Final[list[int]] = []
+"""The level of LOG before each run that goes on: the first one is back when the last run has ended."""
 
 # without any handler Python would write our warnings and tracebacks to stderr, beside what the caller does with them
 logging.getLogger("burn_torch").addHandler(logging.NullHandler())
@@ -64,13 +69,18 @@ def installed(logger: ApplicationLogger | None) -> Iterator[None]:
     target = logging.getLogger("burn_torch")
     handler = logger.handler()
     handler.setLevel(logging.INFO)
-    before = LOG.level
     target.addHandler(handler)
-    if not LOG.isEnabledFor(logging.INFO):
-        LOG.setLevel(logging.INFO)
+    with _CHANGING:
+        _LEVELS.append(LOG.level)
+        if not LOG.isEnabledFor(logging.INFO):
+            LOG.setLevel(logging.INFO)
     try:
         yield
     finally:
-        LOG.setLevel(before)
+        with _CHANGING:
+            first = _LEVELS[0]
+            _LEVELS.pop()
+            if not _LEVELS:  # runs in other threads may still log
+                LOG.setLevel(first)
         target.removeHandler(handler)
         handler.close()

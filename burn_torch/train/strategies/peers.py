@@ -34,17 +34,20 @@ class Peers:
         """Whether this process writes files and shows things."""
         return self.rank == 0
 
-    def agree(self, interrupter: Interrupter) -> bool:
-        """Whether any of them was asked to stop; then all are, for the reason of the first one."""
+    def agree(self, interrupter: Interrupter) -> tuple[bool, bool]:
+        """Whether any of them was asked to stop, and whether any was asked for a checkpoint: all do what one was asked.
+
+        They stop for the reason of the first one.
+        """
         if self.size == 1:
-            return interrupter.should_stop()
-        flags = self.sum(np.array([float(interrupter.should_stop())]))
-        if not flags[0]:
-            return False
-        told = distributed.gather([interrupter.get_message(), interrupter.status])
-        reason, status = next((text, status) for text, status in told if status is not None)
-        interrupter.stop(reason, status=status)
-        return True
+            return interrupter.should_stop(), interrupter.takes_checkpoint()
+        own = [float(interrupter.should_stop()), float(interrupter.takes_checkpoint())]
+        stops, saves = (bool(flag) for flag in self.sum(np.array(own)))
+        if stops:
+            told = distributed.gather([interrupter.get_message(), interrupter.status])
+            reason, status = next((text, status) for text, status in told if status is not None)
+            interrupter.stop(reason, status=status)
+        return stops, saves
 
     def from_main(self, value: Any) -> Any:
         """What process 0 gives."""

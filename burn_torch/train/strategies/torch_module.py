@@ -18,7 +18,7 @@ from burn_torch.train.strategies.parts import items_in, map_tensors
 from burn_torch.train.strategies.single import SingleDevice
 from burn_torch.train.torch_model import TorchModel, TorchOptimizer
 
-__all__ = ["TorchTraining", "strategy_for"]
+__all__ = ["TorchTraining", "strategy_for", "torch_valid_step"]
 
 
 @final
@@ -126,9 +126,14 @@ class _Steps:
 
     def valid(self, model: TorchModel, batch: Any, key: int) -> Any:
         """One batch of validation: its item."""
-        given = _on(batch, model.device())
-        with model.mode(training=False), _seeded(key), torch.no_grad():
-            return _shown(model.valid_step(given), given)
+        return torch_valid_step(model, batch, key)
+
+
+def torch_valid_step(model: TorchModel, batch: Any, key: int) -> Any:
+    """One batch of validation under a random key: its item, as metrics read it."""
+    given = _on(batch, model.device())
+    with model.mode(training=False), _seeded(key), torch.no_grad():
+        return _shown(model.valid_step(given), given)
 
 
 class _seeded:  # noqa: N801  # reads as what it does: with _seeded(key)
