@@ -248,40 +248,26 @@ class Grouping:
         return self.lowered[body]
 
     def _passes_outside(self, both: Collection[int]) -> bool:
-        """Whether a way from a member to a member leads through other operations."""
-        last = max(both)
-        waiting = [r for n in both for r in self.next_readers[n] if r not in both and r < last]
+        """Whether a way from a member to a member leads through another kernel.
+
+        Index arithmetic is no kernel: a way through it alone stays inside.
+        """
+        waiting = [(r, self._is_kernel(r)) for n in both for r in self.next_readers[n] if r not in both]
         seen = set(waiting)
         while waiting:
-            n = waiting.pop()
+            n, left = waiting.pop()
             whole = self.members[self.group_of[n]] if n in self.group_of else (n,)
-            follows = self.source.role[n][0] == Role.FOLLOWS
             for m in whole:
                 for r in self.next_readers[m]:
                     if r in both:
-                        if not follows or self._has_group_before(n, both):
+                        if left:
                             return True
-                    elif r not in seen:
-                        seen.add(r)
-                        waiting.append(r)
+                        continue
+                    step = (r, left or self._is_kernel(r))
+                    if step not in seen:
+                        seen.add(step)
+                        waiting.append(step)
         return False
 
-    def _has_group_before(self, n: int, both: Collection[int]) -> bool:
-        """Whether index arithmetic at n reads, on its way from the members, what others compute."""
-        for base in (i for j in self.source.graph.nodes[n].inputs if isinstance(j, int) for i in self.source.bases(j)):
-            maker = self.source.maker.get(base)
-            if maker is not None and maker not in both and self._reaches(both, maker):
-                return True
-        return False
-
-    def _reaches(self, both: Collection[int], target: int) -> bool:
-        waiting, seen = list(both), set(both)
-        while waiting:
-            n = waiting.pop()
-            for r in self.next_readers[n]:
-                if r == target:
-                    return True
-                if r not in seen and r <= target:
-                    seen.add(r)
-                    waiting.append(r)
-        return False
+    def _is_kernel(self, n: int) -> bool:
+        return self.source.role[n][0] != Role.FOLLOWS

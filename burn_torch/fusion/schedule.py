@@ -7,12 +7,13 @@ nothing that lies between them needs the one and is needed by the other.  The pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from burn_torch.fusion.bodies import Role, Source, role_of
 from burn_torch.fusion.groups import Cut, Grouping
+from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.row import kernel
 from burn_torch.fusion.splitting import columns_in_two_steps, in_two_steps
@@ -83,7 +84,7 @@ def fuse(graph: Graph, *, strict: bool = False) -> Graph:
 
 def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
-    opened, whole = _opened(dead_code(graph))
+    opened, whole = _opened(dead_code(replaced(dead_code(graph))))
     source = Source(opened)
     groups = Grouping(source)
     groups.run()
@@ -176,7 +177,7 @@ def _written(source: Source, grouping: Grouping, whole: dict[int, tuple[Node, fr
             composite, parts = whole[n]
             first = min(parts)
             if first not in closed:
-                closed[first] = _stays_closed(grouping, parts)
+                closed[first] = _stays_closed(grouping, parts, composite, cuts)
                 if closed[first]:
                     nodes.append(composite)
             if closed[first]:
@@ -213,10 +214,14 @@ def _needed(nodes: Sequence[Node], outputs: Sequence[int | None]) -> list[Node]:
     return [node for n, node in enumerate(nodes) if n in found]
 
 
-def _stays_closed(grouping: Grouping, parts: frozenset[int]) -> bool:
-    """Whether nothing joined a composite operation: its own kernel, tuned by hand, then computes it."""
+def _stays_closed(grouping: Grouping, parts: frozenset[int], composite: Node, cuts: Mapping[int, Cut]) -> bool:
+    """Whether nothing joined a composite operation, or reads it within: its own kernel, tuned by hand, computes it."""
     own = {grouping.group_of[n] for n in parts if n in grouping.group_of}
-    return all(grouping.members[name] <= parts for name in own)
+    if not all(grouping.members[name] <= parts for name in own):
+        return False
+    nodes = grouping.source.graph.nodes
+    within = {i for n in parts for i in nodes[n].outputs} - set(composite.outputs)
+    return not any(i in within for name, cut in cuts.items() if name not in own for i in cut.given)
 
 
 def _group(source: Source, members: frozenset[int], cut: Cut) -> Group:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from typing import Any
 
 import pytest
 
@@ -153,3 +154,29 @@ def test_a_long_reduction_of_few_results_becomes_two_kernels() -> None:
 def test_a_reduction_that_is_alone_keeps_its_own_kernel() -> None:
     found = plan_of(traced(lambda x: row("sum")(x, dims=(0, 1)), [tensor(4096, 4096)]))
     assert [node.call.op.name for node in found.graph.nodes] == ["sum"]
+
+
+def test_a_composite_that_a_kernel_reads_within_is_opened() -> None:
+    """What follows a reduction's reshape reads the reduction itself, so that has to be there."""
+
+    def clipped(x: Any, y: Any) -> Any:
+        total = row("sum_to_shape")(x, shape=(24,))
+        parts = row("split")(total, sizes=(6, 6, 6, 6), dim=0)
+        return (*(row("clamp")(part, -1.0, 1.0) for part in parts), row("clamp")(y, -1.0, 1.0), row("matmul")(x, y))
+
+    found = plan_of(traced(clipped, [tensor(12, 24), tensor(24, 6)]))
+    verify(found.graph)
+
+
+def test_a_way_through_another_member_of_a_group_is_a_way() -> None:
+    """early -> late of another group, whose early member late reads: the two are not one kernel."""
+
+    def crossed(x: Any, y: Any, v: Any, w: Any) -> Any:
+        early = row("exp")(x)
+        other = row("tanh")(y)
+        late = x * row("matmul")(other, w)
+        return late, row("sigmoid")(y) * row("matmul")(early, v)
+
+    found = plan_of(traced(crossed, [MATRIX, tensor(6, 40), tensor(10, 40), tensor(40, 10)]))
+    verify(found.graph)
+    assert found.kernels >= 5
