@@ -80,12 +80,13 @@ def scheduler_of(lr: LrScheduler | Config | float) -> LrScheduler:
     made = lr.init() if isinstance(lr, Config) and hasattr(lr, "init") else None
     if isinstance(made, LrScheduler):
         return made
+    mend = "pass 1e-3, or CosineAnnealingLrSchedulerConfig(1e-3, num_iters=1000)"
     raise ConfigError(
         explain(
             "this is no learning-rate schedule",
             given=repr(lr)[:80],
             expected="a number, a scheduler or a scheduler's configuration",
-            mend="pass 1e-3, or CosineAnnealingLrSchedulerConfig(1e-3, num_iters=1000)",
+            mend="rates of groups are a GroupedLrScheduler(...) of them" if isinstance(lr, Mapping) else mend,
         )
     )
 

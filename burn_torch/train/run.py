@@ -294,6 +294,7 @@ class Run:
         while not (self.position.complete and self.position.epoch >= parts.num_epochs):
             if self.position.complete:
                 if self._stops_early():
+                    self.say(f"stopped early, after epoch {self.position.epoch} of {parts.num_epochs}")
                     return "early_stopped"
                 if self._should_stop():
                     return self._stopped()

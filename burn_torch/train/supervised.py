@@ -36,6 +36,7 @@ from burn_torch.train.strategies import ExecutionStrategy, SingleDevice
 from burn_torch.train.strategies.checkpoints import shared_store
 from burn_torch.train.strategies.peers import peers_of
 from burn_torch.train.strategies.torch_module import strategy_for
+from burn_torch.train.torch_model import TorchModel
 
 __all__ = ["LearningResult", "SupervisedTraining"]
 
@@ -445,8 +446,10 @@ class SupervisedTraining:
         steps = ["train_step"] if self._valid_loader is None else ["train_step", "valid_step"]
         for name in steps:
             if not callable(getattr(learner.model, name, None)):
-                kind = type(learner.model).__name__
-                faults.append((f"{kind} without {name}", f"a model with {name}(batch)", f"write {kind}.{name}"))
+                plain = learner.model.module if isinstance(learner.model, TorchModel) else None
+                kind = type(learner.model if plain is None else plain).__name__
+                mend = f"write {kind}.{name}" + ("" if plain is None else ", or give TorchModel(module, step)")
+                faults.append((f"{kind} without {name}", f"a model with {name}(batch)", mend))
         for split, metrics in (("train", self._train_metrics), ("valid", self._valid_metrics)):
             faults += _metric_faults(split, metrics)
         if self._time_limit is not None and not self._time_limit > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from burn_torch.config import Config
 from burn_torch.optim import (
     CosineAnnealingLrSchedulerConfig,
     ExponentialLrSchedulerConfig,
+    GroupedLrScheduler,
     LinearLrSchedulerConfig,
     LrScheduler,
     NoamLrSchedulerConfig,
@@ -101,3 +103,10 @@ def test_a_record_of_another_schedule_is_refused() -> None:
 def test_bad_values_are_refused(make: object, what: str) -> None:
     with pytest.raises(ConfigError, match=rf"(?s){what}.*given:.*expected:.*mend:"):
         make()  # type: ignore[operator]
+
+
+def test_rates_by_group_name_the_schedule_that_takes_them() -> None:
+    rates: Any = {"body": 0.1, "rest": 1e-3}
+    with pytest.raises(ConfigError, match=r"given:    \{'body'[\s\S]*mend:     .* GroupedLrScheduler\("):
+        scheduler_of(rates)
+    assert GroupedLrScheduler(rates).step().groups == rates

@@ -386,6 +386,7 @@ def test_early_stopping_is_a_function_of_the_history(program, tmp_path):
     stopped = launch(tmp_path / "a", 9, False)
     assert (stopped.status, len(stopped.history.epochs("train"))) == ("early_stopped", 3)
     assert (tmp_path / "a/model.safetensors").exists()
+    assert "stopped early, after epoch 3 of 9" in (tmp_path / "a/experiment.log").read_text()
     launch(tmp_path / "b", 2, False)
     again = launch(tmp_path / "b", 9, True)
     assert (again.status, len(again.history.epochs("train"))) == ("early_stopped", 3)

@@ -169,6 +169,11 @@ def test_what_cannot_be_is_told(tmp_path: Any) -> None:
     no_loss = TorchModel(module, lambda module, batch: batch.inputs)
     with pytest.raises(ConfigError, match=r"gave no loss[\s\S]*Tensor"):
         training(tmp_path / "c", 1).launch(Learner(no_loss, torch.optim.SGD(module.parameters(), lr=0.1), 0.1))
+    bare = torch.nn.Linear(2, 2)
+    with pytest.raises(
+        ConfigError, match=r"Linear without train_step[\s\S]*write Linear\.train_step, or give TorchModel\("
+    ):
+        training(tmp_path / "d", 1).launch(Learner(bare, torch.optim.SGD(bare.parameters(), lr=0.1), 0.1))
     record = ModuleRecord({}, {})
     with pytest.raises(RecordError, match=r"does not fit Net[\s\S]*layers\.0\.weight is missing"):
         TorchModel(module).load_record(record)
