@@ -220,7 +220,7 @@ def test_train_on_a_terminal(open_terminal, tmp_path):
     assert re.search(
         r"^stopped by a viewer's command; the checkpoint is run/checkpoint/epoch-.*\.safetensors$", after, re.MULTILINE
     )
-    assert "go on    burn-torch train digits --artifact-dir run --resume" in after
+    assert "go on    burn-torch resume run" in after
     assert (tmp_path / "run/output.log").read_text().startswith("trains digits on cpu")
 
 
