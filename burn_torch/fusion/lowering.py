@@ -481,7 +481,7 @@ class _Writer:
         flat = flat_index(index, spec.shape)
         x, r = self._varies(flat)
         *parameters, key, stream = node.inputs
-        made = self.numbers.made_of(node.call.op.name, parameters, law.numbers)
+        made = self.numbers.made_of(node.call.op.name, parameters, law.numbers, spec.dtype)
         word = self._name("w")
         helper, place = self._place_of_words(flat)
         self.random_helpers.add(helper)

@@ -42,13 +42,16 @@ class Numbers:
         """A random key or a stream: an integer modulo 2^64."""
         return self._argument((i, "key"), "i64", self._signed(self._given(i)))
 
-    def made_of(self, name: str, inputs: Sequence[Input], numbers: Callable[..., Sequence[float | int]]) -> list[str]:
-        """Numbers that the host makes of inputs."""
+    def made_of(
+        self, name: str, inputs: Sequence[Input], numbers: Callable[..., Sequence[float | int]], kind: DType
+    ) -> list[str]:
+        """Numbers that the host makes of inputs, for results of a type."""
+        fraction = "f64" if kind is DType.F64 else "f32"
         given = [self._given(i) for i in inputs]
         texts: list[str] = []
         for n, example in enumerate(numbers(*[0.5 for _ in given])):
-            how = "i64" if isinstance(example, int) else "f32"
-            texts.append(self._argument((tuple(inputs), name, n), how, self._nth(n, numbers, given)))
+            how = "i64" if isinstance(example, int) else fraction
+            texts.append(self._argument((tuple(inputs), name, n, how), how, self._nth(n, numbers, given)))
         return texts
 
     # -- how the host makes them ---------------------------------------------------------------------

@@ -7,7 +7,7 @@ nothing that lies between them needs the one and is needed by the other.  The pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -27,6 +27,9 @@ from burn_torch.ops.op import Call
 __all__ = ["Boundary", "Group", "Plan", "fuse", "plan_of"]
 
 Split = Callable[[Call], Graph | None]
+
+_Whole = dict[int, tuple[Node, frozenset[int]]]
+"""For positions of a graph that came from a composite operation: that operation, and the positions of its parts."""
 
 
 @final
@@ -91,13 +94,13 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
 
 
 # -- composite operations ------------------------------------------------------------------------------
-def _opened(graph: Graph, split: Split = in_two_steps) -> tuple[Graph, dict[int, tuple[Node, frozenset[int]]]]:
+def _opened(graph: Graph, split: Split = in_two_steps) -> tuple[Graph, _Whole]:
     """The graph with composite operations (softmax, norms) replaced by what they are made of.
 
     Also, for each position in it that came from one, that operation and the positions of all its parts.
     """
     nodes: list[Node] = []
-    whole: dict[int, tuple[Node, frozenset[int]]] = {}
+    whole: _Whole = {}
     highest = max(
         [i for i, _ in graph.inputs] + [i for n in graph.nodes for i in n.outputs if i is not None], default=0
     )
@@ -127,7 +130,22 @@ def _opened(graph: Graph, split: Split = in_two_steps) -> tuple[Graph, dict[int,
             )
         members = frozenset(range(first, len(nodes)))
         whole.update((n, (node, members)) for n in members)
-    return Graph(graph.inputs, nodes, graph.outputs), whole
+    return _without_unread(Graph(graph.inputs, nodes, graph.outputs), whole)
+
+
+def _without_unread(graph: Graph, whole: _Whole) -> tuple[Graph, _Whole]:
+    """Without parts that nobody reads: a composite operation makes more than its readers want."""
+    needed = {i for i in graph.outputs if i is not None}
+    kept: list[int] = []
+    for n in reversed(range(len(graph.nodes))):
+        node = graph.nodes[n]
+        if any(i in needed for i in node.outputs):
+            needed.update(i for i in node.inputs if isinstance(i, int))
+            kept.append(n)
+    now = {n: position for position, n in enumerate(reversed(kept))}
+    parts = {members: frozenset(now[n] for n in members if n in now) for _, members in whole.values()}
+    left = {now[n]: (node, parts[members]) for n, (node, members) in whole.items() if n in now}
+    return Graph(graph.inputs, [graph.nodes[n] for n in now], graph.outputs), left
 
 
 def _parts(node: Node, split: Split) -> Graph | None:
@@ -163,24 +181,43 @@ def _fits(body: Graph) -> bool:
 
 
 # -- the plan ------------------------------------------------------------------------------------------
-def _written(source: Source, grouping: Grouping, whole: dict[int, tuple[Node, frozenset[int]]], strict: bool) -> Plan:
+def _written(source: Source, grouping: Grouping, whole: _Whole, strict: bool) -> Plan:
+    graph = source.graph
+    cuts = grouping.cuts()
+    closed = {min(parts): _stays_closed(grouping, parts) for _, parts in whole.values()}
+    while True:
+        nodes, named = _emitted(source, grouping, cuts, whole, closed, strict)
+        nodes = _needed(nodes, graph.outputs)
+        blocking = _blocking(source, nodes, whole, closed)
+        if blocking is None:
+            break
+        closed[blocking] = False
+    groups = [
+        _group(source, grouping.members[name] | grouping.again.get(name, frozenset()), cuts[name]) for name in named
+    ]
+    planned = Graph(graph.inputs, in_order(graph, nodes), graph.outputs)
+    return Plan(planned, tuple(groups), tuple(_boundaries(source, grouping, closed, whole)))
+
+
+def _emitted(
+    source: Source,
+    grouping: Grouping,
+    cuts: Mapping[int, Cut],
+    whole: _Whole,
+    closed: Mapping[int, bool],
+    strict: bool,
+) -> tuple[list[Node], list[int]]:
+    """The operations of the plan, and which groups are generated kernels among them."""
     graph = source.graph
     nodes: list[Node] = []
-    groups: list[Group] = []
-    cuts = grouping.cuts()
+    named: list[int] = []
     last = {max(members): name for name, members in grouping.members.items()}
     inside = {n for members in grouping.members.values() for n in members}
-    closed: dict[int, bool] = {}
     for n, node in enumerate(graph.nodes):
-        if n in whole:
-            composite, parts = whole[n]
-            first = min(parts)
-            if first not in closed:
-                closed[first] = _stays_closed(grouping, parts)
-                if closed[first]:
-                    nodes.append(composite)
-            if closed[first]:
-                continue
+        if n in whole and closed[min(whole[n][1])]:
+            if n == min(whole[n][1]):
+                nodes.append(whole[n][0])
+            continue
         if n not in inside:
             nodes.append(node)
             continue
@@ -195,9 +232,41 @@ def _written(source: Source, grouping: Grouping, whole: dict[int, tuple[Node, fr
         call = kernel.bind([source.specs[i] for i in cut.given], {"body": cut.body.to_json(), "strict": strict})
         origins = [graph.nodes[m].origin for m in sorted(members)]
         nodes.append(Node(call, cut.given, cut.wanted, next((o for o in origins if o is not None), None)))
-        groups.append(_group(source, members | grouping.again.get(last[n], frozenset()), cut))
-    planned = Graph(graph.inputs, in_order(graph, _needed(nodes, graph.outputs)), graph.outputs)
-    return Plan(planned, tuple(groups), tuple(_boundaries(source, grouping, closed, whole)))
+        named.append(last[n])
+    return nodes, named
+
+
+def _blocking(source: Source, nodes: Sequence[Node], whole: _Whole, closed: Mapping[int, bool]) -> int | None:
+    """A composite operation (its first part) that cannot stay whole; None where all can.
+
+    Somebody reads what only its parts make, or it reads what nobody needs but itself, or waits for what waits for it.
+    """
+    known = {i for i, _ in source.graph.inputs}
+    waiting = list(nodes)
+    while waiting:
+        later = []
+        for node in waiting:
+            if all(i in known for i in node.inputs if isinstance(i, int)):
+                known.update(i for i in node.outputs if i is not None)
+            else:
+                later.append(node)
+        if len(later) == len(waiting):
+            break
+        waiting = later
+    if not waiting:
+        return None
+    made = {i for node in nodes for i in node.outputs}
+    first_of = {composite: min(parts) for composite, parts in whole.values() if closed[min(parts)]}
+    for node in waiting:
+        for i in node.inputs:
+            if not isinstance(i, int) or i in known or i in made:
+                continue
+            maker = source.maker.get(i)
+            if maker in whole and closed[min(whole[maker][1])]:
+                return min(whole[maker][1])
+            if node in first_of:
+                return first_of[node]
+    return next(first_of[node] for node in waiting if node in first_of)
 
 
 def _needed(nodes: Sequence[Node], outputs: Sequence[int | None]) -> list[Node]:
@@ -235,9 +304,7 @@ def _group(source: Source, members: frozenset[int], cut: Cut) -> Group:
     )
 
 
-def _boundaries(
-    source: Source, grouping: Grouping, closed: dict[int, bool], whole: dict[int, tuple[Node, frozenset[int]]]
-) -> list[Boundary]:
+def _boundaries(source: Source, grouping: Grouping, closed: Mapping[int, bool], whole: _Whole) -> list[Boundary]:
     found: list[Boundary] = []
 
     def composite(n: int) -> int | None:

@@ -153,3 +153,33 @@ def test_a_long_reduction_of_few_results_becomes_two_kernels() -> None:
 def test_a_reduction_that_is_alone_keeps_its_own_kernel() -> None:
     found = plan_of(traced(lambda x: row("sum")(x, dims=(0, 1)), [tensor(4096, 4096)]))
     assert [node.call.op.name for node in found.graph.nodes] == ["sum"]
+
+
+# -- composite operations ---------------------------------------------------------------------------------
+def test_parts_that_nobody_reads_are_no_part_of_a_plan() -> None:
+    def deviation(x):
+        _, _, rstd = row("layer_norm")(x, x, x, 0.001)
+        return row("expand")(rstd, shape=(1, 4)), row("gelu")(x)
+
+    found = plan_of(traced(deviation, [tensor(16)]))
+    verify(found.graph)
+    assert all("mul" in group.rows for group in found.groups)
+
+    def offset_gradient(g, x, gamma, beta):
+        _, mean, rstd = row("layer_norm")(x, gamma, beta, 0.001)
+        return row("layer_norm_backward")(g * g, x, mean, rstd, gamma)[2] * 2.0
+
+    found = plan_of(traced(offset_gradient, [MATRIX, MATRIX, tensor(10), tensor(10)]))
+    verify(found.graph)
+    assert "var" not in found.graph.text()
+    assert len(found.graph.nodes) == 1
+
+
+def test_what_lies_inside_of_a_composite_operation_is_made_by_its_parts() -> None:
+    def shifted(x):
+        line = row("sum_to_shape")(x, shape=(4,))
+        return row("logsumexp")(row("permute")(line, axes=(0,)) * 0.5, dims=(0,)) + 1.0
+
+    found = plan_of(traced(shifted, [tensor(3, 4)]))
+    verify(found.graph)
+    assert "sum_to_shape" not in found.graph.text(), "the kernel after it reads the sum, not its other shape"
