@@ -68,13 +68,17 @@ class Grouping:
                 for i in node.inputs if isinstance(i, int)]  # fmt: skip
         return {base for i in (*read, *source.returned) for base in source.bases(i)}
 
-    def _next_readers(self) -> list[list[int]]:
-        """For each position, the positions that read what it makes."""
+    def _next_readers(self) -> list[tuple[int, ...]]:
+        """For each position, the positions that read what it makes, as it is or through index arithmetic."""
         source = self.source
-        return [
-            sorted({r for i in node.outputs if i is not None for r in source.readers.get(i, ())})
-            for node in source.graph.nodes
-        ]
+        found: list[tuple[int, ...]] = [()] * len(source.graph.nodes)
+        for n in reversed(range(len(found))):
+            readers: set[int] = set()
+            for i in source.graph.nodes[n].outputs:
+                for r in source.readers.get(i, ()) if i is not None else ():
+                    readers.update(found[r] if source.role[r][0] == Role.FOLLOWS else (r,))
+            found[n] = tuple(sorted(readers))
+        return found
 
     def run(self) -> None:
         """Joins until nothing is left to join.
@@ -248,40 +252,19 @@ class Grouping:
         return self.lowered[body]
 
     def _passes_outside(self, both: Collection[int]) -> bool:
-        """Whether a way from a member to a member leads through other operations."""
-        last = max(both)
-        waiting = [r for n in both for r in self.next_readers[n] if r not in both and r < last]
+        """Whether a way from a member to a member leads through other operations.
+
+        Who comes to a member of a group goes on from all of them: a kernel starts when all that it reads is there.
+        """
+        waiting = [r for n in both for r in self.next_readers[n] if r not in both]
         seen = set(waiting)
         while waiting:
             n = waiting.pop()
-            whole = self.members[self.group_of[n]] if n in self.group_of else (n,)
-            follows = self.source.role[n][0] == Role.FOLLOWS
-            for m in whole:
+            for m in self.members[self.group_of[n]] if n in self.group_of else (n,):
                 for r in self.next_readers[m]:
                     if r in both:
-                        if not follows or self._has_group_before(n, both):
-                            return True
-                    elif r not in seen:
+                        return True
+                    if r not in seen:
                         seen.add(r)
                         waiting.append(r)
-        return False
-
-    def _has_group_before(self, n: int, both: Collection[int]) -> bool:
-        """Whether index arithmetic at n reads, on its way from the members, what others compute."""
-        for base in (i for j in self.source.graph.nodes[n].inputs if isinstance(j, int) for i in self.source.bases(j)):
-            maker = self.source.maker.get(base)
-            if maker is not None and maker not in both and self._reaches(both, maker):
-                return True
-        return False
-
-    def _reaches(self, both: Collection[int], target: int) -> bool:
-        waiting, seen = list(both), set(both)
-        while waiting:
-            n = waiting.pop()
-            for r in self.next_readers[n]:
-                if r == target:
-                    return True
-                if r not in seen and r <= target:
-                    seen.add(r)
-                    waiting.append(r)
         return False

@@ -30,6 +30,8 @@ class Numbers:
     def operand(self, i: Input, kind: DType) -> str:
         """A number as an operand of a type.  Raises: Unfusible for a fraction beside integers."""
         if isinstance(i, Literal):
+            if kind is DType.F64:  # beside `where` and `maximum` a number alone is a float32
+                return f"tl.full((), {number_text(float(i.value))}, tl.float64)"
             if kind.is_float or not isinstance(i.value, float):
                 return number_text(i.value)
             raise Unfusible(Reason.DTYPE, f"the number {i.value} beside {kind}")
@@ -77,4 +79,5 @@ class Numbers:
         name = self.arguments[key].name
         if self.held:
             return f"tl.load({name})"
-        return f"{name}.to(tl.float64, bitcast=True)" if how == "f64" else name
+        # a launch passes an integer that 32 bits hold in 32 bits, the bits of 0.0 too
+        return f"tl.full((), {name}, tl.int64).to(tl.float64, bitcast=True)" if how == "f64" else name

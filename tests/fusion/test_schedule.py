@@ -183,3 +183,17 @@ def test_what_lies_inside_of_a_composite_operation_is_made_by_its_parts() -> Non
     found = plan_of(traced(shifted, [tensor(3, 4)]))
     verify(found.graph)
     assert "sum_to_shape" not in found.graph.text(), "the kernel after it reads the sum, not its other shape"
+
+
+def test_groups_do_not_wait_for_each_other() -> None:
+    """Ways that lead through other groups, whose members come before and after."""
+
+    def crossed(x, w):
+        line = row("sum")(x, dims=(0, 1))
+        mask = row("equal")(x, row("sum")(row("matmul")(line, w), dims=(0, 1)))
+        there = row("mask_where")(x, mask, 0.1)
+        peak = row("amax")(row("amax")(x * 0.5, dims=(0,)), dims=(1,))
+        moved = row("exp")(x - row("reshape")(row("matmul")(peak, w), shape=(1,)))
+        return there, row("clamp")(there, 0.25, 0.5), moved, row("sum")(moved, dims=(0, 1))
+
+    verify(plan_of(traced(crossed, [tensor(4, 5), tensor(1, 1)])).graph)
