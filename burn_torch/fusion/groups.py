@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -222,6 +223,24 @@ class Grouping:
         for n in other:
             self.group_of[n] = a
         return True
+
+    # -- undoing -----------------------------------------------------------------------------------------
+    def undo(self, name: int, why: Unfusible) -> None:
+        """Makes single operations of a group."""
+        members = self.members.pop(name)
+        self.again.pop(name, None)
+        for n in members:
+            self.members[n] = frozenset([n])
+            self.group_of[n] = n
+            self.why.update(((n, m), why) for m in members if n < m)
+
+    def without(self, name: int, why: Unfusible) -> Grouping:
+        """Another grouping: this one with single operations in place of a group."""
+        other = copy.copy(self)
+        other.members, other.group_of = dict(self.members), dict(self.group_of)  # type: ignore[misc]  # a copy's own
+        other.again, other.why = dict(self.again), dict(self.why)  # type: ignore[misc]  # a copy's own
+        other.undo(name, why)
+        return other
 
     def _fault(self, one: frozenset[int], other: frozenset[int]) -> Unfusible | None:
         """Why two groups are not one kernel; None if they are."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 from burn_torch.fusion.bodies import Role, Source, role_of
 from burn_torch.fusion.groups import Cut, Grouping
@@ -21,7 +21,9 @@ from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.origin import Origin
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.grouping import in_order
+from burn_torch.graph.passes.memory import memory_plan, peak_bytes
 from burn_torch.graph.passes.view_chains import fold_views
+from burn_torch.ops.laws import Folds
 from burn_torch.ops.op import Call
 
 __all__ = ["Boundary", "Group", "Plan", "fuse", "plan_of"]
@@ -86,11 +88,50 @@ def fuse(graph: Graph, *, strict: bool = False) -> Graph:
 
 def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
-    opened, whole = _opened(dead_code(graph))
-    source = Source(opened)
-    groups = Grouping(source)
-    groups.run()
-    return _written(source, groups, whole, strict)
+    graph = dead_code(graph)
+    opened, whole = _opened(graph)
+    grouping = Grouping(Source(opened))
+    grouping.run()
+    written = _written(grouping, whole, strict)
+    most = peak_bytes(graph, over=False) + _workspace(grouping.source, whole)  # kernels write memory of their own
+    while (peak := peak_bytes(written.graph, over=False)) > most:
+        written = _with_less(grouping, written, whole, strict, Unfusible(Reason.MEMORY, f"{peak} bytes, not {most}"))
+    return _plan(grouping, written, whole)
+
+
+def _workspace(source: Source, whole: _Whole) -> int:
+    """Bytes of the first steps of reductions in two steps: a library's reduction takes them too, and tells no plan."""
+    return sum(
+        source.bytes_of(i)
+        for n, (composite, _) in whole.items()
+        if composite.call.op.law(Folds) is not None and source.role[n][0] == Role.COMPUTES
+        for i in source.graph.nodes[n].outputs
+        if i is not None and i not in composite.outputs
+    )
+
+
+_TRIED: Final = 4
+"""Kernels next to the peak of memory, of which the one is undone that lowers it most."""
+
+
+def _with_less(grouping: Grouping, written: _Written, whole: _Whole, strict: bool, why: Unfusible) -> _Written:
+    """The plan with a kernel less: of those next to the peak, the one without which least memory is needed."""
+    peak_at = memory_plan(written.graph).peak_at
+    of_values: dict[tuple[int | None, ...], int] = {
+        cut.wanted: name for name, cut in grouping.cuts().items() if name in written.named
+    }
+    near = sorted(
+        (abs(n - peak_at), n, of_values[node.outputs])
+        for n, node in enumerate(written.graph.nodes)
+        if node.call.op is kernel and node.outputs in of_values
+    )
+    assert near, "without generated kernels a graph is as it was"
+    trials: list[tuple[int, int, int]] = []
+    for _, _, name in near[:_TRIED]:
+        other = grouping.without(name, why)
+        trials.append((peak_bytes(_written(other, whole, strict).graph, over=False), len(trials), name))
+    grouping.undo(min(trials)[2], why)
+    return _written(grouping, whole, strict)
 
 
 # -- composite operations ------------------------------------------------------------------------------
@@ -181,22 +222,37 @@ def _fits(body: Graph) -> bool:
 
 
 # -- the plan ------------------------------------------------------------------------------------------
-def _written(source: Source, grouping: Grouping, whole: _Whole, strict: bool) -> Plan:
-    graph = source.graph
-    cuts = grouping.cuts()
+@final
+@dataclass(frozen=True)
+class _Written:
+    """A graph with generated kernels, which groups they are, and which composite operations (first parts) are whole."""
+
+    graph: Graph
+    named: tuple[int, ...]
+    closed: Mapping[int, bool]
+
+
+def _written(grouping: Grouping, whole: _Whole, strict: bool) -> _Written:
+    source, cuts = grouping.source, grouping.cuts()
     closed = {min(parts): _stays_closed(grouping, parts) for _, parts in whole.values()}
     while True:
         nodes, named = _emitted(source, grouping, cuts, whole, closed, strict)
-        nodes = _needed(nodes, graph.outputs)
+        nodes = _needed(nodes, source.graph.outputs)
         blocking = _blocking(source, nodes, whole, closed)
         if blocking is None:
             break
         closed[blocking] = False
+    graph = source.graph
+    return _Written(Graph(graph.inputs, in_order(graph, nodes), graph.outputs), tuple(named), closed)
+
+
+def _plan(grouping: Grouping, written: _Written, whole: _Whole) -> Plan:
+    source, cuts = grouping.source, grouping.cuts()
     groups = [
-        _group(source, grouping.members[name] | grouping.again.get(name, frozenset()), cuts[name]) for name in named
+        _group(source, grouping.members[name] | grouping.again.get(name, frozenset()), cuts[name])
+        for name in written.named
     ]
-    planned = Graph(graph.inputs, in_order(graph, nodes), graph.outputs)
-    return Plan(planned, tuple(groups), tuple(_boundaries(source, grouping, closed, whole)))
+    return Plan(written.graph, tuple(groups), tuple(_boundaries(source, grouping, written.closed, whole)))
 
 
 def _emitted(
