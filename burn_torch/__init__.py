@@ -11,7 +11,7 @@ from typing import Any, Final
 from burn_torch.version import __version__
 
 _EXPORTS: Final = {
-    "backend": ("Autodiff", "LibTorch", "NdArray"),
+    "backend": ("Autodiff", "Fusion", "FusionWarning", "LibTorch", "NdArray"),
     "config": ("Config",),
     "core.data": ("TensorData",),
     "core.distribution": ("Distribution",),
@@ -42,6 +42,7 @@ _EXPORTS: Final = {
     "transform": (
         "PerSampleLoopWarning",
         "RetraceWarning",
+        "assert_fused",
         "compile",
         "explain",
         "grad",

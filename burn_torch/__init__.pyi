@@ -21,6 +21,8 @@ from burn_torch import tensor as tensor
 from burn_torch import train as train
 from burn_torch import transform as transform
 from burn_torch.backend import Autodiff as Autodiff
+from burn_torch.backend import Fusion as Fusion
+from burn_torch.backend import FusionWarning as FusionWarning
 from burn_torch.backend import LibTorch as LibTorch
 from burn_torch.backend import NdArray as NdArray
 from burn_torch.config import Config as Config
@@ -58,6 +60,7 @@ from burn_torch.tensor import Gradients as Gradients
 from burn_torch.tensor import Tensor as Tensor
 from burn_torch.transform import PerSampleLoopWarning as PerSampleLoopWarning
 from burn_torch.transform import RetraceWarning as RetraceWarning
+from burn_torch.transform import assert_fused as assert_fused
 from burn_torch.transform import compile as compile
 from burn_torch.transform import explain as explain
 from burn_torch.transform import grad as grad

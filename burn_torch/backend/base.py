@@ -119,6 +119,14 @@ class Backend(ABC):
     def copy(self, primitive: Any) -> Any:
         """The same values in memory of their own, without a tape."""
 
+    def forced(self, primitive: Any) -> Any:
+        """The leaf's own primitive under all decorators; what is pending is computed."""
+        return primitive
+
+    def generates(self, place: str) -> bool:
+        """Whether generated kernels (`burn_torch/fusion`) run at `place`."""
+        return False
+
     @abstractmethod
     def version(self, primitive: Any) -> int:
         """A count that grows when a primitive's memory is written to from outside; 0 where nothing can."""

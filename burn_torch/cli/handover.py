@@ -8,6 +8,7 @@ artifact directory, and the dashboard opens.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shlex
@@ -38,7 +39,7 @@ def add_options(parser: Any) -> None:
         action="store_true",
         help="print lines instead of opening the dashboard on a terminal",
     )
-    parser.add_argument("--hand-over", type=int, metavar="FD", help="==SUPPRESS==")
+    parser.add_argument("--hand-over", type=int, metavar="FD", help=argparse.SUPPRESS)
 
 
 def wanted(args: Any) -> bool:

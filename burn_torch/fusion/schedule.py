@@ -13,6 +13,7 @@ from typing import Final, final
 
 from burn_torch.fusion.bodies import Role, Source, role_of
 from burn_torch.fusion.groups import Cut, Grouping
+from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.row import kernel
 from burn_torch.fusion.splitting import columns_in_two_steps, in_two_steps
@@ -89,7 +90,7 @@ def fuse(graph: Graph, *, strict: bool = False) -> Graph:
 def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
     graph = dead_code(graph)
-    opened, whole = _opened(graph)
+    opened, whole = _opened(dead_code(replaced(graph)))
     grouping = Grouping(Source(opened))
     grouping.run()
     written = _written(grouping, whole, strict)
@@ -234,7 +235,7 @@ class _Written:
 
 def _written(grouping: Grouping, whole: _Whole, strict: bool) -> _Written:
     source, cuts = grouping.source, grouping.cuts()
-    closed = {min(parts): _stays_closed(grouping, parts) for _, parts in whole.values()}
+    closed = {min(parts): _stays_closed(grouping, parts, composite, cuts) for composite, parts in whole.values()}
     while True:
         nodes, named = _emitted(source, grouping, cuts, whole, closed, strict)
         nodes = _needed(nodes, source.graph.outputs)
@@ -338,10 +339,14 @@ def _needed(nodes: Sequence[Node], outputs: Sequence[int | None]) -> list[Node]:
     return [node for n, node in enumerate(nodes) if n in found]
 
 
-def _stays_closed(grouping: Grouping, parts: frozenset[int]) -> bool:
-    """Whether nothing joined a composite operation: its own kernel, tuned by hand, then computes it."""
+def _stays_closed(grouping: Grouping, parts: frozenset[int], composite: Node, cuts: Mapping[int, Cut]) -> bool:
+    """Whether nothing joined a composite operation, or reads it within: its own kernel, tuned by hand, computes it."""
     own = {grouping.group_of[n] for n in parts if n in grouping.group_of}
-    return all(grouping.members[name] <= parts for name in own)
+    if not all(grouping.members[name] <= parts for name in own):
+        return False
+    nodes = grouping.source.graph.nodes
+    within = {i for n in parts for i in nodes[n].outputs} - set(composite.outputs)
+    return not any(i in within for name, cut in cuts.items() if name not in own for i in cut.given)
 
 
 def _group(source: Source, members: frozenset[int], cut: Cut) -> Group:

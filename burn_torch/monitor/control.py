@@ -202,8 +202,8 @@ class ControlServer:
         if command == "ping":
             return {**_yes("the run is here"), "pid": os.getpid()}, None
         if command == "stop":
-            self._told("stop", "asked by its viewer")
-            self._interrupter.stop("asked by its viewer")
+            self._told("stop", "a viewer's command")
+            self._interrupter.stop("a viewer's command")
             return _yes("the run stops after this step"), None
         if command == "checkpoint":
             request = getattr(self._interrupter, "request_checkpoint", None)

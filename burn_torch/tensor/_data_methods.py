@@ -206,13 +206,11 @@ class DataMethods(FloatMethods):
     def _leaf(self) -> tuple[Any, Any]:
         """The leaf and its primitive, under all decorators."""
         backend: Any = self._backend()
-        primitive = self.primitive
-        while isinstance(backend, Autodiff):
-            primitive = backend.inner_primitive(primitive)
-            backend = backend.inner
-        if backend.session is not None:  # a traced value has no data: the leaf says so
-            backend.into_data(primitive)
-        return backend, primitive
+        leaf = backend.leaf()
+        primitive = backend.forced(self.primitive)
+        if leaf.session is not None:  # a traced value has no data: the leaf says so
+            leaf.into_data(primitive)
+        return leaf, primitive
 
     def _number(self, what: str) -> Any:
         if not isinstance(self.backend, Backend):

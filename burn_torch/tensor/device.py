@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, ClassVar, Final, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
-from burn_torch.backend import Autodiff, Backend, LibTorch, NdArray
+from burn_torch.backend import Autodiff, Backend, Fusion, LibTorch, NdArray
+from burn_torch.backend.fusion import fusion_of, is_fused
 from burn_torch.backend.tracing import active
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, explain
+
+if TYPE_CHECKING:
+    from burn_torch.backend.fusion.explanation import StreamExplanation
 
 __all__ = ["Device"]
 
@@ -21,6 +25,7 @@ class Device:
 
         Device.cpu()                    torch on the host
         Device.cuda(0).autodiff()       torch on a GPU, with gradients
+        Device.cpu().fused()            operations that are computed together, see `fused`
         Device.ndarray()                numpy on the host
 
     Equal places with equal stacks are one object.  Raises: DeviceError where this machine has no such place.
@@ -112,7 +117,7 @@ class Device:
 
     def inner(self) -> Device:
         """The same place without the outermost decorator.  Raises: DeviceError on a leaf."""
-        if not isinstance(self._stack, Autodiff):
+        if not isinstance(self._stack, Autodiff | Fusion):
             raise DeviceError(
                 explain(
                     "inner: this device has no decorator to take off",
@@ -123,14 +128,51 @@ class Device:
             )
         return Device(self._stack.inner, self.place)
 
+    def fused(self) -> Device:
+        """The same place with operations that are recorded, and computed in fused kernels when a value is needed.
+
+        Under a tape: `Device.cpu().autodiff().fused()` is `Device.cpu().fused().autodiff()`.  Generated kernels run on
+        CUDA devices; on a CPU the operations run one by one.  It is the default on no device yet.
+        """
+        return Device(_fused(self._stack), self.place)
+
+    def is_fused(self) -> bool:
+        """Whether operations here are recorded and computed later."""
+        return is_fused(self._stack)
+
     def is_autodiff(self) -> bool:
         """Whether tensors here can carry gradients."""
         return self._stack.is_autodiff
 
     # -- the machine -------------------------------------------------------------------------
     def sync(self) -> None:
-        """Waits until everything submitted to this device is done."""
+        """Waits until everything submitted to this device is done; computes first what this thread has recorded."""
         self.backend.sync(self.place)
+
+    def flush(self) -> None:
+        """Computes what this thread has recorded on a fused device, without waiting; nothing happens elsewhere."""
+        fusion = fusion_of(self.backend)
+        if fusion is not None and fusion.session is None:
+            fusion.flush(self.place)
+
+    def explain(self) -> StreamExplanation:
+        """What this thread computed here last, and in which kernels: `print(device.explain())`.
+
+        Computes nothing.  Raises: DeviceError on a device that is not fused.
+        """
+        fusion = fusion_of(self._stack)
+        if fusion is None:
+            raise DeviceError(
+                explain(
+                    "explain: nothing is fused on this device",
+                    given=repr(self),
+                    expected="a fused device, such as Device.cuda(0).fused()",
+                    mend="call burn_torch.explain(function, *arguments) for what compile makes of a function",
+                )
+            )
+        from burn_torch.backend.fusion.explanation import explain_stream  # what runs never needs it
+
+        return explain_stream(fusion.stream(self.place))
 
     def supports_dtype(self, dtype: DType) -> bool:
         """Whether tensors of this element type can be made here."""
@@ -147,11 +189,19 @@ class Device:
         while isinstance(backend, Autodiff):
             checkpoints.append(backend.checkpoint)
             backend = backend.inner
-        return (_rebuild, (backend.name, tuple(reversed(checkpoints)), self.place))
+        return (_rebuild, (backend.leaf().name, tuple(reversed(checkpoints)), self.place, self.is_fused()))
 
 
-def _rebuild(leaf: str, checkpoints: tuple[str, ...], place: str) -> Device:
+def _fused(stack: Backend) -> Backend:
+    if isinstance(stack, Autodiff):
+        return Autodiff(_fused(stack.inner), stack.checkpoint, trains=stack.trains)
+    return stack if isinstance(stack, Fusion) else Fusion(stack)
+
+
+def _rebuild(leaf: str, checkpoints: tuple[str, ...], place: str, fused: bool = False) -> Device:
     device = Device(NdArray() if leaf == NdArray.name else LibTorch(), place)
+    if fused:
+        device = device.fused()
     for checkpoint in checkpoints:
         device = device.autodiff(checkpoint)
     return device

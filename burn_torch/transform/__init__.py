@@ -2,7 +2,7 @@
 
 from burn_torch.transform.compilation import Compiled, RetraceWarning, compile
 from burn_torch.transform.differentiation import grad, value_and_grad
-from burn_torch.transform.explaining import explain
+from burn_torch.transform.explaining import assert_fused, explain
 from burn_torch.transform.explanation import Explanation
 from burn_torch.transform.linearization import hvp, jvp, vjp
 from burn_torch.transform.per_sample import PerSampleLoopWarning, per_sample_grad
@@ -13,6 +13,7 @@ __all__ = [
     "Explanation",
     "PerSampleLoopWarning",
     "RetraceWarning",
+    "assert_fused",
     "compile",
     "explain",
     "grad",

@@ -73,7 +73,7 @@ def compile(
     captures: Sequence[Any] = (),
     numerics: Numerics | None = None,
     precision: Precision = "float32",
-    fuse: bool = False,
+    fuse: bool | None = None,
     replay: bool = True,
     max_programs: int | None = None,
 ) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
@@ -89,7 +89,7 @@ def compile(
     captures: Sequence[Any] = (),
     numerics: Numerics | None = None,
     precision: Precision = "float32",
-    fuse: bool = False,
+    fuse: bool | None = None,
     replay: bool = True,
     max_programs: int | None = None,
 ) -> Compiled[P, R]: ...
@@ -104,7 +104,7 @@ def compile(
     captures: Sequence[Any] = (),
     numerics: Numerics | None = None,
     precision: Precision = "float32",
-    fuse: bool = False,
+    fuse: bool | None = None,
     replay: bool = True,
     max_programs: int | None = None,
 ) -> Any:
@@ -127,7 +127,8 @@ def compile(
     captures      tensors and modules that the function reads besides its arguments; no gradient flows to them
     numerics      "eager": every bit as without compile (the default on the CPU); "fast": may round otherwise (on CUDA)
     precision     "float32", or "bfloat16" for matrix products, convolutions and attention, with float32 parameters
-    fuse          generate kernels for element-wise operations and reductions (`docs/building-blocks/fusion.md`)
+    fuse          generate kernels for element-wise operations and reductions (`docs/building-blocks/fusion.md`);
+                  None does where arguments are on a fused device and generated kernels run there
     replay        whether a GPU replays the program by itself (a CUDA graph); else it is launched operation by operation
     max_programs  how many programs are kept, the least recently used dropped first; 64, or 8 on a GPU
 
@@ -166,7 +167,7 @@ class Compiled(Generic[P, R]):
         captures: Sequence[Any] = (),
         numerics: Numerics | None = None,
         precision: Precision = "float32",
-        fuse: bool = False,
+        fuse: bool | None = None,
         replay: bool = True,
         max_programs: int | None = None,
     ) -> None:
@@ -246,6 +247,19 @@ class Compiled(Generic[P, R]):
         args = _settled(args) or args  # type: ignore[assignment]  # the same arguments, one of them with its state
         key = self._key(walk, args, kwargs)
         return explained(self.name, self._missed(key, args, kwargs), tuple(self._history))
+
+    def fusing(self) -> Compiled[P, R]:
+        """This, if it generates kernels; else the same function compiled so, without donation."""
+        if self._fuse:
+            return self
+        return Compiled(
+            self.function,
+            static=self._static,
+            captures=self._captures,
+            precision=self._precision,
+            fuse=True,
+            replay=False,
+        )
 
     def opened(self, *args: P.args, **kwargs: P.kwargs) -> Opened:
         """The program for these arguments as data: its graph, its inputs and their names.

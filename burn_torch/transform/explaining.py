@@ -1,14 +1,17 @@
-"""explain: what `compile` makes of a function."""
+"""explain: what `compile` makes of a function; assert_fused: that it is no more kernels than said."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
+from burn_torch.core.errors import explain as worded
 from burn_torch.transform.compilation import Compiled
 from burn_torch.transform.explanation import Explanation
 
-__all__ = ["explain"]
+__all__ = ["assert_fused", "explain"]
+
+P = ParamSpec("P")
 
 
 def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
@@ -18,3 +21,32 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Expla
     """
     compiled: Compiled[..., Any] = function if isinstance(function, Compiled) else Compiled(function)
     return compiled.explain(*args, **kwargs)
+
+
+def assert_fused(function: Callable[P, Any], /, *, max_kernels: int) -> Callable[P, Explanation]:
+    """For tests: a function of the same arguments that fuses `function` for them and counts its kernels.
+
+        assert_fused(gelu, max_kernels=1)(x)
+
+    It is traced, not run, so any machine will do.  Returns: the explanation, whose `fusion` has the kernels.
+    Raises: AssertionError, with all kernels and what lies between them, where there are more than `max_kernels`.
+    """
+
+    compiled: Compiled[P, Any] = function if isinstance(function, Compiled) else Compiled(function)
+    compiled = compiled.fusing()
+
+    def check(*args: P.args, **kwargs: P.kwargs) -> Explanation:
+        found = compiled.explain(*args, **kwargs)
+        assert found.fusion is not None
+        if len(found.fusion.kernels) > max_kernels:
+            raise AssertionError(
+                worded(
+                    f"{found.function} is more kernels than expected",
+                    given=f"{len(found.fusion.kernels)} kernels\n{found.fusion}",
+                    expected=f"{max_kernels} at most",
+                    mend="see what lies between the kernels, and why",
+                )
+            )
+        return found
+
+    return check

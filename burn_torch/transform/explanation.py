@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.explanation import FusionExplanation
+from burn_torch.fusion.explanation import explain as explain_fusion
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import PassReport, peak_bytes
 from burn_torch.transform.program import Program
@@ -32,6 +34,7 @@ class Explanation:
     splits         why a CUDA graph was cut: one text for each operation that could not be captured
     retraces       each tracing of the function, and what differed from the nearest earlier one
     source         the file with the generated program
+    fusion         the generated kernels and what lies between them; None where nothing is fused
     """
 
     function: str
@@ -50,15 +53,19 @@ class Explanation:
     retraces: tuple[Retrace, ...]
     source: Path | None
     graph: Graph
+    fusion: FusionExplanation | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All of it but the graph, as JSON has it."""
         found = {
-            field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("graph",)
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("graph", "fusion")
         }
         found["passes"] = [dataclasses.asdict(report) for report in self.passes]
         found["retraces"] = [dataclasses.asdict(retrace) for retrace in self.retraces]
         found["source"] = None if self.source is None else str(self.source)
+        found["fusion"] = None if self.fusion is None else self.fusion.to_dict()
         return found
 
     def to_json(self) -> str:
@@ -78,6 +85,8 @@ class Explanation:
         ]
         if self.source is not None:
             lines.append(f"  source: {self.source}")
+        if self.fusion is not None:
+            lines += [f"  {line}" for line in str(self.fusion).splitlines()]
         return "\n".join(lines)
 
 
@@ -104,6 +113,7 @@ def explained(name: str, program: Program, retraces: tuple[Retrace, ...]) -> Exp
         retraces=retraces,
         source=None if code is None else code.path,
         graph=graph,
+        fusion=None if program.plan is None else explain_fusion(program.plan),
     )
 
 

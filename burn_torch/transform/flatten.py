@@ -327,6 +327,8 @@ def bare(value: Tensor) -> tuple[Backend, int, Any]:
         backend = backend.inner
     if primitive.__class__ is Moved:
         primitive.refuse()
+    if backend.session is None:
+        primitive = backend.forced(primitive)
     return (stack if stack.session is None else stack.real), asked, primitive
 
 

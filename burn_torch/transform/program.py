@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, final
 
 from burn_torch.backend import Backend, LibTorch
+from burn_torch.backend.fusion import is_fused
 from burn_torch.backend.tracing import Bound, Session
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import Plan, plan_of
+from burn_torch.fusion.patterns import replaced
 from burn_torch.graph import Graph
-from burn_torch.graph.passes import Numerics, Precision, pipeline
+from burn_torch.graph.passes import Numerics, Precision, dead_code, pipeline
 from burn_torch.graph.trace import Slot, Trace
 from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
@@ -80,7 +82,7 @@ class Program:
         *,
         numerics: Numerics | None,
         precision: Precision,
-        fuse: bool,
+        fuse: bool | None,
         replay: bool,
         donated: frozenset[int],
         held: frozenset[int],
@@ -91,11 +93,13 @@ class Program:
         on_device = _on_device(traced.graph)
         self.settings: Final = traced.leaf.settings() if on_device else None
         """Modes that it was compiled under, where it depends on any."""
+        if fuse is None:
+            fuse = numerics != "eager" and _are_fused(arguments)
         self.numerics: Final[Numerics] = numerics or ("fast" if on_device or fuse else "eager")
         self.precision: Final = precision
         self.plan: Plan | None = None
         self.graph, self.passes = pipeline(
-            traced.graph,
+            replaced(dead_code(traced.graph)) if fuse else traced.graph,
             numerics=self.numerics,
             precision=precision,
             donated=donated,
@@ -271,6 +275,12 @@ def _trees(structure: Structure, at: int = 0) -> Iterator[tuple[int, int]]:
         for child in structure.children:
             yield from _trees(child, at)
             at += child.size
+
+
+def _are_fused(arguments: Sequence[Structure]) -> bool:
+    """Whether a tensor among the arguments is on a fused device where generated kernels run."""
+    leaves = [leaf_of(part) for structure in arguments for _, part in structure.parts("")]
+    return any(is_fused(leaf.stack) and leaf.stack.generates(leaf.spec.place) for leaf in leaves if leaf is not None)
 
 
 def _on_device(graph: Graph) -> bool:

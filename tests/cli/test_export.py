@@ -82,6 +82,7 @@ def test_the_default_place_is_beside_what_is_exported(burn, trained, tree, tmp_p
         (["RUN/model.safetensors", "--to", "onnx"], 2, "needs to know what is computed, not the weights alone"),
         (["RUN", "--to", "pickle"], 2, "there is no format 'pickle'"),
         ([".", "--to", "onnx"], 2, "this is no artifact directory of a recipe"),
+        (["none", "--to", "onnx"], 2, "none, which is no directory"),
         (["none.bpk", "--to", "safetensors"], 5, "none.bpk"),
         (["RUN", "--to", "onnx", "--out", "none/m.onnx"], 2, "the exported model cannot be written"),
     ],

@@ -61,6 +61,7 @@ def test_help_is_quick_and_needs_neither_torch_nor_numpy(command, fresh, tree, t
         assert (done.code, done.err) == (0, "")
     for text in HELP[command]:
         assert text in done.out
+    assert "SUPPRESS" not in done.out  # an option that is to be hidden
     assert max(map(len, done.out.splitlines())) <= 120
     assert statistics.median(seconds) <= 0.3, seconds
     assert tree(tmp_path) == {}

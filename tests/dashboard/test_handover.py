@@ -217,7 +217,9 @@ def test_train_on_a_terminal(open_terminal, tmp_path):
         terminal.assert_as_before()
         after = terminal.after
     assert "Learner Summary" in after
-    assert re.search(r"^stopped by .*; the checkpoint is run/checkpoint/epoch-.*\.safetensors$", after, re.MULTILINE)
+    assert re.search(
+        r"^stopped by a viewer's command; the checkpoint is run/checkpoint/epoch-.*\.safetensors$", after, re.MULTILINE
+    )
     assert "go on    burn-torch train digits --artifact-dir run --resume" in after
     assert (tmp_path / "run/output.log").read_text().startswith("trains digits on cpu")
 

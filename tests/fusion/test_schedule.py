@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
+from typing import Any
 
 import pytest
 
@@ -255,3 +256,29 @@ def test_indexes_have_64_bits_where_memory_is_long() -> None:
     assert "x = tl.program_id(0).to(tl.int64)" in wide.source
     last = traced(lambda x: x * 2.0, [tensor((1 << 31) - 8)])
     assert lower(last).wide, "the last tile would begin again below zero"
+
+
+def test_a_composite_that_a_kernel_reads_within_is_opened() -> None:
+    """What follows a reduction's reshape reads the reduction itself, so that has to be there."""
+
+    def clipped(x: Any, y: Any) -> Any:
+        total = row("sum_to_shape")(x, shape=(24,))
+        parts = row("split")(total, sizes=(6, 6, 6, 6), dim=0)
+        return (*(row("clamp")(part, -1.0, 1.0) for part in parts), row("clamp")(y, -1.0, 1.0), row("matmul")(x, y))
+
+    found = plan_of(traced(clipped, [tensor(12, 24), tensor(24, 6)]))
+    verify(found.graph)
+
+
+def test_a_way_through_another_member_of_a_group_is_a_way() -> None:
+    """early -> late of another group, whose early member late reads: the two are not one kernel."""
+
+    def crossed(x: Any, y: Any, v: Any, w: Any) -> Any:
+        early = row("exp")(x)
+        other = row("tanh")(y)
+        late = x * row("matmul")(other, w)
+        return late, row("sigmoid")(y) * row("matmul")(early, v)
+
+    found = plan_of(traced(crossed, [MATRIX, tensor(6, 40), tensor(10, 40), tensor(40, 10)]))
+    verify(found.graph)
+    assert found.kernels >= 5

@@ -53,7 +53,7 @@ def test_every_command_is_done_and_answered(run):
     assert interrupter.saved == 1
     reply = client.send("stop")
     assert (reply["ok"], reply["text"]) == (True, "the run stops after this step")
-    assert interrupter.stopped[0] == ("asked by its viewer", "stopped")
+    assert interrupter.stopped[0] == ("a viewer's command", "stopped")
     assert not killed.is_set()
     assert client.send("kill")["ok"]
     assert killed.wait(5.0)

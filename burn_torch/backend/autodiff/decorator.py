@@ -247,6 +247,18 @@ class Autodiff(Backend):
         """An untracked copy."""
         return self.inner.copy(self.inner_primitive(primitive))
 
+    def forced(self, primitive: Any) -> Any:
+        """The leaf's own primitive of the value."""
+        return self.inner.forced(self.inner_primitive(primitive))
+
+    def generates(self, place: str) -> bool:
+        """Asks the inner backend."""
+        return self.inner.generates(place)
+
+    def reading(self, place: str) -> Any:
+        """The inner backend's."""
+        return self.inner.reading(place)
+
     def version(self, primitive: Any) -> int:
         """The inner backend's count of outside writes."""
         return self.inner.version(self.inner_primitive(primitive))

@@ -174,8 +174,11 @@ def _recorder(recording: Recording, tracked: int, kind: type[Tracked]) -> Callab
     body = "".join(f"        {line}\n" for line in lines)
     names = "recording, call, execute, version, Node, Tracked, origins"
     make = _function(f"def make({names}):\n    def record(inputs):\n{body}    return record\n")
+    execute = recording.inner.execute
+    if edges:  # where the tape may keep what is computed, a lazy backend may leave it for later
+        execute = getattr(recording.inner, "execute_taped", execute)
     record: Callable[[Sequence[Any]], Sequence[Any]] = make(
-        recording, call, recording.inner.execute, recording.version, Node, kind, recording.origins
+        recording, call, execute, recording.version, Node, kind, recording.origins
     )
     return record
 

@@ -189,6 +189,12 @@ class Batched(Backend):
             return self.many(self.inner.copy(primitive.primitive))
         return self.inner.copy(primitive)
 
+    def forced(self, primitive: Any) -> Any:
+        """The leaf's own primitive of a value that all samples share.  Raises: TraceError for another."""
+        if primitive.__class__ is self.many:
+            _refuse_reading()
+        return self.inner.forced(primitive)
+
     def version(self, primitive: Any) -> int:
         """The inner backend's count of outside writes."""
         count: int = self.inner.version(primitive.primitive if primitive.__class__ is self.many else primitive)

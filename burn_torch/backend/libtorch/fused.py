@@ -31,15 +31,20 @@ from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["FusedKernel", "fused_kernel", "held_form"]
+__all__ = ["FusedKernel", "fused_kernel", "generates", "held_form"]
+
+
+def generates(place: str) -> bool:
+    """Whether generated kernels run at `place`."""
+    from burn_kernels._triton import AVAILABLE, INTERPRETED
+
+    return AVAILABLE and (place.startswith("cuda") or INTERPRETED)
 
 
 def fused_kernel(call: Call) -> Callable[..., Any] | None:
     """What runs a `fusion::kernel`; None where no kernel runs at its place (a CPU without Triton's interpreter)."""
-    from burn_kernels._triton import AVAILABLE, INTERPRETED
-
     place = next(spec.place for spec in call.results)
-    if not AVAILABLE or not (place.startswith("cuda") or INTERPRETED):
+    if not generates(place):
         return None
     return FusedKernel(body_of(call.attrs["body"]), strict=call.attrs["strict"])
 

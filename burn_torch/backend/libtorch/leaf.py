@@ -132,6 +132,12 @@ class LibTorch(Backend):
 
         return pinned(path, text)
 
+    def generates(self, place: str) -> bool:
+        """On a GPU with Triton; on the host under Triton's interpreter only (TRITON_INTERPRET=1)."""
+        from burn_torch.backend.libtorch.fused import generates  # an unfused run never needs it
+
+        return generates(place)
+
     def settings(self) -> Hashable:
         """torch's modes of precision and determinism."""
         return _precision_settings()()

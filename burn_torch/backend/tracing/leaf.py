@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 from burn_torch.backend.autodiff.tape import Tracked
 from burn_torch.backend.base import Backend
+from burn_torch.backend.fusion.stream import Lazy
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import user_line
@@ -73,6 +74,8 @@ class TraceLeaf(Backend):
         held = primitive
         while isinstance(held, Tracked):
             held = held.primitive
+        if isinstance(held, Lazy):
+            held = held.segment.stream.fusion.settled(held)
         found = self.session.bound.get(id(held))
         if found is not None:
             return found[1]

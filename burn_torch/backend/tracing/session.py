@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from burn_torch.backend.autodiff import Autodiff
 from burn_torch.backend.base import Backend
+from burn_torch.backend.fusion import Fusion
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import Spec, TensorSpec
@@ -72,6 +73,8 @@ class Session:
         """What stands for a real stack.  Raises: TraceError for one over another leaf."""
         found = self._stacks.get(real)
         if found is None:
+            if isinstance(real, Fusion):
+                return Fusion(self.stack(real.inner))
             if not isinstance(real, Autodiff):
                 raise TraceError(
                     explain(

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
                 "there is no run to show",
                 given=f"{directory}" + ("" if directory.is_dir() else ", which is no directory"),
                 expected=f"the artifact directory of a run, with its {EVENTS}",
-                mend="give the directory that `burn-torch train` named; `burn-torch runs` lists them",
+                mend="give the directory that `burn-torch train` named; `burn-torch runs list` finds them",
             )
         )
     source = Source(directory)

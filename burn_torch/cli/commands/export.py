@@ -52,7 +52,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _require_fitting(args: argparse.Namespace) -> None:
     """Raises: ConfigError for options that do not belong together."""
-    from_file = not args.source.is_dir()
     given = [
         name
         for name, there in (("--opset", args.opset is not None), ("--dynamic-batch", args.dynamic_batch))
@@ -67,7 +66,7 @@ def _require_fitting(args: argparse.Namespace) -> None:
                 mend="leave them out",
             )
         )
-    if args.to == "onnx" and from_file:
+    if args.to == "onnx" and args.source.is_file():
         raise ConfigError(
             explain(
                 "an ONNX file needs to know what is computed, not the weights alone",

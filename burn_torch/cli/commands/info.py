@@ -24,7 +24,9 @@ OPTIONAL: Final = {
     "triton": "GPU kernels",
     "PIL": "predictions of .png and .jpg",
     "onnx": "ONNX models",
+    "onnxruntime": "comparing exported ONNX models",
     "tensorboard": "TensorBoard logs",
+    "textual": "the dashboard",
 }
 """Packages that may be absent, and what they are for."""
 DISTRIBUTIONS: Final = {"PIL": "pillow"}

@@ -1,0 +1,269 @@
+"""What a sequence of operations becomes, and what happens where that fails.
+
+Where the leaf runs generated kernels, the graph goes through the passes and the scheduler (`burn_torch/fusion`) and is
+compiled as a program.  Elsewhere it is the same calls as unfused execution, in the same order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+
+from burn_torch.backend.base import Backend
+from burn_torch.backend.fusion.trie import Step, graph_of
+from burn_torch.core.errors import AutodiffError, explain
+from burn_torch.core.frames import user_level
+from burn_torch.core.spec import Spec, TensorSpec
+from burn_torch.fusion import Plan, plan_of
+from burn_torch.fusion.patterns import replaced
+from burn_torch.graph.interpreter import interpret, stepwise
+from burn_torch.graph.ir import Graph
+from burn_torch.graph.passes import algebra, common_subexpressions, dead_code, fold_constants, fold_views, group_updates
+
+__all__ = ["FusionWarning", "Planner", "Ready", "changed", "replayed"]
+
+_MASKS: Final = 8
+"""So many choices of wanted results one sequence may have; from then on all of them are computed."""
+
+_VARIANTS: Final = 16
+_WINDOW: Final = 256
+_MISSES: Final = 64
+"""After so many misses among the last 256 flushes, what is met for the first time is not planned."""
+
+_FORMS: Final = 4096
+
+
+class FusionWarning(UserWarning):
+    """Operations run without generated kernels, or are planned again and again."""
+
+
+@final
+class Ready:
+    """A sequence of operations, ready to run.
+
+    key    of the graph and the results that are wanted; the same in every process
+    graph  as it was recorded, without what nobody wants
+    gives  which results of the sequence it computes, in the order of the graph's outputs
+    fused  whether generated kernels run; a failure of one turns it off
+    """
+
+    __slots__ = ("_plan", "_reads", "_run", "fused", "gives", "graph", "inner", "key", "lock", "runs")
+
+    def __init__(self, inner: Backend, graph: Graph, outside: Sequence[int], live: Sequence[bool]) -> None:
+        self.inner: Final = inner
+        self.graph: Final = graph
+        self.key: Final = hashlib.blake2b(graph.text().encode(), digest_size=16).hexdigest()
+        self.gives: Final = tuple(i for i, alive in enumerate(live) if alive)
+        self.lock: Final = threading.Lock()
+        self.fused = False
+        self.runs = 0
+        """How often it ran."""
+        self._reads: Final = None if list(outside) == list(range(len(outside))) else tuple(outside)
+        self._plan: Plan | None = None
+        self._run: Callable[..., Sequence[Any]] | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """What the scheduler makes of it; where nothing is generated, it is made when somebody asks."""
+        with self.lock:
+            if self._plan is None:
+                self._plan = plan_of(_prepared(self.graph))
+            return self._plan
+
+    # -- making ------------------------------------------------------------------------------------------
+    def make(self, place: str) -> None:
+        """Compiles it: with generated kernels if the leaf runs them at `place`."""
+        if self.inner.generates(place):
+            try:
+                self._run = self.inner.program(_tidied(self.plan.graph)).run
+                self.fused = True
+            except Exception as fault:
+                self._warn(fault)
+        if self._run is None:
+            self._run = self.inner.compile(self.graph)
+
+    def compute(self, outside: Sequence[tuple[Any, int]], numbers: Sequence[Any]) -> Sequence[Any]:
+        """The wanted results; in the place of one that cannot be computed, the error."""
+        self.runs += 1
+        if self._reads is not None:
+            outside = [outside[i] for i in self._reads]
+        else:
+            outside = outside[: len(self.graph.inputs) - len(numbers)]
+        version = self.inner.version
+        given = [x if version(x) == before else changed(self.inner.spec(x), self.graph) for x, before in outside]
+        spoilt = any(x.__class__ is AutodiffError for x in given)
+        given += numbers
+        if spoilt:
+            return replayed(self.graph, self.inner, given)
+        try:
+            return interpret(self.graph, self.inner, given) if self._run is None else self._run(*given)
+        except Exception as fault:
+            return self._rescued(fault, given)
+
+    def _rescued(self, fault: Exception, given: Sequence[Any]) -> Sequence[Any]:
+        """The results without generated kernels.  If they come out, a kernel was at fault: it is told of, and not run
+        again.  Else each operation runs alone, so that all that does not hang on the one that fails is there.
+        """
+        values = replayed(self.graph, self.inner, given)
+        if self.fused and not any(isinstance(value, BaseException) for value in values):
+            self.fused = False
+            self._run = self.inner.compile(self.graph)
+            self._warn(fault)
+        return values
+
+    def _warn(self, fault: Exception) -> None:
+        rows = ", ".join(node.call.op.name for node in self.graph.nodes[:8])
+        more = f" and {len(self.graph.nodes) - 8} more" if len(self.graph.nodes) > 8 else ""
+        origin = next((node.origin for node in self.graph.nodes if node.origin is not None), None)
+        warnings.warn(
+            explain(
+                "a generated kernel failed; its operations run without it from now on",
+                given=f"{rows}{more}{'' if origin is None else f', from {origin}'}: {type(fault).__name__}: {fault}",
+                expected="a kernel that compiles and runs",
+                mend="the results are right; please report it with the text of device.explain()",
+            ),
+            FusionWarning,
+            stacklevel=user_level(),
+        )
+
+
+def _prepared(graph: Graph) -> Graph:
+    """The passes before scheduling.  Results may share memory with what they were made of, as in unfused execution."""
+    graph = common_subexpressions(replaced(dead_code(graph)), "fast")
+    graph = fold_views(algebra(fold_constants(graph, "fast"), "fast"), "fast")
+    return group_updates(dead_code(common_subexpressions(graph, "fast")))
+
+
+def _tidied(graph: Graph) -> Graph:
+    return dead_code(fold_views(graph, "fast"))
+
+
+def replayed(graph: Graph, inner: Backend, given: Sequence[Any]) -> list[Any]:
+    """The outputs, each operation computed alone; an error in the place of each that hangs on one that fails.
+
+    An input may be an error already.
+    """
+    values: dict[int, Any] = {i: x for (i, _), x in zip(graph.inputs, given, strict=True)}
+    for node in graph.nodes:
+        inputs = [i for i in node.inputs if isinstance(i, int)]
+        fault = next((values[i] for i in inputs if isinstance(values[i], Exception)), None)
+        made: Sequence[Any]
+        if fault is None:
+            alone = Graph([(i, spec) for i, spec in _specs_of(node)], [node], node.outputs)
+            try:
+                ((_, made),) = stepwise(alone, inner, [values[i] for i, _ in alone.inputs])
+            except Exception as found:
+                if node.origin is not None:
+                    found.add_note(f"at {node.origin}")
+                found.add_note(f"in {node.call!r}, which was recorded there and computed later")
+                fault = found
+        if fault is not None:
+            made = [fault] * len(node.outputs)
+        values.update((i, x) for i, x in zip(node.outputs, made, strict=True) if i is not None)
+    return [values[i] for i in graph.outputs if i is not None]
+
+
+def _specs_of(node: Any) -> list[tuple[int, Spec]]:
+    found = {i: spec for i, spec in zip(node.inputs, node.call.specs, strict=True) if isinstance(i, int)}
+    return list(found.items())
+
+
+def changed(spec: TensorSpec, graph: Graph | None) -> AutodiffError:
+    """The error of a value that was written to while an operation that reads it was pending."""
+    nodes = () if graph is None else graph.nodes
+    origin = next((node.origin for node in nodes if node.origin is not None), None)
+    return AutodiffError(
+        explain(
+            "a value was written to after an operation on it was recorded and before it was computed",
+            given=f"{spec}, shared with torch and changed in place{'' if origin is None else f', read at {origin}'}",
+            expected="values that stay as they were until what reads them is computed",
+            mend="call device.flush() before the write, or write to a copy: Tensor.from_torch(tensor.clone())",
+        )
+    )
+
+
+# -- choosing ------------------------------------------------------------------------------------------
+@final
+class Planner:
+    """Finds or makes what a sequence becomes, and bounds how much is made."""
+
+    def __init__(self, inner: Backend) -> None:
+        self.inner: Final = inner
+        self.flushes = 0
+        self.misses = 0
+        """How often something had to be made, or was met for the first time in a storm."""
+        self._recent: Final[deque[int]] = deque(maxlen=_MISSES)
+        """The flushes at which something new was met last."""
+        self._variants: Final[dict[Any, list[tuple[Any, ...]]]] = {}
+        self._warned: Final[set[Any]] = set()
+        self._lock: Final = threading.RLock()
+
+    def planned(self, last: Step, live: tuple[bool, ...], place: str) -> Ready:
+        """What `Step.plans` does not have."""
+        with self._lock:
+            ready: Ready | None = last.plans.get(live)
+            if ready is None and len(last.plans) >= _MASKS:
+                live = tuple(spec is not None for step in last.path() for spec in _results(step))
+                ready = last.plans.get(live)
+            return ready or self._made(last, live, place)
+
+    def _made(self, last: Step, live: tuple[bool, ...], place: str) -> Ready:
+        self.misses += 1
+        stormy = len(self._recent) == _MISSES and self.flushes - self._recent[0] < _WINDOW
+        self._recent.append(self.flushes)
+        graph, outside = graph_of(last, live)
+        ready = Ready(self.inner, dead_code(graph), outside, live)
+        self._count_variant(last, ready.graph)
+        if not stormy or last.met:
+            ready.make(place)
+            last.plans[live] = ready
+        last.met = True
+        return ready
+
+    def _count_variant(self, last: Step, graph: Graph) -> None:
+        """Warns once of a program that comes in ever other shapes."""
+        steps = last.path()
+        form = tuple((step.call.op.name, step.slots) for step in steps if step.call is not None)
+        shapes = tuple(shape for _, shape in _shapes(graph))
+        if len(self._variants) > _FORMS:
+            self._variants.clear()
+        seen = self._variants.setdefault(form, [])
+        if shapes in seen or form in self._warned:
+            return
+        seen.append(shapes)
+        if len(seen) > _VARIANTS:
+            self._warned.add(form)
+            warnings.warn(_many_shapes(graph, seen), FusionWarning, stacklevel=user_level())
+
+
+def _results(step: Step) -> Sequence[Any]:
+    assert step.call is not None
+    return step.call.results
+
+
+def _shapes(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
+    """The shapes of inputs and results, with names for them."""
+    found = [(f"input {n}", spec) for n, (_, spec) in enumerate(graph.inputs)]
+    found += [(f"a result of {node.call.op.name}", spec) for node in graph.nodes for spec in node.call.results]
+    return [(name, spec.shape) for name, spec in found if isinstance(spec, TensorSpec)]
+
+
+def _many_shapes(graph: Graph, seen: Sequence[tuple[Any, ...]]) -> str:
+    differing: list[str] = []
+    for n, (name, shape) in enumerate(_shapes(graph)):
+        for axis in range(len(shape)):
+            sizes = {other[n][axis] for other in seen if n < len(other) and axis < len(other[n])}
+            if len(sizes) > 1:
+                shown = ", ".join(map(str, sorted(sizes)[:6]))
+                differing.append(f"axis {axis} of {name}: {shown}{', ...' if len(sizes) > 6 else ''}")
+    origin = next((node.origin for node in graph.nodes if node.origin is not None), None)
+    return explain(
+        "the same operations are planned again and again for other shapes",
+        given=f"{len(seen)} variants; {'; '.join(differing[:4])}{'' if origin is None else f'; from {origin}'}",
+        expected="few different shapes, so that a plan is made once and used often",
+        mend="pad or bucket what varies, for example to the next power of two",
+    )

@@ -1,0 +1,176 @@
+"""What fusion made of a graph, for people: kernels with the users' lines, and why there are not fewer."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, final
+
+from burn_torch.core.files import write_atomic
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.configs import Tiles, tiles_of
+from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.row import kernel
+from burn_torch.fusion.schedule import Boundary, Group, Plan
+from burn_torch.graph.drawing import draw
+from burn_torch.graph.ir import Graph, Node
+
+__all__ = ["FusionExplanation", "KernelReport", "explain"]
+
+
+@final
+@dataclass(frozen=True)
+class KernelReport:
+    """One kernel of a plan.
+
+    name         of the generated function, else of the operation that a library computes
+    rows         the operations in it
+    origins      the users' lines that they come from
+    bytes_saved  of values between its operations that are not written, or not read again
+    tiles        what one program computes; None for a library's kernel, as is `source`
+    source       the generated Triton source, as it is for inputs without gaps in memory
+    """
+
+    name: str
+    rows: tuple[str, ...]
+    origins: tuple[str, ...]
+    bytes_read: int
+    bytes_written: int
+    bytes_saved: int
+    tiles: Tiles | None
+    source: str | None
+
+    @property
+    def generated(self) -> bool:
+        """Whether fusion generates it."""
+        return self.source is not None
+
+    def __str__(self) -> str:
+        rows = _listed(self.rows) if len(self.rows) > 1 or self.generated else "by a library"
+        moved = f"reads {_size(self.bytes_read)}, writes {_size(self.bytes_written)}"
+        saved = f", saves {_size(self.bytes_saved)}" if self.bytes_saved else ""
+        lines = [f"{self.name}: {rows}", f"  {moved}{saved}"]
+        if self.tiles is not None:
+            lines.append(f"  {self.tiles.x} x {self.tiles.r} elements a program, {self.tiles.warps} warps")
+        lines += [f"  at {origin}" for origin in self.origins]
+        return "\n".join(lines)
+
+
+@final
+@dataclass(frozen=True)
+class FusionExplanation:
+    """The kernels of a plan in their order, and each value that one writes and another reads, with the reason.
+
+    `str` is the text, `to_json` the same as data, `show` a page with a picture.
+    """
+
+    kernels: tuple[KernelReport, ...]
+    boundaries: tuple[Boundary, ...]
+    graph: Graph
+
+    @property
+    def generated(self) -> int:
+        """How many of the kernels fusion generates."""
+        return sum(report.generated for report in self.kernels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON has it."""
+        return {
+            "kernels": [asdict(report) | {"generated": report.generated} for report in self.kernels],
+            "boundaries": [asdict(boundary) | {"reason": str(boundary.reason)} for boundary in self.boundaries],
+        }
+
+    def to_json(self) -> str:
+        """`to_dict` as text."""
+        return json.dumps(self.to_dict(), indent=1)
+
+    def show(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Writes a page with a picture of the kernels, this text and the sources; returns its path.
+
+        Without a path it is a new temporary file.  It opens nothing.
+        """
+        if path is None:
+            handle, name = tempfile.mkstemp(prefix="burn_torch_fusion_", suffix=".html")
+            os.close(handle)
+            path = name
+        sources = "".join(
+            f"<h2>{escape(report.name)}</h2><pre>{escape(report.source)}</pre>"
+            for report in self.kernels
+            if report.source is not None
+        )
+        page = (
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>burn_torch fusion</title></head>\n'
+            f"<body>\n{draw(self.graph)}\n<pre>{escape(str(self))}</pre>\n{sources}</body></html>\n"
+        )
+        write_atomic(Path(path), page.encode(), durable=False)
+        return Path(path)
+
+    def __str__(self) -> str:
+        operations = sum(len(report.rows) for report in self.kernels)
+        saved = sum(report.bytes_saved for report in self.kernels)
+        count = len(self.kernels)
+        kinds = f"{count} kernel{'s' * (count != 1)}, {self.generated} generated"
+        lines = [f"{kinds}, of {operations} operations; {_size(saved)} less to move"]
+        for number, report in enumerate(self.kernels):
+            first, *others = str(report).splitlines()
+            lines += [f"  {number}  {first}", *(f"     {line}" for line in others)]
+        if self.boundaries:
+            lines.append("  between them")
+        for boundary in sorted(dict.fromkeys(self.boundaries), key=lambda b: -b.bytes):
+            lines.append(
+                f"    {boundary.producer} -> {boundary.consumer}, {_size(boundary.bytes)}:"
+                f" {boundary.reason}: {boundary.detail}"
+            )
+        return "\n".join(lines)
+
+
+def explain(plan: Plan) -> FusionExplanation:
+    """What a plan is, in words: see `FusionExplanation`."""
+    groups: dict[str, list[Group]] = {}
+    for group in plan.groups:
+        groups.setdefault(group.body.to_json(), []).append(group)
+    reports: list[KernelReport] = []
+    specs = plan.graph.specs()
+    for node in plan.graph.nodes:
+        if node.call.is_number or node.call.aliases:
+            continue
+        if node.call.op is kernel:
+            reports.append(_generated(groups[node.call.attrs["body"]].pop(0), node))
+        else:
+            reports.append(_of_a_library(node, specs))
+    return FusionExplanation(tuple(reports), plan.boundaries, plan.graph)
+
+
+def _generated(group: Group, node: Node) -> KernelReport:
+    lowered = lower(group.body, strict=node.call.attrs["strict"])
+    origins = tuple(map(str, group.origins))
+    moved = group.bytes_read, group.bytes_written, group.bytes_saved
+    return KernelReport(lowered.name, group.rows, origins, *moved, tiles_of(lowered), lowered.source)
+
+
+def _of_a_library(node: Node, specs: dict[int, Any]) -> KernelReport:
+    def size(ids: Sequence[Any]) -> int:
+        found = [specs.get(i) for i in dict.fromkeys(ids) if isinstance(i, int)]
+        return sum(spec.numel * spec.dtype.itemsize for spec in found if isinstance(spec, TensorSpec))
+
+    name = node.call.op.name
+    origins = () if node.origin is None else (str(node.origin),)
+    return KernelReport(name, (name,), origins, size(node.inputs), size(node.outputs), 0, None, None)
+
+
+def _listed(rows: Sequence[str]) -> str:
+    shown = ", ".join(rows[:16])
+    return f"{shown} and {len(rows) - 16} more" if len(rows) > 16 else shown
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"

@@ -1,0 +1,110 @@
+"""What explain says: kernels with lines, boundaries with reasons, as text, data and a page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from burn_torch import Device, Tensor, assert_fused, compile, explain
+from burn_torch.core.errors import DeviceError
+from burn_torch.fusion import Reason
+
+
+def block(x: Tensor) -> Tensor:
+    h = (x * 2.0 + 1.0).exp()
+    return (h @ h).relu() * 0.5  # the second line
+
+
+def gelu(x: Tensor) -> Tensor:
+    return x * ((x / 1.4142135623730951).erf() + 1.0) / 2.0
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return Tensor.ones((8, 8), Device.cpu())
+
+
+def test_a_compiled_function(x: Tensor) -> None:
+    found = explain(compile(block, fuse=True), x).fusion
+    assert found is not None
+    first, library, last = found.kernels
+    assert (first.rows, library.rows, last.rows) == (("mul", "add", "exp"), ("matmul",), ("relu", "mul"))
+    assert (first.generated, library.generated, found.generated) == (True, False, 2)
+    assert (first.bytes_read, first.bytes_written, first.bytes_saved) == (256, 256, 4 * 256)
+    assert (library.bytes_read, library.bytes_written) == (256, 256)
+    assert first.source is not None
+    assert f"def {first.name}(" in first.source
+    assert first.tiles is not None
+    assert last.origins[0].endswith("return (h @ h).relu() * 0.5  # the second line")
+    assert {(b.producer, b.consumer, b.reason, b.bytes) for b in found.boundaries} == {
+        ("exp", "matmul", Reason.LIBRARY, 256), ("matmul", "relu", Reason.LIBRARY, 256),
+    }  # fmt: skip
+
+
+def test_as_text_data_and_a_page(x: Tensor, tmp_path: Path) -> None:
+    whole = explain(compile(block, fuse=True), x)
+    found = whole.fusion
+    assert found is not None
+    text = str(found)
+    assert text.startswith("3 kernels, 2 generated, of 6 operations; 1.5 KiB less to move\n")
+    assert "mul, add, exp" in text
+    assert "saves 1.0 KiB" in text
+    assert "exp -> matmul, 256 B: library: no kernel is generated for matmul" in text
+    assert text.replace("\n", "\n  ") in str(whole)
+    data = json.loads(found.to_json())
+    assert [kernel["generated"] for kernel in data["kernels"]] == [True, False, True]
+    assert data["boundaries"][0]["reason"] == "library"
+    assert json.loads(whole.to_json())["fusion"] == data
+    page = found.show(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 1
+    assert "tl.store(" in page
+    assert "&gt; matmul" in page
+    temporary = found.show()
+    assert temporary.read_text(encoding="utf-8") == page
+    temporary.unlink()
+
+
+def test_unfused_has_none(x: Tensor) -> None:
+    assert explain(block, x).fusion is None
+    assert json.loads(explain(block, x).to_json())["fusion"] is None
+
+
+def test_assert_fused(x: Tensor) -> None:
+    found = assert_fused(gelu, max_kernels=1)(x)
+    assert found.fusion is not None
+    assert found.fusion.kernels[0].rows == ("mul", "erf", "add", "mul", "mul")  # constants are divided by beforehand
+    assert_fused(compile(gelu), max_kernels=1)(x)
+    assert_fused(compile(gelu, fuse=True), max_kernels=1)(x)
+    with pytest.raises(
+        AssertionError, match=r"block is more kernels(?s:.)*given: *3 kernels(?s:.)*matmul(?s:.)*2 at most"
+    ):
+        assert_fused(block, max_kernels=2)(x)
+
+
+def test_a_device_tells_of_this_threads_stream() -> None:
+    device = Device.cpu().fused()
+    device.flush()
+    x = Tensor.ones((8, 8), Device.cpu()).to_device(device)
+    for _ in range(3):
+        gelu(x).into_data()
+    pending = gelu(x)
+    found = device.autodiff().explain()
+    assert found.pending == 5
+    program = found.programs[-1]
+    assert program.times >= 3
+    assert not program.fused
+    assert program.plan.kernels[0].rows == ("div", "erf", "add", "mul", "div")
+    assert program.plan.kernels[0].origins[0].startswith(__file__)
+    text = str(found)
+    assert text.startswith("Fusion(LibTorch) at cpu: ")
+    assert "5 operations pending" in text
+    assert "operation by operation; as kernels it would be\n  1 kernel, 1 generated, of 5 operations" in text
+    assert json.loads(found.to_json())["programs"][-1]["key"] == program.key
+    pending.into_data()
+
+
+def test_a_device_that_is_not_fused_has_nothing_to_tell() -> None:
+    with pytest.raises(DeviceError, match=r"nothing is fused(?s:.)*given: *Device\(cpu, LibTorch\)(?s:.)*fused\(\)"):
+        Device.cpu().explain()

@@ -1,0 +1,209 @@
+"""Users' rows: they fuse by their expression, and stand for patterns of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from burn_torch import Device, Fusion, LibTorch, Tensor, compile, op
+from burn_torch.backend.fusion import fusion_of
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import ConfigError
+from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
+from burn_torch.fusion import Pattern, plan_of, register_pattern, unregister_pattern
+from burn_torch.fusion.patterns import replaced
+from burn_torch.graph.interpreter import interpret
+from burn_torch.graph.verifier import verify
+from burn_torch.ops.op import Number
+from tests.fusion.programs import MATRIX, row, tensor, traced
+
+CALLS: list[str] = []
+
+
+def _product_relu(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    CALLS.append("product_relu")
+    return torch.relu(x * y)
+
+
+@op(namespace="pattern_tests", torch=_product_relu, nondifferentiable=True)
+def product_relu(x: TensorSpec, y: TensorSpec) -> TensorSpec:
+    """relu(x * y) in one call."""
+    return x
+
+
+@op(namespace="pattern_tests", torch=lambda x, a: torch.tanh(x * a) * 0.5, nondifferentiable=True)
+def half_tanh(x: TensorSpec, a: Number) -> TensorSpec:
+    """tanh(a x) / 2."""
+    return x
+
+
+@op(namespace="pattern_tests", torch=lambda x: (torch.exp(x), torch.exp(x) + 1), nondifferentiable=True)
+def two(x: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
+    """exp(x) and one more."""
+    return x, x
+
+
+@op(namespace="pattern_tests", torch=lambda x: x**3, pointwise="({0} * {0} * {0})", nondifferentiable=True)
+def cubed(x: TensorSpec) -> TensorSpec:
+    """x to the third."""
+    return x
+
+
+@pytest.fixture
+def register() -> Iterator[Callable[..., Pattern]]:
+    made: list[Pattern] = []
+
+    def registered(*args: Any, **options: Any) -> Pattern:
+        made.append(register_pattern(*args, **options))
+        return made[-1]
+
+    yield registered
+    for pattern in made:
+        unregister_pattern(pattern)
+
+
+def names(graph: Any) -> list[str]:
+    return [node.call.op.__name__ for node in graph.nodes]
+
+
+def relu_of_product(x: Any, y: Any) -> Any:
+    return row("relu")(x * y)
+
+
+# -- rows ------------------------------------------------------------------------------------------------
+def test_a_row_of_a_user_fuses_by_its_expression() -> None:
+    found = plan_of(traced(lambda x: row("exp")(cubed(x) + 1.0), [MATRIX]))
+    assert found.kernels == 1
+    assert found.groups[0].rows == ("pattern_tests::cubed", "add", "exp")
+
+
+# -- patterns --------------------------------------------------------------------------------------------
+def test_a_pattern_is_replaced_at_any_shape_and_type(register: Callable[..., Pattern]) -> None:
+    register(relu_of_product, product_relu, like=[MATRIX, MATRIX])
+    for spec in (MATRIX, tensor(3), tensor(2, 3, 4, dtype=DType.F64)):
+        graph = traced(lambda x, y: relu_of_product(x + 1.0, y) - y, [spec, spec])
+        found = replaced(graph)
+        verify(found)
+        assert names(found) == ["add", "product_relu", "sub"]
+
+
+def test_before_scheduling(register: Callable[..., Pattern]) -> None:
+    register(relu_of_product, product_relu, like=[MATRIX, MATRIX])
+    plan = plan_of(traced(lambda x, y: relu_of_product(x, y) * 2.0 + 1.0, [MATRIX, MATRIX]))
+    assert plan.kernels == 2
+    assert {(b.producer, b.consumer) for b in plan.boundaries} == {("pattern_tests::product_relu", "mul")}
+
+
+DIFFERENT: dict[str, Callable[[Any, Any], Any]] = {
+    "another operation": lambda x, y: row("tanh")(x * y),
+    "a value inside is read": lambda x, y: (lambda h: row("relu")(h) + h)(x * y),
+    "a value inside is returned": lambda x, y: (lambda h: (row("relu")(h), h))(x * y),
+    "broadcasting": lambda x, y: row("relu")(x * row("sum")(y, dims=(0,))),
+    "a number": lambda x, y: row("relu")(x * 2.0) + y,
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_what_is_no_such_pattern_stays(name: str, register: Callable[..., Pattern]) -> None:
+    register(relu_of_product, product_relu, like=[MATRIX, MATRIX])
+    graph = traced(DIFFERENT[name], [MATRIX, MATRIX])
+    found = names(replaced(graph))
+    assert ("product_relu" in found) == (name == "broadcasting")
+    if name == "broadcasting":  # the row's rule says that its result is as x, which it is here
+        assert found == ["sum", "product_relu"]
+
+
+def test_literal_numbers_are_part_of_a_pattern(register: Callable[..., Pattern]) -> None:
+    register(lambda x, a: row("tanh")(x * a) * 0.5, half_tanh, like=[MATRIX, FLOAT_NUMBER])
+    assert names(replaced(traced(lambda x: row("tanh")(x * 3.0) * 0.5, [MATRIX]))) == ["half_tanh"]
+    assert names(replaced(traced(lambda x: row("tanh")(x * 3.0) * 0.25, [MATRIX]))) == ["mul", "tanh", "mul"]
+
+
+def test_several_results(register: Callable[..., Pattern]) -> None:
+    register(lambda x: (lambda h: (h, h + 1.0))(row("exp")(x)), two, like=[MATRIX])
+    graph = traced(lambda x: (lambda h: (h * 2.0, h + 1.0))(row("exp")(x)), [MATRIX])
+    found = replaced(graph)
+    verify(found)
+    assert names(found) == ["two", "mul"]
+    x = torch.randn(MATRIX.shape)
+    for y, z in zip(interpret(found, LibTorch(), [x]), interpret(graph, LibTorch(), [x]), strict=True):
+        assert torch.equal(y, z)
+
+
+def test_the_first_pattern_that_was_registered_wins(register: Callable[..., Pattern]) -> None:
+    first = register(relu_of_product, product_relu, like=[MATRIX, MATRIX])
+    register(lambda x, a: row("tanh")(x * a) * 0.5, half_tanh, like=[MATRIX, FLOAT_NUMBER])
+    graph = traced(lambda x, y: relu_of_product(relu_of_product(x, y), y), [MATRIX, MATRIX])
+    assert names(replaced(graph)) == ["product_relu", "product_relu"]
+    assert replaced(graph) == replaced(graph)
+    unregister_pattern(first)
+    assert replaced(graph) is graph
+
+
+def test_compiled_steps_and_streams_find_patterns(
+    register: Callable[..., Pattern], monkeypatch: pytest.MonkeyPatch, seed: np.random.Generator
+) -> None:
+    monkeypatch.setattr(LibTorch, "generates", lambda self, place: True)
+    register(relu_of_product, product_relu, like=[MATRIX, MATRIX])
+    register(lambda x, a: row("tanh")(x * a) * 0.5, half_tanh, like=[MATRIX, FLOAT_NUMBER])
+    device = Device.cpu().fused()
+    x, y = (Tensor.from_data(seed.standard_normal((5, 4)), device) for _ in range(2))
+    fusion = fusion_of(device.backend)
+    assert isinstance(fusion, Fusion)
+    fusion.planner._recent.clear()
+    exact = torch.relu(x.into_torch() * y.into_torch())
+    CALLS.clear()
+    found = [(x * y).relu().into_torch(), compile(lambda x, y: (x * y).relu())(x, y).into_torch()]
+    assert torch.equal(found[0], exact)
+    assert torch.equal(found[1], exact)
+    assert CALLS == ["product_relu"] * 2
+    for number, wanted in ((0.5, ["half_tanh"]), (0.25, ["mul", "tanh", "mul"])):
+        z = ((x * 3.0).tanh() * number).into_torch()
+        torch.testing.assert_close(z, torch.tanh(x.into_torch() * 3) * number, rtol=0, atol=0)
+        plan = fusion.stream("cpu").history[-1].plan
+        assert [name for node in plan.graph.nodes for name in names_in(node)] == wanted
+
+
+def test_what_was_planned_before_is_planned_again(
+    register: Callable[..., Pattern], monkeypatch: pytest.MonkeyPatch, seed: np.random.Generator
+) -> None:
+    monkeypatch.setattr(LibTorch, "generates", lambda self, place: True)
+    fusion = fusion_of(Device.cpu().fused().backend)
+    assert fusion is not None
+    fusion.planner._recent.clear()
+    x, y = (Tensor.from_data(seed.standard_normal((7, 4)), Device.cpu().fused()) for _ in range(2))
+    found = []
+    for number in range(3):
+        if number == 1:
+            pattern = register(relu_of_product, product_relu, like=[MATRIX, MATRIX])
+        elif number == 2:
+            unregister_pattern(pattern)
+        CALLS.clear()
+        (x * y).relu().into_data()
+        found.append(len(CALLS))
+    assert found == [0, 1, 0]
+
+
+def names_in(node: Any) -> list[str]:
+    from burn_torch.fusion.row import body_of, kernel
+
+    return names(body_of(node.call.attrs["body"])) if node.call.op is kernel else [node.call.op.__name__]
+
+
+@pytest.mark.parametrize(
+    ("function", "like", "fault"),
+    [
+        (lambda x: x, [MATRIX], "computes nothing"),
+        (lambda x, y: row("exp")(x), [MATRIX, MATRIX], "input 1 of <lambda> is not read"),
+        (lambda x: row("exp")(x), [MATRIX], "does not take its inputs"),
+        (lambda x, y: row("sum")(x * y, dims=(0,)), [MATRIX, MATRIX], r"gives \(\(6, 10\)"),
+    ],
+    ids=["nothing", "unread", "inputs", "results"],
+)
+def test_a_row_that_cannot_stand_for_it_is_refused(function: Any, like: Any, fault: str) -> None:
+    with pytest.raises(ConfigError, match=rf"register_pattern(?s:.)*given: .*{fault}(?s:.)*expected:(?s:.)*mend:"):
+        register_pattern(function, product_relu, like=like)
