@@ -102,12 +102,13 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
 
 def _workspace(source: Source, whole: _Whole) -> int:
     """Bytes of the first steps of reductions in two steps: a library's reduction takes them too, and tells no plan."""
+    nodes = source.graph.nodes
     return sum(
         source.bytes_of(i)
-        for n, (composite, _) in whole.items()
-        if composite.call.op.law(Folds) is not None and source.role[n][0] == Role.COMPUTES
-        for i in source.graph.nodes[n].outputs
-        if i is not None and i not in composite.outputs
+        for n, (_, parts) in whole.items()
+        if nodes[n].call.op.law(Folds) is not None
+        for i in nodes[n].outputs
+        if i is not None and any(r in parts and nodes[r].call.op is nodes[n].call.op for r in source.readers.get(i, ()))
     )
 
 
