@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -68,13 +69,17 @@ class Grouping:
                 for i in node.inputs if isinstance(i, int)]  # fmt: skip
         return {base for i in (*read, *source.returned) for base in source.bases(i)}
 
-    def _next_readers(self) -> list[list[int]]:
-        """For each position, the positions that read what it makes."""
+    def _next_readers(self) -> list[tuple[int, ...]]:
+        """For each position, the positions that read what it makes, as it is or through index arithmetic."""
         source = self.source
-        return [
-            sorted({r for i in node.outputs if i is not None for r in source.readers.get(i, ())})
-            for node in source.graph.nodes
-        ]
+        found: list[tuple[int, ...]] = [()] * len(source.graph.nodes)
+        for n in reversed(range(len(found))):
+            readers: set[int] = set()
+            for i in source.graph.nodes[n].outputs:
+                for r in source.readers.get(i, ()) if i is not None else ():
+                    readers.update(found[r] if source.role[r][0] == Role.FOLLOWS else (r,))
+            found[n] = tuple(sorted(readers))
+        return found
 
     def run(self) -> None:
         """Joins until nothing is left to join.
@@ -219,6 +224,24 @@ class Grouping:
             self.group_of[n] = a
         return True
 
+    # -- undoing -----------------------------------------------------------------------------------------
+    def undo(self, name: int, why: Unfusible) -> None:
+        """Makes single operations of a group."""
+        members = self.members.pop(name)
+        self.again.pop(name, None)
+        for n in members:
+            self.members[n] = frozenset([n])
+            self.group_of[n] = n
+            self.why.update(((n, m), why) for m in members if n < m)
+
+    def without(self, name: int, why: Unfusible) -> Grouping:
+        """Another grouping: this one with single operations in place of a group."""
+        other = copy.copy(self)
+        other.members, other.group_of = dict(self.members), dict(self.group_of)  # type: ignore[misc]  # a copy's own
+        other.again, other.why = dict(self.again), dict(self.why)  # type: ignore[misc]  # a copy's own
+        other.undo(name, why)
+        return other
+
     def _fault(self, one: frozenset[int], other: frozenset[int]) -> Unfusible | None:
         """Why two groups are not one kernel; None if they are."""
         both = one | other
@@ -248,26 +271,19 @@ class Grouping:
         return self.lowered[body]
 
     def _passes_outside(self, both: Collection[int]) -> bool:
-        """Whether a way from a member to a member leads through another kernel.
+        """Whether a way from a member to a member leads through other operations.
 
-        Index arithmetic is no kernel: a way through it alone stays inside.
+        Who comes to a member of a group goes on from all of them: a kernel starts when all that it reads is there.
         """
-        waiting = [(r, self._is_kernel(r)) for n in both for r in self.next_readers[n] if r not in both]
+        waiting = [r for n in both for r in self.next_readers[n] if r not in both]
         seen = set(waiting)
         while waiting:
-            n, left = waiting.pop()
-            whole = self.members[self.group_of[n]] if n in self.group_of else (n,)
-            for m in whole:
+            n = waiting.pop()
+            for m in self.members[self.group_of[n]] if n in self.group_of else (n,):
                 for r in self.next_readers[m]:
                     if r in both:
-                        if left:
-                            return True
-                        continue
-                    step = (r, left or self._is_kernel(r))
-                    if step not in seen:
-                        seen.add(step)
-                        waiting.append(step)
+                        return True
+                    if r not in seen:
+                        seen.add(r)
+                        waiting.append(r)
         return False
-
-    def _is_kernel(self, n: int) -> bool:
-        return self.source.role[n][0] != Role.FOLLOWS

@@ -66,6 +66,9 @@ def lower(
     return _Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held).kernel()
 
 
+_MOST_NARROW: Final = (1 << 31) - (1 << 16)
+"""Elements that indexes of 32 bits reach; the last program's tile goes beyond the last element."""
+
 LONGEST_ROW: Final = 16384
 """Elements of a row that a program holds at once."""
 
@@ -111,7 +114,10 @@ class _Writer:
         self.loads = 0
         self.strides: Final[list[tuple[int, int]]] = []
         largest = max([spec.numel for spec in self.specs.values() if isinstance(spec, TensorSpec)], default=0)
-        self.wide: Final = largest >= 1 << 31
+        for (_, spec), layout in zip(body.inputs, layouts or (), strict=bool(layouts)):
+            if layout is not None and isinstance(spec, TensorSpec):
+                largest = max(largest, 1 + sum((n - 1) * step for n, step in zip(spec.shape, layout, strict=True)))
+        self.wide: Final = largest >= _MOST_NARROW
         if len(body.nodes) > MOST_OPERATIONS:
             raise Unfusible(Reason.LIMIT, f"{len(body.nodes)} operations")
         tensors = sum(isinstance(spec, TensorSpec) for _, spec in body.inputs) + len(body.outputs)
@@ -185,7 +191,7 @@ class _Writer:
                 self._store(number, i, index, whole)
             body, self.loop = self.loop, None
             self.outer.append(f"for r0 in range(0, {self.domain.length}, RB):")
-            self.outer.append("    r = r0 + tl.arange(0, RB)[None, :]")
+            self.outer.append(f"    r = r0 + {self._lanes('RB')}[None, :]")
             self.outer.append(f"    inside = (x < {self.domain.rows}) & (r < {self.domain.length})")
             self.outer.extend(f"    {line}" for line in body)
             for finish in finished:
@@ -412,6 +418,9 @@ class _Writer:
     def _lines(self, r: bool) -> list[str]:
         return self.loop if self.loop is not None and r else self.outer
 
+    def _lanes(self, block: str) -> str:
+        return f"tl.arange(0, {block}).to(tl.int64)" if self.wide else f"tl.arange(0, {block})"
+
     def _name(self, hint: str) -> str:
         self.count += 1
         return f"{hint}{self.count}"
@@ -448,7 +457,7 @@ class _Writer:
         text = flat.written()
         if not flat.variables():  # a pointer to one element, as a tile
             shape = "(1, 1)" if self.reduces else "(1,)"
-            return f"tl.full({shape}, {text}, tl.int32)"
+            return f"tl.full({shape}, {text}, {'tl.int64' if self.wide else 'tl.int32'})"
         return text if "+" not in text and " " not in text else f"({text})"
 
     def _masked(self, x: bool, r: bool) -> str:
@@ -481,7 +490,7 @@ class _Writer:
         flat = flat_index(index, spec.shape)
         x, r = self._varies(flat)
         *parameters, key, stream = node.inputs
-        made = self.numbers.made_of(node.call.op.name, parameters, law.numbers)
+        made = self.numbers.made_of(node.call.op.name, parameters, law.numbers, spec.dtype)
         word = self._name("w")
         helper, place = self._place_of_words(flat)
         self.random_helpers.add(helper)
@@ -524,7 +533,7 @@ class _Writer:
         if self.reduces:
             lines.append(f"    x = {start} * XB + tl.arange(0, XB)[:, None]")
             if self.whole_rows:
-                lines.append("    r = tl.arange(0, RB)[None, :]")
+                lines.append(f"    r = {self._lanes('RB')}[None, :]")
                 lines.append(f"    inside = (x < {self.domain.rows}) & (r < {self.domain.length})")
         else:
             lines.append(f"    x = {start} * XB + tl.arange(0, XB)")

@@ -30,6 +30,8 @@ class Numbers:
     def operand(self, i: Input, kind: DType) -> str:
         """A number as an operand of a type.  Raises: Unfusible for a fraction beside integers."""
         if isinstance(i, Literal):
+            if kind is DType.F64:  # beside `where` and `maximum` a number alone is a float32
+                return f"tl.full((), {number_text(float(i.value))}, tl.float64)"
             if kind.is_float or not isinstance(i.value, float):
                 return number_text(i.value)
             raise Unfusible(Reason.DTYPE, f"the number {i.value} beside {kind}")
@@ -42,13 +44,16 @@ class Numbers:
         """A random key or a stream: an integer modulo 2^64."""
         return self._argument((i, "key"), "i64", self._signed(self._given(i)))
 
-    def made_of(self, name: str, inputs: Sequence[Input], numbers: Callable[..., Sequence[float | int]]) -> list[str]:
-        """Numbers that the host makes of inputs."""
+    def made_of(
+        self, name: str, inputs: Sequence[Input], numbers: Callable[..., Sequence[float | int]], kind: DType
+    ) -> list[str]:
+        """Numbers that the host makes of inputs, for results of a type."""
+        fraction = "f64" if kind is DType.F64 else "f32"
         given = [self._given(i) for i in inputs]
         texts: list[str] = []
         for n, example in enumerate(numbers(*[0.5 for _ in given])):
-            how = "i64" if isinstance(example, int) else "f32"
-            texts.append(self._argument((tuple(inputs), name, n), how, self._nth(n, numbers, given)))
+            how = "i64" if isinstance(example, int) else fraction
+            texts.append(self._argument((tuple(inputs), name, n, how), how, self._nth(n, numbers, given)))
         return texts
 
     # -- how the host makes them ---------------------------------------------------------------------
@@ -74,4 +79,5 @@ class Numbers:
         name = self.arguments[key].name
         if self.held:
             return f"tl.load({name})"
-        return f"{name}.to(tl.float64, bitcast=True)" if how == "f64" else name
+        # a launch passes an integer that 32 bits hold in 32 bits, the bits of 0.0 too
+        return f"tl.full((), {name}, tl.int64).to(tl.float64, bitcast=True)" if how == "f64" else name

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 from burn_torch.fusion.bodies import Role, Source, role_of
 from burn_torch.fusion.groups import Cut, Grouping
@@ -22,12 +22,17 @@ from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.origin import Origin
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.grouping import in_order
+from burn_torch.graph.passes.memory import memory_plan, peak_bytes
 from burn_torch.graph.passes.view_chains import fold_views
+from burn_torch.ops.laws import Folds
 from burn_torch.ops.op import Call
 
 __all__ = ["Boundary", "Group", "Plan", "fuse", "plan_of"]
 
 Split = Callable[[Call], Graph | None]
+
+_Whole = dict[int, tuple[Node, frozenset[int]]]
+"""For positions of a graph that came from a composite operation: that operation, and the positions of its parts."""
 
 
 @final
@@ -84,21 +89,61 @@ def fuse(graph: Graph, *, strict: bool = False) -> Graph:
 
 def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
-    opened, whole = _opened(dead_code(replaced(dead_code(graph))))
-    source = Source(opened)
-    groups = Grouping(source)
-    groups.run()
-    return _written(source, groups, whole, strict)
+    graph = dead_code(graph)
+    opened, whole = _opened(dead_code(replaced(graph)))
+    grouping = Grouping(Source(opened))
+    grouping.run()
+    written = _written(grouping, whole, strict)
+    most = peak_bytes(graph, over=False) + _workspace(grouping.source, whole)  # kernels write memory of their own
+    while (peak := peak_bytes(written.graph, over=False)) > most:
+        written = _with_less(grouping, written, whole, strict, Unfusible(Reason.MEMORY, f"{peak} bytes, not {most}"))
+    return _plan(grouping, written, whole)
+
+
+def _workspace(source: Source, whole: _Whole) -> int:
+    """Bytes of the first steps of reductions in two steps: a library's reduction takes them too, and tells no plan."""
+    nodes = source.graph.nodes
+    return sum(
+        source.bytes_of(i)
+        for n, (_, parts) in whole.items()
+        if nodes[n].call.op.law(Folds) is not None
+        for i in nodes[n].outputs
+        if i is not None and any(r in parts and nodes[r].call.op is nodes[n].call.op for r in source.readers.get(i, ()))
+    )
+
+
+_TRIED: Final = 4
+"""Kernels next to the peak of memory, of which the one is undone that lowers it most."""
+
+
+def _with_less(grouping: Grouping, written: _Written, whole: _Whole, strict: bool, why: Unfusible) -> _Written:
+    """The plan with a kernel less: of those next to the peak, the one without which least memory is needed."""
+    peak_at = memory_plan(written.graph).peak_at
+    of_values: dict[tuple[int | None, ...], int] = {
+        cut.wanted: name for name, cut in grouping.cuts().items() if name in written.named
+    }
+    near = sorted(
+        (abs(n - peak_at), n, of_values[node.outputs])
+        for n, node in enumerate(written.graph.nodes)
+        if node.call.op is kernel and node.outputs in of_values
+    )
+    assert near, "without generated kernels a graph is as it was"
+    trials: list[tuple[int, int, int]] = []
+    for _, _, name in near[:_TRIED]:
+        other = grouping.without(name, why)
+        trials.append((peak_bytes(_written(other, whole, strict).graph, over=False), len(trials), name))
+    grouping.undo(min(trials)[2], why)
+    return _written(grouping, whole, strict)
 
 
 # -- composite operations ------------------------------------------------------------------------------
-def _opened(graph: Graph, split: Split = in_two_steps) -> tuple[Graph, dict[int, tuple[Node, frozenset[int]]]]:
+def _opened(graph: Graph, split: Split = in_two_steps) -> tuple[Graph, _Whole]:
     """The graph with composite operations (softmax, norms) replaced by what they are made of.
 
     Also, for each position in it that came from one, that operation and the positions of all its parts.
     """
     nodes: list[Node] = []
-    whole: dict[int, tuple[Node, frozenset[int]]] = {}
+    whole: _Whole = {}
     highest = max(
         [i for i, _ in graph.inputs] + [i for n in graph.nodes for i in n.outputs if i is not None], default=0
     )
@@ -128,7 +173,22 @@ def _opened(graph: Graph, split: Split = in_two_steps) -> tuple[Graph, dict[int,
             )
         members = frozenset(range(first, len(nodes)))
         whole.update((n, (node, members)) for n in members)
-    return Graph(graph.inputs, nodes, graph.outputs), whole
+    return _without_unread(Graph(graph.inputs, nodes, graph.outputs), whole)
+
+
+def _without_unread(graph: Graph, whole: _Whole) -> tuple[Graph, _Whole]:
+    """Without parts that nobody reads: a composite operation makes more than its readers want."""
+    needed = {i for i in graph.outputs if i is not None}
+    kept: list[int] = []
+    for n in reversed(range(len(graph.nodes))):
+        node = graph.nodes[n]
+        if any(i in needed for i in node.outputs):
+            needed.update(i for i in node.inputs if isinstance(i, int))
+            kept.append(n)
+    now = {n: position for position, n in enumerate(reversed(kept))}
+    parts = {members: frozenset(now[n] for n in members if n in now) for _, members in whole.values()}
+    left = {now[n]: (node, parts[members]) for n, (node, members) in whole.items() if n in now}
+    return Graph(graph.inputs, [graph.nodes[n] for n in now], graph.outputs), left
 
 
 def _parts(node: Node, split: Split) -> Graph | None:
@@ -164,24 +224,58 @@ def _fits(body: Graph) -> bool:
 
 
 # -- the plan ------------------------------------------------------------------------------------------
-def _written(source: Source, grouping: Grouping, whole: dict[int, tuple[Node, frozenset[int]]], strict: bool) -> Plan:
+@final
+@dataclass(frozen=True)
+class _Written:
+    """A graph with generated kernels, which groups they are, and which composite operations (first parts) are whole."""
+
+    graph: Graph
+    named: tuple[int, ...]
+    closed: Mapping[int, bool]
+
+
+def _written(grouping: Grouping, whole: _Whole, strict: bool) -> _Written:
+    source, cuts = grouping.source, grouping.cuts()
+    closed = {min(parts): _stays_closed(grouping, parts, composite, cuts) for composite, parts in whole.values()}
+    while True:
+        nodes, named = _emitted(source, grouping, cuts, whole, closed, strict)
+        nodes = _needed(nodes, source.graph.outputs)
+        blocking = _blocking(source, nodes, whole, closed)
+        if blocking is None:
+            break
+        closed[blocking] = False
+    graph = source.graph
+    return _Written(Graph(graph.inputs, in_order(graph, nodes), graph.outputs), tuple(named), closed)
+
+
+def _plan(grouping: Grouping, written: _Written, whole: _Whole) -> Plan:
+    source, cuts = grouping.source, grouping.cuts()
+    groups = [
+        _group(source, grouping.members[name] | grouping.again.get(name, frozenset()), cuts[name])
+        for name in written.named
+    ]
+    return Plan(written.graph, tuple(groups), tuple(_boundaries(source, grouping, written.closed, whole)))
+
+
+def _emitted(
+    source: Source,
+    grouping: Grouping,
+    cuts: Mapping[int, Cut],
+    whole: _Whole,
+    closed: Mapping[int, bool],
+    strict: bool,
+) -> tuple[list[Node], list[int]]:
+    """The operations of the plan, and which groups are generated kernels among them."""
     graph = source.graph
     nodes: list[Node] = []
-    groups: list[Group] = []
-    cuts = grouping.cuts()
+    named: list[int] = []
     last = {max(members): name for name, members in grouping.members.items()}
     inside = {n for members in grouping.members.values() for n in members}
-    closed: dict[int, bool] = {}
     for n, node in enumerate(graph.nodes):
-        if n in whole:
-            composite, parts = whole[n]
-            first = min(parts)
-            if first not in closed:
-                closed[first] = _stays_closed(grouping, parts, composite, cuts)
-                if closed[first]:
-                    nodes.append(composite)
-            if closed[first]:
-                continue
+        if n in whole and closed[min(whole[n][1])]:
+            if n == min(whole[n][1]):
+                nodes.append(whole[n][0])
+            continue
         if n not in inside:
             nodes.append(node)
             continue
@@ -196,9 +290,41 @@ def _written(source: Source, grouping: Grouping, whole: dict[int, tuple[Node, fr
         call = kernel.bind([source.specs[i] for i in cut.given], {"body": cut.body.to_json(), "strict": strict})
         origins = [graph.nodes[m].origin for m in sorted(members)]
         nodes.append(Node(call, cut.given, cut.wanted, next((o for o in origins if o is not None), None)))
-        groups.append(_group(source, members | grouping.again.get(last[n], frozenset()), cut))
-    planned = Graph(graph.inputs, in_order(graph, _needed(nodes, graph.outputs)), graph.outputs)
-    return Plan(planned, tuple(groups), tuple(_boundaries(source, grouping, closed, whole)))
+        named.append(last[n])
+    return nodes, named
+
+
+def _blocking(source: Source, nodes: Sequence[Node], whole: _Whole, closed: Mapping[int, bool]) -> int | None:
+    """A composite operation (its first part) that cannot stay whole; None where all can.
+
+    Somebody reads what only its parts make, or it reads what nobody needs but itself, or waits for what waits for it.
+    """
+    known = {i for i, _ in source.graph.inputs}
+    waiting = list(nodes)
+    while waiting:
+        later = []
+        for node in waiting:
+            if all(i in known for i in node.inputs if isinstance(i, int)):
+                known.update(i for i in node.outputs if i is not None)
+            else:
+                later.append(node)
+        if len(later) == len(waiting):
+            break
+        waiting = later
+    if not waiting:
+        return None
+    made = {i for node in nodes for i in node.outputs}
+    first_of = {composite: min(parts) for composite, parts in whole.values() if closed[min(parts)]}
+    for node in waiting:
+        for i in node.inputs:
+            if not isinstance(i, int) or i in known or i in made:
+                continue
+            maker = source.maker.get(i)
+            if maker in whole and closed[min(whole[maker][1])]:
+                return min(whole[maker][1])
+            if node in first_of:
+                return first_of[node]
+    return next(first_of[node] for node in waiting if node in first_of)
 
 
 def _needed(nodes: Sequence[Node], outputs: Sequence[int | None]) -> list[Node]:
@@ -240,9 +366,7 @@ def _group(source: Source, members: frozenset[int], cut: Cut) -> Group:
     )
 
 
-def _boundaries(
-    source: Source, grouping: Grouping, closed: dict[int, bool], whole: dict[int, tuple[Node, frozenset[int]]]
-) -> list[Boundary]:
+def _boundaries(source: Source, grouping: Grouping, closed: Mapping[int, bool], whole: _Whole) -> list[Boundary]:
     found: list[Boundary] = []
 
     def composite(n: int) -> int | None:

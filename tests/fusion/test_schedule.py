@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER
 from burn_torch.fusion import Plan, Reason, plan_of
+from burn_torch.fusion.lowering import lower
 from burn_torch.graph.ir import Graph
+from burn_torch.graph.passes.memory import peak_bytes
 from burn_torch.graph.verifier import verify
 from tests.fusion.programs import MATRIX, PROGRAMS, row, softmax, tensor, traced
 
@@ -154,6 +157,105 @@ def test_a_long_reduction_of_few_results_becomes_two_kernels() -> None:
 def test_a_reduction_that_is_alone_keeps_its_own_kernel() -> None:
     found = plan_of(traced(lambda x: row("sum")(x, dims=(0, 1)), [tensor(4096, 4096)]))
     assert [node.call.op.name for node in found.graph.nodes] == ["sum"]
+
+
+# -- composite operations ---------------------------------------------------------------------------------
+def test_parts_that_nobody_reads_are_no_part_of_a_plan() -> None:
+    def deviation(x):
+        _, _, rstd = row("layer_norm")(x, x, x, 0.001)
+        return row("expand")(rstd, shape=(1, 4)), row("gelu")(x)
+
+    found = plan_of(traced(deviation, [tensor(16)]))
+    verify(found.graph)
+    assert all("mul" in group.rows for group in found.groups)
+
+    def offset_gradient(g, x, gamma, beta):
+        _, mean, rstd = row("layer_norm")(x, gamma, beta, 0.001)
+        return row("layer_norm_backward")(g * g, x, mean, rstd, gamma)[2] * 2.0
+
+    found = plan_of(traced(offset_gradient, [MATRIX, MATRIX, tensor(10), tensor(10)]))
+    verify(found.graph)
+    assert "var" not in found.graph.text()
+    assert len(found.graph.nodes) == 1
+
+
+def test_what_lies_inside_of_a_composite_operation_is_made_by_its_parts() -> None:
+    def shifted(x):
+        line = row("sum_to_shape")(x, shape=(4,))
+        return row("logsumexp")(row("permute")(line, axes=(0,)) * 0.5, dims=(0,)) + 1.0
+
+    found = plan_of(traced(shifted, [tensor(3, 4)]))
+    verify(found.graph)
+    assert "sum_to_shape" not in found.graph.text(), "the kernel after it reads the sum, not its other shape"
+
+
+def test_groups_do_not_wait_for_each_other() -> None:
+    """Ways that lead through other groups, whose members come before and after."""
+
+    def crossed(x):
+        line = row("sum")(x, dims=(0, 1))
+        chosen = row("mask_where")(x, row("equal")(x, line), 0.1)
+        turned = row("softmax")(row("roll")(x, shifts=(5,), dims=(0,)), dim=0)
+        return row("clamp")(chosen, 0.25, 0.25), row("softmax")(line, dim=0), turned
+
+    verify(plan_of(traced(crossed, [tensor(512, 1)])).graph)
+
+
+# -- memory ----------------------------------------------------------------------------------------------
+def test_no_kernel_raises_the_peak_of_memory() -> None:
+    def held_long(x, w):
+        early, late = row("expand")(x, shape=(64, 64)) * 2.0, row("expand")(x, shape=(64, 64)) + 1.0
+        peak = row("amax")(row("matmul")(early, w), dims=(0, 1))
+        for _ in range(2):
+            peak = row("amax")(row("matmul")(row("exp")(row("expand")(peak, shape=(64, 64))), w), dims=(0, 1))
+        return late * peak
+
+    graph = traced(held_long, [tensor(64, 1), tensor(64, 64)])
+    found = plan_of(graph)
+    verify(found.graph)
+    assert peak_bytes(found.graph) <= peak_bytes(graph, over=False) + 1024  # first steps of reductions
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_peaks_of_random_chains(number: int) -> None:
+    """Several results of several sizes, made early and late."""
+    seed = random.Random(number)
+
+    def chains(*given):
+        values = list(given)
+        for _ in range(14):
+            x = seed.choice(values[-5:])
+            kind = seed.randrange(5)
+            if kind == 0:
+                values.append(row("matmul")(x, row("permute")(x, axes=(1, 0))))
+            elif kind == 1:
+                values.append(row("softmax")(x, dim=seed.randrange(2)))
+            elif kind == 2:
+                values.append(row("sum")(x, dims=(seed.randrange(2),)))
+            elif kind == 3:
+                values.append(row("expand")(row("mean")(x, dims=(0, 1)), shape=(64, 32)) + 1.0)
+            else:
+                values.append(row("tanh")(x) * 0.5)
+        return tuple(values[-1:] + seed.sample(values[len(given) : -1], 3))
+
+    graph = traced(chains, [tensor(64, 64), tensor(64, 1)])
+    found = plan_of(graph)
+    verify(found.graph)
+    assert peak_bytes(found.graph) <= peak_bytes(graph, over=False) + 1024  # first steps of reductions
+
+
+# -- large tensors ------------------------------------------------------------------------------------------
+def test_indexes_have_64_bits_where_memory_is_long() -> None:
+    graph = traced(lambda x: row("sum")(x * 2.0, dims=(0,)), [tensor(1024, 8)])
+    narrow = lower(graph, layouts=[(1 << 20, 1)])
+    wide = lower(graph, layouts=[(1 << 22, 1)])
+    assert not narrow.wide
+    assert "int64" not in narrow.source
+    assert wide.wide
+    assert "r = tl.arange(0, RB).to(tl.int64)" in wide.source
+    assert "x = tl.program_id(0).to(tl.int64)" in wide.source
+    last = traced(lambda x: x * 2.0, [tensor((1 << 31) - 8)])
+    assert lower(last).wide, "the last tile would begin again below zero"
 
 
 def test_a_composite_that_a_kernel_reads_within_is_opened() -> None:

@@ -226,6 +226,15 @@ def test_random_rows_draw_what_the_leaf_draws(seed: np.random.Generator) -> None
         torch.testing.assert_close(found, interpret(graph, LibTorch(), [x, key, stream]))
 
 
+def test_random_rows_of_doubles_keep_their_digits() -> None:
+    def drop(x, key, stream):
+        return x * row("dropout_mask")(0.4, key, stream, shape=(6, 10), dtype=DType.F64, place="cpu")
+
+    graph = traced(drop, [tensor(6, 10, dtype=DType.F64), INT_NUMBER, INT_NUMBER])
+    (found,) = FusedKernel(graph, strict=False)(torch.ones(6, 10, dtype=torch.float64), 7, 11)
+    assert torch.equal(found.unique(), torch.tensor([0.0, 1 / 0.6], dtype=torch.float64))
+
+
 @pytest.mark.parametrize("cols", [8, 10, 9000, 9002])
 def test_random_rows_beside_reductions(cols: int, seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole rows and rows in steps, of lengths that four divides or not."""

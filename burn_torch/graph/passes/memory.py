@@ -82,9 +82,9 @@ def memory_plan(graph: Graph, donated: Collection[int] = ()) -> MemoryPlan:
     return MemoryPlan(buffers, lives.buffer_of, lives.in_place, int(timeline[peak_at]), peak_at - 1, arenas)
 
 
-def peak_bytes(graph: Graph, donated: Collection[int] = ()) -> int:
-    """The most memory in use at once, as `memory_plan` plans it; cheaper."""
-    return int(_Lives(graph, donated).timeline().max())
+def peak_bytes(graph: Graph, donated: Collection[int] = (), *, over: bool = True) -> int:
+    """The most memory in use at once, as `memory_plan` plans it; cheaper.  over: values may be written over others."""
+    return int(_Lives(graph, donated, over=over).timeline().max())
 
 
 # -- lifetimes ---------------------------------------------------------------------------------------
@@ -92,7 +92,8 @@ def peak_bytes(graph: Graph, donated: Collection[int] = ()) -> int:
 class _Lives:
     """The buffers of a graph, in columns: one entry a buffer."""
 
-    def __init__(self, graph: Graph, donated: Collection[int]) -> None:
+    def __init__(self, graph: Graph, donated: Collection[int], *, over: bool = True) -> None:
+        self._over: Final = over
         donated = frozenset(donated)
         self.nodes: Final = len(graph.nodes)
         self.first: Final[list[int]] = []
@@ -145,7 +146,7 @@ class _Lives:
             self.last[number] = max(self.last[number], last_use.get(i, -1))
         for position, node in enumerate(graph.nodes):
             layouts.add(node)
-            over = self._overwritten(node, position, last_use, layouts)
+            over = self._overwritten(node, position, last_use, layouts) if self._over else {}
             if over:
                 self.in_place[position] = tuple((j, k) for j, (k, _) in over.items())
             for j, (y, spec) in enumerate(zip(node.outputs, node.call.results, strict=True)):
