@@ -96,7 +96,10 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     written = _written(grouping, whole, strict)
     most = peak_bytes(graph, over=False) + _workspace(grouping.source, whole)  # kernels write memory of their own
     while (peak := peak_bytes(written.graph, over=False)) > most:
-        written = _with_less(grouping, written, whole, strict, Unfusible(Reason.MEMORY, f"{peak} bytes, not {most}"))
+        less = _with_less(grouping, written, whole, strict, Unfusible(Reason.MEMORY, f"{peak} bytes, not {most}"))
+        if less is None:  # composite operations that stay open take more by themselves
+            return Plan(graph, (), tuple(_boundaries(grouping.source, grouping, written.closed, whole)))
+        written = less
     return _plan(grouping, written, whole)
 
 
@@ -116,8 +119,11 @@ _TRIED: Final = 4
 """Kernels next to the peak of memory, of which the one is undone that lowers it most."""
 
 
-def _with_less(grouping: Grouping, written: _Written, whole: _Whole, strict: bool, why: Unfusible) -> _Written:
-    """The plan with a kernel less: of those next to the peak, the one without which least memory is needed."""
+def _with_less(grouping: Grouping, written: _Written, whole: _Whole, strict: bool, why: Unfusible) -> _Written | None:
+    """The plan with a kernel less: of those next to the peak, the one without which least memory is needed.
+
+    None where no kernel is left.
+    """
     peak_at = memory_plan(written.graph).peak_at
     of_values: dict[tuple[int | None, ...], int] = {
         cut.wanted: name for name, cut in grouping.cuts().items() if name in written.named
@@ -127,7 +133,8 @@ def _with_less(grouping: Grouping, written: _Written, whole: _Whole, strict: boo
         for n, node in enumerate(written.graph.nodes)
         if node.call.op is kernel and node.outputs in of_values
     )
-    assert near, "without generated kernels a graph is as it was"
+    if not near:
+        return None
     trials: list[tuple[int, int, int]] = []
     for _, _, name in near[:_TRIED]:
         other = grouping.without(name, why)
