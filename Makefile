@@ -24,9 +24,9 @@ TRITON      ?= $(DEFAULT_TRITON)
 SHELL  := /bin/sh
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 ARGS   ?=
 JOBS   ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
 # What .venv is made for; the folder is part of it, as scripts in .venv name it.
 WISH := $(strip $(PYTHON) $(TORCH) $(TRITON) $(TORCH_INDEX) in $(CURDIR))
