@@ -18,9 +18,8 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call
 from burn_torch.tensor import Device
 
-__all__ = ["MAX_FOLDED_BYTES", "Measured", "bounded", "host"]
+__all__ = ["Measured", "bounded", "host"]
 
-MAX_FOLDED_BYTES: Final = 2 << 30
 """All constants that are worked out from others, together."""
 
 _limit: Final[ContextVar[int | None]] = ContextVar("bytes left for constants", default=None)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, TypeAlias, cast
 
 from burn_torch.core.errors import BurnTorchError, OnnxError, explain
 from burn_torch.module import Module, Param, RunningState
-from burn_torch.onnx.folding import MAX_FOLDED_BYTES
 from burn_torch.onnx.operators.registry import HOST
 from burn_torch.onnx.plan import Body, Literal, Plan, Ref, Source, Step, Weight, plan_of
 from burn_torch.onnx.reader import read_bytes, read_model
@@ -136,7 +135,7 @@ def _run_body(body: Body, env: Env, fields: Mapping[str, Tensor], device: Device
 
 # -- making ---------------------------------------------------------------------------------------------------
 def load(
-    path: str | Path | bytes, device: Device | None = None, *, memory_limit_bytes: int = MAX_FOLDED_BYTES
+    path: str | Path | bytes, device: Device | None = None, *, memory_limit_bytes: int | None = None
 ) -> ImportedModel:
     """The model of an ONNX file as a module: its weights are parameters, and it trains and compiles as any other.
 
@@ -144,7 +143,8 @@ def load(
         y = model.forward(x)
 
     Nothing of the file is executed.  External data is read from the file's own folder only; bytes are read as a file
-    without a folder.  `memory_limit_bytes` bounds constants that are worked out from others.
+    without a folder.  `memory_limit_bytes` bounds constants that are worked out from others: 64 MiB and four times the
+    weights of the file unless given.
 
     Raises: OnnxError for a file that is missing or damaged, and one that names every node that is not supported.
     """

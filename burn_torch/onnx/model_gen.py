@@ -10,7 +10,6 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ArtifactError, explain
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.module import Param, ParamId, RunningState
-from burn_torch.onnx.folding import MAX_FOLDED_BYTES
 from burn_torch.onnx.imported import module_of, on_device
 from burn_torch.onnx.plan import plan_of
 from burn_torch.onnx.reader import read_model
@@ -32,7 +31,7 @@ class ModelGen:
 
     source: Path | None = None
     folder: Path | None = None
-    memory_limit: int = MAX_FOLDED_BYTES
+    memory_limit: int | None = None
 
     def input(self, path: str | Path) -> Self:
         """The ONNX file."""
@@ -42,8 +41,8 @@ class ModelGen:
         """The folder to write to; made where it is absent."""
         return replace(self, folder=Path(path))
 
-    def memory_limit_bytes(self, limit: int) -> Self:
-        """How much memory constants that are worked out from others may take."""
+    def memory_limit_bytes(self, limit: int | None) -> Self:
+        """How much memory constants that are worked out from others may take; see `burn_torch.onnx.load`."""
         return replace(self, memory_limit=limit)
 
     def report(self) -> Report:

@@ -16,7 +16,7 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError, OnnxError, explain
 from burn_torch.module import Module
-from burn_torch.onnx.folding import MAX_FOLDED_BYTES, bounded
+from burn_torch.onnx.folding import bounded
 from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
 from burn_torch.onnx.names import Names
 from burn_torch.onnx.operators.registry import Entry, find, on_host
@@ -115,9 +115,29 @@ _SMALL: Final = 4096
 """Elements of a constant that may stand in the source."""
 
 
-def plan_of(model: Model, memory_limit_bytes: int = MAX_FOLDED_BYTES) -> Plan:
+def allowed_bytes(model: Model) -> int:
+    """What constants that are worked out may take unless told otherwise: 64 MiB, and four times what the file holds.
+
+    A small file must not fill the memory; the weights of a large one may be converted and turned.
+    """
+    graphs = [model.graph]
+    held = 0
+    while graphs:
+        graph = graphs.pop()
+        held += sum(data.array.nbytes for data in graph.constants.values())
+        graphs += [value for node in graph.nodes for value in node.attributes.values() if isinstance(value, Graph)]
+        held += sum(
+            value.array.nbytes
+            for node in graph.nodes
+            for value in node.attributes.values()
+            if isinstance(value, TensorData)
+        )
+    return (64 << 20) + 4 * held
+
+
+def plan_of(model: Model, memory_limit_bytes: int | None = None) -> Plan:
     """Plans a model whose report is clean.  Raises: OnnxError for constants that cannot be worked out."""
-    return _Planner(model, memory_limit_bytes).plan()
+    return _Planner(model, allowed_bytes(model) if memory_limit_bytes is None else memory_limit_bytes).plan()
 
 
 class _Planner:

@@ -378,3 +378,15 @@ def test_models_without_onnx_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(OnnxError, match=r"needs the package onnx[\s\S]*mend:     pip install 'burn-torch\[onnx\]'"):
         load(b"abc")
+
+
+def test_a_small_file_may_not_fill_the_memory_unless_it_is_told_to(tmp_path):
+    """Constants of 128 MiB worked out from one number."""
+    shape = helper.make_tensor("shape", TensorProto.INT64, [1], [1 << 25])
+    nodes = [helper.make_node("ConstantOfShape", ["shape"], ["big"]), helper.make_node("Add", ["x", "big"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1 << 25]) for name in "xy")
+    graph = helper.make_graph(nodes, "large", [x], [y], [shape])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString()
+    with pytest.raises(OnnxError, match="a constant of the model would take too much memory"):
+        load(data)
+    load(data, memory_limit_bytes=1 << 28)

@@ -23,9 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory-limit",
         type=int,
-        default=2048,
         metavar="MIB",
-        help="how much memory constants that are worked out from others may take (2048)",
+        help="how much memory constants that are worked out from others may take (64, and four times the weights)",
     )
 
 
@@ -33,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
     """Prints the report, writes the files, prints where they are."""
     from burn_torch.onnx import ModelGen
 
-    job = ModelGen().input(args.input).out_dir(args.out).memory_limit_bytes(args.memory_limit << 20)
+    limit = None if args.memory_limit is None else args.memory_limit << 20
+    job = ModelGen().input(args.input).out_dir(args.out).memory_limit_bytes(limit)
     report = job.report()
     print(report)
     if args.report:

@@ -39,8 +39,6 @@ from tests.record.hostile.corpus import (
 )
 from tests.record.hostile.pytorch_corpus import CANARY, hostile_pytorch, saved
 
-MEMORY_LIMIT_BYTES = 64 << 20
-"""Of constants that a model folds: the default is 2 GiB, for models that are trusted."""
 PATIENCE_S = 30
 """After which a case is stopped; the bar is lower."""
 FORBIDDEN = (
@@ -117,7 +115,7 @@ def read_pytorch(path: Path) -> None:
 def read_onnx(path: Path) -> None:
     from burn_torch.onnx import load
 
-    load(path, memory_limit_bytes=MEMORY_LIMIT_BYTES)
+    load(path)
 
 
 def list_onnx(path: Path) -> None:
