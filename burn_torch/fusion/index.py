@@ -11,13 +11,14 @@ below d has no quotient by d, and is its own remainder.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final, final
 
 __all__ = ["Index", "Var", "constant", "flat_index", "split_index"]
 
 
-class Atom:
+class Atom(ABC):
     """What an index is a sum of multiples of; it lies in [0, high]."""
 
     __slots__ = ("high", "key")
@@ -31,9 +32,9 @@ class Atom:
     def __hash__(self) -> int:
         return hash(self.key)
 
+    @abstractmethod
     def variables(self) -> frozenset[Var]:
         """The loops that it depends on."""
-        raise NotImplementedError(type(self))
 
 
 @final
