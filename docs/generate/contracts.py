@@ -39,7 +39,7 @@ def table() -> str:
 
 def names() -> list[str]:
     """The operations, in the order of the alphabet."""
-    from burn_kernels.torch._problems import DRAWN
+    from burn_kernels.torch._drawn import DRAWN
 
     return sorted(DRAWN)
 
@@ -47,7 +47,7 @@ def names() -> list[str]:
 def outcomes(name: str) -> dict[str, str]:
     """What came of each trial of an operation."""
     from burn_kernels.spec import Draw
-    from burn_kernels.torch._problems import DRAWN
+    from burn_kernels.torch._drawn import DRAWN
 
     draw = Draw(sum(map(ord, name)))
     calls = [DRAWN[name](draw) for _ in range(CALLS)]

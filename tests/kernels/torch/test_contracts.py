@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels.torch._problems import DRAWN
+from burn_kernels.torch._drawn import DRAWN
 
 ROOT = Path(__file__).resolve().parents[3]
 
