@@ -11,7 +11,17 @@ from burn_kernels import activation, dropout, glu, norm, softmax
 from burn_kernels.activation import TWINS
 from burn_kernels.errors import KernelDeviceError, KernelShapeError, explain
 from burn_kernels.launch import describe, wide_type
-from burn_kernels.torch.defining import define, differentiate, in_float32, like, nothing, or_reference, present, second
+from burn_kernels.torch.defining import (
+    define,
+    differentiate,
+    in_float32,
+    leaf,
+    like,
+    nothing,
+    or_reference,
+    present,
+    second,
+)
 
 __all__: list[str] = []
 
@@ -75,7 +85,7 @@ def _define_softmax(name: str, forward: Any, backward: Any, reference: Any, refe
         dy, y = ctx.saved_tensors
         graph = torch.is_grad_enabled()
         with torch.enable_grad():
-            leaves = [x if x.requires_grad else x.detach().requires_grad_() for x in (dy, y)]
+            leaves = [leaf(x) for x in (dy, y)]
             return torch.autograd.grad(reference_backward(*leaves), leaves, upstream, create_graph=graph)
 
     differentiate(op, setup, lambda ctx, dy: back(dy, *ctx.saved_tensors))

@@ -12,7 +12,7 @@ from burn_kernels import embedding as launchers
 from burn_kernels import tensor_norm
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import describe, wide_type
-from burn_kernels.torch.defining import define, differentiate, note_fallback, or_reference
+from burn_kernels.torch.defining import define, differentiate, leaf, note_fallback, or_reference
 
 __all__ = ["clip_grad_norm_", "embedding", "get_total_norm"]
 
@@ -134,9 +134,13 @@ def _setup_norm(ctx: Any, inputs: Any, output: Any) -> None:
 def _norm_gradient(ctx: Any, dy: torch.Tensor) -> Any:
     again = torch.is_grad_enabled()
     with torch.enable_grad():
-        leaves = [x if x.requires_grad else x.detach().requires_grad_() for x in ctx.saved_tensors]
-        found = torch.nn.utils.get_total_norm([x for x in leaves if x.numel()], ctx.order)
-        return list(torch.autograd.grad(found, leaves, dy.to(found.dtype), create_graph=again, allow_unused=True)), None
+        leaves = [leaf(x) for x in ctx.saved_tensors]
+        # of norms: with an order that is a float they have derivatives at 0 too
+        norms = [torch.linalg.vector_norm(x.to(dy.dtype), ctx.order) for x in leaves if x.numel()]
+        if not norms:
+            return [torch.zeros_like(x) for x in leaves], None
+        found = torch.linalg.vector_norm(torch.stack(norms), ctx.order)
+        return list(torch.autograd.grad(found, leaves, dy, create_graph=again, allow_unused=True)), None
 
 
 differentiate(TENSOR_NORM, _setup_norm, _norm_gradient)
