@@ -125,6 +125,7 @@ class Writer:
 
     # -- the whole ---------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
+        """Source and arguments.  Raises: Unfusible, with the reason."""
         outputs = [
             (i, tensor(self.specs[i]), self._at(tensor(self.specs[i]))) for i in self.body.outputs if i is not None
         ]

@@ -18,6 +18,7 @@ from typing import Any, Final, final
 
 import torch
 
+from burn_torch.backend.libtorch.c_kernels import c_function
 from burn_torch.backend.libtorch.source_file import cache_folder
 from burn_torch.core.dtype import DType
 from burn_torch.core.files import make_folder, write_atomic
@@ -42,10 +43,10 @@ def generates(place: str) -> bool:
 
 
 def fused_kernel(call: Call) -> Callable[..., Any] | None:
-    """What runs a `fusion::kernel`; None where no kernel runs at its place (a CPU without Triton's interpreter)."""
+    """What runs a `fusion::kernel`; None where its operations do better one by one."""
     place = next(spec.place for spec in call.results)
     if not generates(place):
-        return None
+        return c_function(call.attrs["body"], strict=call.attrs["strict"]) if place == "cpu" else None
     return FusedKernel(body_of(call.attrs["body"]), strict=call.attrs["strict"])
 
 
