@@ -18,6 +18,7 @@ from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.columns import Columns, of_rows
 from burn_torch.fusion.expressions import TYPES, computed_in, expression
 from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
 from burn_torch.fusion.loops import Domain, Kernel, domain_of, tensor
@@ -113,6 +114,7 @@ class _Writer:
         self.folds: Final[dict[_Key, tuple[int, _Key]]] = {}
         self.loads = 0
         self.strides: Final[list[tuple[int, int]]] = []
+        self.columns: Final = Columns(domain.parts, domain.rows, domain.length) if domain.parts else None
         largest = max([spec.numel for spec in self.specs.values() if isinstance(spec, TensorSpec)], default=0)
         for (_, spec), layout in zip(body.inputs, layouts or (), strict=bool(layouts)):
             if layout is not None and isinstance(spec, TensorSpec):
@@ -126,14 +128,20 @@ class _Writer:
 
     # -- the whole ---------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
+        summed = {} if self.columns is None else self._sums_of_columns()
         outputs = [
-            (i, tensor(self.specs[i]), self._at(tensor(self.specs[i]))) for i in self.body.outputs if i is not None
+            (i, tensor(self.specs[i]), summed.get(i) or self._at(tensor(self.specs[i])))
+            for i in self.body.outputs
+            if i is not None
         ]
         for i, _, (index, _) in outputs:
-            self._level(i, index)
+            self._level(self._summed(i) if i in summed else i, index)
         if self.whole_rows or not self.reduces:
             for number, (i, _, (index, full)) in enumerate(outputs):
-                self._store(number, i, index, full)
+                if i in summed:
+                    self._sum_columns(number, i, index)
+                else:
+                    self._store(number, i, index, full)
         else:
             self._in_steps(outputs)
         source = self._source(len(outputs))
@@ -172,6 +180,33 @@ class _Writer:
         if spec.shape == ones:
             return tuple(constant(0) if axis in domain.axes else next(kept) for axis in range(len(ones))), False
         return split_index(self.x, spec.shape), False
+
+    # -- columns beside rows --------------------------------------------------------------------------
+    def _sums_of_columns(self) -> dict[int, tuple[tuple[Index, ...], bool]]:
+        """For each sum of columns, where its operand lies."""
+        assert self.columns is not None
+        found: dict[int, tuple[tuple[Index, ...], bool]] = {}
+        for i in self.body.outputs:
+            node = None if i is None or i not in self.maker else self.maker[i][0]
+            if node is not None and node.call.op.law(Folds) is not None and of_rows(node) is None:
+                assert i is not None
+                found[i] = self.columns.operand_at(node, self.x, self.r), True
+        if not self.whole_rows:
+            raise Unfusible(Reason.LIMIT, f"rows of {self.domain.length} do not fit a program")
+        return found
+
+    def _summed(self, i: int) -> int:
+        operand = self.maker[i][0].inputs[0]
+        assert isinstance(operand, int)
+        return operand
+
+    def _sum_columns(self, number: int, i: int, index: tuple[Index, ...]) -> None:
+        assert self.columns is not None
+        _, kept_in, neutral = self._fold(self.maker[i][0])
+        value = self._value(self._summed(i), index)
+        total = self.columns.begin(number, TYPES[kept_in])
+        given = value.name if value.dtype is kept_in else f"{value.name}.to({TYPES[kept_in]})"
+        self.outer.append(f"{total} += tl.where(inside, {given}, {neutral})")
 
     # -- rows in steps ------------------------------------------------------------------------------
     def _in_steps(self, outputs: Sequence[Any]) -> None:
@@ -404,18 +439,21 @@ class _Writer:
 
     def _emit(self, text: str, spec: TensorSpec, x: bool, r: bool) -> _Tile:
         name = self._name("v")
-        self._lines(r).append(f"{name} = {text}")
+        self._lines(x, r).append(f"{name} = {text}")
         return self._rounded(_Tile(name, computed_in(spec.dtype), x, r), spec)
 
     def _rounded(self, tile: _Tile, spec: TensorSpec) -> _Tile:
         """The tile, rounded to the type of its spec if that is asked for."""
         if self.strict and spec.dtype in (DType.F16, DType.BF16):
             name = self._name("v")
-            self._lines(tile.r).append(f"{name} = {tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)")
+            text = f"{tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)"
+            self._lines(tile.x, tile.r).append(f"{name} = {text}")
             return _Tile(name, tile.dtype, tile.x, tile.r)
         return tile
 
-    def _lines(self, r: bool) -> list[str]:
+    def _lines(self, x: bool, r: bool) -> list[str]:
+        if self.columns is not None and not x:
+            return self.columns.head
         return self.loop if self.loop is not None and r else self.outer
 
     def _lanes(self, block: str) -> str:
@@ -446,7 +484,7 @@ class _Writer:
             text += f".to({TYPES[made]})"
         if made.is_bool:
             text = f"({text} != 0)"
-        self._lines(r).append(f"{name} = {text}")
+        self._lines(x, r).append(f"{name} = {text}")
         return _Tile(name, made, x, r)
 
     def _varies(self, flat: Index) -> tuple[bool, bool]:
@@ -495,7 +533,7 @@ class _Writer:
         helper, place = self._place_of_words(flat)
         self.random_helpers.add(helper)
         given = f"{self.numbers.key(key)}, {self.numbers.key(stream)}, {place}"
-        self._lines(r).append(f"{word} = {helper}({given}).to(tl.int64)")
+        self._lines(x, r).append(f"{word} = {helper}({given}).to(tl.int64)")
         names = {"word": word, "where": "tl.where", **dict(zip("abc", made, strict=False))}
         text = re.sub(r"[a-z]+", lambda found: names.get(found[0], found[0]), law.value)
         kind = computed_in(spec.dtype)
@@ -530,6 +568,10 @@ class _Writer:
         lines += ["", "", f"@triton.jit(do_not_specialize={numbers!r})" if special else "@triton.jit"]
         lines += [f"def KERNEL({', '.join([*names, blocks])}):"]
         start = "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
+        if self.columns is not None:
+            at = ".to(tl.int64)" if self.wide else ""
+            inner = self.columns.source(start, self._lanes("RB"), self.outer, at)
+            return "\n".join([*lines, *(f"    {line}" for line in inner)]) + "\n"
         if self.reduces:
             lines.append(f"    x = {start} * XB + tl.arange(0, XB)[:, None]")
             if self.whole_rows:
