@@ -50,11 +50,11 @@ def _gathers(node: Node, rows: int, length: int) -> int | None:
 
 
 def parts_beside(body: Graph, folds: Sequence[Node]) -> tuple[Node, int] | None:
-    """The reduction whose rows a kernel goes over, and in how many parts it sums columns beside; None where it does not.
+    """The reduction whose rows a kernel goes over, and the parts in which it sums columns beside; None without such sums.
 
     What a sum of columns gives is a result of the body, and nothing in the body reads it.
     """
-    found = [(rows, node) for node in folds if (rows := of_rows(node)) is not None]
+    found = [(size, node) for node in folds if (size := of_rows(node)) is not None]
     if not found or len(found) == len(folds):
         return None
     (rows, length), node = max(found, key=lambda pair: pair[0][0] * pair[0][1])
