@@ -50,7 +50,7 @@ def _gathers(node: Node, rows: int, length: int) -> int | None:
 
 
 def parts_beside(body: Graph, folds: Sequence[Node]) -> tuple[Node, int] | None:
-    """The reduction whose rows a kernel goes over, and the parts in which it sums columns beside; None without such sums.
+    """The reduction whose rows a kernel goes over, and in how many parts it sums columns; None without such sums.
 
     What a sum of columns gives is a result of the body, and nothing in the body reads it.
     """

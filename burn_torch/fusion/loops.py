@@ -82,6 +82,8 @@ class Kernel:
     loads: int
     wide: bool
     """Whether indexes need 64 bits."""
+    over: tuple[tuple[int, int], ...] = ()
+    """(output, position of the body's input): the one may be written over the other, which only its own element reads."""
 
 
 # -- the loops ---------------------------------------------------------------------------------------

@@ -55,20 +55,25 @@ def lower(
     strict: bool = False,
     layouts: Sequence[tuple[int, ...] | None] | None = None,
     held: bool = False,
+    over: bool = False,
 ) -> Kernel:
     """The kernel of a body.
 
     strict    rounds after each operation, as unfused execution does
     layouts   strides of the body's inputs in elements, None for row-major ones
     held      numbers lie on the device and the kernel takes pointers to them: a recorded launch is replayed with others
+    over      results may lie over inputs, as `Kernel.over` says: all is read before anything is written
 
     Raises: Unfusible, with the reason.
     """
-    return _Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held).kernel()
+    return _Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held, over=over).kernel()
 
 
 _MOST_NARROW: Final = (1 << 31) - (1 << 16)
 """Elements that indexes of 32 bits reach; the last program's tile goes beyond the last element."""
+
+_ONE_EACH: Final = 1024
+"""Elements of a tile of element-wise work of which each thread has its own."""
 
 LONGEST_ROW: Final = 16384
 """Elements of a row that a program holds at once."""
@@ -86,12 +91,17 @@ class _Writer:
         strict: bool,
         layouts: Sequence[tuple[int, ...] | None] | None,
         held: bool,
+        over: bool,
     ) -> None:
         self.body: Final = body
         self.domain: Final = domain
         self.strict: Final = strict
         self.layouts: Final = layouts
         self.held: Final = held
+        self.later: Final[list[str] | None] = [] if over else None
+        """Stores that wait until all is read."""
+        self.read_at: Final[dict[int, set[Index | None]]] = {}
+        self.written_at: Final[dict[int, Index]] = {}
         self.specs: Final = body.specs()
         self.maker: Final = {i: (node, k) for node in body.nodes for k, i in enumerate(node.outputs) if i is not None}
         self.position: Final = {i: position for position, (i, _) in enumerate(body.inputs)}
@@ -144,6 +154,7 @@ class _Writer:
                     self._store(number, i, index, full)
         else:
             self._in_steps(outputs)
+        self.outer.extend(self._barrier() + (self.later or []))
         source = self._source(len(outputs))
         name = "fused_" + hashlib.sha256(source.encode()).hexdigest()[:16]
         along_x = sum(x == 1 for x, _ in self.strides)
@@ -159,6 +170,7 @@ class _Writer:
             self.whole_rows,
             self.loads,
             self.wide,
+            self._over(),
         )
 
     def _at(self, spec: TensorSpec) -> tuple[tuple[Index, ...], bool]:
@@ -477,6 +489,7 @@ class _Writer:
                 flat = flat + at * stride
         x, r = self._varies(flat)
         self.loads += 1
+        self.read_at.setdefault(i, set()).add(flat if layout is None else None)
         self.strides.append((flat.terms.get(self.x_var, 0), flat.terms.get(self.r_var, 0)))
         name = self._name("v")
         text = f"tl.load({pointer} + {self._offset(flat)}{self._masked(x, r)})"
@@ -518,8 +531,29 @@ class _Writer:
             shape, mask = "(XB,)", "inside"
             at = flat.written() if flat.variables() else f"{flat.written()} + tl.zeros({shape}, tl.int32)"
         value = tile.name if (tile.x and (tile.r or not full)) else f"tl.broadcast_to({tile.name}, {shape})"
-        lines = self.loop if self.loop is not None and full else self.outer
+        self.written_at[number] = flat
+        lines = self.loop if self.loop is not None and full else self.outer if self.later is None else self.later
         lines.append(f"tl.store(q{number} + ({at}), {value}.to(q{number}.dtype.element_ty), mask={mask})")
+
+    # -- over inputs ------------------------------------------------------------------------------------
+    def _over(self) -> tuple[tuple[int, int], ...]:
+        """Which outputs may be written over which inputs: every element is read where it is written, and nowhere else.
+
+        Not where a row is read in steps: later steps read it again.
+        """
+        if self.reduces and not self.whole_rows:
+            return ()
+        outputs = [i for i in self.body.outputs if i is not None]
+        return tuple(
+            (number, self.position[i])
+            for number, at in self.written_at.items()
+            for i in self.read
+            if self.read_at[i] == {at} and self.specs[i] is self.specs[outputs[number]]
+        )
+
+    def _barrier(self) -> list[str]:
+        """Threads that hold an element twice, or hold a row together, have all read it before one of them writes."""
+        return ["tl.debug_barrier()"] if self.later and (self.reduces or self.domain.rows < _ONE_EACH) else []
 
     # -- random values -----------------------------------------------------------------------------------
     def _drawn(self, node: Node, index: tuple[Index, ...]) -> _Tile:

@@ -94,9 +94,9 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     opened, whole = _opened(dead_code(replaced(graph)))
     grouping = Grouping(Source(opened))
     grouping.run()
-    most = peak_bytes(graph, over=False) + _workspace(grouping.source, whole)  # kernels write memory of their own
+    most = peak_bytes(graph) + _workspace(grouping.source, whole)
     written = _lightest(_written(grouping, whole, strict), most)
-    while (peak := peak_bytes(written.graph, over=False)) > most:
+    while (peak := peak_bytes(written.graph)) > most:
         less = _with_less(grouping, written, whole, strict, Unfusible(Reason.MEMORY, f"{peak} bytes, not {most}"))
         if less is None:  # composite operations that stay open take more by themselves
             return Plan(graph, (), tuple(_boundaries(grouping.source, grouping, written.closed, whole)))
@@ -106,11 +106,11 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
 
 def _lightest(written: _Written, most: int) -> _Written:
     """In another order, where that keeps the peak of memory below `most`, or at least lower."""
-    peak = peak_bytes(written.graph, over=False)
+    peak = peak_bytes(written.graph)
     if peak <= most:
         return written
     other = least_alive(written.graph)
-    return replace(written, graph=other) if peak_bytes(other, over=False) < peak else written
+    return replace(written, graph=other) if peak_bytes(other) < peak else written
 
 
 def _workspace(source: Source, whole: _Whole) -> int:
@@ -148,7 +148,7 @@ def _with_less(grouping: Grouping, written: _Written, whole: _Whole, strict: boo
     trials: list[tuple[int, int, int]] = []
     for _, _, name in near[:_TRIED]:
         other = grouping.without(name, why)
-        trials.append((peak_bytes(_lightest(_written(other, whole, strict), 0).graph, over=False), len(trials), name))
+        trials.append((peak_bytes(_lightest(_written(other, whole, strict), 0).graph), len(trials), name))
     grouping.undo(min(trials)[2], why)
     return _written(grouping, whole, strict)
 
