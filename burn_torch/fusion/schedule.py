@@ -97,10 +97,11 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     most = peak_bytes(graph) + _workspace(grouping.source, whole)
     written = _lightest(_written(grouping, whole, strict), most)
     while (peak := peak_bytes(written.graph)) > most:
-        less = _with_less(grouping, written, whole, strict, Unfusible(Reason.MEMORY, f"{peak} bytes, not {most}"))
+        why = Unfusible(Reason.MEMORY, f"{peak} bytes, not {most}")
+        less = _with_less(grouping, written, whole, strict, most, why)
         if less is None:  # composite operations that stay open take more by themselves
             return Plan(graph, (), tuple(_boundaries(grouping.source, grouping, written.closed, whole)))
-        written = _lightest(less, most)
+        grouping, written = less
     return _plan(grouping, written, whole)
 
 
@@ -126,31 +127,40 @@ def _workspace(source: Source, whole: _Whole) -> int:
 
 
 _TRIED: Final = 4
-"""Kernels next to the peak of memory, of which the one is undone that lowers it most."""
+"""Kernels next to the peak of memory, one of which is made smaller."""
 
 
-def _with_less(grouping: Grouping, written: _Written, whole: _Whole, strict: bool, why: Unfusible) -> _Written | None:
-    """The plan with a kernel less: of those next to the peak, the one without which least memory is needed.
+def _with_less(
+    grouping: Grouping, written: _Written, whole: _Whole, strict: bool, most: int, why: Unfusible
+) -> tuple[Grouping, _Written] | None:
+    """The plan with a smaller kernel: one of those next to the peak as two, or undone.
 
-    None where no kernel is left.
+    As two where that lowers the peak; of what fits the fewest kernels, else what needs the least memory.  None where no
+    kernel is left.
     """
-    peak_at = memory_plan(written.graph).peak_at
+    memory = memory_plan(written.graph)
     of_values: dict[tuple[int | None, ...], int] = {
         cut.wanted: name for name, cut in grouping.cuts().items() if name in written.named
     }
     near = sorted(
-        (abs(n - peak_at), n, of_values[node.outputs])
+        (abs(n - memory.peak_at), n, of_values[node.outputs])
         for n, node in enumerate(written.graph.nodes)
         if node.call.op is kernel and node.outputs in of_values
     )
-    if not near:
-        return None
-    trials: list[tuple[int, int, int]] = []
+    trials: list[tuple[bool, int, int, Grouping, _Written]] = []
     for _, _, name in near[:_TRIED]:
-        other = grouping.without(name, why)
-        trials.append((peak_bytes(_lightest(_written(other, whole, strict), 0).graph), len(trials), name))
-    grouping.undo(min(trials)[2], why)
-    return _written(grouping, whole, strict)
+        singles = [frozenset([n]) for n in sorted(grouping.members[name])]
+        for parts in (*grouping.cut_in_two(name), singles):
+            other = grouping.parted(name, parts, why)
+            made = _lightest(_written(other, whole, strict), most)
+            trials.append((parts is not singles, peak_bytes(made.graph), len(trials), other, made))
+    if not trials:
+        return None
+    lower = [trial for trial in trials if trial[0] and trial[1] < memory.peak_bytes] or trials
+    fitting = [trial for trial in lower if trial[1] <= most]
+    if fitting:
+        return min(fitting, key=lambda trial: (len(trial[4].graph.nodes), trial[2]))[3:]
+    return min(lower, key=lambda trial: trial[1:3])[3:]
 
 
 # -- composite operations ------------------------------------------------------------------------------
