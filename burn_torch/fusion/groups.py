@@ -226,7 +226,7 @@ class Grouping:
 
     # -- undoing -----------------------------------------------------------------------------------------
     def cut_in_two(self, name: int) -> list[list[frozenset[int]]]:
-        """A group as two kernels, of which the second needs the first alone: in halves, and without its first or last."""
+        """A group as two kernels, the second of which needs the first alone: halves; all but the first, or the last."""
         members = sorted(self.members[name])
         count = len(members)
         found: list[list[frozenset[int]]] = []
