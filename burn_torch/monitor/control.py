@@ -33,6 +33,9 @@ COMMANDS: Final = ("ping", "stop", "checkpoint", "kill")
 KILLED: Final = 137
 """The exit code of a run that was told to end at once: that of SIGKILL."""
 
+ASKED: Final = "a viewer's command"
+"""The reason of a stop that came in here."""
+
 _PLACE: Final = "control.json"
 _SOCKET: Final = "control.sock"
 _COMMAND_FILE: Final = "control.command"
@@ -202,8 +205,8 @@ class ControlServer:
         if command == "ping":
             return {**_yes("the run is here"), "pid": os.getpid()}, None
         if command == "stop":
-            self._told("stop", "a viewer's command")
-            self._interrupter.stop("a viewer's command")
+            self._told("stop", ASKED)
+            self._interrupter.stop(ASKED)
             return _yes("the run stops after this step"), None
         if command == "checkpoint":
             request = getattr(self._interrupter, "request_checkpoint", None)
