@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
+from burn_torch.core.belonging import carried
 from burn_torch.core.errors import ArtifactError, explain
 from burn_torch.core.files import write_atomic
 
@@ -101,7 +102,7 @@ class ControlServer:
             self.close()
             return
         work = self._accept if self._sockets else self._poll
-        self._thread = threading.Thread(target=work, name="burn-torch-control", daemon=True)
+        self._thread = threading.Thread(target=carried(work), name="burn-torch-control", daemon=True)
         self._thread.start()
 
     def close(self) -> None:

@@ -346,7 +346,7 @@ class RunView:
 
     @property
     def elapsed_s(self) -> float:
-        """How long the run has been at work, its parts before a resume included and the pauses between them left out."""
+        """How long the run has been at work: its parts before a resume too, the pauses between them not."""
         return self._before_s + max(self._worked_s - self._begun_s, 0.0)
 
     @property

@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, final
 
 from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
+from burn_torch.core.belonging import belonging
 from burn_torch.core.errors import ConfigError, DistributedError, NonFiniteError, explain
 from burn_torch.graph.passes import Precision
 from burn_torch.monitor.control import ASKED
@@ -297,6 +298,7 @@ class SupervisedTraining:
                 application = None
             elif isinstance(application, str):
                 application = FileApplicationLogger(artifact.log)
+            stack.enter_context(belonging())
             stack.enter_context(installed(application))
             renderer = default_renderer(directory=artifact.path) if self._renderer is None else self._renderer
             renderer = renderer if peers.is_main else SilentRenderer()

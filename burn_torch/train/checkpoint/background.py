@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, final
 
+from burn_torch.core.belonging import carried
 from burn_torch.module import ModuleRecord
 from burn_torch.train.checkpoint.content import Checkpoint, Position
 from burn_torch.train.checkpoint.file import Checkpointer, CheckpointFile, do_nothing
@@ -70,7 +71,7 @@ class AsyncCheckpointer:
             waited = time.monotonic() - begun
             self._waiting.append((path, lambda: self.inner.save(record, position, superseded, reading)))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._write, name="checkpoints", daemon=True)
+                self._thread = threading.Thread(target=carried(self._write), name="checkpoints", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
         if waited > 1:
