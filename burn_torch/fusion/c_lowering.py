@@ -58,6 +58,7 @@ class CKernel:
     inputs   positions of the body's inputs that are tensors the kernel reads, in the order of its arguments
     outputs  specs of what it writes
     numbers  further arguments
+    over     (output, position of the body's input): the first may be written over the second
     work     operations on elements, which say whether threads are worth their start
     """
 
@@ -67,6 +68,7 @@ class CKernel:
     outputs: tuple[TensorSpec, ...]
     numbers: tuple[Argument, ...]
     domain: Domain
+    over: tuple[tuple[int, int], ...]
     work: int
 
 
@@ -113,7 +115,7 @@ def _ways(domain: Domain) -> Iterator[_Loops]:
     """Ways to cut the loops, the longest stretches of lanes first."""
     for inner in _stretches(domain.shape if domain.reduced is None else domain.reduced):
         yield _Loops(inner)
-    if domain.reduced is not None:
+    if domain.reduced is not None and not domain.parts:
         for inner in _stretches(domain.kept):
             yield _Loops(inner, columns=True)
 
@@ -177,9 +179,9 @@ class _CWriter(Writer):
         strict: bool,
         layouts: Sequence[tuple[int, ...] | None] | None,
     ) -> None:
-        super().__init__(body, domain, strict=strict, layouts=layouts, held=False)
+        super().__init__(body, domain, strict=strict, layouts=layouts, held=False, over=False)
         self.numbers = _CNumbers(body, held=False)
-        self.columns: Final = loops.columns
+        self.by_columns: Final = loops.columns
         self.inner: Final = loops.inner
         self.lane: Final = Var("xi" if loops.columns else "ri", loops.inner)
         lane = index_of(self.lane)
@@ -192,6 +194,12 @@ class _CWriter(Writer):
         else:
             self.x = index_of(Var("x", domain.rows))
             self.r = index_of(Var("ro", domain.length // loops.inner)) * loops.inner + lane
+        self.sums: Final[dict[int, tuple[str, str]]] = {}
+        """Sums of columns beside rows, by output: the array and its type."""
+        self.phase = 0
+        self.read_in: Final[dict[int, int]] = {}
+        self.written_in: Final[dict[int, int]] = {}
+        """The last pass that reads an input, and the one that writes an output."""
         self.apart = 0
         """Accesses of the innermost loop that are not side by side."""
         self.beside = 0
@@ -212,8 +220,11 @@ class _CWriter(Writer):
     # -- the whole ---------------------------------------------------------------------------------
     def c_kernel(self) -> CKernel:
         """Source and arguments.  Raises: Unfusible, with the reason."""
+        summed = {} if self.columns is None else self._sums_of_columns()
         outputs = [
-            (i, tensor(self.specs[i]), self._at(tensor(self.specs[i]))) for i in self.body.outputs if i is not None
+            (self._summed(i) if i in summed else i, i in summed, summed.get(i) or self._at(tensor(self.specs[i])))
+            for i in self.body.outputs
+            if i is not None
         ]
         for i, _, (index, _) in outputs:
             self._level(i, index)
@@ -230,9 +241,10 @@ class _CWriter(Writer):
             name,
             source.replace("KERNEL", name),
             tuple(self.position[i] for i in self.read),
-            tuple(spec for _, spec, _ in outputs),
+            tuple(tensor(self.specs[i]) for i in self.body.outputs if i is not None),
             tuple(self.numbers.arguments.values()),
             self.domain,
+            self._over(),
             self.domain.rows * self.domain.length * max(len(self.body.nodes), 1),
         )
 
@@ -248,11 +260,14 @@ class _CWriter(Writer):
             if not folds and not stores:
                 continue
             lines: list[str] = []
-            self.loop, self.in_loop = lines, {}
+            self.loop, self.in_loop, self.phase = lines, {}, phase
             gathered = [self._gather(key) for key in folds]
             for number in stores:
-                i, _, (index, _) = outputs[number]
-                self._store(number, i, index, full=True)
+                i, is_sum, (index, _) = outputs[number]
+                if is_sum:
+                    self._sum_columns(number, i, index)
+                else:
+                    self._store(number, i, index, full=True)
             self.loop = None
             for key, tile in self.in_loop.items():
                 self.before.setdefault(key, (tile, lines))
@@ -264,12 +279,20 @@ class _CWriter(Writer):
             if not whole:
                 self._store(number, i, index, full=False)
 
+    def _sum_columns(self, number: int, i: int, index: tuple[Index, ...]) -> None:
+        """Adds a value to the sum of its column in the part of the rows that a thread is at."""
+        value = self._value(i, index)
+        name = f"columns{number}"
+        self.sums[number] = (name, C_TYPES[DType.F64 if value.dtype.is_float else DType.I64])
+        assert self.loop is not None
+        self.loop.append(f"{name}[{_c(self.r)}] += {value.name};")
+
     # -- reductions -----------------------------------------------------------------------------------
     def _gather(self, key: Key) -> _Total:
         node, _ = self.maker[key[0]]
         kind, kept_in, _ = self._fold(node)
         value = self._value(*self.folds[key][1])
-        total = _Total(self._name("total"), kind, kept_in, self.columns)
+        total = _Total(self._name("total"), kind, kept_in, self.by_columns)
         assert self.loop is not None
         self.loop += total.step(value.name)
         return total
@@ -293,7 +316,7 @@ class _CWriter(Writer):
         """A value that an earlier pass over the row made, from a buffer; None where there is none."""
         found = self.before.get(key)
         length = self.domain.length
-        if found is None or key[0] in self.position or self.columns or length > _LONGEST_BUFFER:
+        if found is None or key[0] in self.position or self.by_columns or length > _LONGEST_BUFFER:
             return None
         assert self.loop is not None
         tile, lines = found
@@ -350,7 +373,7 @@ class _CWriter(Writer):
         """The word of an element; neighbours share a cipher where four of them begin a block."""
         rest = flat + index_of(self.lane) * -1
         fours = all(count % 4 == 0 for count in rest.terms.values()) and rest.constant % 4 == 0
-        if self.columns or self.inner % 4 or not fours or any(self.lane in atom.variables() for atom in rest.terms):
+        if self.by_columns or self.inner % 4 or not fours or any(self.lane in atom.variables() for atom in rest.terms):
             self.helpers.add("word_at")
             return f"(int64_t)word_at_({key}, {stream}, {_c(flat)})"
         self.helpers.add("words")
@@ -386,7 +409,7 @@ class _CWriter(Writer):
 
     def _is_array(self, x: bool, r: bool) -> bool:
         """Whether a value is one of each column, kept for the passes over r."""
-        return self.columns and x and not r
+        return self.by_columns and x and not r
 
     def _declare(self, name: str, kind: str, text: str, x: bool, r: bool) -> None:
         if self._is_array(x, r):
@@ -412,6 +435,8 @@ class _CWriter(Writer):
                 flat = flat + at * stride
         x, r = self._varies(flat)
         self._count(flat)
+        self.read_at.setdefault(i, set()).add(flat if layout is None else None)
+        self.read_in[i] = self.phase
         text = f"{pointer}[{_c(flat)}]"
         if spec.dtype is DType.BF16:
             self.helpers.add("bf16")
@@ -441,6 +466,7 @@ class _CWriter(Writer):
         tile = self._value(i, index)
         flat = flat_index(index, spec.shape)
         self._count(flat)
+        self.written_at[number], self.written_in[number] = flat, self.phase
         value = tile.name
         if spec.dtype is DType.BF16:
             self.helpers.add("bf16")
@@ -450,35 +476,70 @@ class _CWriter(Writer):
             assert self.loop is not None
             self.loop.append(line)
         else:
-            self.steps.append(_Lanes(line) if self.columns else line)
+            self.steps.append(_Lanes(line) if self.by_columns else line)
+
+    def _over(self) -> tuple[tuple[int, int], ...]:
+        """Which outputs may be written over which inputs: elements that are read where they are written alone, and in
+        no later pass.
+        """
+        outputs = [i for i in self.body.outputs if i is not None]
+        return tuple(
+            (number, self.position[i])
+            for number, at in self.written_at.items()
+            for i in self.read
+            if self.read_at[i] == {at}
+            and self.specs[i] is self.specs[outputs[number]]
+            and self.read_in[i] <= self.written_in[number]
+        )
 
     # -- source ---------------------------------------------------------------------------------------------
     def _c_source(self, outputs: int) -> str:
         arguments = [
-            *(f"const {C_TYPES[tensor(self.specs[i]).dtype]} *restrict {name}" for i, name in self.read.items()),
+            *(f"const {C_TYPES[tensor(self.specs[i]).dtype]} *{name}" for i, name in self.read.items()),
             *(
-                f"{C_TYPES[tensor(self.specs[i]).dtype]} *restrict q{n}"
+                f"{C_TYPES[tensor(self.specs[i]).dtype]} *q{n}"
                 for n, i in enumerate(i for i in self.body.outputs if i is not None)
             ),
             *(f"{_NUMBERS[a.kind]} {a.name}" for a in self.numbers.arguments.values()),
             "int threads",
         ]
+        nest = self._nest()  # first: it may need helpers
         lines = [f"/* {self._title()} */", "#include <stdint.h>", "", helpers_for(self.helpers)]
         lines += [f"void KERNEL({', '.join(arguments)}) {{"]
-        lines += [f"    {line}" for line in self._nest()]
+        lines += [f"    {line}" for line in nest]
         return "\n".join([*lines, "}", ""])
 
     def _nest(self) -> list[str]:
-        if self.columns:
+        if self.by_columns:
             return self._column_nest()
-        rows = self.domain.rows if self.reduces else self.domain.rows // self.inner
+        rows = self.domain.rows // (self.domain.parts or 1) if self.reduces else self.domain.rows // self.inner
         share_row = not self.reduces and rows < _FEW_ROWS
-        lines = [] if share_row else [_PARALLEL]
-        lines += [f"for (int64_t x = 0; x < {rows}; ++x) {{", *_indented(self.declared)]
+        begin, end = ("0", str(rows)) if not self.sums else (f"part_of_rows * {rows}", f"(part_of_rows + 1) * {rows}")
+        lines = [] if share_row or self.sums else [_PARALLEL]
+        lines += [f"for (int64_t x = {begin}; x < {end}; ++x) {{", *_indented(self.declared)]
         for step in self.steps:
             assert not isinstance(step, _Lanes)
             lines += _indented([step] if isinstance(step, str) else self._row_pass(step, share_row))
-        return [*lines, "}"]
+        lines.append("}")
+        return self._in_parts(lines) if self.sums else lines
+
+    def _in_parts(self, lines: list[str]) -> list[str]:
+        """The loop over the rows of each part, and what their columns sum to."""
+        length, outputs = self.domain.length, [i for i in self.body.outputs if i is not None]
+        found = [_PARALLEL, f"for (int64_t part_of_rows = 0; part_of_rows < {self.domain.parts}; ++part_of_rows) {{"]
+        for name, kind in self.sums.values():
+            found.append(f"    {kind} {name}[{length}];")
+            found.append(f"    for (int64_t r = 0; r < {length}; ++r) {name}[r] = 0;")
+        found += _indented(lines)
+        for number, (name, _) in self.sums.items():
+            dtype = tensor(self.specs[outputs[number]]).dtype
+            value = f"{name}[r]"
+            if dtype is DType.BF16:
+                self.helpers.add("bf16")
+                value = f"to_bf16((float){value})"
+            store = f"q{number}[part_of_rows * {length} + r] = ({C_TYPES[dtype]}){value};"
+            found.append(f"    for (int64_t r = 0; r < {length}; ++r) {store}")
+        return [*found, "}"]
 
     def _row_pass(self, step: _Pass, share_row: bool) -> list[str]:
         lines, totals = step.lines, step.totals

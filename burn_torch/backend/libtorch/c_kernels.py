@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, final
@@ -36,7 +36,7 @@ from burn_torch.graph.ir import Graph
 from burn_torch.ops.laws import Moves
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["CompilerError", "CompilerWarning", "c_function", "compiler"]
+__all__ = ["CFunction", "CompilerError", "CompilerWarning", "c_function", "compiler"]
 
 _FLAGS: Final = (
     "-O3",
@@ -90,7 +90,7 @@ def _works(path: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def c_function(text: str, *, strict: bool) -> Callable[..., Sequence[torch.Tensor]] | None:
+def c_function(text: str, *, strict: bool) -> CFunction | None:
     """A body (as `fusion::kernel` holds it) as a function of its inputs; None where C does not pay or is not there.
 
     The compiler starts at once, beside the compilers of other kernels, and is waited for by the first call.  If it
@@ -100,7 +100,7 @@ def c_function(text: str, *, strict: bool) -> Callable[..., Sequence[torch.Tenso
     if compiler() is None or not _pays(body):
         return None
     try:
-        return _CFunction(body, strict=strict).first
+        return CFunction(body, strict=strict)
     except Unfusible:  # an operation that C does not know
         return None
 
@@ -112,44 +112,53 @@ def _pays(body: Graph) -> bool:
     return work >= _FEW or (work > 1 and elements >= _MANY)
 
 
+_Run = Callable[..., Sequence[torch.Tensor]]
+
+
 @final
-class _CFunction:
-    """A body's function for contiguous inputs, and for others as they come."""
+class CFunction:
+    """A body as a function of tensors on the CPU and of numbers, in the order of the body's inputs."""
 
     def __init__(self, body: Graph, *, strict: bool) -> None:
         self.body: Final = body
         self.strict: Final = strict
-        self.variants: Final[dict[Any, Callable[..., Sequence[torch.Tensor]]]] = {}
-        kernel = lower_to_c(body, strict=strict)
-        self.building: Final = _pool().submit(_built, kernel, strict=strict)
-        self.kernel: Final = kernel
-        self.lock: Final = threading.Lock()
+        self.kernel: Final = lower_to_c(body, strict=strict)
+        self._building: Final = _pool().submit(_built, self.kernel, strict=strict)
+        self._variants: Final[dict[Any, _Run]] = {}
+        self._lock: Final = threading.Lock()
 
-    def first(self, *inputs: Any) -> Sequence[torch.Tensor]:
-        """The outputs; from the second call on by generated code that knows the shapes."""
-        return self._variant((None,) * len(inputs))(*inputs)
+    def __call__(self, *inputs: Any) -> Sequence[torch.Tensor]:
+        """The outputs."""
+        return self._variant((None,) * len(inputs), ())(*inputs)
 
-    def strided(self, *inputs: Any) -> Sequence[torch.Tensor]:
-        """The outputs, of inputs that are not all contiguous."""
-        return self._variant(
-            tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
-        )(*inputs)
+    def written_over(self, over: Mapping[int, int]) -> _Run:
+        """The same, with these outputs written over these inputs, where the kernel reads them no more by then."""
+        allowed = tuple(pair for pair in over.items() if pair in self.kernel.over)
 
-    def _variant(self, layouts: tuple[Any, ...]) -> Callable[..., Sequence[torch.Tensor]]:
-        run = self.variants.get(layouts)
-        if run is None:
-            with self.lock:
-                run = self.variants.get(layouts) or self._made(layouts)
-                self.variants[layouts] = run
+        def run(*inputs: Any) -> Sequence[torch.Tensor]:
+            return self._variant((None,) * len(inputs), allowed)(*inputs)
+
         return run
 
-    def _made(self, layouts: tuple[Any, ...]) -> Callable[..., Sequence[torch.Tensor]]:
+    def _strided(self, *inputs: Any) -> Sequence[torch.Tensor]:
+        layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
+        return self._variant(layouts, ())(*inputs)
+
+    def _variant(self, layouts: tuple[Any, ...], over: tuple[tuple[int, int], ...]) -> _Run:
+        run = self._variants.get((layouts, over))
+        if run is None:
+            with self._lock:
+                run = self._variants.get((layouts, over)) or self._made(layouts, over)
+                self._variants[layouts, over] = run
+        return run
+
+    def _made(self, layouts: tuple[Any, ...], over: tuple[tuple[int, int], ...]) -> _Run:
         try:
             if not any(layouts):
-                return _launcher(self.kernel, self.building.result(), self.body, self.strided)
+                return _launcher(self.kernel, self._building.result(), self.body, dict(over), self._strided)
             kernel = lower_to_c(self.body, strict=self.strict, layouts=layouts)
-            return _launcher(kernel, _built(kernel, strict=self.strict), self.body, None)
-        except (CompilerError, OSError) as fault:
+            return _launcher(kernel, _built(kernel, strict=self.strict), self.body, {}, None)
+        except (CompilerError, OSError, subprocess.TimeoutExpired) as fault:
             rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
             warnings.warn(
                 explain(
@@ -166,9 +175,7 @@ class _CFunction:
             return LibTorch().program(self.body).run
 
 
-def _launcher(
-    kernel: CKernel, library: Path, body: Graph, strided: Callable[..., Sequence[torch.Tensor]] | None
-) -> Callable[..., Sequence[torch.Tensor]]:
+def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, int], strided: _Run | None) -> _Run:
     """Python that takes pointers, makes the outputs and calls: written for one kernel, as each microsecond shows."""
     small = kernel.work < _WORK
     kinds: list[Any] = [
@@ -188,7 +195,9 @@ def _launcher(
     known.update(empty_like=torch.empty_like, empty=torch.empty_strided)
     for n, spec in enumerate(kernel.outputs):
         like = next((names[k] for k, (_, given) in enumerate(body.inputs) if given == spec), None)
-        if like is not None and strided is not None:
+        if n in over:
+            lines.append(f"    y{n} = {names[over[n]]}")
+        elif like is not None and strided is not None:
             lines.append(f"    y{n} = empty_like({like})")
         else:
             known[f"type{n}"] = TO_TORCH[spec.dtype]
