@@ -92,6 +92,8 @@ class _Writer:
             return f"({self.write(node.left)} {OPERATORS[type(op)]} {self.write(other)})"
         if isinstance(node, ast.BinOp):
             left, right = self.write(node.left), self.write(node.right)
+            if isinstance(node.op, ast.LShift | ast.RShift) and not self.kind.is_float:
+                return self._shifted(left, right, to_left=isinstance(node.op, ast.LShift))
             if not isinstance(node.op, ast.Div):
                 return f"({left} {OPERATORS[type(node.op)]} {right})"
             if not self.kind.is_float:
@@ -99,6 +101,14 @@ class _Writer:
             return f"({left} / {right})"
         assert isinstance(node, ast.Call)
         return self._call(node)
+
+    def _shifted(self, value: str, by: str, *, to_left: bool) -> str:
+        """As torch has it: beyond the width of the type nothing is left but the sign."""
+        bits = 8 * self.kind.itemsize
+        beyond = f"({by}) < 0 || ({by}) >= {bits}"
+        if to_left or self.kind is DType.U8:
+            return f"({beyond} ? 0 : {value} {'<<' if to_left else '>>'} {by})"
+        return f"({value} >> ({beyond} ? {bits - 1} : {by}))"
 
     def _call(self, node: ast.Call) -> str:
         assert isinstance(node.func, ast.Name)

@@ -54,7 +54,7 @@ _WORK: Final = 1 << 15
 """Operations on elements that are worth the start of threads."""
 
 _FEW: Final = 4
-_MANY: Final = 1 << 15
+_MANY: Final = 1 << 17
 """Operations, and elements of the largest tensor, from which on a kernel pays."""
 
 _NUMBERS: Final = {"f32": ctypes.c_float, "f64": ctypes.c_double, "i64": ctypes.c_int64}
@@ -90,19 +90,9 @@ def _works(path: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def c_function(text: str, *, strict: bool) -> CFunction | None:
-    """A body (as `fusion::kernel` holds it) as a function of its inputs; None where C does not pay or is not there.
-
-    The compiler starts at once, beside the compilers of other kernels, and is waited for by the first call.  If it
-    refuses the kernel, that is told of, and the operations run one by one from then on.
-    """
-    body = body_of(text)
-    if compiler() is None or not _pays(body):
-        return None
-    try:
-        return CFunction(body, strict=strict)
-    except Unfusible:  # an operation that C does not know
-        return None
+def c_function(text: str, *, strict: bool) -> CFunction:
+    """A body (as `fusion::kernel` holds it) as a function of its inputs: in C where that pays, else op by op."""
+    return CFunction(body_of(text), strict=strict)
 
 
 def _pays(body: Graph) -> bool:
@@ -117,13 +107,20 @@ _Run = Callable[..., Sequence[torch.Tensor]]
 
 @final
 class CFunction:
-    """A body as a function of tensors on the CPU and of numbers, in the order of the body's inputs."""
+    """A body as a function of tensors on the CPU and of numbers, in the order of the body's inputs.
+
+    The compiler starts at once, beside the compilers of other kernels, and is waited for by the first call.  If it
+    refuses the kernel, that is told of, and the operations run one by one from then on.
+
+    kernel  what is compiled; None where the operations run one by one: C does not pay, does not know one of them, or
+            there is no compiler
+    """
 
     def __init__(self, body: Graph, *, strict: bool) -> None:
         self.body: Final = body
         self.strict: Final = strict
-        self.kernel: Final = lower_to_c(body, strict=strict)
-        self._building: Final = _pool().submit(_built, self.kernel, strict=strict)
+        self.kernel: Final = _lowered(body, strict=strict)
+        self._building: Final = None if self.kernel is None else _pool().submit(_built, self.kernel, strict=strict)
         self._variants: Final[dict[Any, _Run]] = {}
         self._lock: Final = threading.Lock()
 
@@ -133,7 +130,8 @@ class CFunction:
 
     def written_over(self, over: Mapping[int, int]) -> _Run:
         """The same, with these outputs written over these inputs, where the kernel reads them no more by then."""
-        allowed = tuple(pair for pair in over.items() if pair in self.kernel.over)
+        known = () if self.kernel is None else self.kernel.over
+        allowed = tuple(pair for pair in over.items() if pair in known)
 
         def run(*inputs: Any) -> Sequence[torch.Tensor]:
             return self._variant((None,) * len(inputs), allowed)(*inputs)
@@ -153,6 +151,8 @@ class CFunction:
         return run
 
     def _made(self, layouts: tuple[Any, ...], over: tuple[tuple[int, int], ...]) -> _Run:
+        if self.kernel is None or self._building is None:
+            return self._one_by_one()
         try:
             if not any(layouts):
                 return _launcher(self.kernel, self._building.result(), self.body, dict(over), self._strided)
@@ -170,9 +170,21 @@ class CFunction:
                 CompilerWarning,
                 stacklevel=user_level(),
             )
-            from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
+            return self._one_by_one()
 
-            return LibTorch().program(self.body).run
+    def _one_by_one(self) -> _Run:
+        from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
+
+        return LibTorch().program(self.body).run
+
+
+def _lowered(body: Graph, *, strict: bool) -> CKernel | None:
+    if compiler() is None or not _pays(body):
+        return None
+    try:
+        return lower_to_c(body, strict=strict)
+    except Unfusible:
+        return None
 
 
 def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, int], strided: _Run | None) -> _Run:

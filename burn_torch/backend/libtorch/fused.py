@@ -43,7 +43,7 @@ def generates(place: str) -> bool:
 
 
 def fused_kernel(call: Call) -> FusedKernel | CFunction | None:
-    """What runs a `fusion::kernel`; None where its operations do better one by one."""
+    """What runs a `fusion::kernel`; None where no kernel is generated at its place."""
     place = next(spec.place for spec in call.results)
     if not generates(place):
         return c_function(call.attrs["body"], strict=call.attrs["strict"]) if place == "cpu" else None
