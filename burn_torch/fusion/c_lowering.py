@@ -30,9 +30,9 @@ from burn_torch.fusion.lowering import Key, Tile, Writer
 from burn_torch.fusion.numbers import Numbers
 from burn_torch.fusion.reasons import Unfusible
 from burn_torch.graph.ir import Graph, Input, Literal, Node
-from burn_torch.ops.laws import Draws
+from burn_torch.ops.laws import Draws, Moves
 
-__all__ = ["CKernel", "lower_to_c"]
+__all__ = ["CKernel", "lower_to_c", "lowered_for_cpu"]
 
 COLUMNS: Final = 64
 """Columns that are reduced side by side: their totals stay in the first cache."""
@@ -44,7 +44,12 @@ _LONGEST_BUFFER: Final = 16384
 _LARGEST_BUFFERS: Final = 1 << 18
 """Bytes, on the stack of a thread."""
 
+FEW: Final = 4
+MANY: Final = 1 << 17
+"""Operations, and elements of the largest tensor, from which on a kernel pays."""
+
 _FEW_LANES: Final = 16
+"""Lanes that are no vector."""
 
 _FEW_ROWS: Final = 64
 """With fewer of them, threads share a row of element-wise work instead."""
@@ -109,6 +114,23 @@ def lower_to_c(
         assert fault is not None
         raise fault
     return found[1]
+
+
+def lowered_for_cpu(body: Graph, *, strict: bool) -> CKernel | None:
+    """The kernel of a body for contiguous inputs; None where its operations do better one by one."""
+    if not _pays(body):
+        return None
+    try:
+        return lower_to_c(body, strict=strict)
+    except Unfusible:
+        return None
+
+
+def _pays(body: Graph) -> bool:
+    """Measured (benchmarks/notes/fusion_cpu.md): a call costs about as much as two of torch's operations."""
+    work = sum(node.call.op.law(Moves) is None for node in body.nodes)
+    elements = max((spec.numel for spec in body.specs().values() if isinstance(spec, TensorSpec)), default=0)
+    return work >= FEW or (work > 1 and elements >= MANY)
 
 
 def _ways(domain: Domain) -> Iterator[_Loops]:

@@ -22,7 +22,7 @@ from burn_torch.backend.libtorch.c_kernels import CFunction, CompilerWarning, co
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
-from burn_torch.fusion import plan_of
+from burn_torch.fusion import c_lowering, plan_of
 from burn_torch.fusion.bodies import Role, role_of
 from burn_torch.fusion.c_lowering import lower_to_c
 from burn_torch.fusion.row import body_of
@@ -42,7 +42,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def whatever_pays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small bodies are kernels too: here they show faults, elsewhere they would not be faster."""
-    monkeypatch.setattr(c_kernels, "_pays", lambda body: True)
+    monkeypatch.setattr(c_lowering, "FEW", 1)
     c_kernels.c_function.cache_clear()
     yield
     c_kernels.c_function.cache_clear()
@@ -295,6 +295,25 @@ def test_a_kernel_that_does_not_compile_is_told_of_and_its_operations_run(
         found = kernel(*inputs)
     agree(found, in_float64(graph, inputs))
     agree(kernel(*inputs), in_float64(graph, inputs))  # and is not tried again
+
+
+def test_few_operations_on_few_elements_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    small, large = tensor(16, 32), tensor(512, 512)
+    for spec, pays in ((small, False), (large, True)):
+        body = traced(lambda x: row("relu")(x * 2.0), [spec])
+        assert (c_lowering.lowered_for_cpu(body, strict=False) is not None) == pays
+    assert c_lowering.lowered_for_cpu(traced(gelu, [small]), strict=False) is not None
+
+
+def test_explain_shows_the_source_in_c(tmp_path: Path) -> None:
+    step = compile(lambda x: x * ((x / 1.4142135623730951).erf() + 1.0) / 2.0, fuse=True)
+    fusion = step.explain(Tensor.ones((64, 64), Device.cpu())).fusion
+    assert fusion is not None
+    (report,) = fusion.kernels
+    assert report.c_source is not None
+    assert "erf_(" in report.c_source
+    assert "#pragma omp" in fusion.show(tmp_path / "page.html").read_text()
 
 
 def test_without_a_compiler_nothing_is_generated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,11 +29,9 @@ from burn_torch.core.errors import explain
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.c_lowering import CKernel, lower_to_c
-from burn_torch.fusion.reasons import Unfusible
+from burn_torch.fusion.c_lowering import CKernel, lower_to_c, lowered_for_cpu
 from burn_torch.fusion.row import body_of
 from burn_torch.graph.ir import Graph
-from burn_torch.ops.laws import Moves
 from burn_torch.ops.torch_types import TO_TORCH
 
 __all__ = ["CFunction", "CompilerError", "CompilerWarning", "c_function", "compiler"]
@@ -52,10 +50,6 @@ _FLAGS: Final = (
 
 _WORK: Final = 1 << 15
 """Operations on elements that are worth the start of threads."""
-
-_FEW: Final = 4
-_MANY: Final = 1 << 17
-"""Operations, and elements of the largest tensor, from which on a kernel pays."""
 
 _NUMBERS: Final = {"f32": ctypes.c_float, "f64": ctypes.c_double, "i64": ctypes.c_int64}
 
@@ -95,13 +89,6 @@ def c_function(text: str, *, strict: bool) -> CFunction:
     return CFunction(body_of(text), strict=strict)
 
 
-def _pays(body: Graph) -> bool:
-    """Measured (benchmarks/notes/fusion_cpu.md): a call costs about as much as two of torch's operations."""
-    work = sum(node.call.op.law(Moves) is None for node in body.nodes)
-    elements = max((spec.numel for spec in body.specs().values() if isinstance(spec, TensorSpec)), default=0)
-    return work >= _FEW or (work > 1 and elements >= _MANY)
-
-
 _Run = Callable[..., Sequence[torch.Tensor]]
 
 
@@ -119,7 +106,7 @@ class CFunction:
     def __init__(self, body: Graph, *, strict: bool) -> None:
         self.body: Final = body
         self.strict: Final = strict
-        self.kernel: Final = _lowered(body, strict=strict)
+        self.kernel: Final = None if compiler() is None else lowered_for_cpu(body, strict=strict)
         self._building: Final = None if self.kernel is None else _pool().submit(_built, self.kernel, strict=strict)
         self._variants: Final[dict[Any, _Run]] = {}
         self._lock: Final = threading.Lock()
@@ -176,15 +163,6 @@ class CFunction:
         from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
 
         return LibTorch().program(self.body).run
-
-
-def _lowered(body: Graph, *, strict: bool) -> CKernel | None:
-    if compiler() is None or not _pays(body):
-        return None
-    try:
-        return lower_to_c(body, strict=strict)
-    except Unfusible:
-        return None
 
 
 def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, int], strided: _Run | None) -> _Run:
