@@ -40,7 +40,7 @@ HELP = {
     "predict --help": ["ARTIFACT_DIR", "INPUT", "--json", ".npy", "0 to 16 for digits"],
     "import --help": ["MODEL.onnx", "--out DIR", "--report", "--memory-limit MIB"],
     "attach --help": ["DIR", "--once", "--plain", "never touches the run"],
-    "export --help": ["RUN_OR_FILE", "--to FORMAT", "--dynamic-batch", "--half", "onnx, safetensors, bpk"],
+    "export --help": ["RUN_OR_FILE", "--to FORMAT", "--batch N", "--half", "onnx, safetensors, bpk"],
     "info --help": ["--json", "versions, devices"],
 }
 
