@@ -16,6 +16,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     embedding       backward of a table: sums by index, without atomics
     reduce          sum, mean, var, logsumexp, amax, amin, argmax, argmin over any axes
     residual_norm   layer_norm, rms_norm of residual + dropout(x), and their backwards
+    batch_norm      forward in training, evaluate, and their backwards, with ReLU or SiLU in the same kernels
     rope            forward, backward of q and k together, from tables or computed angles
 
 `autotune` chooses the config of each launch, and measures where that is allowed.
@@ -27,6 +28,7 @@ from __future__ import annotations
 from burn_kernels import (
     activation,
     autotune,
+    batch_norm,
     cross_entropy,
     dropout,
     embedding,
@@ -67,6 +69,7 @@ __all__ = [
     "Problem",
     "activation",
     "autotune",
+    "batch_norm",
     "cross_entropy",
     "dropout",
     "embedding",
