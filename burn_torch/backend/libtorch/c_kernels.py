@@ -59,7 +59,7 @@ class CompilerError(RuntimeError):
 
 
 class CompilerWarning(UserWarning):
-    """Operations run one by one, as the C compiler refused their kernel."""
+    """Operations run one by one: there is no C compiler, or it refused their kernel."""
 
 
 @functools.cache
@@ -106,7 +106,11 @@ class CFunction:
     def __init__(self, body: Graph, *, strict: bool) -> None:
         self.body: Final = body
         self.strict: Final = strict
-        self.kernel: Final = None if compiler() is None else lowered_for_cpu(body, strict=strict)
+        kernel = lowered_for_cpu(body, strict=strict)
+        if kernel is not None and compiler() is None:
+            _tell_of_none()
+            kernel = None
+        self.kernel: Final = kernel
         self._building: Final = None if self.kernel is None else _pool().submit(_built, self.kernel, strict=strict)
         self._variants: Final[dict[Any, _Run]] = {}
         self._lock: Final = threading.Lock()
@@ -163,6 +167,21 @@ class CFunction:
         from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
 
         return LibTorch().program(self.body).run
+
+
+@functools.cache
+def _tell_of_none() -> None:
+    """Once in a process."""
+    warnings.warn(
+        explain(
+            "there is no C compiler, so fused operations run one by one on the CPU",
+            given="cc, gcc, clang: none is found that builds with OpenMP",
+            expected="a C compiler that knows -fopenmp",
+            mend="install gcc or clang, name one in CC, or leave fuse=True out",
+        ),
+        CompilerWarning,
+        stacklevel=user_level(),
+    )
 
 
 def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, int], strided: _Run | None) -> _Run:
