@@ -21,8 +21,8 @@ SEEDS = 5
 """How often errors are held against float64, in each element type."""
 ROWS = ("x", "residual", "targets", "gate", "up")
 """Arguments of whose axes all but the last are rows."""
-BATCHES = ("q", "k", "positions", "indices")
-"""Arguments whose first axis is the batch."""
+BATCHES = ("q", "k", "positions", "indices", "images")
+"""Arguments whose first axis is the batch, and whose others have a meaning too."""
 IN_PLACE = {"adam": "adamw_", "adamw": "adamw_", "lion": "lion_", "sgd": "sgd_"}
 """The operators that write, and say so in their names."""
 
@@ -46,7 +46,7 @@ def table(found: dict[str, dict[str, str]]) -> str:
 
 def names() -> list[str]:
     """The operations, in the order of the alphabet."""
-    from burn_kernels.torch._drawn import DRAWN
+    from burn_kernels.torch.checking import DRAWN
 
     return sorted(DRAWN)
 
@@ -54,7 +54,7 @@ def names() -> list[str]:
 def outcomes(name: str) -> dict[str, str]:
     """What came of each trial of an operation."""
     from burn_kernels.spec import Draw
-    from burn_kernels.torch._drawn import DRAWN
+    from burn_kernels.torch.checking import DRAWN
 
     draw = Draw(sum(map(ord, name)))
     calls = [DRAWN[name](draw) for _ in range(CALLS)]

@@ -1,10 +1,9 @@
-"""Calls of each operation, drawn: sizes, layouts and options as models may have them."""
+"""Calls of each operation, drawn: sizes, layouts and options as models may have them; fills `_problems.DRAWN`."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,10 +11,10 @@ import torch
 from burn_kernels import reduce_parts, rope_parts
 from burn_kernels.activation import TWINS
 from burn_kernels.spec import Draw
-from burn_kernels.torch._problems import GATED, OPTIMIZERS, Call
+from burn_kernels.torch._problems import DRAWN, GATED, OPTIMIZERS, Call
 from burn_kernels.verify import cast
 
-__all__ = ["DRAWN", "cast_call"]
+__all__ = ["cast_call"]
 
 
 def _integer(draw: Draw, low: int, high: int) -> int:
@@ -172,7 +171,7 @@ def _draw_optimizer(name: str, draw: Draw) -> Call:
     return Call(name, (groups[0], groups[1], groups[2] if moving else None, options | more))
 
 
-DRAWN: dict[str, Callable[[Draw], Call]] = {
+DRAWN |= {
     **{name: functools.partial(_draw_row, name) for name in ("softmax", "log_softmax")},
     **{name: functools.partial(_draw_norm, name) for name in ("layer_norm", "rms_norm")},
     "cross_entropy": _draw_cross_entropy,
@@ -188,7 +187,6 @@ DRAWN: dict[str, Callable[[Draw], Call]] = {
     "tensor_norm": _draw_norm_of_many,
     **{name: functools.partial(_draw_optimizer, name) for name in OPTIMIZERS},
 }
-"""For each operation what draws a call of it, in float64."""
 
 
 def cast_call(call: Call, dtype: torch.dtype, device: torch.device) -> Call:

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from burn_kernels import dropout, lion, optimizer, reduce_parts, rope_parts, tensor_norm
 from burn_kernels.activation import TWINS
 from burn_kernels.cross_entropy_parts import Options, twin
-from burn_kernels.spec import REGISTRY, Problem
+from burn_kernels.spec import REGISTRY, Draw, Problem
 from burn_kernels.verify import verify
 
-__all__ = ["ADAPTERS", "OPTIMIZERS", "Adapter", "Call", "Far"]
+__all__ = ["ADAPTERS", "DRAWN", "OPTIMIZERS", "Adapter", "Call", "Far"]
 
 
 @dataclass(frozen=True)
@@ -351,4 +351,6 @@ ADAPTERS: dict[str, Adapter] = {
     "sgd": _optimizer("sgd", ("params", "grads", "velocities", "options"), optimizer.sgd),
     "lion": _optimizer("lion", ("params", "grads", "means", "options"), lion.lion),
 }
+DRAWN: dict[str, Callable[[Draw], Call]] = {}
+"""For each operation what draws a call of it, in float64; `_drawn` fills it."""
 OPTIMIZERS = ("adam", "adamw", "lion", "sgd")

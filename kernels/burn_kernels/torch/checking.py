@@ -29,8 +29,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import Launch, observing
 from burn_kernels.spec import Draw
-from burn_kernels.torch._drawn import DRAWN, cast_call
-from burn_kernels.torch._problems import ADAPTERS, Adapter, Call
+from burn_kernels.torch import _drawn, _images  # noqa: F401  # they fill the tables of _problems
+from burn_kernels.torch._drawn import cast_call
+from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call
 from burn_kernels.verify import compare, poisoned
 
 __all__ = ["Finding", "Report", "check"]

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
 from burn_kernels.launch import describe
+from burn_kernels.torch import channel_norms as _channel_norms  # noqa: F401  # registers its operators
 from burn_kernels.torch import losses as _losses  # noqa: F401  # registers its operators
 from burn_kernels.torch.defining import note_fallback
 from burn_kernels.torch.ops import last_axes, least_eps, mixed, new_seed
@@ -26,6 +27,7 @@ __all__ = [
     "amin",
     "argmax",
     "argmin",
+    "batch_norm",
     "clip_grad_norm_",
     "cross_entropy",
     "dropout",
@@ -117,6 +119,43 @@ def rms_norm(
     x, w = last_axes("rms_norm", input, normalized_shape, weight)
     y: torch.Tensor = _OPS.rms_norm(x, w, eps)[0]
     return y.reshape(input.shape)
+
+
+# -- norms over channels -------------------------------------------------------------------------------
+def batch_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *,
+    activation: str = "none",
+) -> torch.Tensor:
+    """Batch norm over all axes but the second, then `activation`: "none", "relu" or "silu", in the same kernels.
+
+    In training the running statistics are moved on where they lie, as torch does; otherwise they are read.
+    Shapes: input (batch, channels, *space) -> the same; the others (channels,).
+    Dtypes: any float; vectors in the type of input or float32.  PyTorch: torch.nn.functional.batch_norm.
+    """
+    if training:
+        found = _OPS.batch_norm(input, weight, bias, running_mean, running_var, momentum, eps, activation)
+        for old, new in ((running_mean, found[3]), (running_var, found[4])):
+            if old is not None:
+                old.copy_(new)
+        return found[0]  # type: ignore[no-any-return]  # an operator of torch
+    if running_mean is None or running_var is None:
+        raise KernelArgumentError(
+            explain(
+                "batch_norm: no statistics",
+                given=describe({"input": input, "running_mean": running_mean, "running_var": running_var}),
+                expected="running_mean and running_var (channels,) where training is False",
+                mend="pass both, or training=True to take the statistics of the batch",
+            )
+        )
+    return _OPS.batch_norm_eval(input, weight, bias, running_mean, running_var, eps, activation)  # type: ignore[no-any-return]  # an operator of torch
 
 
 # -- losses --------------------------------------------------------------------------------------------

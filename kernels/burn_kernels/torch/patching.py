@@ -113,6 +113,8 @@ RULES: dict[str, Rule] = {
     f"{_TORCH}sparse.Embedding": _embedding,
     "transformers.activations.NewGELUActivation": lambda module, asked: grafts.graft(grafts.TanhGELU, type(module)),
 }
+for _kind in (modules.BatchNorm1d, modules.BatchNorm2d, modules.BatchNorm3d):
+    RULES[f"{_TORCH}batchnorm.{_kind.__name__}"] = _always(_kind)
 _REASONS = {f"{_TORCH}linear.Linear": "a matrix product, which cuBLAS computes either way"}
 _LONE = "an activation alone: torch's own kernel moves as few bytes"
 
@@ -162,10 +164,10 @@ def _decide(module: nn.Module, asked: _Asked) -> type | str:
 def patch(model: nn.Module, *, dropout: bool = False) -> PatchReport:
     """Exchanges what it can in `model`, in place, and says for every module what, and for each other one why not.
 
-    LayerNorm, RMSNorm, Softmax, LogSoftmax, CrossEntropyLoss, Embedding of torch, with `dropout` Dropout too; RMS norms
-    and gated MLPs of other libraries that compute what Llama's do; of transformers the rotation in attentions, GPT-2's
-    GELU, and the loss of causal language models.  A second call finds what the first has replaced, and changes nothing.
-    Not to be called while the model runs.
+    LayerNorm, RMSNorm, batch norms, Softmax, LogSoftmax, CrossEntropyLoss, Embedding of torch, with `dropout` Dropout
+    too; RMS norms and gated MLPs of other libraries that compute what Llama's do; of transformers the rotation in
+    attentions, GPT-2's GELU, and the loss of causal language models.  A second call finds what the first has replaced,
+    and changes nothing.  Not to be called while the model runs.
     """
     entries, asked = [], _Asked(model, dropout)
     for path, module in _modules(model):

@@ -10,8 +10,7 @@ from torch import nn
 
 import burn_kernels.torch as bk
 from burn_kernels import REGISTRY, KernelArgumentError
-from burn_kernels.torch._drawn import DRAWN
-from burn_kernels.torch._problems import ADAPTERS, OPTIMIZERS, Call
+from burn_kernels.torch._problems import ADAPTERS, DRAWN, OPTIMIZERS, Call
 from burn_kernels.torch.checking import _examine
 
 
@@ -40,6 +39,7 @@ def test_calls_alike_are_looked_at_once_and_their_places_named(net: Net) -> None
     assert report.ok
     assert [(finding.op, finding.where) for finding in report.findings] == [
         ("layer_norm", ("first", "second")),
+        ("batch_norm", ("batch",)),
         ("softmax", ("softmax",)),
     ]
     first = report.findings[0]
@@ -49,7 +49,7 @@ def test_calls_alike_are_looked_at_once_and_their_places_named(net: Net) -> None
     assert set(first.errors) == {"output", "gradient of x", "gradient of w", "gradient of b"}
     assert report.reference_used
     assert "the reference was used and checked" in str(report)
-    assert str(report).startswith("2 calls of layer_norm, softmax: 0 with faults")
+    assert str(report).startswith("3 calls of batch_norm, layer_norm, softmax: 0 with faults")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,13 @@ def test_the_model_is_as_it_was(net: Net) -> None:
 def test_a_compiled_model_is_checked_through_its_operations(net: Net) -> None:
     torch._dynamo.reset()
     compiled: Any = torch.compile(net, backend="aot_eager")
-    assert {finding.op for finding in bk.check(compiled, torch.randn(5, 6)).findings} == {"layer_norm", "softmax"}
+    assert {finding.op for finding in bk.check(compiled, torch.randn(5, 6)).findings} == {
+        *("batch_norm", "layer_norm", "softmax")
+    }
+
+
+WITHOUT_OPERATOR = {"attention", "attention_packed"}
+"""New families, of which launchers are there and operators are not yet: a model's attention is torch's own so far."""
 
 
 def test_every_operator_and_every_operation_is_known() -> None:
@@ -84,7 +90,8 @@ def test_every_operator_and_every_operation_is_known() -> None:
     defined = {name.removeprefix("burn_kernels::").split(".")[0] for name in names}
     forwards = {name for name in defined if not name.endswith(("_backward", "_"))}
     assert forwards == set(ADAPTERS) - set(OPTIMIZERS)
-    assert set(DRAWN) == set(REGISTRY)  # each operation has its operator
+    assert set(DRAWN) <= set(REGISTRY)
+    assert set(REGISTRY) - set(DRAWN) <= WITHOUT_OPERATOR
 
 
 @pytest.mark.parametrize("name", sorted(DRAWN))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import burn_kernels.torch as bk
-from burn_kernels.torch._drawn import DRAWN
+from burn_kernels.torch._problems import DRAWN
 
 ROOT = Path(__file__).resolve().parents[3]
 

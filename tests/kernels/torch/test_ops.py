@@ -40,12 +40,16 @@ WEIGHT = torch.linspace(0.5, 2.0, 7, dtype=torch.float64)
 TABLES = tuple(drawn(5, 3).detach().requires_grad_(False) for _ in range(2))
 PLACES = torch.tensor([[0, 3, 1], [4, 4, 2]])
 INDICES = torch.tensor([[0, 2, 2], [4, 2, 0]])
+IMAGES, MOMENTS = drawn(2, 3, 2, 4), (drawn(3).detach(), drawn(3).detach().square())
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "softmax": (OPS.softmax, (X,)),
     "log_softmax": (OPS.log_softmax, (X,)),
     "layer_norm": (OPS.layer_norm, (X, W, B, 1e-5)),
     "layer_norm plain": (OPS.layer_norm, (X, None, None, 1e-5)),
     "rms_norm": (OPS.rms_norm, (X, W, 1e-5)),
+    "batch_norm": (OPS.batch_norm, (drawn(5, 7), W, B, None, None, 0.1, 1e-5, "silu")),
+    "batch_norm plain": (OPS.batch_norm, (IMAGES, None, None, *MOMENTS, 0.1, 1e-5, "none")),
+    "batch_norm_eval": (OPS.batch_norm_eval, (IMAGES, drawn(3), drawn(3), *MOMENTS, 1e-5, "silu")),
     "cross_entropy mean": (OPS.cross_entropy, (X, TARGETS, None, "mean", 0.1, -100, 0.0)),
     "cross_entropy none": (OPS.cross_entropy, (X, TARGETS, None, "none", 0.0, -100, 0.0)),
     "cross_entropy weighted": (OPS.cross_entropy, (X, TARGETS, WEIGHT, "mean", 0.1, -100, 0.2)),
@@ -191,6 +195,7 @@ class Everything(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.batch = bk.BatchNorm1d(8)
         self.norm, self.rms, self.head = bk.LayerNorm(8), bk.RMSNorm(8), bk.LinearCrossEntropyLoss(4, 9, bias=True)
         self.act, self.drop, self.loss = bk.SwiGLU(), bk.Dropout(0.5), bk.CrossEntropyLoss(WEIGHTS, z_loss=0.1)
         self.embed, self.residual, self.residual_rms = (
@@ -200,7 +205,7 @@ class Everything(nn.Module):
         )
 
     def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        y = self.rms(self.norm(x)) + self.drop(x) - self.drop(x)
+        y = self.rms(self.norm(self.batch(x))) + self.drop(x) - self.drop(x)
         y = F.softmax(y, -1) + F.log_softmax(y, 0) + F.geglu(y, y) + F.reglu(y, y)
         y = y + self.embed(targets.clamp(min=0)) + F.gelu(y) + F.silu(y) + F.relu(y)
         y, s = self.residual(y, x)
