@@ -360,6 +360,16 @@ def test_vmap_goes_over_the_batch_one_by_one() -> None:
             lambda: F.rms_norm(X, (7,), W[:6]),
         ),
         (r"gated unit: the axis cannot be halved.*gate \(4, 7\).*even size.*two tensors", lambda: F.swiglu(X)),
+        (
+            r"embedding: padding_idx is no row.*padding_idx 9, weight \(4, 7\).*from -4 to 3",
+            lambda: F.embedding(TARGETS, X, 9),
+        ),
+        (
+            r"rope: the tables carry no gradient.*cos or sin that requires one.*constants.*cos.detach",
+            lambda: F.rope(torch.ones(1, 2, 1, 4), None, drawn(2, 2), drawn(2, 2)),
+        ),
+        (r"ReLU: no form in place.*inplace True.*writes to its input.*leave it out", lambda: bk.ReLU(inplace=True)),
+        (r"gelu: no such approximation.*'fast'.*'none' or 'tanh'.*GELU", lambda: F.gelu(X, "fast")),
         (r"geglu: no such approximation.*'fast'.*'none' or 'tanh'.*GELU", lambda: F.geglu(X, X, approximate="fast")),
         (
             r"Dropout: no form in place.*inplace True.*writes to its input.*leave it out",
