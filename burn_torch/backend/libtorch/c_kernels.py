@@ -19,6 +19,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -50,6 +51,9 @@ _FLAGS: Final = (
 
 _WORK: Final = 1 << 15
 """Operations on elements that are worth the start of threads."""
+
+_KEPT: Final = 500
+"""Libraries kept; the oldest are removed when there are twice as many."""
 
 _NUMBERS: Final = {"f32": ctypes.c_float, "f64": ctypes.c_double, "i64": ctypes.c_int64}
 
@@ -238,6 +242,10 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(os.cpu_count() or 1, 1), thread_name_prefix="burn-torch-cc")
 
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of the pool's threads
+
+
 @functools.cache
 def _loaded(library: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
@@ -258,7 +266,18 @@ def _built(kernel: CKernel, *, strict: bool) -> Path:
             made = Path(scratch) / library.name
             _build(path, source, made, strict=strict)
             made.replace(library)
+        _prune(folder)
     return library
+
+
+def _prune(folder: Path) -> None:
+    """Removes the oldest libraries where there are many; whoever has loaded one keeps it."""
+    files = list(folder.glob("*.so"))
+    if len(files) > 2 * _KEPT:
+        with suppress(OSError):  # another process prunes too
+            for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-_KEPT]:
+                old.unlink()
+                old.with_name(f"{old.stem.rpartition('-')[0]}.c").unlink(missing_ok=True)
 
 
 def _build(path: str, source: Path, library: Path, *, strict: bool) -> None:
