@@ -92,10 +92,16 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
     graph = dead_code(graph)
     opened, whole = _opened(dead_code(replaced(graph)))
-    grouping = Grouping(Source(opened))
+    source = Source(opened)
+    most = peak_bytes(graph) + _workspace(source, whole)
+    grouping = Grouping(source)
     grouping.run()
-    most = peak_bytes(graph) + _workspace(grouping.source, whole)
     written = _lightest(_written(grouping, whole, strict), most)
+    if peak_bytes(written.graph) <= most:
+        beside = grouping.side_by_side(most)
+        launches = _lightest(_written(beside, whole, strict), most)
+        if peak_bytes(launches.graph) <= most:
+            grouping, written = beside, launches
     while (peak := peak_bytes(written.graph)) > most:
         why = Unfusible(Reason.MEMORY, f"{peak} bytes, not {most}")
         less = _with_less(grouping, written, whole, strict, most, why)

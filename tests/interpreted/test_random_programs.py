@@ -86,8 +86,8 @@ def one_step(kind: str, x: Any, y: Any, choice: int, inputs: Sequence[Any], cast
         return row("cast")(x, dtype=wanted) if wanted is not dtype else None
     if kind in ("permute", "reshape", "slice", "flip", "expand", "cat", "pad"):
         return moved(kind, x, y, choice)
-    if kind == "where" and x.spec is not None and fits(x.shape, inputs[0].shape) and inputs[0].shape == x.shape:
-        return row("mask_where")(x, row("greater")(inputs[0], inputs[0]) if dtype.is_bool else mask_of(inputs[0]), x)
+    if kind == "where" and inputs[0].shape == x.shape and y.shape == x.shape and y.spec.dtype is dtype:
+        return row("mask_where")(x, mask_of(inputs[0]), y)
     if dtype.is_bool:
         return row("bool_not")(x) if kind == "unary" else None
     if kind == "binary" and y.spec.dtype is dtype and fits(x.shape, y.shape):
