@@ -83,7 +83,7 @@ class Kernel:
     wide: bool
     """Whether indexes need 64 bits."""
     over: tuple[tuple[int, int], ...] = ()
-    """(output, position of the body's input): one may be written over the other, which is read at its element alone."""
+    """(output, position of the body's input): the first may lie over the second, read at its own element alone."""
 
 
 # -- the loops ---------------------------------------------------------------------------------------

@@ -21,66 +21,12 @@ from burn_torch.fusion.bodies import Role, role_of
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import REGISTRY
-from burn_torch.ops.torch_types import TO_TORCH
+from tests.fusion.checking import TOLERANCE, agree, in_float64, made
 from tests.fusion.programs import COLUMN, MATRIX, PROGRAMS, row, tensor, traced
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"
 )  # in lanes that are masked
-
-TOLERANCE = {DType.F32: 2e-5, DType.F64: 1e-12, DType.BF16: 1.6e-2, DType.F16: 2e-3}
-
-
-def made(specs: Sequence[Spec], seed: np.random.Generator, scale: float = 1.0, number: int = 3) -> list[Any]:
-    found: list[Any] = []
-    for spec in specs:
-        if isinstance(spec, TensorSpec):
-            x = torch.from_numpy(np.asarray(seed.standard_normal(spec.shape) * scale))
-            found.append(
-                (x > 0) if spec.dtype.is_bool else (x * (1 if spec.dtype.is_float else 4)).to(TO_TORCH[spec.dtype])
-            )
-        else:
-            found.append(number if spec is INT_NUMBER else 0.375)
-    return found
-
-
-def in_float64(graph: Graph, inputs: Sequence[Any]) -> list[torch.Tensor]:
-    """What a graph computes, in double precision: the same operations on wider inputs."""
-    from burn_torch.graph.trace import Trace
-
-    trace = Trace()
-    wide = [
-        spec.with_dtype(DType.F64) if isinstance(spec, TensorSpec) and spec.dtype.is_float else spec
-        for _, spec in graph.inputs
-    ]
-    values: dict[int, Any] = {i: trace.input(spec) for (i, _), spec in zip(graph.inputs, wide, strict=True)}
-    for node in graph.nodes:
-        attrs = {
-            name: DType.F64 if name == "dtype" and value.is_float else value for name, value in node.call.attrs.items()
-        }
-        given_ = [values[i] if isinstance(i, int) else None if i is None else i.value for i in node.inputs]
-        results = (
-            node.call.op(*given_, **attrs)
-            if any(hasattr(x, "spec") for x in given_)
-            else node.call.op.run(trace, type(next(iter(values.values()))), given_, attrs)
-        )
-        for i, value in zip(node.outputs, results if node.call.multiple else (results,), strict=True):
-            if i is not None:
-                values[i] = value
-    widened = trace.graph([values[i] for i in graph.outputs if i is not None])
-    given_ = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
-    return interpret(widened, LibTorch(), given_)
-
-
-def agree(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], factor: float = 1.0) -> None:
-    for y, z in zip(found, exact, strict=True):
-        assert y.shape == z.shape
-        if not y.is_floating_point():
-            assert torch.equal(y, z.to(y.dtype))
-            continue
-        dtype = next(ours for ours, theirs in TO_TORCH.items() if theirs is y.dtype)
-        size = TOLERANCE[dtype] * factor
-        torch.testing.assert_close(y.double(), z.double(), rtol=size, atol=size, equal_nan=True)
 
 
 def check(graph: Graph, inputs: Sequence[Any], factor: float = 1.0) -> None:

@@ -17,8 +17,8 @@ from burn_torch.core.dtype import DType
 from burn_torch.fusion import lowering, plan_of
 from burn_torch.fusion.lowering import lower
 from burn_torch.graph.ir import Graph
+from tests.fusion.checking import agree, in_float64, made
 from tests.fusion.programs import row, softmax, tensor, traced
-from tests.interpreted.test_fusion import agree, in_float64, made
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"

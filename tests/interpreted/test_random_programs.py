@@ -25,8 +25,8 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import plan_of
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.verifier import verify
+from tests.fusion.checking import in_float64, made
 from tests.fusion.programs import row, tensor, traced
-from tests.interpreted.test_fusion import in_float64, made
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"

@@ -19,8 +19,8 @@ from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.side_by_side import components
 from burn_torch.graph.interpreter import interpret
+from tests.fusion.checking import agree, in_float64, made
 from tests.fusion.programs import row, tensor, traced
-from tests.interpreted.test_fusion import agree, in_float64, made
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"

@@ -18,6 +18,7 @@ from typing import Any, Final, final
 
 import torch
 
+from burn_torch.backend.libtorch.c_kernels import CFunction, c_function
 from burn_torch.backend.libtorch.source_file import cache_folder
 from burn_torch.core.dtype import DType
 from burn_torch.core.files import make_folder, write_atomic
@@ -41,11 +42,11 @@ def generates(place: str) -> bool:
     return AVAILABLE and (place.startswith("cuda") or INTERPRETED)
 
 
-def fused_kernel(call: Call) -> FusedKernel | None:
-    """What runs a `fusion::kernel`; None where no kernel runs at its place (a CPU without Triton's interpreter)."""
+def fused_kernel(call: Call) -> FusedKernel | CFunction | None:
+    """What runs a `fusion::kernel`; None where no kernel is generated at its place."""
     place = next(spec.place for spec in call.results)
     if not generates(place):
-        return None
+        return c_function(call.attrs["body"], strict=call.attrs["strict"]) if place == "cpu" else None
     return FusedKernel(body_of(call.attrs["body"]), strict=call.attrs["strict"])
 
 
@@ -55,7 +56,7 @@ _SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
 def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     """How a generated kernel reads its numbers from the device; None where no kernel runs."""
     run = fused_kernel(call)
-    if run is None:
+    if not isinstance(run, FusedKernel):
         return None
     held = FusedKernel(run.body, strict=run.strict, held=True)
     numbers = lower(run.body, strict=run.strict).numbers
@@ -87,9 +88,7 @@ class FusedKernel:
     over  outputs that are written over inputs, as `Kernel.over` allows; an input with gaps is left alone
     """
 
-    def __init__(
-        self, body: Graph, *, strict: bool, held: bool = False, over: Mapping[int, int] | None = None
-    ) -> None:
+    def __init__(self, body: Graph, *, strict: bool, held: bool = False, over: Mapping[int, int] | None = None) -> None:
         self.body: Final = body
         self.strict: Final = strict
         self.held: Final = held
