@@ -24,6 +24,7 @@ from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, 
 from burn_torch.fusion.loops import Domain, Kernel, domain_of, tensor
 from burn_torch.fusion.numbers import Numbers
 from burn_torch.fusion.reasons import Reason, Unfusible
+from burn_torch.fusion.side_by_side import lowered_beside
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws, Fill, Folds, Moves
 
@@ -56,6 +57,7 @@ def lower(
     layouts: Sequence[tuple[int, ...] | None] | None = None,
     held: bool = False,
     over: bool = False,
+    beside: bool = True,
 ) -> Kernel:
     """The kernel of a body.
 
@@ -63,10 +65,21 @@ def lower(
     layouts   strides of the body's inputs in elements, None for row-major ones
     held      numbers lie on the device and the kernel takes pointers to them: a recorded launch is replayed with others
     over      results may lie over inputs, as `Kernel.over` says: all is read before anything is written
+    beside    parts that share no operation, nor the loops of one kernel, may be kernels side by side in one launch
 
     Raises: Unfusible, with the reason.
     """
-    return Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held, over=over).kernel()
+
+    def whole(body: Graph, layouts: Sequence[tuple[int, ...] | None] | None) -> Kernel:
+        return Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held, over=over).kernel()
+
+    try:
+        return whole(body, layouts)
+    except Unfusible:
+        apart = lowered_beside(body, layouts, whole, held=held) if beside else None
+        if apart is None:
+            raise
+        return apart
 
 
 _MOST_NARROW: Final = (1 << 31) - (1 << 16)
