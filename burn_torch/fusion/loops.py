@@ -79,6 +79,8 @@ class Kernel:
     loads: int
     wide: bool
     """Whether indexes need 64 bits."""
+    held: bool = False
+    """Whether its numbers lie on the device, and it takes pointers to them."""
 
 
 # -- the loops ---------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Runs generated kernels: `fusion::kernel` on this leaf.
 
 The source of each kernel is a file of its own in the cache folder, named for its content: Triton reads it there, and
-so can people.  A kernel is written for the strides of its inputs when it first sees them.
+so can people.  A kernel is written for the strides of its inputs when it first sees them; its tiles are chosen as
+`fused_tuning.py` says; and once it is compiled, `fused_launch.py` launches it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from typing import Any, Final, final
 
 import torch
 
+from burn_torch.backend.libtorch.fused_launch import Run, quick_launch
+from burn_torch.backend.libtorch.fused_tuning import Layouts, tunable_of
 from burn_torch.backend.libtorch.source_file import cache_folder
 from burn_torch.core.dtype import DType
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.configs import Tiles, tiles_of
+from burn_torch.fusion.configs import Tiles
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.row import body_of
@@ -88,44 +91,97 @@ class FusedKernel:
         self.strict: Final = strict
         self.held: Final = held
         self.variants: Final[dict[Any, _Variant]] = {}
+        self.quick: Run = self._unknown
+        """The shortest way to a launch: that of inputs without gaps, once their kernel is compiled and chosen."""
 
     def __call__(self, *inputs: Any) -> list[torch.Tensor]:
         """The outputs; tensors and numbers in the order of the body's inputs."""
-        return self.run(inputs, None)
+        return self.quick(inputs)
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments."""
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
         variant = self.variants.get(layouts)
         if variant is None:
-            variant = self.variants[layouts] = _Variant(
-                lower(self.body, strict=self.strict, layouts=layouts, held=self.held)
-            )
-        return variant.run(inputs, slots)
+            kernel = lower(self.body, strict=self.strict, layouts=layouts, held=self.held)
+            variant = self.variants[layouts] = _Variant(self.body, kernel, layouts)
+        outputs = variant.run(inputs, slots)
+        if slots is None and not any(layouts):
+            self.quick = variant.quick(inputs, self._unknown) or self.quick
+        return outputs
+
+    def _unknown(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        return self.run(inputs, None)
 
 
 @final
 class _Variant:
     """One kernel, for inputs with certain strides."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, body: Graph, kernel: Kernel, layouts: Layouts) -> None:
+        self.body: Final = body
         self.kernel: Final = kernel
-        self.tiles: Final[Tiles] = tiles_of(kernel)
         self.function: Final = getattr(_module(kernel.name, kernel.source), kernel.name)
+        self.tunable: Final = tunable_of(body, kernel, f"{_PREFIX}{kernel.name}", layouts, self._tried)
+        self.last: tuple[Tiles, int, Any] | None = None
+        """The tiles of the last launch, what was added up of its addresses, and what Triton compiled for it."""
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
-        """The outputs."""
-        from burn_kernels.launch import launch
-
-        kernel, tiles = self.kernel, self.tiles
+        """The outputs, with the tiles that are chosen."""
+        kernel = self.kernel
         device = next(x.device for x in inputs if isinstance(x, torch.Tensor)) if kernel.inputs else _device(kernel)
         outputs = [_empty(spec, device) for spec in kernel.outputs]
-        if kernel.domain.rows and outputs[0].numel():
-            arguments = [inputs[position] for position in kernel.inputs]
-            numbers = [_passed(argument, inputs) for argument in kernel.numbers] if slots is None else slots
-            blocks = {"XB": tiles.x} if kernel.domain.reduced is None else {"XB": tiles.x, "RB": tiles.r}
-            grid = (tiles.programs(kernel),)
-            launch(self.function, grid, outputs[0], *arguments, *outputs, *numbers, warps=tiles.warps, **blocks)
+        if not kernel.domain.rows or not outputs[0].numel():
+            return outputs
+        arguments = [inputs[position] for position in kernel.inputs]
+        numbers = [_passed(argument, inputs) for argument in kernel.numbers] if slots is None else slots
+        address = 0
+        for x in arguments:
+            address |= x.data_ptr()
+        address &= 15
+
+        def launched(tiles: Tiles) -> None:
+            self.last = (tiles, address, self._launched(tiles, arguments, outputs, numbers))
+
+        self.tunable.run(outputs[0], None, (address,), launched)
+        return outputs
+
+    def quick(self, inputs: Sequence[Any], otherwise: Run) -> Run | None:
+        """A quicker way for inputs like the last ones; None while Triton's own is the only one."""
+        from burn_kernels.launch import seen
+        from burn_kernels.prepared import prepared
+
+        if self.last is None or self.last[1] or seen():
+            return None
+        tiles, address, compiled = self.last
+        index = _device(self.kernel).index
+        ready = None if index is None else prepared(compiled, index)
+        settled = None if ready is None else self.tunable.settled(index, (address,), tiles)
+        if ready is None or settled is None:
+            return None
+        watched = ready.watched
+
+        def holds() -> bool:
+            return settled() and not seen() and not watched()
+
+        return quick_launch(self.kernel, tiles, ready, holds, _passed, otherwise, count=len(inputs))
+
+    def _launched(self, tiles: Tiles, arguments: Sequence[Any], outputs: Any, numbers: Sequence[Any]) -> Any:
+        from burn_kernels.launch import launch
+
+        blocks = {"XB": tiles.x} if self.kernel.domain.reduced is None else {"XB": tiles.x, "RB": tiles.r}
+        grid = (tiles.programs(self.kernel),)
+        return launch(self.function, grid, outputs[0], *arguments, *outputs, *numbers, warps=tiles.warps, **blocks)
+
+    def _tried(self, inputs: Sequence[Any], tiles: Tiles) -> list[torch.Tensor]:
+        """The outputs with tiles that are on trial; numbers lie on the device where the kernel reads them there."""
+        kernel = self.kernel
+        device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), _device(kernel))
+        outputs = [_empty(spec, device) for spec in kernel.outputs]
+        values = [_passed(argument, inputs) for argument in kernel.numbers]
+        if kernel.held:
+            values = [_slot(argument, inputs, device) for argument in kernel.numbers]
+        self._launched(tiles, [inputs[position] for position in kernel.inputs], outputs, values)
         return outputs
 
 
@@ -144,7 +200,12 @@ def _passed(argument: Argument, inputs: Sequence[Any]) -> Any:
     return float(value) if argument.kind == "f32" else int(value)
 
 
+def _slot(argument: Argument, inputs: Sequence[Any], device: torch.device) -> torch.Tensor:
+    return torch.tensor(argument.value(inputs), dtype=TO_TORCH[_SLOTS[argument.kind]], device=device)
+
+
 # -- files -------------------------------------------------------------------------------------------
+_PREFIX: Final = "burn_torch_"
 _modules: Final[dict[str, ModuleType]] = {}
 _lock: Final = threading.Lock()
 
@@ -154,7 +215,7 @@ def _module(name: str, source: str) -> ModuleType:
     with _lock:
         found = _modules.get(name)
         if found is None:
-            spec = importlib.util.spec_from_file_location(f"burn_torch_{name}", _written(name, source))
+            spec = importlib.util.spec_from_file_location(f"{_PREFIX}{name}", _written(name, source))
             assert spec is not None
             assert spec.loader is not None
             found = importlib.util.module_from_spec(spec)
