@@ -106,7 +106,7 @@ class FusedKernel:
             kernel = lower(self.body, strict=self.strict, layouts=layouts, held=self.held)
             variant = self.variants[layouts] = _Variant(self.body, kernel, layouts)
         outputs = variant.run(inputs, slots)
-        if slots is None and not any(layouts):
+        if slots is None and not any(layouts) and not variant.settled():
             self.quick = variant.quick(inputs, self._unknown) or self.quick
         return outputs
 
@@ -125,6 +125,8 @@ class _Variant:
         self.tunable: Final = tunable_of(body, kernel, f"{_PREFIX}{kernel.name}", layouts, self._tried)
         self.last: tuple[Tiles, int, Any] | None = None
         """The tiles of the last launch, what was added up of its addresses, and what Triton compiled for it."""
+        self.settled: Callable[[], bool] = bool
+        """Whether there is a quick way that holds; at first there is none."""
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         """The outputs, with the tiles that are chosen."""
@@ -159,7 +161,7 @@ class _Variant:
         settled = None if ready is None else self.tunable.settled(index, (address,), tiles)
         if ready is None or settled is None:
             return None
-        watched = ready.watched
+        watched, self.settled = ready.watched, settled
 
         def holds() -> bool:
             return settled() and not seen() and not watched()
