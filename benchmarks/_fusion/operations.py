@@ -57,9 +57,7 @@ class Operation:
         for passed, kept in zip(("f", "fb"), self.kept, strict=True):
             share, ahead = next(((s, a) for p, s, a in self.wanted if p == passed), (None, None))
             most = 1.01 * kept / 2**20 + 0.1  # rows round to a tenth
-            found.append(
-                Bar(case=self.name, passed=passed, share=share, ahead=ahead, against=COMPILED, peak_mib=most)
-            )
+            found.append(Bar(case=self.name, passed=passed, share=share, ahead=ahead, against=COMPILED, peak_mib=most))
         return found
 
     # -- variants --------------------------------------------------------------------------------------
@@ -125,9 +123,7 @@ class Operation:
         inputs = self.inputs(place, rows)
         pulled = self.upstream(inputs) if passed == "fb" else None
         exact = _flat(
-            self.by_torch(
-                [x.double() for x in inputs], pulled and [g.double() for g in pulled], self.theirs
-            )()
+            self.by_torch([x.double() for x in inputs], pulled and [g.double() for g in pulled], self.theirs)()
         )
         calls = {OURS: self.lazily(inputs, pulled, device), "eager": self.by_torch(inputs, pulled, self.theirs)}
         return {
