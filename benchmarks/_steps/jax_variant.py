@@ -35,6 +35,7 @@ class JaxStep(Variant):
         self.case, self.values, self.device = case, values, device
         self.python, self.precision, self.threads = python or sys.executable, precision, threads
         self.worker: Asked | None = None
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
         self.peak_mib: float | None = None
         self.version = ""
 
@@ -75,4 +76,5 @@ class JaxStep(Variant):
         if self.worker is not None:
             self.worker.close()
             self.worker = None
-        self.folder.cleanup()
+        if self.folder is not None:
+            self.folder.cleanup()
