@@ -1,4 +1,4 @@
-"""Generated kernels as tunables: each of their tiles passes the trial before a measurement, and a wrong one does not."""
+"""Generated kernels as tunables: all their tiles pass the trial before a measurement, and a wrong one does not."""
 
 from __future__ import annotations
 
