@@ -23,7 +23,7 @@ class Tiles:
 
     def programs(self, kernel: Kernel) -> int:
         """How many programs run."""
-        return -(-kernel.domain.rows // self.x)
+        return kernel.domain.parts or -(-kernel.domain.rows // self.x)
 
 
 _FEW: Final = 1024
@@ -42,6 +42,8 @@ def candidates_of(kernel: Kernel) -> list[Tiles]:
     """What a tuner may try, the tiles that are used without timing first."""
     if kernel.domain.reduced is None:
         found = _elements(kernel)
+    elif kernel.domain.parts:
+        found = _parts(kernel)
     elif kernel.rows_together:
         found = _columns(kernel)
     else:
@@ -71,6 +73,16 @@ def _rows(kernel: Kernel) -> Iterator[Tiles]:
     for more, halves in ((x, 1), (x, -1), (2 * x, 0), (2 * x, 1), (max(x // 2, 1), 0)):
         warps = _warps(more * r) << halves if halves >= 0 else _warps(more * r) >> -halves
         if more <= most and 1 <= warps <= 16 and more * r <= 32 * warps * _MOST_HELD:
+            yield Tiles(more, r, warps)
+
+
+def _parts(kernel: Kernel) -> Iterator[Tiles]:
+    """Rows one after the other, whose columns are summed beside: a program for each part."""
+    r, most = _power(kernel.domain.length), _power(kernel.domain.rows // kernel.domain.parts)
+    x = max(min(most, 2048 // r), 1)
+    yield Tiles(x, r, _warps(x * r))
+    for more, warps in ((x, 2 * _warps(x * r)), (2 * x, _warps(2 * x * r)), (max(x // 2, 1), _warps(x * r))):
+        if more <= most and warps <= 16 and more * r <= 32 * warps * _MOST_HELD:
             yield Tiles(more, r, warps)
 
 

@@ -42,7 +42,7 @@ def variants(name: str, dtype: DType, *, held: bool = False) -> list[Any]:
     for node in nodes:
         body, none = body_of(node.call.attrs["body"]), [None] * len(node.inputs)
         kernel = lowering.lower(body, layouts=none, held=held)
-        found.append(fused._Variant(body, kernel, none))
+        found.append(fused.Variant(body, kernel, none, {}))
     return found
 
 
@@ -70,7 +70,7 @@ def test_every_candidate_of_rows_in_steps_passes(dims: tuple[int, ...], monkeypa
     body = traced(lambda x: row("sum")(row("tanh")(x), dims=dims), specs)
     kernel = lowering.lower(body, layouts=[None])
     assert kernel.rows_together == (dims == (0,))
-    variant = fused._Variant(body, kernel, [None])
+    variant = fused.Variant(body, kernel, [None], {})
     for tiles in candidates_of(kernel):
         assert judged(variant, tiles) == [], tiles
 
@@ -78,7 +78,7 @@ def test_every_candidate_of_rows_in_steps_passes(dims: tuple[int, ...], monkeypa
 def test_strides_are_tried_as_they_are() -> None:
     body = traced(lambda x, y: row("tanh")(x) + y, [tensor(6, 10), tensor(6, 10)])
     layouts = [(1, 6), (20, 2)]
-    variant = fused._Variant(body, lowering.lower(body, layouts=layouts), layouts)
+    variant = fused.Variant(body, lowering.lower(body, layouts=layouts), layouts, {})
     made = variant.tunable
     assert made.facts(4)[3:5] == (4, "strided")
     assert judged(variant, candidates_of(variant.kernel)[0]) == []
@@ -101,7 +101,7 @@ def test_a_kernel_that_is_wrong_in_all_its_tiles_is_found(monkeypatch: pytest.Mo
         launched(tiles, arguments, outputs, numbers)
         outputs[0].add_(0.01)
 
-    monkeypatch.setattr(fused._Variant, "_launched", lambda self, *given: shifted(*given))
+    monkeypatch.setattr(fused.Variant, "_launched", lambda self, *given: shifted(*given))
     faults = judged(variant, candidates_of(variant.kernel)[0])
     assert any("relative RMS error" in fault for fault in faults)
 

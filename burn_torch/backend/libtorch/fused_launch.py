@@ -6,7 +6,7 @@ their addresses, makes the outputs and calls the driver.  What it does not expec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ _ALIGNED: Final = 15
 
 def quick_launch(
     kernel: Kernel,
+    over: Mapping[int, int],
     tiles: Tiles,
     ready: Any,
     holds: Callable[[], bool],
@@ -37,6 +38,7 @@ def quick_launch(
 ) -> Run:
     """A function of all `count` inputs of a body that launches its kernel.
 
+    over       outputs that are written over inputs, by their positions
     ready      the compiled kernel, as `burn_kernels.prepared` gives it, for inputs without gaps at aligned addresses
     holds      whether the tiles are still those to use, and nobody watches
     passed     a number as the kernel takes it
@@ -55,8 +57,11 @@ def quick_launch(
         lines += [f"if ({' | '.join(f'p{n}' for n in range(len(read)))}) & {_ALIGNED}:", "    return otherwise(inputs)"]
     given = [f"p{n}" for n in range(len(read))]
     for n, spec in enumerate(kernel.outputs):
-        names[f"make{n}"] = _maker(spec, ready.device)
-        lines.append(f"q{n} = make{n}()")
+        if n in over:
+            lines.append(f"q{n} = x{over[n]}")
+        else:
+            names[f"make{n}"] = _maker(spec, ready.device)
+            lines.append(f"q{n} = make{n}()")
         given.append(f"q{n}.data_ptr()")
     for n, argument in enumerate(kernel.numbers):
         names[f"number{n}"] = partial(passed, argument)

@@ -8,7 +8,7 @@ what the operations of the body compute one by one in double precision, on input
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -31,11 +31,17 @@ _UNITS: Final = 64.0
 
 
 def tunable_of(
-    body: Graph, kernel: Kernel, module: str, layouts: Layouts, launch: Callable[..., list[torch.Tensor]]
+    body: Graph,
+    kernel: Kernel,
+    module: str,
+    layouts: Layouts,
+    over: Mapping[int, int],
+    launch: Callable[..., list[torch.Tensor]],
 ) -> Any:
     """The tunable of a kernel.
 
     module   that of its source
+    over     outputs that it writes over inputs
     launch   (inputs, tiles) -> outputs
     """
     from burn_kernels.autotune.cost import Work
@@ -68,14 +74,21 @@ def tunable_of(
         candidates=lambda facts, machine: candidates_of(kernel),
         supports=lambda tiles, facts: True,
         work=work,
-        trial=lambda facts, inputs: _trial(body, kernel, layouts, launch, inputs),
+        trial=lambda facts, inputs: _trial(body, kernel, layouts, over, launch, inputs),
         sources=(module, "burn_kernels.prims", "burn_kernels.random"),
         problems=lambda rows, cols, dtype: [facts(0)],
     )
 
 
 # -- trials ------------------------------------------------------------------------------------------
-def _trial(body: Graph, kernel: Kernel, layouts: Layouts, launch: Callable[..., list[torch.Tensor]], draw: Any) -> Any:
+def _trial(
+    body: Graph,
+    kernel: Kernel,
+    layouts: Layouts,
+    over: Mapping[int, int],
+    launch: Callable[..., list[torch.Tensor]],
+    draw: Any,
+) -> Any:
     from burn_kernels.autotune.trial import Trial
 
     given = tuple(_drawn(spec, layout, draw) for (_, spec), layout in zip(body.inputs, layouts, strict=True))
@@ -91,15 +104,19 @@ def _trial(body: Graph, kernel: Kernel, layouts: Layouts, launch: Callable[..., 
         if any(isinstance(x, torch.Tensor) and x.dtype == torch.float64 for x in inputs):
             return tuple(exact())
         if "usual" not in known:
-            usual = launch(given, tiles_of(kernel))
+            usual = launched(given, tiles_of(kernel))
             right = all(map(_near, usual, exact()))
             known["usual"] = usual if right else _computed(body, given)
         return tuple(known["usual"])
 
-    def run(inputs: Sequence[Any], tiles: Tiles) -> tuple[torch.Tensor, ...]:
-        return tuple(launch(inputs, tiles))
+    def launched(inputs: Sequence[Any], tiles: Tiles) -> list[torch.Tensor]:
+        kept = set(over.values())  # what it writes over is no input of the trial, but a copy of one
+        return launch([x.clone() if i in kept else x for i, x in enumerate(inputs)], tiles)
 
-    return Trial(given, run, reference)
+    def run(inputs: Sequence[Any], tiles: Tiles) -> tuple[torch.Tensor, ...]:
+        return tuple(launched(inputs, tiles))
+
+    return Trial(given, run, reference, launch if over else None)
 
 
 def _drawn(spec: Spec, layout: tuple[int, ...] | None, draw: Any) -> Any:
