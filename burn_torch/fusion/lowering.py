@@ -137,7 +137,7 @@ class Writer:
 
     # -- the whole ---------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
-        """Writes all of it."""
+        """Source and arguments.  Raises: Unfusible, with the reason."""
         summed = {} if self.columns is None else self._sums_of_columns()
         outputs = [
             (i, tensor(self.specs[i]), summed.get(i) or self._at(tensor(self.specs[i])))

@@ -20,6 +20,7 @@ from typing import Any, Final, final
 
 import torch
 
+from burn_torch.backend.libtorch.c_kernels import CFunction, c_function
 from burn_torch.backend.libtorch.fused_launch import Run, quick_launch
 from burn_torch.backend.libtorch.fused_tuning import Layouts, tunable_of
 from burn_torch.backend.libtorch.source_file import cache_folder
@@ -45,11 +46,11 @@ def generates(place: str) -> bool:
     return AVAILABLE and (place.startswith("cuda") or INTERPRETED)
 
 
-def fused_kernel(call: Call) -> FusedKernel | None:
-    """What runs a `fusion::kernel`; None where no kernel runs at its place (a CPU without Triton's interpreter)."""
+def fused_kernel(call: Call) -> FusedKernel | CFunction | None:
+    """What runs a `fusion::kernel`; None where no kernel is generated at its place."""
     place = next(spec.place for spec in call.results)
     if not generates(place):
-        return None
+        return c_function(call.attrs["body"], strict=call.attrs["strict"]) if place == "cpu" else None
     return FusedKernel(body_of(call.attrs["body"]), strict=call.attrs["strict"])
 
 
@@ -60,7 +61,7 @@ _SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
 def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     """How a generated kernel reads its numbers from the device; None where no kernel runs."""
     run = fused_kernel(call)
-    if run is None:
+    if not isinstance(run, FusedKernel):
         return None
     held = FusedKernel(run.body, strict=run.strict, held=True)
     numbers = lower(run.body, strict=run.strict).numbers
@@ -309,6 +310,8 @@ def family_of(kernel: FusedKernel) -> Family:
 
 def prepare_kernels(place: str) -> None:
     """Compiles and loads what a program that was warmed up at `place` launches when it is recorded."""
+    if not place.startswith("cuda"):  # the interpreter compiles nothing
+        return
     with _lock:
         families = [family for family in _families.values() if family.place == place]
     for family in families:
