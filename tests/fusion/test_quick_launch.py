@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from burn_kernels.autotune.selection import Selector, selecting
 from burn_kernels.autotune.store import Store
 from burn_kernels.autotune.tunable import Tunable
 from burn_kernels.launch import H200, observing
-from burn_torch.backend.libtorch import fused_launch
+from burn_torch.backend.libtorch import fused, fused_launch
 from burn_torch.backend.libtorch.fused import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
@@ -164,3 +165,49 @@ def test_observed_launches_are_seen_and_other_choices_are_taken(stub: StubCuda) 
     before = kernel.quick
     told(stub, kernel, inputs, sizes)
     assert kernel.quick is not before
+
+
+def doubled(x: Any) -> Any:
+    return x * 2.0 + 1.0
+
+
+def test_results_over_inputs_are_launched_quickly_too(stub: StubCuda) -> None:
+    kernel = FusedKernel(traced(doubled, [MATRIX]), strict=False, over={0: 0})
+    (x,) = inputs_of([MATRIX])
+    for _ in range(3):
+        stub.expect(2)
+        (y,) = kernel(x)
+        assert y is x
+        assert stub.last([8, 8]).words == (x.data_ptr(), x.data_ptr())
+    assert kernel.quick is not kernel._unknown
+    assert kernel.quick.__name__ == "launch"
+
+
+def test_what_is_recorded_was_compiled_before(stub: StubCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recorded program may write over other inputs than the one that warmed up: nothing is compiled meanwhile."""
+    from triton.runtime import jit
+
+    body = traced(lambda x, y: x * y + 0.25, [MATRIX, MATRIX])
+    plain = FusedKernel(body, strict=False)
+    first, second = FusedKernel(body, strict=False, over={0: 0}), plain.written_over({0: 1})
+    x, y = inputs_of([MATRIX, MATRIX])
+    room = torch.randn(ROWS * COLS + 1)
+    shifted = room[1:].view(ROWS, COLS)
+    plain(x, y)
+    plain(shifted, y)
+    plain(x, torch.randn(COLS, ROWS).mT)
+    assert first._family is plain._family is second._family
+    monkeypatch.setattr(fused, "_loading_on", lambda place: (contextlib.nullcontext(), torch.empty(0)))
+    plain._family.prepare()
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise AssertionError("compiled while recording")
+
+    monkeypatch.setattr(jit.JITFunction, "_do_compile", refused)
+    for given in ((x, y), (shifted, y), (x, torch.randn(COLS, ROWS).mT)):
+        for kernel in (plain, first, second):
+            stub.expect(3)
+            (found,) = kernel(*given)
+            assert stub.last([8, 8, 8]).words == (given[0].data_ptr(), given[1].data_ptr(), found.data_ptr())
+    with pytest.raises(AssertionError, match="compiled while recording"):
+        plain(shifted, shifted)  # both addresses are odd: that was not met

@@ -7,6 +7,7 @@ so can people.  A kernel is written for the strides of its inputs when it first 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import struct
 import sys
@@ -189,7 +190,7 @@ class Variant:
 
         return quick_launch(self.kernel, self.over, tiles, ready, holds, _passed, otherwise, count=len(inputs))
 
-    def prepare(self, lows: tuple[int, ...], device: torch.device) -> None:
+    def prepare(self, lows: tuple[int, ...], place: str) -> None:
         """Compiles and loads it for addresses with these lowest bits; launches nothing."""
         kernel = self.kernel
         body = [spec for _, spec in self.body.inputs]
@@ -207,8 +208,9 @@ class Variant:
                                       **self._blocks(tiles))  # fmt: skip
             _ = found.run  # the first look at it loads it
 
-        with torch.cuda.device(device):
-            self.tunable.run(torch.empty(0, device=device), None, self._call(lows), loaded)
+        block, like = _loading_on(place)
+        with block:
+            self.tunable.run(like, None, self._call(lows), loaded)
 
     @staticmethod
     def _call(lows: Sequence[int]) -> tuple[int]:
@@ -243,6 +245,12 @@ class Variant:
             values = [_slot(argument, inputs, device) for argument in kernel.numbers]
         self._launched(tiles, [inputs[position] for position in kernel.inputs], outputs, values)
         return outputs
+
+
+def _loading_on(place: str) -> tuple[contextlib.AbstractContextManager[Any], torch.Tensor]:
+    """A block in which kernels are loaded on a device, and a tensor there."""
+    device = torch.device(place)
+    return torch.cuda.device(device), torch.empty(0, device=device)
 
 
 @final
@@ -282,14 +290,13 @@ class Family:
 
     def prepare(self) -> None:
         """Compiles and loads all of its kernels for all that was met."""
-        device = torch.device(self.place)
         for kernel in list(self._kernels):
             done = self._done.setdefault(kernel, set())
             for layouts, lows in list(self._met):
                 if (layouts, lows) not in done:
                     variant = kernel.variant(layouts)
                     if len(lows) == len(variant.kernel.inputs):  # none where there was nothing to compute
-                        variant.prepare(lows, device)
+                        variant.prepare(lows, self.place)
                     done.add((layouts, lows))
 
 
