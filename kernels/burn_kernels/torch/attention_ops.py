@@ -1,4 +1,4 @@
-"""Attention as operators of PyTorch, as `ops` has the others: sequences of one length, and packed ones.
+"""Attention as operators of PyTorch: sequences of one length, and packed ones.
 
 Results lie as their operands do, heads or positions first, so that what a model does with them next needs no copy.
 """
@@ -13,7 +13,7 @@ from burn_kernels import attention
 from burn_kernels.attention_call import room_like
 from burn_kernels.errors import KernelDeviceError, explain
 from burn_kernels.launch import describe, wide_type
-from burn_kernels.torch.ops import _differentiate, _nothing, _present, _second, define, or_reference
+from burn_kernels.torch.defining import define, differentiate, like, nothing, or_reference, present, second
 
 __all__: list[str] = []
 
@@ -39,7 +39,7 @@ def _options(op: str, seed: torch.Tensor | None, *rule: Any) -> dict[str, Any]:
     return options | {"key": key, "stream": stream}
 
 
-def _ordered(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _ordered(x: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:
     """x as `room_like` has it: itself, or a copy."""
     room = room_like(like)
     return x if x.stride() == room.stride() else room.copy_(x)
@@ -82,7 +82,7 @@ def _attention_backward(
     run = or_reference(name, kernel, attention.reference_backward)
     dq, dk, dv, db = run(dy, q, k, v, mask, bias, y, lse, **_options(name, seed, *options))
     learned = bias if wanted else None
-    return _ordered(dq, q), _ordered(dk, k), _ordered(dv, v), _present(name, learned, db, q)
+    return _ordered(dq, q), _ordered(dk, k), _ordered(dv, v), present(name, learned, db, q)
 
 
 def _fake(q: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,7 +93,7 @@ def _fake_backward(
     dy: Any, y: Any, lse: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, bias: Any, *rest: Any
 ) -> tuple[torch.Tensor, ...]:
     learned = bias is not None and rest[-1]
-    db = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device) if learned else _nothing(q)
+    db = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device) if learned else nothing(q)
     return room_like(q), room_like(k), room_like(v), db
 
 
@@ -147,12 +147,12 @@ def _second_gradient(ctx: Any, *upstream: torch.Tensor | None) -> Any:
     def twin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, learned: torch.Tensor | None) -> torch.Tensor:
         return attention.reference(q, k, v, mask, bias if learned is None else learned, **options)[0]
 
-    ddy, dq, dk, dv, db = _second(twin, dy, operands, upstream)
+    ddy, dq, dk, dv, db = second(twin, dy, operands, upstream)
     return ddy, None, None, dq, dk, dv, None, db, *((None,) * 9)
 
 
-_differentiate(ATTENTION, _setup, _gradient)
-_differentiate(_ATTENTION_BACKWARD, _setup_backward, _second_gradient)
+differentiate(ATTENTION, _setup, _gradient)
+differentiate(_ATTENTION_BACKWARD, _setup_backward, _second_gradient)
 
 
 # -- packed sequences ------------------------------------------------------------------------------------
@@ -199,20 +199,16 @@ def _packed_backward(
     return tuple(x.contiguous() for x in found)
 
 
-def _like(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
-
-
 ATTENTION_PACKED = define(
     f"attention_packed({_PACKED}, {_LONGEST}{_RULE}) -> (Tensor, Tensor)",
     _packed,
-    lambda q, *_: (_like(q), torch.empty(q.shape[1], q.shape[0], dtype=wide_type(q.dtype), device=q.device)),
+    lambda q, *_: (like(q), torch.empty(q.shape[1], q.shape[0], dtype=wide_type(q.dtype), device=q.device)),
 )
 _PACKED_BACKWARD = define(
     f"attention_packed_backward(Tensor dy, Tensor y, Tensor lse, {_PACKED}, {_LONGEST}{_RULE})"
     " -> (Tensor, Tensor, Tensor)",
     _packed_backward,
-    lambda dy, y, lse, q, k, v, *_: (_like(q), _like(k), _like(v)),
+    lambda dy, y, lse, q, k, v, *_: (like(q), like(k), like(v)),
 )
 
 
@@ -251,9 +247,9 @@ def _packed_second(ctx: Any, *upstream: torch.Tensor | None) -> Any:
     def twin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return attention.reference_packed(q, k, v, q_starts, k_starts, **lengths, **options)[0]
 
-    ddy, dq, dk, dv = _second(twin, dy, (q, k, v), upstream)
+    ddy, dq, dk, dv = second(twin, dy, (q, k, v), upstream)
     return ddy, None, None, dq, dk, dv, *((None,) * 11)
 
 
-_differentiate(ATTENTION_PACKED, _setup_packed, _packed_gradient)
-_differentiate(_PACKED_BACKWARD, _setup_packed_backward, _packed_second)
+differentiate(ATTENTION_PACKED, _setup_packed, _packed_gradient)
+differentiate(_PACKED_BACKWARD, _setup_packed_backward, _packed_second)
