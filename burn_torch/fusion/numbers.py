@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from typing import Any, Final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec
@@ -17,7 +17,6 @@ __all__ = ["Numbers"]
 _Made = Callable[[Sequence[Any]], Any]
 
 
-@final
 class Numbers:
     """Gives the source text of each number, and collects arguments.  held: they are pointers to numbers."""
 
@@ -79,5 +78,5 @@ class Numbers:
         name = self.arguments[key].name
         if self.held:
             return f"tl.load({name})"
-        # a launch passes an integer that 32 bits hold in 32 bits, the bits of 0.0 too
+        # the interpreter passes an integer that 32 bits hold in 32 bits, the bits of 0.0 too
         return f"tl.full((), {name}, tl.int64).to(tl.float64, bitcast=True)" if how == "f64" else name

@@ -16,6 +16,8 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     embedding       backward of a table: sums by index, without atomics
     reduce          sum, mean, var, logsumexp, amax, amin, argmax, argmin over any axes
     residual_norm   layer_norm, rms_norm of residual + dropout(x), and their backwards
+    batch_norm      forward in training, evaluate, and their backwards, with ReLU or SiLU in the same kernels
+    attention       forward, backward; forward_packed, backward_packed: sequences of unlike lengths; give lse too
     rope            forward, backward of q and k together, from tables or computed angles
 
 `autotune` chooses the config of each launch, and measures where that is allowed.
@@ -26,7 +28,9 @@ from __future__ import annotations
 
 from burn_kernels import (
     activation,
+    attention,
     autotune,
+    batch_norm,
     cross_entropy,
     dropout,
     embedding,
@@ -66,7 +70,9 @@ __all__ = [
     "KernelSpec",
     "Problem",
     "activation",
+    "attention",
     "autotune",
+    "batch_norm",
     "cross_entropy",
     "dropout",
     "embedding",

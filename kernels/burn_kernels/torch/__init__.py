@@ -13,8 +13,12 @@ from __future__ import annotations
 
 from burn_kernels.torch import functional
 from burn_kernels.torch.checking import Finding, Report, check
+from burn_kernels.torch.defining import fallbacks
 from burn_kernels.torch.modules import (
     GEGLU,
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
     CrossEntropyLoss,
     Dropout,
     LayerNorm,
@@ -25,7 +29,6 @@ from burn_kernels.torch.modules import (
     Softmax,
     SwiGLU,
 )
-from burn_kernels.torch.ops import fallbacks
 from burn_kernels.torch.optim import SGD, Adam, AdamW
 from burn_kernels.torch.patching import PatchEntry, PatchReport, patch, unpatch
 
@@ -34,6 +37,9 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
     "CrossEntropyLoss",
     "Dropout",
     "Finding",

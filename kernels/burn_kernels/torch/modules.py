@@ -16,6 +16,9 @@ from burn_kernels.torch import functional as F
 
 __all__ = [
     "GEGLU",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
     "CrossEntropyLoss",
     "Dropout",
     "LayerNorm",
@@ -44,6 +47,40 @@ class RMSNorm(nn.RMSNorm):
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
 
+class _BatchNorm(nn.modules.batchnorm._BatchNorm):
+    """What the batch norms of all numbers of axes share."""
+
+    activation = "none"
+    """What follows in the same kernel, "relu" or "silu": set it on the object and take the other module away."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Normalises over all axes but the second; see `functional.batch_norm`."""
+        self._check_input_dim(input)
+        trained = self.training or (self.running_mean is None and self.running_var is None)
+        share = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:  # the mean over all batches
+                share = 1.0 / float(self.num_batches_tracked)
+        kept = not self.training or self.track_running_stats
+        running = (self.running_mean, self.running_var) if kept else (None, None)
+        return F.batch_norm(
+            input, *running, self.weight, self.bias, trained, share, self.eps, activation=self.activation
+        )  # fmt: skip
+
+
+class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
+    """torch.nn.BatchNorm1d in one kernel or three each way."""
+
+
+class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
+    """torch.nn.BatchNorm2d in one kernel or three each way."""
+
+
+class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
+    """torch.nn.BatchNorm3d in one kernel or three each way."""
+
+
 class Softmax(nn.Softmax):
     """torch.nn.Softmax in one kernel each way; `dim` None is left to torch, which guesses an axis."""
 
@@ -61,7 +98,26 @@ class LogSoftmax(nn.LogSoftmax):
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
-    """torch.nn.CrossEntropyLoss; no softmax is kept, and half logits are not copied to float32."""
+    """torch.nn.CrossEntropyLoss; no softmax is kept, and half logits are not copied to float32.
+
+    `z_loss` is one option more: how much of the squared logsumexp of the logits is added; see `functional`.
+    """
+
+    z_loss: float = 0.0  # of a module of torch that was patched, too
+
+    def __init__(
+        self,
+        weight: torch.Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        *,
+        z_loss: float = 0.0,
+    ) -> None:
+        super().__init__(weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+        self.z_loss = z_loss
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """The loss of logits and class numbers; see `functional.cross_entropy`."""
@@ -72,15 +128,19 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
             ignore_index=self.ignore_index,
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
+            z_loss=self.z_loss,
         )
 
 
 class LinearCrossEntropyLoss(nn.Module):
     """A linear layer and its cross entropy, without holding all logits.
 
-    The constructor and state_dict (`linear.weight`, `linear.bias`) are those of torch.nn.LinearCrossEntropyLoss, which
-    is there from 2.13; `weight` and `out_features` have no fused form and are refused.
+    The constructor and state_dict (`linear.weight`, `linear.bias`, `weight`) are those of
+    torch.nn.LinearCrossEntropyLoss, which is there from 2.13; `out_features` has no fused form and is refused.
+    `z_loss` and `accumulate` are more; see `functional.linear_cross_entropy`.
     """
+
+    weight: torch.Tensor | None
 
     def __init__(
         self,
@@ -95,22 +155,25 @@ class LinearCrossEntropyLoss(nn.Module):
         weight: torch.Tensor | None = None,
         ignore_index: int | None = None,
         label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
         accumulate: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if weight is not None or out_features != ():
+        if out_features != ():
             raise KernelArgumentError(
                 explain(
                     "LinearCrossEntropyLoss: an option without a fused form",
-                    given=f"weight {'given' if weight is not None else None}, out_features {out_features}",
-                    expected="weight None and out_features ()",
+                    given=f"out_features {out_features}",
+                    expected="out_features ()",
                     mend="take torch.nn.LinearCrossEntropyLoss, or Linear and CrossEntropyLoss",
                 )
             )
         self.linear = nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
+        self.register_buffer("weight", weight)
         self.reduction = reduction
         self.ignore_index = -100 if ignore_index is None else ignore_index
         self.label_smoothing = label_smoothing
+        self.z_loss = z_loss
         self.accumulate = accumulate
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -120,9 +183,11 @@ class LinearCrossEntropyLoss(nn.Module):
             self.linear.weight,
             target,
             linear_bias=self.linear.bias,
+            weight=self.weight,
             reduction=self.reduction,
             ignore_index=self.ignore_index,
             label_smoothing=self.label_smoothing,
+            z_loss=self.z_loss,
             accumulate=self.accumulate,
         )
 
