@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-SMALL = "--epochs 1 --set channels=4 --set hidden=8 --set dropout=0.2 --seed 3".split()
+SMALL = ["--epochs", "1", "--set", "channels=4", "--set", "hidden=8", "--set", "dropout=0.2", "--seed", "3"]
 
 
 def losses(folder):
