@@ -1,0 +1,487 @@
+"""Sizes that are not known yet: polynomials of symbols, with a note of all that was asked about them.
+
+    scope = Scope({"s0": 12})
+    rows = scope.symbol("s0")          # 12 here, another number next time
+    rows * 64 // 8                     # s0 * 8, exactly
+    rows == 1                          # False, since a symbol is 2 or more: nothing is noted
+    rows <= 16384                      # True here, so this is noted: `scope.guards` has "s0 <= 16384"
+
+Rules of shape, passes and the scheduler run on such sizes as they run on whole numbers.  What they decide holds
+wherever the noted guards hold: a size that code makes a plain number of is noted as equal to that number.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+__all__ = ["Guard", "Scope", "Size", "exact_quotient", "greatest_divisor", "known_below", "same_size", "size_hint"]
+
+_Product = tuple["_Factor", ...]
+
+_scopes: Final = itertools.count()
+
+
+@final
+class _Factor:
+    """A symbol, or a quotient or remainder that is no polynomial.
+
+    name   as kernels call it
+    text   as a Python expression of symbols
+    hint   its value here; it lies in [low, high]
+    """
+
+    __slots__ = ("high", "hint", "key", "low", "name", "parts", "text")
+
+    def __init__(
+        self, name: str, text: str, hint: int, low: float, high: float, parts: tuple[str, Any, Any] | None
+    ) -> None:
+        self.name: Final = name
+        self.text: Final = text
+        self.hint: Final = hint
+        self.low: Final = low
+        self.high: Final = high
+        self.parts: Final = parts
+        self.key: Final = text
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@final
+@dataclass(frozen=True)
+class Guard:
+    """What holds here and was asked: `size == 0`, `size < 0`, or that it does not.  `text` has symbols alone."""
+
+    size: Size
+    kind: str
+    holds: bool
+
+    @property
+    def text(self) -> str:
+        """As Python, of symbols."""
+        sign = {("==", True): "==", ("==", False): "!=", ("<", True): "<", ("<", False): ">="}[self.kind, self.holds]
+        positive, negative = self.size.sides()
+        return f"{positive} {sign} {negative}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Guard) and (self.size.key, self.kind) == (other.size.key, other.kind)
+
+    def __hash__(self) -> int:
+        return hash((self.size.key, self.kind))
+
+
+@final
+class Scope:
+    """Symbols, their values here, and what was asked about them.
+
+    demanding  whether equality is denied where it does not follow: a rule of shape that needs it then fails, and
+               `denied` says what it asked last
+    """
+
+    def __init__(self, hints: Mapping[str, int]) -> None:
+        self.number: Final = next(_scopes)
+        self.hints: Final = dict(hints)
+        self.guards: Final[dict[Guard, None]] = {}
+        self.denied: Final[list[Size]] = []
+        self.demanding = False
+        self.factors: Final[dict[str, _Factor]] = {}
+        """By their names in kernels."""
+        self._made: Final[dict[str, _Factor]] = {}
+        for name, hint in self.hints.items():
+            self._made[name] = self.factors[name] = _Factor(name, name, hint, 2, math.inf, None)
+
+    def symbol(self, name: str) -> Size:
+        """One of its symbols, a size of 2 or more."""
+        return Size(self, {(self._made[name],): 1})
+
+    def answer(self, kind: str, size: Size) -> bool:
+        """Whether `size == 0` or `size < 0` here, where it does not follow from what symbols are."""
+        truth = size.hint == 0 if kind == "==" else size.hint < 0
+        if self.demanding:
+            if kind == "==" and truth:
+                self.denied.append(size)
+                return False
+            return truth
+        self.guards.setdefault(Guard(size, kind, truth))
+        return truth
+
+    def part(self, sign: str, of: Size | int, by: Size | int) -> Size:
+        """of // by, or of % by, where neither is a polynomial."""
+        text = f"({_shown(of)}) {sign} {_in_brackets(by)}"
+        factor = self._made.get(text)
+        if factor is None:
+            a, b = size_hint(of), size_hint(by)
+            hint = a // b if sign == "//" else a % b
+            low, high = _low(of), _high(of)
+            if sign == "%":
+                low, high = 0, min(_high(by) - 1, high if low >= 0 else math.inf)
+            else:
+                low = 0 if low >= 0 else -math.inf
+                high = high // _low(by) if high < math.inf and high >= 0 else math.inf
+            name = f"d{len(self._made) - len(self.hints)}"
+            factor = self._made[text] = self.factors[name] = _Factor(name, text, hint, low, high, (sign, of, by))
+        return Size(self, {(factor,): 1})
+
+
+def _low(value: Size | int) -> float:
+    return value.low if isinstance(value, Size) else value
+
+
+def _high(value: Size | int) -> float:
+    return value.high if isinstance(value, Size) else value
+
+
+@final
+class Size:
+    """A whole number: a sum of multiples of products of symbols.  Equal sums have equal keys.
+
+    To compare, to convert and to ask for the truth of one notes a guard where the answer does not follow.
+    """
+
+    __slots__ = ("high", "hint", "key", "low", "scope", "terms")
+
+    def __init__(self, scope: Scope, terms: Mapping[_Product, int]) -> None:
+        self.scope: Final = scope
+        self.terms: Final = dict(terms)
+        self.key: Final = (scope.number, tuple(sorted((tuple(f.key for f in p), c) for p, c in self.terms.items())))
+        hint, low, high = 0, 0.0, 0.0
+        for product, count in self.terms.items():
+            hint += count * math.prod(f.hint for f in product)
+            least, most = math.prod(f.low for f in product), math.prod(f.high for f in product)
+            low += count * (least if count > 0 else most)
+            high += count * (most if count > 0 else least)
+        self.hint: Final = hint
+        self.low: Final = low if low == -math.inf else int(low)
+        self.high: Final = high if high == math.inf else int(high)
+
+    # -- arithmetic ------------------------------------------------------------------------------
+    def __add__(self, other: Size | int) -> Any:
+        terms = _terms(other)
+        if terms is None:
+            return NotImplemented
+        return _sum(self.scope, [*self.terms.items(), *terms.items()])
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __sub__(self, other: Size | int) -> Any:
+        return NotImplemented if _terms(other) is None else self + other * -1
+
+    def __rsub__(self, other: int) -> Any:
+        return NotImplemented if _terms(other) is None else self * -1 + other
+
+    def __mul__(self, other: Size | int) -> Any:
+        terms = _terms(other)
+        if terms is None:
+            return NotImplemented
+        return _sum(self.scope, ((_product(a, b), m * n) for a, m in self.terms.items() for b, n in terms.items()))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, by: Size | int) -> Any:
+        return NotImplemented if _terms(by) is None else _divided(self, by)[0]
+
+    def __rfloordiv__(self, of: int) -> Any:
+        return NotImplemented if _terms(of) is None else _divided(of, self)[0]
+
+    def __mod__(self, by: Size | int) -> Any:
+        return NotImplemented if _terms(by) is None else _divided(self, by)[1]
+
+    def __rmod__(self, of: int) -> Any:
+        return NotImplemented if _terms(of) is None else _divided(of, self)[1]
+
+    def __truediv__(self, by: float) -> float:
+        return int(self) / by
+
+    def __rtruediv__(self, of: float) -> float:
+        return of / int(self)
+
+    # -- asking ----------------------------------------------------------------------------------
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Size | int):
+            return NotImplemented
+        if isinstance(other, Size) and other.key == self.key:
+            return True
+        return _is_zero(self - other)
+
+    def __lt__(self, other: Size | int) -> bool:
+        return NotImplemented if _terms(other) is None else _is_negative(self - other)
+
+    def __gt__(self, other: Size | int) -> bool:
+        return NotImplemented if _terms(other) is None else _is_negative(other - self)
+
+    def __le__(self, other: Size | int) -> bool:
+        return NotImplemented if _terms(other) is None else not _is_negative(other - self)
+
+    def __ge__(self, other: Size | int) -> bool:
+        return NotImplemented if _terms(other) is None else not _is_negative(self - other)
+
+    def __bool__(self) -> bool:
+        return not _is_zero(self)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __index__(self) -> int:
+        """The number that it is here; from now on it must be."""
+        self.scope.guards.setdefault(Guard(_as_size(self - self.hint), "==", True))
+        return self.hint
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self.__index__())
+
+    # -- reading ---------------------------------------------------------------------------------
+    def symbols(self) -> set[str]:
+        """The symbols in it."""
+        found: set[str] = set()
+        for product in self.terms:
+            for factor in product:
+                if factor.parts is None:
+                    found.add(factor.name)
+                else:
+                    for part in factor.parts[1:]:
+                        found |= part.symbols() if isinstance(part, Size) else set()
+        return found
+
+    def replaced(self, values: Mapping[str, Any]) -> Any:
+        """The size with other sizes, perhaps of another scope, or numbers in place of its symbols."""
+        total: Any = 0
+        for product, count in self.terms.items():
+            made: Any = count
+            for factor in product:
+                if factor.parts is None:
+                    made = values[factor.name] * made
+                else:
+                    sign, of, by = factor.parts
+                    of = of.replaced(values) if isinstance(of, Size) else of
+                    by = by.replaced(values) if isinstance(by, Size) else by
+                    made = (of // by if sign == "//" else of % by) * made
+            total = made + total
+        return total
+
+    def written(self, *, names: bool) -> str:
+        """As source; `names`: quotients and remainders by their names, not by what they are."""
+        parts: list[str] = []
+        for product, count in sorted(self.terms.items(), key=lambda t: ([f.text for f in t[0]] or ["~"], t[1])):
+            factors = [f.name if names or f.parts is None else f"({f.text})" for f in product]
+            size = abs(count)
+            text = " * ".join([*factors, *([str(size)] if size != 1 or not factors else [])])
+            parts.append(f" {'-' if count < 0 else '+'} {text}" if parts else f"{'-' if count < 0 else ''}{text}")
+        return "".join(parts)
+
+    def sides(self) -> tuple[str, str]:
+        """Two texts whose difference it is, neither with a minus."""
+        positive = {p: c for p, c in self.terms.items() if c > 0}
+        negative = {p: -c for p, c in self.terms.items() if c < 0}
+        return _shown(_size(self.scope, positive)), _shown(_size(self.scope, negative))
+
+    def __str__(self) -> str:
+        """As kernels write it."""
+        text = self.written(names=True)
+        return f"({text})" if " " in text else text
+
+    __repr__ = __str__
+
+    def __format__(self, how: str) -> str:
+        return format(str(self), how)
+
+
+# -- how it is done ----------------------------------------------------------------------------------
+def _terms(value: object) -> Mapping[_Product, int] | None:
+    if isinstance(value, Size):
+        return value.terms
+    return {(): int(value)} if isinstance(value, int) else None
+
+
+def _product(a: _Product, b: _Product) -> _Product:
+    return tuple(sorted((*a, *b), key=lambda f: f.key)) if a and b else a or b
+
+
+def _sum(scope: Scope, terms: Iterable[tuple[_Product, int]]) -> Size | int:
+    total: dict[_Product, int] = {}
+    for product, count in terms:
+        total[product] = total.get(product, 0) + count
+    return _size(scope, total)
+
+
+def _size(scope: Scope, terms: Mapping[_Product, int]) -> Size | int:
+    terms = {product: count for product, count in terms.items() if count}
+    if not terms or (len(terms) == 1 and () in terms):
+        return terms.get((), 0)
+    return Size(scope, terms)
+
+
+def _as_size(value: Size | int) -> Size:
+    assert isinstance(value, Size)
+    return value
+
+
+def _shown(value: Size | int) -> str:
+    return value.written(names=False) if isinstance(value, Size) else str(value)
+
+
+def _in_brackets(value: Size | int) -> str:
+    text = _shown(value)
+    return f"({text})" if " " in text else text
+
+
+def _scope_of(*values: Size | int) -> Scope:
+    return next(value.scope for value in values if isinstance(value, Size))
+
+
+def _is_zero(value: Size | int) -> bool:
+    if isinstance(value, int):
+        return value == 0
+    if value.low > 0 or value.high < 0:
+        return False
+    content = math.gcd(*(count for product, count in value.terms.items() if product))
+    if value.terms.get((), 0) % content:
+        return False
+    return value.scope.answer("==", value)
+
+
+def _is_negative(value: Size | int) -> bool:
+    if isinstance(value, int):
+        return value < 0
+    if value.high < 0:
+        return True
+    return False if value.low >= 0 else value.scope.answer("<", value)
+
+
+def _leading(terms: Mapping[_Product, int]) -> tuple[_Product, int]:
+    return max(terms.items(), key=lambda term: (len(term[0]), [f.key for f in term[0]]))
+
+
+def _without(product: _Product, factors: _Product) -> _Product | None:
+    left = list(product)
+    for factor in factors:
+        if factor not in left:
+            return None
+        left.remove(factor)
+    return tuple(left)
+
+
+def exact_quotient(of: Size | int, by: Size | int) -> Any:
+    """of / by where that is a polynomial with whole factors; None where it is not.  It notes nothing."""
+    if isinstance(by, int):
+        if isinstance(of, int):
+            return None if by == 0 or of % by else of // by
+        if by == 0 or any(count % by for count in of.terms.values()):
+            return None
+        return _size(of.scope, {product: count // by for product, count in of.terms.items()})
+    rest: Any = of
+    found: Any = 0
+    product, count = _leading(by.terms)
+    while not isinstance(rest, int):
+        other, times = _leading(rest.terms)
+        left = _without(other, product)
+        if left is None or times % count:
+            return None
+        part = _size(by.scope, {left: times // count})
+        rest, found = rest - by * part, found + part
+    return found if rest == 0 else None
+
+
+def greatest_divisor(a: Size | int, b: Size | int) -> Any:
+    """A common divisor: of numbers the greatest, else the greatest single product.  It notes nothing."""
+    if isinstance(a, int) and isinstance(b, int):
+        return math.gcd(a, b)
+    terms: list[tuple[_Product, int]] = []
+    for value in (a, b):
+        found = _terms(value)
+        assert found is not None
+        terms += [(product, count) for product, count in found.items() if count]
+    common = list(terms[0][0])
+    for product, _ in terms[1:]:
+        left = list(product)
+        common = [f for f in common if f in left and (left.remove(f) or True)]  # type: ignore[func-returns-value]  # None
+    return _size(_scope_of(a, b), {tuple(common): math.gcd(*(count for _, count in terms))})
+
+
+def _divided(of: Size | int, by: Size | int) -> tuple[Any, Any]:
+    """(of // by, of % by), rounded down."""
+    if by == 0:
+        raise ZeroDivisionError("a size is divided by 0")
+    scope = _scope_of(of, by)
+    whole: Any = 0
+    rest: Any = 0
+    for product, count in (_terms(of) or {}).items():
+        term = _size(scope, {product: count})
+        quotient = exact_quotient(term, by)
+        if quotient is None and isinstance(by, int) and product == ():
+            quotient, left = divmod(count, by)
+            whole, rest = whole + quotient, rest + left
+        elif quotient is None:
+            rest = rest + term
+        else:
+            whole = whole + quotient
+    if _low(rest) >= 0 and known_below(rest, by):
+        return whole, rest
+    if _high(rest) <= 0 and _low(rest) < 0:  # rounding down is rounding the opposite up
+        upwards = _divided(rest * -1 + by - 1, by)[0]
+        return whole - upwards, rest + upwards * by
+    return whole + scope.part("//", rest, by), scope.part("%", rest, by)
+
+
+# -- questions that note nothing ---------------------------------------------------------------------
+def known_below(a: Size | int, b: Size | int) -> bool:
+    """Whether a < b whatever the symbols are."""
+    difference = a - b
+    return bool(_high(difference) < 0)
+
+
+def same_size(a: Size | int, b: Size | int) -> bool:
+    """Whether the two are equal whatever the symbols are."""
+    if isinstance(a, Size):
+        return isinstance(b, Size) and a.key == b.key
+    return not isinstance(b, Size) and a == b
+
+
+def size_hint(value: Size | int) -> int:
+    """The number that a size is here; to estimate costs with, where either answer is right."""
+    return value.hint if isinstance(value, Size) else value
+
+
+# -- solving -----------------------------------------------------------------------------------------
+def solved(equation: Size, order: Sequence[str]) -> tuple[str, Any] | None:
+    """A symbol and what it must be for `equation` to be 0: the first of `order` for which that is a polynomial."""
+    common = greatest_divisor(equation, equation)
+    if isinstance(common, Size):
+        equation = _as_size(exact_quotient(equation, common))
+    for name in order:
+        factor: dict[_Product, int] = {}
+        others: dict[_Product, int] = {}
+        for product, count in equation.terms.items():
+            at = [f for f in product if f.name == name and f.parts is None]
+            if not at:
+                others[product] = count
+            elif len(at) == 1:
+                left = _without(product, (at[0],))
+                assert left is not None
+                factor[left] = count
+            else:
+                break
+        else:
+            if not factor:
+                continue
+            value = exact_quotient(_size(equation.scope, others) * -1, _size(equation.scope, factor))
+            if value is not None and name not in (value.symbols() if isinstance(value, Size) else ()):
+                return name, value
+    return None
+
+
+def sizes_in(value: Any) -> Iterator[Size]:
+    """The sizes in nested tuples."""
+    if isinstance(value, Size):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from sizes_in(part)

@@ -1,0 +1,370 @@
+"""Symbolic shapes: a graph at sizes that are not known yet, made of the same graph at sizes that are.
+
+    found = symbolised(graph, positions)      # the sizes at these positions become symbols
+    plan_of(found.graph)                      # whatever is asked of a size on the way is noted as a guard
+    found.match(sizes_of(other))              # the values of the symbols in another graph; None where a guard fails
+
+Symbols are joined by what the operations demand: a rule of shape is run with sizes that are all different, and where
+it refuses them, the equality that it asked for last is made true.  Sizes that are equal by chance stay two symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Final, final
+
+from burn_torch.core.errors import BurnTorchError
+from burn_torch.core.sizes import Guard, Scope, Size, size_hint, sizes_in, solved
+from burn_torch.core.spec import Spec, TensorSpec
+from burn_torch.graph.ir import Graph, Node
+from burn_torch.graph.origin import Origin
+from burn_torch.ops.op import Call
+
+__all__ = ["Site", "Symbolic", "Unsymbolic", "call_form", "call_sizes", "form_of", "sizes_of", "symbolised"]
+
+_SIZES: Final = frozenset({"shape", "size", "sizes", "ranges", "output_size", "padding", "times"})
+"""Attributes that hold sizes; all others are part of what an operation is."""
+
+_SPECIAL: Final = 2
+"""Sizes below are never symbols: an axis of 1 is repeated, one of 0 is empty."""
+
+
+class Unsymbolic(Exception):
+    """No symbolic form of a graph was found."""
+
+
+# -- forms ---------------------------------------------------------------------------------------------
+def call_form(call: Call) -> Any:
+    """What a Call is but for its sizes: equal for the same row at other shapes of the same ranks."""
+    found = call.memo.get(call_form)
+    if found is None:
+        specs = tuple(
+            (spec.ndim, spec.dtype, spec.place) if isinstance(spec, TensorSpec) else spec for spec in call.specs
+        )
+        attrs = tuple(_skeleton(value) if name in _SIZES else value for name, value in call.attrs.items())
+        found = call.memo[call_form] = (call.op, specs, attrs)
+    return found
+
+
+def _skeleton(value: Any) -> Any:
+    return tuple(_skeleton(part) for part in value) if isinstance(value, tuple) else type(value)
+
+
+def call_sizes(call: Call) -> tuple[int, ...]:
+    """The sizes of a Call, one after the other: those of its inputs, then those in its attributes."""
+    found: tuple[int, ...] | None = call.memo.get(call_sizes)
+    if found is None:
+        sizes = [n for spec in call.specs if isinstance(spec, TensorSpec) for n in spec.shape]
+        sizes += [n for name, value in call.attrs.items() if name in _SIZES for n in _leaves(value)]
+        found = call.memo[call_sizes] = tuple(sizes)
+    return found
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _leaves(part)
+    elif value is not None:
+        yield value
+
+
+def form_of(graph: Graph) -> Any:
+    """What a graph is but for its sizes; the graph has ids from 0 on."""
+    nodes = tuple((call_form(node.call), node.inputs, node.outputs) for node in graph.nodes)
+    return tuple(i for i, _ in graph.inputs), nodes, graph.outputs
+
+
+def sizes_of(graph: Graph) -> tuple[int, ...]:
+    """The sizes of all operations of a graph, in order."""
+    return tuple([n for node in graph.nodes for n in call_sizes(node.call)])
+
+
+# -- symbols -------------------------------------------------------------------------------------------
+@final
+class Site:
+    """Where a size comes from: an axis of a value that the graph is given, or an attribute of an operation."""
+
+    __slots__ = ("origin", "text")
+
+    def __init__(self, text: str, origin: Origin | None) -> None:
+        self.text: Final = text
+        self.origin: Final = origin
+
+    def __str__(self) -> str:
+        return self.text if self.origin is None else f"{self.text}, at {self.origin}"
+
+
+@final
+class Symbolic:
+    """A graph at sizes that are symbols.
+
+    graph    the graph; its ids are those of the graph that it was made of
+    scope    its symbols and the guards that were noted so far
+    sites    for each position of `sizes_of` from which a size comes, what that size is
+    named    where each symbol comes from
+    """
+
+    def __init__(self, graph: Graph, scope: Scope, sites: dict[int, Size | int], named: dict[str, Site]) -> None:
+        self.graph: Final = graph
+        self.scope: Final = scope
+        self.sites: Final = sites
+        self.named: Final = named
+        self.symbols: Final = tuple(scope.hints)
+        self._match: tuple[int, Callable[..., tuple[int, ...] | None]] | None = None
+
+    @property
+    def guards(self) -> list[Guard]:
+        """What was noted so far, in the order in which it was asked."""
+        return list(self.scope.guards)
+
+    def match(self, sizes: Sequence[int]) -> tuple[int, ...] | None:
+        """The values of the symbols in another graph of this form, by its sizes; None where it is none of these."""
+        count = len(self.scope.guards)
+        if self._match is None or self._match[0] != count:
+            self._match = count, self._compiled()
+        return self._match[1](sizes)
+
+    def _compiled(self) -> Callable[..., tuple[int, ...] | None]:
+        lines: list[str] = []
+        known: set[int] = set()
+        for position, size in self.sites.items():
+            text = str(size)
+            if text in self.named and f"    {text} = v[" not in "".join(lines):
+                lines.append(f"    {text} = v[{position}]")
+                known.add(position)
+        tests = [f"{name} >= {_SPECIAL}" for name in self.symbols]
+        for position, size in self.sites.items():
+            if position not in known:
+                tests.append(f"v[{position}] == {size.written(names=False) if isinstance(size, Size) else size}")
+        tests += [guard.text for guard in self.scope.guards]
+        made = "".join(f"{name}, " for name in self.symbols)
+        lines += [f"    return ({made}) if {' and '.join(tests) or 'True'} else None"]
+        namespace: dict[str, Any] = {}
+        exec("def match(v):\n" + "\n".join(lines), namespace)
+        found: Callable[..., tuple[int, ...] | None] = namespace["match"]
+        return found
+
+    def at(self, sizes: Sequence[Size | int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+        """A function from the values of the symbols to those of some sizes."""
+        made = "".join(f"{size.written(names=False) if isinstance(size, Size) else size}, " for size in sizes)
+        names = "".join(f"{name}, " for name in self.symbols)
+        namespace: dict[str, Any] = {}
+        exec(f"def values(symbols):\n    {names + '= symbols' if names else 'pass'}\n    return ({made})", namespace)
+        found: Callable[[Sequence[int]], tuple[int, ...]] = namespace["values"]
+        return found
+
+
+# -- making one ----------------------------------------------------------------------------------------
+def symbolised(graph: Graph, positions: Collection[int], others: Sequence[Sequence[int]] = ()) -> Symbolic:
+    """The graph with symbols at some positions of `sizes_of`, of which those alone count from which a size comes.
+
+    others  sizes of other graphs of this form, to tell a size that follows from another from one that is like it
+
+    Raises: Unsymbolic where its rules do not take symbols, or all that they take is the sizes at hand.
+    """
+    sites = _Sites(graph)
+    chosen = [p for p in positions if p in sites.at and sites.values[p] >= _SPECIAL]
+    if not chosen:
+        raise Unsymbolic("no size that may be a symbol differs")
+    first = Scope({f"u{p}": sites.values[p] for p in chosen})
+    found: dict[int, Any] = {p: first.symbol(f"u{p}") for p in chosen}
+    first.demanding = True
+    evidence = [sites.values, *others]
+    while True:
+        try:
+            sites.graph(found)
+            break
+        except BurnTorchError as fault:
+            if not first.denied or not _joined(found, first.denied[-1], sites, evidence):
+                raise Unsymbolic(str(fault)) from fault
+        except (TypeError, ValueError, ZeroDivisionError, AssertionError) as fault:
+            raise Unsymbolic(f"{type(fault).__name__}: {fault}") from fault
+        first.denied.clear()
+    left = sorted({name for size in found.values() if isinstance(size, Size) for name in size.symbols()}, key=_number)
+    names = {name: f"s{n}" for n, name in enumerate(left)}
+    for hints in (_apart({name: first.hints[name] for name in left}), {name: first.hints[name] for name in left}):
+        scope = Scope({names[name]: hint for name, hint in hints.items()})
+        symbols = {name: scope.symbol(names[name]) for name in left}
+        at = {p: size.replaced(symbols) if isinstance(size, Size) else size for p, size in found.items()}
+        try:
+            made = sites.graph(at)
+        except (BurnTorchError, TypeError, ValueError, ZeroDivisionError, AssertionError):
+            continue
+        every: dict[int, Size | int] = {p: at.get(p, sites.values[p]) for p in sites.at}
+        named = {names[name]: sites.at[_number(name)] for name in left}
+        symbolic = Symbolic(made, scope, every, named)
+        if symbolic.match(sites.values) is not None:
+            return symbolic
+    raise Unsymbolic("what its rules ask for holds at no sizes but these")
+
+
+def _number(name: str) -> int:
+    return int(name[1:])
+
+
+def _apart(hints: dict[str, int]) -> dict[str, int]:
+    """Values that are all different, so that what is equal by chance here is not taken for equal."""
+    taken: set[int] = set()
+    found: dict[str, int] = {}
+    for name, value in hints.items():
+        while value in taken:
+            value += 16  # as far from a multiple of 16 as before
+        taken.add(value)
+        found[name] = value
+    return found
+
+
+def _joined(found: dict[int, Any], equation: Size, sites: _Sites, evidence: Sequence[Sequence[int]]) -> bool:
+    """Makes a symbol follow from others so that `equation` is 0; whether one does."""
+    names = sorted(equation.symbols(), key=lambda name: (not sites.written(_number(name)), -_number(name)))
+    solution = solved(equation, names)
+    if solution is None:  # t0 * t1 = s0 * s1: a size that is written is like one that is given, wherever we saw both
+        pairs = [
+            (name, other)
+            for name in names
+            for other in names
+            if sites.written(_number(name)) and not sites.written(_number(other))
+            if all(values[_number(name)] == values[_number(other)] for values in evidence)
+        ]
+        if not pairs:
+            return False
+        solution = pairs[0][0], equation.scope.symbol(pairs[0][1])
+    name, value = solution
+    scope = equation.scope
+    values: dict[str, Any] = {other: scope.symbol(other) for other in scope.hints} | {name: value}
+    for p, size in found.items():
+        found[p] = size.replaced(values) if isinstance(size, Size) else size
+    return True
+
+
+@final
+class _Sites:
+    """The positions of a graph's sizes from which sizes come."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.original: Final = graph
+        self.values: Final = sizes_of(graph)
+        self.at: Final[dict[int, Site]] = {}
+        self._of_input: Final[dict[int, int]] = {}
+        """For an input of the graph, the position of its first size."""
+        self._of_attrs: Final[list[int]] = []
+        """For each node, the position of the first size in its attributes."""
+        self._first_written: Final[set[int]] = set()
+        given = {i for i, _ in graph.inputs}
+        position = 0
+        for node in graph.nodes:
+            call = node.call
+            for number, (i, spec) in enumerate(zip(node.inputs, call.specs, strict=True)):
+                if not isinstance(spec, TensorSpec):
+                    continue
+                if isinstance(i, int) and i in given and i not in self._of_input:
+                    self._of_input[i] = position
+                    for axis in range(spec.ndim):
+                        text = f"axis {axis} of input {number} of {call.op.name}"
+                        self.at[position + axis] = Site(text, node.origin)
+                position += spec.ndim
+            self._of_attrs.append(position)
+            for name, value in call.attrs.items():
+                for _ in _leaves(value) if name in _SIZES else ():
+                    self.at[position] = Site(f"{name} of {call.op.name}", node.origin)
+                    self._first_written.add(position)
+                    position += 1
+
+    def written(self, position: int) -> bool:
+        """Whether the size is an attribute."""
+        return position in self._first_written
+
+    def graph(self, sizes: dict[int, Any]) -> Graph:
+        """The graph with other sizes at these positions.  Raises: what its rules raise."""
+        specs: dict[int, Spec] = {}
+        for i, spec in self.original.inputs:
+            specs[i] = spec
+            start = self._of_input.get(i)
+            if start is not None and isinstance(spec, TensorSpec):
+                shape = tuple(sizes.get(start + axis, n) for axis, n in enumerate(spec.shape))
+                specs[i] = spec.with_shape(shape)
+        inputs = [(i, specs[i]) for i, _ in self.original.inputs]
+        nodes: list[Node] = []
+        for node, start in zip(self.original.nodes, self._of_attrs, strict=True):
+            given = [specs[i] if isinstance(i, int) else s for i, s in zip(node.inputs, node.call.specs, strict=True)]
+            counter = [start]
+            attrs = {
+                name: _with_sizes(value, sizes, counter) if name in _SIZES else value
+                for name, value in node.call.attrs.items()
+            }
+            call = node.call.op.bind(given, attrs)
+            nodes.append(Node(call, node.inputs, node.outputs, node.origin))
+            specs.update(
+                (i, spec) for i, spec in zip(node.outputs, call.results, strict=True) if i is not None and spec
+            )
+        return Graph(inputs, nodes, self.original.outputs)
+
+
+def _with_sizes(value: Any, sizes: dict[int, Any], counter: list[int]) -> Any:
+    if isinstance(value, tuple):
+        return tuple([_with_sizes(part, sizes, counter) for part in value])
+    if value is None:
+        return None
+    position = counter[0]
+    counter[0] += 1
+    return sizes.get(position, value)
+
+
+# -- back to numbers -----------------------------------------------------------------------------------
+@final
+class Template:
+    """A symbolic graph, to be had at other values of its symbols without running anything but its rules."""
+
+    def __init__(self, symbolic: Symbolic, graph: Graph) -> None:
+        self.graph: Final = graph
+        sizes: dict[Any, Size] = {}
+        for node in graph.nodes:
+            shapes = [spec.shape for spec in node.call.specs if isinstance(spec, TensorSpec)]
+            for size in sizes_in((*shapes, *node.call.attrs.values())):
+                sizes.setdefault(size.key, size)
+        self._at: Final = {key: n for n, key in enumerate(sizes)}
+        self._values: Final = symbolic.at(list(sizes.values()))
+
+    def calls(self, symbols: Sequence[int]) -> list[Call]:
+        """The Calls of the graph at some values of the symbols, in order."""
+        values = self._values(symbols)
+
+        def number(value: Any) -> Any:
+            if isinstance(value, Size):
+                return values[self._at[value.key]]
+            return tuple([number(part) for part in value]) if isinstance(value, tuple) else value
+
+        def spec_of(spec: Any) -> Any:
+            return spec.with_shape(number(spec.shape)) if isinstance(spec, TensorSpec) else spec
+
+        return [
+            node.call.op.bind([spec_of(spec) for spec in node.call.specs], {k: number(v) for k, v in node.call.attrs.items()})
+            for node in self.graph.nodes
+        ]
+
+
+def with_hints(graph: Graph) -> Graph:
+    """A symbolic graph at the sizes that its symbols have here."""
+
+    def number(value: Any) -> Any:
+        return tuple([number(part) for part in value]) if isinstance(value, tuple) else _hinted(value)
+
+    def spec_of(spec: Any) -> Any:
+        return spec.with_shape(number(spec.shape)) if isinstance(spec, TensorSpec) else spec
+
+    nodes = [
+        Node(
+            node.call.op.bind(
+                [spec_of(spec) for spec in node.call.specs], {k: number(v) for k, v in node.call.attrs.items()}
+            ),
+            node.inputs,
+            node.outputs,
+            node.origin,
+        )
+        for node in graph.nodes
+    ]
+    return Graph([(i, spec_of(spec)) for i, spec in graph.inputs], nodes, graph.outputs)
+
+
+def _hinted(value: Any) -> Any:
+    return size_hint(value) if isinstance(value, Size) else value
