@@ -37,6 +37,7 @@ DEV = [
     "hypothesis>=6.100",
     "import-linter>=2.5",
     "mypy==2.4.1",  # exact, as ruff: what they report changes with each release, and `make check` must not
+    "onnxruntime>=1.20",  # the reference for exported models
     "pytest>=9",
     "pytest-xdist>=3.8",
     "ruff==0.17.6",

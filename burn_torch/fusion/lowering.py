@@ -26,19 +26,19 @@ from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws, Fill, Folds, Moves
 
-__all__ = ["lower"]
+__all__ = ["Key", "Tile", "Writer", "lower"]
 
 MOST_TENSORS: Final = 24
 """More arguments make launches slow and registers scarce."""
 
 MOST_OPERATIONS: Final = 96
 
-_Key = tuple[int, tuple[Index, ...]]
+Key = tuple[int, tuple[Index, ...]]
 
 
 @final
 @dataclass(frozen=True)
-class _Tile:
+class Tile:
     """A value in the kernel: what it is called, its type, and which loops it varies with."""
 
     name: str
@@ -63,7 +63,7 @@ def lower(
 
     Raises: Unfusible, with the reason.
     """
-    return _Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held).kernel()
+    return Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held).kernel()
 
 
 _MOST_NARROW: Final = (1 << 31) - (1 << 16)
@@ -73,9 +73,8 @@ LONGEST_ROW: Final = 16384
 """Elements of a row that a program holds at once."""
 
 
-@final
-class _Writer:
-    """Writes one kernel."""
+class Writer:
+    """Writes one kernel, in Triton; `c_lowering` writes the same in C."""
 
     def __init__(
         self,
@@ -94,23 +93,23 @@ class _Writer:
         self.specs: Final = body.specs()
         self.maker: Final = {i: (node, k) for node in body.nodes for k, i in enumerate(node.outputs) if i is not None}
         self.position: Final = {i: position for position, (i, _) in enumerate(body.inputs)}
-        self.x: Final = index_of(Var("x", domain.rows))
-        self.r: Final = index_of(Var("r", domain.length))
+        self.x = index_of(Var("x", domain.rows))
+        self.r = index_of(Var("r", domain.length))
         self.x_var: Final = Var("x", domain.rows)
         self.r_var: Final = Var("r", domain.length)
         self.reduces: Final = domain.reduced is not None
         self.whole_rows: Final = domain.length <= LONGEST_ROW
         self.read: Final[dict[int, str]] = {}
-        self.numbers: Final = Numbers(body, held=held)
+        self.numbers: Numbers = Numbers(body, held=held)
         self.helpers: Final[set[str]] = set()
         self.random_helpers: Final[set[str]] = set()
         self.outer: Final[list[str]] = []
         self.loop: list[str] | None = None
-        self.known: Final[dict[Any, _Tile]] = {}
-        self.in_loop: dict[Any, _Tile] = {}
+        self.known: Final[dict[Any, Tile]] = {}
+        self.in_loop: dict[Any, Tile] = {}
         self.count = 0
         self.levels: Final[dict[Any, int]] = {}
-        self.folds: Final[dict[_Key, tuple[int, _Key]]] = {}
+        self.folds: Final[dict[Key, tuple[int, Key]]] = {}
         self.loads = 0
         self.strides: Final[list[tuple[int, int]]] = []
         largest = max([spec.numel for spec in self.specs.values() if isinstance(spec, TensorSpec)], default=0)
@@ -200,7 +199,7 @@ class _Writer:
             if not whole:
                 self._store(number, i, index, whole)
 
-    def _accumulate(self, key: _Key) -> Callable[[], None]:
+    def _accumulate(self, key: Key) -> Callable[[], None]:
         """Adds to a loop what a reduction gathers in it; gives what is to be done after the loop."""
         node, _ = self.maker[key[0]]
         kind, kept_in, neutral = self._fold(node)
@@ -247,7 +246,7 @@ class _Writer:
         edge = (1 << (8 * dtype.itemsize - 1)) - 1
         return law.kind, dtype, str(-edge - 1 if law.kind == "max" else edge)
 
-    def _folded(self, node: Node, kind: str, kept_in: DType, total: str) -> _Tile:
+    def _folded(self, node: Node, kind: str, kept_in: DType, total: str) -> Tile:
         """Joins the lanes of a tile (x, r) along r; written outside of loops."""
         spec = tensor(node.call.result)
         if kind in ("sum", "mean"):
@@ -269,7 +268,7 @@ class _Writer:
         made = computed_in(spec.dtype)
         if made is not kept_in and not made.is_bool:
             self.outer.append(f"{name} = {name}.to({TYPES[made]})")
-        return self._rounded(_Tile(name, made, True, False), spec)
+        return self._rounded(Tile(name, made, True, False), spec)
 
     # -- what depends on what ----------------------------------------------------------------------------
     def _level(self, i: int, index: tuple[Index, ...]) -> int:
@@ -298,7 +297,7 @@ class _Writer:
         self.levels[key] = level
         return level
 
-    def _folded_from(self, node: Node, index: tuple[Index, ...]) -> _Key:
+    def _folded_from(self, node: Node, index: tuple[Index, ...]) -> Key:
         shape, axes = tensor(node.call.specs[0]).shape, tuple(sorted(node.call.attrs["dims"]))
         sizes = tuple(shape[axis] for axis in axes)
         if math.prod(sizes) != self.domain.length:
@@ -306,7 +305,7 @@ class _Writer:
                 Reason.REDUCTION_ORDER,
                 f"{node.call.op.name} over {math.prod(sizes)} beside one over {self.domain.length}",
             )
-        if any(self.r_var in i.variables() for i in index):
+        if any(self._varies(i)[1] for i in index):
             raise Unfusible(
                 Reason.REDUCTION_ORDER, f"{node.call.op.name} over axes {axes} is needed along what is reduced"
             )
@@ -315,7 +314,7 @@ class _Writer:
         assert isinstance(i, int)
         return i, tuple(reduced.get(axis, at) for axis, at in enumerate(index))
 
-    def _operands(self, node: Node, output: int, index: tuple[Index, ...]) -> list[_Key | None]:
+    def _operands(self, node: Node, output: int, index: tuple[Index, ...]) -> list[Key | None]:
         """For each input of a node, at which index it is needed; None for numbers and for what is absent."""
         call = node.call
         if call.op.pointwise is not None or call.is_input:
@@ -337,7 +336,7 @@ class _Writer:
         raise Unfusible(Reason.UNSUPPORTED, f"no kernel is generated for {call.op.name}")
 
     # -- values -----------------------------------------------------------------------------------------
-    def _value(self, i: int, index: tuple[Index, ...]) -> _Tile:
+    def _value(self, i: int, index: tuple[Index, ...]) -> Tile:
         """The name of a value at an index, computed where it is not known yet."""
         key = (i, index)
         found = self.known.get(key) or self.in_loop.get(key)
@@ -351,7 +350,7 @@ class _Writer:
         (self.in_loop if self.loop is not None and made.r else self.known)[key] = made
         return made
 
-    def _computed(self, node: Node, output: int, index: tuple[Index, ...]) -> _Tile:
+    def _computed(self, node: Node, output: int, index: tuple[Index, ...]) -> Tile:
         call = node.call
         if call.op.law(Folds) is not None and call.attrs["dims"]:
             assert self.whole_rows, "rows in steps know their reductions beforehand"
@@ -366,16 +365,19 @@ class _Writer:
             assert operands[0] is not None
             return self._value(*operands[0])
         if call.op.law(Fill) is not None:
-            spec = tensor(call.result)
-            made = computed_in(spec.dtype)
-            one = "(1, 1)" if self.reduces else "(1,)"
-            number = self.numbers.operand(node.inputs[0], made)
-            return self._emit(f"tl.full({one}, {number}, {TYPES[made]})", spec, False, False)
+            return self._filled(node)
         if call.op.law(Draws) is not None:
             return self._drawn(node, index)
         return self._pointwise(node, operands)
 
-    def _pointwise(self, node: Node, operands: Sequence[_Key | None]) -> _Tile:
+    def _filled(self, node: Node) -> Tile:
+        spec = tensor(node.call.result)
+        made = computed_in(spec.dtype)
+        one = "(1, 1)" if self.reduces else "(1,)"
+        number = self.numbers.operand(node.inputs[0], made)
+        return self._emit(f"tl.full({one}, {number}, {TYPES[made]})", spec, False, False)
+
+    def _pointwise(self, node: Node, operands: Sequence[Key | None]) -> Tile:
         call = node.call
         spec = tensor(call.result)
         tiles = [None if key is None else self._value(*key) for key in operands]
@@ -402,17 +404,17 @@ class _Writer:
             text = f"{text}.to({TYPES[made]})"
         return self._emit(text, spec, x, r)
 
-    def _emit(self, text: str, spec: TensorSpec, x: bool, r: bool) -> _Tile:
+    def _emit(self, text: str, spec: TensorSpec, x: bool, r: bool) -> Tile:
         name = self._name("v")
         self._lines(r).append(f"{name} = {text}")
-        return self._rounded(_Tile(name, computed_in(spec.dtype), x, r), spec)
+        return self._rounded(Tile(name, computed_in(spec.dtype), x, r), spec)
 
-    def _rounded(self, tile: _Tile, spec: TensorSpec) -> _Tile:
+    def _rounded(self, tile: Tile, spec: TensorSpec) -> Tile:
         """The tile, rounded to the type of its spec if that is asked for."""
         if self.strict and spec.dtype in (DType.F16, DType.BF16):
             name = self._name("v")
             self._lines(tile.r).append(f"{name} = {tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)")
-            return _Tile(name, tile.dtype, tile.x, tile.r)
+            return Tile(name, tile.dtype, tile.x, tile.r)
         return tile
 
     def _lines(self, r: bool) -> list[str]:
@@ -426,7 +428,7 @@ class _Writer:
         return f"{hint}{self.count}"
 
     # -- memory -------------------------------------------------------------------------------------------
-    def _load(self, i: int, index: tuple[Index, ...]) -> _Tile:
+    def _load(self, i: int, index: tuple[Index, ...]) -> Tile:
         spec = tensor(self.specs[i])
         made = computed_in(spec.dtype)
         pointer = self.read.setdefault(i, f"p{len(self.read)}")
@@ -447,7 +449,7 @@ class _Writer:
         if made.is_bool:
             text = f"({text} != 0)"
         self._lines(r).append(f"{name} = {text}")
-        return _Tile(name, made, x, r)
+        return Tile(name, made, x, r)
 
     def _varies(self, flat: Index) -> tuple[bool, bool]:
         variables = flat.variables()
@@ -484,7 +486,7 @@ class _Writer:
         lines.append(f"tl.store(q{number} + ({at}), {value}.to(q{number}.dtype.element_ty), mask={mask})")
 
     # -- random values -----------------------------------------------------------------------------------
-    def _drawn(self, node: Node, index: tuple[Index, ...]) -> _Tile:
+    def _drawn(self, node: Node, index: tuple[Index, ...]) -> Tile:
         law, spec = node.call.op.law(Draws), tensor(node.call.result)
         assert law is not None
         flat = flat_index(index, spec.shape)
