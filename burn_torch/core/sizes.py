@@ -18,7 +18,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-__all__ = ["Guard", "Scope", "Size", "exact_quotient", "greatest_divisor", "known_below", "same_size", "size_hint"]
+__all__ = [
+    "Guard",
+    "Real",
+    "Scope",
+    "Size",
+    "exact_quotient",
+    "greatest_divisor",
+    "known_below",
+    "known_multiple",
+    "largest_sizes",
+    "real",
+    "same_shape",
+    "same_size",
+    "size_hint",
+    "sizes_in",
+    "solved",
+]
 
 _Product = tuple["_Factor", ...]
 
@@ -65,6 +81,8 @@ class Guard:
         """As Python, of symbols."""
         sign = {("==", True): "==", ("==", False): "!=", ("<", True): "<", ("<", False): ">="}[self.kind, self.holds]
         positive, negative = self.size.sides()
+        if positive.isdigit() and sign == ">=":
+            return f"{negative} <= {positive}"
         return f"{positive} {sign} {negative}"
 
     def __eq__(self, other: object) -> bool:
@@ -90,13 +108,24 @@ class Scope:
         self.demanding = False
         self.factors: Final[dict[str, _Factor]] = {}
         """By their names in kernels."""
-        self._made: Final[dict[str, _Factor]] = {}
+        self._parts: Final[dict[str, _Factor]] = {}
         for name, hint in self.hints.items():
-            self._made[name] = self.factors[name] = _Factor(name, name, hint, 2, math.inf, None)
+            self.factors[name] = _Factor(name, name, hint, 2, math.inf, None)
 
     def symbol(self, name: str) -> Size:
         """One of its symbols, a size of 2 or more."""
-        return Size(self, {(self._made[name],): 1})
+        return Size(self, {(self.factors[name],): 1})
+
+    def add(self, hint: int) -> Size:
+        """One more symbol."""
+        name = f"s{len(self.hints)}"
+        self.hints[name] = hint
+        self.factors[name] = _Factor(name, name, hint, 2, math.inf, None)
+        return self.symbol(name)
+
+    def factor(self, name: str) -> Size:
+        """What kernels know by a name: a symbol, or a quotient or remainder of some."""
+        return Size(self, {(self.factors[name],): 1})
 
     def answer(self, kind: str, size: Size) -> bool:
         """Whether `size == 0` or `size < 0` here, where it does not follow from what symbols are."""
@@ -106,13 +135,23 @@ class Scope:
                 self.denied.append(size)
                 return False
             return truth
+        if kind == "<" and any(_implies(guard, size, truth) for guard in self.guards):
+            return truth
         self.guards.setdefault(Guard(size, kind, truth))
         return truth
+
+    def needed(self) -> list[Guard]:
+        """The guards but for those that follow from others."""
+        kept: list[Guard] = []
+        for guard in reversed(self.guards):
+            if guard.kind != "<" or not any(_implies(other, guard.size, guard.holds) for other in kept):
+                kept.append(guard)
+        return kept[::-1]
 
     def part(self, sign: str, of: Size | int, by: Size | int) -> Size:
         """of // by, or of % by, where neither is a polynomial."""
         text = f"({_shown(of)}) {sign} {_in_brackets(by)}"
-        factor = self._made.get(text)
+        factor = self._parts.get(text)
         if factor is None:
             a, b = size_hint(of), size_hint(by)
             hint = a // b if sign == "//" else a % b
@@ -122,9 +161,23 @@ class Scope:
             else:
                 low = 0 if low >= 0 else -math.inf
                 high = high // _low(by) if high < math.inf and high >= 0 else math.inf
-            name = f"d{len(self._made) - len(self.hints)}"
-            factor = self._made[text] = self.factors[name] = _Factor(name, text, hint, low, high, (sign, of, by))
+            name = f"d{len(self._parts)}"
+            factor = self._parts[text] = self.factors[name] = _Factor(name, text, hint, low, high, (sign, of, by))
         return Size(self, {(factor,): 1})
+
+
+def _implies(guard: Guard, size: Size, truth: bool) -> bool:
+    """Whether it follows from a guard that `size < 0`, or that it is not."""
+    if guard.kind != "<" or guard.holds is not truth:
+        return False
+    return _never_above(size, guard.size) if truth else _never_above(guard.size, size)
+
+
+def _never_above(a: Size | int, b: Size | int) -> bool:
+    difference = a - b
+    if isinstance(difference, Size) and _high(difference) > 0:
+        difference = _reduced(difference)
+    return _high(difference) <= 0
 
 
 def _low(value: Size | int) -> float:
@@ -196,11 +249,11 @@ class Size:
     def __rmod__(self, of: int) -> Any:
         return NotImplemented if _terms(of) is None else _divided(of, self)[1]
 
-    def __truediv__(self, by: float) -> float:
-        return int(self) / by
+    def __truediv__(self, by: float) -> Real:
+        return Real(1.0 / by, self, inverse=False)
 
-    def __rtruediv__(self, of: float) -> float:
-        return of / int(self)
+    def __rtruediv__(self, of: float) -> Real:
+        return Real(of, self, inverse=True)
 
     # -- asking ----------------------------------------------------------------------------------
     def __eq__(self, other: object) -> bool:
@@ -294,6 +347,70 @@ class Size:
         return format(str(self), how)
 
 
+@final
+class Real:
+    """A number made of a size: scale * size, or scale / size.
+
+    Whatever else is done with it makes the plain number of it that it is here, and notes that its size must be that.
+    """
+
+    __slots__ = ("inverse", "key", "scale", "size")
+
+    def __init__(self, scale: float, size: Size, *, inverse: bool) -> None:
+        self.scale: Final = float(scale)
+        self.size: Final = size
+        self.inverse: Final = inverse
+        self.key: Final = (self.scale, size.key, inverse)
+
+    def of(self, size: int) -> float:
+        """The number where the size is this one."""
+        return self.scale / size if self.inverse else self.scale * size
+
+    def __float__(self) -> float:
+        return self.of(int(self.size))
+
+    def __mul__(self, other: float) -> float:
+        return float(self) * other
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: float) -> float:
+        return float(self) / other
+
+    def __rtruediv__(self, other: float) -> float:
+        return other / float(self)
+
+    def __add__(self, other: float) -> float:
+        return float(self) + other
+
+    __radd__ = __add__
+
+    def __sub__(self, other: float) -> float:
+        return float(self) - other
+
+    def __rsub__(self, other: float) -> float:
+        return other - float(self)
+
+    def __neg__(self) -> float:
+        return -float(self)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Real) and other.key == self.key:
+            return True
+        return float(self) == (float(other) if isinstance(other, Real) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"{self.scale!r} {'/' if self.inverse else '*'} {self.size}"
+
+
+def real(count: Size | int) -> Any:
+    """A whole number as a float, a size too."""
+    return Real(1.0, count, inverse=False) if isinstance(count, Size) else float(count)
+
+
 # -- how it is done ----------------------------------------------------------------------------------
 def _terms(value: object) -> Mapping[_Product, int] | None:
     if isinstance(value, Size):
@@ -342,10 +459,20 @@ def _is_zero(value: Size | int) -> bool:
         return value == 0
     if value.low > 0 or value.high < 0:
         return False
+    value = _reduced(value)
     content = math.gcd(*(count for product, count in value.terms.items() if product))
-    if value.terms.get((), 0) % content:
+    if value.low > 0 or value.high < 0 or value.terms.get((), 0) % content:
         return False
     return value.scope.answer("==", value)
+
+
+def _reduced(value: Size) -> Size:
+    """A size that is 0, negative or positive where this one is: without common factors, as far as these are positive."""
+    common = greatest_divisor(value, value)
+    if not isinstance(common, Size) or common.low <= 0 or len(value.terms) < 2:
+        return value
+    ((product, _),) = common.terms.items()
+    return _as_size(exact_quotient(value, Size(value.scope, {product: 1})))
 
 
 def _is_negative(value: Size | int) -> bool:
@@ -353,7 +480,10 @@ def _is_negative(value: Size | int) -> bool:
         return value < 0
     if value.high < 0:
         return True
-    return False if value.low >= 0 else value.scope.answer("<", value)
+    if value.low >= 0:
+        return False
+    value = _reduced(value)
+    return value.high < 0 or (value.low < 0 and value.scope.answer("<", value))
 
 
 def _leading(terms: Mapping[_Product, int]) -> tuple[_Product, int]:
@@ -435,6 +565,8 @@ def _divided(of: Size | int, by: Size | int) -> tuple[Any, Any]:
 def known_below(a: Size | int, b: Size | int) -> bool:
     """Whether a < b whatever the symbols are."""
     difference = a - b
+    if isinstance(difference, Size) and _high(difference) >= 0:
+        difference = _reduced(difference)
     return bool(_high(difference) < 0)
 
 
@@ -443,6 +575,30 @@ def same_size(a: Size | int, b: Size | int) -> bool:
     if isinstance(a, Size):
         return isinstance(b, Size) and a.key == b.key
     return not isinstance(b, Size) and a == b
+
+
+def known_multiple(size: Size | int, number: int) -> bool:
+    """Whether `number` divides a size: where it does not follow but is so here, that is noted; else nothing is."""
+    if isinstance(size, int):
+        return size % number == 0
+    rest = _divided(size, number)[1]
+    if not isinstance(rest, Size):
+        return bool(rest == 0)
+    return rest.hint == 0 and rest.scope.answer("==", rest)
+
+
+def largest_sizes(sizes: Iterable[Size | int]) -> list[Size | int]:
+    """Those of some sizes that no other one exceeds whatever the symbols are."""
+    kept: list[Size | int] = []
+    for size in sizes:
+        if not any(_never_above(size, other) for other in kept):
+            kept = [other for other in kept if not _never_above(other, size)] + [size]
+    return kept
+
+
+def same_shape(a: Sequence[Size | int], b: Sequence[Size | int]) -> bool:
+    """Whether two shapes are equal whatever the symbols are."""
+    return len(a) == len(b) and all(map(same_size, a, b))
 
 
 def size_hint(value: Size | int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
+from burn_torch.core.sizes import size_hint
 from burn_torch.fusion.loops import Kernel
 
 __all__ = ["Tiles", "tiles_of"]
@@ -19,18 +20,18 @@ class Tiles:
     r: int
     warps: int
 
-    def programs(self, kernel: Kernel) -> int:
-        """How many programs run."""
-        return -(-kernel.domain.rows // self.x)
+    def programs(self, kernel: Kernel, rows: int | None = None) -> int:
+        """How many programs run.  rows: how far `x` runs, of a kernel of symbolic sizes."""
+        return -(-(size_hint(kernel.domain.rows) if rows is None else rows) // self.x)
 
 
 _FEW: Final = 1024
 """Elements that a program of element-wise work holds: two 16-byte accesses a thread of four warps."""
 
 
-def tiles_of(kernel: Kernel) -> Tiles:
-    """The tiles that are used without timing."""
-    rows, length = kernel.domain.rows, kernel.domain.length
+def tiles_of(kernel: Kernel, loops: tuple[int, int] | None = None) -> Tiles:
+    """The tiles that are used without timing.  loops: how far `x` and `r` run, of a kernel of symbolic sizes."""
+    rows, length = (size_hint(kernel.domain.rows), size_hint(kernel.domain.length)) if loops is None else loops
     if kernel.domain.reduced is None:
         half = all(spec.dtype.itemsize <= 2 for spec in kernel.outputs)
         return Tiles(min(_power(rows), 2 * _FEW if half else _FEW), 1, 4)

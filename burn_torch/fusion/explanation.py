@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, final
 
 from burn_torch.core.files import write_atomic
+from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.configs import Tiles, tiles_of
 from burn_torch.fusion.lowering import lower
-from burn_torch.fusion.row import kernel
+from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.schedule import Boundary, Group, Plan
 from burn_torch.graph.drawing import draw
 from burn_torch.graph.ir import Graph, Node
@@ -133,7 +134,7 @@ def explain(plan: Plan) -> FusionExplanation:
     """What a plan is, in words: see `FusionExplanation`."""
     groups: dict[str, list[Group]] = {}
     for group in plan.groups:
-        groups.setdefault(group.body.to_json(), []).append(group)
+        groups.setdefault(text_of(group.body), []).append(group)
     reports: list[KernelReport] = []
     specs = plan.graph.specs()
     for node in plan.graph.nodes:
@@ -156,7 +157,7 @@ def _generated(group: Group, node: Node) -> KernelReport:
 def _of_a_library(node: Node, specs: dict[int, Any]) -> KernelReport:
     def size(ids: Sequence[Any]) -> int:
         found = [specs.get(i) for i in dict.fromkeys(ids) if isinstance(i, int)]
-        return sum(spec.numel * spec.dtype.itemsize for spec in found if isinstance(spec, TensorSpec))
+        return sum(size_hint(spec.numel) * spec.dtype.itemsize for spec in found if isinstance(spec, TensorSpec))
 
     name = node.call.op.name
     origins = () if node.origin is None else (str(node.origin),)

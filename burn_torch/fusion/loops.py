@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from burn_torch.core.sizes import Size, size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.graph.ir import Graph
@@ -79,6 +80,8 @@ class Kernel:
     loads: int
     wide: bool
     """Whether indexes need 64 bits."""
+    sizes: tuple[Size, ...] = ()
+    """What it takes beside, of a kernel of symbolic sizes: whole numbers made of the symbols."""
 
 
 # -- the loops ---------------------------------------------------------------------------------------
@@ -90,10 +93,11 @@ def domain_of(body: Graph) -> Domain:
     if not folds:
         sizes = {spec.numel for spec in outputs}
         if len(sizes) > 1:
-            raise Unfusible(Reason.SHAPE, f"results of {' and '.join(map(str, sorted(sizes)))} elements")
+            counts = sorted(sizes, key=size_hint)
+            raise Unfusible(Reason.SHAPE, f"results of {' and '.join(map(str, counts))} elements")
         largest = max(outputs, key=lambda spec: spec.ndim)
         return Domain((outputs[0].numel,), None, largest.shape)
-    first = max(folds, key=lambda node: (tensor(node.call.specs[0]).numel, len(node.call.attrs["dims"])))
+    first = max(folds, key=lambda node: (size_hint(tensor(node.call.specs[0]).numel), len(node.call.attrs["dims"])))
     shape = tensor(first.call.specs[0]).shape
     axes = tuple(sorted(first.call.attrs["dims"]))
     if not first.call.specs[0].numel:  # type: ignore[union-attr]  # a tensor

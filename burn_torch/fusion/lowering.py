@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
+from burn_torch.core.sizes import Size, known_multiple, largest_sizes, same_shape, same_size, sizes_in
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.expressions import TYPES, computed_in, expression
 from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
@@ -112,11 +113,11 @@ class Writer:
         self.folds: Final[dict[Key, tuple[int, Key]]] = {}
         self.loads = 0
         self.strides: Final[list[tuple[int, int]]] = []
-        largest = max([spec.numel for spec in self.specs.values() if isinstance(spec, TensorSpec)], default=0)
+        reached = [spec.numel for spec in self.specs.values() if isinstance(spec, TensorSpec)]
         for (_, spec), layout in zip(body.inputs, layouts or (), strict=bool(layouts)):
             if layout is not None and isinstance(spec, TensorSpec):
-                largest = max(largest, 1 + sum((n - 1) * step for n, step in zip(spec.shape, layout, strict=True)))
-        self.wide: Final = largest >= _MOST_NARROW
+                reached.append(1 + sum((n - 1) * step for n, step in zip(spec.shape, layout, strict=True)))
+        self.wide: Final = any(count >= _MOST_NARROW for count in largest_sizes(reached))
         if len(body.nodes) > MOST_OPERATIONS:
             raise Unfusible(Reason.LIMIT, f"{len(body.nodes)} operations")
         tensors = sum(isinstance(spec, TensorSpec) for _, spec in body.inputs) + len(body.outputs)
@@ -135,7 +136,7 @@ class Writer:
                 self._store(number, i, index, full)
         else:
             self._in_steps(outputs)
-        source = self._source(len(outputs))
+        source, sizes = self._with_sizes(self._source(len(outputs)))
         name = "fused_" + hashlib.sha256(source.encode()).hexdigest()[:16]
         along_x = sum(x == 1 for x, _ in self.strides)
         along_r = sum(r == 1 for _, r in self.strides)
@@ -150,6 +151,7 @@ class Writer:
             self.whole_rows,
             self.loads,
             self.wide,
+            sizes,
         )
 
     def _at(self, spec: TensorSpec) -> tuple[tuple[Index, ...], bool]:
@@ -158,17 +160,17 @@ class Writer:
         if domain.reduced is None:
             return split_index(self.x, spec.shape), False
         kept, reduced = iter(split_index(self.x, domain.kept)), iter(split_index(self.r, domain.reduced))
-        if spec.numel == domain.rows * domain.length:
+        if same_size(spec.numel, domain.rows * domain.length):
             full = tuple(next(reduced) if axis in domain.axes else next(kept) for axis in range(len(domain.shape)))
-            if spec.shape != domain.shape:
+            if not same_shape(spec.shape, domain.shape):
                 full = split_index(flat_index(full, domain.shape), spec.shape)
             return full, True
-        if spec.numel != domain.rows:
+        if not same_size(spec.numel, domain.rows):
             raise Unfusible(
                 Reason.SHAPE, f"a result of {spec.numel} elements beside {domain.rows} rows of {domain.length}"
             )
         ones = tuple(1 if axis in domain.axes else size for axis, size in enumerate(domain.shape))
-        if spec.shape == ones:
+        if same_shape(spec.shape, ones):
             return tuple(constant(0) if axis in domain.axes else next(kept) for axis in range(len(ones))), False
         return split_index(self.x, spec.shape), False
 
@@ -262,13 +264,22 @@ class Writer:
             self.helpers.add("peak")
             text = f"peak({total}, 1)[:, None]" if kind == "max" else f"-peak(-{total}, 1)[:, None]"
         if kind == "mean":
-            text = f"{text} * {1.0 / self.domain.length!r}" if self.domain.length else f"{text} * float('nan')"
+            text = f"{text} * {self._one_of(self.domain.length, kept_in)}"
         name = self._name("v")
         self.outer.append(f"{name} = {text}")
         made = computed_in(spec.dtype)
         if made is not kept_in and not made.is_bool:
             self.outer.append(f"{name} = {name}.to({TYPES[made]})")
         return self._rounded(Tile(name, made, True, False), spec)
+
+    def _one_of(self, length: int | Size, kept_in: DType) -> str:
+        """One divided by a number of elements, as source."""
+        if not isinstance(length, Size):
+            return repr(1.0 / length) if length else "float('nan')"
+        if kept_in is DType.F64:
+            return f"(1.0 / {length}.to(tl.float64))"
+        self.helpers.add("divided")
+        return f"divided(1.0, {length}.to(tl.float32))"
 
     # -- what depends on what ----------------------------------------------------------------------------
     def _level(self, i: int, index: tuple[Index, ...]) -> int:
@@ -300,7 +311,7 @@ class Writer:
     def _folded_from(self, node: Node, index: tuple[Index, ...]) -> Key:
         shape, axes = tensor(node.call.specs[0]).shape, tuple(sorted(node.call.attrs["dims"]))
         sizes = tuple(shape[axis] for axis in axes)
-        if math.prod(sizes) != self.domain.length:
+        if not same_size(math.prod(sizes), self.domain.length):
             raise Unfusible(
                 Reason.REDUCTION_ORDER,
                 f"{node.call.op.name} over {math.prod(sizes)} beside one over {self.domain.length}",
@@ -508,7 +519,7 @@ class Writer:
         if not self.reduces and flat == self.x and self.domain.rows >= 4:
             return "draw", "tl.program_id(0).to(tl.int64) * (XB // 4), XB // 4"
         rest = flat + self.r * -1
-        fours = all(count % 4 == 0 for count in rest.terms.values()) and rest.constant % 4 == 0
+        fours = all(known_multiple(count, 4) for count in (*rest.terms.values(), rest.constant))
         if self.reduces and self.domain.length >= 4 and fours and self.r_var not in rest.variables():
             begin = self._offset(rest)
             return "row_words", f"{begin}, RB" if self.whole_rows else f"{begin} + r0, RB"
@@ -520,6 +531,7 @@ class Writer:
             *self.read.values(),
             *(f"q{n}" for n in range(outputs)),
             *(a.name for a in self.numbers.arguments.values()),
+            "SIZES",
         ]
         blocks = "XB: tl.constexpr, RB: tl.constexpr" if self.reduces else "XB: tl.constexpr"
         lines = [f'"""{self._title()}"""', "", "from burn_kernels._triton import tl, triton"]
@@ -543,10 +555,30 @@ class Writer:
         lines += [f"    {line}" for line in self.outer]
         return "\n".join(lines) + "\n"
 
+    def _with_sizes(self, source: str) -> tuple[str, tuple[Size, ...]]:
+        """The source with an argument for each symbol in it, and what these are; named in the order of their use, so
+        that equal kernels of two programs are one.
+        """
+        scope = next((size.scope for spec in self.specs.values() for size in sizes_in(_shape_of(spec))), None)
+        if scope is None:
+            return source.replace("SIZES, ", ""), ()
+        head, body = source.split("SIZES, ")
+        names = dict.fromkeys(re.findall(r"\b[sd]\d+\b", body))
+        new = {name: f"s{n}" for n, name in enumerate(names)}
+        body = re.sub(r"\b[sd]\d+\b", lambda found: new[found[0]], body)
+        if self.wide:
+            first, rest = body.split("\n", 1)
+            body = "\n".join([first, *(f"    {name} = {name}.to(tl.int64)" for name in new.values()), rest])
+        return f"{head}{''.join(f'{name}, ' for name in new.values())}{body}", tuple(map(scope.factor, names))
+
     def _title(self) -> str:
         ops = ", ".join(node.call.op.name for node in self.body.nodes[:12])
         more = f" and {len(self.body.nodes) - 12} more" if len(self.body.nodes) > 12 else ""
         return f"{ops}{more}, in one kernel."
+
+
+def _shape_of(spec: Any) -> tuple[Any, ...]:
+    return spec.shape if isinstance(spec, TensorSpec) else ()
 
 
 def _aligned(index: tuple[Index, ...], shape: tuple[int, ...]) -> tuple[Index, ...]:

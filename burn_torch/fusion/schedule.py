@@ -15,7 +15,7 @@ from burn_torch.fusion.bodies import Role, Source, role_of
 from burn_torch.fusion.groups import Cut, Grouping
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import Reason, Unfusible
-from burn_torch.fusion.row import kernel
+from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.splitting import columns_in_two_steps, in_two_steps
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
@@ -294,7 +294,7 @@ def _emitted(
         if len(members) == 1 and last[n] not in grouping.again:
             nodes.append(node)
             continue
-        call = kernel.bind([source.specs[i] for i in cut.given], {"body": cut.body.to_json(), "strict": strict})
+        call = kernel.bind([source.specs[i] for i in cut.given], {"body": text_of(cut.body), "strict": strict})
         origins = [graph.nodes[m].origin for m in sorted(members)]
         nodes.append(Node(call, cut.given, cut.wanted, next((o for o in origins if o is not None), None)))
         named.append(last[n])

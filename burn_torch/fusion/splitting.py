@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from burn_torch.core.sizes import Size, exact_quotient, size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.trace import Trace
@@ -40,8 +41,8 @@ def in_two_steps(call: Call) -> Graph | None:
     if call.op.law(Folds) is None or not isinstance(x, TensorSpec) or not call.attrs["dims"]:
         return None
     dims = tuple(sorted(call.attrs["dims"]))
-    count = math.prod(x.shape[dim] for dim in dims)
-    results = x.numel // max(count, 1)
+    count = math.prod(size_hint(x.shape[dim]) for dim in dims)
+    results = size_hint(x.numel) // max(count, 1)
     programs = results if x.ndim - 1 in dims else -(-results // COLUMNS_TOGETHER)
     axis = dims[0]
     parts = _parts(x.shape[axis], ENOUGH_PROGRAMS // max(programs, 1), count // LEAST_PART)
@@ -55,9 +56,9 @@ def in_two_steps(call: Call) -> Graph | None:
     return trace.graph([reshape(second, shape=call.result.shape)])
 
 
-def _parts(size: int, wanted: int, most: int) -> int:
+def _parts(size: int | Size, wanted: int, most: int) -> int:
     """The largest power of two that divides the axis and is neither more than wanted nor than worth it."""
     parts = 1
-    while size % (2 * parts) == 0 and 2 * parts <= min(wanted, most):
+    while exact_quotient(size, 2 * parts) is not None and 2 * parts <= min(wanted, most):
         parts *= 2
     return parts

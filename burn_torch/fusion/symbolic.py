@@ -20,13 +20,17 @@ from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.origin import Origin
 from burn_torch.ops.op import Call
 
-__all__ = ["Site", "Symbolic", "Unsymbolic", "call_form", "call_sizes", "form_of", "sizes_of", "symbolised"]
+__all__ = ["Site", "Sites", "Symbolic", "Unsymbolic", "call_form", "call_sizes", "form_of", "sizes_of", "symbolised"]
 
 _SIZES: Final = frozenset({"shape", "size", "sizes", "ranges", "output_size", "padding", "times"})
 """Attributes that hold sizes; all others are part of what an operation is."""
 
 _SPECIAL: Final = 2
 """Sizes below are never symbols: an axis of 1 is repeated, one of 0 is empty."""
+
+
+_FURTHER: Final = (1 << 20) + 1
+"""What a stride is taken for: no multiple of anything, and larger than most sizes."""
 
 
 class Unsymbolic(Exception):
@@ -109,38 +113,54 @@ class Symbolic:
         self.scope: Final = scope
         self.sites: Final = sites
         self.named: Final = named
-        self.symbols: Final = tuple(scope.hints)
         self._match: tuple[int, Callable[..., tuple[int, ...] | None]] | None = None
+        self._further: Final[list[str]] = []
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(self.scope.hints)
 
     @property
     def guards(self) -> list[Guard]:
-        """What was noted so far, in the order in which it was asked."""
-        return list(self.scope.guards)
+        """What was noted so far and does not follow from the rest, in the order in which it was asked."""
+        return self.scope.needed()
 
     def match(self, sizes: Sequence[int]) -> tuple[int, ...] | None:
         """The values of the symbols in another graph of this form, by its sizes; None where it is none of these."""
+        return self.match_sites([sizes[p] for p in self.sites])
+
+    def match_sites(self, sizes: Sequence[int], further: Sequence[int] = ()) -> tuple[int, ...] | None:
+        """As `match`, by the sizes at the sites alone, in their order, and the values of further symbols."""
         count = len(self.scope.guards)
         if self._match is None or self._match[0] != count:
             self._match = count, self._compiled()
-        return self._match[1](sizes)
+        return self._match[1](sizes, further)
+
+    def further(self) -> Size:
+        """A symbol that is no size of the graph: a stride."""
+        size = self.scope.add(_FURTHER)
+        self._further.append(str(size))
+        return size
 
     def _compiled(self) -> Callable[..., tuple[int, ...] | None]:
         lines: list[str] = []
         known: set[int] = set()
-        for position, size in self.sites.items():
+        for position, size in enumerate(self.sites.values()):
             text = str(size)
             if text in self.named and f"    {text} = v[" not in "".join(lines):
                 lines.append(f"    {text} = v[{position}]")
                 known.add(position)
+        lines += [f"    {name} = w[{n}]" for n, name in enumerate(self._further)]
         tests = [f"{name} >= {_SPECIAL}" for name in self.symbols]
-        for position, size in self.sites.items():
+        for position, size in enumerate(self.sites.values()):
             if position not in known:
                 tests.append(f"v[{position}] == {size.written(names=False) if isinstance(size, Size) else size}")
-        tests += [guard.text for guard in self.scope.guards]
+        tests += [guard.text for guard in self.scope.needed()]
         made = "".join(f"{name}, " for name in self.symbols)
         lines += [f"    return ({made}) if {' and '.join(tests) or 'True'} else None"]
         namespace: dict[str, Any] = {}
-        exec("def match(v):\n" + "\n".join(lines), namespace)
+        exec("def match(v, w):\n" + "\n".join(lines), namespace)
         found: Callable[..., tuple[int, ...] | None] = namespace["match"]
         return found
 
@@ -162,7 +182,7 @@ def symbolised(graph: Graph, positions: Collection[int], others: Sequence[Sequen
 
     Raises: Unsymbolic where its rules do not take symbols, or all that they take is the sizes at hand.
     """
-    sites = _Sites(graph)
+    sites = Sites(graph)
     chosen = [p for p in positions if p in sites.at and sites.values[p] >= _SPECIAL]
     if not chosen:
         raise Unsymbolic("no size that may be a symbol differs")
@@ -214,7 +234,7 @@ def _apart(hints: dict[str, int]) -> dict[str, int]:
     return found
 
 
-def _joined(found: dict[int, Any], equation: Size, sites: _Sites, evidence: Sequence[Sequence[int]]) -> bool:
+def _joined(found: dict[int, Any], equation: Size, sites: Sites, evidence: Sequence[Sequence[int]]) -> bool:
     """Makes a symbol follow from others so that `equation` is 0; whether one does."""
     names = sorted(equation.symbols(), key=lambda name: (not sites.written(_number(name)), -_number(name)))
     solution = solved(equation, names)
@@ -238,7 +258,7 @@ def _joined(found: dict[int, Any], equation: Size, sites: _Sites, evidence: Sequ
 
 
 @final
-class _Sites:
+class Sites:
     """The positions of a graph's sizes from which sizes come."""
 
     def __init__(self, graph: Graph) -> None:

@@ -1,17 +1,20 @@
 """Runs generated kernels: `fusion::kernel` on this leaf.
 
 The source of each kernel is a file of its own in the cache folder, named for its content: Triton reads it there, and
-so can people.  A kernel is written for the strides of its inputs when it first sees them.
+so can people.  A kernel is written for the strides of its inputs when it first sees them; one of symbolic sizes takes them as
+arguments, with the strides that are neither 0 nor 1.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import struct
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, final
@@ -26,12 +29,15 @@ from burn_torch.fusion.configs import Tiles, tiles_of
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.row import body_of
+from burn_torch.fusion.sharing import Layout, Shared, layout_of, shared
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
 __all__ = ["FusedKernel", "fused_kernel", "generates", "held_form"]
+
+_Strides = tuple[tuple[int, ...] | None, ...]
 
 
 def generates(place: str) -> bool:
@@ -46,7 +52,14 @@ def fused_kernel(call: Call) -> Callable[..., Any] | None:
     place = next(spec.place for spec in call.results)
     if not generates(place):
         return None
-    return FusedKernel(body_of(call.attrs["body"]), strict=call.attrs["strict"])
+    return _kernel_of(call, held=False)
+
+
+def _kernel_of(call: Call, *, held: bool) -> FusedKernel:
+    attrs = call.attrs
+    symbols = _Symbols(attrs["body"], attrs["dynamic"], attrs["sizes"]) if attrs["dynamic"] else None
+    body = body_of(attrs["body"], attrs["sizes"])
+    return FusedKernel(body, strict=attrs["strict"], held=held, symbols=symbols)
 
 
 _SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
@@ -57,8 +70,8 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     run = fused_kernel(call)
     if not isinstance(run, FusedKernel):
         return None
-    held = FusedKernel(run.body, strict=run.strict, held=True)
-    numbers = lower(run.body, strict=run.strict).numbers
+    held = _kernel_of(call, held=True)
+    numbers = run.variant((None,) * len(known)).kernel.numbers
     at = run_time_numbers(known)
     others = [i for i in range(len(known)) if i not in at]
 
@@ -81,10 +94,15 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 
 @final
 class FusedKernel:
-    """A body as a function of its inputs that launches one kernel.  held: its numbers lie on the device."""
+    """A body as a function of its inputs that launches one kernel.
 
-    def __init__(self, body: Graph, *, strict: bool, held: bool = False) -> None:
+    held     its numbers lie on the device
+    symbols  its sizes are symbols of a kernel that other sizes share
+    """
+
+    def __init__(self, body: Graph, *, strict: bool, held: bool = False, symbols: _Symbols | None = None) -> None:
         self.body: Final = body
+        self.symbols: Final = symbols
         self.strict: Final = strict
         self.held: Final = held
         self.variants: Final[dict[Any, _Variant]] = {}
@@ -96,21 +114,65 @@ class FusedKernel:
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments."""
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
-        variant = self.variants.get(layouts)
-        if variant is None:
-            variant = self.variants[layouts] = _Variant(
-                lower(self.body, strict=self.strict, layouts=layouts, held=self.held)
-            )
-        return variant.run(inputs, slots)
+        return (self.variants.get(layouts) or self.variant(layouts)).run(inputs, slots)
+
+    def variant(self, layouts: _Strides) -> _Variant:
+        """The kernel for inputs with these strides, None for row-major ones."""
+        found = None if self.symbols is None else self.symbols.variant(layouts, self.strict, self.held)
+        if found is None:
+            found = _Variant(lower(self.body, strict=self.strict, layouts=layouts, held=self.held))
+        self.variants[layouts] = found
+        return found
+
+
+@final
+@dataclass(frozen=True)
+class _Symbols:
+    """A body of symbolic sizes at some of them, as the attributes of a `fusion::kernel` have it."""
+
+    body: str
+    dynamic: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    def variant(self, layouts: _Strides, strict: bool, held: bool) -> _Variant | None:
+        """The kernel that all sizes share, at these; None where they are outside of what it is for."""
+        classes = tuple([None if layout is None else layout_of(layout) for layout in layouts])
+        found, kernel, values = _lowered(self.body, self.dynamic, classes, strict, held)
+        steps = [step for layout in layouts if layout is not None for step in layout if step not in (0, 1)]
+        symbols = found.symbols(self.sizes, steps)
+        if symbols is None:
+            return None
+        rows, length, *sizes = values(symbols)
+        return _Variant(kernel, found.specs(symbols), (rows, length), sizes)
+
+
+@functools.lru_cache(maxsize=1024)
+def _lowered(
+    body: str, dynamic: tuple[int, ...], layouts: tuple[Layout, ...], strict: bool, held: bool
+) -> tuple[Shared, Kernel, Callable[[Sequence[int]], tuple[int, ...]]]:
+    """The kernel of a symbolic body, and a function from its symbols to how far its loops run and its arguments."""
+    found = shared(body, dynamic, layouts if any(layouts) else ())
+    kernel = lower(found.symbolic.graph, strict=strict, layouts=found.strides or None, held=held)
+    loops = kernel.domain.rows, kernel.domain.length
+    return found, kernel, found.symbolic.at([*loops, *kernel.sizes])
 
 
 @final
 class _Variant:
-    """One kernel, for inputs with certain strides."""
+    """One kernel, for inputs with certain strides.  results, loops, sizes: what they are, where they are symbolic."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        results: Sequence[TensorSpec] | None = None,
+        loops: tuple[int, int] | None = None,
+        sizes: Sequence[int] = (),
+    ) -> None:
         self.kernel: Final = kernel
-        self.tiles: Final[Tiles] = tiles_of(kernel)
+        self.results: Final = kernel.outputs if results is None else tuple(results)
+        self.rows: Final = kernel.domain.rows if loops is None else loops[0]
+        self.sizes: Final = tuple(sizes)
+        self.tiles: Final[Tiles] = tiles_of(kernel, loops)
         self.function: Final = getattr(_module(kernel.name, kernel.source), kernel.name)
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
@@ -119,13 +181,14 @@ class _Variant:
 
         kernel, tiles = self.kernel, self.tiles
         device = next(x.device for x in inputs if isinstance(x, torch.Tensor)) if kernel.inputs else _device(kernel)
-        outputs = [_empty(spec, device) for spec in kernel.outputs]
-        if kernel.domain.rows and outputs[0].numel():
+        outputs = [_empty(spec, device) for spec in self.results]
+        if self.rows and outputs[0].numel():
             arguments = [inputs[position] for position in kernel.inputs]
             numbers = [_passed(argument, inputs) for argument in kernel.numbers] if slots is None else slots
+            arguments += [*outputs, *numbers, *self.sizes]
             blocks = {"XB": tiles.x} if kernel.domain.reduced is None else {"XB": tiles.x, "RB": tiles.r}
-            grid = (tiles.programs(kernel),)
-            launch(self.function, grid, outputs[0], *arguments, *outputs, *numbers, warps=tiles.warps, **blocks)
+            grid = (tiles.programs(kernel, self.rows),)
+            launch(self.function, grid, outputs[0], *arguments, warps=tiles.warps, **blocks)
         return outputs
 
 
