@@ -33,20 +33,27 @@ _FURTHER: Final = (1 << 20) + 1
 """What a stride is taken for: no multiple of anything, and larger than most sizes."""
 
 
+_MOST_FORMS: Final = 1 << 14
+
+_forms: Final[dict[Any, object]] = {}
+
+
 class Unsymbolic(Exception):
     """No symbolic form of a graph was found."""
 
 
 # -- forms ---------------------------------------------------------------------------------------------
-def call_form(call: Call) -> Any:
-    """What a Call is but for its sizes: equal for the same row at other shapes of the same ranks."""
+def call_form(call: Call) -> object:
+    """What a Call is but for its sizes: one object for the same row at other shapes of the same ranks."""
     found = call.memo.get(call_form)
     if found is None:
         specs = tuple(
             (spec.ndim, spec.dtype, spec.place) if isinstance(spec, TensorSpec) else spec for spec in call.specs
         )
         attrs = tuple(_skeleton(value) if name in _SIZES else value for name, value in call.attrs.items())
-        found = call.memo[call_form] = (call.op, specs, attrs)
+        found = call.memo[call_form] = _forms.setdefault((call.op, specs, attrs), object())
+        if len(_forms) > _MOST_FORMS:
+            _forms.clear()
     return found
 
 
@@ -358,7 +365,9 @@ class Template:
             return spec.with_shape(number(spec.shape)) if isinstance(spec, TensorSpec) else spec
 
         return [
-            node.call.op.bind([spec_of(spec) for spec in node.call.specs], {k: number(v) for k, v in node.call.attrs.items()})
+            node.call.op.bind(
+                [spec_of(spec) for spec in node.call.specs], {k: number(v) for k, v in node.call.attrs.items()}
+            )
             for node in self.graph.nodes
         ]
 

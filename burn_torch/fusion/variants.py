@@ -40,6 +40,8 @@ class SymbolicPlan:
         self.symbolic: Final = symbolic
         self.plan: Final = plan
         self.uses = 0
+        self.failed = False
+        """Whether a kernel of it failed: then it serves no further shape."""
         self._nodes: Final = [_settled(node) for node in plan.graph.nodes]
         sizes: dict[Any, Size] = {}
         for node in self._nodes:
@@ -48,11 +50,13 @@ class SymbolicPlan:
             numbers = [i.value for i in node.inputs if isinstance(i, Literal)]
             found = [*sizes_in((*shapes, *attrs)), *(n.size if isinstance(n, Real) else n for n in numbers)]
             sizes.update((size.key, size) for size in found if isinstance(size, Size))
+        given = [spec.shape for _, spec in plan.graph.inputs if isinstance(spec, TensorSpec)]
+        sizes.update((size.key, size) for size in sizes_in(tuple(given)))
         self._at: Final = {key: n for n, key in enumerate(sizes)}
         self._values: Final = symbolic.at(list(sizes.values()))
 
-    def graph(self, sizes: Sequence[int], inputs: Sequence[tuple[int, Spec]]) -> Graph | None:
-        """The plan for the program at other sizes, with these inputs; None where a guard fails."""
+    def graph(self, sizes: Sequence[int]) -> Graph | None:
+        """The plan for the program at other sizes; None where a guard fails."""
         symbols = self.symbolic.match(sizes)
         if symbols is None:
             return None
@@ -69,17 +73,20 @@ class SymbolicPlan:
                 return i
             return Literal(number(i.value) if isinstance(i.value, Size) else i.value.of(number(i.value.size)))
 
+        def spec_of(spec: Any) -> Any:
+            return spec.with_shape(number(spec.shape)) if spec.__class__ is TensorSpec else spec
+
         nodes = []
         for node in self._nodes:
             call = node.call
             if node.symbolic:
-                specs = [s.with_shape(number(s.shape)) if isinstance(s, TensorSpec) else s for s in call.specs]
+                specs = [spec_of(spec) for spec in call.specs]
                 attrs = {name: number(value) for name, value in call.attrs.items()}
                 if node.sizes is not None:
                     attrs["sizes"] = number(node.sizes)
                 call = call.op.bind(specs, attrs)
             nodes.append(Node(call, [read(i) for i in node.inputs], node.outputs, node.origin))
-        return Graph(inputs, nodes, self.plan.graph.outputs)
+        return Graph([(i, spec_of(spec)) for i, spec in self.plan.graph.inputs], nodes, self.plan.graph.outputs)
 
 
 @final
@@ -155,18 +162,24 @@ class Variants:
     plans    of symbolic sizes, that used last coming last
     exact    how many shapes were planned as they are
     planned  how many plans of symbolic sizes were made
+    seen     the sizes of shapes that were planned last
     """
 
     def __init__(self) -> None:
         self.plans: Final[list[SymbolicPlan]] = []
         self.exact = 0
         self.planned = 0
-        self._seen: Final[list[tuple[int, ...]]] = []
+        self.seen: Final[list[tuple[int, ...]]] = []
 
-    def found(self, sizes: Sequence[int], inputs: Sequence[tuple[int, Spec]]) -> tuple[SymbolicPlan, Graph] | None:
+    def remember(self, sizes: tuple[int, ...]) -> None:
+        """Tells of a shape that was planned."""
+        if sizes not in self.seen:
+            self.seen[:] = [*self.seen[-_REMEMBERED + 1 :], sizes]
+
+    def found(self, sizes: Sequence[int]) -> tuple[SymbolicPlan, Graph] | None:
         """A plan that fits, and what it is at these sizes."""
         for plan in reversed(self.plans):
-            graph = plan.graph(sizes, inputs)
+            graph = None if plan.failed else plan.graph(sizes)
             if graph is not None:
                 self.plans.remove(plan)
                 self.plans.append(plan)
@@ -175,13 +188,12 @@ class Variants:
 
     def made(self, graph: Graph, sizes: tuple[int, ...], schedule: Callable[[Graph], Plan]) -> SymbolicPlan | None:
         """A plan for the sizes of `graph` and others; None for the first shape, and where symbols do not do."""
-        seen = [other for other in self._seen if other != sizes]
-        if sizes not in self._seen:
-            self._seen[:] = [*self._seen[-_REMEMBERED + 1 :], sizes]
+        seen = [other for other in self.seen if other != sizes]
+        self.remember(sizes)
         differing = {n for other in seen for n, (a, b) in enumerate(zip(sizes, other, strict=True)) if a != b}
         for plan in self.plans:
             differing |= {n for n, size in plan.symbolic.sites.items() if isinstance(size, Size)}
-        if not differing:
+        if not differing or any(plan.failed for plan in self.plans):
             return None
         try:
             symbolic = symbolised(graph, sorted(differing), seen)

@@ -58,8 +58,8 @@ def fused_kernel(call: Call) -> Callable[..., Any] | None:
 def _kernel_of(call: Call, *, held: bool) -> FusedKernel:
     attrs = call.attrs
     symbols = _Symbols(attrs["body"], attrs["dynamic"], attrs["sizes"]) if attrs["dynamic"] else None
-    body = body_of(attrs["body"], attrs["sizes"])
-    return FusedKernel(body, strict=attrs["strict"], held=held, symbols=symbols)
+    body = body_of(attrs["body"]) if symbols is None else symbols
+    return FusedKernel(body, strict=attrs["strict"], held=held)
 
 
 _SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
@@ -96,13 +96,12 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 class FusedKernel:
     """A body as a function of its inputs that launches one kernel.
 
-    held     its numbers lie on the device
-    symbols  its sizes are symbols of a kernel that other sizes share
+    body  what it computes, or that and which of its sizes are symbols of a kernel that other sizes share
+    held  its numbers lie on the device
     """
 
-    def __init__(self, body: Graph, *, strict: bool, held: bool = False, symbols: _Symbols | None = None) -> None:
+    def __init__(self, body: Graph | _Symbols, *, strict: bool, held: bool = False) -> None:
         self.body: Final = body
-        self.symbols: Final = symbols
         self.strict: Final = strict
         self.held: Final = held
         self.variants: Final[dict[Any, _Variant]] = {}
@@ -118,10 +117,14 @@ class FusedKernel:
 
     def variant(self, layouts: _Strides) -> _Variant:
         """The kernel for inputs with these strides, None for row-major ones."""
-        found = None if self.symbols is None else self.symbols.variant(layouts, self.strict, self.held)
-        if found is None:
-            found = _Variant(lower(self.body, strict=self.strict, layouts=layouts, held=self.held))
-        self.variants[layouts] = found
+        body = self.body
+        if isinstance(body, _Symbols):
+            found = body.variant(layouts, self.strict, self.held)
+            if found is not None:
+                self.variants[layouts] = found
+                return found
+            body = body_of(body.body, body.sizes)
+        found = self.variants[layouts] = _Variant(lower(body, strict=self.strict, layouts=layouts, held=self.held))
         return found
 
 
