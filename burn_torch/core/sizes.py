@@ -467,7 +467,7 @@ def _is_zero(value: Size | int) -> bool:
 
 
 def _reduced(value: Size) -> Size:
-    """A size that is 0, negative or positive where this one is: without common factors, as far as these are positive."""
+    """A size of the same sign, without common factors as far as these are positive."""
     common = greatest_divisor(value, value)
     if not isinstance(common, Size) or common.low <= 0 or len(value.terms) < 2:
         return value

@@ -22,7 +22,7 @@ class Tiles:
 
     def programs(self, kernel: Kernel, rows: int | None = None) -> int:
         """How many programs run.  rows: how far `x` runs, of a kernel of symbolic sizes."""
-        return -(-(size_hint(kernel.domain.rows) if rows is None else rows) // self.x)
+        return size_hint(kernel.domain.parts) or -(-(size_hint(kernel.domain.rows) if rows is None else rows) // self.x)
 
 
 _FEW: Final = 1024
@@ -35,6 +35,10 @@ def tiles_of(kernel: Kernel, loops: tuple[int, int] | None = None) -> Tiles:
     if kernel.domain.reduced is None:
         half = all(spec.dtype.itemsize <= 2 for spec in kernel.outputs)
         return Tiles(min(_power(rows), 2 * _FEW if half else _FEW), 1, 4)
+    if kernel.domain.parts:
+        r = _power(length)
+        x = max(min(_power(rows // kernel.domain.parts), 2048 // r), 1)
+        return Tiles(x, r, _warps(x * r))
     if kernel.rows_together:
         if kernel.whole_rows:
             r = _power(length)

@@ -161,7 +161,8 @@ class Index:
         if not _is(common, 1):  # (4 a + r) // 8 = a // 2 for r in [0, 4)
             reduced, left = rest._split(common)
             if left._within(common):
-                return whole + (reduced // exact_quotient(by, common))
+                ratio: Whole = exact_quotient(by, common)
+                return whole + (reduced // ratio)
         if len(rest.terms) == 1 and _is(rest.constant, 0):
             ((atom, count),) = rest.terms.items()
             if _is(count, 1) and isinstance(atom, _Quotient):
@@ -182,7 +183,8 @@ class Index:
             common = common if _is(count, 0) else greatest_divisor(common, count)
         if not _is(common, 1):
             reduced = {a: exact_quotient(c, common) for a, c in rest.terms.items()}
-            return (Index(reduced, exact_quotient(rest.constant, common)) % exact_quotient(by, common)) * common
+            left: Whole = exact_quotient(by, common)
+            return (Index(reduced, exact_quotient(rest.constant, common)) % left) * common
         assert not known_below(rest.low, 0), f"{self!r} % {by} may be negative"
         return _atom(_Remainder(rest, by))
 

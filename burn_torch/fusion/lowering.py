@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.sizes import Size, known_multiple, largest_sizes, same_shape, same_size, sizes_in
+from burn_torch.core.sizes import Size, known_below, known_multiple, largest_sizes, same_shape, same_size, sizes_in
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.columns import Columns, of_rows
 from burn_torch.fusion.expressions import TYPES, computed_in, expression
 from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
 from burn_torch.fusion.loops import Domain, Kernel, domain_of, tensor
@@ -53,22 +54,27 @@ def lower(
     body: Graph,
     *,
     strict: bool = False,
-    layouts: Sequence[tuple[int, ...] | None] | None = None,
+    layouts: Sequence[tuple[int | Size, ...] | None] | None = None,
     held: bool = False,
+    over: bool = False,
 ) -> Kernel:
     """The kernel of a body.
 
     strict    rounds after each operation, as unfused execution does
     layouts   strides of the body's inputs in elements, None for row-major ones
     held      numbers lie on the device and the kernel takes pointers to them: a recorded launch is replayed with others
+    over      results may lie over inputs, as `Kernel.over` says: all is read before anything is written
 
     Raises: Unfusible, with the reason.
     """
-    return Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held).kernel()
+    return Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held, over=over).kernel()
 
 
 _MOST_NARROW: Final = (1 << 31) - (1 << 16)
 """Elements that indexes of 32 bits reach; the last program's tile goes beyond the last element."""
+
+_ONE_EACH: Final = 1024
+"""Elements of a tile of element-wise work of which each thread has its own."""
 
 LONGEST_ROW: Final = 16384
 """Elements of a row that a program holds at once."""
@@ -83,14 +89,19 @@ class Writer:
         domain: Domain,
         *,
         strict: bool,
-        layouts: Sequence[tuple[int, ...] | None] | None,
+        layouts: Sequence[tuple[int | Size, ...] | None] | None,
         held: bool,
+        over: bool,
     ) -> None:
         self.body: Final = body
         self.domain: Final = domain
         self.strict: Final = strict
         self.layouts: Final = layouts
         self.held: Final = held
+        self.later: Final[list[str] | None] = [] if over else None
+        """Stores that wait until all is read."""
+        self.read_at: Final[dict[int, set[Index | None]]] = {}
+        self.written_at: Final[dict[int, Index]] = {}
         self.specs: Final = body.specs()
         self.maker: Final = {i: (node, k) for node in body.nodes for k, i in enumerate(node.outputs) if i is not None}
         self.position: Final = {i: position for position, (i, _) in enumerate(body.inputs)}
@@ -112,7 +123,8 @@ class Writer:
         self.levels: Final[dict[Any, int]] = {}
         self.folds: Final[dict[Key, tuple[int, Key]]] = {}
         self.loads = 0
-        self.strides: Final[list[tuple[int, int]]] = []
+        self.strides: Final[list[tuple[int | Size, int | Size]]] = []
+        self.columns: Final = Columns(domain.parts, domain.rows, domain.length) if domain.parts else None
         reached = [spec.numel for spec in self.specs.values() if isinstance(spec, TensorSpec)]
         for (_, spec), layout in zip(body.inputs, layouts or (), strict=bool(layouts)):
             if layout is not None and isinstance(spec, TensorSpec):
@@ -126,16 +138,24 @@ class Writer:
 
     # -- the whole ---------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
+        """Writes all of it."""
+        summed = {} if self.columns is None else self._sums_of_columns()
         outputs = [
-            (i, tensor(self.specs[i]), self._at(tensor(self.specs[i]))) for i in self.body.outputs if i is not None
+            (i, tensor(self.specs[i]), summed.get(i) or self._at(tensor(self.specs[i])))
+            for i in self.body.outputs
+            if i is not None
         ]
         for i, _, (index, _) in outputs:
-            self._level(i, index)
+            self._level(self._summed(i) if i in summed else i, index)
         if self.whole_rows or not self.reduces:
             for number, (i, _, (index, full)) in enumerate(outputs):
-                self._store(number, i, index, full)
+                if i in summed:
+                    self._sum_columns(number, i, index)
+                else:
+                    self._store(number, i, index, full)
         else:
             self._in_steps(outputs)
+        self.outer.extend(self._barrier() + (self.later or []))
         source, sizes = self._with_sizes(self._source(len(outputs)))
         name = "fused_" + hashlib.sha256(source.encode()).hexdigest()[:16]
         along_x = sum(x == 1 for x, _ in self.strides)
@@ -151,6 +171,7 @@ class Writer:
             self.whole_rows,
             self.loads,
             self.wide,
+            self._over(),
             sizes,
         )
 
@@ -173,6 +194,33 @@ class Writer:
         if same_shape(spec.shape, ones):
             return tuple(constant(0) if axis in domain.axes else next(kept) for axis in range(len(ones))), False
         return split_index(self.x, spec.shape), False
+
+    # -- columns beside rows --------------------------------------------------------------------------
+    def _sums_of_columns(self) -> dict[int, tuple[tuple[Index, ...], bool]]:
+        """For each sum of columns, where its operand lies."""
+        assert self.columns is not None
+        found: dict[int, tuple[tuple[Index, ...], bool]] = {}
+        for i in self.body.outputs:
+            node = None if i is None or i not in self.maker else self.maker[i][0]
+            if node is not None and node.call.op.law(Folds) is not None and of_rows(node) is None:
+                assert i is not None
+                found[i] = self.columns.operand_at(node, self.x, self.r), True
+        if not self.whole_rows:
+            raise Unfusible(Reason.LIMIT, f"rows of {self.domain.length} do not fit a program")
+        return found
+
+    def _summed(self, i: int) -> int:
+        operand = self.maker[i][0].inputs[0]
+        assert isinstance(operand, int)
+        return operand
+
+    def _sum_columns(self, number: int, i: int, index: tuple[Index, ...]) -> None:
+        assert self.columns is not None
+        _, kept_in, neutral = self._fold(self.maker[i][0])
+        value = self._value(self._summed(i), index)
+        total = self.columns.begin(number, TYPES[kept_in])
+        given = value.name if value.dtype is kept_in else f"{value.name}.to({TYPES[kept_in]})"
+        self.outer.append(f"{total} += tl.where(inside, {given}, {neutral})")
 
     # -- rows in steps ------------------------------------------------------------------------------
     def _in_steps(self, outputs: Sequence[Any]) -> None:
@@ -417,18 +465,21 @@ class Writer:
 
     def _emit(self, text: str, spec: TensorSpec, x: bool, r: bool) -> Tile:
         name = self._name("v")
-        self._lines(r).append(f"{name} = {text}")
+        self._lines(x, r).append(f"{name} = {text}")
         return self._rounded(Tile(name, computed_in(spec.dtype), x, r), spec)
 
     def _rounded(self, tile: Tile, spec: TensorSpec) -> Tile:
         """The tile, rounded to the type of its spec if that is asked for."""
         if self.strict and spec.dtype in (DType.F16, DType.BF16):
             name = self._name("v")
-            self._lines(tile.r).append(f"{name} = {tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)")
+            text = f"{tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)"
+            self._lines(tile.x, tile.r).append(f"{name} = {text}")
             return Tile(name, tile.dtype, tile.x, tile.r)
         return tile
 
-    def _lines(self, r: bool) -> list[str]:
+    def _lines(self, x: bool, r: bool) -> list[str]:
+        if self.columns is not None and not x:
+            return self.columns.head
         return self.loop if self.loop is not None and r else self.outer
 
     def _lanes(self, block: str) -> str:
@@ -452,6 +503,7 @@ class Writer:
                 flat = flat + at * stride
         x, r = self._varies(flat)
         self.loads += 1
+        self.read_at.setdefault(i, set()).add(flat if layout is None else None)
         self.strides.append((flat.terms.get(self.x_var, 0), flat.terms.get(self.r_var, 0)))
         name = self._name("v")
         text = f"tl.load({pointer} + {self._offset(flat)}{self._masked(x, r)})"
@@ -459,7 +511,7 @@ class Writer:
             text += f".to({TYPES[made]})"
         if made.is_bool:
             text = f"({text} != 0)"
-        self._lines(r).append(f"{name} = {text}")
+        self._lines(x, r).append(f"{name} = {text}")
         return Tile(name, made, x, r)
 
     def _varies(self, flat: Index) -> tuple[bool, bool]:
@@ -493,8 +545,33 @@ class Writer:
             shape, mask = "(XB,)", "inside"
             at = flat.written() if flat.variables() else f"{flat.written()} + tl.zeros({shape}, tl.int32)"
         value = tile.name if (tile.x and (tile.r or not full)) else f"tl.broadcast_to({tile.name}, {shape})"
-        lines = self.loop if self.loop is not None and full else self.outer
+        self.written_at[number] = flat
+        lines = self.loop if self.loop is not None and full else self.outer if self.later is None else self.later
         lines.append(f"tl.store(q{number} + ({at}), {value}.to(q{number}.dtype.element_ty), mask={mask})")
+
+    # -- over inputs ------------------------------------------------------------------------------------
+    def _over(self) -> tuple[tuple[int, int], ...]:
+        """Which outputs may be written over which inputs: every element is read where it is written, and nowhere else.
+
+        Not where a row is read in steps: later steps read it again.
+        """
+        if self.reduces and not self.whole_rows:
+            return ()
+        outputs = [i for i in self.body.outputs if i is not None]
+        return tuple(
+            (number, self.position[i])
+            for number, at in self.written_at.items()
+            for i in self.read
+            if self.read_at[i] == {at} and self.specs[i] is self.specs[outputs[number]]
+        )
+
+    def _barrier(self) -> list[str]:
+        """Threads that hold an element twice, or hold a row together, have all read it before one of them writes."""
+        return (
+            ["tl.debug_barrier()"]
+            if self.later and (self.reduces or not known_below(_ONE_EACH - 1, self.domain.rows))
+            else []
+        )
 
     # -- random values -----------------------------------------------------------------------------------
     def _drawn(self, node: Node, index: tuple[Index, ...]) -> Tile:
@@ -508,7 +585,7 @@ class Writer:
         helper, place = self._place_of_words(flat)
         self.random_helpers.add(helper)
         given = f"{self.numbers.key(key)}, {self.numbers.key(stream)}, {place}"
-        self._lines(r).append(f"{word} = {helper}({given}).to(tl.int64)")
+        self._lines(x, r).append(f"{word} = {helper}({given}).to(tl.int64)")
         names = {"word": word, "where": "tl.where", **dict(zip("abc", made, strict=False))}
         text = re.sub(r"[a-z]+", lambda found: names.get(found[0], found[0]), law.value)
         kind = computed_in(spec.dtype)
@@ -544,6 +621,10 @@ class Writer:
         lines += ["", "", f"@triton.jit(do_not_specialize={numbers!r})" if special else "@triton.jit"]
         lines += [f"def KERNEL({', '.join([*names, blocks])}):"]
         start = "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
+        if self.columns is not None:
+            at = ".to(tl.int64)" if self.wide else ""
+            inner = self.columns.source(start, self._lanes("RB"), self.outer, at)
+            return "\n".join([*lines, *(f"    {line}" for line in inner)]) + "\n"
         if self.reduces:
             lines.append(f"    x = {start} * XB + tl.arange(0, XB)[:, None]")
             if self.whole_rows:

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from burn_torch.core.sizes import sizes_in
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.sharing import instance, read, shared
+from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.sharing import instance, kernel_at, read, shared
 from burn_torch.graph.ir import Graph
-from burn_torch.ops.op import Operand, op
+from burn_torch.ops.op import Call, Operand, PerCall, op
+from burn_torch.ops.torch_code import Over
 
 __all__ = ["body_of", "kernel", "text_of"]
 
@@ -39,7 +41,18 @@ def body_of(text: str, sizes: tuple[int, ...] = ()) -> Graph:
     return instance(text, sizes) if sizes else read(text)
 
 
-@op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=())
+def _over(call: Call) -> Over:
+    attrs = call.attrs
+    found = kernel_at(attrs["body"], attrs["dynamic"], attrs["sizes"], strict=attrs["strict"])
+    kernel = lower(body_of(attrs["body"], attrs["sizes"]), strict=attrs["strict"]) if found is None else found.kernel
+    return Over(_of_the_leaf, (), kernel.over)
+
+
+def _of_the_leaf(*inputs: Any) -> Any:
+    raise AssertionError("the leaf that generates kernels has a function for each choice of inputs to write over")
+
+
+@op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=(), inplace=PerCall(_over))
 def kernel(
     *inputs: Operand, body: str, strict: bool, dynamic: tuple[int, ...] = (), sizes: tuple[int, ...] = ()
 ) -> tuple[TensorSpec, ...]:

@@ -8,15 +8,18 @@ two Calls that differ in `sizes` alone run one kernel.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any, Final, final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, final
 
 from burn_torch.core.sizes import Size
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.loops import Kernel
+from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.symbolic import Sites, Symbolic, symbolised
 from burn_torch.graph.ir import Graph
 
-__all__ = ["Layout", "Shared", "instance", "layout_of", "read", "shared"]
+__all__ = ["KernelAt", "Shared", "instance", "kernel_at", "read", "shared"]
 
 _MOST: Final = 4096
 
@@ -26,6 +29,7 @@ Layout = tuple[int | None, ...] | None
 
 @functools.lru_cache(maxsize=_MOST)
 def read(text: str) -> Graph:
+    """The body at the sizes that it is written with."""
     return Graph.from_json(text)
 
 
@@ -57,9 +61,6 @@ class Shared:
         body = read(text)
         places = list(Sites(body).at)
         self.symbolic: Final[Symbolic] = symbolised(body, [places[n] for n in dynamic])
-        self.results: Final = [
-            spec for i, spec in self.symbolic.graph.specs().items() if i in self.symbolic.graph.outputs
-        ]
         self.strides: Final = tuple(None if layout is None else self._strides(layout) for layout in layouts)
         specs = self.symbolic.graph.specs()
         self._specs: Final = [specs[i] for i in self.symbolic.graph.outputs if i is not None]
@@ -82,6 +83,58 @@ class Shared:
             for spec in self._specs
             if isinstance(spec, TensorSpec)
         )
+
+
+@final
+@dataclass(frozen=True)
+class KernelAt:
+    """A kernel that many sizes share, at some of them.
+
+    results  what it writes
+    loops    how far its loops run
+    sizes    what it takes for `Kernel.sizes`
+    """
+
+    kernel: Kernel
+    results: tuple[TensorSpec, ...]
+    loops: tuple[int, int]
+    sizes: tuple[int, ...]
+
+
+def kernel_at(
+    text: str,
+    dynamic: tuple[int, ...],
+    sizes: tuple[int, ...],
+    layouts: Sequence[Sequence[int] | None] = (),
+    *,
+    strict: bool,
+    held: bool = False,
+    over: bool = False,
+) -> KernelAt | None:
+    """The kernel of a body with symbols; None where it has none, or the sizes are not such as the kernel is for.
+
+    layouts: strides of the inputs, None for row-major ones.  The rest is as `lower` has it.
+    """
+    if not dynamic:
+        return None
+    classes = tuple([None if layout is None else layout_of(layout) for layout in layouts])
+    found, kernel, values = _lowered(text, dynamic, classes if any(classes) else (), strict, held, over)
+    steps = [step for layout in layouts if layout is not None for step in layout if step not in (0, 1)]
+    symbols = found.symbols(sizes, steps)
+    if symbols is None:
+        return None
+    rows, length, *others = values(symbols)
+    return KernelAt(kernel, found.specs(symbols), (rows, length), tuple(others))
+
+
+@functools.lru_cache(maxsize=_MOST)
+def _lowered(
+    text: str, dynamic: tuple[int, ...], layouts: tuple[Layout, ...], strict: bool, held: bool, over: bool
+) -> tuple[Shared, Kernel, Callable[[Sequence[int]], tuple[int, ...]]]:
+    """The kernel, and a function from its symbols to how far its loops run and its arguments."""
+    found = shared(text, dynamic, layouts)
+    kernel = lower(found.symbolic.graph, strict=strict, layouts=found.strides or None, held=held, over=over)
+    return found, kernel, found.symbolic.at([kernel.domain.rows, kernel.domain.length, *kernel.sizes])
 
 
 def layout_of(strides: Sequence[int]) -> Layout:

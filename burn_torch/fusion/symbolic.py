@@ -61,9 +61,9 @@ def _skeleton(value: Any) -> Any:
     return tuple(_skeleton(part) for part in value) if isinstance(value, tuple) else type(value)
 
 
-def call_sizes(call: Call) -> tuple[int, ...]:
+def call_sizes(call: Call) -> tuple[Any, ...]:
     """The sizes of a Call, one after the other: those of its inputs, then those in its attributes."""
-    found: tuple[int, ...] | None = call.memo.get(call_sizes)
+    found: tuple[Any, ...] | None = call.memo.get(call_sizes)
     if found is None:
         sizes = [n for spec in call.specs if isinstance(spec, TensorSpec) for n in spec.shape]
         sizes += [n for name, value in call.attrs.items() if name in _SIZES for n in _leaves(value)]
@@ -85,8 +85,8 @@ def form_of(graph: Graph) -> Any:
     return tuple(i for i, _ in graph.inputs), nodes, graph.outputs
 
 
-def sizes_of(graph: Graph) -> tuple[int, ...]:
-    """The sizes of all operations of a graph, in order."""
+def sizes_of(graph: Graph) -> tuple[Any, ...]:
+    """The sizes of all operations of a graph, in order: numbers, or symbolic ones."""
     return tuple([n for node in graph.nodes for n in call_sizes(node.call)])
 
 

@@ -113,7 +113,7 @@ def _settled(node: Node) -> _Settled:
     body, numbers = _with_numbers(body_of(node.call.attrs["body"]))
     sites = Sites(body)
     given = tuple(sites.values[p] for p in sites.at)
-    dynamic = tuple(n for n, size in enumerate(given) if isinstance(size, Size))
+    dynamic = tuple(n for n, size in enumerate(given) if size.__class__ is Size)
     text = with_hints(body).to_json()
     hints = tuple(size_hint(size) for size in given)
     specs = [*_hinted(node.call.specs), *(spec for _, spec in numbers)]

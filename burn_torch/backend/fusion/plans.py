@@ -126,10 +126,7 @@ class Ready:
     def compute(self, outside: Sequence[tuple[Any, int]], numbers: Sequence[Any]) -> Sequence[Any]:
         """The wanted results; in the place of one that cannot be computed, the error."""
         self.runs += 1
-        if self._reads is not None:
-            outside = [outside[i] for i in self._reads]
-        else:
-            outside = outside[: self._given]
+        outside = outside[: self._given] if self._reads is None else [outside[i] for i in self._reads]
         version = self.inner.version
         given = [x if version(x) == before else changed(self.inner.spec(x), self.graph) for x, before in outside]
         spoilt = any(x.__class__ is AutodiffError for x in given)

@@ -1,19 +1,18 @@
 """Runs generated kernels: `fusion::kernel` on this leaf.
 
 The source of each kernel is a file of its own in the cache folder, named for its content: Triton reads it there, and
-so can people.  A kernel is written for the strides of its inputs when it first sees them; one of symbolic sizes takes them as
-arguments, with the strides that are neither 0 nor 1.
+so can people.  A kernel is written for the strides of its inputs when it first sees them; where its sizes are
+symbols, sizes and strides are arguments.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import struct
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -29,15 +28,13 @@ from burn_torch.fusion.configs import Tiles, tiles_of
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.row import body_of
-from burn_torch.fusion.sharing import Layout, Shared, layout_of, shared
+from burn_torch.fusion.sharing import KernelAt, kernel_at
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
 __all__ = ["FusedKernel", "fused_kernel", "generates", "held_form"]
-
-_Strides = tuple[tuple[int, ...] | None, ...]
 
 
 def generates(place: str) -> bool:
@@ -47,19 +44,17 @@ def generates(place: str) -> bool:
     return AVAILABLE and (place.startswith("cuda") or INTERPRETED)
 
 
-def fused_kernel(call: Call) -> Callable[..., Any] | None:
+def fused_kernel(call: Call) -> FusedKernel | None:
     """What runs a `fusion::kernel`; None where no kernel runs at its place (a CPU without Triton's interpreter)."""
     place = next(spec.place for spec in call.results)
     if not generates(place):
         return None
-    return _kernel_of(call, held=False)
+    return FusedKernel(_body_of(call), strict=call.attrs["strict"])
 
 
-def _kernel_of(call: Call, *, held: bool) -> FusedKernel:
+def _body_of(call: Call) -> _Symbols | Graph:
     attrs = call.attrs
-    symbols = _Symbols(attrs["body"], attrs["dynamic"], attrs["sizes"]) if attrs["dynamic"] else None
-    body = body_of(attrs["body"]) if symbols is None else symbols
-    return FusedKernel(body, strict=attrs["strict"], held=held)
+    return _Symbols(attrs["body"], attrs["dynamic"], attrs["sizes"]) if attrs["dynamic"] else body_of(attrs["body"])
 
 
 _SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
@@ -68,9 +63,9 @@ _SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
 def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     """How a generated kernel reads its numbers from the device; None where no kernel runs."""
     run = fused_kernel(call)
-    if not isinstance(run, FusedKernel):
+    if run is None:
         return None
-    held = _kernel_of(call, held=True)
+    held = FusedKernel(run.body, strict=run.strict, held=True)
     numbers = run.variant((None,) * len(known)).kernel.numbers
     at = run_time_numbers(known)
     others = [i for i in range(len(known)) if i not in at]
@@ -96,86 +91,69 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 class FusedKernel:
     """A body as a function of its inputs that launches one kernel.
 
-    body  what it computes, or that and which of its sizes are symbols of a kernel that other sizes share
+    body  what it computes; `_Symbols` where other sizes share the kernel
     held  its numbers lie on the device
+    over  outputs that are written over inputs, as `Kernel.over` allows; an input with gaps is left alone
     """
 
-    def __init__(self, body: Graph | _Symbols, *, strict: bool, held: bool = False) -> None:
+    def __init__(
+        self, body: Graph | _Symbols, *, strict: bool, held: bool = False, over: Mapping[int, int] | None = None
+    ) -> None:
         self.body: Final = body
         self.strict: Final = strict
         self.held: Final = held
+        self.over: Final = dict(over or {})
         self.variants: Final[dict[Any, _Variant]] = {}
 
     def __call__(self, *inputs: Any) -> list[torch.Tensor]:
         """The outputs; tensors and numbers in the order of the body's inputs."""
         return self.run(inputs, None)
 
+    def written_over(self, over: Mapping[int, int]) -> FusedKernel:
+        """The same, with these outputs written over these inputs."""
+        return FusedKernel(self.body, strict=self.strict, held=self.held, over=over)
+
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments."""
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
         return (self.variants.get(layouts) or self.variant(layouts)).run(inputs, slots)
 
-    def variant(self, layouts: _Strides) -> _Variant:
+    def variant(self, layouts: tuple[tuple[int, ...] | None, ...]) -> _Variant:
         """The kernel for inputs with these strides, None for row-major ones."""
+        over = {j: k for j, k in self.over.items() if layouts[k] is None}
+        how: Any = {"strict": self.strict, "layouts": layouts, "held": self.held, "over": bool(over)}
         body = self.body
-        if isinstance(body, _Symbols):
-            found = body.variant(layouts, self.strict, self.held)
-            if found is not None:
-                self.variants[layouts] = found
-                return found
-            body = body_of(body.body, body.sizes)
-        found = self.variants[layouts] = _Variant(lower(body, strict=self.strict, layouts=layouts, held=self.held))
+        at = kernel_at(body.text, body.dynamic, body.sizes, **how) if isinstance(body, _Symbols) else None
+        if at is not None:
+            lowered = at.kernel
+        else:
+            lowered = lower(body_of(body.text, body.sizes) if isinstance(body, _Symbols) else body, **how)
+        assert set(over.items()) <= set(lowered.over), "an output over an input that is read elsewhere"
+        found = self.variants[layouts] = _Variant(lowered, over, at)
         return found
 
 
 @final
 @dataclass(frozen=True)
 class _Symbols:
-    """A body of symbolic sizes at some of them, as the attributes of a `fusion::kernel` have it."""
+    """A body with symbols at some sizes, as the attributes of a `fusion::kernel` have it."""
 
-    body: str
+    text: str
     dynamic: tuple[int, ...]
     sizes: tuple[int, ...]
-
-    def variant(self, layouts: _Strides, strict: bool, held: bool) -> _Variant | None:
-        """The kernel that all sizes share, at these; None where they are outside of what it is for."""
-        classes = tuple([None if layout is None else layout_of(layout) for layout in layouts])
-        found, kernel, values = _lowered(self.body, self.dynamic, classes, strict, held)
-        steps = [step for layout in layouts if layout is not None for step in layout if step not in (0, 1)]
-        symbols = found.symbols(self.sizes, steps)
-        if symbols is None:
-            return None
-        rows, length, *sizes = values(symbols)
-        return _Variant(kernel, found.specs(symbols), (rows, length), sizes)
-
-
-@functools.lru_cache(maxsize=1024)
-def _lowered(
-    body: str, dynamic: tuple[int, ...], layouts: tuple[Layout, ...], strict: bool, held: bool
-) -> tuple[Shared, Kernel, Callable[[Sequence[int]], tuple[int, ...]]]:
-    """The kernel of a symbolic body, and a function from its symbols to how far its loops run and its arguments."""
-    found = shared(body, dynamic, layouts if any(layouts) else ())
-    kernel = lower(found.symbolic.graph, strict=strict, layouts=found.strides or None, held=held)
-    loops = kernel.domain.rows, kernel.domain.length
-    return found, kernel, found.symbolic.at([*loops, *kernel.sizes])
 
 
 @final
 class _Variant:
-    """One kernel, for inputs with certain strides.  results, loops, sizes: what they are, where they are symbolic."""
+    """One kernel, for inputs with certain strides; `at` is what its symbols make of it."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        results: Sequence[TensorSpec] | None = None,
-        loops: tuple[int, int] | None = None,
-        sizes: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, kernel: Kernel, over: Mapping[int, int], at: KernelAt | None) -> None:
         self.kernel: Final = kernel
-        self.results: Final = kernel.outputs if results is None else tuple(results)
-        self.rows: Final = kernel.domain.rows if loops is None else loops[0]
-        self.sizes: Final = tuple(sizes)
-        self.tiles: Final[Tiles] = tiles_of(kernel, loops)
+        self.over: Final = over
+        self.results: Final = kernel.outputs if at is None else at.results
+        self.rows: Final = kernel.domain.rows if at is None else at.loops[0]
+        self.sizes: Final = () if at is None else at.sizes
+        self.tiles: Final[Tiles] = tiles_of(kernel, None if at is None else at.loops)
         self.function: Final = getattr(_module(kernel.name, kernel.source), kernel.name)
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
@@ -184,12 +162,14 @@ class _Variant:
 
         kernel, tiles = self.kernel, self.tiles
         device = next(x.device for x in inputs if isinstance(x, torch.Tensor)) if kernel.inputs else _device(kernel)
-        outputs = [_empty(spec, device) for spec in self.results]
+        outputs = [
+            inputs[self.over[j]] if j in self.over else _empty(spec, device) for j, spec in enumerate(self.results)
+        ]
         if self.rows and outputs[0].numel():
             arguments = [inputs[position] for position in kernel.inputs]
             numbers = [_passed(argument, inputs) for argument in kernel.numbers] if slots is None else slots
-            arguments += [*outputs, *numbers, *self.sizes]
             blocks = {"XB": tiles.x} if kernel.domain.reduced is None else {"XB": tiles.x, "RB": tiles.r}
+            arguments += [*outputs, *numbers, *self.sizes]
             grid = (tiles.programs(kernel, self.rows),)
             launch(self.function, grid, outputs[0], *arguments, warps=tiles.warps, **blocks)
         return outputs
