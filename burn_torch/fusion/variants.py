@@ -8,17 +8,18 @@ only one that fits none of them is planned again, with symbols for all sizes tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, final
 
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.core.sizes import Real, Size, size_hint, sizes_in
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
 from burn_torch.fusion.row import body_of, kernel
-from burn_torch.fusion.schedule import Plan
-from burn_torch.fusion.symbolic import Sites, Symbolic, Unsymbolic, symbolised, with_hints
+from burn_torch.fusion.schedule import Plan, plan_of
+from burn_torch.fusion.symbolic import Sites, Symbolic, Unsymbolic, form_of, sizes_of, symbolised, with_hints
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 
-__all__ = ["MOST_SYMBOLIC", "SymbolicPlan", "Variants"]
+__all__ = ["MOST_SYMBOLIC", "Schedules", "SymbolicPlan", "Variants"]
 
 MOST_SYMBOLIC: Final = 4
 """So many plans of symbolic sizes one program keeps; the one that was not needed for longest goes first."""
@@ -206,3 +207,64 @@ class Variants:
         del self.plans[:-MOST_SYMBOLIC]
         self.planned += 1
         return made
+
+
+# -- compiled functions --------------------------------------------------------------------------------
+_PROGRAMS: Final = 64
+"""Forms of its graph that one compiled function keeps plans of."""
+
+
+@final
+class Schedules:
+    """The plans of a compiled function, which is traced for each structure of its arguments.
+
+    A trace at another shape is scheduled from a plan of symbolic sizes, and runs that plan's kernels.  Numbers that a
+    trace has computed of sizes, such as the count of a mean, are told to these kernels.
+    """
+
+    def __init__(self) -> None:
+        self._variants: Final[dict[Any, Variants]] = {}
+
+    def of(self, graph: Graph) -> Plan:
+        """The plan of a traced graph; the graph in it is at the sizes of this one."""
+        graph = graph.dense()
+        lifted, numbers = _lifted(graph)
+        key = form_of(lifted)
+        variants = self._variants.get(key)
+        if variants is None:
+            if len(self._variants) >= _PROGRAMS:
+                self._variants.clear()
+            variants = self._variants[key] = Variants()
+        sizes = sizes_of(lifted)
+        found = variants.found(sizes)
+        if found is None and variants.made(lifted, sizes, plan_of) is not None:
+            found = variants.found(sizes)
+        if found is None:
+            variants.exact += 1
+            return plan_of(graph)
+        symbolic, made = found
+        return replace(symbolic.plan, graph=_lowered_again(made, numbers))
+
+
+def _lifted(graph: Graph) -> tuple[Graph, dict[int, Literal]]:
+    """A graph with inputs in place of the fractions in it, and what these are."""
+    highest = max([i for i, _ in graph.inputs] + [i for n in graph.nodes for i in n.outputs if i is not None], default=0)
+    numbers: dict[int, Literal] = {}
+
+    def read(i: Input) -> Input:
+        if isinstance(i, Literal) and isinstance(i.value, float):
+            numbers[highest + 1 + len(numbers)] = i
+            return highest + len(numbers)
+        return i
+
+    nodes = [Node(node.call, [read(i) for i in node.inputs], node.outputs, node.origin) for node in graph.nodes]
+    given = [(i, FLOAT_NUMBER) for i in numbers]
+    return Graph([*graph.inputs, *given], nodes, graph.outputs), numbers
+
+
+def _lowered_again(graph: Graph, numbers: dict[int, Literal]) -> Graph:
+    def read(i: Input) -> Input:
+        return numbers.get(i, i) if isinstance(i, int) else i
+
+    nodes = [Node(node.call, [read(i) for i in node.inputs], node.outputs, node.origin) for node in graph.nodes]
+    return Graph([(i, spec) for i, spec in graph.inputs if i not in numbers], nodes, graph.outputs)
