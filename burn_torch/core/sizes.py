@@ -98,6 +98,8 @@ class Scope:
 
     demanding  whether equality is denied where it does not follow: a rule of shape that needs it then fails, and
                `denied` says what it asked last
+    bordering  of what was asked then, sizes that are just not negative: an end that lies at the end of an axis
+    granted    sizes that count as 0 all the same
     """
 
     def __init__(self, hints: Mapping[str, int]) -> None:
@@ -105,6 +107,8 @@ class Scope:
         self.hints: Final = dict(hints)
         self.guards: Final[dict[Guard, None]] = {}
         self.denied: Final[list[Size]] = []
+        self.bordering: Final[list[Size]] = []
+        self.granted: Final[dict[Any, Size]] = {}
         self.demanding = False
         self.factors: Final[dict[str, _Factor]] = {}
         """By their names in kernels."""
@@ -131,9 +135,11 @@ class Scope:
         """Whether `size == 0` or `size < 0` here, where it does not follow from what symbols are."""
         truth = size.hint == 0 if kind == "==" else size.hint < 0
         if self.demanding:
-            if kind == "==" and truth:
+            if kind == "==" and truth and size.key not in self.granted and (-size).key not in self.granted:
                 self.denied.append(size)
                 return False
+            if kind == "<" and size.hint == 0:
+                self.bordering.append(size)
             return truth
         if kind == "<" and any(_implies(guard, size, truth) for guard in self.guards):
             return truth

@@ -198,15 +198,20 @@ def symbolised(graph: Graph, positions: Collection[int], others: Sequence[Sequen
     first.demanding = True
     evidence = [sites.values, *others]
     while True:
+        first.denied.clear()
+        first.bordering.clear()
         try:
             sites.graph(found)
-            break
         except BurnTorchError as fault:
-            if not first.denied or not _joined(found, first.denied[-1], sites, evidence):
+            if not first.denied:
                 raise Unsymbolic(str(fault)) from fault
+            if not _joined(found, first.denied[-1], sites, evidence):  # all that is known is that the two are equal
+                first.granted[first.denied[-1].key] = first.denied[-1]
+            continue
         except (TypeError, ValueError, ZeroDivisionError, AssertionError) as fault:
             raise Unsymbolic(f"{type(fault).__name__}: {fault}") from fault
-        first.denied.clear()
+        if not any(_at_an_end(found, size, sites, evidence) for size in first.bordering):
+            break
     left = sorted({name for size in found.values() if isinstance(size, Size) for name in size.symbols()}, key=_number)
     names = {name: f"s{n}" for n, name in enumerate(left)}
     for hints in (_apart({name: first.hints[name] for name in left}), {name: first.hints[name] for name in left}):
@@ -241,6 +246,13 @@ def _apart(hints: dict[str, int]) -> dict[str, int]:
     return found
 
 
+def _at_an_end(found: dict[int, Any], size: Size, sites: Sites, evidence: Sequence[Sequence[int]]) -> bool:
+    """Ties an end that is written to the size of the axis, where it was at the end of the axis in all that was seen."""
+    written = [name for name in size.symbols() if sites.written(_number(name))]
+    at = [size.replaced({name: values[_number(name)] for name in size.symbols()}) for values in evidence]
+    return bool(written) and not any(at) and _joined(found, size, sites, evidence)
+
+
 def _joined(found: dict[int, Any], equation: Size, sites: Sites, evidence: Sequence[Sequence[int]]) -> bool:
     """Makes a symbol follow from others so that `equation` is 0; whether one does."""
     names = sorted(equation.symbols(), key=lambda name: (not sites.written(_number(name)), -_number(name)))
@@ -261,6 +273,9 @@ def _joined(found: dict[int, Any], equation: Size, sites: Sites, evidence: Seque
     values: dict[str, Any] = {other: scope.symbol(other) for other in scope.hints} | {name: value}
     for p, size in found.items():
         found[p] = size.replaced(values) if isinstance(size, Size) else size
+    granted = [size.replaced(values) for size in scope.granted.values()]
+    scope.granted.clear()
+    scope.granted.update((size.key, size) for size in granted if isinstance(size, Size))
     return True
 
 
