@@ -162,11 +162,13 @@ class Scope:
             a, b = size_hint(of), size_hint(by)
             hint = a // b if sign == "//" else a % b
             low, high = _low(of), _high(of)
-            if sign == "%":
+            if _low(by) <= 0:
+                low, high = -math.inf, math.inf
+            elif sign == "%":
                 low, high = 0, min(_high(by) - 1, high if low >= 0 else math.inf)
             else:
                 low = 0 if low >= 0 else -math.inf
-                high = high // _low(by) if high < math.inf and high >= 0 else math.inf
+                high = high // _low(by) if 0 <= high < math.inf else math.inf
             name = f"d{len(self._parts)}"
             factor = self._parts[text] = self.factors[name] = _Factor(name, text, hint, low, high, (sign, of, by))
         return Size(self, {(factor,): 1})
@@ -207,15 +209,17 @@ class Size:
         self.scope: Final = scope
         self.terms: Final = dict(terms)
         self.key: Final = (scope.number, tuple(sorted((tuple(f.key for f in p), c) for p, c in self.terms.items())))
-        hint, low, high = 0, 0.0, 0.0
+        hint = 0
+        low: float = 0  # whole, or infinite
+        high: float = 0
         for product, count in self.terms.items():
             hint += count * math.prod(f.hint for f in product)
-            least, most = math.prod(f.low for f in product), math.prod(f.high for f in product)
+            least, most = _range(product)
             low += count * (least if count > 0 else most)
             high += count * (most if count > 0 else least)
         self.hint: Final = hint
-        self.low: Final = low if low == -math.inf else int(low)
-        self.high: Final = high if high == math.inf else int(high)
+        self.low: Final = low
+        self.high: Final = high
 
     # -- arithmetic ------------------------------------------------------------------------------
     def __add__(self, other: Size | int) -> Any:
@@ -424,6 +428,15 @@ def _terms(value: object) -> Mapping[_Product, int] | None:
     return {(): int(value)} if isinstance(value, int) else None
 
 
+def _range(product: _Product) -> tuple[float, float]:
+    low: float = 1
+    high: float = 1
+    for factor in product:
+        ends = [a and b and a * b for a in (low, high) for b in (factor.low, factor.high)]  # 0 * inf is 0 here
+        low, high = min(ends), max(ends)
+    return low, high
+
+
 def _product(a: _Product, b: _Product) -> _Product:
     return tuple(sorted((*a, *b), key=lambda f: f.key)) if a and b else a or b
 
@@ -542,8 +555,8 @@ def greatest_divisor(a: Size | int, b: Size | int) -> Any:
     return _size(_scope_of(a, b), {tuple(common): math.gcd(*(count for _, count in terms))})
 
 
-def _divided(of: Size | int, by: Size | int) -> tuple[Any, Any]:
-    """(of // by, of % by), rounded down."""
+def _divided(of: Size | int, by: Size | int, *, turned: bool = False) -> tuple[Any, Any]:
+    """(of // by, of % by), rounded down.  turned: of an opposite, which is not turned again."""
     if by == 0:
         raise ZeroDivisionError("a size is divided by 0")
     scope = _scope_of(of, by)
@@ -561,8 +574,8 @@ def _divided(of: Size | int, by: Size | int) -> tuple[Any, Any]:
             whole = whole + quotient
     if _low(rest) >= 0 and known_below(rest, by):
         return whole, rest
-    if _high(rest) <= 0 and _low(rest) < 0:  # rounding down is rounding the opposite up
-        upwards = _divided(rest * -1 + by - 1, by)[0]
+    if _high(rest) <= 0 and _low(rest) < 0 and not turned:  # rounding down is rounding the opposite up
+        upwards = _divided(rest * -1 + by - 1, by, turned=True)[0]
         return whole - upwards, rest + upwards * by
     return whole + scope.part("//", rest, by), scope.part("%", rest, by)
 

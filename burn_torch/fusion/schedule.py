@@ -18,6 +18,7 @@ from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.splitting import beside_rows, columns_in_two_steps, in_two_steps, rows_reduced
+from burn_torch.fusion.symbolic import Symbolic
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.origin import Origin
@@ -71,11 +72,17 @@ class Boundary:
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What fusion made of a graph."""
+    """What fusion made of a graph.
+
+    symbolic  where it was planned at sizes that are symbols, these
+    planned   the graph then, of which `graph` is an instance
+    """
 
     graph: Graph
     groups: tuple[Group, ...]
     boundaries: tuple[Boundary, ...]
+    symbolic: Symbolic | None = None
+    planned: Graph | None = None
 
     @property
     def kernels(self) -> int:

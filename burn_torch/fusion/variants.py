@@ -39,7 +39,7 @@ class SymbolicPlan:
 
     def __init__(self, symbolic: Symbolic, plan: Plan) -> None:
         self.symbolic: Final = symbolic
-        self.plan: Final = plan
+        self.plan: Final = replace(plan, symbolic=symbolic, planned=plan.graph)
         self.uses = 0
         self.failed = False
         """Whether a kernel of it failed: then it serves no further shape."""

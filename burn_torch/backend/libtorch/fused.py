@@ -34,7 +34,7 @@ from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["FusedKernel", "fused_kernel", "generates", "held_form"]
+__all__ = ["FusedKernel", "Symbols", "fused_kernel", "generates", "held_form", "kernel_body"]
 
 
 def generates(place: str) -> bool:
@@ -49,12 +49,13 @@ def fused_kernel(call: Call) -> FusedKernel | None:
     place = next(spec.place for spec in call.results)
     if not generates(place):
         return None
-    return FusedKernel(_body_of(call), strict=call.attrs["strict"])
+    return FusedKernel(kernel_body(call), strict=call.attrs["strict"])
 
 
-def _body_of(call: Call) -> _Symbols | Graph:
+def kernel_body(call: Call) -> Symbols | Graph:
+    """What a `fusion::kernel` computes; `Symbols` where other sizes share its kernel."""
     attrs = call.attrs
-    return _Symbols(attrs["body"], attrs["dynamic"], attrs["sizes"]) if attrs["dynamic"] else body_of(attrs["body"])
+    return Symbols(attrs["body"], attrs["dynamic"], attrs["sizes"]) if attrs["dynamic"] else body_of(attrs["body"])
 
 
 _SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
@@ -91,13 +92,13 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 class FusedKernel:
     """A body as a function of its inputs that launches one kernel.
 
-    body  what it computes; `_Symbols` where other sizes share the kernel
+    body  what it computes; `Symbols` where other sizes share the kernel
     held  its numbers lie on the device
     over  outputs that are written over inputs, as `Kernel.over` allows; an input with gaps is left alone
     """
 
     def __init__(
-        self, body: Graph | _Symbols, *, strict: bool, held: bool = False, over: Mapping[int, int] | None = None
+        self, body: Graph | Symbols, *, strict: bool, held: bool = False, over: Mapping[int, int] | None = None
     ) -> None:
         self.body: Final = body
         self.strict: Final = strict
@@ -123,11 +124,11 @@ class FusedKernel:
         over = {j: k for j, k in self.over.items() if layouts[k] is None}
         how: Any = {"strict": self.strict, "layouts": layouts, "held": self.held, "over": bool(over)}
         body = self.body
-        at = kernel_at(body.text, body.dynamic, body.sizes, **how) if isinstance(body, _Symbols) else None
+        at = kernel_at(body.text, body.dynamic, body.sizes, **how) if isinstance(body, Symbols) else None
         if at is not None:
             lowered = at.kernel
         else:
-            lowered = lower(body_of(body.text, body.sizes) if isinstance(body, _Symbols) else body, **how)
+            lowered = lower(body_of(body.text, body.sizes) if isinstance(body, Symbols) else body, **how)
         assert set(over.items()) <= set(lowered.over), "an output over an input that is read elsewhere"
         found = self.variants[layouts] = _Variant(lowered, over, at)
         return found
@@ -135,7 +136,7 @@ class FusedKernel:
 
 @final
 @dataclass(frozen=True)
-class _Symbols:
+class Symbols:
     """A body with symbols at some sizes, as the attributes of a `fusion::kernel` have it."""
 
     text: str
