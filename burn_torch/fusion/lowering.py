@@ -596,8 +596,9 @@ class Writer:
         if not self.reduces and flat == self.x and self.domain.rows >= 4:
             return "draw", "tl.program_id(0).to(tl.int64) * (XB // 4), XB // 4"
         rest = flat + self.r * -1
-        fours = all(known_multiple(count, 4) for count in (*rest.terms.values(), rest.constant))
-        if self.reduces and self.domain.length >= 4 and fours and self.r_var not in rest.variables():
+        along = self.reduces and self.r_var not in rest.variables()
+        fours = along and all(known_multiple(count, 4) for count in (*rest.terms.values(), rest.constant))
+        if fours and self.domain.length >= 4:
             begin = self._offset(rest)
             return "row_words", f"{begin}, RB" if self.whole_rows else f"{begin} + r0, RB"
         return "word_at", self._offset(flat)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -129,7 +130,7 @@ def test_what_is_known_holds_everywhere(a: Expression, b: Expression, here: list
 
 def answers(expressions: Sequence[Expression], values: Sequence[Any]) -> list[bool]:
     found: list[bool] = []
-    for a, b in zip(expressions, expressions[1:], strict=False):
+    for a, b in itertools.pairwise(expressions):
         found += [op(a(values), b(values)) for op in (operator.eq, operator.lt, operator.ge, operator.ne)]
         found += [bool(a(values)), a(values) in (1, b(values))]
     return found

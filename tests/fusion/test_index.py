@@ -94,7 +94,7 @@ def symbolic_chains(draw: st.DrawFn) -> list[tuple[tuple[tuple[str, ...], ...], 
     factors = draw(st.lists(st.sampled_from(["s0", "s1", "2", "4", "3"]), min_size=1, max_size=4))
     chain = []
     for _ in range(draw(st.integers(1, 4))):
-        axes = [(factor,) for factor in draw(st.permutations(factors))]
+        axes: list[tuple[str, ...]] = [(factor,) for factor in draw(st.permutations(factors))]
         while len(axes) > 1 and draw(st.booleans()):
             axes[:2] = [axes[0] + axes[1]]
         axes.insert(draw(st.integers(0, len(axes))), ())
