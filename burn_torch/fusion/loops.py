@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
-from burn_torch.core.sizes import Size, size_hint
+from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.columns import parts_beside
 from burn_torch.fusion.reasons import Reason, Unfusible
@@ -84,9 +84,19 @@ class Kernel:
     wide: bool
     """Whether indexes need 64 bits."""
     over: tuple[tuple[int, int], ...] = ()
-    """(output, position of the body's input): one may be written over the other, read at its own element alone."""
-    sizes: tuple[Size, ...] = ()
-    """What it takes beside, of a kernel of symbolic sizes: whole numbers made of the symbols."""
+    """(output, position of the body's input): the first may lie over the second, read at its own element alone."""
+    held: bool = False
+    """Whether its numbers lie on the device, and it takes pointers to them."""
+    sizes: tuple[Any, ...] = ()
+    """What it takes beside, where its sizes are symbols: sizes made of these; of a kernel `at` some, whole numbers."""
+
+    def at(self, loops: Sequence[tuple[int, ...]], outputs: Sequence[TensorSpec], sizes: Sequence[int]) -> Kernel:
+        """The kernel of symbolic sizes at some of them.  loops: `kept`, `reduced` and `shape` of its domain."""
+        kept, reduced, shape = loops
+        domain = replace(
+            self.domain, kept=kept, reduced=reduced if self.domain.reduced is not None else None, shape=shape
+        )
+        return replace(self, domain=domain, outputs=tuple(outputs), sizes=tuple(sizes))
 
 
 # -- the loops ---------------------------------------------------------------------------------------

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, Final
 
-from burn_torch.core.sizes import sizes_in
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.sharing import instance, kernel_at, read, shared
+from burn_torch.fusion.symbolic import scope_of
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import Call, Operand, PerCall, op
 from burn_torch.ops.torch_code import Over
+from burn_torch.ops.value import Value
 
 __all__ = ["body_of", "kernel", "text_of"]
 
@@ -23,11 +24,10 @@ _planned: Final[OrderedDict[str, Graph]] = OrderedDict()
 
 def text_of(body: Graph) -> str:
     """The attribute that stands for a body."""
-    specs = [spec for spec in body.specs().values() if isinstance(spec, TensorSpec)]
-    size = next((size for spec in specs for size in sizes_in(spec.shape)), None)
-    if size is None:
+    scope = scope_of(body)
+    if scope is None:
         return body.to_json()
-    text = f"symbolic {size.scope.number}: {body.text()}"
+    text = f"symbolic {scope.number}: {body.text()}"
     _planned[text] = body
     while len(_planned) > _MOST_PLANNED:
         _planned.popitem(last=False)
@@ -43,8 +43,9 @@ def body_of(text: str, sizes: tuple[int, ...] = ()) -> Graph:
 
 def _over(call: Call) -> Over:
     attrs = call.attrs
-    found = kernel_at(attrs["body"], attrs["dynamic"], attrs["sizes"], strict=attrs["strict"])
-    kernel = lower(body_of(attrs["body"], attrs["sizes"]), strict=attrs["strict"]) if found is None else found.kernel
+    kernel = kernel_at(attrs["body"], attrs["dynamic"], attrs["sizes"], strict=attrs["strict"])
+    if kernel is None:
+        kernel = lower(body_of(attrs["body"], attrs["sizes"]), strict=attrs["strict"])
     return Over(_of_the_leaf, (), kernel.over)
 
 
@@ -77,9 +78,13 @@ def kernel(
 def _(*inputs: Any, body: str, strict: bool, dynamic: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Any, ...]:
     graph = body_of(body, sizes)
     known = dict(zip((i for i, _ in graph.inputs), inputs, strict=True))
+    some = next((x for x in inputs if isinstance(x, Value)), None)
     for node in graph.nodes:
         given = [known[i] if isinstance(i, int) else None if i is None else i.value for i in node.inputs]
-        made = node.call.op(*given, **node.call.attrs)
+        if some is None or any(isinstance(x, Value) for x in given):
+            made = node.call.op(*given, **node.call.attrs)
+        else:  # a constant, or random values by literal numbers: nothing says where, so the other inputs do
+            made = node.call.op.run(some.backend, Value, given, node.call.attrs)
         for i, value in zip(node.outputs, made if node.call.multiple else (made,), strict=True):
             if i is not None:
                 known[i] = value

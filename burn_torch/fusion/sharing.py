@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 from burn_torch.core.sizes import Size
@@ -19,7 +18,7 @@ from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.symbolic import Sites, Symbolic, symbolised
 from burn_torch.graph.ir import Graph
 
-__all__ = ["KernelAt", "Shared", "instance", "kernel_at", "read", "shared"]
+__all__ = ["Shared", "instance", "kernel_at", "read", "shared"]
 
 _MOST: Final = 4096
 
@@ -85,22 +84,6 @@ class Shared:
         )
 
 
-@final
-@dataclass(frozen=True)
-class KernelAt:
-    """A kernel that many sizes share, at some of them.
-
-    results  what it writes
-    loops    how far its loops run
-    sizes    what it takes for `Kernel.sizes`
-    """
-
-    kernel: Kernel
-    results: tuple[TensorSpec, ...]
-    loops: tuple[int, int]
-    sizes: tuple[int, ...]
-
-
 def kernel_at(
     text: str,
     dynamic: tuple[int, ...],
@@ -110,8 +93,8 @@ def kernel_at(
     strict: bool,
     held: bool = False,
     over: bool = False,
-) -> KernelAt | None:
-    """The kernel of a body with symbols; None where it has none, or the sizes are not such as the kernel is for.
+) -> Kernel | None:
+    """The kernel of a body with symbols, at some sizes; None where it has none, or the sizes are not such as it is for.
 
     layouts: strides of the inputs, None for row-major ones.  The rest is as `lower` has it.
     """
@@ -123,18 +106,21 @@ def kernel_at(
     symbols = found.symbols(sizes, steps)
     if symbols is None:
         return None
-    rows, length, *others = values(symbols)
-    return KernelAt(kernel, found.specs(symbols), (rows, length), tuple(others))
+    made = iter(values(symbols))
+    domain = kernel.domain
+    loops = [tuple([next(made) for _ in axes]) for axes in (domain.kept, domain.reduced or (), domain.shape)]
+    return kernel.at(loops, found.specs(symbols), tuple(made))
 
 
 @functools.lru_cache(maxsize=_MOST)
 def _lowered(
     text: str, dynamic: tuple[int, ...], layouts: tuple[Layout, ...], strict: bool, held: bool, over: bool
 ) -> tuple[Shared, Kernel, Callable[[Sequence[int]], tuple[int, ...]]]:
-    """The kernel, and a function from its symbols to how far its loops run and its arguments."""
+    """The kernel, and a function from its symbols to the sizes of its loops and its arguments."""
     found = shared(text, dynamic, layouts)
     kernel = lower(found.symbolic.graph, strict=strict, layouts=found.strides or None, held=held, over=over)
-    return found, kernel, found.symbolic.at([kernel.domain.rows, kernel.domain.length, *kernel.sizes])
+    domain = kernel.domain
+    return found, kernel, found.symbolic.at([*domain.kept, *(domain.reduced or ()), *domain.shape, *kernel.sizes])
 
 
 def layout_of(strides: Sequence[int]) -> Layout:

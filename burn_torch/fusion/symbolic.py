@@ -14,13 +14,25 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, final
 
 from burn_torch.core.errors import BurnTorchError
-from burn_torch.core.sizes import Guard, Scope, Size, size_hint, sizes_in, solved
+from burn_torch.core.sizes import Guard, Real, Scope, Size, size_hint, sizes_in, solved
 from burn_torch.core.spec import Spec, TensorSpec
-from burn_torch.graph.ir import Graph, Node
+from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.origin import Origin
 from burn_torch.ops.op import Call
 
-__all__ = ["Site", "Sites", "Symbolic", "Unsymbolic", "call_form", "call_sizes", "form_of", "sizes_of", "symbolised"]
+__all__ = [
+    "Site",
+    "Sites",
+    "Symbolic",
+    "Unsymbolic",
+    "call_form",
+    "call_sizes",
+    "form_of",
+    "scope_of",
+    "sizes_of",
+    "symbolised",
+    "with_hints",
+]
 
 _SIZES: Final = frozenset({"shape", "size", "sizes", "ranges", "output_size", "padding", "times"})
 """Attributes that hold sizes; all others are part of what an operation is."""
@@ -88,6 +100,15 @@ def form_of(graph: Graph) -> Any:
 def sizes_of(graph: Graph) -> tuple[Any, ...]:
     """The sizes of all operations of a graph, in order: numbers, or symbolic ones."""
     return tuple([n for node in graph.nodes for n in call_sizes(node.call)])
+
+
+def scope_of(graph: Graph) -> Scope | None:
+    """Of the symbols in a graph; None where it has none."""
+    shapes = [spec.shape for spec in graph.specs().values() if isinstance(spec, TensorSpec)]
+    literals = [i.value for node in graph.nodes for i in node.inputs if isinstance(i, Literal)]
+    numbers = tuple(n.size if isinstance(n, Real) else n for n in literals)
+    size = next(sizes_in((*shapes, numbers)), None)
+    return None if size is None else size.scope
 
 
 # -- symbols -------------------------------------------------------------------------------------------
@@ -353,40 +374,6 @@ def _with_sizes(value: Any, sizes: dict[int, Any], counter: list[int]) -> Any:
 
 
 # -- back to numbers -----------------------------------------------------------------------------------
-@final
-class Template:
-    """A symbolic graph, to be had at other values of its symbols without running anything but its rules."""
-
-    def __init__(self, symbolic: Symbolic, graph: Graph) -> None:
-        self.graph: Final = graph
-        sizes: dict[Any, Size] = {}
-        for node in graph.nodes:
-            shapes = [spec.shape for spec in node.call.specs if isinstance(spec, TensorSpec)]
-            for size in sizes_in((*shapes, *node.call.attrs.values())):
-                sizes.setdefault(size.key, size)
-        self._at: Final = {key: n for n, key in enumerate(sizes)}
-        self._values: Final = symbolic.at(list(sizes.values()))
-
-    def calls(self, symbols: Sequence[int]) -> list[Call]:
-        """The Calls of the graph at some values of the symbols, in order."""
-        values = self._values(symbols)
-
-        def number(value: Any) -> Any:
-            if isinstance(value, Size):
-                return values[self._at[value.key]]
-            return tuple([number(part) for part in value]) if isinstance(value, tuple) else value
-
-        def spec_of(spec: Any) -> Any:
-            return spec.with_shape(number(spec.shape)) if isinstance(spec, TensorSpec) else spec
-
-        return [
-            node.call.op.bind(
-                [spec_of(spec) for spec in node.call.specs], {k: number(v) for k, v in node.call.attrs.items()}
-            )
-            for node in self.graph.nodes
-        ]
-
-
 def with_hints(graph: Graph) -> Graph:
     """A symbolic graph at the sizes that its symbols have here."""
 
@@ -396,12 +383,17 @@ def with_hints(graph: Graph) -> Graph:
     def spec_of(spec: Any) -> Any:
         return spec.with_shape(number(spec.shape)) if isinstance(spec, TensorSpec) else spec
 
+    def read(i: Input) -> Input:
+        if not isinstance(i, Literal) or not isinstance(i.value, Size | Real):
+            return i
+        return Literal(i.value.hint if isinstance(i.value, Size) else i.value.of(i.value.size.hint))
+
     nodes = [
         Node(
             node.call.op.bind(
                 [spec_of(spec) for spec in node.call.specs], {k: number(v) for k, v in node.call.attrs.items()}
             ),
-            node.inputs,
+            [read(i) for i in node.inputs],
             node.outputs,
             node.origin,
         )

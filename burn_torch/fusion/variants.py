@@ -248,7 +248,9 @@ class Schedules:
 
 def _lifted(graph: Graph) -> tuple[Graph, dict[int, Literal]]:
     """A graph with inputs in place of the fractions in it, and what these are."""
-    highest = max([i for i, _ in graph.inputs] + [i for n in graph.nodes for i in n.outputs if i is not None], default=0)
+    highest = max(
+        [i for i, _ in graph.inputs] + [i for n in graph.nodes for i in n.outputs if i is not None], default=0
+    )
     numbers: dict[int, Literal] = {}
 
     def read(i: Input) -> Input:

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 from burn_kernels.ahead import compile_launch, resources  # after the check for triton
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
-from burn_torch.backend.libtorch.fused import FusedKernel, kernel_body
+from burn_torch.backend.libtorch.fused import kernel_of
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
 from burn_torch.fusion import plan_of
@@ -53,7 +53,7 @@ def launched(graph: Graph, machine: Machine) -> list[Launch]:
     assert kernels
     with recording(machine) as found:
         for node in kernels:
-            kernel = FusedKernel(kernel_body(node.call), strict=False)
+            kernel = kernel_of(node.call)
             given: list[Any] = [
                 torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device="meta")
                 if isinstance(spec, TensorSpec)

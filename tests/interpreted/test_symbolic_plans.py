@@ -23,8 +23,8 @@ from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.tensor import activation
 from burn_torch.transform import value_and_grad
+from tests.fusion.checking import in_float64
 from tests.fusion.programs import COLS, PROGRAMS, ROWS, tensor, traced
-from tests.interpreted.test_fusion import in_float64
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"

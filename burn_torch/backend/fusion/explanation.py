@@ -95,5 +95,11 @@ def explain_stream(stream: Stream) -> StreamExplanation:
         programs.append(StreamProgram(last.key, len(of_one), shapes, last.fused, explain(last.plan)))
     planner = stream.fusion.planner
     return StreamExplanation(
-        stream.fusion.name, stream.place, stream.pending, planner.flushes, planner.misses, planner.shared, tuple(programs)
+        stream.fusion.name,
+        stream.place,
+        stream.pending,
+        planner.flushes,
+        planner.misses,
+        planner.shared,
+        tuple(programs),
     )
