@@ -163,10 +163,13 @@ class Index:
         return _atom(_Remainder(rest, by))
 
     def _split(self, by: int) -> tuple[Index, Index]:
-        """(whole, rest) with self = whole * by + rest, the rest without what `by` divides."""
+        """(whole, rest) with self = whole * by + rest, the rest without what `by` divides, and never negative if self
+        is not.
+        """
         whole = {atom: count // by for atom, count in self.terms.items() if count % by == 0}
-        rest = {atom: count for atom, count in self.terms.items() if count % by}
-        return Index(whole, self.constant // by), Index(rest, self.constant % by)
+        rest = Index({atom: count for atom, count in self.terms.items() if count % by}, self.constant % by)
+        missing = max(-(rest.low // by), 0) if self.low >= 0 else 0  # 35 - x is no 3 - x, whatever divides 32
+        return Index(whole, self.constant // by - missing), rest + missing * by
 
     def replaced(self, values: dict[Var, Index]) -> Index:
         """This index with other indexes in place of loop variables."""
