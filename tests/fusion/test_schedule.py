@@ -20,7 +20,7 @@ from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.memory import peak_bytes
 from burn_torch.graph.verifier import verify
 from tests.fusion.programs import MATRIX, PROGRAMS, row, softmax, tensor, traced
-from tests.fusion.random_programs import Recipe, cooked, recipes, specs_of
+from tests.fusion.random_recipes import Recipe, cooked, recipes, specs_of
 
 
 def plan(name: str) -> Plan:

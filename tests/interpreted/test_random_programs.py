@@ -27,7 +27,7 @@ from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.verifier import verify
 from tests.fusion.checking import in_float64, made
 from tests.fusion.programs import traced
-from tests.fusion.random_programs import Recipe, cooked, recipes, specs_of
+from tests.fusion.random_recipes import Recipe, cooked, recipes, specs_of
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"
