@@ -17,7 +17,7 @@ PAGE = "docs/building-blocks/kernels-torch.md"
 BEGIN = "<!-- contracts: written by docs/generate/contracts.py -->"
 END = "<!-- end of contracts -->"
 CALLS = 8
-ROWS = ("x", "targets", "gate", "up")
+ROWS = ("x", "targets", "gate", "up", "residual")
 """Arguments whose first axis is that of the rows."""
 
 
@@ -152,7 +152,9 @@ def zero_size(name: str, calls: list[Any]) -> str:
         found = run(type(call)(call.op, (*groups, call.args[-1])))[1]
         return "yes" if all(x.numel() == 0 for x in found) else "no"
     pairs = zip(adapter.names, call.args, strict=True)
-    args = [x.flatten(0, -2)[:0] if n in ROWS and x.dim() > 1 else x[:0] if n in ROWS else x for n, x in pairs]
+    args = [
+        x if n not in ROWS or x is None else x.flatten(0, -2)[:0] if x.dim() > 1 else x[:0] for n, x in pairs
+    ]
     _, (y, *grads) = run(type(call)(call.op, tuple(args)))
     zeros = all(not grad.any() for grad in grads)
     return "yes" if zeros and (y.dim() == 0 or y.shape[0] == 0) and isinstance(y, torch.Tensor) else "no"
@@ -220,8 +222,8 @@ def autocast(name: str, calls: list[Any]) -> str:
     call = calls[0]
     if ADAPTERS[call.op].verify is not None:
         return "–"
-    if call.op == "linear_cross_entropy":
-        return "its type"  # functional.linear_cross_entropy casts, as torch's linear does
+    if call.op in ("linear", "linear_cross_entropy"):
+        return "its type"  # the functions of these names cast, as torch's linear does
     has = torch._C._dispatch_has_kernel_for_dispatch_key(f"burn_kernels::{call.op}", "AutocastCUDA")
     return "float32" if has else "as given"
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from burn_kernels import dropout, optimizer
+from burn_kernels import dropout, matmul, optimizer
 from burn_kernels.launch import wide_type
 from burn_kernels.spec import REGISTRY, Draw, Problem
 from burn_kernels.verify import cast, verify
@@ -132,6 +132,11 @@ def _far_cross_entropy(args: Sequence[Any], room: Any) -> Far:
     return Far((room.rows(), targets, "none", *args[3:]), None)
 
 
+def _far_layer(args: Sequence[Any], room: Any) -> Far:
+    x, w = room.rows(), torch.linspace(-1.0, 1.0, room.cols * room.cols).view(room.cols, room.cols)
+    return Far((x, w.to(x), None, None, *args[4:]), room.rows())
+
+
 def _far_glu(args: Sequence[Any], room: Any) -> Far:
     return Far((room.rows(), room.rows(), args[2]), room.rows())
 
@@ -190,6 +195,13 @@ ADAPTERS: dict[str, Adapter] = {
         twin=_linear_cross_entropy,
         label=lambda args: "linear_cross_entropy",
         floor=_floor_linear,
+    ),
+    "linear": Adapter(
+        names=("x", "w", "b", "residual", "kind", "gradients"),
+        graded=(0, 1, 2, 3),
+        twin=lambda x, w, b, residual, kind, _: matmul.SPEC.twin(x, w, b, residual, kind=kind),
+        label=lambda args: "linear",
+        far=_far_layer,
     ),
     "glu": Adapter(
         names=("gate", "up", "kind"),
@@ -267,6 +279,15 @@ def _draw_linear(draw: Draw) -> Call:
     )
 
 
+def _draw_layer(draw: Draw) -> Call:
+    features, out = _integer(draw, 1, 40), _size(draw)
+    x = _rows(draw, features, 1.0)
+    w = draw.normal(features, out).T if _integer(draw, 0, 2) else draw.normal(out, features)
+    bias = draw.normal(out) if _integer(draw, 0, 2) else None
+    residual = draw.normal(*x.shape[:-1], out) if _integer(draw, 0, 3) == 0 else None
+    return Call("linear", (x, w, bias, residual, matmul.KINDS[_integer(draw, 0, len(matmul.KINDS))], True))
+
+
 def _draw_glu(kind: str, draw: Draw) -> Call:
     gate = _rows(draw, _size(draw))
     if gate.shape[-1] % 2 == 0 and _integer(draw, 0, 2):
@@ -297,6 +318,7 @@ DRAWN: dict[str, Callable[[Draw], Call]] = {
     **{name: functools.partial(_draw_row, name) for name in ("softmax", "log_softmax")},
     **{name: functools.partial(_draw_norm, name) for name in ("layer_norm", "rms_norm")},
     "cross_entropy": _draw_cross_entropy,
+    "linear": _draw_layer,
     "linear_cross_entropy": _draw_linear,
     **{name: functools.partial(_draw_glu, kind) for kind, name in _GATED.items()},
     "dropout": _draw_dropout,

@@ -11,6 +11,7 @@ subclass may compute something else and is left alone.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -131,21 +132,48 @@ class _TanhGELU(_Grafted):
         return nn.functional.gelu(input, approximate="tanh")
 
 
+def _kind(act: nn.Module) -> str | None:
+    """The name that this library has for an activation of torch or transformers."""
+    kinds = {
+        "torch.nn.modules.activation.SiLU": "silu",
+        "transformers.activations.SiLUActivation": "silu",
+        "transformers.activations.GELUActivation": "gelu",
+        "transformers.activations.PytorchGELUTanh": "gelu_tanh",
+        "transformers.activations.GELUTanh": "gelu_tanh",
+        "transformers.activations.NewGELUActivation": "gelu_tanh",
+        "torch.nn.modules.activation.ReLU": "relu",
+    }
+    return modules.activation_of(act) or kinds.get(_name(getattr(act, _FORMER, type(act))))
+
+
 def _gate(act: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None:
     """The gated unit with this activation."""
+    kind = _kind(act)
+    if kind is None:
+        return None
     tanh = functools.partial(F.geglu, approximate="tanh")
-    kinds: dict[str, Callable[..., torch.Tensor]] = {
-        "torch.nn.modules.activation.SiLU": F.swiglu,
-        "transformers.activations.SiLUActivation": F.swiglu,
-        "transformers.activations.GELUActivation": F.geglu,
-        "transformers.activations.PytorchGELUTanh": tanh,
-        "transformers.activations.GELUTanh": tanh,
-        "transformers.activations.NewGELUActivation": tanh,
-        "torch.nn.modules.activation.ReLU": F.reglu,
-    }
-    if isinstance(act, nn.GELU) and type(act) is nn.GELU:
-        return tanh if act.approximate == "tanh" else F.geglu
-    return kinds.get(_name(getattr(act, _FORMER, type(act))))
+    gated: dict[str, Callable[..., torch.Tensor]] = {"silu": F.swiglu, "gelu": F.geglu, "gelu_tanh": tanh}
+    return gated.get(kind, F.reglu)
+
+
+class _TransformersGPT2MLP(_Grafted):
+    """dropout(c_proj(act(c_fc(x)))), as the MLPs of transformers' GPT-2, whose weights are (in, out)."""
+
+    c_fc: nn.Module
+    c_proj: nn.Module
+    act: nn.Module
+    dropout: nn.Module
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        x, first = hidden_states, self.c_fc
+        kind = _kind(self.act) if modules.unwatched(first, self.act) and _name(type(first)) == _CONV1D else None
+        if kind is None:
+            y = self.act(first(x))
+        else:
+            assert isinstance(first.weight, torch.Tensor)
+            assert isinstance(first.bias, torch.Tensor)
+            y = F.linear(x, first.weight.T, first.bias, activation=kind)
+        return self.dropout(self.c_proj(y))  # type: ignore[no-any-return]  # modules
 
 
 def causal_lm_loss(
@@ -214,6 +242,28 @@ def _transformers_mlp(module: nn.Module, dropout: bool) -> type | str:
     return _graft(_TransformersMLP, type(module))
 
 
+def _sequential(module: nn.Module, dropout: bool) -> type | str:
+    parts = list(module.children())
+    if any(modules.pair_of(one, other) for one, other in itertools.pairwise(parts)):
+        return modules.Sequential
+    return "holds other modules, and no Linear right before an activation"
+
+
+def _transformers_gpt2_mlp(module: nn.Module, dropout: bool) -> type | str:
+    parts = {"c_fc", "c_proj", "act", "dropout"}
+    if set(module._modules) != parts or module._parameters:
+        return f"not as known: expected {', '.join(sorted(parts))} and nothing else"
+    first, act = module.c_fc, module.act
+    assert isinstance(first, nn.Module)
+    assert isinstance(act, nn.Module)
+    if _name(type(first)) != _CONV1D:
+        return f"not as known: c_fc is a {type(first).__name__}"
+    if _kind(act) is None:
+        return f"no layer with {type(act).__name__}"
+    return _graft(_TransformersGPT2MLP, type(module))
+
+
+_CONV1D = "transformers.pytorch_utils.Conv1D"
 _TORCH = "torch.nn.modules."
 RULES: dict[str, Rule] = {
     f"{_TORCH}normalization.LayerNorm": _norm(modules.LayerNorm),
@@ -222,6 +272,8 @@ RULES: dict[str, Rule] = {
     f"{_TORCH}activation.LogSoftmax": _softmax(modules.LogSoftmax),
     f"{_TORCH}loss.CrossEntropyLoss": _loss,
     f"{_TORCH}dropout.Dropout": _dropout,
+    f"{_TORCH}container.Sequential": _sequential,
+    "transformers.models.gpt2.modeling_gpt2.GPT2MLP": _transformers_gpt2_mlp,
     "transformers.activations.NewGELUActivation": lambda module, dropout: _graft(_TanhGELU, type(module)),
 }
 for _family, _prefix in (*(("llama", "Llama"), ("mistral", "Mistral"), ("qwen2", "Qwen2"), ("qwen3", "Qwen3")),):
@@ -267,8 +319,9 @@ def _decide(module: nn.Module, dropout: bool) -> type | str:
 def patch(model: nn.Module, *, dropout: bool = False) -> PatchReport:
     """Exchanges what it can in `model`, in place, and says for every module what, and for each other one why not.
 
-    LayerNorm, RMSNorm, Softmax, LogSoftmax, CrossEntropyLoss of torch, with `dropout` Dropout too; of transformers the
-    RMS norms and gated MLPs of Llama, Mistral and Qwen, GPT-2's GELU, and the loss of causal language models.  A second
+    LayerNorm, RMSNorm, Softmax, LogSoftmax, CrossEntropyLoss of torch, a Sequential in which an activation follows a
+    Linear, with `dropout` Dropout too; of transformers the RMS norms and gated MLPs of Llama, Mistral and Qwen, the MLP
+    and GELU of GPT-2, and the loss of causal language models.  A second
     call finds what the first has replaced, and changes nothing.  Not to be called while the model runs.
     """
     entries = []
