@@ -40,6 +40,7 @@ _EXPORTS: Final = {
     "ops.op": ("op",),
     "tensor": ("Device", "Gradients", "Tensor"),
     "transform": (
+        "MemoryLimitWarning",
         "PerSampleLoopWarning",
         "RetraceWarning",
         "assert_fused",

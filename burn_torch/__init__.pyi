@@ -58,6 +58,7 @@ from burn_torch.ops.op import op as op
 from burn_torch.tensor import Device as Device
 from burn_torch.tensor import Gradients as Gradients
 from burn_torch.tensor import Tensor as Tensor
+from burn_torch.transform import MemoryLimitWarning as MemoryLimitWarning
 from burn_torch.transform import PerSampleLoopWarning as PerSampleLoopWarning
 from burn_torch.transform import RetraceWarning as RetraceWarning
 from burn_torch.transform import assert_fused as assert_fused

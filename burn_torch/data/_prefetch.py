@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from burn_torch.core.belonging import carried
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -56,7 +58,8 @@ class Threaded(Generic[T]):
         for number in range(min(workers, end - first)):
             # daemons, since the interpreter waits for other threads before it runs the finalizer that stops them
             name = f"burn-torch-loader-{number}"
-            thread = threading.Thread(target=_work, args=(self._shared, make), name=name, daemon=True)
+            work = carried(_work)  # what a worker logs belongs to the run that reads
+            thread = threading.Thread(target=work, args=(self._shared, make), name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
 

@@ -21,7 +21,7 @@ class Tiles:
 
     def programs(self, kernel: Kernel) -> int:
         """How many programs run."""
-        return -(-kernel.domain.rows // self.x)
+        return kernel.domain.parts or -(-kernel.domain.rows // self.x)
 
 
 _FEW: Final = 1024
@@ -34,6 +34,10 @@ def tiles_of(kernel: Kernel) -> Tiles:
     if kernel.domain.reduced is None:
         half = all(spec.dtype.itemsize <= 2 for spec in kernel.outputs)
         return Tiles(min(_power(rows), 2 * _FEW if half else _FEW), 1, 4)
+    if kernel.domain.parts:
+        r = _power(length)
+        x = max(min(_power(rows // kernel.domain.parts), 2048 // r), 1)
+        return Tiles(x, r, _warps(x * r))
     if kernel.rows_together:
         if kernel.whole_rows:
             r = _power(length)

@@ -15,7 +15,7 @@ from typing import Final, final
 from burn_torch.core.dtype import DType
 from burn_torch.fusion.reasons import Reason, Unfusible
 
-__all__ = ["TYPES", "computed_in", "expression", "number_text"]
+__all__ = ["OPERATORS", "TYPES", "computed_in", "expression", "number_text", "parsed"]
 
 TYPES: Final[Mapping[DType, str]] = {
     DType.F64: "tl.float64",
@@ -73,7 +73,7 @@ _FLOAT64: Final[Mapping[str, str]] = {
     "ceil": "tl.ceil",
 }
 
-_OPERATORS: Final[Mapping[type[ast.AST], str]] = {
+OPERATORS: Final[Mapping[type[ast.AST], str]] = {
     ast.Add: "+",
     ast.Sub: "-",
     ast.Mult: "*",
@@ -91,6 +91,7 @@ _OPERATORS: Final[Mapping[type[ast.AST], str]] = {
     ast.USub: "-",
     ast.Invert: "~",
 }
+"""Operators that Triton and C write alike."""
 
 
 def computed_in(dtype: DType) -> DType:
@@ -123,10 +124,10 @@ class _Writer:
         if isinstance(node, ast.Constant):
             return number_text(node.value)  # type: ignore[arg-type]  # templates hold numbers
         if isinstance(node, ast.UnaryOp):
-            return f"({_OPERATORS[type(node.op)]}{self.write(node.operand)})"
+            return f"({OPERATORS[type(node.op)]}{self.write(node.operand)})"
         if isinstance(node, ast.Compare):
             (op,), (right,) = node.ops, node.comparators
-            return f"({self.write(node.left)} {_OPERATORS[type(op)]} {self.write(right)})"
+            return f"({self.write(node.left)} {OPERATORS[type(op)]} {self.write(right)})"
         if isinstance(node, ast.BinOp):
             return self._binary(node)
         assert isinstance(node, ast.Call)
@@ -135,7 +136,7 @@ class _Writer:
     def _binary(self, node: ast.BinOp) -> str:
         left, right = self.write(node.left), self.write(node.right)
         if not isinstance(node.op, ast.Div):
-            return f"({left} {_OPERATORS[type(node.op)]} {right})"
+            return f"({left} {OPERATORS[type(node.op)]} {right})"
         if not self.kind.is_float:
             raise Unfusible(Reason.DTYPE, f"kernels do not divide {self.kind}")
         if self.kind is DType.F32 and not self.fast:
@@ -173,7 +174,8 @@ class _Writer:
 
 
 @functools.lru_cache(maxsize=512)
-def _parsed(template: str) -> ast.expr:
+def parsed(template: str) -> ast.expr:
+    """A template as a tree; operand {0} is the name _0."""
     for i in range(8):
         template = template.replace(f"{{{i}}}", f"_{i}")
     return ast.parse(template.strip(), mode="eval").body
@@ -184,5 +186,5 @@ def expression(template: str, operands: Sequence[str], kind: DType, *, fast: boo
 
     Raises: Unfusible where kernels have no such function of this type.
     """
-    written = _Writer(operands, kind, fast, used).write(_parsed(template))
+    written = _Writer(operands, kind, fast, used).write(parsed(template))
     return written if written.startswith("(") else f"({written})" if written[:1] == "-" else written

@@ -225,21 +225,30 @@ class Grouping:
         return True
 
     # -- undoing -----------------------------------------------------------------------------------------
-    def undo(self, name: int, why: Unfusible) -> None:
-        """Makes single operations of a group."""
-        members = self.members.pop(name)
-        self.again.pop(name, None)
-        for n in members:
-            self.members[n] = frozenset([n])
-            self.group_of[n] = n
-            self.why.update(((n, m), why) for m in members if n < m)
+    def cut_in_two(self, name: int) -> list[list[frozenset[int]]]:
+        """A group as two kernels, the second of which needs the first alone: halves; all but the first, or the last."""
+        members = sorted(self.members[name])
+        count = len(members)
+        found: list[list[frozenset[int]]] = []
+        for at in dict.fromkeys((count // 2, 1, count - 1)) if count > 2 else ():
+            parts = [frozenset(members[:at]), frozenset(members[at:])]
+            bodies = [self.source.body(part, self.source.read_outside(part))[0] for part in parts]
+            if all(body.outputs and self._lowered(body) is None for body in bodies):
+                found.append(parts)
+        return found
 
-    def without(self, name: int, why: Unfusible) -> Grouping:
-        """Another grouping: this one with single operations in place of a group."""
+    def parted(self, name: int, parts: Collection[frozenset[int]], why: Unfusible) -> Grouping:
+        """Another grouping: this one with several groups in place of one."""
         other = copy.copy(self)
         other.members, other.group_of = dict(self.members), dict(self.group_of)  # type: ignore[misc]  # a copy's own
         other.again, other.why = dict(self.again), dict(self.why)  # type: ignore[misc]  # a copy's own
-        other.undo(name, why)
+        members = other.members.pop(name)
+        other.again.pop(name, None)
+        for part in parts:
+            other.members[min(part)] = part
+            other.group_of.update(dict.fromkeys(part, min(part)))
+        where = {n: number for number, part in enumerate(parts) for n in part}
+        other.why.update(((n, m), why) for n in members for m in members if n < m and where[n] != where[m])
         return other
 
     def _fault(self, one: frozenset[int], other: frozenset[int]) -> Unfusible | None:

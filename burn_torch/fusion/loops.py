@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.columns import parts_beside
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.laws import Folds
@@ -31,6 +32,8 @@ class Domain:
     shape: tuple[int, ...]
     axes: tuple[int, ...] = ()
     """Which axes of `shape` are reduced."""
+    parts: int = 0
+    """Of the rows, for each of which columns are summed beside; 0 where none are.  See `columns.py`."""
 
     @property
     def rows(self) -> int:
@@ -79,6 +82,8 @@ class Kernel:
     loads: int
     wide: bool
     """Whether indexes need 64 bits."""
+    over: tuple[tuple[int, int], ...] = ()
+    """(output, position of the body's input): the first may be written over the second, read at its own element alone."""
 
 
 # -- the loops ---------------------------------------------------------------------------------------
@@ -93,13 +98,17 @@ def domain_of(body: Graph) -> Domain:
             raise Unfusible(Reason.SHAPE, f"results of {' and '.join(map(str, sorted(sizes)))} elements")
         largest = max(outputs, key=lambda spec: spec.ndim)
         return Domain((outputs[0].numel,), None, largest.shape)
-    first = max(folds, key=lambda node: (tensor(node.call.specs[0]).numel, len(node.call.attrs["dims"])))
+    beside = parts_beside(body, folds)
+    first, parts = beside or (
+        max(folds, key=lambda node: (tensor(node.call.specs[0]).numel, len(node.call.attrs["dims"]))),
+        0,
+    )
     shape = tensor(first.call.specs[0]).shape
     axes = tuple(sorted(first.call.attrs["dims"]))
     if not first.call.specs[0].numel:  # type: ignore[union-attr]  # a tensor
         raise Unfusible(Reason.SHAPE, "there is nothing to reduce")
     kept = tuple(size for axis, size in enumerate(shape) if axis not in axes)
-    return Domain(kept, tuple(shape[axis] for axis in axes), shape, axes)
+    return Domain(kept, tuple(shape[axis] for axis in axes), shape, axes, parts)
 
 
 def tensor(spec: Any) -> TensorSpec:

@@ -18,6 +18,7 @@ from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.columns import Columns, of_rows
 from burn_torch.fusion.expressions import TYPES, computed_in, expression
 from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
 from burn_torch.fusion.loops import Domain, Kernel, domain_of, tensor
@@ -26,19 +27,19 @@ from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws, Fill, Folds, Moves
 
-__all__ = ["lower"]
+__all__ = ["Key", "Tile", "Writer", "lower"]
 
 MOST_TENSORS: Final = 24
 """More arguments make launches slow and registers scarce."""
 
 MOST_OPERATIONS: Final = 96
 
-_Key = tuple[int, tuple[Index, ...]]
+Key = tuple[int, tuple[Index, ...]]
 
 
 @final
 @dataclass(frozen=True)
-class _Tile:
+class Tile:
     """A value in the kernel: what it is called, its type, and which loops it varies with."""
 
     name: str
@@ -54,28 +55,32 @@ def lower(
     strict: bool = False,
     layouts: Sequence[tuple[int, ...] | None] | None = None,
     held: bool = False,
+    over: bool = False,
 ) -> Kernel:
     """The kernel of a body.
 
     strict    rounds after each operation, as unfused execution does
     layouts   strides of the body's inputs in elements, None for row-major ones
     held      numbers lie on the device and the kernel takes pointers to them: a recorded launch is replayed with others
+    over      results may lie over inputs, as `Kernel.over` says: all is read before anything is written
 
     Raises: Unfusible, with the reason.
     """
-    return _Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held).kernel()
+    return Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held, over=over).kernel()
 
 
 _MOST_NARROW: Final = (1 << 31) - (1 << 16)
 """Elements that indexes of 32 bits reach; the last program's tile goes beyond the last element."""
 
+_ONE_EACH: Final = 1024
+"""Elements of a tile of element-wise work of which each thread has its own."""
+
 LONGEST_ROW: Final = 16384
 """Elements of a row that a program holds at once."""
 
 
-@final
-class _Writer:
-    """Writes one kernel."""
+class Writer:
+    """Writes one kernel, in Triton; `c_lowering` writes the same in C."""
 
     def __init__(
         self,
@@ -85,34 +90,40 @@ class _Writer:
         strict: bool,
         layouts: Sequence[tuple[int, ...] | None] | None,
         held: bool,
+        over: bool,
     ) -> None:
         self.body: Final = body
         self.domain: Final = domain
         self.strict: Final = strict
         self.layouts: Final = layouts
         self.held: Final = held
+        self.later: Final[list[str] | None] = [] if over else None
+        """Stores that wait until all is read."""
+        self.read_at: Final[dict[int, set[Index | None]]] = {}
+        self.written_at: Final[dict[int, Index]] = {}
         self.specs: Final = body.specs()
         self.maker: Final = {i: (node, k) for node in body.nodes for k, i in enumerate(node.outputs) if i is not None}
         self.position: Final = {i: position for position, (i, _) in enumerate(body.inputs)}
-        self.x: Final = index_of(Var("x", domain.rows))
-        self.r: Final = index_of(Var("r", domain.length))
+        self.x = index_of(Var("x", domain.rows))
+        self.r = index_of(Var("r", domain.length))
         self.x_var: Final = Var("x", domain.rows)
         self.r_var: Final = Var("r", domain.length)
         self.reduces: Final = domain.reduced is not None
         self.whole_rows: Final = domain.length <= LONGEST_ROW
         self.read: Final[dict[int, str]] = {}
-        self.numbers: Final = Numbers(body, held=held)
+        self.numbers: Numbers = Numbers(body, held=held)
         self.helpers: Final[set[str]] = set()
         self.random_helpers: Final[set[str]] = set()
         self.outer: Final[list[str]] = []
         self.loop: list[str] | None = None
-        self.known: Final[dict[Any, _Tile]] = {}
-        self.in_loop: dict[Any, _Tile] = {}
+        self.known: Final[dict[Any, Tile]] = {}
+        self.in_loop: dict[Any, Tile] = {}
         self.count = 0
         self.levels: Final[dict[Any, int]] = {}
-        self.folds: Final[dict[_Key, tuple[int, _Key]]] = {}
+        self.folds: Final[dict[Key, tuple[int, Key]]] = {}
         self.loads = 0
         self.strides: Final[list[tuple[int, int]]] = []
+        self.columns: Final = Columns(domain.parts, domain.rows, domain.length) if domain.parts else None
         largest = max([spec.numel for spec in self.specs.values() if isinstance(spec, TensorSpec)], default=0)
         for (_, spec), layout in zip(body.inputs, layouts or (), strict=bool(layouts)):
             if layout is not None and isinstance(spec, TensorSpec):
@@ -126,16 +137,24 @@ class _Writer:
 
     # -- the whole ---------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
+        """Writes all of it."""
+        summed = {} if self.columns is None else self._sums_of_columns()
         outputs = [
-            (i, tensor(self.specs[i]), self._at(tensor(self.specs[i]))) for i in self.body.outputs if i is not None
+            (i, tensor(self.specs[i]), summed.get(i) or self._at(tensor(self.specs[i])))
+            for i in self.body.outputs
+            if i is not None
         ]
         for i, _, (index, _) in outputs:
-            self._level(i, index)
+            self._level(self._summed(i) if i in summed else i, index)
         if self.whole_rows or not self.reduces:
             for number, (i, _, (index, full)) in enumerate(outputs):
-                self._store(number, i, index, full)
+                if i in summed:
+                    self._sum_columns(number, i, index)
+                else:
+                    self._store(number, i, index, full)
         else:
             self._in_steps(outputs)
+        self.outer.extend(self._barrier() + (self.later or []))
         source = self._source(len(outputs))
         name = "fused_" + hashlib.sha256(source.encode()).hexdigest()[:16]
         along_x = sum(x == 1 for x, _ in self.strides)
@@ -151,6 +170,7 @@ class _Writer:
             self.whole_rows,
             self.loads,
             self.wide,
+            self._over(),
         )
 
     def _at(self, spec: TensorSpec) -> tuple[tuple[Index, ...], bool]:
@@ -172,6 +192,33 @@ class _Writer:
         if spec.shape == ones:
             return tuple(constant(0) if axis in domain.axes else next(kept) for axis in range(len(ones))), False
         return split_index(self.x, spec.shape), False
+
+    # -- columns beside rows --------------------------------------------------------------------------
+    def _sums_of_columns(self) -> dict[int, tuple[tuple[Index, ...], bool]]:
+        """For each sum of columns, where its operand lies."""
+        assert self.columns is not None
+        found: dict[int, tuple[tuple[Index, ...], bool]] = {}
+        for i in self.body.outputs:
+            node = None if i is None or i not in self.maker else self.maker[i][0]
+            if node is not None and node.call.op.law(Folds) is not None and of_rows(node) is None:
+                assert i is not None
+                found[i] = self.columns.operand_at(node, self.x, self.r), True
+        if not self.whole_rows:
+            raise Unfusible(Reason.LIMIT, f"rows of {self.domain.length} do not fit a program")
+        return found
+
+    def _summed(self, i: int) -> int:
+        operand = self.maker[i][0].inputs[0]
+        assert isinstance(operand, int)
+        return operand
+
+    def _sum_columns(self, number: int, i: int, index: tuple[Index, ...]) -> None:
+        assert self.columns is not None
+        _, kept_in, neutral = self._fold(self.maker[i][0])
+        value = self._value(self._summed(i), index)
+        total = self.columns.begin(number, TYPES[kept_in])
+        given = value.name if value.dtype is kept_in else f"{value.name}.to({TYPES[kept_in]})"
+        self.outer.append(f"{total} += tl.where(inside, {given}, {neutral})")
 
     # -- rows in steps ------------------------------------------------------------------------------
     def _in_steps(self, outputs: Sequence[Any]) -> None:
@@ -200,7 +247,7 @@ class _Writer:
             if not whole:
                 self._store(number, i, index, whole)
 
-    def _accumulate(self, key: _Key) -> Callable[[], None]:
+    def _accumulate(self, key: Key) -> Callable[[], None]:
         """Adds to a loop what a reduction gathers in it; gives what is to be done after the loop."""
         node, _ = self.maker[key[0]]
         kind, kept_in, neutral = self._fold(node)
@@ -247,7 +294,7 @@ class _Writer:
         edge = (1 << (8 * dtype.itemsize - 1)) - 1
         return law.kind, dtype, str(-edge - 1 if law.kind == "max" else edge)
 
-    def _folded(self, node: Node, kind: str, kept_in: DType, total: str) -> _Tile:
+    def _folded(self, node: Node, kind: str, kept_in: DType, total: str) -> Tile:
         """Joins the lanes of a tile (x, r) along r; written outside of loops."""
         spec = tensor(node.call.result)
         if kind in ("sum", "mean"):
@@ -269,7 +316,7 @@ class _Writer:
         made = computed_in(spec.dtype)
         if made is not kept_in and not made.is_bool:
             self.outer.append(f"{name} = {name}.to({TYPES[made]})")
-        return self._rounded(_Tile(name, made, True, False), spec)
+        return self._rounded(Tile(name, made, True, False), spec)
 
     # -- what depends on what ----------------------------------------------------------------------------
     def _level(self, i: int, index: tuple[Index, ...]) -> int:
@@ -298,7 +345,7 @@ class _Writer:
         self.levels[key] = level
         return level
 
-    def _folded_from(self, node: Node, index: tuple[Index, ...]) -> _Key:
+    def _folded_from(self, node: Node, index: tuple[Index, ...]) -> Key:
         shape, axes = tensor(node.call.specs[0]).shape, tuple(sorted(node.call.attrs["dims"]))
         sizes = tuple(shape[axis] for axis in axes)
         if math.prod(sizes) != self.domain.length:
@@ -306,7 +353,7 @@ class _Writer:
                 Reason.REDUCTION_ORDER,
                 f"{node.call.op.name} over {math.prod(sizes)} beside one over {self.domain.length}",
             )
-        if any(self.r_var in i.variables() for i in index):
+        if any(self._varies(i)[1] for i in index):
             raise Unfusible(
                 Reason.REDUCTION_ORDER, f"{node.call.op.name} over axes {axes} is needed along what is reduced"
             )
@@ -315,7 +362,7 @@ class _Writer:
         assert isinstance(i, int)
         return i, tuple(reduced.get(axis, at) for axis, at in enumerate(index))
 
-    def _operands(self, node: Node, output: int, index: tuple[Index, ...]) -> list[_Key | None]:
+    def _operands(self, node: Node, output: int, index: tuple[Index, ...]) -> list[Key | None]:
         """For each input of a node, at which index it is needed; None for numbers and for what is absent."""
         call = node.call
         if call.op.pointwise is not None or call.is_input:
@@ -337,7 +384,7 @@ class _Writer:
         raise Unfusible(Reason.UNSUPPORTED, f"no kernel is generated for {call.op.name}")
 
     # -- values -----------------------------------------------------------------------------------------
-    def _value(self, i: int, index: tuple[Index, ...]) -> _Tile:
+    def _value(self, i: int, index: tuple[Index, ...]) -> Tile:
         """The name of a value at an index, computed where it is not known yet."""
         key = (i, index)
         found = self.known.get(key) or self.in_loop.get(key)
@@ -351,7 +398,7 @@ class _Writer:
         (self.in_loop if self.loop is not None and made.r else self.known)[key] = made
         return made
 
-    def _computed(self, node: Node, output: int, index: tuple[Index, ...]) -> _Tile:
+    def _computed(self, node: Node, output: int, index: tuple[Index, ...]) -> Tile:
         call = node.call
         if call.op.law(Folds) is not None and call.attrs["dims"]:
             assert self.whole_rows, "rows in steps know their reductions beforehand"
@@ -366,16 +413,19 @@ class _Writer:
             assert operands[0] is not None
             return self._value(*operands[0])
         if call.op.law(Fill) is not None:
-            spec = tensor(call.result)
-            made = computed_in(spec.dtype)
-            one = "(1, 1)" if self.reduces else "(1,)"
-            number = self.numbers.operand(node.inputs[0], made)
-            return self._emit(f"tl.full({one}, {number}, {TYPES[made]})", spec, False, False)
+            return self._filled(node)
         if call.op.law(Draws) is not None:
             return self._drawn(node, index)
         return self._pointwise(node, operands)
 
-    def _pointwise(self, node: Node, operands: Sequence[_Key | None]) -> _Tile:
+    def _filled(self, node: Node) -> Tile:
+        spec = tensor(node.call.result)
+        made = computed_in(spec.dtype)
+        one = "(1, 1)" if self.reduces else "(1,)"
+        number = self.numbers.operand(node.inputs[0], made)
+        return self._emit(f"tl.full({one}, {number}, {TYPES[made]})", spec, False, False)
+
+    def _pointwise(self, node: Node, operands: Sequence[Key | None]) -> Tile:
         call = node.call
         spec = tensor(call.result)
         tiles = [None if key is None else self._value(*key) for key in operands]
@@ -402,20 +452,23 @@ class _Writer:
             text = f"{text}.to({TYPES[made]})"
         return self._emit(text, spec, x, r)
 
-    def _emit(self, text: str, spec: TensorSpec, x: bool, r: bool) -> _Tile:
+    def _emit(self, text: str, spec: TensorSpec, x: bool, r: bool) -> Tile:
         name = self._name("v")
-        self._lines(r).append(f"{name} = {text}")
-        return self._rounded(_Tile(name, computed_in(spec.dtype), x, r), spec)
+        self._lines(x, r).append(f"{name} = {text}")
+        return self._rounded(Tile(name, computed_in(spec.dtype), x, r), spec)
 
-    def _rounded(self, tile: _Tile, spec: TensorSpec) -> _Tile:
+    def _rounded(self, tile: Tile, spec: TensorSpec) -> Tile:
         """The tile, rounded to the type of its spec if that is asked for."""
         if self.strict and spec.dtype in (DType.F16, DType.BF16):
             name = self._name("v")
-            self._lines(tile.r).append(f"{name} = {tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)")
-            return _Tile(name, tile.dtype, tile.x, tile.r)
+            text = f"{tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)"
+            self._lines(tile.x, tile.r).append(f"{name} = {text}")
+            return Tile(name, tile.dtype, tile.x, tile.r)
         return tile
 
-    def _lines(self, r: bool) -> list[str]:
+    def _lines(self, x: bool, r: bool) -> list[str]:
+        if self.columns is not None and not x:
+            return self.columns.head
         return self.loop if self.loop is not None and r else self.outer
 
     def _lanes(self, block: str) -> str:
@@ -426,7 +479,7 @@ class _Writer:
         return f"{hint}{self.count}"
 
     # -- memory -------------------------------------------------------------------------------------------
-    def _load(self, i: int, index: tuple[Index, ...]) -> _Tile:
+    def _load(self, i: int, index: tuple[Index, ...]) -> Tile:
         spec = tensor(self.specs[i])
         made = computed_in(spec.dtype)
         pointer = self.read.setdefault(i, f"p{len(self.read)}")
@@ -439,6 +492,7 @@ class _Writer:
                 flat = flat + at * stride
         x, r = self._varies(flat)
         self.loads += 1
+        self.read_at.setdefault(i, set()).add(flat if layout is None else None)
         self.strides.append((flat.terms.get(self.x_var, 0), flat.terms.get(self.r_var, 0)))
         name = self._name("v")
         text = f"tl.load({pointer} + {self._offset(flat)}{self._masked(x, r)})"
@@ -446,8 +500,8 @@ class _Writer:
             text += f".to({TYPES[made]})"
         if made.is_bool:
             text = f"({text} != 0)"
-        self._lines(r).append(f"{name} = {text}")
-        return _Tile(name, made, x, r)
+        self._lines(x, r).append(f"{name} = {text}")
+        return Tile(name, made, x, r)
 
     def _varies(self, flat: Index) -> tuple[bool, bool]:
         variables = flat.variables()
@@ -480,11 +534,32 @@ class _Writer:
             shape, mask = "(XB,)", "inside"
             at = flat.written() if flat.variables() else f"{flat.written()} + tl.zeros({shape}, tl.int32)"
         value = tile.name if (tile.x and (tile.r or not full)) else f"tl.broadcast_to({tile.name}, {shape})"
-        lines = self.loop if self.loop is not None and full else self.outer
+        self.written_at[number] = flat
+        lines = self.loop if self.loop is not None and full else self.outer if self.later is None else self.later
         lines.append(f"tl.store(q{number} + ({at}), {value}.to(q{number}.dtype.element_ty), mask={mask})")
 
+    # -- over inputs ------------------------------------------------------------------------------------
+    def _over(self) -> tuple[tuple[int, int], ...]:
+        """Which outputs may be written over which inputs: every element is read where it is written, and nowhere else.
+
+        Not where a row is read in steps: later steps read it again.
+        """
+        if self.reduces and not self.whole_rows:
+            return ()
+        outputs = [i for i in self.body.outputs if i is not None]
+        return tuple(
+            (number, self.position[i])
+            for number, at in self.written_at.items()
+            for i in self.read
+            if self.read_at[i] == {at} and self.specs[i] is self.specs[outputs[number]]
+        )
+
+    def _barrier(self) -> list[str]:
+        """Threads that hold an element twice, or hold a row together, have all read it before one of them writes."""
+        return ["tl.debug_barrier()"] if self.later and (self.reduces or self.domain.rows < _ONE_EACH) else []
+
     # -- random values -----------------------------------------------------------------------------------
-    def _drawn(self, node: Node, index: tuple[Index, ...]) -> _Tile:
+    def _drawn(self, node: Node, index: tuple[Index, ...]) -> Tile:
         law, spec = node.call.op.law(Draws), tensor(node.call.result)
         assert law is not None
         flat = flat_index(index, spec.shape)
@@ -495,7 +570,7 @@ class _Writer:
         helper, place = self._place_of_words(flat)
         self.random_helpers.add(helper)
         given = f"{self.numbers.key(key)}, {self.numbers.key(stream)}, {place}"
-        self._lines(r).append(f"{word} = {helper}({given}).to(tl.int64)")
+        self._lines(x, r).append(f"{word} = {helper}({given}).to(tl.int64)")
         names = {"word": word, "where": "tl.where", **dict(zip("abc", made, strict=False))}
         text = re.sub(r"[a-z]+", lambda found: names.get(found[0], found[0]), law.value)
         kind = computed_in(spec.dtype)
@@ -530,6 +605,10 @@ class _Writer:
         lines += ["", "", f"@triton.jit(do_not_specialize={numbers!r})" if special else "@triton.jit"]
         lines += [f"def KERNEL({', '.join([*names, blocks])}):"]
         start = "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
+        if self.columns is not None:
+            at = ".to(tl.int64)" if self.wide else ""
+            inner = self.columns.source(start, self._lanes("RB"), self.outer, at)
+            return "\n".join([*lines, *(f"    {line}" for line in inner)]) + "\n"
         if self.reduces:
             lines.append(f"    x = {start} * XB + tl.arange(0, XB)[:, None]")
             if self.whole_rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from typing import Any, Final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec
@@ -17,7 +17,6 @@ __all__ = ["Numbers"]
 _Made = Callable[[Sequence[Any]], Any]
 
 
-@final
 class Numbers:
     """Gives the source text of each number, and collects arguments.  held: they are pointers to numbers."""
 

@@ -6,8 +6,10 @@ import functools
 from typing import Any
 
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.lowering import lower
 from burn_torch.graph.ir import Graph
-from burn_torch.ops.op import Operand, op
+from burn_torch.ops.op import Call, Operand, PerCall, op
+from burn_torch.ops.torch_code import Over
 
 __all__ = ["body_of", "kernel"]
 
@@ -18,7 +20,15 @@ def body_of(text: str) -> Graph:
     return Graph.from_json(text)
 
 
-@op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=())
+def _over(call: Call) -> Over:
+    return Over(_of_the_leaf, (), lower(body_of(call.attrs["body"]), strict=call.attrs["strict"]).over)
+
+
+def _of_the_leaf(*inputs: Any) -> Any:
+    raise AssertionError("the leaf that generates kernels has a function for each choice of inputs to write over")
+
+
+@op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=(), inplace=PerCall(_over))
 def kernel(*inputs: Operand, body: str, strict: bool) -> tuple[TensorSpec, ...]:
     """What `body` computes of the inputs, in one generated kernel where the leaf has one, else operation by operation.
 

@@ -8,15 +8,16 @@ nothing that lies between them needs the one and is needed by the other.  The pl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from burn_torch.fusion.bodies import Role, Source, role_of
 from burn_torch.fusion.groups import Cut, Grouping
+from burn_torch.fusion.order import least_alive
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.row import kernel
-from burn_torch.fusion.splitting import columns_in_two_steps, in_two_steps
+from burn_torch.fusion.splitting import beside_rows, columns_in_two_steps, in_two_steps, rows_reduced
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.origin import Origin
@@ -93,14 +94,24 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     opened, whole = _opened(dead_code(replaced(graph)))
     grouping = Grouping(Source(opened))
     grouping.run()
-    written = _written(grouping, whole, strict)
-    most = peak_bytes(graph, over=False) + _workspace(grouping.source, whole)  # kernels write memory of their own
-    while (peak := peak_bytes(written.graph, over=False)) > most:
-        less = _with_less(grouping, written, whole, strict, Unfusible(Reason.MEMORY, f"{peak} bytes, not {most}"))
+    most = peak_bytes(graph) + _workspace(grouping.source, whole)
+    written = _lightest(_written(grouping, whole, strict), most)
+    while (peak := peak_bytes(written.graph)) > most:
+        why = Unfusible(Reason.MEMORY, f"{peak} bytes, not {most}")
+        less = _with_less(grouping, written, whole, strict, most, why)
         if less is None:  # composite operations that stay open take more by themselves
             return Plan(graph, (), tuple(_boundaries(grouping.source, grouping, written.closed, whole)))
-        written = less
+        grouping, written = less
     return _plan(grouping, written, whole)
+
+
+def _lightest(written: _Written, most: int) -> _Written:
+    """In another order, where that keeps the peak of memory below `most`, or at least lower."""
+    peak = peak_bytes(written.graph)
+    if peak <= most:
+        return written
+    other = least_alive(written.graph)
+    return replace(written, graph=other) if peak_bytes(other) < peak else written
 
 
 def _workspace(source: Source, whole: _Whole) -> int:
@@ -116,55 +127,83 @@ def _workspace(source: Source, whole: _Whole) -> int:
 
 
 _TRIED: Final = 4
-"""Kernels next to the peak of memory, of which the one is undone that lowers it most."""
+"""Kernels next to the peak of memory, one of which is made smaller."""
 
 
-def _with_less(grouping: Grouping, written: _Written, whole: _Whole, strict: bool, why: Unfusible) -> _Written | None:
-    """The plan with a kernel less: of those next to the peak, the one without which least memory is needed.
+def _with_less(
+    grouping: Grouping, written: _Written, whole: _Whole, strict: bool, most: int, why: Unfusible
+) -> tuple[Grouping, _Written] | None:
+    """The plan with a smaller kernel: one of those next to the peak as two, or undone.
 
-    None where no kernel is left.
+    As two where that lowers the peak; of what fits the fewest kernels, else what needs the least memory.  None where no
+    kernel is left.
     """
-    peak_at = memory_plan(written.graph).peak_at
+    memory = memory_plan(written.graph)
     of_values: dict[tuple[int | None, ...], int] = {
         cut.wanted: name for name, cut in grouping.cuts().items() if name in written.named
     }
     near = sorted(
-        (abs(n - peak_at), n, of_values[node.outputs])
+        (abs(n - memory.peak_at), n, of_values[node.outputs])
         for n, node in enumerate(written.graph.nodes)
         if node.call.op is kernel and node.outputs in of_values
     )
-    if not near:
-        return None
-    trials: list[tuple[int, int, int]] = []
+    trials: list[tuple[bool, int, int, Grouping, _Written]] = []
     for _, _, name in near[:_TRIED]:
-        other = grouping.without(name, why)
-        trials.append((peak_bytes(_written(other, whole, strict).graph, over=False), len(trials), name))
-    grouping.undo(min(trials)[2], why)
-    return _written(grouping, whole, strict)
+        singles = [frozenset([n]) for n in sorted(grouping.members[name])]
+        for parts in (*grouping.cut_in_two(name), singles):
+            other = grouping.parted(name, parts, why)
+            made = _lightest(_written(other, whole, strict), most)
+            trials.append((parts is not singles, peak_bytes(made.graph), len(trials), other, made))
+    if not trials:
+        return None
+    lower = [trial for trial in trials if trial[0] and trial[1] < memory.peak_bytes] or trials
+    fitting = [trial for trial in lower if trial[1] <= most]
+    if fitting:
+        return min(fitting, key=lambda trial: (len(trial[4].graph.nodes), trial[2]))[3:]
+    return min(lower, key=lambda trial: trial[1:3])[3:]
 
 
 # -- composite operations ------------------------------------------------------------------------------
-def _opened(graph: Graph, split: Split = in_two_steps) -> tuple[Graph, _Whole]:
-    """The graph with composite operations (softmax, norms) replaced by what they are made of.
+def _opened(graph: Graph) -> tuple[Graph, _Whole]:
+    """The graph with composite operations (softmax, norms) replaced by what they are made of, and long reductions by
+    two steps.
 
     Also, for each position in it that came from one, that operation and the positions of all its parts.
     """
+    opened, whole = _in_parts(graph, {}, lambda _, node: _parts(node))
+    rows = rows_reduced(opened)
+
+    def split(n: int, node: Node) -> Graph | None:
+        if role_of(node.call)[0] != Role.COMPUTES or node.call.op.law(Folds) is None:
+            return None
+        beside = beside_rows(node.call, rows)
+        if beside is not None:
+            return beside if _fits(beside) else None
+        return _kept(node.call, columns_in_two_steps if n in whole else in_two_steps)
+
+    return _without_unread(*_in_parts(opened, whole, split))
+
+
+def _in_parts(graph: Graph, whole: _Whole, parts: Callable[[int, Node], Graph | None]) -> tuple[Graph, _Whole]:
+    """The graph with `parts` in place of nodes; what came from a composite operation still does."""
     nodes: list[Node] = []
-    whole: _Whole = {}
+    now: dict[int, list[int]] = {}
+    alone: _Whole = {}
     highest = max(
         [i for i, _ in graph.inputs] + [i for n in graph.nodes for i in n.outputs if i is not None], default=0
     )
-    for node in graph.nodes:
-        body = _parts(node, split)
+    for n, node in enumerate(graph.nodes):
+        first = len(nodes)
+        body = parts(n, node)
         if body is None:
             nodes.append(node)
+            now[n] = [first]
             continue
         given = [i for i in node.inputs if i is not None]
         names: dict[int, Input] = dict(zip((i for i, _ in body.inputs), given, strict=True))
         for made, wanted in zip(body.outputs, node.outputs, strict=True):
             if made is not None and wanted is not None and made not in names:
                 names[made] = wanted
-        first = len(nodes)
         for part in body.nodes:
             for i in part.outputs:
                 if i is not None and i not in names:
@@ -178,9 +217,12 @@ def _opened(graph: Graph, split: Split = in_two_steps) -> tuple[Graph, _Whole]:
                     node.origin,
                 )
             )
-        members = frozenset(range(first, len(nodes)))
-        whole.update((n, (node, members)) for n in members)
-    return _without_unread(Graph(graph.inputs, nodes, graph.outputs), whole)
+        now[n] = list(range(first, len(nodes)))
+        if n not in whole:
+            alone.update((position, (node, frozenset(now[n]))) for position in now[n])
+    moved = {members: frozenset(at for m in members for at in now[m]) for _, members in whole.values()}
+    left = {at: (node, moved[members]) for n, (node, members) in whole.items() for at in now[n]}
+    return Graph(graph.inputs, nodes, graph.outputs), left | alone
 
 
 def _without_unread(graph: Graph, whole: _Whole) -> tuple[Graph, _Whole]:
@@ -198,10 +240,9 @@ def _without_unread(graph: Graph, whole: _Whole) -> tuple[Graph, _Whole]:
     return Graph(graph.inputs, [graph.nodes[n] for n in now], graph.outputs), left
 
 
-def _parts(node: Node, split: Split) -> Graph | None:
+def _parts(node: Node) -> Graph | None:
+    """What a composite operation is made of, where kernels compute all of it."""
     call = node.call
-    if role_of(call)[0] == Role.COMPUTES:
-        return _kept(call, split)
     if role_of(call)[0] != Role.APART or call.is_number or call.op is kernel or call.op.runs is not None:
         return None
     return _kept(call, expanded)
@@ -214,7 +255,6 @@ def _kept(call: Call, parts: Split) -> Graph | None:
         body = parts(call)
         if body is not None:
             body = dead_code(fold_views(body, "fast"))  # without casts to the type that a value has
-            body = _opened(body, columns_in_two_steps)[0] if parts is expanded else body
         if body is not None and not _fits(body):
             body = None
         call.memo[key] = body

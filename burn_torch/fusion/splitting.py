@@ -6,16 +6,20 @@ sum of (8192, 768) over axis 0        sums of 16 parts of 512 rows each, then th
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
+from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.columns import FEWEST_PARTS, LONGEST_GATHERED, of_rows
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.laws import Folds
 from burn_torch.ops.op import Call
+from burn_torch.ops.selection import cast
 from burn_torch.ops.shapes import reshape
 
-__all__ = ["columns_in_two_steps", "in_two_steps"]
+__all__ = ["beside_rows", "columns_in_two_steps", "in_two_steps", "rows_reduced"]
 
 ENOUGH_PROGRAMS: Final = 256
 """About two for each multiprocessor of a large device."""
@@ -25,6 +29,39 @@ COLUMNS_TOGETHER: Final = 32
 
 LEAST_PART: Final = 256
 """Elements that a part holds at least: less is not worth the second step."""
+
+MOST_PARTS: Final = 1024
+ROWS_OF_A_PART: Final = 16
+"""Rows that a program gathers columns of at least: what it writes is then at most a sixteenth of what it reads."""
+
+
+def rows_reduced(graph: Graph) -> frozenset[tuple[int, int]]:
+    """(number, length) of rows that are reduced to their ends: over the last axes of something."""
+    folds = [node for node in graph.nodes if node.call.op.law(Folds) is not None and node.call.attrs["dims"]]
+    return frozenset(rows for node in folds if (rows := of_rows(node)) is not None)
+
+
+def beside_rows(call: Call, rows: Collection[tuple[int, int]]) -> Graph | None:
+    """A sum of columns in two steps, the first of whole rows, where rows of this size are reduced somewhere.
+
+    A kernel that goes over the rows anyway can take the first step along (`columns.py`): what both read, it reads once.
+    """
+    x = call.specs[0]
+    law = call.op.law(Folds)
+    if law is None or law.kind != "sum" or not isinstance(x, TensorSpec) or not call.attrs["dims"]:
+        return None
+    dims = sorted(call.attrs["dims"])
+    if dims != list(range(len(dims))) or len(dims) == x.ndim:
+        return None
+    kept = x.shape[len(dims) :]
+    length = math.prod(kept)
+    count = x.numel // max(length, 1)
+    if (count, length) not in rows or not 1 < length <= LONGEST_GATHERED:
+        return None
+    parts = next((n for n in range(min(MOST_PARTS, count // ROWS_OF_A_PART), 0, -1) if count % n == 0), 1)
+    if parts < FEWEST_PARTS:
+        return None
+    return _split(call, (parts, count // parts, *kept), 1)
 
 
 def columns_in_two_steps(call: Call) -> Graph | None:
@@ -47,12 +84,25 @@ def in_two_steps(call: Call) -> Graph | None:
     parts = _parts(x.shape[axis], ENOUGH_PROGRAMS // max(programs, 1), count // LEAST_PART)
     if parts < 2:
         return None
-    trace = Trace()
-    given: Any = trace.input(x)
     apart = (*x.shape[:axis], parts, x.shape[axis] // parts, *x.shape[axis + 1 :])
-    first = call.op(reshape(given, shape=apart), dims=tuple(dim + 1 for dim in dims))
-    second = call.op(first, dims=(axis,))
-    return trace.graph([reshape(second, shape=call.result.shape)])
+    return _split(call, apart, *(dim + 1 for dim in dims), again=axis)
+
+
+def _split(call: Call, apart: Sequence[int], *dims: int, again: int = 0) -> Graph:
+    """The reduction over `dims` of the operand in another shape, then over the axis `again` of what that gives.
+
+    Sums of a half type are kept in float32 between the steps: one rounding in the end, as in one step.
+    """
+    trace = Trace()
+    x = call.specs[0]
+    assert isinstance(x, TensorSpec)
+    given: Any = trace.input(x)
+    half = x.dtype in (DType.F16, DType.BF16) and call.op.law(Folds) in (Folds("sum"), Folds("mean"), Folds("prod"))
+    wide = cast(given, dtype=DType.F32) if half else given
+    first = call.op(reshape(wide, shape=tuple(apart)), dims=dims)
+    second = call.op(first, dims=(again,))
+    result = reshape(second, shape=call.result.shape)
+    return trace.graph([cast(result, dtype=x.dtype) if half else result])
 
 
 def _parts(size: int, wanted: int, most: int) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -16,6 +19,7 @@ from burn_torch.tensor import Device, Tensor
 
 __all__ = ["Param", "ParamId", "ParamMapper"]
 
+_SOURCE: Final[ContextVar[random.Random | None]] = ContextVar("identities of parameters", default=None)
 _lock: Final = threading.RLock()  # making a parameter may read another: one that moved, or lies the other way round
 
 
@@ -30,8 +34,23 @@ class ParamId(int):
 
     @staticmethod
     def new() -> ParamId:
-        """An identity that no other parameter has."""
-        return ParamId(secrets.randbits(63))
+        """An identity that no other parameter has; inside of `seeded` the next one that follows from the seed."""
+        source = _SOURCE.get()
+        return ParamId(secrets.randbits(63) if source is None else source.getrandbits(63))
+
+    @staticmethod
+    @contextmanager
+    def seeded(seed: int) -> Iterator[None]:
+        """Identities that this thread makes until the block ends follow from a seed.
+
+        So two runs of a program write the same bytes into a record.  For a program that builds its models once: models
+        of two blocks with one seed have the same identities, and one optimizer would not tell them apart.
+        """
+        token = _SOURCE.set(random.Random(f"identities of parameters {seed}"))
+        try:
+            yield
+        finally:
+            _SOURCE.reset(token)
 
     @staticmethod
     def parse(text: str) -> ParamId:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TextIO, cast, final
 
+from burn_torch.core.belonging import hearing
 from burn_torch.monitor.event import LogLine
 
 __all__ = ["capturing", "logging_to"]
@@ -24,7 +25,8 @@ def capturing(publish: Publish) -> Iterator[None]:
     """Whole lines that the process prints to stdout and stderr until the block ends go to `publish` as well.
 
     What is printed reaches its stream first, as if nobody listened, and whoever put another stream in place meanwhile
-    keeps it.  `publish` is called in the thread that prints and must not raise.
+    keeps it.  What threads of other runs print is theirs.  `publish` is called in the thread that prints and must not
+    raise.
     """
     tees = {name: _Tee(stream, name, publish) for name in ("stdout", "stderr") if (stream := getattr(sys, name))}
     for name, tee in tees.items():
@@ -47,11 +49,12 @@ class _Tee:
         self._name = name
         self._publish: Publish | None = publish
         self._line = ""
+        self._concerns = hearing()
         self._lock = threading.RLock()  # a signal handler may print in the middle of a print
 
     def write(self, text: str) -> int:
         count = self.stream.write(text)
-        if self._publish is not None and text:
+        if self._publish is not None and text and self._concerns():
             self._take(text)
         return count
 
@@ -101,7 +104,7 @@ class _Tee:
 def logging_to(publish: Publish, logger: logging.Logger) -> Iterator[None]:
     """Records of the logger, from INFO up, go to `publish` until the block ends.
 
-    Those with the attribute `shown` are left out: they are events already.
+    Those with the attribute `shown` are left out: they are events already.  So are those of threads of other runs.
     """
     handler = _LogLines(publish)
     logger.addHandler(handler)
@@ -116,8 +119,9 @@ class _LogLines(logging.Handler):
     def __init__(self, publish: Publish) -> None:
         super().__init__(logging.INFO)
         self._publish = publish
+        self._concerns = hearing()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not getattr(record, "shown", False):
+        if not getattr(record, "shown", False) and self._concerns():
             for line in self.format(record).splitlines():
                 self._publish(LogLine(line[:MAX_LINE], "log"))

@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
+from burn_torch.core.belonging import carried
 from burn_torch.core.errors import ArtifactError, explain
 from burn_torch.core.files import write_atomic
 
@@ -32,6 +33,9 @@ VERSION: Final = 1
 COMMANDS: Final = ("ping", "stop", "checkpoint", "kill")
 KILLED: Final = 137
 """The exit code of a run that was told to end at once: that of SIGKILL."""
+
+ASKED: Final = "a viewer's command"
+"""The reason of a stop that came in here."""
 
 _PLACE: Final = "control.json"
 _SOCKET: Final = "control.sock"
@@ -98,7 +102,7 @@ class ControlServer:
             self.close()
             return
         work = self._accept if self._sockets else self._poll
-        self._thread = threading.Thread(target=work, name="burn-torch-control", daemon=True)
+        self._thread = threading.Thread(target=carried(work), name="burn-torch-control", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -202,8 +206,8 @@ class ControlServer:
         if command == "ping":
             return {**_yes("the run is here"), "pid": os.getpid()}, None
         if command == "stop":
-            self._told("stop", "a viewer's command")
-            self._interrupter.stop("a viewer's command")
+            self._told("stop", ASKED)
+            self._interrupter.stop(ASKED)
             return _yes("the run stops after this step"), None
         if command == "checkpoint":
             request = getattr(self._interrupter, "request_checkpoint", None)

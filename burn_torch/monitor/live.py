@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol, final
 
+from burn_torch.core.belonging import carried
 from burn_torch.monitor.event import Stamped
 from burn_torch.monitor.log import Follower
 
@@ -43,7 +44,7 @@ class Live:
         self._notice = notice
         self._every_s = every_s
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="burn-torch-live", daemon=True)
+        self._thread = threading.Thread(target=carried(self._work), name="burn-torch-live", daemon=True)
 
     def start(self) -> None:
         """Begins."""

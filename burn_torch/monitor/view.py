@@ -38,6 +38,8 @@ __all__ = ["MetricView", "RunView", "SplitView", "SummaryRow"]
 LOG_LINES: Final = 1000
 _ALIVE_FOR_S: Final = 1.0
 """How long an answer to "does it run?" holds."""
+_WORDS: Final = (Notice, LogLine, StopRequested, RunStarted)
+"""Events that show no work: a run that is resumed tells why before it has begun again."""
 _MODES: Final = {Split.TRAIN: "training", Split.VALID: "validating"}
 
 
@@ -184,6 +186,10 @@ class RunView:
         self.started_s: float | None = None
         self.now_s = 0.0
         """When the newest event happened."""
+        self._before_s = 0.0
+        """How long the run worked before it was last resumed."""
+        self._begun_s = self._worked_s = 0.0
+        """When it began or was resumed, and when it was last seen at work."""
         self.events = 0
         self.damaged = 0
         """Lines of the log that held no event, where somebody counts them."""
@@ -213,6 +219,8 @@ class RunView:
         self.now_s = stamped.time
         self.events += 1
         event = stamped.event
+        if type(event) not in _WORDS:
+            self._worked_s = self.now_s
         self._handlers[type(event)](event)
 
     # -- events --------------------------------------------------------------------------------------
@@ -224,6 +232,9 @@ class RunView:
         self.ended = self.stop_requested = None
         if self.started_s is None:
             self.started_s = self.now_s
+        else:
+            self._before_s = self.elapsed_s
+        self._begun_s = self._worked_s = self.now_s
         self._progress.handle(event)
         for split, definitions in ((Split.TRAIN, event.train_metrics), (Split.VALID, event.valid_metrics)):
             for definition in definitions:
@@ -335,8 +346,8 @@ class RunView:
 
     @property
     def elapsed_s(self) -> float:
-        """From the first event to the newest one, pauses before a resume included."""
-        return 0.0 if self.started_s is None else self.now_s - self.started_s
+        """How long the run has been at work: its parts before a resume too, the pauses between them not."""
+        return self._before_s + max(self._worked_s - self._begun_s, 0.0)
 
     @property
     def rate(self) -> float | None:

@@ -92,11 +92,17 @@ class Over:
 
     The function returns its results like the candidate; it may refuse to write over an input that it cannot (one with
     gaps) and return a new tensor instead.
+
+    choices: where results have several such inputs or none, all (result, input) pairs; `over` is empty then, and the
+    leaf has a function for each choice.  The results are row-major, however other inputs lie in memory.
     """
 
-    def __init__(self, function: Callable[..., Any], over: tuple[int, ...]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], over: tuple[int, ...], choices: tuple[tuple[int, int], ...] = ()
+    ) -> None:
         self.function: Final = function
         self.over: Final = over
+        self.choices: Final = choices
 
     def __call__(self, *inputs: Any) -> Any:
         """Computes in place."""

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -54,12 +55,14 @@ class ArtifactDir:
         self.anomalies = self.path / "anomaly"
         self.tuning = self.path / "autotune.lock"
         self._lock: IO[bytes] | None = None
+        self._holders = 0
+        self._counting = threading.Lock()
         self._made: list[Path] = []
 
     def claim(self, *, resume: bool) -> None:
         """Makes the directory and takes it for this process, before any work is done.
 
-        Raises: ArtifactError if it cannot be written, if another process is training in it, if it holds a run and
+        Raises: ArtifactError if it cannot be written, if another run holds it, if it has a run in it and
         this is no resume, or if this is a resume and it holds none.
         """
         if not self._writes:
@@ -80,6 +83,7 @@ class ArtifactDir:
         try:
             make_folder(self.path)
             self._lock = self._locked()
+            self._holders = 1
             write_atomic(self.path / ".probe", b"")
             remove(self.path / ".probe")
         except ArtifactError:
@@ -101,9 +105,21 @@ class ArtifactDir:
         """Whether a run has left anything here."""
         return bool(self._found())
 
+    def hold(self) -> Callable[[], None]:
+        """Keeps the directory for whoever writes into it when the run is over; calling the result lets it go."""
+        with self._counting:
+            self._holders += 1
+        return self._let_go
+
     def release(self) -> None:
-        """Gives the directory back."""
-        if self._lock is not None:
+        """Gives the directory back, unless somebody holds it: then with the last of those."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        with self._counting:
+            self._holders -= 1
+            if self._holders > 0 or self._lock is None:
+                return
             self._lock.close()  # the lock goes with the file
             self._lock = None
 
@@ -165,9 +181,9 @@ class ArtifactDir:
             file.close()
             raise ArtifactError(
                 explain(
-                    "another process is training in this artifact directory",
+                    "another run holds this artifact directory",
                     given=f"{self.path}",
-                    expected="one run at a time",
+                    expected="one run at a time, until its last checkpoint is written",
                     mend="wait for it, stop it, or name another directory",
                 )
             ) from err

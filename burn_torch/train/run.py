@@ -15,7 +15,7 @@ from burn_torch.core.errors import ArtifactError, ConfigError, DeviceError, NonF
 from burn_torch.core.exit_code import exit_code, exit_code_of
 from burn_torch.graph.passes import Precision
 from burn_torch.tensor import Device
-from burn_torch.train.anomaly.watch import AnomalyWatch, unsound
+from burn_torch.train.anomaly.watch import AnomalyWatch, may_hide, unsound
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointFile, CheckpointStore, Position
 from burn_torch.train.checkpoint.content import versions
@@ -116,8 +116,9 @@ class Run:
         """Where the event log was when training of this epoch was over: its checkpoints know nothing of validation."""
         self._lr = math.nan
         self._steps: Final = steps_of(
-            parts.execution, learner, parts.accumulation, parts.compiled, self.say, parts.precision
-        )
+            parts.execution, learner, parts.accumulation, parts.compiled, self.say, parts.precision,
+            looks=parts.watched and may_hide(learner),
+        )  # fmt: skip
         self._watch = _watch_of(self._steps, parts)
         patience = patience_of(parts.device.place)
         self._train = Meter(
@@ -483,7 +484,7 @@ class Run:
             return
         self._train.drain()
         assert isinstance(self._steps, Steps)  # `_watch_of` has seen to it
-        names = list(unsound(self.learner, None, self._steps.window))
+        names = list(unsound(self.learner, None, self._steps.window, self._steps.take_seen()))
         if names:
             raise self._found_by(self._watch, f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}")
         self._watch.clear()

@@ -11,14 +11,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, final
 
+from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ConfigError, TraceError, explain
 from burn_torch.core.share import Share
 from burn_torch.graph.passes import Precision
 from burn_torch.module import Tree
 from burn_torch.optim import LearningRates
+from burn_torch.tensor import Tensor
 from burn_torch.train.learner import Learner
 from burn_torch.train.loop import GradientWindow, valid_step
-from burn_torch.train.strategies.base import ExecutionStrategy, StepFunctions, Stepper, SteppingStrategy
+from burn_torch.train.strategies.base import (
+    LOOKED_AT,
+    WHOLE_BATCH,
+    ExecutionStrategy,
+    StepFunctions,
+    Stepper,
+    SteppingStrategy,
+)
 from burn_torch.train.strategies.parts import opened as batch_of
 from burn_torch.transform.compilation import Opened, compile
 
@@ -29,12 +38,13 @@ __all__ = ["Steps", "steps_of"]
 class Steps:
     """Executes the steps of one run.
 
-    `say` gets one line, once, if something cannot be compiled; it runs eagerly from then on.
+    `say` gets one line, once, if something cannot be compiled; it runs eagerly from then on.  With `looks` they look at
+    the gradients too, before the optimizer has them: what it bounds, nothing after it shows.
     """
 
     def __init__(
         self, execution: ExecutionStrategy, learner: Learner[Any], accumulation: int, compiled: bool,
-        say: Callable[[str], None], precision: Precision = "float32",
+        say: Callable[[str], None], precision: Precision = "float32", looks: bool = False,
     ) -> None:  # fmt: skip
         self._execution: Final = execution
         self._accumulation: Final = accumulation
@@ -43,7 +53,10 @@ class Steps:
         self._window = GradientWindow()
         self.batches = 0
         """How many batches the next update has already."""
+        self._seen: list[Tensor] = []
         functions: StepFunctions | None = getattr(execution, "functions", None)
+        self._looks: Final = looks and functions is WHOLE_BATCH
+        functions = LOOKED_AT if self._looks else functions
         self._functions: Final = functions
         self._compiled = compiled and functions is not None
         if self._compiled and not isinstance(learner.optim, Tree):
@@ -73,10 +86,20 @@ class Steps:
         window, self._window, self.batches = self._window, GradientWindow(), 0
         if self._functions is not None:
             given = (learner.model, learner.optim, window, _rates(lr))
-            return learner.stepped(*self._run(self._update, self._functions.update, given))
+            model, optim, *seen = self._run(self._update, self._functions.update, given)
+            self._seen += seen[0] if seen else ()
+            return learner.stepped(model, optim)
         return self._execution.optimizer_step(learner, lr, window.take())
 
     # -- looking back ------------------------------------------------------------------------------------
+    def take_seen(self) -> list[Tensor]:
+        """With `looks`: extremes of the gradients of the updates since this was last asked, one tensor a kind."""
+        found, self._seen = self._seen, []
+        kinds: dict[tuple[str, DType], list[Tensor]] = {}
+        for extremes in found:
+            kinds.setdefault((extremes.place, extremes.dtype), []).append(extremes)
+        return [Tensor.cat(alike, 0) for alike in kinds.values()]
+
     @property
     def window(self) -> GradientWindow:
         """The gradients of the batches so far."""
@@ -86,6 +109,7 @@ class Steps:
         """Begins a window anew, or goes on with one of before."""
         self._window = GradientWindow() if window is None else window
         self.batches = batches
+        self._seen = []
 
     def opened(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> Iterator[Opened]:
         """The programs that compute one batch, and the update if one follows, with what they would be given.
@@ -111,6 +135,9 @@ class Steps:
         if self._functions is not None:
             given = (learner.model, learner.optim, batch, _rates(lr), key, share)
             model, optim, item = self._run(self._step, self._functions.step, given)
+            if self._looks:
+                item, seen = item
+                self._seen += seen
             return learner.stepped(model, optim), _seen(item, share)
         learner, grads, item = self._execution.train_step(learner, batch, key)
         return self._execution.optimizer_step(learner, lr, grads), item
@@ -170,7 +197,7 @@ def _rates(lr: float) -> Any:
 
 def steps_of(
     execution: ExecutionStrategy, learner: Learner[Any], accumulation: int, compiled: bool,
-    say: Callable[[str], None], precision: Precision = "float32",
+    say: Callable[[str], None], precision: Precision = "float32", looks: bool = False,
 ) -> Stepper:  # fmt: skip
     """What executes the steps of a run: the strategy's own way, or `Steps`.
 
@@ -188,4 +215,4 @@ def steps_of(
         )
     if isinstance(execution, SteppingStrategy):
         return execution.make_steps(learner, accumulation, compiled, say)
-    return Steps(execution, learner, accumulation, compiled, say, precision)
+    return Steps(execution, learner, accumulation, compiled, say, precision, looks)

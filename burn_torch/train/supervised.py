@@ -12,8 +12,10 @@ from typing import Any, Generic, Literal, Self, TypeVar, final
 
 from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
+from burn_torch.core.belonging import belonging
 from burn_torch.core.errors import ConfigError, DistributedError, NonFiniteError, explain
 from burn_torch.graph.passes import Precision
+from burn_torch.monitor.control import ASKED
 from burn_torch.monitor.tensorboard import TensorBoardWriter, require_tensorboard
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointEvery, CheckpointingStrategy
@@ -296,6 +298,7 @@ class SupervisedTraining:
                 application = None
             elif isinstance(application, str):
                 application = FileApplicationLogger(artifact.log)
+            stack.enter_context(belonging())
             stack.enter_context(installed(application))
             renderer = default_renderer(directory=artifact.path) if self._renderer is None else self._renderer
             renderer = renderer if peers.is_main else SilentRenderer()
@@ -340,7 +343,7 @@ class SupervisedTraining:
                 peers=peers,
                 watched=self._watched,
             )
-            stack.callback(parts.store.close)
+            stack.callback(lambda: parts.store.close(artifact.hold()))  # a checkpoint that is still written keeps it
             run = Run(parts, learner, peers.from_main(self._run_key()))
             LOG.info("the run begins in %s", artifact.path)
             found = self._restore(run, parts) if self._resume else None
@@ -351,6 +354,7 @@ class SupervisedTraining:
             if self._tensorboard is not None and peers.is_main:
                 folder = artifact.path / "tensorboard" if self._tensorboard == "default" else self._tensorboard
                 stack.enter_context(publisher.feeding(TensorBoardWriter(folder)))
+            stack.callback(_forget_stop, parts.interrupter)  # when neither signals nor viewers are heard any more
             stack.enter_context(publisher.attended(parts.interrupter, run.say))
             return self._launched(run, parts)
 
@@ -373,9 +377,6 @@ class SupervisedTraining:
             raise
         finally:
             forget()
-            message = parts.interrupter.get_message()
-            if parts.interrupter.status in ("interrupted", "terminated", "time_limit"):
-                parts.interrupter.reset()  # also one that came too late to stop it: another launch is another run
         return LearningResult(
             status=status,
             model=run.learner.model.valid(),
@@ -384,7 +385,7 @@ class SupervisedTraining:
             artifact_dir=parts.artifact.path,
             checkpoint=run.last_checkpoint,
             summary=summary,
-            message=message,
+            message=parts.interrupter.get_message(),
         )
 
     def _restore(self, run: Run, parts: Parts) -> Checkpoint | None:
@@ -504,6 +505,15 @@ def _metric_faults(split: str, metrics: Sequence[Any]) -> list[tuple[str, str, s
 def _close_quietly(renderer: EventReader) -> None:
     with suppress(OSError):  # a closed pipe or terminal is no reason to lose the result
         renderer.close()
+
+
+def _forget_stop(interrupter: Interrupter) -> None:
+    """Takes back a wish to stop that was for one run only, also one that came too late to stop it.
+
+    That of a caller of `Interrupter.stop` stays: it may be meant for all runs that have this handle.
+    """
+    if interrupter.status in ("interrupted", "terminated", "time_limit") or interrupter.get_message() == ASKED:
+        interrupter.reset()
 
 
 def _status_of(err: BaseException) -> str:

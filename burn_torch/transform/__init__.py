@@ -6,11 +6,13 @@ from burn_torch.transform.explaining import assert_fused, explain
 from burn_torch.transform.explanation import Explanation
 from burn_torch.transform.linearization import hvp, jvp, vjp
 from burn_torch.transform.per_sample import PerSampleLoopWarning, per_sample_grad
+from burn_torch.transform.program import MemoryLimitWarning
 from burn_torch.transform.structure import register_container
 
 __all__ = [
     "Compiled",
     "Explanation",
+    "MemoryLimitWarning",
     "PerSampleLoopWarning",
     "RetraceWarning",
     "assert_fused",

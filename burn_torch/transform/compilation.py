@@ -75,6 +75,7 @@ def compile(
     precision: Precision = "float32",
     fuse: bool | None = None,
     replay: bool = True,
+    memory_limit_bytes: int | None = None,
     max_programs: int | None = None,
 ) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
 
@@ -91,6 +92,7 @@ def compile(
     precision: Precision = "float32",
     fuse: bool | None = None,
     replay: bool = True,
+    memory_limit_bytes: int | None = None,
     max_programs: int | None = None,
 ) -> Compiled[P, R]: ...
 
@@ -106,6 +108,7 @@ def compile(
     precision: Precision = "float32",
     fuse: bool | None = None,
     replay: bool = True,
+    memory_limit_bytes: int | None = None,
     max_programs: int | None = None,
 ) -> Any:
     """A pure function of modules, optimizers, tensors, numbers and plain containers as one program.
@@ -130,6 +133,8 @@ def compile(
     fuse          generate kernels for element-wise operations and reductions (`docs/building-blocks/fusion.md`);
                   None does where arguments are on a fused device and generated kernels run there
     replay        whether a GPU replays the program by itself (a CUDA graph); else it is launched operation by operation
+    memory_limit_bytes  compute cheap values a second time, until the planned peak of a call, its arguments included,
+                  fits; a MemoryLimitWarning says if it does not.  None keeps them, which is faster
     max_programs  how many programs are kept, the least recently used dropped first; 64, or 8 on a GPU
 
     In a program a random layer draws what it would have drawn eagerly, and running states are handed in as usual.
@@ -148,6 +153,7 @@ def compile(
             precision=precision,
             fuse=fuse,
             replay=replay,
+            memory_limit_bytes=memory_limit_bytes,
             max_programs=max_programs,
         )
 
@@ -169,6 +175,7 @@ class Compiled(Generic[P, R]):
         precision: Precision = "float32",
         fuse: bool | None = None,
         replay: bool = True,
+        memory_limit_bytes: int | None = None,
         max_programs: int | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
@@ -194,6 +201,7 @@ class Compiled(Generic[P, R]):
                 )
             )
         self._replay: Final = replay
+        self._memory_limit_bytes: Final = _limit(memory_limit_bytes)
         self._max_programs: Final = max_programs
         self._programs: Final[OrderedDict[Any, Program]] = OrderedDict()
         self._history: Final[deque[Retrace]] = deque(maxlen=64)
@@ -259,6 +267,7 @@ class Compiled(Generic[P, R]):
             precision=self._precision,
             fuse=True,
             replay=False,
+            memory_limit_bytes=self._memory_limit_bytes,
         )
 
     def opened(self, *args: P.args, **kwargs: P.kwargs) -> Opened:
@@ -360,6 +369,7 @@ class Compiled(Generic[P, R]):
             precision=self._precision,
             fuse=self._fuse,
             replay=self._replay,
+            memory_limit_bytes=self._memory_limit_bytes,
             donated=donated,
             held=_tree_leaves(structures) - donated,
             arguments=structures,
@@ -454,6 +464,19 @@ def _choice(name: str, given: Any, among: tuple[Any, ...]) -> Any:
             )
         )
     return given
+
+
+def _limit(given: Any) -> int | None:
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
+        return given
+    raise ArgumentError(
+        explain(
+            "compile: a limit of memory is a number of bytes",
+            given=f"memory_limit_bytes={given!r}",
+            expected="an int of 0 or more, or None",
+            mend="write 4 << 30 for 4 GiB; 0 is as little as recomputation can do",
+        )
+    )
 
 
 def _settled(args: Sequence[Any]) -> list[Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, final
 
@@ -9,6 +10,7 @@ from burn_torch.backend import Backend, LibTorch
 from burn_torch.backend.fusion import is_fused
 from burn_torch.backend.tracing import Bound, Session
 from burn_torch.core.errors import TraceError, explain
+from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import Plan, plan_of
 from burn_torch.fusion.patterns import replaced
@@ -24,10 +26,14 @@ from burn_torch.transform.scope import DrawPart, TraceScope, node_at
 from burn_torch.transform.structure import Container, Leaf, Number, Root, Structure, leaf_of
 from burn_torch.transform.unflatten import RESULTS, Lending, TracedArguments
 
-__all__ = ["Program", "Traced", "trace"]
+__all__ = ["MemoryLimitWarning", "Program", "Traced", "trace"]
 
 
 Call = Callable[[Sequence[Any]], Any]
+
+
+class MemoryLimitWarning(UserWarning):
+    """A compiled function needs more memory than it was given, though cheap values are computed again."""
 
 
 @final
@@ -84,6 +90,7 @@ class Program:
         precision: Precision,
         fuse: bool | None,
         replay: bool,
+        memory_limit_bytes: int | None,
         donated: frozenset[int],
         held: frozenset[int],
         arguments: Sequence[Structure],
@@ -103,8 +110,11 @@ class Program:
             numerics=self.numerics,
             precision=precision,
             donated=donated,
+            memory_limit_bytes=memory_limit_bytes,
             fuse=self._fused if fuse else None,
         )
+        if memory_limit_bytes is not None:
+            _warn_above(memory_limit_bytes, self.passes[-1].bytes_after, name)
         self.recorded: Final = (
             traced.leaf.recorded(self.graph, donated, hold=held, before_overwriting=save_holders) if replay else None
         )
@@ -265,6 +275,16 @@ def trace(
     graph = session.graph([x for x in slots if isinstance(x, Slot)])
     places = [(number, path, leaf) for number, path, leaf in handed_in if isinstance(leaf, Leaf)]
     return Traced(session.real, graph, session.sources[count:], result, literals, places)
+
+
+def _warn_above(limit: int, peak: int, name: str) -> None:
+    if limit and peak > limit:  # 0 asks for as little as there can be
+        warnings.warn(
+            f"{name}: needs {peak / 1e6:.1f} MB at its peak, more than memory_limit_bytes={limit}; what remains is not"
+            " cheap to compute again: make batches smaller, donate more, or raise the limit",
+            MemoryLimitWarning,
+            stacklevel=user_level(),
+        )
 
 
 def _trees(structure: Structure, at: int = 0) -> Iterator[tuple[int, int]]:

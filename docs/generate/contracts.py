@@ -152,9 +152,7 @@ def zero_size(name: str, calls: list[Any]) -> str:
         found = run(type(call)(call.op, (*groups, call.args[-1])))[1]
         return "yes" if all(x.numel() == 0 for x in found) else "no"
     pairs = zip(adapter.names, call.args, strict=True)
-    args = [
-        x if n not in ROWS or x is None else x.flatten(0, -2)[:0] if x.dim() > 1 else x[:0] for n, x in pairs
-    ]
+    args = [x if n not in ROWS or x is None else x.flatten(0, -2)[:0] if x.dim() > 1 else x[:0] for n, x in pairs]
     _, (y, *grads) = run(type(call)(call.op, tuple(args)))
     zeros = all(not grad.any() for grad in grads)
     return "yes" if zeros and (y.dim() == 0 or y.shape[0] == 0) and isinstance(y, torch.Tensor) else "no"

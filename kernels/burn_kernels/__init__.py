@@ -17,6 +17,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     embedding       backward of a table: sums by index, without atomics
     reduce          sum, mean, var, logsumexp, amax, amin, argmax, argmin over any axes
     residual_norm   layer_norm, rms_norm of residual + dropout(x), and their backwards
+    attention       forward, backward; forward_packed, backward_packed: sequences of unlike lengths; give lse too
     rope            forward, backward of q and k together, from tables or computed angles
 
 `autotune` chooses the config of each launch, and measures where that is allowed.
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 from burn_kernels import (
     activation,
+    attention,
     autotune,
     cross_entropy,
     dropout,
@@ -68,6 +70,7 @@ __all__ = [
     "KernelSpec",
     "Problem",
     "activation",
+    "attention",
     "autotune",
     "cross_entropy",
     "dropout",

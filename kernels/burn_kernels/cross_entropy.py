@@ -1,9 +1,13 @@
 """Cross entropy of logits (rows, cols) with class targets (rows,).
 
-    lse  = log(sum(exp(x)))                 q = (1 - smoothing) * one_hot(target) + smoothing / cols
-    loss = lse - sum(q * x)                 dx = (exp(x - lse) - q) * dloss
+    lse  = log(sum(exp(x)))                 q = weight * ((1 - smoothing) * one_hot(target) + smoothing / cols)
+    loss = sum(q) * lse - sum(q * x) + z_loss * lse^2
+    dx   = ((sum(q) + 2 * z_loss * lse) * exp(x - lse) - q) * dloss
 
-Rows whose target is `ignore_index` have loss 0, no gradient, and do not count in the mean.
+`weight`, of the classes, is 1 if not given; then sum(q) is 1.  The mean divides by the sum of the weights of the
+targets, as torch's does; that of z_loss * lse^2, which holds lse near 0 and knows no class, by the number of rows.
+Rows whose target is `ignore_index` have loss 0, no gradient, and count in neither.
+Source of z_loss: Chowdhery et al. 2022 (PaLM), section 5, https://arxiv.org/abs/2204.02311; there 1e-4.
 
 Limit: memory.  The losses alone read rows * cols elements; with the gradient 2 * rows * cols (x in, dx out), since the
 second reading of a row finds it in the L2 cache.  backward reads and writes: 2 * rows * cols.
@@ -18,7 +22,6 @@ the body keeps its own maximum and sum over the vectors that it reads; lanes are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,17 +32,39 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
-from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
-from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, launch, next_power, runs_kernel, wide_type
+from burn_kernels.cross_entropy_parts import (
+    REDUCTIONS,
+    Number,
+    Options,
+    check_targets,
+    lse_type,
+    plain,
+    plain_backward,
+    problems,
+    reduce,
+    reference,
+    reference_backward,
+    require_one_upstream,
+    twin,
+)
+from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, next_power, runs_kernel
 from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp_for, halves, quotient, row_parts, wide
-from burn_kernels.spec import Draw, KernelSpec, Problem, register
+from burn_kernels.random import held
+from burn_kernels.spec import KernelSpec, register
 
-REDUCTIONS = ("none", "mean", "sum")
-
-
-def lse_type(dtype: torch.dtype) -> torch.dtype:
-    """What lse is kept in: float32 of half types, else float64."""
-    return torch.float32 if dtype.itemsize == 2 else torch.float64
+__all__ = [
+    "REDUCTIONS",
+    "Config",
+    "backward",
+    "candidates",
+    "default",
+    "forward",
+    "forward_with_gradient",
+    "forward_with_gradient_",
+    "lse_type",
+    "reference",
+    "reference_backward",
+]
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -62,13 +87,15 @@ class Config:
     warps: int
 
 
-def default(cols: int, itemsize: int, machine: Machine, *, gradient: bool = False) -> Config:
+def default(cols: int, itemsize: int, machine: Machine, *, gradient: bool = False, weighted: bool = False) -> Config:
     """The config that is used without timing."""
-    return candidates(cols, itemsize, machine, gradient=gradient)[0]
+    return candidates(cols, itemsize, machine, gradient=gradient, weighted=weighted)[0]
 
 
-def candidates(cols: int, itemsize: int, machine: Machine, *, gradient: bool = False) -> list[Config]:
-    """What a tuner may try, the default first."""
+def candidates(
+    cols: int, itemsize: int, machine: Machine, *, gradient: bool = False, weighted: bool = False
+) -> list[Config]:
+    """What a tuner may try, the default first; `weighted` where a row's weights are read beside it."""
     vectors = next_power(max(1, cols * itemsize // 16))
     most = min(16, max(1, vectors // 64))
     tried = [(most, 2), (most, 1), (most, 4), (max(1, most // 2), 4), (min(32, max(1, vectors // 64)), 2)]
@@ -76,26 +103,28 @@ def candidates(cols: int, itemsize: int, machine: Machine, *, gradient: bool = F
         # fewer rows at once: 256 KiB each at 128256 bf16 columns, between their two readings, outgrow the L2 cache
         tried.insert(0, (most, 4))
     found = [Config(max(32, min(vectors, 32 * warps * loads)), warps) for warps, loads in tried]
+    if weighted:  # as many numbers again to hold, four bytes each: half the lanes, or registers spill on sm_80
+        found = [Config(max(32, config.lanes // 2), config.warps) for config in found]
     return list(dict.fromkeys(found))
 
 
 # -- kernels -----------------------------------------------------------------------------------------
 @triton.jit
-def _gradient(x, lse, scale, chosen, others, hit, quiet, TYPE: tl.constexpr):
-    """(exp(x - lse) - q) * scale, where q * scale is `chosen` where the target is hit, `others` elsewhere."""
+def _gradient(x, lse, rise, chosen, others, hit, quiet, TYPE: tl.constexpr):
+    """exp(x - lse) * rise - q * scale, the second being `chosen` where the target is hit, `others` elsewhere."""
     if TYPE == tl.float32:
         high, low = halves(lse)
         below = x - high - low
     else:
         below = x - lse
-    return tl.where(quiet, 0.0, tl.fma(exp_for(below, TYPE), scale, -tl.where(hit, chosen, others)))
+    return tl.where(quiet, 0.0, tl.fma(exp_for(below, TYPE), rise, -tl.where(hit, chosen, others)))
 
 
 @triton.jit
 def _cross_entropy(
-    x_ptr, target_ptr, loss_ptr, lse_ptr, dx_ptr, dloss_ptr, count_ptr, stride, dloss_stride, cols, ignored, smoothing,
-    LOSS: tl.constexpr, GRADIENT: tl.constexpr, SMOOTH: tl.constexpr, EDGES: tl.constexpr,
-    LANES: tl.constexpr, VECTOR: tl.constexpr,
+    x_ptr, target_ptr, w_ptr, total_ptr, loss_ptr, lse_ptr, dx_ptr, dloss_ptr, count_ptr, stride, dloss_stride, cols,
+    ignored, smoothing, z, LOSS: tl.constexpr, GRADIENT: tl.constexpr, SMOOTH: tl.constexpr, EACH: tl.constexpr,
+    ZLOSS: tl.constexpr, HELD: tl.constexpr, EDGES: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
     row = tl.program_id(0).to(tl.int64)
@@ -110,6 +139,14 @@ def _cross_entropy(
     # no class, and not to be ignored: NaN, which shows, rather than a read of foreign memory
     legal = (target >= 0) & (target < cols)
     picked = tl.load(x_ptr + begin + target, mask=legal, other=float("nan")).to(tl.float32)
+    if w_ptr is not None:
+        weight = wide(tl.load(w_ptr + target, mask=legal, other=float("nan")).to(tl.float32), TYPE)
+        mass = weight  # the sum of q
+        if EACH:
+            everything = wide(tl.load(total_ptr).to(tl.float32), TYPE)
+            mass = weight - weight * smoothing + everything * (smoothing / cols)
+    if ZLOSS:
+        z = held(z, HELD)
 
     if LOSS:
         m = tl.full((LANES,), LOWEST, tl.float32)
@@ -121,6 +158,8 @@ def _cross_entropy(
             x = read.to(tl.float32)
             m, total = add_exponentials(m, total, x, TYPE)
             if SMOOTH:
+                if EACH:
+                    x *= tl.load(w_ptr + lead + start + at, mask=inside, other=0.0).to(tl.float32)
                 sums += tl.sum(tl.where(inside, x, 0.0), 1)
         top = tl.max(m, 0)
         if EDGES:
@@ -133,12 +172,23 @@ def _cross_entropy(
         rest = tl.log(whole)
         lse = top + rest
         # not lse - picked: of a sure row, whose loss is near 0, that would leave the rounding of lse
-        loss = rest + (1.0 - smoothing) * (top - picked)
+        if w_ptr is not None:
+            loss = mass * rest + weight * (1.0 - smoothing) * (top - picked)
+        else:
+            loss = rest + (1.0 - smoothing) * (top - picked)
         if SMOOTH:
             plain = tl.sum(wide(sums, TYPE), 0)
             if EDGES:
-                plain += tl.sum(wide(tl.where(edge_inside, ends, 0.0), TYPE), 0)
-            loss += smoothing * (top - plain / cols)
+                last = ends
+                if EACH:
+                    last *= tl.load(w_ptr + edge, mask=edge_inside, other=0.0).to(tl.float32)
+                plain += tl.sum(wide(tl.where(edge_inside, last, 0.0), TYPE), 0)
+            if EACH:
+                loss += smoothing / cols * (everything * top - plain)
+            else:
+                loss += smoothing * (top - plain / cols)
+        if ZLOSS:
+            loss += z * lse * lse
         tl.store(loss_ptr + row, tl.where(target == ignored, 0.0, loss))
         tl.store(lse_ptr + row, lse)
     else:
@@ -150,20 +200,31 @@ def _cross_entropy(
             scale = tl.load(dloss_ptr + row * dloss_stride).to(tl.float32)
         if count_ptr is not None:
             scale = quotient(scale, tl.load(count_ptr).to(tl.float32), TYPE)
-        others, chosen = 0.0, scale
+        others, chosen, rise = 0.0, scale, wide(scale, TYPE)
         if SMOOTH:
             others = scale * (smoothing / cols)
             chosen = (wide(scale, TYPE) - wide(scale, TYPE) * smoothing + others).to(tl.float32)
+        if w_ptr is not None:
+            rise *= mass
+            chosen = (chosen * weight).to(tl.float32)
+        if ZLOSS:
+            rise += wide(scale, TYPE) * 2.0 * z * lse
+        rise = rise.to(tl.float32)
         quiet = target == ignored
         for start in tl.range(0, size, LANES * VECTOR):
             inside = start + at < size
             again = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first")
             hit = lead + start + at == target
-            dx = _gradient(again.to(tl.float32), lse, scale, chosen, others, hit, quiet, TYPE)
+            share = others
+            if EACH:
+                share *= tl.load(w_ptr + lead + start + at, mask=inside, other=0.0).to(tl.float32)
+            dx = _gradient(again.to(tl.float32), lse, rise, chosen, share, hit, quiet, TYPE)
             # what is written is not read again: rows that wait for their second reading need the cache more
             tl.store(dx_ptr + body + start + at, dx.to(TYPE), mask=inside, eviction_policy="evict_first")
         if EDGES:
-            dends = _gradient(ends, lse, scale, chosen, others, edge == target, quiet, TYPE)
+            if EACH:
+                others *= tl.load(w_ptr + edge, mask=edge_inside, other=0.0).to(tl.float32)
+            dends = _gradient(ends, lse, rise, chosen, others, edge == target, quiet, TYPE)
             tl.store(dx_ptr + begin + edge, dends.to(TYPE), mask=edge_inside)
 
 
@@ -172,23 +233,25 @@ def forward(
     x: torch.Tensor,
     targets: torch.Tensor,
     *,
+    weight: torch.Tensor | None = None,
     reduction: str = "mean",
     smoothing: float = 0.0,
     ignore_index: int = -100,
+    z_loss: Number = 0.0,
     config: Config | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss, reduced, and lse (rows,), which the backward needs.
 
-    Shapes: x (rows, cols), targets (rows,) integers -> () or, with reduction "none", (rows,).
-    Dtypes: x float32, float16, bfloat16, on the CPU float64 too; the loss is float32 (of float64 float64), lse is
-    float32 of half types, else float64.
+    Shapes: x (rows, cols), targets (rows,) integers, weight (cols,) -> () or, with reduction "none", (rows,).
+    Dtypes: x float32, float16, bfloat16, on the CPU float64 too; weight any float; the loss is float32 (of float64
+    float64), lse is float32 of half types, else float64.
     Targets that are no class and not ignore_index raise on the CPU; on a GPU, which is not waited for, they give NaN.
     """
-    _check(x, targets, reduction, smoothing)
+    options = _options(x, targets, weight, reduction, smoothing, ignore_index, z_loss)
     if not runs_kernel("cross_entropy", x):
-        return reference(x, targets, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index)
-    losses, lse, _ = _run(x, targets, None, None, None, smoothing, ignore_index, config, write=None)
-    return _reduce(losses, targets, reduction, ignore_index), lse
+        return plain(x, targets, options)
+    losses, lse, _ = _run(x, targets, None, None, None, options, config, write=None)
+    return reduce(losses, targets, options), lse
 
 
 def backward(
@@ -197,16 +260,18 @@ def backward(
     targets: torch.Tensor,
     lse: torch.Tensor | None,
     *,
+    weight: torch.Tensor | None = None,
     reduction: str = "mean",
     smoothing: float = 0.0,
     ignore_index: int = -100,
+    z_loss: Number = 0.0,
     config: Config | None = None,
 ) -> torch.Tensor:
     """The gradient of x from that of the loss, () or (rows,) as the reduction says; x is read, not written.
 
     lse: of the forward; None reads x once more to compute it.
     """
-    _check(x, targets, reduction, smoothing)
+    options = _options(x, targets, weight, reduction, smoothing, ignore_index, z_loss)
     expected = x.shape[:1] if reduction == "none" else ()
     check(
         "cross_entropy backward",
@@ -216,127 +281,74 @@ def backward(
     )
     if not runs_kernel("cross_entropy backward", x):
         if lse is None:
-            lse = reference(x, targets, reduction="none", smoothing=smoothing, ignore_index=ignore_index)[1]
-        return reference_backward(
-            dloss, x, targets, lse, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index
-        )
-    count = _count(targets, ignore_index) if reduction == "mean" else None
-    return _run(x, targets, lse, dloss, count, smoothing, ignore_index, config, write="new")[2]
+            lse = plain(x, targets, options)[1]
+        return plain_backward(dloss, x, targets, lse, options)
+    divisor = options.divisor(targets, x) if reduction == "mean" else None
+    return _run(x, targets, lse, dloss, divisor, options, config, write="new")[2]
 
 
 def forward_with_gradient(
     x: torch.Tensor,
     targets: torch.Tensor,
     *,
+    weight: torch.Tensor | None = None,
     reduction: str = "mean",
     smoothing: float = 0.0,
     ignore_index: int = -100,
+    z_loss: Number = 0.0,
     config: Config | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss and the gradient of x for an upstream gradient of 1, reading x from memory once.
 
     Raises: KernelArgumentError for reduction "none", where no single upstream gradient is known.
     """
-    return _with_gradient(x, targets, reduction, smoothing, ignore_index, config, write="new")
+    options = _options(x, targets, weight, reduction, smoothing, ignore_index, z_loss)
+    return _with_gradient(x, targets, options, config, write="new")
 
 
 def forward_with_gradient_(
     x: torch.Tensor,
     targets: torch.Tensor,
     *,
+    weight: torch.Tensor | None = None,
     reduction: str = "mean",
     smoothing: float = 0.0,
     ignore_index: int = -100,
+    z_loss: Number = 0.0,
     config: Config | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As `forward_with_gradient`, but the gradient takes the place of x: no second tensor of that size."""
-    return _with_gradient(x, targets, reduction, smoothing, ignore_index, config, write="over")
+    options = _options(x, targets, weight, reduction, smoothing, ignore_index, z_loss)
+    return _with_gradient(x, targets, options, config, write="over")
 
 
-def _with_gradient(
+def _options(
     x: torch.Tensor,
     targets: torch.Tensor,
+    weight: torch.Tensor | None,
     reduction: str,
     smoothing: float,
     ignore_index: int,
-    config: Config | None,
-    write: str,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(x, targets, reduction, smoothing)
-    require_one_upstream(reduction)
-    if not runs_kernel("cross_entropy", x):
-        loss, lse = reference(x, targets, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index)
-        dx = reference_backward(
-            torch.ones_like(loss), x, targets, lse, reduction=reduction, smoothing=smoothing, ignore_index=ignore_index
-        )
-        return loss, x.copy_(dx) if write == "over" else dx
-    count = _count(targets, ignore_index) if reduction == "mean" else None
-    losses, _, dx = _run(x, targets, None, None, count, smoothing, ignore_index, config, write=write)
-    return _reduce(losses, targets, reduction, ignore_index), dx
-
-
-def require_one_upstream(reduction: str) -> None:
-    """Raises KernelArgumentError where each row has an upstream gradient of its own."""
-    if reduction == "none":
-        raise KernelArgumentError(
-            explain(
-                "cross_entropy: the gradient in the forward needs one upstream gradient for all rows",
-                given="reduction 'none'",
-                expected="reduction 'mean' or 'sum'",
-                mend="call forward, then backward with the upstream gradients",
-            )
-        )
-
-
-def check_options(reduction: str, smoothing: float) -> None:
-    """Raises KernelArgumentError for an option outside its range."""
-    if reduction not in REDUCTIONS or not 0.0 <= smoothing <= 1.0:
-        raise KernelArgumentError(
-            explain(
-                "cross_entropy: an option is outside its range",
-                given=f"reduction {reduction!r}, smoothing {smoothing}",
-                expected=f"reduction one of {', '.join(REDUCTIONS)}; smoothing from 0 to 1",
-                mend="choose one of these",
-            )
-        )
-
-
-def check_targets(op: str, x: torch.Tensor, targets: torch.Tensor) -> None:
-    """Raises KernelShapeError or KernelDTypeError where the targets are no class numbers, one a row of x."""
-    if x.dim() != 2 or tuple(targets.shape) != tuple(x.shape[:1]):
-        raise KernelShapeError(
-            explain(
-                f"{op}: the sizes do not fit",
-                given=describe({"x": x, "targets": targets}),
-                expected="x (rows, cols), targets (rows,)",
-                mend="flatten with x.reshape(-1, x.shape[-1]) and targets.reshape(-1)",
-            )
-        )
-    if targets.dtype.is_floating_point or targets.dtype == torch.bool or targets.dtype.is_complex:
-        raise KernelDTypeError(
-            explain(
-                f"{op}: targets are class numbers",
-                given=describe({"targets": targets}),
-                expected="integers",
-                mend="targets.to(torch.int64)",
-            )
-        )
-
-
-def _check(x: torch.Tensor, targets: torch.Tensor, reduction: str, smoothing: float) -> None:
-    check_options(reduction, smoothing)
-    check_targets("cross_entropy", x, targets)
+    z_loss: Number,
+) -> Options:
+    """The options of a call, checked."""
+    options = Options(weight, reduction, smoothing, ignore_index, z_loss)
+    check_targets("cross_entropy", x, targets, options)
     check("cross_entropy", {"x": x, "targets": targets}, {}, alike=["x"])
+    return options.by_row(targets, x)
 
 
-def _count(targets: torch.Tensor, ignore_index: int) -> torch.Tensor:
-    return (targets != ignore_index).sum()  # stays on the device: nothing waits, and a graph can capture it
-
-
-def _reduce(losses: torch.Tensor, targets: torch.Tensor, reduction: str, ignore_index: int) -> torch.Tensor:
-    if reduction == "none":
-        return losses
-    return losses.sum() if reduction == "sum" else losses.sum() / _count(targets, ignore_index)
+def _with_gradient(
+    x: torch.Tensor, targets: torch.Tensor, options: Options, config: Config | None, write: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    require_one_upstream(options.reduction)
+    if not runs_kernel("cross_entropy", x):
+        loss, lse = plain(x, targets, options)
+        dx = plain_backward(torch.ones_like(loss), x, targets, lse, options)
+        return loss, x.copy_(dx) if write == "over" else dx
+    divisor = options.divisor(targets, x) if options.reduction == "mean" else None
+    losses, _, dx = _run(x, targets, None, None, divisor, options, config, write=write)
+    return reduce(losses, targets, options), dx
 
 
 def _run(
@@ -344,9 +356,8 @@ def _run(
     targets: torch.Tensor,
     lse: torch.Tensor | None,
     dloss: torch.Tensor | None,
-    count: torch.Tensor | None,
-    smoothing: float,
-    ignore_index: int,
+    divisor: torch.Tensor | None,
+    options: Options,
     config: Config | None,
     *,
     write: str | None,
@@ -360,19 +371,23 @@ def _run(
     if write == "new" or (write == "over" and source is not x):
         out = torch.empty_strided((rows, cols), source.stride(), dtype=x.dtype, device=x.device)
     if x.numel():
-        vector = 16 // x.element_size()
-        stride = source.stride(0)
-        arguments = (source, targets.contiguous(), losses, lse, out, dloss, count)
+        vector, stride, smooth = 16 // x.element_size(), source.stride(0), options.smoothing != 0.0
+        weight = None if options.weight is None else options.weight.contiguous()
+        each = smooth and weight is not None  # the weights of all classes are read, not those of the targets alone
+        total = weight.sum(dtype=torch.float32) if each and weight is not None else None
+        arguments = (source, targets.contiguous(), weight, total, losses, lse, out, dloss, divisor)
         spread = 0 if dloss is None or dloss.dim() == 0 else dloss.stride(0)
-        numbers = (stride, spread, cols, ignore_index, smoothing)
+        numbers = (stride, spread, cols, options.ignore_index, options.smoothing, options.z_loss)
         edges = bool(cols % vector or stride % vector)
-        flags = {"LOSS": not known, "GRADIENT": write is not None, "SMOOTH": smoothing != 0.0, "EDGES": edges}
+        flags = {"LOSS": not known, "GRADIENT": write is not None, "SMOOTH": smooth, "EACH": each}
+        flags |= {"ZLOSS": options.has_z, "HELD": isinstance(options.z_loss, torch.Tensor), "EDGES": edges}
 
         def run(config: Config) -> None:
             sizes = {"LANES": config.lanes, "VECTOR": vector}
             launch(_cross_entropy, (rows,), x, *arguments, *numbers, warps=config.warps, **flags, **sizes)
 
-        words = _PARTS[known, write, smoothing != 0.0]
+        # weights of the targets alone and z_loss are a number a row: nothing that a choice depends on
+        words = _PARTS[known, write, smooth, each]
         CHOICE.run(x, config, (x.dtype, rows, cols, (stride,), source.data_ptr() & 15, words), run)
     elif rows:
         losses.fill_(float("nan"))
@@ -382,82 +397,15 @@ def _run(
     return losses, lse, out
 
 
-# -- reference ---------------------------------------------------------------------------------------
-def reference(
-    x: torch.Tensor,
-    targets: torch.Tensor,
-    *,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss and lse in plain torch."""
-    wide = x.to(wide_type(x.dtype))
-    counted = targets != ignore_index
-    _check_classes(targets, counted, x.shape[1])
-    kind = lse_type(x.dtype)
-    if x.shape[1] == 0:
-        losses = torch.full(x.shape[:1], float("nan"), dtype=wide.dtype, device=x.device)
-        lse = torch.full_like(losses, float("-inf"), dtype=kind)
-        return _reduce(losses, targets, reduction, ignore_index), lse
-    picked = wide.gather(1, torch.where(counted, targets, 0).to(torch.int64)[:, None])[:, 0]
-    top = wide.amax(1).clamp_min(torch.finfo(wide.dtype).min)  # of -inf everywhere, so that exp(x - top) is 0
-    rest = torch.exp(wide - top[:, None]).sum(1).to(kind).log()
-    losses = rest.to(wide.dtype) + (1.0 - smoothing) * (top - picked)
-    if smoothing:
-        losses = losses + smoothing * (top - wide.mean(1))
-    losses = torch.where(counted, losses, 0.0)
-    return _reduce(losses, targets, reduction, ignore_index), top + rest
-
-
-def reference_backward(
-    dloss: torch.Tensor,
-    x: torch.Tensor,
-    targets: torch.Tensor,
-    lse: torch.Tensor,
-    *,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-) -> torch.Tensor:
-    """The gradient of x in plain torch."""
-    wide = x.to(wide_type(x.dtype))
-    counted = targets != ignore_index
-    scale = dloss.to(wide.dtype)
-    if reduction == "mean":
-        scale = scale / _count(targets, ignore_index)
-    classes = torch.arange(x.shape[1], device=x.device)
-    one_hot = (classes == targets[:, None]).to(wide.dtype)
-    q = one_hot * (1.0 - smoothing) + smoothing / max(x.shape[1], 1)
-    high = lse.to(wide.dtype)
-    below = wide - high[:, None]
-    if high.dtype != lse.dtype:
-        below -= (lse - high).to(wide.dtype)[:, None]
-    dx = (torch.exp(below) - q) * scale.reshape(-1, 1)
-    return torch.where(counted[:, None], dx, 0.0).to(x.dtype)
-
-
-def _check_classes(targets: torch.Tensor, counted: torch.Tensor, cols: int) -> None:
-    if targets.device.type != "cpu":
-        return  # reading the values would wait for the device
-    wrong = targets[counted & ((targets < 0) | (targets >= cols))]
-    if wrong.numel():
-        raise KernelArgumentError(
-            explain(
-                "cross_entropy: targets that are no class",
-                given=f"{wrong.numel()} targets, the first {int(wrong[0])}",
-                expected=f"from 0 to {cols - 1}, or ignore_index",
-                mend="check the labels, and ignore_index if some rows are padding",
-            )
-        )
-
-
 # -- selection ---------------------------------------------------------------------------------------
 _WORDS = {(False, None): "loss", (False, "new"): "loss gradient", (False, "over"): "loss gradient over",
           (True, "new"): "gradient"}  # fmt: skip
-_PARTS = {(known, write, smooth): f"{words} smooth" if smooth else words
-          for (known, write), words in _WORDS.items() for smooth in (False, True)}  # fmt: skip
-"""Flags of a key by whether lse is known, where the gradient goes, and whether targets are smoothed."""
+_PARTS = {
+    (known, write, smooth, weighted): " ".join([words, *["smooth"] * smooth, *["weighted"] * weighted])
+    for (known, write), words in _WORDS.items()
+    for smooth, weighted in ((False, False), (True, False), (True, True))
+}
+"""Flags of a key by whether lse is known, where the gradient goes, whether targets are smoothed, and by weights."""
 
 
 def _work(config: Config, facts: Facts, machine: Machine) -> Work:
@@ -473,10 +421,12 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     (rows,), (cols,), parts = facts.free, facts.exact, facts.flags.split()
     x, targets = inputs.rows(facts, rows, cols, std=2.0), inputs.integers(0, cols, rows)
     targets[::7] = -100
-    smoothing = 0.1 if "smooth" in parts else 0.0
+    common: dict[str, Any] = {"smoothing": 0.1 if "smooth" in parts else 0.0}
+    if "weighted" in parts:
+        common["weight"] = inputs.normal(cols, dtype=torch.float32).abs()
     if parts[0] == "gradient":
-        _, lse = reference(x, targets, reduction="none", smoothing=smoothing)
-        options: dict[str, Any] = {"reduction": "none", "smoothing": smoothing}
+        options = {"reduction": "none"} | common
+        _, lse = reference(x, targets, **options)
         return Trial(
             (inputs.normal(rows, dtype=torch.float32), x, targets, lse),
             lambda given, config: backward(*given, **options, config=config),
@@ -485,24 +435,24 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     if "gradient" not in parts:
         return Trial(
             (x, targets),
-            lambda given, config: forward(*given, reduction="none", smoothing=smoothing, config=config),
-            lambda given: reference(*given, reduction="none", smoothing=smoothing),
+            lambda given, config: forward(*given, reduction="none", **common, config=config),
+            lambda given: reference(*given, reduction="none", **common),
         )
     over = "over" in parts
     spare = x.clone() if over else x
 
     def both(given: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        loss, lse = reference(*given, smoothing=smoothing)
-        return loss, reference_backward(torch.ones_like(loss), *given, lse, smoothing=smoothing)
+        loss, lse = reference(*given, **common)
+        return loss, reference_backward(torch.ones_like(loss), *given, lse, **common)
 
     def run(given: tuple[torch.Tensor, torch.Tensor], config: Config) -> tuple[torch.Tensor, torch.Tensor]:
         if not over:
-            return forward_with_gradient(*given, smoothing=smoothing, config=config)
+            return forward_with_gradient(*given, **common, config=config)
         copy = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).copy_(given[0])
-        return forward_with_gradient_(copy, given[1], smoothing=smoothing, config=config)
+        return forward_with_gradient_(copy, given[1], **common, config=config)
 
     def timed(given: tuple[torch.Tensor, torch.Tensor], config: Config) -> Any:
-        return forward_with_gradient_(spare, given[1], smoothing=smoothing, config=config)
+        return forward_with_gradient_(spare, given[1], **common, config=config)
 
     return Trial((x, targets), run, both, timed=timed if over else None)
 
@@ -514,7 +464,11 @@ CHOICE = tunable(
         free=("rows",),
         exact=("cols",),
         candidates=lambda facts, machine: candidates(
-            facts.exact[0], facts.dtype.itemsize, machine, gradient="gradient" in facts.flags
+            facts.exact[0],
+            facts.dtype.itemsize,
+            machine,
+            gradient="gradient" in facts.flags,
+            weighted="weighted" in facts.flags,
         ),
         supports=lambda config, facts: config.lanes >= 32,
         work=_work,
@@ -527,37 +481,6 @@ CHOICE = tunable(
 
 
 # -- registration ------------------------------------------------------------------------------------
-def _problems(draw: Draw) -> Iterator[Problem]:
-    yield Problem((draw.normal(4, 1), draw.integers(0, 1, 4)))
-    for rows, cols in ((5, 7), (3, 64), (7, 10), (6, 1001), (2, 50_257), (0, 5)):
-        x, targets = draw.normal(rows, cols, std=3.0), draw.integers(0, cols, rows)
-        yield Problem((x, targets))
-        yield Problem((x, targets), {"reduction": "none", "smoothing": 0.1})
-    targets = draw.integers(0, 33, 6)
-    targets[::2] = -100
-    yield Problem((draw.normal(6, 33), targets))
-    yield Problem((draw.normal(6, 33), targets), {"reduction": "sum", "smoothing": 0.3})
-    targets = draw.integers(0, 17, 5)
-    targets[1] = 3
-    yield Problem((draw.normal(10, 40)[::2, 3:20], targets), {"ignore_index": 3, "reduction": "none"})
-    yield Problem((draw.normal(17, 5).T, targets), {"ignore_index": 3, "smoothing": 0.2})
-
-
-def _twin(
-    x: torch.Tensor,
-    targets: torch.Tensor,
-    *,
-    reduction: str = "mean",
-    smoothing: float = 0.0,
-    ignore_index: int = -100,
-) -> torch.Tensor:
-    # PyTorch users upcast half logits, or the loss itself is rounded to a half
-    wide = x.to(wide_type(x.dtype))
-    return torch.nn.functional.cross_entropy(
-        wide, targets, reduction=reduction, label_smoothing=smoothing, ignore_index=ignore_index
-    )
-
-
 SPEC = register(
     KernelSpec(
         name="cross_entropy",
@@ -571,10 +494,10 @@ SPEC = register(
             reference_backward(dy, inputs[0], inputs[1], outputs[1], **options),
             None,
         ),
-        twin=_twin,
+        twin=twin,
         bytes_moved=bytes_moved,
         flops=flops,
-        problems=_problems,
+        problems=problems,
         dtypes=FLOATS,
         limits="none in size; float64 on a GPU",
     )

@@ -22,6 +22,16 @@ from typing import Any
 import torch
 
 from burn_kernels import cross_entropy
+from burn_kernels.cross_entropy_parts import (
+    Number,
+    Options,
+    check_targets,
+    plain,
+    plain_backward,
+    require_one_upstream,
+    some_options,
+    twin,
+)
 from burn_kernels.errors import KernelShapeError, explain
 from burn_kernels.launch import FLOATS, Machine, check, describe, machine_of, next_power, wide_type
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
@@ -78,28 +88,29 @@ def forward(
     targets: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
+    weight: torch.Tensor | None = None,
     reduction: str = "mean",
     smoothing: float = 0.0,
     ignore_index: int = -100,
+    z_loss: Number = 0.0,
     config: Config | None = None,
 ) -> torch.Tensor:
-    """The loss, reduced.
+    """The loss, reduced; `weight`, of the classes, and `z_loss` as of `cross_entropy`.
 
-    Shapes: x (rows, cols), w (vocab, cols), targets (rows,) integers, bias (vocab,) -> () or, with "none", (rows,).
+    Shapes: x (rows, cols), w (vocab, cols), targets (rows,) integers, bias, weight (vocab,) -> () or, with "none",
+    (rows,).
     Dtypes: x, w, bias one of float32, float16, bfloat16, on the CPU float64 too; the loss float32 (of float64 float64).
     """
-    _check(x, w, targets, bias, reduction, smoothing)
-    options: dict[str, Any] = {"smoothing": smoothing, "ignore_index": ignore_index}
+    options = _options(x, w, targets, bias, weight, reduction, smoothing, ignore_index, z_loss)
+    by_chunk = _by_chunk(options)
     losses = []
     for rows, logits in _chunks(x, w, bias, config):
-        part, _ = cross_entropy.forward(
-            logits, targets[rows], reduction="none" if reduction == "none" else "sum", **options
-        )
+        part, _ = cross_entropy.forward(logits, targets[rows], **by_chunk)
         losses.append(part)
     if reduction == "none":
         return torch.cat(losses) if losses else _nothing(x, 0)
     total = torch.stack(losses).sum() if losses else _nothing(x)
-    return total if reduction == "sum" else total / (targets != ignore_index).sum()
+    return total if reduction == "sum" else total / options.divisor(targets, x)
 
 
 def forward_with_gradient(
@@ -108,9 +119,11 @@ def forward_with_gradient(
     targets: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
+    weight: torch.Tensor | None = None,
     reduction: str = "mean",
     smoothing: float = 0.0,
     ignore_index: int = -100,
+    z_loss: Number = 0.0,
     accumulate: torch.dtype | None = None,
     config: Config | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
@@ -119,21 +132,19 @@ def forward_with_gradient(
     `accumulate` is the type in which dw and db are summed over chunks: by default float32, and float64 of float64.
     Raises: KernelArgumentError for reduction "none", where no single upstream gradient is known.
     """
-    _check(x, w, targets, bias, reduction, smoothing)
-    cross_entropy.require_one_upstream(reduction)
-    sums = _Sums(x, w, bias, accumulate)
+    options = _options(x, w, targets, bias, weight, reduction, smoothing, ignore_index, z_loss)
+    require_one_upstream(reduction)
+    sums, by_chunk = _Sums(x, w, bias, accumulate), _by_chunk(options)
     losses = []
     for rows, logits in _chunks(x, w, bias, config):
-        loss, dlogits = cross_entropy.forward_with_gradient_(
-            logits, targets[rows], reduction="sum", smoothing=smoothing, ignore_index=ignore_index
-        )
+        loss, dlogits = cross_entropy.forward_with_gradient_(logits, targets[rows], **by_chunk)
         losses.append(loss)
         sums.add(rows, dlogits)
     total = torch.stack(losses).sum() if losses else _nothing(x)
     if reduction == "sum":
         return total, *sums.results(None)
-    count = (targets != ignore_index).sum()  # on the device: nothing waits
-    return total / count, *sums.results(_share(count, x))
+    divisor = options.divisor(targets, x)  # on the device: nothing waits
+    return total / divisor, *sums.results(_share(divisor, x))
 
 
 def backward(
@@ -143,30 +154,31 @@ def backward(
     targets: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
+    weight: torch.Tensor | None = None,
     reduction: str = "mean",
     smoothing: float = 0.0,
     ignore_index: int = -100,
+    z_loss: Number = 0.0,
     accumulate: torch.dtype | None = None,
     config: Config | None = None,
 ) -> Gradients:
     """The gradients of x, w and bias from that of the loss, () or (rows,); the logits are computed again."""
-    _check(x, w, targets, bias, reduction, smoothing)
+    options = _options(x, w, targets, bias, weight, reduction, smoothing, ignore_index, z_loss)
     expected = tuple(targets.shape) if reduction == "none" else ()
     check("linear_cross_entropy backward", {"dloss": dloss, "x": x}, {"dloss": expected}, alike=["x"])
-    sums = _Sums(x, w, bias, accumulate)
-    options: dict[str, Any] = {"smoothing": smoothing, "ignore_index": ignore_index}
+    sums, by_chunk = _Sums(x, w, bias, accumulate), _by_chunk(options)
     for rows, logits in _chunks(x, w, bias, config):
         part = targets[rows]
         if reduction == "none":
-            _, lse = cross_entropy.forward(logits, part, reduction="none", **options)
-            dlogits = cross_entropy.backward(dloss[rows], logits, part, lse, reduction="none", **options)
+            _, lse = cross_entropy.forward(logits, part, **by_chunk)
+            dlogits = cross_entropy.backward(dloss[rows], logits, part, lse, **by_chunk)
         else:
-            _, dlogits = cross_entropy.forward_with_gradient_(logits, part, reduction="sum", **options)
+            _, dlogits = cross_entropy.forward_with_gradient_(logits, part, **by_chunk)
         sums.add(rows, dlogits)
     if reduction == "none":
         return sums.results(None)
     scale = dloss.to(wide_type(x.dtype))
-    return sums.results(scale * _share((targets != ignore_index).sum(), x) if reduction == "mean" else scale)
+    return sums.results(scale * _share(options.divisor(targets, x), x) if reduction == "mean" else scale)
 
 
 class _Sums:
@@ -219,24 +231,34 @@ def _chunks(
         yield rows, logits
 
 
-def _share(count: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def _by_chunk(options: Options) -> dict[str, Any]:
+    """The options of each chunk, whose losses are added."""
+    return vars(options) | {"reduction": "none" if options.reduction == "none" else "sum"}
+
+
+def _share(divisor: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     # where no row counts the loss is 0 / 0, but its gradients are 0, as torch's are
-    return torch.where(count > 0, 1.0 / count.clamp(min=1).to(wide_type(x.dtype)), 0.0)
+    wide = divisor.to(wide_type(x.dtype))
+    return torch.where(wide > 0, 1.0 / torch.where(wide > 0, wide, 1.0), 0.0)
 
 
 def _nothing(x: torch.Tensor, *shape: int) -> torch.Tensor:
     return torch.zeros(shape, dtype=wide_type(x.dtype), device=x.device)
 
 
-def _check(
+def _options(
     x: torch.Tensor,
     w: torch.Tensor,
     targets: torch.Tensor,
     bias: torch.Tensor | None,
+    weight: torch.Tensor | None,
     reduction: str,
     smoothing: float,
-) -> None:
-    cross_entropy.check_options(reduction, smoothing)
+    ignore_index: int,
+    z_loss: Number,
+) -> Options:
+    """The options of a call, checked."""
+    options = Options(weight, reduction, smoothing, ignore_index, z_loss)
     if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[1]:
         raise KernelShapeError(
             explain(
@@ -246,9 +268,10 @@ def _check(
                 mend="flatten with x.reshape(-1, x.shape[-1]); w is laid out as in torch.nn.Linear",
             )
         )
-    cross_entropy.check_targets("linear_cross_entropy", x, targets)
+    check_targets("linear_cross_entropy", x, targets, options, w.shape[0])
     tensors = {"x": x, "w": w, "bias": bias, "targets": targets}
     check("linear_cross_entropy", tensors, {"bias": w.shape[:1]}, alike=["x", "w", "bias"])
+    return options.by_row(targets, x)
 
 
 # -- reference ---------------------------------------------------------------------------------------
@@ -258,14 +281,15 @@ def reference(
     targets: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
+    weight: torch.Tensor | None = None,
     reduction: str = "mean",
     smoothing: float = 0.0,
     ignore_index: int = -100,
+    z_loss: Number = 0.0,
 ) -> torch.Tensor:
     """The loss in plain torch, all logits at once."""
     logits = torch.nn.functional.linear(x, w, bias)
-    options: dict[str, Any] = {"reduction": reduction, "smoothing": smoothing, "ignore_index": ignore_index}
-    return cross_entropy.reference(logits, targets, **options)[0]
+    return plain(logits, targets, Options(weight, reduction, smoothing, ignore_index, z_loss).by_row(targets, x))[0]
 
 
 def reference_backward(
@@ -275,15 +299,17 @@ def reference_backward(
     targets: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
+    weight: torch.Tensor | None = None,
     reduction: str = "mean",
     smoothing: float = 0.0,
     ignore_index: int = -100,
+    z_loss: Number = 0.0,
 ) -> Gradients:
     """The gradients in plain torch, all logits at once."""
     logits = torch.nn.functional.linear(x, w, bias)
-    options: dict[str, Any] = {"reduction": reduction, "smoothing": smoothing, "ignore_index": ignore_index}
-    _, lse = cross_entropy.reference(logits, targets, **options)
-    dlogits = cross_entropy.reference_backward(dloss, logits, targets, lse, **options)
+    options = Options(weight, reduction, smoothing, ignore_index, z_loss).by_row(targets, x)
+    _, lse = plain(logits, targets, options)
+    dlogits = plain_backward(dloss, logits, targets, lse, options)
     return dlogits @ w, dlogits.T @ x, None if bias is None else dlogits.sum(0)
 
 
@@ -297,20 +323,14 @@ def _problems(draw: Draw) -> Iterator[Problem]:
     targets[::2] = -100
     yield Problem((draw.normal(6, 5), draw.normal(17, 5), targets, None), {"reduction": "sum", "smoothing": 0.3})
     yield Problem((draw.normal(5, 6).T, draw.normal(5, 17).T, targets, draw.normal(17)))
+    for options in some_options(draw, 17):
+        yield Problem((draw.normal(6, 5), draw.normal(17, 5), targets, draw.normal(17)), options)
 
 
 def _twin(
-    x: torch.Tensor, w: torch.Tensor, targets: torch.Tensor, bias: torch.Tensor | None = None, *,
-    reduction: str = "mean", smoothing: float = 0.0, ignore_index: int = -100,
-) -> torch.Tensor:  # fmt: skip
-    logits = torch.nn.functional.linear(x, w, bias)
-    return torch.nn.functional.cross_entropy(
-        logits.to(wide_type(x.dtype)),
-        targets,
-        reduction=reduction,
-        label_smoothing=smoothing,
-        ignore_index=ignore_index,
-    )
+    x: torch.Tensor, w: torch.Tensor, targets: torch.Tensor, bias: torch.Tensor | None = None, **options: Any
+) -> torch.Tensor:
+    return twin(torch.nn.functional.linear(x, w, bias), targets, **options)
 
 
 def _gradient(dy: torch.Tensor, inputs: tuple[Any, ...], outputs: Any, **options: Any) -> tuple[Any, ...]:

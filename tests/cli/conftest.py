@@ -198,7 +198,7 @@ def tree() -> Callable[[Path], dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def bits() -> Callable[[Path], str]:
-    """A hash of all tensors of a model's file; the ids of its parameters are new in every process."""
+    """A hash of all tensors of a model's file; not of what lies beside them."""
 
     def hashed(path: Path) -> str:
         content = path.read_bytes()

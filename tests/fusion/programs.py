@@ -82,7 +82,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[Spec], int]] = {
         [MATRIX, MATRIX, VECTOR, VECTOR, FLOAT_NUMBER, INT_NUMBER, INT_NUMBER],
         1,
     ),
-    "norm_backward": (norm_backward, [MATRIX, MATRIX, COLUMN, COLUMN, VECTOR], 2),
+    "norm_backward": (norm_backward, [MATRIX, MATRIX, COLUMN, COLUMN, VECTOR], 1),
     "bias_gradient": (bias_gradient, [MATRIX, MATRIX], 1),
     "rotated": (rotated, [MATRIX, tensor(ROWS, COLS // 2), tensor(ROWS, COLS // 2)], 1),
 }

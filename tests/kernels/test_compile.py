@@ -81,6 +81,8 @@ def cross_entropy_calls(new: Meta, cols: int) -> None:
     cross_entropy.forward_with_gradient(x, targets)
     loss, lse = cross_entropy.forward(x, targets, smoothing=0.1)
     cross_entropy.backward(loss, x, targets, lse, smoothing=0.1)
+    weights, z = new(cols, of=torch.float32), new(of=torch.float32)
+    cross_entropy.forward_with_gradient(x, targets, weight=weights, smoothing=0.1, z_loss=z)
 
 
 def elementwise_calls(new: Meta) -> None:

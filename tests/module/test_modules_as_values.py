@@ -203,3 +203,27 @@ def test_a_method_of_pytorchs_modules_is_answered_with_ours(name: str, here: str
     with pytest.raises(AttributeError, match=r"has no attribute weights$"):
         _ = layer.weights
     assert not hasattr(layer, name)
+
+
+def test_identities_from_a_seed_are_the_same_ones_and_all_others_are_not():
+    with ParamId.seeded(3):
+        first = [ParamId.new() for _ in range(4)]
+        with ParamId.seeded(4):
+            inner = ParamId.new()
+        first.append(ParamId.new())
+    with ParamId.seeded(3):
+        again = [ParamId.new() for _ in range(5)]
+    assert first == again
+    assert len({*first, inner, ParamId.new(), ParamId.new()}) == 8
+    assert all(0 <= found < 1 << 63 for found in first)
+
+
+def test_models_of_one_seed_write_the_same_bytes(tmp_path):
+    from burn_torch import seed
+    from burn_torch.nn import LinearConfig
+
+    for name in ("one", "other"):
+        seed(5)
+        with ParamId.seeded(5):
+            LinearConfig(3, 4).init(DEVICE).save_file(tmp_path / f"{name}.safetensors")
+    assert (tmp_path / "one.safetensors").read_bytes() == (tmp_path / "other.safetensors").read_bytes()

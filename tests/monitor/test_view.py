@@ -84,6 +84,26 @@ def test_a_whole_run():
     assert view.elapsed_s == 16.0
 
 
+def test_the_time_is_that_of_work_without_the_pauses_before_a_resume():
+    stream = list(events(epochs=2))  # 16 s of work
+    cut = next(number for number, one in enumerate(stream) if isinstance(one.event, CheckpointSaved))
+    view = RunView()
+    for stamped in stream[:cut]:
+        view.apply(stamped)
+    assert view.elapsed_s == 8.0
+    number, pause = cut, 3600.0
+    for told in (Notice("checkpoint epoch-2.safetensors is passed over"), stream[0].event):
+        view.apply(Stamped(number, 108.0 + pause, told))
+        assert view.elapsed_s == 8.0
+        number += 1
+    view.apply(Stamped(number, 108.5 + pause, Resources(10.0, 1, 2)))
+    assert view.elapsed_s == 8.5
+    for stamped in stream[cut + 1 :]:
+        number += 1
+        view.apply(Stamped(number, stamped.time + pause, stamped.event))
+    assert (view.status, view.elapsed_s) == ("ended", 16.0)
+
+
 def test_validation_is_as_wide_as_training():
     view = folded(events())
     xs = {split: [x for x, _ in view.metrics["Loss"].splits[split].series.points()] for split in Split}

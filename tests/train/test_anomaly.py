@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burn_torch import ConfigError, Device, Module, NonFiniteError, RecordError, Tensor
+from burn_torch import ConfigError, Device, Module, NonFiniteError, Param, RecordError, Tensor
 from burn_torch.module import ModuleRecord
 from burn_torch.nn import Linear, LinearConfig
+from burn_torch.optim import GradientClippingConfig, GroupedOptimizer, ParamGroup, SgdConfig
 from burn_torch.tensor.activation import softmax
 from burn_torch.train import SingleDevice, TrainOutput, replay
 from burn_torch.train.anomaly import Replay
@@ -181,6 +182,52 @@ def test_an_optimizer_that_overflows_is_found_before_a_checkpoint(program, tmp_p
     with pytest.raises(NonFiniteError, match=r"infinity from |NaN from "):
         training.launch(made)
     assert not (tmp_path / "run/checkpoint").exists()
+
+
+class Steep(Net):
+    """From a step on the gradient of a parameter is infinite, though the loss is not: the slope of sqrt at 0."""
+
+    scale: Param
+
+    def classify(self, batch: Any) -> Any:
+        item = super().classify(batch)
+        on = (batch.step > self.planted.from_step - 0.5).float()
+        steep = ((1 - on) + (self.scale.val() - self.scale.val().detach())).sqrt()
+        return type(item)(item.loss + steep.sum() * 0.01, item.output, item.targets)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_an_infinite_gradient_that_clipping_hides_is_found(program, tmp_path, compiled, accumulation, grouped):
+    base = learner(program, "none", 7).model
+    device = Device.cpu().autodiff()
+    net = Steep(base.linear1, base.planted, base.linear2, Param.from_data([0.5], device))
+    optim: Any = program.AdamConfig(grad_clipping=GradientClippingConfig.Value(1.0)).init()
+    if grouped:
+        optim = GroupedOptimizer.of(net, {"scale": (ParamGroup.from_path("scale"), optim)}, SgdConfig().init())
+    made = program.Learner(net, optim, 1e-3)
+    training = program.SupervisedTraining(tmp_path / "blind", batches(24, device), None).compile(compiled)
+    training = training.grads_accumulation(accumulation).renderer(program.SilentRenderer())
+    assert training.launch(made).status == "completed"  # nothing else shows it
+    with pytest.raises(NonFiniteError, match=r"infinity from .* in epoch 1, batch (8|9) ") as caught:
+        train(program, tmp_path / "run", "none", 7, compiled=compiled, accumulation=accumulation, made=made)
+    assert re.search(r"line .*test_anomaly.py:\d+ in classify: ", str(caught.value))
+    assert replay(next((tmp_path / "run/anomaly").iterdir())).reproduced
+
+
+def test_large_gradients_that_are_finite_are_no_fault(program, tmp_path):
+    """Though their squares are not, and so their norm."""
+
+    class Large(Net):
+        def train_step(self, batch):
+            item = self.classify(batch)
+            return TrainOutput.new(self, (item.output.sum() * 2e37).backward(), item)
+
+    base = learner(program, "none").model
+    optim = program.AdamConfig(grad_clipping=GradientClippingConfig.Value(1.0)).init()
+    made = program.Learner(Large(base.linear1, base.planted, base.linear2), optim, 1e-3)
+    assert train(program, tmp_path / "run", "none", 0, steps=2, made=made).status == "completed"
 
 
 def test_an_input_that_holds_nan_is_named(program, tmp_path):

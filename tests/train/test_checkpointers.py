@@ -188,6 +188,51 @@ def test_a_second_ctrl_c_waits_for_no_disk(program, tmp_path):
     gate.open.set()  # the thread of that run may end
 
 
+def test_a_run_that_is_broken_off_keeps_its_directory_until_nothing_more_is_written(program, tmp_path, monkeypatch):
+    """Else its writer would put a checkpoint beside those of the next run there."""
+    monkeypatch.setattr("burn_torch.train.checkpoint.background._PATIENCE_S", 0.1)
+    gate, folder = Gate(), tmp_path / "run"
+
+    def then(step):
+        if step == 2:
+            assert gate.begun.wait(10)
+            raise KeyboardInterrupt
+
+    training = program.make_training(folder, 1)
+    with files.using(gate):
+        with pytest.raises(KeyboardInterrupt):
+            training.checkpoint_every(steps=1).renderer(Told(then)).launch(program.make_learner())
+        (writer,) = (thread for thread in threading.enumerate() if thread.name == "checkpoints")
+        with pytest.raises(ArtifactError, match=r"another run holds[\s\S]*until its last checkpoint is written"):
+            training.resume().launch(program.make_learner())
+        gate.open.set()
+        writer.join(10)
+    assert [path.name for path in (folder / "checkpoint").iterdir()] == ["epoch-1-batch-1.safetensors"]
+    result = training.resume().launch(program.make_learner())
+    whole = program.make_training(tmp_path / "whole", 1).launch(program.make_learner())
+    assert program.digest(result.model) == program.digest(whole.model)
+
+
+def test_closing_drops_what_is_not_begun_and_says_when_nothing_is_written_any_more(made, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("burn_torch.train.checkpoint.background._PATIENCE_S", 0.05)
+    gate, heard = Gate(), threading.Event()
+    checkpointer = AsyncCheckpointer(FileCheckpointer(tmp_path))
+    with files.using(gate), caplog.at_level("WARNING"):
+        for epoch in (1, 2):
+            checkpointer.save(made, Position(epoch=epoch, complete=True))
+        assert gate.begun.wait(10)
+        checkpointer.close(heard.set)
+        assert "epoch-2.safetensors is not written: the run was broken off" in caplog.text
+        assert not heard.is_set()
+        gate.open.set()
+        assert heard.wait(10)
+        assert [path.name for path in tmp_path.iterdir()] == ["epoch-1.safetensors"]
+    for idle in (AsyncCheckpointer(FileCheckpointer(tmp_path)), FileCheckpointer(tmp_path)):
+        heard.clear()
+        idle.close(heard.set)
+        assert heard.is_set()
+
+
 def test_a_disk_that_is_slower_than_the_run_is_waited_for(made, tmp_path, caplog):
     gate = Gate()
     checkpointer = AsyncCheckpointer(FileCheckpointer(tmp_path))

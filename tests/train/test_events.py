@@ -292,6 +292,8 @@ def test_a_stop_over_the_control_socket_ends_the_run_with_a_checkpoint(program, 
     assert asked.how == "stop"
     assert not is_alive(folder)
     assert sorted(path.name for path in folder.iterdir() if path.name.startswith("control")) == []
+    waiter.go.set()
+    assert training.resume().launch(learner).status == "completed"  # the command was for the run that it stopped
 
 
 def test_what_the_machine_does_is_told(program, tmp_path, monkeypatch):

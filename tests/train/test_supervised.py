@@ -201,7 +201,7 @@ def test_two_processes_in_one_directory_are_refused(program, tmp_path):
     other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(ArtifactError, match=r"another process is training[\s\S]*mend:     wait for it"):
+        with pytest.raises(ArtifactError, match=r"another run holds this[\s\S]*mend:     wait for it"):
             program.make_training(tmp_path, 1).launch(program.make_learner())
     finally:
         other.communicate("")

@@ -11,7 +11,7 @@ import struct
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, final
@@ -41,7 +41,7 @@ def generates(place: str) -> bool:
     return AVAILABLE and (place.startswith("cuda") or INTERPRETED)
 
 
-def fused_kernel(call: Call) -> Callable[..., Any] | None:
+def fused_kernel(call: Call) -> FusedKernel | None:
     """What runs a `fusion::kernel`; None where no kernel runs at its place (a CPU without Triton's interpreter)."""
     place = next(spec.place for spec in call.results)
     if not generates(place):
@@ -55,7 +55,7 @@ _SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
 def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     """How a generated kernel reads its numbers from the device; None where no kernel runs."""
     run = fused_kernel(call)
-    if not isinstance(run, FusedKernel):
+    if run is None:
         return None
     held = FusedKernel(run.body, strict=run.strict, held=True)
     numbers = lower(run.body, strict=run.strict).numbers
@@ -81,26 +81,38 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 
 @final
 class FusedKernel:
-    """A body as a function of its inputs that launches one kernel.  held: its numbers lie on the device."""
+    """A body as a function of its inputs that launches one kernel.
 
-    def __init__(self, body: Graph, *, strict: bool, held: bool = False) -> None:
+    held  its numbers lie on the device
+    over  outputs that are written over inputs, as `Kernel.over` allows; an input with gaps is left alone
+    """
+
+    def __init__(
+        self, body: Graph, *, strict: bool, held: bool = False, over: Mapping[int, int] | None = None
+    ) -> None:
         self.body: Final = body
         self.strict: Final = strict
         self.held: Final = held
+        self.over: Final = dict(over or {})
         self.variants: Final[dict[Any, _Variant]] = {}
 
     def __call__(self, *inputs: Any) -> list[torch.Tensor]:
         """The outputs; tensors and numbers in the order of the body's inputs."""
         return self.run(inputs, None)
 
+    def written_over(self, over: Mapping[int, int]) -> FusedKernel:
+        """The same, with these outputs written over these inputs."""
+        return FusedKernel(self.body, strict=self.strict, held=self.held, over=over)
+
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments."""
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
         variant = self.variants.get(layouts)
         if variant is None:
-            variant = self.variants[layouts] = _Variant(
-                lower(self.body, strict=self.strict, layouts=layouts, held=self.held)
-            )
+            over = {j: k for j, k in self.over.items() if layouts[k] is None}
+            lowered = lower(self.body, strict=self.strict, layouts=layouts, held=self.held, over=bool(over))
+            assert set(over.items()) <= set(lowered.over), "an output over an input that is read elsewhere"
+            variant = self.variants[layouts] = _Variant(lowered, over)
         return variant.run(inputs, slots)
 
 
@@ -108,8 +120,9 @@ class FusedKernel:
 class _Variant:
     """One kernel, for inputs with certain strides."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, over: Mapping[int, int]) -> None:
         self.kernel: Final = kernel
+        self.over: Final = over
         self.tiles: Final[Tiles] = tiles_of(kernel)
         self.function: Final = getattr(_module(kernel.name, kernel.source), kernel.name)
 
@@ -119,7 +132,9 @@ class _Variant:
 
         kernel, tiles = self.kernel, self.tiles
         device = next(x.device for x in inputs if isinstance(x, torch.Tensor)) if kernel.inputs else _device(kernel)
-        outputs = [_empty(spec, device) for spec in kernel.outputs]
+        outputs = [
+            inputs[self.over[j]] if j in self.over else _empty(spec, device) for j, spec in enumerate(kernel.outputs)
+        ]
         if kernel.domain.rows and outputs[0].numel():
             arguments = [inputs[position] for position in kernel.inputs]
             numbers = [_passed(argument, inputs) for argument in kernel.numbers] if slots is None else slots

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, final
 
 from burn_torch.backend.libtorch.attached import attached
+from burn_torch.backend.libtorch.fused import fused_kernel
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.row import kernel
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes.memory import MemoryPlan
 from burn_torch.ops.op import Call, PerCall
@@ -19,8 +21,8 @@ __all__ = ["InPlace", "in_place_form", "in_place_writes"]
 class InPlace:
     """An in-place form at one node: the function, and the inputs that its results are written over.
 
-    `over[i]` is the position of the input that result i takes; `legal` says of each whether its memory may be
-    overwritten.  Where it may not, the program passes a copy.
+    `over[i]` is the position of the input that result i takes, -1 for none; `legal` says of each whether its memory may
+    be overwritten.  Where it may not, the program passes a copy.
     """
 
     __slots__ = ("function", "legal", "over")
@@ -42,7 +44,9 @@ def in_place_form(call: Call) -> tuple[Callable[..., Any], tuple[int, ...]] | No
 
     Integers have none: their candidates refuse numbers that the element type cannot hold, and in place nobody asks.
     """
-    form = None if attached(call) is not None else call.op.inplace  # kernels write to memory of their own
+    if call.op is kernel or attached(call) is not None:  # kernels write to memory of their own, or see below
+        return None
+    form = call.op.inplace
     if isinstance(form, PerCall):
         form = form.build(call)
     if form is None:
@@ -60,9 +64,25 @@ def in_place_writes(graph: Graph, plan: MemoryPlan) -> Mapping[int, InPlace]:
     """By node, the in-place forms that a memory plan allows."""
     writes: dict[int, InPlace] = {}
     for number, pairs in plan.in_place.items():
+        if graph.nodes[number].call.op is kernel:
+            generated = _generated(graph.nodes[number].call, dict(pairs))
+            if generated is not None:
+                writes[number] = generated
+            continue
         form = in_place_form(graph.nodes[number].call)
         if form is not None:
             function, over = form
             chosen = {output for output, _ in pairs}
             writes[number] = InPlace(function, over, tuple(output in chosen for output in range(len(over))))
     return writes
+
+
+def _generated(call: Call, over: Mapping[int, int]) -> InPlace | None:
+    """A generated kernel that writes these outputs over these inputs; None where no kernel runs."""
+    run = fused_kernel(call)
+    if run is None:
+        return None
+    count = len(call.results)
+    return InPlace(
+        run.written_over(over), tuple(over.get(j, -1) for j in range(count)), tuple(j in over for j in range(count))
+    )

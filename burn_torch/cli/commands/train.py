@@ -183,6 +183,7 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
     from burn_torch import seed
     from burn_torch.cli import devices
     from burn_torch.cli.following import Following, LimitedLoader
+    from burn_torch.module import ParamId
     from burn_torch.train import SilentRenderer, SupervisedTraining, default_renderer
 
     if args.precision == "bfloat16" and not args.compiled:
@@ -204,7 +205,8 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
         config = settings.config
         seed(config.seed)
         train, valid = recipe.loaders(config, device)
-        learner = recipe.learner(config, device)
+        with ParamId.seeded(config.seed):
+            learner = recipe.learner(config, device)
     handover.hand_over(args, artifact_dir)  # before a renderer looks at stdout
     origins = artifact_dir / "config.origins.json"
     training = (

@@ -14,7 +14,7 @@ import numpy as np
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
-from burn_torch.graph.passes.layout import CONTIGUOUS, Layouts
+from burn_torch.graph.passes.layout import CONTIGUOUS, DENSE, Layouts
 from burn_torch.graph.passes.sharing import alias_roots, constant_values
 from burn_torch.ops.op import Call, PerCall
 from burn_torch.ops.torch_code import Over
@@ -179,8 +179,11 @@ class _Lives:
         call, root = node.call, self._root
         over: dict[int, tuple[int, int]] = {}
         read: Counter[int] | None = None
+        taken: set[int] = set()
         for j, k in _written_over(call):
             old = node.inputs[k]
+            if j in over or k in taken:
+                continue
             if old not in self._whole or not isinstance(old, int) or node.outputs[j] is None:
                 continue
             base = root[old]
@@ -191,10 +194,14 @@ class _Lives:
             if read[base] > 1:
                 continue
             follows = call.op.packed == "follows" or call.op.runs is not None
-            if (follows and layouts.is_its_own_copy(old, call.specs[k])) or all(
-                layouts.of(i) == CONTIGUOUS for i in node.inputs
+            alone = _chooses(call) and layouts.of(old) >= DENSE  # the leaf looks whether it is row-major
+            if (
+                alone
+                or (follows and layouts.is_its_own_copy(old, call.specs[k]))
+                or all(layouts.of(i) == CONTIGUOUS for i in node.inputs)
             ):
                 over[j] = (k, old)
+                taken.add(k)
         return over
 
     def timeline(self) -> Any:
@@ -226,13 +233,19 @@ def _written_over(call: Call) -> Sequence[tuple[int, int]]:
     if pairs is None:
         built = form.build(call) if isinstance(form, PerCall) else form
         inputs = () if built is None else built.over if isinstance(built, Over) else (0,)
+        chosen = built.choices if isinstance(built, Over) else ()
+        call.memo["chooses"] = bool(chosen)
         pairs = [
             (j, k)
-            for j, k in enumerate(inputs)
+            for j, k in chosen or enumerate(inputs)
             if (spec := call.results[j]) is call.specs[k] and isinstance(spec, TensorSpec) and spec.dtype.is_float
         ]
         call.memo["written over"] = pairs
     return pairs
+
+
+def _chooses(call: Call) -> bool:
+    return bool(call.memo.get("chooses"))
 
 
 # -- arenas -------------------------------------------------------------------------------------------

@@ -2,13 +2,15 @@
 
 Steps are pure, so the step that went wrong can be computed again.  The watch keeps the learner as it was some steps
 ago, and the batches, keys and learning rates since.  The loss of each step is looked at anyway; parameters, running
-statistics and the optimizer's state, in which a NaN stays for ever, are looked at when the watch starts afresh.  Only
-when something is found the steps since are run again, and the one that went wrong operation by operation.
+statistics and the optimizer's state, in which a NaN stays for ever, are looked at when the watch starts afresh.  So are
+the extremes of the gradients where something may bound them before anybody else sees them, as clipping does with an
+infinity.  Only when something is found the steps since are run again, and the one that went wrong operation by
+operation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
@@ -19,6 +21,8 @@ from burn_torch.core.errors import TraceError
 from burn_torch.core.files import make_folder
 from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import Tree, walk
+from burn_torch.optim import GroupedOptimizer
+from burn_torch.optim.optimizer import Optimizer
 from burn_torch.tensor import Tensor
 from burn_torch.train.anomaly import replay_file, search
 from burn_torch.train.anomaly.search import Fault, Found
@@ -30,7 +34,7 @@ from burn_torch.train.output import LossInput, adapt
 from burn_torch.train.stepping import Steps
 from burn_torch.transform.compilation import Opened
 
-__all__ = ["RENEWED_AFTER", "Anomaly", "AnomalyWatch", "unsound"]
+__all__ = ["RENEWED_AFTER", "Anomaly", "AnomalyWatch", "may_hide", "unsound"]
 
 RENEWED_AFTER: Final = 16
 """Steps after which the watch starts afresh: it holds their batches, and one more copy of the learner."""
@@ -99,7 +103,7 @@ class AnomalyWatch:
                 learner = steps.finish(learner, step.lr)
             else:
                 learner, item, _ = steps.train(learner, step.lr, step.batch, step.key)
-            names = tuple(unsound(learner, item, steps.window))
+            names = tuple(unsound(learner, item, steps.window, steps.take_seen()))
             if names:
                 steps.go_back(window, batches)
                 return self._in_step(step, before, names)
@@ -136,9 +140,16 @@ class AnomalyWatch:
             return None
 
 
-def unsound(learner: Learner[Any], item: Any = None, window: Any = None) -> Iterator[str]:
-    """The names of what is not finite: the loss, parameters, running statistics, the optimizer's state."""
-    named = []
+def may_hide(learner: Learner[Any]) -> bool:
+    """Whether a gradient that is not finite may leave no trace: it is clipped, or the update is not ours."""
+    optims = learner.optim.optimizers.values() if isinstance(learner.optim, GroupedOptimizer) else [learner.optim]
+    own = hasattr(learner.model, "optimize")
+    return own or any(not isinstance(one, Optimizer) or one.clipping is not None for one in optims)
+
+
+def unsound(learner: Learner[Any], item: Any = None, window: Any = None, seen: Sequence[Tensor] = ()) -> Iterator[str]:
+    """The names of what is not finite: the loss, gradients, parameters, running statistics, the optimizer's state."""
+    named = [("a gradient, before the optimizer had it", extremes) for extremes in seen]
     if item is not None and shows_loss(item):
         named.append(("the loss", adapt(item, LossInput, "the watch").loss))
     for title, tree in (("model", learner.model), ("optimizer", learner.optim)):

@@ -10,15 +10,18 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, final
 
+from burn_torch.core.belonging import carried
 from burn_torch.module import ModuleRecord
 from burn_torch.train.checkpoint.content import Checkpoint, Position
-from burn_torch.train.checkpoint.file import Checkpointer, CheckpointFile
+from burn_torch.train.checkpoint.file import Checkpointer, CheckpointFile, do_nothing
 from burn_torch.train.logger.application import LOG
 
 __all__ = ["MAX_WAITING", "AsyncCheckpointer"]
 
 MAX_WAITING: Final = 2
 """Checkpoints that may be handed over and not written yet: each holds a copy of parameters and optimizer."""
+_PATIENCE_S: Final = 0.5
+"""How long `close` waits for the one that is being written."""
 
 
 @final
@@ -31,6 +34,9 @@ class AsyncCheckpointer:
 
     What the thread raises is raised by whatever is called next: `finished`, which a run asks after each step, `save`
     or `wait`.  The thread does not keep the process from ending; `wait` does.
+
+    A run that is broken off closes this without `wait`: what is not begun is dropped, and the one that is being written
+    ends in its own time, after which `close` says so to whoever holds the folder for it.
     """
 
     def __init__(self, inner: Checkpointer) -> None:
@@ -41,7 +47,11 @@ class AsyncCheckpointer:
         self._finished: list[Path] = []
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._writing = False
+        """Whether the thread is at work on the first of those that wait."""
         self._closed = False
+        self._then: list[Callable[[], None]] = []
+        """Who is to hear that nothing is written any more."""
 
     def save(
         self,
@@ -61,7 +71,7 @@ class AsyncCheckpointer:
             waited = time.monotonic() - begun
             self._waiting.append((path, lambda: self.inner.save(record, position, superseded, reading)))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._write, name="checkpoints", daemon=True)
+                self._thread = threading.Thread(target=carried(self._write), name="checkpoints", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
         if waited > 1:
@@ -118,32 +128,51 @@ class AsyncCheckpointer:
                 self._changed.wait()
             self._raise()
 
-    def close(self) -> None:
-        """Lets the thread end when it has written what it has; waits for nothing."""
+    def close(self, then: Callable[[], None] = do_nothing) -> None:
+        """Drops what is not begun, and waits a moment for what is being written.
+
+        `then` is called once nothing will be written any more: now, or later by the thread that writes.
+        """
         with self._changed:
+            while len(self._waiting) > self._writing:
+                dropped, _ = self._waiting.pop()
+                LOG.warning("%s is not written: the run was broken off", dropped.name)
             self._closed = True
+            self._then.append(then)
             self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._writing, _PATIENCE_S)
+            if not self._writing:
+                self._end()
+
+    def _end(self) -> None:
+        """Nothing is written any more; the lock is held, so that nobody goes on before all have heard of it."""
+        while self._then:
+            self._then.pop()()
 
     def _write(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting:
-                    if self._closed:
-                        return
+                while not self._waiting and not self._closed:
                     self._changed.wait()
+                if not self._waiting:
+                    self._end()
+                    return
                 path, job = self._waiting[0]
+                self._writing = True
+            error: BaseException | None = None
             try:
                 job()
             except BaseException as err:
                 err.add_note(f"while {path.name} was written beside the training")
-                with self._changed:
-                    self._error = err
-                    self._waiting.clear()
-                    self._changed.notify_all()
-                continue
+                error = err
             with self._changed:
-                self._waiting.popleft()
-                self._finished.append(path)
+                self._writing = False
+                if error is None:
+                    self._waiting.popleft()
+                    self._finished.append(path)
+                else:
+                    self._error = error
+                    self._waiting.clear()
                 self._changed.notify_all()
 
     def _raise(self) -> None:

@@ -29,6 +29,10 @@ __all__ = ["CheckpointFile", "Checkpointer", "FileCheckpointer"]
 _NAME: Final = re.compile(r"epoch-(\d+)(?:-batch-(\d+))?\.safetensors")
 
 
+def do_nothing() -> None:
+    """For whoever need not hear of an end."""
+
+
 @final
 @dataclass(frozen=True)
 class CheckpointFile:
@@ -103,8 +107,8 @@ class Checkpointer(Protocol):
         """Waits until all that was handed over is written; `finished` tells of it."""
         ...
 
-    def close(self) -> None:
-        """Nothing more will be handed over."""
+    def close(self, then: Callable[[], None] = do_nothing) -> None:
+        """Nothing more will be handed over; `then` is called once nothing is written any more, perhaps later."""
         ...
 
 
@@ -216,8 +220,9 @@ class FileCheckpointer:
     def wait(self) -> None:
         """Nothing is ever under way."""
 
-    def close(self) -> None:
+    def close(self, then: Callable[[], None] = do_nothing) -> None:
         """Nothing is open."""
+        then()
 
 
 def _remove(path: Path) -> None:

@@ -93,9 +93,9 @@ class CheckpointStore:
         """Waits until all is written."""
         self.checkpointer.wait()
 
-    def close(self) -> None:
-        """Nothing more will be saved."""
-        self.checkpointer.close()
+    def close(self, then: Callable[[], None]) -> None:
+        """Nothing more will be saved; `then` is called once nothing is written any more."""
+        self.checkpointer.close(then)
 
     # -- loading -----------------------------------------------------------------------------------
     def load(self, epoch: int) -> tuple[Path, Checkpoint]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol, final, runtime_checkable
 
+from burn_torch.core.belonging import hearing
 from burn_torch.core.errors import ArtifactError, explain
 
 __all__ = ["LOG", "ApplicationLogger", "FileApplicationLogger", "installed"]
@@ -62,13 +63,18 @@ class FileApplicationLogger:
 
 @contextmanager
 def installed(logger: ApplicationLogger | None) -> Iterator[None]:
-    """The handler hangs on the logger `burn_torch` until the block ends; messages from INFO up reach it."""
+    """The handler hangs on the logger `burn_torch` until the block ends; messages from INFO up reach it.
+
+    Not those of threads that work for another run.
+    """
     if logger is None:
         yield
         return
     target = logging.getLogger("burn_torch")
     handler = logger.handler()
     handler.setLevel(logging.INFO)
+    concerns = hearing()
+    handler.addFilter(lambda record: concerns())
     target.addHandler(handler)
     with _CHANGING:
         _LEVELS.append(LOG.level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, final
 
 from burn_torch.core.errors import ConfigError, explain
@@ -54,7 +55,13 @@ class GroupLearningRateMetric(NumericMetric):
         """The last learning rate."""
         return {**super().state(), "last": self._last.hex()}
 
-    def load_state(self, state: Any, /) -> None:
+    def load_state(self, state: Mapping[str, Any], /) -> None:
         """Goes on from a last learning rate."""
         super().load_state(state)
         self._last = float.fromhex(state["last"])
+
+    def merge(self, state: Mapping[str, Any], /) -> None:
+        """All workers update with the same learning rates: takes the other's where this one has seen no step."""
+        super().merge(state)
+        if math.isnan(self._last):
+            self._last = float.fromhex(state["last"])

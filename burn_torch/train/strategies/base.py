@@ -10,16 +10,17 @@ your own has the three methods of `ExecutionStrategy`; whatever else it can do i
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
+from burn_torch.core.dtype import DType
 from burn_torch.core.share import Share
 from burn_torch.optim import GradientsParams
-from burn_torch.tensor import Device
+from burn_torch.tensor import Device, Tensor
 from burn_torch.train.learner import Learner
 from burn_torch.train.loop import GradientWindow, optimized, train_step, updated_steps
 
-__all__ = ["WHOLE_BATCH", "ExecutionStrategy", "StepFunctions", "Stepper", "SteppingStrategy"]
+__all__ = ["LOOKED_AT", "WHOLE_BATCH", "ExecutionStrategy", "StepFunctions", "Stepper", "SteppingStrategy"]
 
 
 @runtime_checkable
@@ -76,7 +77,7 @@ class StepFunctions(NamedTuple):
     """(model, optim, batch, lr, key, share) -> (model, optim, item)"""
     gradients: Callable[[Any, GradientWindow, Any, Any, Share | None], tuple[Any, GradientWindow, Any]]
     """(model, window, batch, key, share) -> (model, window, item)"""
-    update: Callable[[Any, Any, GradientWindow, Any], tuple[Any, Any]]
+    update: Callable[[Any, Any, GradientWindow, Any], tuple[Any, ...]]
     """(model, optim, window, lr) -> (model, optim)"""
 
 
@@ -97,3 +98,42 @@ def _update(model: Any, optim: Any, window: GradientWindow, lr: Any) -> tuple[An
 
 WHOLE_BATCH = StepFunctions(_step, _gradients, _update)
 """One process, one device, all items."""
+
+
+# -- with the gradients looked at ------------------------------------------------------------------------
+def _step_looked(model: Any, optim: Any, batch: Any, lr: Any, key: Any, share: Share | None) -> tuple[Any, Any, Any]:
+    found: list[Tensor] = []
+
+    def look(model: Any, grads: GradientsParams, item: Any, share: Share | None) -> tuple[Any, GradientsParams]:
+        found.extend(_extremes(grads))
+        return model, grads
+
+    model, optim, item = updated_steps(model, optim, batch, lr, key, share, look)
+    return model, optim, (item, tuple(found))
+
+
+def _update_looked(model: Any, optim: Any, window: GradientWindow, lr: Any) -> tuple[Any, Any, tuple[Tensor, ...]]:
+    grads = window.take()
+    return *optimized(model, optim, lr, grads), tuple(_extremes(grads))
+
+
+def _extremes(grads: GradientsParams) -> Iterator[Tensor]:
+    """The greatest and the least elements of all gradients: finite if, and only if, all are.
+
+    Small ones are joined first, since an operation costs more than their elements do.
+    """
+    kinds: dict[tuple[str, DType], tuple[list[Tensor], list[Tensor]]] = {}
+    for gradient in dict(grads.items()).values():
+        if gradient.dtype.is_float and gradient.spec.numel:
+            large, small = kinds.setdefault((gradient.place, gradient.dtype), ([], []))
+            (small if gradient.spec.numel <= _SMALL else large).append(gradient)
+    for large, small in kinds.values():
+        looked = [*large, Tensor.cat([gradient.reshape([-1]) for gradient in small], 0)] if small else large
+        yield Tensor.cat([end.reshape([1]) for gradient in looked for end in (gradient.max(), gradient.min())], 0)
+
+
+_SMALL: Final = 1 << 15
+"""Elements of a gradient that is joined with others."""
+LOOKED_AT = StepFunctions(_step_looked, _gradients, _update_looked)
+"""WHOLE_BATCH whose steps give (item, extremes of the gradients before the optimizer has them) in the place of the
+item, and whose updates give the extremes besides."""

@@ -10,7 +10,7 @@ from typing import Final, final
 from burn_torch.core.errors import ArtifactError, explain
 from burn_torch.module import ModuleRecord
 from burn_torch.train.checkpoint import Checkpoint, CheckpointStore, Position
-from burn_torch.train.checkpoint.file import Checkpointer, CheckpointFile, FileCheckpointer
+from burn_torch.train.checkpoint.file import Checkpointer, CheckpointFile, FileCheckpointer, do_nothing
 from burn_torch.train.strategies.peers import Peers
 
 __all__ = ["shared_store"]
@@ -72,8 +72,8 @@ class _Shared:
         if self._peers.is_main:
             self._inner.wait()
 
-    def close(self) -> None:
-        self._inner.close()
+    def close(self, then: Callable[[], None] = do_nothing) -> None:
+        self._inner.close(then)
 
 
 def shared_store(store: CheckpointStore, peers: Peers) -> CheckpointStore:

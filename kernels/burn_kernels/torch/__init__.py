@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from burn_kernels.torch import functional
 from burn_kernels.torch.checking import Finding, Report, check
+from burn_kernels.torch.defining import fallbacks
 from burn_kernels.torch.modules import (
     GEGLU,
     CrossEntropyLoss,
@@ -27,7 +28,6 @@ from burn_kernels.torch.modules import (
     Softmax,
     SwiGLU,
 )
-from burn_kernels.torch.ops import fallbacks
 from burn_kernels.torch.optim import SGD, Adam, AdamW
 from burn_kernels.torch.patching import PatchEntry, PatchReport, patch, unpatch
 

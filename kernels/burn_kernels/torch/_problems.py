@@ -12,7 +12,8 @@ import torch
 from torch.nn import functional as F
 
 from burn_kernels import dropout, matmul, optimizer
-from burn_kernels.launch import wide_type
+from burn_kernels.activation import TWINS
+from burn_kernels.cross_entropy_parts import Options, twin
 from burn_kernels.spec import REGISTRY, Draw, Problem
 from burn_kernels.verify import cast, verify
 
@@ -67,29 +68,22 @@ def _rms_norm(x: Any, w: Any, eps: float) -> torch.Tensor:
     return F.rms_norm(x, x.shape[-1:], w, eps)
 
 
-def _cross_entropy(x: Any, targets: Any, reduction: str, smoothing: float, ignore_index: int) -> torch.Tensor:
-    return F.cross_entropy(
-        x.to(wide_type(x.dtype)),
-        targets.long(),
-        reduction=reduction,
-        label_smoothing=smoothing,
-        ignore_index=ignore_index,
-    )
+def _cross_entropy(x: Any, targets: Any, *options: Any) -> torch.Tensor:
+    return twin(x, targets, **_options(options))
 
 
-def _linear_cross_entropy(
-    x: Any, w: Any, b: Any, targets: Any, reduction: str, smoothing: float, ignore_index: int, *_: Any
-) -> torch.Tensor:
-    return _cross_entropy(F.linear(x, w, b), targets, reduction, smoothing, ignore_index)
+def _linear_cross_entropy(x: Any, w: Any, b: Any, targets: Any, *rest: Any) -> torch.Tensor:
+    return _cross_entropy(F.linear(x, w, b), targets, *rest[:5])
 
 
-_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-}
 _GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": "reglu"}
+
+
+_NAMES = ("weight", "reduction", "smoothing", "ignore_index", "z_loss")
+
+
+def _options(values: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(_NAMES, values, strict=True))
 
 
 def _dropout(x: Any, prob: float, seed: Any) -> torch.Tensor:
@@ -97,22 +91,28 @@ def _dropout(x: Any, prob: float, seed: Any) -> torch.Tensor:
 
 
 # -- floors --------------------------------------------------------------------------------------------
-def _share(dy: torch.Tensor, targets: torch.Tensor, reduction: str, ignore_index: int) -> float:
+def _share(dy: torch.Tensor, x: torch.Tensor, targets: torch.Tensor, options: Options) -> float:
     """What a probability is multiplied by in the gradient of a logit, which is a difference of two of them."""
-    count = int((targets != ignore_index).sum()) if reduction == "mean" else 1
-    return float(dy.abs().max()) / max(count, 1) if dy.numel() else 0.0
+    if not dy.numel():
+        return 0.0
+    share = float(dy.abs().max())
+    if options.reduction == "mean":
+        divisor = float(options.divisor(targets, x))
+        share = share / divisor if divisor > 0.0 else 0.0
+    return share if options.weight is None else share * max(1.0, float(options.weight.max()))
 
 
 def _floor_cross_entropy(args: Sequence[Any], dy: torch.Tensor) -> float:
-    _, targets, reduction, _, ignore_index = args
-    return _share(dy, targets, reduction, ignore_index)
+    x, targets, *options = args
+    return _share(dy, x, targets, Options(**_options(options)))
 
 
 def _floor_linear(args: Sequence[Any], dy: torch.Tensor) -> float:
-    x, w, _, targets, reduction, _, ignore_index, *_ = args
+    x, w, _, targets, *options = args
     if not x.numel():
         return 0.0
-    return _share(dy, targets, reduction, ignore_index) * max(1.0, float(x.abs().max()), float(w.abs().max()))
+    size = max(1.0, float(x.abs().max()), float(w.abs().max()))
+    return _share(dy, x, targets, Options(**_options(options[:5]))) * size
 
 
 # -- rows that lie far apart ---------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def _far_norm(args: Sequence[Any], room: Any) -> Far:
 def _far_cross_entropy(args: Sequence[Any], room: Any) -> Far:
     # the forward alone: the gradient is written with the strides of x, and a wrapped offset would write anywhere
     targets = torch.arange(3, device=args[1].device)
-    return Far((room.rows(), targets, "none", *args[3:]), None)
+    return Far((room.rows(), targets, None, "none", *args[4:]), None)
 
 
 def _far_layer(args: Sequence[Any], room: Any) -> Far:
@@ -182,7 +182,7 @@ ADAPTERS: dict[str, Adapter] = {
         names=("x", "w", "eps"), graded=(0, 1), twin=_rms_norm, label=lambda args: "rms_norm", far=_far_norm
     ),
     "cross_entropy": Adapter(
-        names=("x", "targets", "reduction", "smoothing", "ignore_index"),
+        names=("x", "targets", *_NAMES),
         graded=(0,),
         twin=_cross_entropy,
         label=lambda args: "cross_entropy",
@@ -190,7 +190,7 @@ ADAPTERS: dict[str, Adapter] = {
         far=_far_cross_entropy,
     ),
     "linear_cross_entropy": Adapter(
-        names=("x", "w", "b", "targets", "reduction", "smoothing", "ignore_index", "gradients", "accumulate"),
+        names=("x", "w", "b", "targets", *_NAMES, "gradients", "accumulate"),
         graded=(0, 1, 2),
         twin=_linear_cross_entropy,
         label=lambda args: "linear_cross_entropy",
@@ -206,7 +206,7 @@ ADAPTERS: dict[str, Adapter] = {
     "glu": Adapter(
         names=("gate", "up", "kind"),
         graded=(0, 1),
-        twin=lambda gate, up, kind: _ACTIVATIONS[kind](gate) * up,
+        twin=lambda gate, up, kind: TWINS[kind](gate) * up,
         label=lambda args: _GATED[args[2]],
         far=_far_glu,
     ),
@@ -259,24 +259,30 @@ def _draw_norm(op: str, draw: Draw) -> Call:
     return Call(op, (_rows(draw, cols), *vectors, 1e-5))
 
 
-def _options(draw: Draw) -> tuple[str, float, int]:
-    return ("mean", "sum", "none")[_integer(draw, 0, 3)], (0.0, 0.1)[_integer(draw, 0, 2)], -100
+def _draw_options(draw: Draw, classes: int) -> tuple[Any, ...]:
+    """Weight, reduction, smoothing, ignored target, z_loss."""
+    weight = None if _integer(draw, 0, 2) else draw.normal(classes).abs() + 0.1
+    return (
+        weight,
+        ("mean", "sum", "none")[_integer(draw, 0, 3)],
+        (0.0, 0.1)[_integer(draw, 0, 2)],
+        -100,
+        ((0.0, 0.01)[_integer(draw, 0, 2)]),
+    )
 
 
 def _draw_cross_entropy(draw: Draw) -> Call:
     x = _rows(draw, _size(draw) + 1).flatten(0, -2)
-    return Call("cross_entropy", (x, _targets(draw, x.shape[0], x.shape[1]), *_options(draw)))
+    targets = _targets(draw, x.shape[0], x.shape[1])
+    return Call("cross_entropy", (x, targets, *_draw_options(draw, x.shape[1])))
 
 
 def _draw_linear(draw: Draw) -> Call:
     features, classes = _integer(draw, 1, 40), _size(draw) + 1
     x, w = _rows(draw, features, 1.0).flatten(0, -2), draw.normal(classes, features)
     bias = draw.normal(classes) if _integer(draw, 0, 2) else None
-    reduction, *others = _options(draw)
-    return Call(
-        "linear_cross_entropy",
-        (x, w, bias, _targets(draw, x.shape[0], classes), reduction, *others, reduction != "none", ""),
-    )
+    targets, options = _targets(draw, x.shape[0], classes), _draw_options(draw, classes)
+    return Call("linear_cross_entropy", (x, w, bias, targets, *options, options[1] != "none", ""))
 
 
 def _draw_layer(draw: Draw) -> Call:

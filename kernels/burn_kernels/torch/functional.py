@@ -1,7 +1,7 @@
 """The fused operations as functions, with the parameters of `torch.nn.functional`.
 
-What a kernel has no form for (class weights, targets as probabilities, inputs of different types) goes to torch's own
-function; that is counted and the first time said, see `fallbacks`.
+What a kernel has no form for (targets as probabilities, inputs of different types) goes to torch's own function; that
+is counted and the first time said, see `fallbacks`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from torch.nn import functional as F
 
 from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
 from burn_kernels.launch import describe
-from burn_kernels.torch import linear as _linear  # noqa: F401  # registers linear
-from burn_kernels.torch import ops as _ops
+from burn_kernels.torch import linear as _linear  # noqa: F401  # registers its operators
+from burn_kernels.torch import losses as _losses  # noqa: F401  # registers its operators
+from burn_kernels.torch import ops as _ops  # noqa: F401  # registers its operators
+from burn_kernels.torch.defining import note_fallback
 
 __all__ = [
     "cross_entropy",
@@ -70,7 +72,7 @@ def layer_norm(
     Dtypes: one float type; under autocast on a GPU float32 comes out, as of torch's.
     """
     if _mixed(input, weight, bias):
-        _ops.note_fallback("layer_norm", "of different element types")
+        note_fallback("layer_norm", "of different element types")
         return F.layer_norm(input, normalized_shape, weight, bias, eps)
     x, w, b = _last_axis("layer_norm", input, normalized_shape, weight, bias)
     y: torch.Tensor = _OPS.layer_norm(x, w, b, eps)[0]
@@ -91,7 +93,7 @@ def rms_norm(
     if eps is None:
         eps = torch.finfo(torch.float64 if input.dtype == torch.float64 else torch.float32).eps
     if _mixed(input, weight):
-        _ops.note_fallback("rms_norm", "of different element types")
+        note_fallback("rms_norm", "of different element types")
         return F.rms_norm(input, normalized_shape, weight, eps)
     x, w, _ = _last_axis("rms_norm", input, normalized_shape, weight, None)
     y: torch.Tensor = _OPS.rms_norm(x, w, eps)[0]
@@ -133,23 +135,35 @@ def cross_entropy(
     reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    *,
+    z_loss: float = 0.0,
 ) -> torch.Tensor:
     """The cross entropy of logits and class numbers.  PyTorch: torch.nn.functional.cross_entropy.
 
-    Shapes: input (classes,), (batch, classes) or (batch, classes, *d), target the same without classes -> ()
-    or, with reduction "none", as target.
+    `z_loss` adds z_loss * logsumexp(input)^2 of each row that is not ignored, unweighted: the mean adds its mean over
+    these rows.  It holds the logits near 0 (PaLM, section 5, https://arxiv.org/abs/2204.02311, takes 1e-4).
+    Shapes: input (classes,), (batch, classes) or (batch, classes, *d), target the same without classes, weight
+    (classes,) -> () or, with reduction "none", as target.
     Dtypes: any float; targets any integers; the loss has the type of the input, computed in float32.
     Targets that are no class raise on the CPU; a GPU, which is not waited for, gives NaN.
     """
+    _require_constant("cross_entropy", weight)
     why = ""
-    if weight is not None:
-        why = "with class weights"
-    elif target.is_floating_point():
+    if target.is_floating_point():
         why = "of class probabilities"
     elif size_average is not None or reduce is not None:
         why = "with size_average or reduce, which torch has deprecated"
     if why:
-        _ops.note_fallback("cross_entropy", why)
+        if z_loss:
+            raise KernelArgumentError(
+                explain(
+                    "cross_entropy: z_loss has no form beside what torch computes",
+                    given=f"z_loss {z_loss}, {why}",
+                    expected="class numbers as targets, and reduction instead of size_average and reduce",
+                    mend="add z_loss * torch.logsumexp(input, 1).square().mean() to the loss",
+                )
+            )
+        note_fallback("cross_entropy", why)
         return F.cross_entropy(
             input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing=label_smoothing
         )
@@ -157,7 +171,8 @@ def cross_entropy(
     cast = torch.is_autocast_enabled(input.device.type) and input.dtype != torch.float64
     x = input if input.dim() < 3 else input.movedim(1, -1)
     flat, classes = x.reshape(-1, x.shape[-1]), target.reshape(-1)
-    loss: torch.Tensor = _OPS.cross_entropy(flat, classes, reduction, label_smoothing, ignore_index)[0]
+    loss: torch.Tensor
+    loss, _ = _OPS.cross_entropy(flat, classes, weight, reduction, label_smoothing, ignore_index, z_loss)
     loss = loss.to(torch.float32 if cast else input.dtype)
     return loss.reshape(target.shape) if reduction == "none" else loss
 
@@ -168,20 +183,24 @@ def linear_cross_entropy(
     target: torch.Tensor,
     *,
     linear_bias: torch.Tensor | None = None,
+    weight: torch.Tensor | None = None,
     reduction: str = "mean",
-    ignore_index: int = -100,
+    ignore_index: int | None = None,
     label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
     accumulate: torch.dtype | None = None,
 ) -> torch.Tensor:
     """cross_entropy(linear(input, linear_weight, linear_bias), target), without holding all logits.
 
     The gradients are computed in the forward, a chunk of rows at a time, and kept in place of the logits.
-    Shapes: input (*batch, features), linear_weight (classes, features), target (*batch), linear_bias (classes,)
+    Shapes: input (*batch, features), linear_weight (classes, features), target (*batch), linear_bias, weight (classes,)
     -> () or, with reduction "none", (*batch).
     Dtypes: one float type (under autocast its type); the loss is float32 (of float64 float64).  `accumulate` is the
-    type in which the weight's gradient is summed over chunks: float32 by default.
+    type in which the weight's gradient is summed over chunks: float32 by default.  `weight`, of the classes, and
+    `z_loss` as of `cross_entropy`; without `ignore_index` -100 is ignored.
     PyTorch: torch.nn.functional.linear_cross_entropy, from 2.13.
     """
+    _require_constant("linear_cross_entropy", weight)
     device = input.device.type
     if torch.is_autocast_enabled(device) and input.dtype != torch.float64:
         kind = torch.get_autocast_dtype(device)
@@ -194,13 +213,27 @@ def linear_cross_entropy(
         linear_weight,
         linear_bias,
         target.reshape(-1),
+        weight,
         reduction,
         label_smoothing,
-        ignore_index,
+        -100 if ignore_index is None else ignore_index,
+        z_loss,
         gradients,
         "" if accumulate is None else str(accumulate).removeprefix("torch."),
     )[0]
     return loss.reshape(target.shape) if reduction == "none" else loss
+
+
+def _require_constant(op: str, weight: torch.Tensor | None) -> None:
+    if weight is not None and weight.requires_grad and torch.is_grad_enabled():
+        raise KernelArgumentError(
+            explain(
+                f"{op}: the weights of classes carry no gradient",
+                given=describe({"weight": weight}) + " that requires one",
+                expected="weights that are constants, as of torch.nn.functional.cross_entropy",
+                mend="weight.detach()",
+            )
+        )
 
 
 # -- gated units ---------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The linear layer with an activation as an operator of PyTorch: `torch.ops.burn_kernels.linear`.
 
-As the operators of `burn_kernels.torch.ops`: a fake implementation, a gradient that is an operator too, and a gradient
+As operators are (`burn_kernels.torch.defining`): a fake implementation, a gradient that is one too, and a gradient
 of that through plain torch.  `functional.linear` casts to autocast's type, as torch's own does.
 """
 
@@ -13,7 +13,7 @@ import torch
 
 from burn_kernels import matmul
 from burn_kernels.matmul_parts import twin
-from burn_kernels.torch.ops import _differentiate, _like, _nothing, _second, define, or_reference
+from burn_kernels.torch.defining import define, differentiate, like, nothing, or_reference, second
 
 __all__ = ["LINEAR"]
 
@@ -33,9 +33,9 @@ def _linear(
     if gradients:
         y, kept = or_reference("linear", matmul.forward_kept, matmul.reference_kept)(x, w, b, residual, kind=kind)
         held = matmul.keeps(kind, residual=residual is not None) == "z"
-        return y.contiguous(), kept.contiguous() if held else _nothing(x)
+        return y.contiguous(), kept.contiguous() if held else nothing(x)
     y = or_reference("linear", matmul.forward, matmul.reference)(x, w, b, residual, kind=kind)
-    return y.contiguous(), _nothing(x)
+    return y.contiguous(), nothing(x)
 
 
 def _fake(
@@ -47,7 +47,7 @@ def _fake(
     gradients: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     held = gradients and matmul.keeps(kind, residual=residual is not None) == "z"
-    return _out(x, w), _out(x, w) if held else _nothing(x)
+    return _out(x, w), _out(x, w) if held else nothing(x)
 
 
 def _backward(
@@ -66,7 +66,7 @@ def _backward(
     )
     grads = run(dy, x, w, kept, kind=kind, bias=b is not None and needs[2])
     wanted = zip(grads, needs, strict=True)
-    dx, dw, db = (_nothing(x) if grad is None or not needed else grad.contiguous() for grad, needed in wanted)
+    dx, dw, db = (nothing(x) if grad is None or not needed else grad.contiguous() for grad, needed in wanted)
     return dx, dw, db
 
 
@@ -80,7 +80,7 @@ _LINEAR_BACKWARD = define(
     " -> (Tensor, Tensor, Tensor)",
     _backward,
     lambda dy, x, w, b, kept, kind, needs: tuple(
-        _like(t) if t is not None and needed else _nothing(x) for t, needed in zip((x, w, b), needs, strict=True)
+        like(t) if t is not None and needed else nothing(x) for t, needed in zip((x, w, b), needs, strict=True)
     ),
 )
 
@@ -120,8 +120,8 @@ def _second_order(ctx: Any, *upstream: torch.Tensor | None) -> Any:
     def layer(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
         return twin(x, w, b, kind=kind)
 
-    return *_second(layer, dy, (x, w, b), asked), None, None, None
+    return *second(layer, dy, (x, w, b), asked), None, None, None
 
 
-_differentiate(LINEAR, _setup, _gradient)
-_differentiate(_LINEAR_BACKWARD, _setup_backward, _second_order)
+differentiate(LINEAR, _setup, _gradient)
+differentiate(_LINEAR_BACKWARD, _setup_backward, _second_order)

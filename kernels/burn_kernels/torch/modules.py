@@ -64,7 +64,26 @@ class LogSoftmax(nn.LogSoftmax):
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
-    """torch.nn.CrossEntropyLoss; no softmax is kept, and half logits are not copied to float32."""
+    """torch.nn.CrossEntropyLoss; no softmax is kept, and half logits are not copied to float32.
+
+    `z_loss` is one option more: how much of the squared logsumexp of the logits is added; see `functional`.
+    """
+
+    z_loss: float = 0.0  # of a module of torch that was patched, too
+
+    def __init__(
+        self,
+        weight: torch.Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        *,
+        z_loss: float = 0.0,
+    ) -> None:
+        super().__init__(weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+        self.z_loss = z_loss
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """The loss of logits and class numbers; see `functional.cross_entropy`."""
@@ -75,15 +94,19 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
             ignore_index=self.ignore_index,
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
+            z_loss=self.z_loss,
         )
 
 
 class LinearCrossEntropyLoss(nn.Module):
     """A linear layer and its cross entropy, without holding all logits.
 
-    The constructor and state_dict (`linear.weight`, `linear.bias`) are those of torch.nn.LinearCrossEntropyLoss, which
-    is there from 2.13; `weight` and `out_features` have no fused form and are refused.
+    The constructor and state_dict (`linear.weight`, `linear.bias`, `weight`) are those of
+    torch.nn.LinearCrossEntropyLoss, which is there from 2.13; `out_features` has no fused form and is refused.
+    `z_loss` and `accumulate` are more; see `functional.linear_cross_entropy`.
     """
+
+    weight: torch.Tensor | None
 
     def __init__(
         self,
@@ -98,22 +121,25 @@ class LinearCrossEntropyLoss(nn.Module):
         weight: torch.Tensor | None = None,
         ignore_index: int | None = None,
         label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
         accumulate: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if weight is not None or out_features != ():
+        if out_features != ():
             raise KernelArgumentError(
                 explain(
                     "LinearCrossEntropyLoss: an option without a fused form",
-                    given=f"weight {'given' if weight is not None else None}, out_features {out_features}",
-                    expected="weight None and out_features ()",
+                    given=f"out_features {out_features}",
+                    expected="out_features ()",
                     mend="take torch.nn.LinearCrossEntropyLoss, or Linear and CrossEntropyLoss",
                 )
             )
         self.linear = nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
+        self.register_buffer("weight", weight)
         self.reduction = reduction
         self.ignore_index = -100 if ignore_index is None else ignore_index
         self.label_smoothing = label_smoothing
+        self.z_loss = z_loss
         self.accumulate = accumulate
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -123,9 +149,11 @@ class LinearCrossEntropyLoss(nn.Module):
             self.linear.weight,
             target,
             linear_bias=self.linear.bias,
+            weight=self.weight,
             reduction=self.reduction,
             ignore_index=self.ignore_index,
             label_smoothing=self.label_smoothing,
+            z_loss=self.z_loss,
             accumulate=self.accumulate,
         )
 

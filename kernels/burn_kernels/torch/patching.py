@@ -190,7 +190,8 @@ def causal_lm_loss(
         shift_labels = nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
     flat, targets = logits.reshape(-1, vocab_size), shift_labels.reshape(-1).to(logits.device)
     reduction = "mean" if num_items_in_batch is None else "sum"
-    loss: torch.Tensor = torch.ops.burn_kernels.cross_entropy(flat, targets, reduction, 0.0, ignore_index)[0]
+    loss: torch.Tensor
+    loss, _ = torch.ops.burn_kernels.cross_entropy(flat, targets, None, reduction, 0.0, ignore_index, 0.0)
     if num_items_in_batch is None:
         return loss
     count = num_items_in_batch
@@ -202,16 +203,12 @@ def causal_lm_loss(
 Rule = Callable[[nn.Module, bool], "type | str"]
 
 
-def _norm(by: type) -> Rule:
+def _always(by: type) -> Rule:
     return lambda module, dropout: by
 
 
 def _softmax(by: type) -> Rule:
     return lambda module, dropout: by if module.dim is not None else "dim None lets torch guess an axis"
-
-
-def _loss(module: nn.Module, dropout: bool) -> type | str:
-    return modules.CrossEntropyLoss if module.weight is None else "class weights have no fused form"
 
 
 def _dropout(module: nn.Module, dropout: bool) -> type | str:
@@ -266,11 +263,11 @@ def _transformers_gpt2_mlp(module: nn.Module, dropout: bool) -> type | str:
 _CONV1D = "transformers.pytorch_utils.Conv1D"
 _TORCH = "torch.nn.modules."
 RULES: dict[str, Rule] = {
-    f"{_TORCH}normalization.LayerNorm": _norm(modules.LayerNorm),
-    f"{_TORCH}normalization.RMSNorm": _norm(modules.RMSNorm),
+    f"{_TORCH}normalization.LayerNorm": _always(modules.LayerNorm),
+    f"{_TORCH}normalization.RMSNorm": _always(modules.RMSNorm),
     f"{_TORCH}activation.Softmax": _softmax(modules.Softmax),
     f"{_TORCH}activation.LogSoftmax": _softmax(modules.LogSoftmax),
-    f"{_TORCH}loss.CrossEntropyLoss": _loss,
+    f"{_TORCH}loss.CrossEntropyLoss": _always(modules.CrossEntropyLoss),
     f"{_TORCH}dropout.Dropout": _dropout,
     f"{_TORCH}container.Sequential": _sequential,
     "transformers.models.gpt2.modeling_gpt2.GPT2MLP": _transformers_gpt2_mlp,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from burn_kernels import optimizer
-from burn_kernels.torch.ops import define, or_reference
+from burn_kernels.torch.defining import define, or_reference
 
 __all__: list[str] = []
 

@@ -121,6 +121,10 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: cross_entropy.forward_with_gradient_(x(6, 64), TARGETS),
         [f"cross_entropy rows<=8 cols=64 {BF} loss gradient over"],
     ),
+    "cross_entropy weighted": (
+        lambda: cross_entropy.forward(x(6, 64), TARGETS, smoothing=0.1, weight=x(64), z_loss=0.1),
+        [f"cross_entropy rows<=8 cols=64 {BF} loss smooth weighted"],
+    ),
     "cross_entropy back": (
         lambda: cross_entropy.backward(torch.zeros(()), x(6, 64), TARGETS, S[:, 0]),
         [f"cross_entropy rows<=8 cols=64 {BF} gradient"],

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import burn_kernels.torch as bk
+from burn_kernels.torch import defining
 from burn_kernels.torch import functional as F
 
 PAIRS: dict[str, tuple[Callable[[Any], nn.Module], tuple[torch.Tensor, ...]]] = {
@@ -28,6 +29,18 @@ PAIRS: dict[str, tuple[Callable[[Any], nn.Module], tuple[torch.Tensor, ...]]] = 
     "CrossEntropyLoss none": (
         lambda m: m.CrossEntropyLoss(reduction="none", ignore_index=3, label_smoothing=0.2),
         (torch.randn(4, 7, 2), torch.tensor([[1, 6], [3, 3], [2, 0], [5, 4]])),
+    ),
+    "CrossEntropyLoss weighted": (
+        lambda m: m.CrossEntropyLoss(torch.linspace(0.2, 3.0, 7), label_smoothing=0.2),
+        (torch.randn(4, 7, 2), torch.tensor([[1, 6], [3, -100], [2, 0], [5, 4]])),
+    ),
+    "CrossEntropyLoss weighted none": (
+        lambda m: m.CrossEntropyLoss(torch.linspace(0.2, 3.0, 7), reduction="none", label_smoothing=0.2),
+        (torch.randn(4, 7), torch.tensor([1, 6, -100, 0])),
+    ),
+    "CrossEntropyLoss weighted sum": (
+        lambda m: m.CrossEntropyLoss(torch.linspace(0.0, 3.0, 7), reduction="sum"),
+        (torch.randn(4, 7), torch.tensor([1, 6, -100, 0])),
     ),
     "CrossEntropyLoss of one": (lambda m: m.CrossEntropyLoss(), (torch.randn(7), torch.tensor(3))),
 }
@@ -54,11 +67,56 @@ def test_modules_compute_what_those_of_torch_compute(name: str, dtype: torch.dty
     assert repr(ours) == repr(theirs)
 
 
+MORE = {"CrossEntropyLoss": ["z_loss"]}
+"""Options that torch's constructors have not."""
+
+
 @pytest.mark.parametrize("name", ["LayerNorm", "RMSNorm", "Softmax", "LogSoftmax", "CrossEntropyLoss", "Dropout"])
 def test_constructors_are_those_of_torch(name: str) -> None:
-    assert (
-        inspect.signature(getattr(bk, name)).parameters.keys() == inspect.signature(getattr(nn, name)).parameters.keys()
-    )
+    ours, theirs = (inspect.signature(getattr(home, name)).parameters for home in (bk, nn))
+    assert list(ours) == [*theirs, *MORE.get(name, [])]
+    assert all(ours[option].default == theirs[option].default for option in theirs)
+
+
+# -- z_loss --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_z_loss_adds_the_squared_logsumexp(reduction: str, weighted: bool, smoothing: float) -> None:
+    x, head = torch.randn(6, 5, dtype=torch.float64), torch.randn(9, 5, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([1, -100, 8, 0, -100, 3])
+    weight = torch.linspace(0.1, 4.0, 9, dtype=torch.float64) if weighted else None
+    options: dict[str, Any] = {"weight": weight, "reduction": reduction, "label_smoothing": smoothing}
+    logits = x @ head.T
+    # of each row by hand: the mean of cross entropy is by weights, that of the squares by rows
+    squares = 0.05 * torch.stack([torch.log(torch.exp(row).sum()) ** 2 for row in logits]) * (targets != -100)
+    more = {"none": squares, "sum": squares.sum(), "mean": squares.sum() / 4}[reduction]
+    exact = nn.functional.cross_entropy(logits, targets, **options) + more
+    upstream = torch.randn(exact.shape, dtype=torch.float64)
+    (grad,) = torch.autograd.grad(exact, head, upstream, retain_graph=True)
+    chunked = F.linear_cross_entropy(x, head, targets, z_loss=0.05, **options)
+    for found in (F.cross_entropy(logits, targets, z_loss=0.05, **options), chunked):
+        torch.testing.assert_close(found, exact)
+        torch.testing.assert_close(torch.autograd.grad(found, head, upstream, retain_graph=True)[0], grad)
+    if reduction != "none":
+        loss = bk.CrossEntropyLoss(weight, reduction=reduction, label_smoothing=smoothing, z_loss=0.05)
+        torch.testing.assert_close(loss(logits, targets), exact)
+        module = bk.LinearCrossEntropyLoss(
+            5, 9, weight=weight, reduction=reduction, label_smoothing=smoothing, z_loss=0.05
+        )
+        module.linear.weight = nn.Parameter(head.detach())
+        torch.testing.assert_close(module(x, targets), exact)
+
+
+def test_weights_of_rows_that_are_all_ignored_give_what_torch_gives() -> None:
+    x, weight = torch.randn(3, 4, requires_grad=True), torch.rand(4)
+    for targets in (torch.full((3,), -100), torch.empty(0, dtype=torch.int64)):
+        rows = x[: targets.shape[0]]
+        for reduction in ("mean", "sum"):
+            options: dict[str, Any] = {"weight": weight, "reduction": reduction}
+            found, exact = (m.cross_entropy(rows, targets, **options) for m in (F, nn.functional))
+            torch.testing.assert_close(found, exact, equal_nan=True)
+            torch.testing.assert_close(torch.autograd.grad(found, x)[0], torch.zeros(3, 4))
 
 
 def test_linear_cross_entropy_is_a_linear_layer_and_its_loss() -> None:
@@ -82,6 +140,12 @@ def test_its_constructor_and_state_are_those_of_torch() -> None:
         pytest.skip("torch.nn.LinearCrossEntropyLoss is there from torch 2.13")
     theirs, ours = twin(5, 11, bias=True), bk.LinearCrossEntropyLoss(5, 11, bias=True)
     assert list(ours.load_state_dict(theirs.state_dict()).unexpected_keys) == []
+    weight = torch.linspace(0.1, 2.0, 11)
+    theirs, ours = twin(5, 11, weight=weight), bk.LinearCrossEntropyLoss(5, 11, weight=torch.ones(11))
+    assert list(ours.load_state_dict(theirs.state_dict()).unexpected_keys) == []
+    assert ours.weight is not None
+    assert torch.equal(ours.weight, weight)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
     names = list(inspect.signature(twin).parameters)
     assert [name for name in names if name != "options"] == list(inspect.signature(type(ours)).parameters)[
         : len(names) - 1
@@ -149,7 +213,6 @@ def test_dropout_under_a_checkpoint_drops_the_same_again() -> None:
 @pytest.mark.parametrize(
     ("why", "options", "target"),
     [
-        ("with class weights", {"weight": torch.rand(7)}, torch.tensor([1, 2, 0, 6])),
         ("of class probabilities", {}, torch.randn(4, 7).softmax(-1)),
         ("with size_average or reduce", {"reduce": False}, torch.tensor([1, 2, 0, 6])),
     ],
@@ -158,9 +221,7 @@ def test_dropout_under_a_checkpoint_drops_the_same_again() -> None:
 def test_losses_without_a_fused_form_go_to_torch_and_are_counted(
     why: str, options: dict[str, Any], target: torch.Tensor
 ) -> None:
-    from burn_kernels.torch import ops
-
-    ops._FALLBACKS.clear()
+    defining._FALLBACKS.clear()
     x = torch.randn(4, 7)
     with pytest.warns(RuntimeWarning, match=f"plain torch computes cross_entropy: {why}"):
         found = F.cross_entropy(x, target, **options)

@@ -14,8 +14,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import burn_kernels.torch as bk
 from burn_kernels import KernelDeviceError, KernelError, KernelLimitError
+from burn_kernels.torch import defining, losses
 from burn_kernels.torch import functional as F
-from burn_kernels.torch import ops
 
 OPS = torch.ops.burn_kernels
 TARGETS = torch.tensor([1, 2, -100, 3])
@@ -28,21 +28,23 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
 
 
 X, W, B = drawn(4, 7), drawn(7), drawn(7)
+WEIGHT = torch.linspace(0.5, 2.0, 7, dtype=torch.float64)
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "softmax": (OPS.softmax, (X,)),
     "log_softmax": (OPS.log_softmax, (X,)),
     "layer_norm": (OPS.layer_norm, (X, W, B, 1e-5)),
     "layer_norm plain": (OPS.layer_norm, (X, None, None, 1e-5)),
     "rms_norm": (OPS.rms_norm, (X, W, 1e-5)),
-    "cross_entropy mean": (OPS.cross_entropy, (X, TARGETS, "mean", 0.1, -100)),
-    "cross_entropy none": (OPS.cross_entropy, (X, TARGETS, "none", 0.0, -100)),
+    "cross_entropy mean": (OPS.cross_entropy, (X, TARGETS, None, "mean", 0.1, -100, 0.0)),
+    "cross_entropy none": (OPS.cross_entropy, (X, TARGETS, None, "none", 0.0, -100, 0.0)),
+    "cross_entropy weighted": (OPS.cross_entropy, (X, TARGETS, WEIGHT, "mean", 0.1, -100, 0.2)),
     "linear_cross_entropy": (
         OPS.linear_cross_entropy,
-        (X, drawn(9, 7), drawn(9), TARGETS, "mean", 0.1, -100, True, ""),
+        (X, drawn(9, 7), drawn(9), TARGETS, None, "mean", 0.1, -100, 0.1, True, ""),
     ),
     "linear_cross_entropy none": (
         OPS.linear_cross_entropy,
-        (X, drawn(9, 7), None, TARGETS, "none", 0.1, -100, False, ""),
+        (X, drawn(9, 7), None, TARGETS, torch.linspace(0.5, 2.0, 9).double(), "none", 0.1, -100, 0.0, False, ""),
     ),
     "linear": (OPS.linear, (X, drawn(9, 7), None, None, "none", True)),
     "linear relu": (OPS.linear, (X, drawn(9, 7), drawn(9), None, "relu", True)),
@@ -92,7 +94,7 @@ def test_gradients_given_away_are_scaled_where_they_lie(monkeypatch: pytest.Monk
     x, w = drawn(4, 7, dtype=torch.float32), drawn(9, 7, dtype=torch.float32)
     exact = torch.autograd.grad(5.0 * nn.functional.cross_entropy(x @ w.T, TARGETS), (x, w))
     for answer in (True, False):
-        monkeypatch.setattr(ops, "_keeps_graph", lambda answer=answer: answer)
+        monkeypatch.setattr(losses, "_keeps_graph", lambda answer=answer: answer)
         torch.testing.assert_close(torch.autograd.grad(5.0 * F.linear_cross_entropy(x, w, TARGETS), (x, w)), exact)
 
 
@@ -195,7 +197,7 @@ def test_autocast_on_a_gpu_gives_the_types_of_torch() -> None:
 
 
 def test_types_that_differ_go_to_torch_and_that_is_said_once() -> None:
-    ops._FALLBACKS.clear()
+    defining._FALLBACKS.clear()
     x, w = X.detach().bfloat16(), W.detach().float()
     with pytest.warns(RuntimeWarning, match="plain torch computes layer_norm: of different element types"):
         found = F.layer_norm(x, (7,), w, w)
@@ -205,12 +207,12 @@ def test_types_that_differ_go_to_torch_and_that_is_said_once() -> None:
 
 
 def test_a_kernel_past_its_limit_gives_way_to_the_reference_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    ops._FALLBACKS.clear()
+    defining._FALLBACKS.clear()
 
     def limited(*_: Any) -> Any:
         raise KernelLimitError("softmax: the kernel does not\n  given:    torch.float64\n  expected: float32")
 
-    run = ops.or_reference("softmax", limited, lambda x: x + 1)
+    run = defining.or_reference("softmax", limited, lambda x: x + 1)
     with pytest.warns(RuntimeWarning, match="plain torch computes softmax: torch.float64"):
         assert run(1) == 2
     assert run(2) == 3
@@ -257,6 +259,14 @@ def test_vmap_goes_over_the_batch_one_by_one() -> None:
         (
             r"Linear: no such activation.*'mish'.*none, gelu, gelu_tanh, silu, relu.*exact form",
             lambda: bk.Linear(3, 4, activation="mish"),
+        ),
+        (
+            r"cross_entropy: the weights of classes carry no.*weight \(7,\) float64 cpu that req.*const.*detach",
+            lambda: F.cross_entropy(X, TARGETS, W),
+        ),
+        (
+            r"cross_entropy: z_loss has no form beside.*z_loss 0.1, of class prob.*class numbers.*add z_loss",
+            lambda: F.cross_entropy(X, X.softmax(-1), z_loss=0.1),
         ),
         (
             r"LinearCrossEntropyLoss: an option without.*out_features \(2,\).*out_features \(\).*torch.nn",

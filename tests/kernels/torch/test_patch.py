@@ -142,7 +142,7 @@ def test_what_is_refused_says_why() -> None:
     report = entries(bk.patch(model, dropout=True))
     why = {path: reason for path, (by, reason) in report.items() if by is None}
     assert why["odd"] == "a subclass of LayerNorm, which may compute something else"
-    assert why["weighted"] == "class weights have no fused form"
+    assert report["weighted"] == ("CrossEntropyLoss", "")
     assert why["guess"] == "dim None lets torch guess an axis"
     assert why["inplace"] == "in place: no operation of this library writes to its input"
     assert why["own"] == "its forward was set on the object"

@@ -2,12 +2,14 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from burn_torch import Device, Tensor
 from burn_torch.module import ModuleRecord
+from burn_torch.optim import LearningRates
 from burn_torch.tensor.transaction import Transaction
 from burn_torch.train import (
     AccuracyMetric,
@@ -22,6 +24,7 @@ from burn_torch.train import (
     DiceInput,
     DiceMetric,
     FBetaScoreMetric,
+    GroupLearningRateMetric,
     HammingScore,
     History,
     IterationSpeedMetric,
@@ -249,6 +252,13 @@ def test_learning_rate_of_a_worker_that_saw_no_step(feed):
     feed(busy, [None])
     merge_states(idle, [idle.state(), busy.state()])
     assert idle.value() == busy.value() == 0.1
+
+
+def test_learning_rate_of_a_group_in_a_worker_that_saw_no_step():
+    busy, idle = GroupLearningRateMetric("slow"), GroupLearningRateMetric("slow")
+    busy.update(None, replace(MetricMetadata.fake(), lr=LearningRates({"fast": 0.1, "slow": 0.01})))
+    merge_states(idle, [idle.state(), busy.state()])
+    assert idle.value() == busy.value() == 0.01
 
 
 def test_a_run_measures_them_exactly_over_the_epoch(program, tmp_path):

@@ -1,0 +1,308 @@
+"""The backward of attention: delta and dq by blocks of queries, then dk and dv by blocks of keys, and that of a bias.
+
+    p  = exp(s - lse)         ds = p * (dy v^T - sum(dy * y))
+    dq = ds k * scale         dk = ds^T q * scale          dv = p^T dy         dbias = ds, summed over what shares it
+
+With a softcap ds is multiplied by its slope for dq and dk; with dropout p by the mask in dv, and dy v^T by it.
+
+Limit: arithmetic.  14 * batch * heads * seq_q * seq_k * d_head operations where 10 are needed: the scores and dy v^T are
+computed once for dq and once for dk and dv, so that each sum has one owner and no atomics; a bias takes 4 more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import torch
+
+from burn_kernels import attention_library as library
+from burn_kernels.attention_backward_kernels import bias_backward, keys_backward, queries_backward
+from burn_kernels.attention_call import (
+    Call,
+    call_of,
+    facts_of,
+    lines,
+    of_library,
+    packed_call_of,
+    room_like,
+    tiles,
+    trial_parts,
+    problems_of,
+)
+from burn_kernels.attention_parts import (
+    Gradients,
+    Options,
+    check_dense,
+    check_dim,
+    check_packed,
+    in_torch,
+    reference,
+    reference_backward,
+    reference_packed,
+    reference_packed_backward,
+    rule_of,
+)
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, next_power, recorded, runs_kernel
+
+
+# -- configs -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class BackwardConfig:
+    """`library` is a kernel of torch's; or it is 0, and a program owns `owned` queries or keys and goes over the others
+    in `step`s, with `warps` of 32 threads, loading `stages` steps ahead."""
+
+    library: int
+    owned: int
+    step: int
+    warps: int
+    stages: int
+
+
+def backward_default(dim: int, itemsize: int, machine: Machine) -> BackwardConfig:
+    """The config that is used without timing where sums must not depend on chance."""
+    return backward_candidates(dim, itemsize, machine)[0]
+
+
+def backward_candidates(dim: int, itemsize: int, machine: Machine) -> list[BackwardConfig]:
+    """What a tuner may try of our kernels, the default first."""
+    wide = max(16, next_power(dim))
+    if machine.backend == "interpreter":
+        return [BackwardConfig(0, 16, 16, 1, 1)]
+    if itemsize == 4:
+        found = [(32, 16, 4, 1), (32, 32, 8, 1)] if wide <= 64 else [(16, 16, 4, 1), (32, 16, 8, 1)]
+    elif wide <= 64:
+        found = [(128, 64, 8, 2), (128, 32, 4, 3), (64, 64, 4, 2)]
+    elif wide == 128:
+        found = [(64, 64, 8, 2), (128, 32, 8, 2), (64, 32, 4, 2)]
+    else:
+        found = [(64, 32, 8, 1), (32, 32, 4, 1)]
+    if machine.backend == "hip":
+        found = [(owned, step, warps, 1) for owned, step, warps, _ in found]
+    return [BackwardConfig(0, *numbers) for numbers in dict.fromkeys(found)]
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+def backward(
+    dy: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    deterministic: bool = True,
+    bias_gradient: bool = True,
+    config: BackwardConfig | None = None,
+    **options: Unpack[Options],
+) -> Gradients:
+    """The gradients of q, k, v and bias, each as its operand; that of bias None where there is none, or none is wanted.
+
+    torch's kernels sum with float atomics, so they are candidates only if not `deterministic`.
+    """
+    op = "attention backward"
+    rule = rule_of(op, q, **options)
+    check_dense(op, q, k, v, mask, bias)
+    check(op, {"dy": dy, "q": q, "y": y, "lse": lse}, {"dy": q.shape, "y": q.shape, "lse": q.shape[:3]},
+          alike=["dy", "q", "y"])  # fmt: skip
+    wanted = bias is not None and bias_gradient
+    if not runs_kernel(op, q, *(() if bias is None else (bias,))):
+        if in_torch(q, k, mask, bias, rule):
+            return *library.backward(library.TORCHS, dy, q, k, v, y, lse, rule.causal, rule.scale), None
+        dq, dk, dv, db = reference_backward(dy, q, k, v, mask, bias, y, lse, **options)
+        return dq, dk, dv, db if wanted else None
+    call = call_of(q, k, v, mask, bias, rule)
+    return _run(op, call, lines(dy), lines(y), lse.contiguous(), bias if wanted else None, deterministic, config)
+
+
+def backward_packed(
+    dy: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    q_starts: torch.Tensor,
+    k_starts: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    longest_q: int,
+    longest_k: int,
+    config: BackwardConfig | None = None,
+    **options: Unpack[Options],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients of q, k and v of `forward_packed`."""
+    op = "attention_packed backward"
+    rule = rule_of(op, q, **options)
+    longest = longest_q, longest_k
+    check_packed(op, q, k, v, q_starts, k_starts, longest)
+    check(op, {"dy": dy, "q": q, "y": y, "lse": lse}, {"dy": q.shape, "y": q.shape, "lse": (q.shape[1], q.shape[0])},
+          alike=["dy", "q", "y"])  # fmt: skip
+    if not runs_kernel(op, q):
+        lengths: Any = {"longest_q": longest_q, "longest_k": longest_k}
+        return reference_packed_backward(dy, q, k, v, q_starts, k_starts, y, lse, **lengths, **options)
+    call = packed_call_of(q, k, v, q_starts, k_starts, longest, rule)
+    upstream, seen = (lines(x).transpose(0, 1)[None] for x in (dy, y))
+    found = _run(op, call, upstream, seen, lse.contiguous(), None, True, config)
+    dq, dk, dv = (x[0].transpose(0, 1) for x in found[:3] if x is not None)
+    return dq, dk, dv
+
+
+def _run(
+    op: str,
+    call: Call,
+    dy: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    bias: torch.Tensor | None,
+    deterministic: bool,
+    config: BackwardConfig | None,
+) -> Gradients:
+    check_dim(op, call.q)
+    q, k, v, rule = call.q, call.k, call.v, call.rule
+    db = None if bias is None else torch.empty(bias.shape, dtype=bias.dtype, device=bias.device)
+    if call.empty:
+        return room_like(q).zero_(), room_like(k).zero_(), room_like(v).zero_(), None if db is None else db.zero_()
+    found: list[torch.Tensor] = []
+
+    def run(config: BackwardConfig) -> None:
+        number = config.library
+        if number == library.TORCHS:
+            number = library.chosen(q, k, v, rule.causal)
+            if not number:
+                config = backward_default(q.shape[3], q.element_size(), machine_of(q))
+        if number:
+            found[:] = library.backward(number, dy, q, k, v, y, lse, rule.causal, rule.scale)
+            return
+        dq, dk, dv, delta = room_like(q), room_like(k), room_like(v), call.statistics()
+        shared: dict[str, Any] = {"warps": config.warps, "stages": config.stages, **call.flags()}
+        grid = (ceil_div(call.seq_q, config.owned) * call.batch * call.heads,)
+        strides = (*call.strides(dy), *call.strides(y), *call.strides(dq))
+        arguments = (*call.arguments(), dy, y, lse, delta, dq, *strides)
+        launch(queries_backward, grid, q, *arguments, **shared, ROWS=config.owned, COLS=config.step)
+        grid = (ceil_div(call.seq_k, config.owned) * call.batch * k.shape[1],)
+        strides = (*call.strides(dy), *call.strides(dk), *call.strides(dv))
+        arguments = (*call.arguments(), dy, lse, delta, dk, dv, *strides)
+        launch(keys_backward, grid, q, *arguments, **shared, ROWS=config.step, COLS=config.owned)
+        if db is not None:
+            _bias(call, dy, lse, delta, db, config, shared)
+        found[:] = dq, dk, dv
+
+    if config is None and (recorded() is not None or not q.is_cuda):
+        config = backward_default(q.shape[3], q.element_size(), machine_of(q))
+    CHOICE.run(q, config, (*call.facts(), deterministic, bias is not None), run)
+    dq, dk, dv = found
+    return dq, dk, dv, db
+
+
+def _bias(
+    call: Call,
+    dy: torch.Tensor,
+    lse: torch.Tensor,
+    delta: torch.Tensor,
+    db: torch.Tensor,
+    config: BackwardConfig,
+    shared: dict[str, Any],
+) -> None:
+    batches, heads, rows, cols = (1,) * (4 - db.dim()) + tuple(db.shape)
+    block_rows, block_cols = config.owned, config.step
+    one_row, one_col = rows == 1 < call.seq_q, cols == 1 < call.seq_k
+    blocks = (1 if one_row else ceil_div(rows, block_rows)) * (1 if one_col else ceil_div(cols, block_cols))
+    sizes = (call.batch, batches, heads, rows, cols)
+    arguments = (*call.arguments(), dy, lse, delta, db, *call.strides(dy), *sizes)
+    flags = {"ROWS": block_rows, "COLS": block_cols, "ONE_ROW": one_row, "ONE_COL": one_col}
+    launch(bias_backward, (blocks * batches * heads,), call.q, *arguments, **shared, **flags)
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _facts(*call: Any) -> Facts:
+    *common, deterministic, bias = call
+    facts = facts_of(*common)
+    flags = facts.flags + (" dbias" if bias else "") + ("" if deterministic else " any_order")
+    return facts._replace(flags=flags)
+
+
+def _of_library(facts: Facts) -> bool:
+    flags = facts.flags.split()
+    return "any_order" in flags and of_library(facts._replace(flags=" ".join(f for f in flags if f != "any_order")))
+
+
+def _candidates(facts: Facts, machine: Machine) -> list[BackwardConfig]:
+    dim, grouped = facts.exact[1], "kv_heads=" in facts.flags
+    theirs: list[int] = []
+    if machine.backend == "cuda" and _of_library(facts):
+        theirs = library.numbers(facts.dtype, dim, grouped=grouped)
+    ours = backward_candidates(dim, facts.dtype.itemsize, machine)
+    return [*(BackwardConfig(number, 0, 0, 0, 0) for number in theirs), *ours]
+
+
+def _supports(config: BackwardConfig, facts: Facts) -> bool:
+    if not config.library:
+        return config.owned >= 16 and config.step >= 16
+    numbers = library.numbers(facts.dtype, facts.exact[1], grouped="kv_heads=" in facts.flags)
+    return _of_library(facts) and config.library in numbers
+
+
+def _work(config: BackwardConfig, facts: Facts, machine: Machine) -> Work:
+    (batch, seq), (heads, dim), size = facts.free, facts.exact, facts.dtype.itemsize
+    owned, step, warps = (config.owned, config.step, config.warps) if not config.library else (64, 64, 8)
+    count = tiles(owned, step, seq, seq, "causal" in facts.flags)
+    programs, wide = ceil_div(seq, owned) * batch * heads, max(16, next_power(dim))
+    moved = 8 * batch * heads * seq * dim * size
+    operations = (18 if "dbias" in facts.flags else 14) * batch * heads * count * owned * step * wide
+    useful = min(1.0, seq / (ceil_div(seq, owned) * owned))
+    return Work(programs, warps, owned * wide, size, moved, operations, useful, 3.0, ahead=max(1, config.stages))
+
+
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    given, options = trial_parts(facts)(facts, inputs)
+    flags = facts.flags.split()
+    packed = "packed" in flags
+    run, back, plain = (
+        (reference_packed, backward_packed, reference_packed_backward)
+        if packed
+        else (reference, backward, reference_backward)
+    )
+    y, lse = run(*given, **options)
+    dy = inputs.normal(*y.shape, dtype=facts.dtype)
+    more = {} if packed else {"deterministic": "any_order" not in flags, "bias_gradient": "dbias" in flags}
+    return Trial(
+        (dy, *given, y, lse),
+        lambda given, config: [x for x in back(*given, config=config, **options, **more) if x is not None],
+        lambda given: plain(*given, **options)[: 4 if "dbias" in flags else 3],
+    )
+
+
+def _problems(rows: int, cols: int, dtype: torch.dtype) -> list[Facts]:
+    found = problems_of(rows, cols, dtype)
+    learned = [f._replace(flags=f"{f.flags} dbias") for f in found if "bias" in f.flags]
+    loose = [f._replace(flags=f"{f.flags} any_order") for f in found if of_library(f)]
+    return [*found, *learned, *loose]
+
+
+CHOICE = tunable(
+    Tunable(
+        name="attention backward",
+        config=BackwardConfig,
+        facts=_facts,
+        free=("batch", "seq"),
+        exact=("heads", "d_head"),
+        candidates=_candidates,
+        supports=_supports,
+        work=_work,
+        trial=_trial,
+        sources=(
+            __name__,
+            "burn_kernels.attention_backward_kernels",
+            "burn_kernels.attention_library",
+            "burn_kernels.attention_scores",
+        ),
+        problems=_problems,
+        shapes=((4096, 4096), (1024, 768)),
+    )
+)

@@ -1,0 +1,293 @@
+"""The kernels of attention's backward: one over blocks of queries, one over blocks of keys, one over tiles of a bias.
+
+Each computes the weights of its tiles again from lse, and sums what it owns in registers, in a fixed order: no atomics.
+"""
+
+from __future__ import annotations
+
+from burn_kernels._triton import tl, triton
+from burn_kernels.attention_scores import base_of, drops, keys_of, power, queries_of, scores, sequence, tile
+
+
+# -- queries -----------------------------------------------------------------------------------------
+@triton.jit
+def _over_keys(
+    dq, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col, row,
+    begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale, number,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, KEY: tl.constexpr,
+    STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr, COLS: tl.constexpr,
+    EDGE: tl.constexpr,
+):  # fmt: skip
+    TYPE: tl.constexpr = k_ptr.dtype.element_ty
+    for start in tl.range(begin, end, COLS):
+        at = start + tl.arange(0, COLS)
+        k = tile(k_ptr, at, k_seq, cols, dim, DIM, EVEN, EDGE)
+        v = tile(v_ptr, at, v_seq, cols, dim, DIM, EVEN, EDGE)
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        s, turned = scores(
+            s, row[:, None], at[None, :], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col, scale2,
+            softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE,
+        )  # fmt: skip
+        p = power(s - lse[:, None], TYPE)
+        rise = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
+        if DROP:
+            rise *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
+        slope = p * (rise - delta[:, None])
+        if softcap is not None:
+            slope *= 1.0 - turned * turned
+        dq = tl.dot(slope.to(TYPE), k, dq, input_precision=PRECISION)
+    return dq
+
+
+@triton.jit(do_not_specialize=["key", "stream", "last", "window"])
+def queries_backward(
+    q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, q_batch, q_head, q_seq, k_batch, k_head, k_seq,
+    v_batch, v_head, v_seq, mask_batch, mask_head, mask_row, mask_col, bias_batch, bias_head, bias_row, bias_col, heads,
+    group, seq_q, seq_k, dim, number_batch, number_head, scale2, scale, softcap, window, key, stream, last, kept_scale,
+    dy_ptr, y_ptr, lse_ptr, delta_ptr, dq_ptr, dy_batch, dy_head, dy_seq, y_batch, y_head, y_seq, dq_batch, dq_head,
+    dq_seq, CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
+    KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr,
+):  # fmt: skip
+    blocks = tl.cdiv(seq_q, ROWS)
+    block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
+    if CAUSAL:
+        block = blocks - 1 - block
+    head, batch = which % heads, which // heads
+    q_begin, rows = sequence(q_starts_ptr, batch, seq_q)
+    k_begin, cols = sequence(k_starts_ptr, batch, seq_k)
+    first = block * ROWS
+    if first >= rows:
+        return
+    shift = 0
+    if BOTTOM:
+        shift = cols - rows
+    q_ptr += batch * q_batch + head * q_head + q_begin * q_seq
+    k_ptr += batch * k_batch + head // group * k_head + k_begin * k_seq
+    v_ptr += batch * v_batch + head // group * v_head + k_begin * v_seq
+    dy_ptr += batch * dy_batch + head * dy_head + q_begin * dy_seq
+    y_ptr += batch * y_batch + head * y_head + q_begin * y_seq
+    dq_ptr += batch * dq_batch + head * dq_head + q_begin * dq_seq
+    if mask_ptr is not None:
+        mask_ptr += batch * mask_batch + head * mask_head
+    if bias_ptr is not None:
+        bias_ptr += batch * bias_batch + head * bias_head
+    number = batch * number_batch + head * number_head + q_begin
+    row = first + tl.arange(0, ROWS)
+    q = tile(q_ptr, row, q_seq, rows, dim, DIM, EVEN, True)
+    dy = tile(dy_ptr, row, dy_seq, rows, dim, DIM, EVEN, True)
+    y = tile(y_ptr, row, y_seq, rows, dim, DIM, EVEN, True)
+    delta = tl.sum(dy.to(tl.float32) * y.to(tl.float32), 1)
+    tl.store(delta_ptr + number + row, delta, mask=row < rows)
+    lse = base_of(tl.load(lse_ptr + number + row, mask=row < rows, other=float("-inf")), k_ptr.dtype.element_ty)
+    dq = tl.zeros((ROWS, DIM), tl.float32)
+    final = tl.minimum(first + ROWS, rows) - 1
+    begin, end, whole, partial = keys_of(first, final, shift, cols, window, CAUSAL, WINDOW, COLS)
+    if WINDOW:
+        dq = _over_keys(
+            dq, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row,
+            bias_col, row, begin, tl.minimum(whole, end), rows, cols, seq_k, dim, scale2, softcap, window, shift, key,
+            stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True,
+        )  # fmt: skip
+    dq = _over_keys(
+        dq, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
+        row, whole, partial, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale,
+        number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, False,
+    )  # fmt: skip
+    dq = _over_keys(
+        dq, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
+        row, partial, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale,
+        number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True,
+    )  # fmt: skip
+    d = tl.arange(0, DIM)[None, :]
+    inside = (row < rows)[:, None] & (d < dim)
+    dq = (dq * scale).to(dq_ptr.dtype.element_ty)
+    tl.store(dq_ptr + row.to(tl.int64)[:, None] * dq_seq + d, dq, mask=inside)
+
+
+# -- keys --------------------------------------------------------------------------------------------
+@triton.jit
+def _over_queries(
+    dk, dv, k, v, q_ptr, dy_ptr, lse_ptr, delta_ptr, mask_ptr, bias_ptr, q_seq, dy_seq, mask_row, mask_col, bias_row,
+    bias_col, start, col, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last,
+    kept_scale, number, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
+    KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    # tiles stand as (keys, queries), so that weights go into the next product as they come out of the last one
+    TYPE: tl.constexpr = q_ptr.dtype.element_ty
+    for first in tl.range(begin, end, ROWS):
+        row = first + tl.arange(0, ROWS)
+        q = tile(q_ptr, row, q_seq, rows, dim, DIM, EVEN, True)
+        dy = tile(dy_ptr, row, dy_seq, rows, dim, DIM, EVEN, True)
+        # rows that are not there weigh nothing, as those of queries that see nothing
+        lse = base_of(tl.load(lse_ptr + row, mask=row < rows, other=float("-inf")), TYPE)
+        delta = tl.load(delta_ptr + row, mask=row < rows, other=0.0)
+        s = tl.dot(k, tl.trans(q), input_precision=PRECISION)
+        s, turned = scores(
+            s, row[None, :], col[:, None], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col,
+            scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE,
+        )  # fmt: skip
+        p = power(s - lse[None, :], TYPE)
+        rise = tl.dot(v, tl.trans(dy), input_precision=PRECISION)
+        kept = p
+        if DROP:
+            factor = drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
+            factor = tl.trans(factor)
+            rise *= factor
+            kept = p * factor
+        dv = tl.dot(kept.to(TYPE), dy, dv, input_precision=PRECISION)
+        slope = p * (rise - delta[None, :])
+        if softcap is not None:
+            slope *= 1.0 - turned * turned
+        dk = tl.dot(slope.to(TYPE), q, dk, input_precision=PRECISION)
+    return dk, dv
+
+
+@triton.jit(do_not_specialize=["key", "stream", "last", "window"])
+def keys_backward(
+    q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, q_batch, q_head, q_seq, k_batch, k_head, k_seq,
+    v_batch, v_head, v_seq, mask_batch, mask_head, mask_row, mask_col, bias_batch, bias_head, bias_row, bias_col, heads,
+    group, seq_q, seq_k, dim, number_batch, number_head, scale2, scale, softcap, window, key, stream, last, kept_scale,
+    dy_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, dy_batch, dy_head, dy_seq, dk_batch, dk_head, dk_seq, dv_batch, dv_head,
+    dv_seq, CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
+    KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr,
+):  # fmt: skip
+    blocks = tl.cdiv(seq_k, COLS)  # under a diagonal the first keys are seen most, and begin first
+    block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
+    kv_heads = heads // group
+    kv_head, batch = which % kv_heads, which // kv_heads
+    q_begin, rows = sequence(q_starts_ptr, batch, seq_q)
+    k_begin, cols = sequence(k_starts_ptr, batch, seq_k)
+    start = block * COLS
+    if start >= cols:
+        return
+    shift = 0
+    if BOTTOM:
+        shift = cols - rows
+    q_ptr += batch * q_batch + q_begin * q_seq
+    dy_ptr += batch * dy_batch + q_begin * dy_seq
+    k_ptr += batch * k_batch + kv_head * k_head + k_begin * k_seq
+    v_ptr += batch * v_batch + kv_head * v_head + k_begin * v_seq
+    dk_ptr += batch * dk_batch + kv_head * dk_head + k_begin * dk_seq
+    dv_ptr += batch * dv_batch + kv_head * dv_head + k_begin * dv_seq
+    if mask_ptr is not None:
+        mask_ptr += batch * mask_batch
+    if bias_ptr is not None:
+        bias_ptr += batch * bias_batch
+    col = start + tl.arange(0, COLS)
+    k = tile(k_ptr, col, k_seq, cols, dim, DIM, EVEN, True)
+    v = tile(v_ptr, col, v_seq, cols, dim, DIM, EVEN, True)
+    dk = tl.zeros((COLS, DIM), tl.float32)
+    dv = tl.zeros((COLS, DIM), tl.float32)
+    final = tl.minimum(start + COLS, cols) - 1
+    begin, end, whole, partial = queries_of(start, final, shift, rows, window, CAUSAL, WINDOW, ROWS)
+    # heads that share these keys follow each other: their sum has one order
+    for member in tl.range(0, group):
+        head = kv_head * group + member
+        number = batch * number_batch + head * number_head + q_begin
+        q_at, dy_at = q_ptr + head * q_head, dy_ptr + head * dy_head
+        mask_at, bias_at = mask_ptr, bias_ptr
+        if mask_ptr is not None:
+            mask_at = mask_ptr + head * mask_head
+        if bias_ptr is not None:
+            bias_at = bias_ptr + head * bias_head
+        if CAUSAL or WINDOW:
+            dk, dv = _over_queries(
+                dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, mask_at, bias_at, q_seq, dy_seq,
+                mask_row, mask_col, bias_row, bias_col, start, col, begin, tl.minimum(whole, end), rows, cols, seq_k,
+                dim, scale2, softcap, window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS,
+                KEY, STREAM, PRECISION, DIM, EVEN, ROWS, COLS, True,
+            )  # fmt: skip
+        dk, dv = _over_queries(
+            dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, mask_at, bias_at, q_seq, dy_seq, mask_row,
+            mask_col, bias_row, bias_col, start, col, whole, end if not WINDOW else partial, rows, cols, seq_k, dim,
+            scale2, softcap, window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY,
+            STREAM, PRECISION, DIM, EVEN, ROWS, COLS, False,
+        )  # fmt: skip
+        if WINDOW:
+            dk, dv = _over_queries(
+                dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, mask_at, bias_at, q_seq, dy_seq,
+                mask_row, mask_col, bias_row, bias_col, start, col, partial, end, rows, cols, seq_k, dim, scale2,
+                softcap, window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM,
+                PRECISION, DIM, EVEN, ROWS, COLS, True,
+            )  # fmt: skip
+    d = tl.arange(0, DIM)[None, :]
+    inside = (col < cols)[:, None] & (d < dim)
+    dk = (dk * scale).to(dk_ptr.dtype.element_ty)
+    tl.store(dk_ptr + col.to(tl.int64)[:, None] * dk_seq + d, dk, mask=inside)
+    tl.store(dv_ptr + col.to(tl.int64)[:, None] * dv_seq + d, dv.to(dv_ptr.dtype.element_ty), mask=inside)
+
+
+# -- the bias ----------------------------------------------------------------------------------------
+@triton.jit(do_not_specialize=["key", "stream", "last", "window"])
+def bias_backward(
+    q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, q_batch, q_head, q_seq, k_batch, k_head, k_seq,
+    v_batch, v_head, v_seq, mask_batch, mask_head, mask_row, mask_col, bias_batch, bias_head, bias_row, bias_col, heads,
+    group, seq_q, seq_k, dim, number_batch, number_head, scale2, scale, softcap, window, key, stream, last, kept_scale,
+    dy_ptr, lse_ptr, delta_ptr, db_ptr, dy_batch, dy_head, dy_seq, batches, db_batches, db_heads, db_rows, db_cols,
+    CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
+    KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr,
+):  # fmt: skip
+    # a program owns a tile of the bias and goes over all that share it, in order: batch entries, heads, and, where the
+    # bias has one row or column, the blocks of queries or keys
+    TYPE: tl.constexpr = k_ptr.dtype.element_ty
+    row_blocks, col_blocks = tl.cdiv(seq_q, ROWS), tl.cdiv(seq_k, COLS)
+    owned_rows, owned_cols = row_blocks, col_blocks
+    shared_rows, shared_cols = 1, 1
+    if ONE_ROW:
+        owned_rows, shared_rows = 1, row_blocks
+    if ONE_COL:
+        owned_cols, shared_cols = 1, col_blocks
+    which = tl.program_id(0).to(tl.int64)
+    own_col, which = which % owned_cols, which // owned_cols
+    own_row, which = which % owned_rows, which // owned_rows
+    own_head, own_batch = which % db_heads, which // db_heads
+    shared_heads, shared_batches = heads // db_heads, batches // db_batches
+    shift = 0
+    if BOTTOM:
+        shift = seq_k - seq_q
+    db = tl.zeros((ROWS, COLS), tl.float32)
+    for member in tl.range(0, shared_batches * shared_heads * shared_rows * shared_cols):
+        col_block, rest = member % shared_cols + own_col, member // shared_cols
+        row_block, rest = rest % shared_rows + own_row, rest // shared_rows
+        head = rest % shared_heads + own_head
+        batch = rest // shared_heads + own_batch
+        row = (row_block * ROWS + tl.arange(0, ROWS)).to(tl.int32)
+        col = (col_block * COLS + tl.arange(0, COLS)).to(tl.int32)
+        number = batch * number_batch + head * number_head
+        q = tile(q_ptr + batch * q_batch + head * q_head, row, q_seq, seq_q, dim, DIM, EVEN, True)
+        dy = tile(dy_ptr + batch * dy_batch + head * dy_head, row, dy_seq, seq_q, dim, DIM, EVEN, True)
+        k = tile(k_ptr + batch * k_batch + head // group * k_head, col, k_seq, seq_k, dim, DIM, EVEN, True)
+        v = tile(v_ptr + batch * v_batch + head // group * v_head, col, v_seq, seq_k, dim, DIM, EVEN, True)
+        lse = base_of(tl.load(lse_ptr + number + row, mask=row < seq_q, other=float("-inf")), TYPE)
+        delta = tl.load(delta_ptr + number + row, mask=row < seq_q, other=0.0)
+        mask_at = mask_ptr
+        if mask_ptr is not None:
+            mask_at = mask_ptr + batch * mask_batch + head * mask_head
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        s, _ = scores(
+            s, row[:, None], col[None, :], seq_q, seq_k, mask_at, mask_row, mask_col,
+            bias_ptr + batch * bias_batch + head * bias_head, bias_row, bias_col, scale2, softcap, shift, window, TYPE,
+            CAUSAL, WINDOW, True,
+        )  # fmt: skip
+        rise = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
+        if DROP:
+            start = (col_block * COLS).to(tl.int32)
+            rise *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
+        db += power(s - lse[:, None], TYPE) * (rise - delta[:, None])
+    if ONE_ROW:
+        at_row = tl.zeros((1,), tl.int64)
+        db = tl.sum(db, 0)[None, :]
+    else:
+        at_row = own_row * ROWS + tl.arange(0, ROWS)
+    if ONE_COL:
+        at_col = tl.zeros((1,), tl.int64)
+        db = tl.sum(db, 1)[:, None]
+    else:
+        at_col = own_col * COLS + tl.arange(0, COLS)
+    inside = (at_row < db_rows)[:, None] & (at_col < db_cols)[None, :]
+    at = ((own_batch * db_heads + own_head) * db_rows + at_row[:, None]) * db_cols + at_col[None, :]
+    tl.store(db_ptr + at, db.to(db_ptr.dtype.element_ty), mask=inside)

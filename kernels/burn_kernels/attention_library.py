@@ -1,0 +1,109 @@
+"""torch's own kernels of attention as candidates: what computes a square without masks, biases and the rest.
+
+    1 flash       flash attention 2, half types
+    2 efficient   memory-efficient attention, half types and float32
+    3 cudnn       cuDNN's flash attention, half types
+    4 torch's     whichever of these torch would take, or none of them
+
+They give y and lse as our kernels do, so that a backward of one may follow a forward of another.  On CPU tensors each of
+the numbers stands for torch's flash attention on the host.  Their backwards on a GPU sum with float atomics, unless torch
+is told to be deterministic, so they are candidates only where the caller allows that.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from burn_kernels.launch import HALVES
+
+__all__ = ["CUDNN", "EFFICIENT", "FLASH", "TORCHS", "backward", "chosen", "forward", "numbers"]
+
+FLASH, EFFICIENT, CUDNN, TORCHS = 1, 2, 3, 4
+"""torch has the first three numbers for them too."""
+_LSE_ROWS = 32
+"""The memory-efficient kernel's lse has a multiple of so many rows."""
+
+
+def numbers(dtype: torch.dtype, dim: int, *, grouped: bool) -> list[int]:
+    """Those that take such heads, torch's own choice first."""
+    found = [TORCHS]
+    if dtype in HALVES:
+        found += [CUDNN, FLASH] if dim <= 128 else [FLASH]
+    return found if grouped else [*found, EFFICIENT]
+
+
+def chosen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> int:
+    """The number of the kernel that torch would take for these, as if they needed gradients; 0 for none of them."""
+    if not q.is_cuda:
+        return FLASH
+    grouped = q.shape[1] != k.shape[1]
+    with torch.enable_grad():
+        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        number = int(torch._fused_sdp_choice(*leaves, None, 0.0, causal, enable_gqa=grouped))
+    return number if number in numbers(q.dtype, q.shape[3], grouped=grouped) else 0
+
+
+def forward(
+    number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """y and lse by the kernel with this number."""
+    aten: Any = torch.ops.aten
+    q, k, v = (_lines(x) for x in (q, k, v))
+    if not q.is_cuda:
+        host = aten._scaled_dot_product_flash_attention_for_cpu.default
+        y, lse = host(q, k, v, 0.0, causal, attn_mask=None, scale=scale)
+        return y, lse
+    if number == FLASH:
+        made = aten._scaled_dot_product_flash_attention.default(q, k, v, 0.0, causal, False, scale=scale)
+        return made[0], made[1]
+    if number == CUDNN:
+        made = aten._scaled_dot_product_cudnn_attention.default(q, k, v, None, True, 0.0, causal, False, scale=scale)
+        return made[0], made[1].reshape(q.shape[:3])
+    made = aten._scaled_dot_product_efficient_attention.default(q, k, v, None, True, 0.0, causal, scale=scale)
+    return made[0], made[1][:, :, : q.shape[2]]
+
+
+def backward(
+    number: int,
+    dy: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    causal: bool,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients of q, k and v by the kernel with this number."""
+    aten: Any = torch.ops.aten
+    dy, q, k, v, y = (_lines(x) for x in (dy, q, k, v, y))
+    if not q.is_cuda:
+        host = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+        dq, dk, dv = host(dy, q, k, v, y, lse, 0.0, causal, attn_mask=None, scale=scale)
+        return dq, dk, dv
+    lengths, unread = (q.shape[2], k.shape[2]), q.new_empty(2, dtype=torch.int64)  # no dropout: no random state
+    if number == FLASH:
+        flash = aten._scaled_dot_product_flash_attention_backward.default
+        found = flash(dy, q, k, v, y, lse, None, None, *lengths, 0.0, causal, unread, unread, scale=scale)
+    elif number == CUDNN:
+        cudnn = aten._scaled_dot_product_cudnn_attention_backward.default
+        column = lse.unsqueeze(-1)  # as its forward gives it: three axes end the process
+        found = cudnn(
+            dy, q, k, v, y, column, unread, unread, None, None, None, *lengths, 0.0, causal, scale=scale
+        )  # fmt: skip
+    else:
+        missing = -q.shape[2] % _LSE_ROWS  # as its forward leaves rows that do not exist: exp(score - inf) is 0
+        lse = functional.pad(lse, (0, missing), value=math.inf) if missing else lse
+        efficient = aten._scaled_dot_product_efficient_attention_backward.default
+        wanted = (True, True, True, False)
+        found = efficient(dy, q, k, v, None, y, lse, unread, unread, 0.0, wanted, causal, scale=scale)[:3]
+    return found[0], found[1], found[2]
+
+
+def _lines(x: torch.Tensor) -> torch.Tensor:
+    """x with its last axis next to itself: the kernels read others as if it were."""
+    return x if x.stride(3) == 1 else x.contiguous()

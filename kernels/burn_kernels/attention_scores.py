@@ -1,0 +1,168 @@
+"""What the kernels of attention share: where a sequence lies, which keys a query sees, and the scores of a tile.
+
+Scores of half types are kept in base 2, so that a weight is one exp2: the scale that comes with them is scale * log2(e),
+or scale over the softcap, which is multiplied by log2(e) itself.  Those of float32 stay in base e, so that a rounded
+log2(e) costs no digits.  Tiles are (queries, keys) or (keys, queries): `row` and `col` come
+with an axis of one where the other runs.
+"""
+
+from __future__ import annotations
+
+from burn_kernels import random
+from burn_kernels._triton import tl, triton
+from burn_kernels.prims import LOG2E, exp, tanh
+
+LN2 = tl.constexpr(0.6931471805599453)
+
+
+# -- sequences ---------------------------------------------------------------------------------------
+@triton.jit
+def sequence(starts_ptr, number, length):
+    """Where a sequence begins among packed ones, and its length; 0 and `length` where they are not packed."""
+    begin = tl.full((), 0, tl.int64)
+    if starts_ptr is not None:
+        begin = tl.load(starts_ptr + number).to(tl.int64)
+        length = (tl.load(starts_ptr + number + 1).to(tl.int64) - begin).to(tl.int32)
+    return begin, length
+
+
+@triton.jit
+def tile(x_ptr, at, stride, length, dim, DIM: tl.constexpr, EVEN: tl.constexpr, EDGE: tl.constexpr):
+    """Rows `at` (n,) of a head: (n, DIM), zeros past its ends."""
+    d = tl.arange(0, DIM)[None, :]
+    place = x_ptr + at.to(tl.int64)[:, None] * stride + d
+    if EDGE and not EVEN:
+        return tl.load(place, mask=(at < length)[:, None] & (d < dim), other=0.0)
+    elif EDGE:
+        return tl.load(place, mask=(at < length)[:, None], other=0.0)
+    elif not EVEN:
+        return tl.load(place, mask=d < dim, other=0.0)
+    else:
+        return tl.load(place)
+
+
+# -- who sees whom -----------------------------------------------------------------------------------
+@triton.jit
+def keys_of(
+    first, last, shift, length, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """For queries [first, last]: [begin, end) of the keys that some see, and in it [whole, partial) of blocks of keys
+    that all of them see; begin, whole and partial are multiples of BLOCK."""
+    begin, end, whole, partial = 0, length, 0, length
+    if CAUSAL:
+        end = tl.minimum(end, last + shift + 1)
+        partial = tl.minimum(partial, first + shift + 1)
+    elif WINDOW:
+        end = tl.minimum(end, last + shift + window)
+        partial = tl.minimum(partial, first + shift + window)
+    if WINDOW:
+        begin = tl.maximum(begin, first + shift - window + 1)
+        whole = tl.maximum(whole, last + shift - window + 1)
+    begin = begin // BLOCK * BLOCK
+    whole = (whole + BLOCK - 1) // BLOCK * BLOCK
+    return begin, tl.maximum(end, begin), whole, tl.maximum(partial, whole) // BLOCK * BLOCK
+
+
+@triton.jit
+def queries_of(
+    first, last, shift, length, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """For keys [first, last]: the queries that see some of them, and in it those that see all, as `keys_of`."""
+    begin, end, whole, partial = 0, length, 0, length
+    if CAUSAL:
+        begin = tl.maximum(begin, first - shift)
+        whole = tl.maximum(whole, last - shift)
+    elif WINDOW:
+        begin = tl.maximum(begin, first - shift - window + 1)
+        whole = tl.maximum(whole, last - shift - window + 1)
+    if WINDOW:
+        end = tl.minimum(end, last - shift + window)
+        partial = tl.minimum(partial, first - shift + window)
+    begin = begin // BLOCK * BLOCK
+    whole = (whole + BLOCK - 1) // BLOCK * BLOCK
+    return begin, tl.maximum(end, begin), whole, tl.maximum(partial, whole) // BLOCK * BLOCK
+
+
+# -- scores ------------------------------------------------------------------------------------------
+@triton.jit
+def power(x, TYPE: tl.constexpr):
+    """exp2(x) of half types, exp(x) of float32."""
+    if TYPE == tl.float32:
+        return exp(x)
+    else:
+        return tl.exp2(x)
+
+
+@triton.jit
+def _turned(x, TYPE: tl.constexpr):
+    if TYPE == tl.float32:
+        return tanh(x)
+    else:  # right to 1e-7, not to the last place: what is added to a score's own rounding is less than that
+        return 1.0 - 2.0 / (tl.exp2(x * (2.0 * LOG2E)) + 1.0)
+
+
+@triton.jit
+def scores(
+    s, row, col, rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col, scale, softcap, shift, window,
+    TYPE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    """The scores of a tile of products, -inf where a query does not see a key; and what the softcap's tanh
+    gave, 0 without one."""
+    UNIT: tl.constexpr = 1.0 if TYPE == tl.float32 else LOG2E
+    turned = 0.0
+    if softcap is not None:
+        turned = _turned(s * scale, TYPE)
+        s = turned * (softcap * UNIT)
+    else:
+        s = s * scale
+    inside = (row < rows) & (col < cols)
+    if bias_ptr is not None:
+        at = bias_ptr + row.to(tl.int64) * bias_row + col.to(tl.int64) * bias_col
+        s += tl.load(at, mask=inside, other=0.0).to(tl.float32) * UNIT
+    if mask_ptr is not None:
+        at = mask_ptr + row.to(tl.int64) * mask_row + col.to(tl.int64) * mask_col
+        s = tl.where(tl.load(at, mask=inside, other=0) != 0, s, float("-inf"))
+    if EDGE:
+        seen = col < cols
+        if CAUSAL:
+            seen = seen & (col <= row + shift)
+        elif WINDOW:
+            seen = seen & (col < row + shift + window)
+        if WINDOW:
+            seen = seen & (col > row + shift - window)
+        s = tl.where(seen, s, float("-inf"))
+    return s, turned
+
+
+@triton.jit
+def drops(
+    key, stream, last, scale, number, row, start, cols,
+    KEY: tl.constexpr, STREAM: tl.constexpr, QUADS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What a dropout multiplies the weights of queries `row` (n,) and keys [start, start + BLOCK) by: (n, BLOCK).
+
+    `number` is that of the first query; a query has `cols` words.
+    """
+    row = number + row.to(tl.int64)
+    key, stream = random.held(key, KEY), random.held(stream, STREAM)
+    return tl.where(random.kept(key, stream, last, row, start, cols, QUADS, BLOCK), scale, 0.0)
+
+
+@triton.jit
+def base_of(lse, TYPE: tl.constexpr):
+    """What exponents of weights are counted from: lse in their base; infinite for a query that sees nothing."""
+    if TYPE == tl.float32:
+        return tl.where(lse == float("-inf"), float("inf"), lse)
+    else:
+        return tl.where(lse == float("-inf"), float("inf"), lse * LOG2E)
+
+
+@triton.jit
+def lse_of(top, total, TYPE: tl.constexpr):
+    """lse of the largest score and the sum of weights beside it; -inf of a query that sees nothing."""
+    blind = total == 0.0
+    rest = tl.where(blind, 1.0, total)
+    if TYPE == tl.float32:
+        return tl.where(blind, float("-inf"), top + tl.log(rest))
+    else:
+        return tl.where(blind, float("-inf"), (top + tl.log2(rest)) * LN2)

@@ -1,0 +1,199 @@
+"""Cross entropy, alone and after a linear layer, as operators of PyTorch; `defining` says what holds for all."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from burn_kernels import cross_entropy, linear_cross_entropy
+from burn_kernels.cross_entropy_parts import twin
+from burn_kernels.launch import wide_type
+from burn_kernels.torch.defining import define, differentiate, in_float32, like, nothing, or_reference, present, second
+
+__all__: list[str] = []
+
+_NAMES = ("weight", "reduction", "smoothing", "ignore_index", "z_loss")
+_SCHEMA = "Tensor? weight, str reduction, float smoothing, int ignore_index, float z_loss"
+
+
+def _options(values: Any) -> dict[str, Any]:
+    """The options of a loss by their names, in the order in which operators take them."""
+    return dict(zip(_NAMES, values, strict=True))
+
+
+# -- cross entropy -------------------------------------------------------------------------------------
+def _cross_entropy(x: torch.Tensor, targets: torch.Tensor, *options: Any) -> Any:
+    return or_reference("cross_entropy", cross_entropy.forward, cross_entropy.reference)(
+        x, targets, **_options(options)
+    )
+
+
+def _cross_entropy_backward(
+    dloss: torch.Tensor, x: torch.Tensor, targets: torch.Tensor, lse: torch.Tensor, *options: Any
+) -> torch.Tensor:
+    run = or_reference("cross_entropy backward", cross_entropy.backward, cross_entropy.reference_backward)
+    return run(dloss, x, targets, lse, **_options(options)).contiguous()  # type: ignore[no-any-return]  # launchers
+
+
+def _losses(x: torch.Tensor, targets: torch.Tensor, reduction: str) -> torch.Tensor:
+    return torch.empty(targets.shape if reduction == "none" else (), dtype=wide_type(x.dtype), device=x.device)
+
+
+CROSS_ENTROPY = define(
+    f"cross_entropy(Tensor x, Tensor targets, {_SCHEMA}) -> (Tensor, Tensor)",
+    _cross_entropy,
+    lambda x, targets, weight, reduction, *_: (
+        _losses(x, targets, reduction),
+        torch.empty(x.shape[:1], dtype=cross_entropy.lse_type(x.dtype), device=x.device),
+    ),
+)
+_CROSS_ENTROPY_BACKWARD = define(
+    f"cross_entropy_backward(Tensor dloss, Tensor x, Tensor targets, Tensor lse, {_SCHEMA}) -> Tensor",
+    _cross_entropy_backward,
+    lambda dloss, x, *_: like(x),
+)
+
+
+def _setup_cross_entropy(ctx: Any, inputs: Any, output: Any) -> None:
+    x, targets, weight, *ctx.options = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, targets, output[1], weight)
+
+
+def _cross_entropy_gradient(ctx: Any, dloss: torch.Tensor | None, _: Any) -> Any:
+    dx = None if dloss is None else _CROSS_ENTROPY_BACKWARD(dloss, *ctx.saved_tensors, *ctx.options)
+    return dx, *(None,) * 6
+
+
+def _setup_cross_entropy_backward(ctx: Any, inputs: Any, output: Any) -> None:
+    dloss, x, targets, _, weight, *ctx.options = inputs
+    ctx.save_for_backward(dloss, x, targets, weight)
+
+
+def _cross_entropy_second(ctx: Any, upstream: torch.Tensor) -> Any:
+    dloss, x, targets, weight = ctx.saved_tensors
+    options = _options((weight, *ctx.options))
+    ddloss, dx = second(lambda x: twin(x, targets, **options), dloss, (x,), (upstream,))
+    return ddloss, dx, *(None,) * 7
+
+
+differentiate(CROSS_ENTROPY, _setup_cross_entropy, _cross_entropy_gradient)
+differentiate(_CROSS_ENTROPY_BACKWARD, _setup_cross_entropy_backward, _cross_entropy_second)
+in_float32(CROSS_ENTROPY, "cuda", "cpu")
+
+
+# -- linear and cross entropy --------------------------------------------------------------------------
+_KINDS = {"": None, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def _linear_cross_entropy(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, targets: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    *values, gradients, accumulate = rest
+    options = _options(values)
+    if gradients:
+        more = {"accumulate": _KINDS[accumulate]}
+        run = or_reference(
+            "linear_cross_entropy", linear_cross_entropy.forward_with_gradient, _plain_linear_with_gradient
+        )
+        loss, dx, dw, db = run(x, w, targets, b, **options, **more)
+        return loss, dx, dw, present("linear_cross_entropy", b, db, x)
+    run = or_reference("linear_cross_entropy", linear_cross_entropy.forward, linear_cross_entropy.reference)
+    return run(x, w, targets, b, **options), nothing(x), nothing(x), nothing(x)
+
+
+def _plain_linear_with_gradient(
+    x: torch.Tensor, w: torch.Tensor, targets: torch.Tensor, b: torch.Tensor | None, accumulate: Any, **options: Any
+) -> tuple[Any, ...]:
+    loss = linear_cross_entropy.reference(x, w, targets, b, **options)
+    return loss, *linear_cross_entropy.reference_backward(torch.ones_like(loss), x, w, targets, b, **options)
+
+
+def _fake_linear(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, targets: torch.Tensor, weight: Any, reduction: str,
+    smoothing: float, ignore_index: int, z_loss: float, gradients: bool, accumulate: str,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    loss = _losses(x, targets, reduction)
+    if not gradients:
+        return loss, nothing(x), nothing(x), nothing(x)
+    return loss, like(x), like(w), nothing(x) if b is None else like(b)
+
+
+def _linear_cross_entropy_backward(
+    dloss: torch.Tensor, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, targets: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    *values, accumulate = rest
+    run = or_reference(
+        "linear_cross_entropy backward",
+        functools.partial(linear_cross_entropy.backward, accumulate=_KINDS[accumulate]),
+        linear_cross_entropy.reference_backward,
+    )
+    dx, dw, db = run(dloss, x, w, targets, b, **_options(values))
+    return dx.contiguous(), dw.contiguous(), present("linear_cross_entropy backward", b, db, x)
+
+
+LINEAR_CROSS_ENTROPY = define(
+    f"linear_cross_entropy(Tensor x, Tensor w, Tensor? b, Tensor targets, {_SCHEMA}, bool gradients, str accumulate)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+    _linear_cross_entropy,
+    _fake_linear,
+)
+_LINEAR_CROSS_ENTROPY_BACKWARD = define(
+    f"linear_cross_entropy_backward(Tensor dloss, Tensor x, Tensor w, Tensor? b, Tensor targets, {_SCHEMA},"
+    " str accumulate) -> (Tensor, Tensor, Tensor)",
+    _linear_cross_entropy_backward,
+    lambda dloss, x, w, b, *_: (like(x), like(w), nothing(x) if b is None else like(b)),
+)
+
+
+def _setup_linear(ctx: Any, inputs: Any, output: Any) -> None:
+    x, w, b, targets, weight, *options, gradients, accumulate = inputs
+    ctx.options, ctx.accumulate, ctx.gradients, ctx.bias = options, accumulate, gradients, b is not None
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
+    # the inputs too, for a second derivative; of what is alive anyway this keeps no more
+    ctx.save_for_backward(x, w, b, targets, weight, *(output[1:] if gradients else ()))
+
+
+def _linear_gradient(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> Any:
+    none = (None,) * 8
+    if dloss is None:
+        return None, None, None, *none
+    tensors, grads = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
+    if not ctx.gradients or torch.is_grad_enabled():  # a graph of the gradients is asked for
+        dx, dw, db = _LINEAR_CROSS_ENTROPY_BACKWARD(dloss, *tensors, *ctx.options, ctx.accumulate)
+    else:
+        # what is given away and not needed again is scaled where it lies: dw may be as large as all else together.
+        # Tensors of a type of its own are those of a trace, in which the operator's outputs may be outputs too
+        scale = torch.mul if type(dloss) is not torch.Tensor or _keeps_graph() else torch.Tensor.mul_
+        dx, dw, db = (scale(grad, dloss.to(wide_type(grad.dtype))) for grad in grads)
+    return dx, dw, db if ctx.bias else None, *none
+
+
+def _keeps_graph() -> bool:
+    ask = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return ask is None or bool(ask())
+
+
+def _setup_linear_backward(ctx: Any, inputs: Any, output: Any) -> None:
+    *tensors, reduction, smoothing, ignore_index, z_loss, _ = inputs
+    ctx.options = reduction, smoothing, ignore_index, z_loss
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors)
+
+
+def _linear_second(ctx: Any, *upstream: torch.Tensor | None) -> Any:
+    dloss, x, w, b, targets, weight = ctx.saved_tensors
+    options = _options((weight, *ctx.options))
+
+    def loss(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
+        return twin(torch.nn.functional.linear(x, w, b), targets, **options)
+
+    return *second(loss, dloss, (x, w, b), upstream), *(None,) * 7
+
+
+differentiate(LINEAR_CROSS_ENTROPY, _setup_linear, _linear_gradient)
+differentiate(_LINEAR_CROSS_ENTROPY_BACKWARD, _setup_linear_backward, _linear_second)
