@@ -15,6 +15,8 @@ from burn_torch.core.files import write_atomic
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.configs import Tiles, tiles_of
 from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.product_row import product, tiles_in
+from burn_torch.fusion.products import lower_product
 from burn_torch.fusion.row import kernel
 from burn_torch.fusion.schedule import Boundary, Group, Plan
 from burn_torch.graph.drawing import draw
@@ -139,7 +141,7 @@ def explain(plan: Plan) -> FusionExplanation:
     for node in plan.graph.nodes:
         if node.call.is_number or node.call.aliases:
             continue
-        if node.call.op is kernel:
+        if node.call.op is kernel or node.call.op is product:
             reports.append(_generated(groups[node.call.attrs["body"]].pop(0), node))
         else:
             reports.append(_of_a_library(node, specs))
@@ -147,9 +149,13 @@ def explain(plan: Plan) -> FusionExplanation:
 
 
 def _generated(group: Group, node: Node) -> KernelReport:
-    lowered = lower(group.body, strict=node.call.attrs["strict"])
     origins = tuple(map(str, group.origins))
     moved = group.bytes_read, group.bytes_written, group.bytes_saved
+    if node.call.op is product:
+        around, tiles = lower_product(group.body, strict=node.call.attrs["strict"]), tiles_in(node.call.attrs)
+        shown = Tiles(tiles.x, tiles.r, tiles.warps)
+        return KernelReport(around.name, group.rows, origins, *moved, shown, around.source)
+    lowered = lower(group.body, strict=node.call.attrs["strict"])
     return KernelReport(lowered.name, group.rows, origins, *moved, tiles_of(lowered), lowered.source)
 
 

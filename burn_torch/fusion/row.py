@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from burn_torch.core.spec import TensorSpec
@@ -11,7 +12,7 @@ from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import Call, Operand, PerCall, op
 from burn_torch.ops.torch_code import Over
 
-__all__ = ["body_of", "kernel"]
+__all__ = ["body_of", "computed", "kernel"]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -42,7 +43,11 @@ def kernel(*inputs: Operand, body: str, strict: bool) -> tuple[TensorSpec, ...]:
 
 @kernel.decomposes
 def _(*inputs: Any, body: str, strict: bool) -> tuple[Any, ...]:
-    graph = body_of(body)
+    return computed(body_of(body), inputs)
+
+
+def computed(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """What a body computes, operation by operation."""
     known = dict(zip((i for i, _ in graph.inputs), inputs, strict=True))
     for node in graph.nodes:
         given = [known[i] if isinstance(i, int) else None if i is None else i.value for i in node.inputs]

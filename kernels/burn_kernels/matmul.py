@@ -72,13 +72,18 @@ __all__ = [
     "backward_default",
     "candidates",
     "default",
+    "facts",
     "forward",
     "forward_kept",
+    "in_tf32",
     "keeps",
+    "place",
+    "product",
     "reference",
     "reference_backward",
     "reference_kept",
     "slope_and_bias",
+    "tiles",
 ]
 
 LIBRARY, ENDING, TILES = range(3)
@@ -403,9 +408,10 @@ def _call(
     return x.dtype, x.shape[0], w.shape[0], x.shape[1], strides, address, " ".join(words)
 
 
-def _facts(
+def facts(
     dtype: torch.dtype, rows: int, features: int, inner: int, strides: tuple[int, ...], address: int, flags: str
 ) -> Facts:
+    """What the best config of a layer depends on; `strides` are the distances of its tensors' rows."""
     align = alignment(address, *(stride * dtype.itemsize for stride in strides))
     return Facts((rows,), (features, inner), dtype, align, "packed", flags)
 
@@ -469,7 +475,7 @@ def _forward_tunable() -> Tunable:
         Tunable(
             name="linear",
             config=Config,
-            facts=_facts,
+            facts=facts,
             free=("rows",),
             exact=("features", "inner"),
             candidates=lambda facts, machine: candidates(

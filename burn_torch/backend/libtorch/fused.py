@@ -31,7 +31,7 @@ from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["FusedKernel", "fused_kernel", "generates", "held_form"]
+__all__ = ["FusedKernel", "fused_kernel", "generates", "held_form", "in_device_form", "launched_with", "module_of"]
 
 
 def generates(place: str) -> bool:
@@ -58,7 +58,15 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     if run is None:
         return None
     held = FusedKernel(run.body, strict=run.strict, held=True)
-    numbers = lower(run.body, strict=run.strict).numbers
+    return in_device_form(known, lower(run.body, strict=run.strict).numbers, held.run)
+
+
+def in_device_form(
+    known: Sequence[Any],
+    numbers: Sequence[Argument],
+    run: Callable[[Sequence[Any], Sequence[torch.Tensor]], Any],
+) -> DeviceForm:
+    """A generated kernel with numbers on the device: `run` takes the inputs, and where these arguments of it lie."""
     at = run_time_numbers(known)
     others = [i for i in range(len(known)) if i not in at]
 
@@ -74,7 +82,7 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 
     def compute(*inputs: Any) -> Any:
         slots, rest = inputs[: len(numbers)], inputs[len(numbers) :]
-        return held.run(all_of([None] * len(at), rest), slots)
+        return run(all_of([None] * len(at), rest), slots)
 
     return DeviceForm(tuple(_SLOTS[argument.kind] for argument in numbers), pack, compute)
 
@@ -87,9 +95,7 @@ class FusedKernel:
     over  outputs that are written over inputs, as `Kernel.over` allows; an input with gaps is left alone
     """
 
-    def __init__(
-        self, body: Graph, *, strict: bool, held: bool = False, over: Mapping[int, int] | None = None
-    ) -> None:
+    def __init__(self, body: Graph, *, strict: bool, held: bool = False, over: Mapping[int, int] | None = None) -> None:
         self.body: Final = body
         self.strict: Final = strict
         self.held: Final = held
@@ -124,7 +130,7 @@ class _Variant:
         self.kernel: Final = kernel
         self.over: Final = over
         self.tiles: Final[Tiles] = tiles_of(kernel)
-        self.function: Final = getattr(_module(kernel.name, kernel.source), kernel.name)
+        self.function: Final = getattr(module_of(kernel.name, kernel.source), kernel.name)
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         """The outputs."""
@@ -137,7 +143,7 @@ class _Variant:
         ]
         if kernel.domain.rows and outputs[0].numel():
             arguments = [inputs[position] for position in kernel.inputs]
-            numbers = [_passed(argument, inputs) for argument in kernel.numbers] if slots is None else slots
+            numbers = [launched_with(argument, inputs) for argument in kernel.numbers] if slots is None else slots
             blocks = {"XB": tiles.x} if kernel.domain.reduced is None else {"XB": tiles.x, "RB": tiles.r}
             grid = (tiles.programs(kernel),)
             launch(self.function, grid, outputs[0], *arguments, *outputs, *numbers, warps=tiles.warps, **blocks)
@@ -152,7 +158,8 @@ def _empty(spec: TensorSpec, device: torch.device) -> torch.Tensor:
     return torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device=device)
 
 
-def _passed(argument: Argument, inputs: Sequence[Any]) -> Any:
+def launched_with(argument: Argument, inputs: Sequence[Any]) -> Any:
+    """The number that a launch passes for an argument."""
     value = argument.value(inputs)
     if argument.kind == "f64":
         return struct.unpack("q", struct.pack("d", float(value)))[0]
@@ -164,7 +171,7 @@ _modules: Final[dict[str, ModuleType]] = {}
 _lock: Final = threading.Lock()
 
 
-def _module(name: str, source: str) -> ModuleType:
+def module_of(name: str, source: str) -> ModuleType:
     """The source as a module from a file: Triton reads a kernel's source from where it was defined."""
     with _lock:
         found = _modules.get(name)
