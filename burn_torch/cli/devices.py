@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.faults import nearest
+from burn_torch.core.wording import counted
 
 if TYPE_CHECKING:
     from burn_torch.tensor import Device
@@ -32,7 +33,7 @@ def places() -> dict[str, str]:
     """Each kind of place: what it is, or "no: " and why this machine has none."""
     import torch
 
-    found = {"cpu": f"torch, {torch.get_num_threads()} threads of {os.cpu_count()} cores"}
+    found = {"cpu": f"torch, {counted(torch.get_num_threads(), 'thread')} of {counted(os.cpu_count() or 1, 'core')}"}
     if torch.cuda.is_available():
         for i in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(i)

@@ -103,12 +103,12 @@ def add_data(parser: argparse._ActionsContainer) -> None:
     """Declares `--data`."""
     parser.add_argument(
         "--data",
-        "--data-dir",
         type=Path,
         metavar="DIR",
         dest="data_dir",
         help=f"where the data is: the only place searched then (else ${VARIABLE}/NAME, ${VARIABLE}, the cache)",
     )
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", dest="data_dir", help=argparse.SUPPRESS)  # as settings
 
 
 def read_settings(recipe: Recipe, args: argparse.Namespace, base: Config | None = None) -> Settings:

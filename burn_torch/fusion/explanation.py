@@ -13,6 +13,7 @@ from typing import Any, final
 
 from burn_torch.core.files import write_atomic
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.c_lowering import lowered_for_cpu
 from burn_torch.fusion.configs import Tiles, tiles_of
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.product_row import product, tiles_in
@@ -36,6 +37,7 @@ class KernelReport:
     bytes_saved  of values between its operations that are not written, or not read again
     tiles        what one program computes; None for a library's kernel, as is `source`
     source       the generated Triton source, as it is for inputs without gaps in memory
+    c_source     the same in C, for a kernel of the CPU that pays there; else None
     """
 
     name: str
@@ -46,6 +48,7 @@ class KernelReport:
     bytes_saved: int
     tiles: Tiles | None
     source: str | None
+    c_source: str | None = None
 
     @property
     def generated(self) -> bool:
@@ -101,7 +104,7 @@ class FusionExplanation:
             os.close(handle)
             path = name
         sources = "".join(
-            f"<h2>{escape(report.name)}</h2><pre>{escape(report.source)}</pre>"
+            f"<h2>{escape(report.name)}</h2><pre>{escape(report.c_source or report.source)}</pre>"
             for report in self.kernels
             if report.source is not None
         )
@@ -156,7 +159,11 @@ def _generated(group: Group, node: Node) -> KernelReport:
         shown = Tiles(tiles.x, tiles.r, tiles.warps)
         return KernelReport(around.name, group.rows, origins, *moved, shown, around.source)
     lowered = lower(group.body, strict=node.call.attrs["strict"])
-    return KernelReport(lowered.name, group.rows, origins, *moved, tiles_of(lowered), lowered.source)
+    on_cpu = (
+        lowered_for_cpu(group.body, strict=node.call.attrs["strict"]) if lowered.outputs[0].place == "cpu" else None
+    )
+    in_c = None if on_cpu is None else on_cpu.source
+    return KernelReport(lowered.name, group.rows, origins, *moved, tiles_of(lowered), lowered.source, in_c)
 
 
 def _of_a_library(node: Node, specs: dict[int, Any]) -> KernelReport:

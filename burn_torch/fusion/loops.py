@@ -83,7 +83,9 @@ class Kernel:
     wide: bool
     """Whether indexes need 64 bits."""
     over: tuple[tuple[int, int], ...] = ()
-    """(output, position of the body's input): the first may be written over the second, read at its own element alone."""
+    """(output, position of the body's input): the first may lie over the second, read at its own element alone."""
+    held: bool = False
+    """Whether its numbers lie on the device, and it takes pointers to them."""
 
 
 # -- the loops ---------------------------------------------------------------------------------------

@@ -21,9 +21,10 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.columns import Columns, of_rows
 from burn_torch.fusion.expressions import TYPES, computed_in, expression
 from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
-from burn_torch.fusion.loops import Domain, Kernel, domain_of, tensor
+from burn_torch.fusion.loops import Argument, Domain, Kernel, domain_of, tensor
 from burn_torch.fusion.numbers import Numbers
 from burn_torch.fusion.reasons import Reason, Unfusible
+from burn_torch.fusion.side_by_side import lowered_beside
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws, Fill, Folds, Moves
 
@@ -56,6 +57,7 @@ def lower(
     layouts: Sequence[tuple[int, ...] | None] | None = None,
     held: bool = False,
     over: bool = False,
+    beside: bool = True,
 ) -> Kernel:
     """The kernel of a body.
 
@@ -63,10 +65,21 @@ def lower(
     layouts   strides of the body's inputs in elements, None for row-major ones
     held      numbers lie on the device and the kernel takes pointers to them: a recorded launch is replayed with others
     over      results may lie over inputs, as `Kernel.over` says: all is read before anything is written
+    beside    parts that share no operation, nor the loops of one kernel, may be kernels side by side in one launch
 
     Raises: Unfusible, with the reason.
     """
-    return Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held, over=over).kernel()
+
+    def whole(body: Graph, layouts: Sequence[tuple[int, ...] | None] | None) -> Kernel:
+        return Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held, over=over).kernel()
+
+    try:
+        return whole(body, layouts)
+    except Unfusible:
+        apart = lowered_beside(body, layouts, whole, held=held) if beside else None
+        if apart is None:
+            raise
+        return apart
 
 
 _MOST_NARROW: Final = (1 << 31) - (1 << 16)
@@ -137,7 +150,7 @@ class Writer:
 
     # -- the whole ---------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
-        """Writes all of it."""
+        """Source and arguments.  Raises: Unfusible, with the reason."""
         summed = {} if self.columns is None else self._sums_of_columns()
         outputs = [
             (i, tensor(self.specs[i]), summed.get(i) or self._at(tensor(self.specs[i])))
@@ -171,6 +184,7 @@ class Writer:
             self.loads,
             self.wide,
             self._over(),
+            self.held,
         )
 
     def _at(self, spec: TensorSpec) -> tuple[tuple[Index, ...], bool]:
@@ -592,7 +606,7 @@ class Writer:
         names = [
             *self.read.values(),
             *(f"q{n}" for n in range(outputs)),
-            *(a.name for a in self.numbers.arguments.values()),
+            *(self._parameter(a) for a in self.numbers.arguments.values()),
         ]
         blocks = "XB: tl.constexpr, RB: tl.constexpr" if self.reduces else "XB: tl.constexpr"
         lines = [f'"""{self._title()}"""', "", "from burn_kernels._triton import tl, triton"]
@@ -600,9 +614,9 @@ class Writer:
             lines.append(f"from burn_kernels.prims import {', '.join(sorted(self.helpers))}")
         if self.random_helpers:
             lines.append(f"from burn_kernels.random import {', '.join(sorted(self.random_helpers))}")
+        # a kernel for each number, or for each place of one on the device, would be compiled again and again
         numbers = [argument.name for argument in self.numbers.arguments.values()]
-        special = bool(numbers) and not self.held
-        lines += ["", "", f"@triton.jit(do_not_specialize={numbers!r})" if special else "@triton.jit"]
+        lines += ["", "", f"@triton.jit(do_not_specialize={numbers!r})" if numbers else "@triton.jit"]
         lines += [f"def KERNEL({', '.join([*names, blocks])}):"]
         start = "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
         if self.columns is not None:
@@ -619,6 +633,10 @@ class Writer:
             lines.append(f"    inside = x < {self.domain.rows}")
         lines += [f"    {line}" for line in self.outer]
         return "\n".join(lines) + "\n"
+
+    def _parameter(self, argument: Argument) -> str:
+        # else an integer that 32 bits hold is passed in 32, and one that they do not is compiled for anew
+        return argument.name if self.held or argument.kind == "f32" else f"{argument.name}: tl.int64"
 
     def _title(self) -> str:
         ops = ", ".join(node.call.op.name for node in self.body.nodes[:12])

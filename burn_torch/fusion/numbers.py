@@ -78,5 +78,5 @@ class Numbers:
         name = self.arguments[key].name
         if self.held:
             return f"tl.load({name})"
-        # a launch passes an integer that 32 bits hold in 32 bits, the bits of 0.0 too
+        # the interpreter passes an integer that 32 bits hold in 32 bits, the bits of 0.0 too
         return f"tl.full((), {name}, tl.int64).to(tl.float64, bitcast=True)" if how == "f64" else name

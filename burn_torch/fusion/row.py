@@ -11,6 +11,7 @@ from burn_torch.fusion.lowering import lower
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import Call, Operand, PerCall, op
 from burn_torch.ops.torch_code import Over
+from burn_torch.ops.value import Value
 
 __all__ = ["body_of", "computed", "kernel"]
 
@@ -49,9 +50,13 @@ def _(*inputs: Any, body: str, strict: bool) -> tuple[Any, ...]:
 def computed(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """What a body computes, operation by operation."""
     known = dict(zip((i for i, _ in graph.inputs), inputs, strict=True))
+    some = next((x for x in inputs if isinstance(x, Value)), None)
     for node in graph.nodes:
         given = [known[i] if isinstance(i, int) else None if i is None else i.value for i in node.inputs]
-        made = node.call.op(*given, **node.call.attrs)
+        if some is None or any(isinstance(x, Value) for x in given):
+            made = node.call.op(*given, **node.call.attrs)
+        else:  # a constant, or random values by literal numbers: nothing says where, so the other inputs do
+            made = node.call.op.run(some.backend, Value, given, node.call.attrs)
         for i, value in zip(node.outputs, made if node.call.multiple else (made,), strict=True):
             if i is not None:
                 known[i] = value

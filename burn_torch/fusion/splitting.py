@@ -30,6 +30,9 @@ COLUMNS_TOGETHER: Final = 32
 LEAST_PART: Final = 256
 """Elements that a part holds at least: less is not worth the second step."""
 
+LEAST_WHOLE: Final = 8192
+"""Elements of something that is reduced in two steps: below, one program is done before another kernel has begun."""
+
 MOST_PARTS: Final = 1024
 ROWS_OF_A_PART: Final = 16
 """Rows that a program gathers columns of at least: what it writes is then at most a sixteenth of what it reads."""
@@ -75,6 +78,8 @@ def in_two_steps(call: Call) -> Graph | None:
     """The reduction as parts and a reduction of these; None where it keeps a device busy as it is."""
     x = call.specs[0]
     if call.op.law(Folds) is None or not isinstance(x, TensorSpec) or not call.attrs["dims"]:
+        return None
+    if x.numel < LEAST_WHOLE:
         return None
     dims = tuple(sorted(call.attrs["dims"]))
     count = math.prod(x.shape[dim] for dim in dims)

@@ -19,6 +19,8 @@ END = "<!-- end of contracts -->"
 CALLS = 8
 ROWS = ("x", "targets", "gate", "up", "residual")
 """Arguments whose first axis is that of the rows."""
+IMAGES = ("images",)
+"""Arguments of which the other axes have a meaning too."""
 
 
 def main(check: bool) -> list[str]:
@@ -153,6 +155,7 @@ def zero_size(name: str, calls: list[Any]) -> str:
         return "yes" if all(x.numel() == 0 for x in found) else "no"
     pairs = zip(adapter.names, call.args, strict=True)
     args = [x if n not in ROWS or x is None else x.flatten(0, -2)[:0] if x.dim() > 1 else x[:0] for n, x in pairs]
+    args = [x[:0] if n in IMAGES else x for n, x in zip(adapter.names, args, strict=True)]
     _, (y, *grads) = run(type(call)(call.op, tuple(args)))
     zeros = all(not grad.any() for grad in grads)
     return "yes" if zeros and (y.dim() == 0 or y.shape[0] == 0) and isinstance(y, torch.Tensor) else "no"

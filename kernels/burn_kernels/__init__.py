@@ -17,6 +17,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     embedding       backward of a table: sums by index, without atomics
     reduce          sum, mean, var, logsumexp, amax, amin, argmax, argmin over any axes
     residual_norm   layer_norm, rms_norm of residual + dropout(x), and their backwards
+    batch_norm      forward in training, evaluate, and their backwards, with ReLU or SiLU in the same kernels
     attention       forward, backward; forward_packed, backward_packed: sequences of unlike lengths; give lse too
     rope            forward, backward of q and k together, from tables or computed angles
 
@@ -30,6 +31,7 @@ from burn_kernels import (
     activation,
     attention,
     autotune,
+    batch_norm,
     cross_entropy,
     dropout,
     embedding,
@@ -72,6 +74,7 @@ __all__ = [
     "activation",
     "attention",
     "autotune",
+    "batch_norm",
     "cross_entropy",
     "dropout",
     "embedding",

@@ -20,8 +20,8 @@ from burn_torch.fusion.product_row import product
 from burn_torch.fusion.products import ProductTiles
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.verifier import verify
+from tests.fusion.checking import TOLERANCE, in_float64, made
 from tests.fusion.programs import gelu, row, tensor, traced
-from tests.interpreted.test_fusion import TOLERANCE, in_float64, made
 
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning")
 

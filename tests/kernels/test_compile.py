@@ -13,6 +13,7 @@ import torch
 
 from burn_kernels import (
     activation,
+    batch_norm,
     cross_entropy,
     dropout,
     embedding,
@@ -173,6 +174,16 @@ def every_tile(new: Meta) -> None:
         matmul.slope_and_bias(y, None if kind == "none" else y, kind=kind)
 
 
+def batch_norm_calls(new: Meta) -> None:
+    for shape, follows in (((256, 64, 56, 56), "relu"), ((64, 8, 26, 26), "none"), ((64, 2048, 7, 7), "silu")):
+        x, v = new(*shape), new(shape[1], of=torch.float32)
+        for given in (x, x.movedim(1, -1).contiguous().movedim(-1, 1)):
+            batch_norm.forward(given, v, v, v, v, activation=follows)
+            batch_norm.backward(given, given, v, v, v, v, activation=follows)
+        batch_norm.evaluate(x, v, v, v, v, activation="relu")
+        batch_norm.evaluate_backward(x, x, None, v, v, v)
+
+
 ROW_WISE = {
     "softmax": softmax_calls,
     "norm": norm_calls,
@@ -184,6 +195,7 @@ OTHERS = {
     "optimizer": optimizer_calls,
     "rope": rope_calls,
     "reduce": reduce_calls,
+    "batch_norm": batch_norm_calls,
     "embedding": embedding_calls,
     "matmul": matmul_calls,
 }

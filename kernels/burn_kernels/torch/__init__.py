@@ -16,6 +16,9 @@ from burn_kernels.torch.checking import Finding, Report, check
 from burn_kernels.torch.defining import fallbacks
 from burn_kernels.torch.modules import (
     GEGLU,
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
     CrossEntropyLoss,
     Dropout,
     LayerNorm,
@@ -36,6 +39,9 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
     "CrossEntropyLoss",
     "Dropout",
     "Finding",

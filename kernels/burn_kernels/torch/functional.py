@@ -13,12 +13,14 @@ from torch.nn import functional as F
 
 from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
 from burn_kernels.launch import describe
+from burn_kernels.torch import channel_norms as _channel_norms  # noqa: F401  # registers its operators
 from burn_kernels.torch import linear as _linear  # noqa: F401  # registers its operators
 from burn_kernels.torch import losses as _losses  # noqa: F401  # registers its operators
 from burn_kernels.torch import ops as _ops  # noqa: F401  # registers its operators
 from burn_kernels.torch.defining import note_fallback
 
 __all__ = [
+    "batch_norm",
     "cross_entropy",
     "dropout",
     "geglu",
@@ -123,6 +125,43 @@ def _last_axis(
     if len(shape) == 1:
         return x, w, b
     return x.flatten(-len(shape)), None if w is None else w.flatten(), None if b is None else b.flatten()
+
+
+# -- norms over channels -------------------------------------------------------------------------------
+def batch_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *,
+    activation: str = "none",
+) -> torch.Tensor:
+    """Batch norm over all axes but the second, then `activation`: "none", "relu" or "silu", in the same kernels.
+
+    In training the running statistics are moved on where they lie, as torch does; otherwise they are read.
+    Shapes: input (batch, channels, *space) -> the same; the others (channels,).
+    Dtypes: any float; vectors in the type of input or float32.  PyTorch: torch.nn.functional.batch_norm.
+    """
+    if training:
+        found = _OPS.batch_norm(input, weight, bias, running_mean, running_var, momentum, eps, activation)
+        for old, new in ((running_mean, found[3]), (running_var, found[4])):
+            if old is not None:
+                old.copy_(new)
+        return found[0]  # type: ignore[no-any-return]  # an operator of torch
+    if running_mean is None or running_var is None:
+        raise KernelArgumentError(
+            explain(
+                "batch_norm: no statistics",
+                given=describe({"input": input, "running_mean": running_mean, "running_var": running_var}),
+                expected="running_mean and running_var (channels,) where training is False",
+                mend="pass both, or training=True to take the statistics of the batch",
+            )
+        )
+    return _OPS.batch_norm_eval(input, weight, bias, running_mean, running_var, eps, activation)  # type: ignore[no-any-return]  # an operator of torch
 
 
 # -- losses --------------------------------------------------------------------------------------------

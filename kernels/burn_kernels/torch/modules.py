@@ -17,6 +17,9 @@ from burn_kernels.torch import functional as F
 
 __all__ = [
     "GEGLU",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
     "CrossEntropyLoss",
     "Dropout",
     "LayerNorm",
@@ -45,6 +48,40 @@ class RMSNorm(nn.RMSNorm):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Divides by the root mean square over the last axes; see `functional.rms_norm`."""
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+
+class _BatchNorm(nn.modules.batchnorm._BatchNorm):
+    """What the batch norms of all numbers of axes share."""
+
+    activation = "none"
+    """What follows in the same kernel, "relu" or "silu": set it on the object and take the other module away."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Normalises over all axes but the second; see `functional.batch_norm`."""
+        self._check_input_dim(input)
+        trained = self.training or (self.running_mean is None and self.running_var is None)
+        share = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:  # the mean over all batches
+                share = 1.0 / float(self.num_batches_tracked)
+        kept = not self.training or self.track_running_stats
+        running = (self.running_mean, self.running_var) if kept else (None, None)
+        return F.batch_norm(
+            input, *running, self.weight, self.bias, trained, share, self.eps, activation=self.activation
+        )  # fmt: skip
+
+
+class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
+    """torch.nn.BatchNorm1d in one kernel or three each way."""
+
+
+class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
+    """torch.nn.BatchNorm2d in one kernel or three each way."""
+
+
+class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
+    """torch.nn.BatchNorm3d in one kernel or three each way."""
 
 
 class Softmax(nn.Softmax):

@@ -277,6 +277,8 @@ for _family, _prefix in (*(("llama", "Llama"), ("mistral", "Mistral"), ("qwen2",
     _home = f"transformers.models.{_family}.modeling_{_family}.{_prefix}"
     RULES[f"{_home}RMSNorm"] = _transformers_norm
     RULES[f"{_home}MLP"] = _transformers_mlp
+for _kind in (modules.BatchNorm1d, modules.BatchNorm2d, modules.BatchNorm3d):
+    RULES[f"{_TORCH}batchnorm.{_kind.__name__}"] = _always(_kind)
 
 _REASONS = {
     f"{_TORCH}linear.Linear": "a matrix product, which cuBLAS computes either way",
@@ -316,10 +318,10 @@ def _decide(module: nn.Module, dropout: bool) -> type | str:
 def patch(model: nn.Module, *, dropout: bool = False) -> PatchReport:
     """Exchanges what it can in `model`, in place, and says for every module what, and for each other one why not.
 
-    LayerNorm, RMSNorm, Softmax, LogSoftmax, CrossEntropyLoss of torch, a Sequential in which an activation follows a
-    Linear, with `dropout` Dropout too; of transformers the RMS norms and gated MLPs of Llama, Mistral and Qwen, the MLP
-    and GELU of GPT-2, and the loss of causal language models.  A second
-    call finds what the first has replaced, and changes nothing.  Not to be called while the model runs.
+    LayerNorm, RMSNorm, batch norms, Softmax, LogSoftmax, CrossEntropyLoss of torch, a Sequential in which an activation
+    follows a Linear, with `dropout` Dropout too; of transformers the RMS norms and gated MLPs of Llama, Mistral and
+    Qwen, the MLP and GELU of GPT-2, and the loss of causal language models.  A second call finds what the first has
+    replaced, and changes nothing.  Not to be called while it runs.
     """
     entries = []
     for path, module in _modules(model):

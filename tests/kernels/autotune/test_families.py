@@ -11,6 +11,7 @@ import torch
 from burn_kernels import (
     REGISTRY,
     activation,
+    batch_norm,
     cross_entropy,
     dropout,
     embedding,
@@ -69,6 +70,7 @@ def group(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
 
 
 S = torch.zeros(6, 1)
+V = torch.zeros(3)
 ANGLES = torch.zeros(3, 4)
 ONE, RATE = torch.zeros((), dtype=torch.int64), torch.zeros(())
 BF = "bfloat16 packed align=16"
@@ -280,6 +282,22 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
             f"reduce backward outer<=1 inner<=8 length<=64 {BF} extreme along",
         ],
     ),
+    "batch_norm": (
+        lambda: batch_norm.forward(x(6, 3, 8, 8), V, V, activation="relu"),
+        [f"batch_norm rows<=8 channels=3 cols=64 {BF} planes relu w b"],
+    ),
+    "batch_norm, channels last": (
+        lambda: batch_norm.forward(x(6, 8, 8, 3).movedim(3, 1), None, None),
+        ["batch_norm rows<=512 channels=3 cols=1 bfloat16 packed align=2 last"],
+    ),
+    "batch_norm with statistics": (
+        lambda: batch_norm.evaluate(x(6, 3, 8, 8), V, None, V, V),
+        [f"batch_norm rows<=8 channels=3 cols=64 {BF} planes w given"],
+    ),
+    "batch_norm back": (
+        lambda: batch_norm.backward(x(6, 3, 7, 7), x(6, 3, 7, 7), V, V, V, V, activation="silu"),
+        ["batch_norm backward rows<=8 channels=3 cols=49 bfloat16 packed align=2 planes silu w b"],
+    ),
     "embedding back": (
         lambda: embedding.backward(x(6, 64), TARGETS, rows=100),
         [f"embedding backward tokens<=8 rows<=128 cols=64 {BF}"],
@@ -305,7 +323,16 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
                for spec in REGISTRY.values()}  # fmt: skip
     modules -= {"burn_kernels.linear_cross_entropy"}  # launches nothing itself; what it calls is asked for
     # with no specification of their own
-    parts = ("matmul_backward", "norm_backward", "prims", "random", "reduce_kernels", "residual_norm_backward")
+    parts = (
+        "matmul_backward",
+        "norm_backward",
+        "prims",
+        "random",
+        "reduce_kernels",
+        "residual_norm_backward",
+        "batch_norm_backward",
+        "channel_norm_kernels",
+    )
     others = {f"burn_kernels.{part}" for part in parts}
     assert {source for made in TUNABLES.values() for source in made.sources} == modules | others
 

@@ -39,6 +39,7 @@ def test_calls_alike_are_looked_at_once_and_their_places_named(net: Net) -> None
     assert report.ok
     assert [(finding.op, finding.where) for finding in report.findings] == [
         ("layer_norm", ("first", "second")),
+        ("batch_norm", ("batch",)),
         ("softmax", ("softmax",)),
     ]
     first = report.findings[0]
@@ -48,7 +49,7 @@ def test_calls_alike_are_looked_at_once_and_their_places_named(net: Net) -> None
     assert set(first.errors) == {"output", "gradient of x", "gradient of w", "gradient of b"}
     assert report.reference_used
     assert "the reference was used and checked" in str(report)
-    assert str(report).startswith("2 calls of layer_norm, softmax: 0 with faults")
+    assert str(report).startswith("3 calls of batch_norm, layer_norm, softmax: 0 with faults")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,9 @@ def test_the_model_is_as_it_was(net: Net) -> None:
 def test_a_compiled_model_is_checked_through_its_operations(net: Net) -> None:
     torch._dynamo.reset()
     compiled: Any = torch.compile(net, backend="aot_eager")
-    assert {finding.op for finding in bk.check(compiled, torch.randn(5, 6)).findings} == {"layer_norm", "softmax"}
+    assert {finding.op for finding in bk.check(compiled, torch.randn(5, 6)).findings} == {
+        *("batch_norm", "layer_norm", "softmax")
+    }
 
 
 WITHOUT_OPERATOR = {

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import burn_kernels.torch as bk
+from burn_kernels import KernelArgumentError
 from burn_kernels.torch import defining
 from burn_kernels.torch import functional as F
 
@@ -21,6 +22,15 @@ PAIRS: dict[str, tuple[Callable[[Any], nn.Module], tuple[torch.Tensor, ...]]] = 
     "LayerNorm plain": (lambda m: m.LayerNorm(7, elementwise_affine=False), (torch.randn(0, 7),)),
     "RMSNorm": (lambda m: m.RMSNorm(7), (torch.randn(2, 3, 7),)),
     "RMSNorm of two axes": (lambda m: m.RMSNorm((3, 7), eps=0.1), (torch.randn(2, 3, 7),)),
+    "BatchNorm1d": (lambda m: m.BatchNorm1d(7, eps=1e-3), (torch.randn(9, 7),)),
+    "BatchNorm1d of sequences": (lambda m: m.BatchNorm1d(7, momentum=None), (torch.randn(3, 7, 2),)),
+    "BatchNorm2d": (lambda m: m.BatchNorm2d(3, momentum=0.3), (torch.randn(2, 3, 5, 4),)),
+    "BatchNorm2d in evaluation": (lambda m: m.BatchNorm2d(3).eval(), (torch.randn(2, 3, 5, 4),)),
+    "BatchNorm2d without statistics": (
+        lambda m: m.BatchNorm2d(3, affine=False, track_running_stats=False).eval(),
+        (torch.randn(2, 3, 5, 4),),
+    ),
+    "BatchNorm3d": (lambda m: m.BatchNorm3d(2), (torch.randn(2, 2, 3, 5, 4),)),
     "Softmax": (lambda m: m.Softmax(-1), (torch.randn(3, 7),)),
     "Softmax along the first axis": (lambda m: m.Softmax(0), (torch.randn(3, 7),)),
     "LogSoftmax": (lambda m: m.LogSoftmax(1), (torch.randn(3, 7, 2),)),
@@ -64,6 +74,8 @@ def test_modules_compute_what_those_of_torch_compute(name: str, dtype: torch.dty
     # in bfloat16 the roundings differ in the last of 8 bits
     torch.testing.assert_close(results[1], results[0], rtol=4e-2 if dtype == torch.bfloat16 else 1e-12, atol=1e-2)
     assert list(ours.state_dict()) == list(theirs.state_dict())
+    for name, buffer in theirs.named_buffers():
+        torch.testing.assert_close(ours.get_buffer(name), buffer, rtol=2e-2, atol=1e-2)
     assert repr(ours) == repr(theirs)
 
 
@@ -71,7 +83,9 @@ MORE = {"CrossEntropyLoss": ["z_loss"]}
 """Options that torch's constructors have not."""
 
 
-@pytest.mark.parametrize("name", ["LayerNorm", "RMSNorm", "Softmax", "LogSoftmax", "CrossEntropyLoss", "Dropout"])
+@pytest.mark.parametrize(
+    "name", ["BatchNorm2d", "LayerNorm", "RMSNorm", "Softmax", "LogSoftmax", "CrossEntropyLoss", "Dropout"]
+)
 def test_constructors_are_those_of_torch(name: str) -> None:
     ours, theirs = (inspect.signature(getattr(home, name)).parameters for home in (bk, nn))
     assert list(ours) == [*theirs, *MORE.get(name, [])]
@@ -240,3 +254,35 @@ def test_the_public_names() -> None:
     assert [name for name in bk.__all__ if not hasattr(bk, name)] == []
     assert [name for name in F.__all__ if not inspect.getdoc(getattr(F, name))] == []
     assert bk.functional is F
+
+
+# -- batch norm ----------------------------------------------------------------------------------------
+def test_batch_norm_with_an_activation_is_the_two_modules() -> None:
+    theirs, ours = nn.Sequential(nn.BatchNorm2d(3), nn.ReLU()), bk.BatchNorm2d(3)
+    ours.activation = "relu"
+    for _ in range(2):
+        x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+        y = ours(x)
+        torch.testing.assert_close(y, theirs(x))
+        assert y.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(dict(ours.named_buffers()), dict(theirs[0].named_buffers()))
+    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x))
+
+
+def test_batch_norm_of_half_images_keeps_its_statistics_in_float32() -> None:
+    ours, theirs = bk.BatchNorm2d(3), nn.BatchNorm2d(3)
+    x = torch.randn(2, 3, 4, 5).bfloat16()
+    assert ours(x).dtype == torch.bfloat16
+    theirs(x)
+    assert ours.running_mean is not None
+    assert ours.running_mean.dtype == torch.float32
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+
+
+def test_batch_norm_of_one_value_a_channel_is_refused_and_without_statistics_too() -> None:
+    with pytest.raises(ValueError, match="more than one value a channel"):
+        bk.BatchNorm1d(3)(torch.randn(1, 3))
+    with pytest.raises(
+        KernelArgumentError, match=r"(?s)batch_norm: no statistics.*input.*where training is False.*both"
+    ):
+        F.batch_norm(torch.randn(2, 3), None, None)

@@ -29,12 +29,16 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
 
 X, W, B = drawn(4, 7), drawn(7), drawn(7)
 WEIGHT = torch.linspace(0.5, 2.0, 7, dtype=torch.float64)
+IMAGES, MOMENTS = drawn(2, 3, 2, 4), (drawn(3).detach(), drawn(3).detach().square())
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "softmax": (OPS.softmax, (X,)),
     "log_softmax": (OPS.log_softmax, (X,)),
     "layer_norm": (OPS.layer_norm, (X, W, B, 1e-5)),
     "layer_norm plain": (OPS.layer_norm, (X, None, None, 1e-5)),
     "rms_norm": (OPS.rms_norm, (X, W, 1e-5)),
+    "batch_norm": (OPS.batch_norm, (drawn(5, 7), W, B, None, None, 0.1, 1e-5, "silu")),
+    "batch_norm plain": (OPS.batch_norm, (IMAGES, None, None, *MOMENTS, 0.1, 1e-5, "none")),
+    "batch_norm_eval": (OPS.batch_norm_eval, (IMAGES, drawn(3), drawn(3), *MOMENTS, 1e-5, "silu")),
     "cross_entropy mean": (OPS.cross_entropy, (X, TARGETS, None, "mean", 0.1, -100, 0.0)),
     "cross_entropy none": (OPS.cross_entropy, (X, TARGETS, None, "none", 0.0, -100, 0.0)),
     "cross_entropy weighted": (OPS.cross_entropy, (X, TARGETS, WEIGHT, "mean", 0.1, -100, 0.2)),
@@ -104,12 +108,13 @@ class Everything(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.batch = bk.BatchNorm1d(8)
         self.norm, self.rms, self.head = bk.LayerNorm(8), bk.RMSNorm(8), bk.LinearCrossEntropyLoss(4, 9, bias=True)
         self.layer = bk.Linear(8, 8, activation="gelu")
         self.act, self.drop, self.loss = bk.SwiGLU(), bk.Dropout(0.5), bk.CrossEntropyLoss(label_smoothing=0.1)
 
     def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        y = self.rms(self.norm(x)) + self.drop(x) - self.drop(x)
+        y = self.rms(self.norm(self.batch(x))) + self.drop(x) - self.drop(x)
         y = self.layer(y, x)
         y = F.softmax(y, -1) + F.log_softmax(y, 0) + F.geglu(y, y) + F.reglu(y, y)
         return self.head(self.act(y), targets) + self.loss(y, targets)  # type: ignore[no-any-return]  # modules
@@ -155,7 +160,7 @@ def test_exported() -> None:
     batch = drawn(4, 8, dtype=torch.float32).detach(), TARGETS
     program = torch.export.export(model, batch)
     names = {node.target._opname for node in program.graph.nodes if "burn_kernels" in str(node.target)}
-    assert {"layer_norm", "rms_norm", "softmax", "log_softmax", "glu", "cross_entropy"} <= names
+    assert {"layer_norm", "rms_norm", "batch_norm_eval", "softmax", "log_softmax", "glu", "cross_entropy"} <= names
     torch.testing.assert_close(program.module()(*batch), model(*batch))
 
 

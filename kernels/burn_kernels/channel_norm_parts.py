@@ -1,0 +1,183 @@
+"""What batch norm and group norm share: how tensors with channels lie in memory, and what is checked of a call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from burn_kernels.errors import KernelArgumentError, KernelDTypeError, KernelShapeError, explain
+from burn_kernels.launch import check, describe, wide_type
+
+ACTIVATIONS = ("none", "relu", "silu")
+"""What may follow the norm in the same kernel."""
+
+PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "none": lambda x: x,
+    "relu": torch.nn.functional.relu,
+    "silu": torch.nn.functional.silu,
+}
+
+
+# -- layouts -----------------------------------------------------------------------------------------
+class Tiling(NamedTuple):
+    """A tensor as kept indexes (outer, inner), one result each, by reduced ones (rows, cols), cols side by side."""
+
+    outer: int
+    inner: int
+    rows: int
+    cols: int
+
+    @property
+    def kept(self) -> int:
+        """Results."""
+        return self.outer * self.inner
+
+    @property
+    def elements(self) -> int:
+        """Elements of a result."""
+        return self.rows * self.cols
+
+
+class Spread(NamedTuple):
+    """Where the elements of (batch, channels, space) lie: distances in elements."""
+
+    batch: int
+    channel: int
+    space: int
+
+
+def folded(x: torch.Tensor) -> torch.Tensor:
+    """x (batch, channels, *space) as (batch, channels, space): a view where the layout allows it, else a copy."""
+    return x.flatten(2) if x.dim() > 2 else x.unsqueeze(2)
+
+
+def channels_last(x: torch.Tensor) -> bool:
+    """Whether the channels of one place are side by side, and places follow each other at one distance."""
+    batch, channels, space = x.shape
+    strides = Spread(*x.stride())
+    if channels > 1 and strides.channel != 1:
+        return False
+    if space == 1:
+        return True
+    return channels > 1 and (batch == 1 or strides.batch == space * strides.space)
+
+
+def ordered(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """x as (batch, channels, space) that kernels read in place, and whether channels are last; maybe a copy."""
+    flat = folded(x)
+    if channels_last(flat):
+        return flat, True
+    if flat.shape[2] == 1:
+        return flat.contiguous(), True
+    return flat if flat.stride(2) == 1 else flat.contiguous(), False
+
+
+def alike(flat: torch.Tensor, last: bool, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Room for as many elements, without gaps, channels last or not."""
+    batch, channels, space = flat.shape
+    dtype = dtype or flat.dtype
+    if last:
+        return torch.empty(batch, space, channels, dtype=dtype, device=flat.device).transpose(1, 2)
+    return torch.empty(batch, channels, space, dtype=dtype, device=flat.device)
+
+
+def in_order_of(x: torch.Tensor, last: bool) -> torch.Tensor:
+    """x as (batch, channels, space) in the layout of another tensor; a copy if it has another one."""
+    flat = folded(x)
+    if (channels_last(flat) if last else flat.stride(2) == 1) or not flat.numel():
+        return flat
+    return alike(flat, last).copy_(flat)
+
+
+def unfolded(flat: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """(batch, channels, space) with its axes of space again."""
+    return flat.unflatten(2, shape[2:]) if len(shape) > 2 else flat.squeeze(2)
+
+
+def room_like(x: torch.Tensor) -> torch.Tensor:
+    """What a norm of x makes room for: channels last where those of x are, otherwise in order."""
+    if not x.numel():
+        return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    flat, last = ordered(x)
+    return unfolded(alike(flat, last), x.shape)
+
+
+# -- checks ------------------------------------------------------------------------------------------
+def check_norm(
+    op: str, x: torch.Tensor, vectors: Mapping[str, torch.Tensor | None], activation: str, *more: str
+) -> None:
+    """Checks x (batch, channels, ...), vectors (channels,) in float32 or the type of x, and the activation's name.
+
+    `more` names arguments that may be of another type than the others.
+    """
+    if x.dim() < 2:
+        raise KernelShapeError(
+            explain(
+                f"{op}: the input has no axis of channels",
+                given=describe({"x": x}),
+                expected="x (batch, channels, *space)",
+                mend="add an axis with x.unsqueeze(0)",
+            )
+        )
+    if activation not in ACTIVATIONS:
+        raise KernelArgumentError(
+            explain(
+                f"{op}: no such activation",
+                given=f"activation {activation!r}",
+                expected=f"one of {', '.join(ACTIVATIONS)}",
+                mend="apply others by burn_kernels.activation, or in torch",
+            )
+        )
+    check(op, {"x": x, **vectors}, dict.fromkeys(vectors, x.shape[1:2]), alike=["x"])
+    there = {name: v for name, v in vectors.items() if v is not None}
+    if any(v.dtype not in (x.dtype, wide_type(x.dtype)) for v in there.values()):
+        raise KernelDTypeError(
+            explain(
+                f"{op}: the element types do not fit",
+                given=describe({"x": x, **there}),
+                expected=f"{', '.join(there)} in the type of x or in {str(wide_type(x.dtype)).removeprefix('torch.')}",
+                mend="cast with x.to(dtype)",
+            )
+        )
+
+
+def check_count(op: str, x: torch.Tensor) -> None:
+    """Raises KernelShapeError where a channel has one element, of which nothing is left after its mean."""
+    if x.shape[0] * math.prod(x.shape[2:]) == 1:
+        raise KernelShapeError(
+            explain(
+                f"{op}: more than one value a channel is needed in training",
+                given=describe({"x": x}),
+                expected="x (batch, channels, *space) with batch * space above 1",
+                mend="use a larger batch, or the form that takes statistics: evaluate",
+            )
+        )
+
+
+# -- reference ---------------------------------------------------------------------------------------
+def along_channels(v: torch.Tensor | None, x: torch.Tensor, absent: float) -> torch.Tensor | float:
+    """A vector over channels as it meets x (batch, channels, *space), in the wide type."""
+    if v is None:
+        return absent
+    return v.to(wide_type(x.dtype)).reshape(1, -1, *(1 for _ in x.shape[2:]))
+
+
+def slope(z: torch.Tensor, activation: str) -> torch.Tensor | float:
+    """The derivative of the activation at z."""
+    if activation == "none":
+        return 1.0
+    if activation == "relu":
+        return (z > 0).to(z.dtype)
+    s = torch.sigmoid(z)
+    return s * (1 + z * (1 - s))
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def words(activation: str, last: bool, **present: Any) -> str:
+    """The flags of a key: layout, activation, and which of the optional parts are there."""
+    found = ["last" if last else "planes"]
+    found += [activation] if activation != "none" else []
+    return " ".join([*found, *(name for name, value in present.items() if value)])

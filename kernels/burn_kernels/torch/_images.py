@@ -1,0 +1,76 @@
+"""What `check` knows of operators over images: added to the tables of `_problems` when this is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from burn_kernels.channel_norm_parts import ACTIVATIONS, PLAIN
+from burn_kernels.spec import Draw
+from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call
+
+__all__: list[str] = []
+
+
+def _integer(draw: Draw, low: int, high: int) -> int:
+    return int(draw.integers(low, high, 1))
+
+
+def _images(draw: Draw, channels: int, *, least: int = 1) -> torch.Tensor:
+    """Images in one of the layouts that a model may have: in order, channels last, some of more channels, cut."""
+    batch, height, width = _integer(draw, 1, 5), _integer(draw, least, 9), _integer(draw, max(least, 5), 12)
+    layout = _integer(draw, 0, 5)
+    if layout == 0:
+        return draw.normal(batch, height, width, channels).movedim(3, 1)
+    if layout == 1:
+        return draw.normal(batch, channels + 3, height, width)[:, 1 : channels + 1]
+    if layout == 2:
+        return draw.normal(batch, channels, height, width + 4)[..., 2:-2]
+    return draw.normal(batch, channels, height, width)
+
+
+def _weights(draw: Draw, channels: int) -> tuple[torch.Tensor | None, ...]:
+    return tuple(None if _integer(draw, 0, 5) == 0 else draw.normal(channels, mean=0.7) for _ in range(2))
+
+
+# -- batch norm ----------------------------------------------------------------------------------------
+def _batch_norm(x: Any, w: Any, b: Any, mean: Any, var: Any, momentum: float, eps: float, activation: str) -> Any:
+    return PLAIN[activation](F.batch_norm(x, None, None, w, b, True, momentum, eps))
+
+
+def _batch_norm_eval(x: Any, w: Any, b: Any, mean: Any, var: Any, eps: float, activation: str) -> Any:
+    return PLAIN[activation](F.batch_norm(x, mean, var, w, b, False, 0.0, eps))
+
+
+def _draw_batch_norm(draw: Draw) -> Call:
+    channels = _integer(draw, 1, 20)
+    x = draw.normal(_integer(draw, 4, 40), channels) if _integer(draw, 0, 4) == 0 else _images(draw, channels)
+    running = (draw.normal(channels), draw.normal(channels).square()) if _integer(draw, 0, 2) else (None, None)
+    return Call("batch_norm", (x, *_weights(draw, channels), *running, 0.1, 1e-5, ACTIVATIONS[_integer(draw, 0, 3)]))
+
+
+def _draw_batch_norm_eval(draw: Draw) -> Call:
+    channels = _integer(draw, 1, 20)
+    statistics = draw.normal(channels), draw.normal(channels).square() + 0.1
+    args = (_images(draw, channels), *_weights(draw, channels), *statistics)
+    return Call("batch_norm_eval", (*args, 1e-5, ACTIVATIONS[_integer(draw, 0, 3)]))
+
+
+# -- the tables ----------------------------------------------------------------------------------------
+ADAPTERS |= {
+    "batch_norm": Adapter(
+        names=("images", "w", "b", "running_mean", "running_var", "momentum", "eps", "activation"),
+        graded=(0, 1, 2),
+        twin=_batch_norm,
+        label=lambda args: "batch_norm",
+    ),
+    "batch_norm_eval": Adapter(
+        names=("images", "w", "b", "mean", "var", "eps", "activation"),
+        graded=(0, 1, 2),
+        twin=_batch_norm_eval,
+        label=lambda args: "batch_norm_eval",
+    ),
+}
+DRAWN |= {"batch_norm": _draw_batch_norm, "batch_norm_eval": _draw_batch_norm_eval}
