@@ -17,8 +17,9 @@ from burn_torch.fusion.groups import Cut, Grouping
 from burn_torch.fusion.order import least_alive
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import Reason, Unfusible
-from burn_torch.fusion.row import kernel
+from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.splitting import beside_rows, columns_in_two_steps, in_two_steps, rows_reduced
+from burn_torch.fusion.symbolic import Symbolic
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.origin import Origin
@@ -72,11 +73,17 @@ class Boundary:
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What fusion made of a graph."""
+    """What fusion made of a graph.
+
+    symbolic  where it was planned at sizes that are symbols, these
+    planned   the graph then, of which `graph` is an instance
+    """
 
     graph: Graph
     groups: tuple[Group, ...]
     boundaries: tuple[Boundary, ...]
+    symbolic: Symbolic | None = None
+    planned: Graph | None = None
 
     @property
     def kernels(self) -> int:
@@ -353,7 +360,7 @@ def _emitted(
         if len(members) == 1 and last[n] not in grouping.again:
             nodes.append(node)
             continue
-        call = kernel.bind([source.specs[i] for i in cut.given], {"body": cut.body.to_json(), "strict": strict})
+        call = kernel.bind([source.specs[i] for i in cut.given], {"body": text_of(cut.body), "strict": strict})
         origins = [graph.nodes[m].origin for m in sorted(members)]
         nodes.append(Node(call, cut.given, cut.wanted, next((o for o in origins if o is not None), None)))
         named.append(last[n])
