@@ -18,6 +18,7 @@ from burn_torch.fusion.products import Product, ProductTiles, is_product, lower_
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.row import body_of, kernel
 from burn_torch.fusion.schedule import Boundary, Group, Plan
+from burn_torch.fusion.symbolic import scope_of
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.dead import dead_code
@@ -42,9 +43,9 @@ def set_chooser(chooser: Chooser | None) -> Chooser | None:
 
 
 def anchored(plan: Plan, *, strict: bool) -> Plan:
-    """The plan with products that took up what lies around them."""
+    """The plan with products that took up what lies around them; of symbolic sizes, for which no tile is known, none."""
     chooser = _chooser
-    if chooser is None:
+    if chooser is None or scope_of(plan.graph) is not None:
         return plan
     tried: set[tuple[int | None, ...]] = set()
     anchors = _Anchors(plan, strict)
@@ -291,7 +292,7 @@ class _Anchors:
 def _parts(call: Call) -> Graph | None:
     """What an operation without an expression is made of, such as dropout, where all of it is element-wise."""
     if call.op is kernel:
-        return body_of(call.attrs["body"])
+        return body_of(call.attrs["body"], call.attrs["sizes"])
     if call.op.pointwise is not None or call.aliases or is_product(call) or call.op.runs is not None:
         return None
     body = expanded(call)

@@ -189,8 +189,8 @@ def _generated(group: Group, node: Node) -> KernelReport:
     origins = tuple(map(str, group.origins))
     moved = group.bytes_read, group.bytes_written, group.bytes_saved
     if node.call.op is product:
-        around, tiles = lower_product(group.body, strict=node.call.attrs["strict"]), tiles_in(node.call.attrs)
-        shown = Tiles(tiles.x, tiles.r, tiles.warps)
+        around, by = lower_product(group.body, strict=node.call.attrs["strict"]), tiles_in(node.call.attrs)
+        shown = Tiles(by.x, by.r, by.warps)
         return KernelReport(around.name, group.rows, origins, *moved, shown, around.source)
     strict = node.call.attrs["strict"]
     lowered = lower(group.body, strict=strict)

@@ -29,7 +29,7 @@ from burn_torch.ops.laws import Draws, Fill, Moves
 from burn_torch.ops.op import Call
 from burn_torch.ops.products import linear, matmul
 
-__all__ = ["Product", "ProductKernel", "ProductTiles", "is_product", "lower_product", "product_in"]
+__all__ = ["Product", "ProductKernel", "ProductTiles", "is_product", "lower_product", "may_be_product", "product_in"]
 
 _FLOATS: Final = (DType.F32, DType.F16, DType.BF16)
 
@@ -80,6 +80,11 @@ class ProductKernel:
 def is_product(call: Call) -> bool:
     """Whether a kernel can be made of what lies around this operation: a product of matrices with one right side."""
     return _sizes(call) is not None
+
+
+def may_be_product(call: Call) -> bool:
+    """Whether it is one at some sizes; asks no size, which may be symbols."""
+    return call.op in (matmul, linear) and isinstance(call.result, TensorSpec) and call.result.dtype in _FLOATS
 
 
 def product_in(body: Graph) -> tuple[Node, Product]:
