@@ -17,6 +17,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     reduce          sum, mean, var, logsumexp, amax, amin, argmax, argmin over any axes
     residual_norm   layer_norm, rms_norm of residual + dropout(x), and their backwards
     batch_norm      forward in training, evaluate, and their backwards, with ReLU or SiLU in the same kernels
+    convolution     forward, backward for few channels, with dropout, ReLU and a pool in the same kernel
     attention       forward, backward; forward_packed, backward_packed: sequences of unlike lengths; give lse too
     rope            forward, backward of q and k together, from tables or computed angles
 
@@ -31,6 +32,7 @@ from burn_kernels import (
     attention,
     autotune,
     batch_norm,
+    convolution,
     cross_entropy,
     dropout,
     embedding,
@@ -73,6 +75,7 @@ __all__ = [
     "attention",
     "autotune",
     "batch_norm",
+    "convolution",
     "cross_entropy",
     "dropout",
     "embedding",
