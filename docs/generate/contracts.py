@@ -223,8 +223,8 @@ def autocast(name: str, calls: list[Any]) -> str:
     call = calls[0]
     if ADAPTERS[call.op].verify is not None:
         return "–"
-    if call.op == "linear_cross_entropy":
-        return "its type"  # functional.linear_cross_entropy casts, as torch's linear does
+    if call.op in ("linear_cross_entropy", "convolution"):
+        return "its type"  # the function casts, as torch's linear and convolution do
     has = torch._C._dispatch_has_kernel_for_dispatch_key(f"burn_kernels::{call.op}", "AutocastCUDA")
     return "float32" if has else "as given"
 

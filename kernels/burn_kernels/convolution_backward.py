@@ -38,7 +38,7 @@ from burn_kernels.convolution_parts import (
     pooled_shape,
     reference_backward,
 )
-from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, runs_kernel
+from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel
 from burn_kernels.random import Number
 
 
@@ -99,8 +99,11 @@ def _before(
         return dropout.backward(dy, rest.prob, rest.key, rest.stream)
     dz = torch.empty(made.batch, made.outs, made.out_h, made.out_w, dtype=dy.dtype, device=dy.device)
     read = (None if t is None else t.contiguous() for t in (y, passed))
-    arguments = (dy, *read, dz, dz.numel(), made.out_h, made.out_w, rest.factor(dy.dtype))
-    launch(spread, (ceil_div(dz.numel(), 1024),), dy, *arguments, warps=4, WINDOW=rest.window, BLOCK=1024)
+    arguments = (dy, *read, dz, made.out_h, made.out_w, rest.factor(dy.dtype))
+    area = made.out_h * made.out_w
+    block = min(1024, next_power(area))
+    grid = (made.batch * made.outs * ceil_div(area, block),)
+    launch(spread, grid, dy, *arguments, warps=max(1, block // 256), WINDOW=rest.window, BLOCK=block)
     return dz
 
 

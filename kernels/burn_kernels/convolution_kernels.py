@@ -218,24 +218,27 @@ def convolve(
 
 # -- before the weight gradient ----------------------------------------------------------------------
 @triton.jit
-def spread(dy_ptr, y_ptr, passed_ptr, dz_ptr, count, out_h, out_w, factor, WINDOW: tl.constexpr, BLOCK: tl.constexpr):
+def spread(dy_ptr, y_ptr, passed_ptr, dz_ptr, out_h, out_w, factor, WINDOW: tl.constexpr, BLOCK: tl.constexpr):
     """The gradient of the convolution's output from that of y: through a pool by `passed`, through a ReLU by y."""
-    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = e < count
+    area = out_h * out_w
+    blocks = tl.cdiv(area, BLOCK)
+    plane = (tl.program_id(0) // blocks).to(tl.int64)
+    e = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    inside = e < area
     if WINDOW == 1:
-        g = tl.load(dy_ptr + e, mask=inside, other=0.0).to(tl.float32) * factor
-        g = tl.where(tl.load(y_ptr + e, mask=inside, other=0.0).to(tl.float32) > 0.0, g, 0.0)
+        at = plane * area + e
+        g = tl.load(dy_ptr + at, mask=inside, other=0.0).to(tl.float32) * factor
+        g = tl.where(tl.load(y_ptr + at, mask=inside, other=0.0).to(tl.float32) > 0.0, g, 0.0)
     else:
         rows, cols = out_h // WINDOW, out_w // WINDOW
-        oy, ox = (e // out_w) % out_h, e % out_w
+        oy, ox = e // out_w, e % out_w
         py, px = oy // WINDOW, ox // WINDOW
         inner = inside & (py < rows) & (px < cols)  # rows and columns left over belong to no window
-        at = (e // (out_h * out_w)) * (rows * cols) + py * cols + px
+        at = plane * (rows * cols) + py * cols + px
         bits = tl.load(passed_ptr + at, mask=inner, other=0).to(tl.int32)
         g = tl.load(dy_ptr + at, mask=inner, other=0.0).to(tl.float32) * factor
-        step = ((oy % WINDOW) * WINDOW + ox % WINDOW).to(tl.int32)
-        g = tl.where(((bits >> step) & 1) == 1, g, 0.0)
-    tl.store(dz_ptr + e, g.to(dz_ptr.dtype.element_ty), mask=inside)
+        g = tl.where(((bits >> ((oy % WINDOW) * WINDOW + ox % WINDOW)) & 1) == 1, g, 0.0)
+    tl.store(dz_ptr + plane * area + e, g.to(dz_ptr.dtype.element_ty), mask=inside)
 
 
 # -- weight gradient ---------------------------------------------------------------------------------

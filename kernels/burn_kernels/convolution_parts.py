@@ -227,7 +227,8 @@ def followed(z: torch.Tensor, rest: After, mask: torch.Tensor | None) -> tuple[t
 def _windows(v: torch.Tensor, size: int) -> torch.Tensor:
     """(batch, channels, height, width) as (batch, channels, rows, cols, size * size); what is left over falls away."""
     height, width = v.shape[2] // size, v.shape[3] // size
-    cut = v[:, :, : height * size, : width * size].unflatten(3, (width, size)).unflatten(2, (height, size))
+    cut = v[:, :, : height * size, : width * size]
+    cut = cut.reshape(*v.shape[:2], height, size, width, size)
     return cut.permute(0, 1, 2, 4, 3, 5).flatten(4)
 
 

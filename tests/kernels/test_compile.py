@@ -149,11 +149,12 @@ def embedding_calls(new: Meta) -> None:
 
 
 def batch_norm_calls(new: Meta) -> None:
-    for shape, activation in (((256, 64, 56, 56), "relu"), ((64, 8, 26, 26), "silu")):
+    shapes: list[tuple[tuple[int, ...], str]] = [((256, 64, 56, 56), "relu"), ((64, 8, 26, 26), "silu")]
+    for shape, kind in shapes:
         x, v = new(*shape), new(shape[1], of=torch.float32)
         for given in (x, x.movedim(1, -1).contiguous().movedim(-1, 1)):
-            batch_norm.forward(given, v, v, v, v, activation=activation)
-            batch_norm.backward(given, given, v, v, v, v, activation=activation)
+            batch_norm.forward(given, v, v, v, v, activation=kind)
+            batch_norm.backward(given, given, v, v, v, v, activation=kind)
     batch_norm.evaluate(x, v, v, v, v)
     batch_norm.evaluate_backward(x, x, None, v, v, v)
     batch_norm.forward(new(64, 256), None, None)  # one launch

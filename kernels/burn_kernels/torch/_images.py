@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from burn_kernels import convolution
 from burn_kernels.channel_norm_parts import ACTIVATIONS, PLAIN
 from burn_kernels.spec import Draw
+from burn_kernels.torch import convolutions
 from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call
 
 __all__: list[str] = []
@@ -58,6 +60,21 @@ def _draw_batch_norm_eval(draw: Draw) -> Call:
     return Call("batch_norm_eval", (*args, 1e-5, ACTIVATIONS[_integer(draw, 0, 3)]))
 
 
+# -- convolution ---------------------------------------------------------------------------------------
+def _draw_convolution(draw: Draw) -> Call:
+    groups = (1, 1, 2, 3)[_integer(draw, 0, 4)]
+    sources, targets = _integer(draw, 1, 5), _integer(draw, 1, 7)
+    kernel = _integer(draw, 1, 4), _integer(draw, 1, 4)
+    x = _images(draw, groups * sources, least=7)
+    w = draw.normal(groups * targets, sources, *kernel, std=0.5)
+    pool = convolution.POOLS[_integer(draw, 0, 3)]
+    seed = draw.integers(-(2**62), 2**62, 2) if _integer(draw, 0, 3) == 0 else None
+    steps = [_integer(draw, 1, 3)] * 2, [_integer(draw, 0, 2), _integer(draw, 0, 2)], [1, 1]
+    rest = (groups, bool(_integer(draw, 0, 2)), pool, 2, 0.0 if seed is None else 0.3, seed)
+    b = draw.normal(groups * targets) if _integer(draw, 0, 3) else None
+    return Call("convolution", (x, w, b, *steps, *rest))
+
+
 # -- the tables ----------------------------------------------------------------------------------------
 ADAPTERS |= {
     "batch_norm": Adapter(
@@ -73,4 +90,13 @@ ADAPTERS |= {
         label=lambda args: "batch_norm_eval",
     ),
 }
-DRAWN |= {"batch_norm": _draw_batch_norm, "batch_norm_eval": _draw_batch_norm_eval}
+ADAPTERS["convolution"] = Adapter(
+    names=(
+        *("images", "w", "b", "stride", "padding", "dilation", "groups", "relu", "pool", "window", "prob"),
+        "seed",
+    ),
+    graded=(0, 1, 2),
+    twin=convolutions.twin,
+    label=lambda args: "convolution",
+)
+DRAWN |= {"convolution": _draw_convolution, "batch_norm": _draw_batch_norm, "batch_norm_eval": _draw_batch_norm_eval}

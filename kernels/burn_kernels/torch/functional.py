@@ -14,12 +14,14 @@ from torch.nn import functional as F
 from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
 from burn_kernels.launch import describe
 from burn_kernels.torch import channel_norms as _channel_norms  # noqa: F401  # registers its operators
+from burn_kernels.torch import convolutions as _convolutions  # noqa: F401  # registers its operators
 from burn_kernels.torch import losses as _losses  # noqa: F401  # registers its operators
 from burn_kernels.torch import ops as _ops  # noqa: F401  # registers its operators
 from burn_kernels.torch.defining import note_fallback
 
 __all__ = [
     "batch_norm",
+    "conv2d",
     "cross_entropy",
     "dropout",
     "geglu",
@@ -160,6 +162,64 @@ def batch_norm(
             )
         )
     return _OPS.batch_norm_eval(input, weight, bias, running_mean, running_var, eps, activation)  # type: ignore[no-any-return]  # an operator of torch
+
+
+# -- convolution ---------------------------------------------------------------------------------------
+def conv2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    *,
+    relu: bool = False,
+    pool: str = "none",
+    window: int = 2,
+    p: float = 0.0,
+    seed: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The convolution of images, then dropout with `p`, ReLU and a "max" or "mean" pool, as far as asked for.
+
+    Few channels are computed directly, with what follows in the same kernel; otherwise, and where timings say so, by
+    torch's convolution.  The mask is drawn as in `dropout`.
+    Shapes: input (batch, channels, height, width), weight (outs, channels / groups, kernel, kernel), bias (outs,).
+    Dtypes: one float type (under autocast its type).  PyTorch: torch.nn.functional.conv2d.
+    """
+    device = input.device.type
+    if torch.is_autocast_enabled(device) and input.dtype != torch.float64:
+        kind = torch.get_autocast_dtype(device)
+        input, weight = input.to(kind), weight.to(kind)
+        bias = None if bias is None else bias.to(kind)
+    steps, widths = _pair(stride), _pair(dilation)
+    if isinstance(padding, str):
+        padding = _padding(padding, weight, widths)
+    if p and seed is None:
+        seed = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device="cpu")  # as in `dropout`
+    found = _OPS.convolution(
+        input, weight, bias, steps, _pair(padding), widths, groups, relu, pool, window, p, seed
+    )  # fmt: skip
+    return found[0]  # type: ignore[no-any-return]  # an operator of torch
+
+
+def _pair(value: int | Sequence[int]) -> list[int]:
+    return [value, value] if isinstance(value, int) else list(value)
+
+
+def _padding(word: str, weight: torch.Tensor, dilation: Sequence[int]) -> list[int]:
+    """The numbers that "valid" and "same" stand for."""
+    total = [d * (k - 1) if word == "same" else 0 for d, k in zip(dilation, weight.shape[2:], strict=True)]
+    if word not in ("same", "valid") or any(n % 2 for n in total):
+        raise KernelArgumentError(
+            explain(
+                "conv2d: no such padding",
+                given=f"padding {word!r}, a kernel of {' x '.join(map(str, weight.shape[2:]))}",
+                expected="'valid', or 'same' with kernels that reach alike to both sides, or numbers",
+                mend="pad by torch.nn.functional.pad first",
+            )
+        )
+    return [n // 2 for n in total]
 
 
 # -- losses --------------------------------------------------------------------------------------------

@@ -13,12 +13,14 @@ from torch import nn
 
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.torch import functional as F
+from burn_kernels.torch.defining import note_fallback
 
 __all__ = [
     "GEGLU",
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
+    "Conv2d",
     "CrossEntropyLoss",
     "Dropout",
     "LayerNorm",
@@ -79,6 +81,31 @@ class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
 
 class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
     """torch.nn.BatchNorm3d in one kernel or three each way."""
+
+
+class Conv2d(nn.Conv2d):
+    """torch.nn.Conv2d, of few channels without cuDNN; what follows may be set on the object: it runs in the same kernel.
+
+    Images that are not in order (channels last), and paddings other than zeros, go to torch's own.
+    """
+
+    relu = False
+    pool = "none"
+    window = 2
+    p = 0.0
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """The convolution with what follows; see `functional.conv2d`."""
+        plain = not self.relu and self.pool == "none" and not self.p
+        odd = input.dim() != 4 or self.padding_mode != "zeros" or not input.is_contiguous()
+        if plain and odd:
+            note_fallback("conv2d", "of images that are not in order, or padded with other numbers than 0")
+            return super().forward(input)
+        rest = (self.stride, self.padding, self.dilation, self.groups)
+        drop = self.p if self.training else 0.0
+        return F.conv2d(
+            input, self.weight, self.bias, *rest, relu=self.relu, pool=self.pool, window=self.window, p=drop
+        )  # fmt: skip
 
 
 class Softmax(nn.Softmax):

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from burn_kernels.convolution_parts import FEW_CHANNELS
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.torch import functional as F
 from burn_kernels.torch import modules
@@ -189,6 +190,16 @@ def _dropout(module: nn.Module, dropout: bool) -> type | str:
     return modules.Dropout if dropout else "its masks would be others than torch's; patch(model, dropout=True) does it"
 
 
+def _convolution(module: nn.Module, dropout: bool) -> type | str:
+    assert isinstance(module, nn.Conv2d)
+    sources, targets = (count // module.groups for count in (module.in_channels, module.out_channels))
+    if max(sources, targets) > FEW_CHANNELS:
+        return f"more than {FEW_CHANNELS} channels a group, which cuDNN computes either way"
+    if module.padding_mode != "zeros" or module.padding == "same":
+        return "padded with other numbers than 0, or by a word"
+    return modules.Conv2d
+
+
 def _transformers_norm(module: nn.Module, dropout: bool) -> type | str:
     weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", None)
     if not isinstance(weight, nn.Parameter) or weight.dim() != 1 or not isinstance(eps, float):
@@ -219,6 +230,7 @@ RULES: dict[str, Rule] = {
     f"{_TORCH}activation.LogSoftmax": _softmax(modules.LogSoftmax),
     f"{_TORCH}loss.CrossEntropyLoss": _always(modules.CrossEntropyLoss),
     f"{_TORCH}dropout.Dropout": _dropout,
+    f"{_TORCH}conv.Conv2d": _convolution,
     "transformers.activations.NewGELUActivation": lambda module, dropout: _graft(_TanhGELU, type(module)),
 }
 for _family, _prefix in (*(("llama", "Llama"), ("mistral", "Mistral"), ("qwen2", "Qwen2"), ("qwen3", "Qwen3")),):
@@ -266,7 +278,7 @@ def _decide(module: nn.Module, dropout: bool) -> type | str:
 def patch(model: nn.Module, *, dropout: bool = False) -> PatchReport:
     """Exchanges what it can in `model`, in place, and says for every module what, and for each other one why not.
 
-    LayerNorm, RMSNorm, batch norms, Softmax, LogSoftmax, CrossEntropyLoss of torch, with `dropout` Dropout too; of
+    LayerNorm, RMSNorm, batch norms, Conv2d of few channels, Softmax, LogSoftmax, CrossEntropyLoss of torch, with `dropout` Dropout too; of
     transformers the RMS norms and gated MLPs of Llama, Mistral and Qwen, GPT-2's GELU, and the loss of causal language
     models.  A second call finds what the first has replaced, and changes nothing.  Not to be called while it runs.
     """

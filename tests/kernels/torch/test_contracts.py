@@ -52,7 +52,7 @@ def promised(name: str) -> dict[str, str]:
             "autocast": "–",
         }
     found |= {"inputs written": "never", "second derivative": "yes", "torch.compile": "one call"}
-    cast = "its type" if name == "linear_cross_entropy" else "float32" if name in IN_FLOAT32 else "as given"
+    cast = "its type" if name in ("linear_cross_entropy", "convolution") else "float32" if name in IN_FLOAT32 else "as given"
     return found | {"autocast": cast}
 
 
