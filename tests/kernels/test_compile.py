@@ -19,6 +19,7 @@ from burn_kernels import (
     dropout,
     embedding,
     glu,
+    group_norm,
     lion,
     norm,
     optimizer,
@@ -161,6 +162,15 @@ def batch_norm_calls(new: Meta) -> None:
     batch_norm.backward(new(64, 256), new(64, 256), None, None, new(256, of=torch.float32), new(256, of=torch.float32))
 
 
+def group_norm_calls(new: Meta) -> None:
+    x, v, s = new(8, 320, 64, 64), new(320, of=torch.float32), new(8, 32, of=torch.float32)
+    for given in (x, x.movedim(1, -1).contiguous().movedim(-1, 1)):
+        group_norm.forward(given, v, v, 32, activation="silu")
+        group_norm.backward(given, given, v, v, s, s, activation="silu")
+    group_norm.forward(new(64, 256, 7, 7), None, None, 256)
+    group_norm.forward(new(64, 256, 8, 8), new(256), new(256), 32)  # one launch
+
+
 def convolution_calls(new: Meta) -> None:
     def both(x: torch.Tensor, w: torch.Tensor, **options: Any) -> None:
         b = new(w.shape[0])
@@ -187,6 +197,7 @@ OTHERS = {
     "reduce": reduce_calls,
     "batch_norm": batch_norm_calls,
     "convolution": convolution_calls,
+    "group_norm": group_norm_calls,
     "embedding": embedding_calls,
 }
 CASES: dict[str, Callable[..., None]] = {

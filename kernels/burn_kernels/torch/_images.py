@@ -47,17 +47,30 @@ def _batch_norm_eval(x: Any, w: Any, b: Any, mean: Any, var: Any, eps: float, ac
 
 
 def _draw_batch_norm(draw: Draw) -> Call:
-    channels = _integer(draw, 1, 20)
+    channels = _integer(draw, 4, 20)
     x = draw.normal(_integer(draw, 4, 40), channels) if _integer(draw, 0, 4) == 0 else _images(draw, channels)
     running = (draw.normal(channels), draw.normal(channels).square()) if _integer(draw, 0, 2) else (None, None)
     return Call("batch_norm", (x, *_weights(draw, channels), *running, 0.1, 1e-5, ACTIVATIONS[_integer(draw, 0, 3)]))
 
 
 def _draw_batch_norm_eval(draw: Draw) -> Call:
-    channels = _integer(draw, 1, 20)
+    channels = _integer(draw, 4, 20)
     statistics = draw.normal(channels), draw.normal(channels).square() + 0.1
     args = (_images(draw, channels), *_weights(draw, channels), *statistics)
     return Call("batch_norm_eval", (*args, 1e-5, ACTIVATIONS[_integer(draw, 0, 3)]))
+
+
+# -- group norm ----------------------------------------------------------------------------------------
+def _group_norm(x: Any, w: Any, b: Any, groups: int, eps: float, activation: str) -> Any:
+    scale = torch.ones_like(b) if w is None and b is not None else w
+    return PLAIN[activation](F.group_norm(x, groups, scale, b, eps))
+
+
+def _draw_group_norm(draw: Draw) -> Call:
+    groups = _integer(draw, 1, 5)
+    per = _integer(draw, 1, 5) + 4 // groups  # the gradients of few weights may be sums in which all cancels
+    args = (_images(draw, groups * per, least=2), *_weights(draw, groups * per))
+    return Call("group_norm", (*args, groups, 1e-5, ACTIVATIONS[_integer(draw, 0, 3)]))
 
 
 # -- convolution ---------------------------------------------------------------------------------------
@@ -99,4 +112,15 @@ ADAPTERS["convolution"] = Adapter(
     twin=convolutions.twin,
     label=lambda args: "convolution",
 )
-DRAWN |= {"convolution": _draw_convolution, "batch_norm": _draw_batch_norm, "batch_norm_eval": _draw_batch_norm_eval}
+ADAPTERS["group_norm"] = Adapter(
+    names=("images", "w", "b", "groups", "eps", "activation"),
+    graded=(0, 1, 2),
+    twin=_group_norm,
+    label=lambda args: "group_norm",
+)
+DRAWN |= {
+    "group_norm": _draw_group_norm,
+    "convolution": _draw_convolution,
+    "batch_norm": _draw_batch_norm,
+    "batch_norm_eval": _draw_batch_norm_eval,
+}

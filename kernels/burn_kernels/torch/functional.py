@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional as F
 
+from burn_kernels.channel_norm_parts import PLAIN
 from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
 from burn_kernels.launch import describe
 from burn_kernels.torch import channel_norms as _channel_norms  # noqa: F401  # registers its operators
@@ -25,6 +26,8 @@ __all__ = [
     "cross_entropy",
     "dropout",
     "geglu",
+    "group_norm",
+    "instance_norm",
     "layer_norm",
     "linear_cross_entropy",
     "log_softmax",
@@ -162,6 +165,55 @@ def batch_norm(
             )
         )
     return _OPS.batch_norm_eval(input, weight, bias, running_mean, running_var, eps, activation)  # type: ignore[no-any-return]  # an operator of torch
+
+
+def group_norm(
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    activation: str = "none",
+) -> torch.Tensor:
+    """Norm over groups of channels of each image, then `activation` in the same kernels, as `batch_norm`.
+
+    Shapes: input (batch, channels, *space) -> the same; weight, bias (channels,).
+    Dtypes: any float; vectors in the type of input or float32; autocast on a GPU gives float32, as of torch's.
+    PyTorch: torch.nn.functional.group_norm.
+    """
+    if input.dim() > 1 and num_groups > 0 and input.numel() == num_groups:
+        return PLAIN[activation](F.group_norm(input, num_groups, weight, bias, eps))  # which refuses one value a group
+    return _OPS.group_norm(input, weight, bias, num_groups, eps, activation)[0]  # type: ignore[no-any-return]  # an operator of torch
+
+
+def instance_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None = None,
+    running_var: torch.Tensor | None = None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *,
+    activation: str = "none",
+) -> torch.Tensor:
+    """Norm over the space of each channel of each image: a group norm of one channel a group.
+
+    Running statistics, which instance norms rarely keep, go to torch's own.  Shapes and types as `group_norm`, without
+    its autocast.  PyTorch: torch.nn.functional.instance_norm.
+    """
+    if running_mean is not None or running_var is not None or not use_input_stats:
+        note_fallback("instance_norm", "with running statistics")
+        found = F.instance_norm(
+            input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+        )  # fmt: skip
+        return PLAIN[activation](found)
+    if input.dim() < 3 or input[0, 0].numel() == 1:
+        return PLAIN[activation](F.instance_norm(input, None, None, weight, bias, True, momentum, eps))  # which refuses
+    y: torch.Tensor = _OPS.group_norm(input, weight, bias, input.shape[1], eps, activation)[0]
+    return y.to(input.dtype)
 
 
 # -- convolution ---------------------------------------------------------------------------------------

@@ -23,6 +23,10 @@ __all__ = [
     "Conv2d",
     "CrossEntropyLoss",
     "Dropout",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "LayerNorm",
     "LinearCrossEntropyLoss",
     "LogSoftmax",
@@ -83,8 +87,44 @@ class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
     """torch.nn.BatchNorm3d in one kernel or three each way."""
 
 
+class GroupNorm(nn.GroupNorm):
+    """torch.nn.GroupNorm in one kernel or three forward, four backward."""
+
+    activation = "none"
+    """As of the batch norms."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Normalises over groups of channels of each image; see `functional.group_norm`."""
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps, activation=self.activation)
+
+
+class _InstanceNorm(nn.modules.instancenorm._InstanceNorm):
+    """What the instance norms of all numbers of axes share: torch's own forward, but for the function at its end."""
+
+    activation = "none"
+    """As of the batch norms."""
+
+    def _apply_instance_norm(self, input: torch.Tensor) -> torch.Tensor:
+        statistics = self.training or not self.track_running_stats
+        share = 0.0 if self.momentum is None else self.momentum
+        vectors = (self.running_mean, self.running_var, self.weight, self.bias)
+        return F.instance_norm(input, *vectors, statistics, share, self.eps, activation=self.activation)
+
+
+class InstanceNorm1d(_InstanceNorm, nn.InstanceNorm1d):
+    """torch.nn.InstanceNorm1d as a group norm of one channel a group."""
+
+
+class InstanceNorm2d(_InstanceNorm, nn.InstanceNorm2d):
+    """torch.nn.InstanceNorm2d as a group norm of one channel a group."""
+
+
+class InstanceNorm3d(_InstanceNorm, nn.InstanceNorm3d):
+    """torch.nn.InstanceNorm3d as a group norm of one channel a group."""
+
+
 class Conv2d(nn.Conv2d):
-    """torch.nn.Conv2d, of few channels without cuDNN; what follows may be set on the object: it runs in the same kernel.
+    """torch.nn.Conv2d, of few channels without cuDNN; what follows may be set on the object, for the same kernel.
 
     Images that are not in order (channels last), and paddings other than zeros, go to torch's own.
     """

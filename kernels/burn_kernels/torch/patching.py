@@ -200,6 +200,10 @@ def _convolution(module: nn.Module, dropout: bool) -> type | str:
     return modules.Conv2d
 
 
+def _instance_norm(by: type) -> Rule:
+    return lambda module, dropout: "keeps running statistics" if module.track_running_stats else by
+
+
 def _transformers_norm(module: nn.Module, dropout: bool) -> type | str:
     weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", None)
     if not isinstance(weight, nn.Parameter) or weight.dim() != 1 or not isinstance(eps, float):
@@ -231,6 +235,7 @@ RULES: dict[str, Rule] = {
     f"{_TORCH}loss.CrossEntropyLoss": _always(modules.CrossEntropyLoss),
     f"{_TORCH}dropout.Dropout": _dropout,
     f"{_TORCH}conv.Conv2d": _convolution,
+    f"{_TORCH}normalization.GroupNorm": _always(modules.GroupNorm),
     "transformers.activations.NewGELUActivation": lambda module, dropout: _graft(_TanhGELU, type(module)),
 }
 for _family, _prefix in (*(("llama", "Llama"), ("mistral", "Mistral"), ("qwen2", "Qwen2"), ("qwen3", "Qwen3")),):
@@ -239,6 +244,8 @@ for _family, _prefix in (*(("llama", "Llama"), ("mistral", "Mistral"), ("qwen2",
     RULES[f"{_home}MLP"] = _transformers_mlp
 for _kind in (modules.BatchNorm1d, modules.BatchNorm2d, modules.BatchNorm3d):
     RULES[f"{_TORCH}batchnorm.{_kind.__name__}"] = _always(_kind)
+for _norm in (modules.InstanceNorm1d, modules.InstanceNorm2d, modules.InstanceNorm3d):
+    RULES[f"{_TORCH}instancenorm.{_norm.__name__}"] = _instance_norm(_norm)
 
 _REASONS = {
     f"{_TORCH}linear.Linear": "a matrix product, which cuBLAS computes either way",
@@ -278,9 +285,10 @@ def _decide(module: nn.Module, dropout: bool) -> type | str:
 def patch(model: nn.Module, *, dropout: bool = False) -> PatchReport:
     """Exchanges what it can in `model`, in place, and says for every module what, and for each other one why not.
 
-    LayerNorm, RMSNorm, batch norms, Conv2d of few channels, Softmax, LogSoftmax, CrossEntropyLoss of torch, with `dropout` Dropout too; of
-    transformers the RMS norms and gated MLPs of Llama, Mistral and Qwen, GPT-2's GELU, and the loss of causal language
-    models.  A second call finds what the first has replaced, and changes nothing.  Not to be called while it runs.
+    LayerNorm, RMSNorm, batch, group and instance norms, Conv2d of few channels, Softmax, LogSoftmax, CrossEntropyLoss
+    of torch, with `dropout` Dropout too; of transformers the RMS norms and gated MLPs of Llama, Mistral and Qwen,
+    GPT-2's GELU, and the loss of causal language models.  A second call finds what the first has replaced, and changes
+    nothing.  Not to be called while the model runs.
     """
     entries = []
     for path, module in _modules(model):

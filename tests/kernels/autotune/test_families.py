@@ -17,6 +17,7 @@ from burn_kernels import (
     dropout,
     embedding,
     glu,
+    group_norm,
     lion,
     norm,
     optimizer,
@@ -287,6 +288,14 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: batch_norm.backward(x(6, 3, 7, 7), x(6, 3, 7, 7), V, V, V, V, activation="silu"),
         ["batch_norm backward rows<=8 channels=3 cols=49 bfloat16 packed align=2 planes silu w b"],
     ),
+    "group_norm": (
+        lambda: group_norm.forward(x(6, 4, 8, 8), None, None, 2, activation="silu"),
+        [f"group_norm batch<=8 channels=4 groups=2 space=64 {BF} planes silu"],
+    ),
+    "group_norm back": (
+        lambda: group_norm.backward(x(6, 3, 8, 8), x(6, 3, 8, 8), V, V, S, S),
+        [f"group_norm backward batch<=8 channels=3 groups=1 space=64 {BF} planes w b"],
+    ),
     "convolution": (
         lambda: convolution.forward(x(6, 1, 9, 9), x(8, 1, 3, 3), x(8), relu=True, pool="max", prob=0.1),
         [f"convolution batch<=8 {CONVOLUTION} {BF} b drop relu max2"],
@@ -330,6 +339,7 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
         "reduce_kernels",
         "residual_norm_backward",
         "batch_norm_backward",
+        "group_norm_backward",
         "convolution_backward",
         "convolution_kernels",
         "channel_norm_kernels",

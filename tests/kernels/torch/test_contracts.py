@@ -36,9 +36,10 @@ PROMISED = {
     "zero size": "yes",
     "same bits twice": "yes",
 }
+PRODUCTS = ("linear_cross_entropy", "convolution")
 LOSSES = ("cross_entropy", "linear_cross_entropy")
 OPTIMIZERS = ("adamw", "sgd")
-IN_FLOAT32 = ("softmax", "log_softmax", "layer_norm", "rms_norm", "cross_entropy")
+IN_FLOAT32 = ("softmax", "log_softmax", "layer_norm", "rms_norm", "cross_entropy", "group_norm")
 
 
 def promised(name: str) -> dict[str, str]:
@@ -52,7 +53,7 @@ def promised(name: str) -> dict[str, str]:
             "autocast": "–",
         }
     found |= {"inputs written": "never", "second derivative": "yes", "torch.compile": "one call"}
-    cast = "its type" if name in ("linear_cross_entropy", "convolution") else "float32" if name in IN_FLOAT32 else "as given"
+    cast = "its type" if name in PRODUCTS else "float32" if name in IN_FLOAT32 else "as given"
     return found | {"autocast": cast}
 
 

@@ -31,6 +31,12 @@ PAIRS: dict[str, tuple[Callable[[Any], nn.Module], tuple[torch.Tensor, ...]]] = 
         (torch.randn(2, 3, 5, 4),),
     ),
     "BatchNorm3d": (lambda m: m.BatchNorm3d(2), (torch.randn(2, 2, 3, 5, 4),)),
+    "GroupNorm": (lambda m: m.GroupNorm(2, 6, eps=1e-3), (torch.randn(2, 6, 5),)),
+    "GroupNorm without weights": (lambda m: m.GroupNorm(3, 6, affine=False), (torch.randn(2, 6, 3, 4),)),
+    "InstanceNorm1d": (lambda m: m.InstanceNorm1d(3, affine=True), (torch.randn(2, 3, 7),)),
+    "InstanceNorm2d": (lambda m: m.InstanceNorm2d(3), (torch.randn(2, 3, 5, 4),)),
+    "InstanceNorm2d of one image": (lambda m: m.InstanceNorm2d(3), (torch.randn(3, 5, 4),)),
+    "InstanceNorm3d": (lambda m: m.InstanceNorm3d(2), (torch.randn(2, 2, 3, 2, 4),)),
     "Conv2d": (lambda m: m.Conv2d(2, 5, 3, stride=2, padding=1), (torch.randn(2, 2, 7, 6),)),
     "Conv2d of groups": (lambda m: m.Conv2d(4, 4, (3, 2), groups=4, bias=False), (torch.randn(2, 4, 7, 6),)),
     "Conv2d same": (lambda m: m.Conv2d(2, 3, 3, dilation=2, padding="same"), (torch.randn(2, 2, 7, 6),)),
@@ -87,7 +93,19 @@ MORE = {"CrossEntropyLoss": ["z_loss"]}
 
 
 @pytest.mark.parametrize(
-    "name", ["BatchNorm2d", "Conv2d", "LayerNorm", "RMSNorm", "Softmax", "LogSoftmax", "CrossEntropyLoss", "Dropout"]
+    "name",
+    [
+        "BatchNorm2d",
+        "Conv2d",
+        "GroupNorm",
+        "InstanceNorm2d",
+        "LayerNorm",
+        "RMSNorm",
+        "Softmax",
+        "LogSoftmax",
+        "CrossEntropyLoss",
+        "Dropout",
+    ],
 )
 def test_constructors_are_those_of_torch(name: str) -> None:
     ours, theirs = (inspect.signature(getattr(home, name)).parameters for home in (bk, nn))

@@ -39,7 +39,12 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "rms_norm": (OPS.rms_norm, (X, W, 1e-5)),
     "batch_norm": (OPS.batch_norm, (drawn(5, 7), W, B, None, None, 0.1, 1e-5, "silu")),
     "batch_norm plain": (OPS.batch_norm, (IMAGES, None, None, *MOMENTS, 0.1, 1e-5, "none")),
-    "convolution": (OPS.convolution, (drawn(1, 1, 3, 2), drawn(2, 1, 2, 2), drawn(2), [1, 1], [1, 0], [1, 1], 1, *NOTHING)),
+    "group_norm": (OPS.group_norm, (drawn(2, 4, 2, 3), drawn(4), drawn(4), 2, 1e-5, "silu")),
+    "instance_norm": (OPS.group_norm, (drawn(1, 2, 5), None, drawn(2), 2, 1e-3, "none")),
+    "convolution": (
+        OPS.convolution,
+        (drawn(1, 1, 3, 2), drawn(2, 1, 2, 2), drawn(2), [1, 1], [1, 0], [1, 1], 1, *NOTHING),
+    ),
     "convolution with a pool": (
         OPS.convolution,
         (drawn(1, 2, 2, 3), drawn(2, 1, 1, 2), None, [1, 1], [0, 0], [1, 1], 2, False, "mean", 2, 0.3, SEED),
