@@ -56,7 +56,9 @@ def _draw_batch_norm(draw: Draw) -> Call:
 def _draw_batch_norm_eval(draw: Draw) -> Call:
     channels = _integer(draw, 4, 20)
     statistics = draw.normal(channels), draw.normal(channels).square() + 0.1
-    args = (_images(draw, channels), *_weights(draw, channels), *statistics)
+    w, _ = _weights(draw, channels)
+    # with a bias: where there is none a half x may equal the mean, and a ReLU has no slope there
+    args = (_images(draw, channels), w, draw.normal(channels), *statistics)
     return Call("batch_norm_eval", (*args, 1e-5, ACTIVATIONS[_integer(draw, 0, 3)]))
 
 
