@@ -63,10 +63,10 @@ def nanoseconds(run: Callable[[], Any]) -> int:
     return time.perf_counter_ns() - start
 
 
-def recording(rounds: int) -> dict[str, list[float]]:
+def recording(rounds: int, device: Device | None = None) -> dict[str, list[float]]:
     """Microseconds an operation, recorded and thrown away; the flush of what nobody holds is not in them."""
-    x = torch.randn(16, 32)
-    fused = Device.cpu().fused()
+    fused = (device or Device.cpu()).fused()
+    x = torch.randn(16, 32, device=fused.place)
     plain, tracked = Tensor.from_torch(x, fused), Tensor.from_torch(x, fused.autodiff()).require_grad()
     eager = Tensor.from_torch(x)
     variants: dict[str, Callable[[], Any]] = {}

@@ -40,7 +40,8 @@ import torch
 import triton
 
 from benchmarks._kernels.judged import BARS, Bar, Verdict, judge, table
-from benchmarks._kernels.timing import Call, Timer, captured, peak_mib
+from benchmarks._kernels.rows import timed
+from benchmarks._kernels.timing import Call, Timer, captured
 from burn_kernels import (
     REGISTRY,
     KernelSpec,
@@ -526,51 +527,13 @@ def fastest(part: Part, timer: Timer) -> Call:
 
 
 # -- timing ------------------------------------------------------------------------------------------
-def copies(floor_bytes: int) -> dict[str, Call]:
-    source = random(floor_bytes // 4)
-    target = torch.empty_like(source)
-    return {"copy": lambda: target.copy_(source), "negate": lambda: torch.neg(source, out=target)}
-
-
 def measure(case: Case, timer: Timer, tuning: bool) -> list[dict[str, Any]]:
     """The rows of one case."""
-    rows, calls, peaks = [], {}, {}
-    both = copies(case.floor_bytes)
-    for name, call in case.variants.items():
-        try:
-            call()
-            peaks[name] = 0.0 if tuning else peak_mib(call, DEVICE)
-            calls[name] = captured(call, DEVICE)
-        except Exception as error:  # a rival or a candidate that fails is a finding, not the end of the run
-            print(f"    {case.name} {case.passed} {name}: {type(error).__name__}: {str(error).splitlines()[0]}")
-    times = timer(calls | both)
-    copy = min(statistics.median(times[name]) for name in both)
-    found = {} if tuning else case.errors()
-    for name in calls:
-        spread = statistics.quantiles(times[name], n=10)
-        median = statistics.median(times[name])
-        rows.append(
-            {
-                "case": case.name,
-                "pass": case.passed,
-                "variant": name,
-                "median_ms": round(median, 5),
-                "low_decile_ms": round(spread[0], 5),
-                "high_decile_ms": round(spread[-1], 5),
-                "floor_bytes": case.floor_bytes,
-                "copy_ms": round(copy, 5),
-                "share_of_copy": round(copy / median, 4),
-                "peak_mib": round(peaks[name], 1),
-                "error": found.get(name),
-            }
-        )
-        apart = f"{found[name]:9.2e}" if name in found else " " * 9
-        print(
-            f"{case.name:<30}{case.passed:<12}{name:<90}"[: 132 if tuning else 62]
-            + f"{median:9.4f} ms {100 * copy / median:6.1f} %{peaks[name]:9.0f} MiB {apart}",
-            flush=True,
-        )
-    return rows
+    errors = dict if tuning else case.errors
+    width = 132 if tuning else 62
+    return timed(
+        case.name, case.passed, case.floor_bytes, case.variants, timer, errors=errors, peaks=not tuning, width=width
+    )
 
 
 def wanted(arguments: Any) -> tuple[str, ...]:

@@ -113,11 +113,13 @@ def _is_ours(variant: str) -> bool:
 def table(verdicts: Sequence[Verdict]) -> str:
     """A line a verdict, and how many hold."""
     lines = []
+    case, asked = (max((len(getattr(v, part)) for v in verdicts), default=0) for part in ("case", "asked"))
     for verdict in verdicts:
         number = "not timed" if verdict.found is None else f"{verdict.found:.3f}"
         word = "pass" if verdict.holds else "FAIL"
         lines.append(
-            f"{word}  {verdict.case:<38}{verdict.passed:<6}{verdict.asked:<34}{number:>10}  bar {verdict.needed:.3f}"
+            f"{word}  {verdict.case:<{case}}  {verdict.passed:<6}{verdict.asked:<{asked}}{number:>11}"
+            f"  bar {verdict.needed:.3f}"
         )
     held = sum(verdict.holds for verdict in verdicts)
     return "\n".join([*lines, f"{held} of {len(verdicts)} bars hold"])

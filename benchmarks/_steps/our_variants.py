@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -16,9 +16,10 @@ from burn_torch.core.dtype import DType
 from burn_torch.optim import AdamConfig, AdamWConfig, GradientsParams
 from burn_torch.train import fold
 
-__all__ = ["Ours", "loaded", "our_variants"]
+__all__ = ["FUSED", "Ours", "loaded", "our_variants"]
 
-KEYS = {name: [fold(seed, i) for i in range(1024)] for seed, name in enumerate((EAGER, COMPILED))}
+FUSED = "burn_torch compiled, fused"
+KEYS = {name: [fold(seed, i) for i in range(1024)] for seed, name in enumerate((EAGER, COMPILED, FUSED))}
 """Keys of the steps, others for each variant: the leaf remembers masks, and one may not find those of the other."""
 
 
@@ -104,12 +105,12 @@ class Ours(Local):
         case = self.case
         if self.name == EAGER:
             return forward_backward if case.optimizer is None else train_half if case.half else train
-        return compiled(case)
+        return compiled(case, fuse=True if self.name == FUSED else None)
 
     def numbers(self) -> list[float]:
         if self.case.optimizer is not None:
             found = super().numbers()
-            if self.case.half and self.name == COMPILED and not self._halved():
+            if self.case.half and self.name != EAGER and not self._halved():
                 raise Failed('no product of the program is in bf16, though precision="bfloat16" was asked for')
             return found
         loss, gradients = self.step(0)
@@ -147,9 +148,9 @@ class Ours(Local):
         return found
 
 
-def compiled(case: Case) -> Any:
-    """The step of a case, compiled: the state donated, numbers as inputs."""
+def compiled(case: Case, fuse: bool | None = None) -> Any:
+    """The step of a case, compiled: the state donated, numbers as inputs.  fuse: with generated kernels."""
     if case.optimizer is None:
-        return burn_torch.compile(forward_backward)
-    precision = "bfloat16" if case.half else "float32"
-    return burn_torch.compile(train, donate=("model", "optim"), precision=precision)
+        return burn_torch.compile(forward_backward, fuse=fuse)
+    precision: Literal["bfloat16", "float32"] = "bfloat16" if case.half else "float32"
+    return burn_torch.compile(train, donate=("model", "optim"), precision=precision, fuse=fuse)

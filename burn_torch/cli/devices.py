@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.faults import nearest
+from burn_torch.core.wording import counted
 
 if TYPE_CHECKING:
     from burn_torch.tensor import Device
@@ -18,13 +19,15 @@ _KINDS: Final = ("cpu", "cuda", "mps", "ndarray")
 _OTHER_NAMES: Final = {"gpu": "cuda:0", "nvidia": "cuda:0", "metal": "mps", "numpy": "ndarray"}
 
 
-def add_option(parser: argparse._ActionsContainer) -> None:
-    """Declares `--devices`."""
+def add_option(parser: argparse._ActionsContainer, *, several: bool = False) -> None:
+    """Declares `--devices`; a command that can compute on several says so."""
+    more = "; several train together: cuda:0,cuda:1" if several else ""
     parser.add_argument(
         "--devices",
         default="cpu",
         metavar="DEVICE",
-        help="where to compute: cpu, cuda:0, mps or ndarray (default: cpu); `burn-torch info` lists what is here",
+        help="where to compute: cpu, cuda:0, mps or ndarray (default: cpu); `burn-torch info` lists what is here"
+        + more,
     )
 
 
@@ -32,7 +35,7 @@ def places() -> dict[str, str]:
     """Each kind of place: what it is, or "no: " and why this machine has none."""
     import torch
 
-    found = {"cpu": f"torch, {torch.get_num_threads()} threads of {os.cpu_count()} cores"}
+    found = {"cpu": f"torch, {counted(torch.get_num_threads(), 'thread')} of {counted(os.cpu_count() or 1, 'core')}"}
     if torch.cuda.is_available():
         for i in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(i)
@@ -59,6 +62,15 @@ def device(text: str) -> Device:
     from burn_torch.tensor import Device
 
     word = text.strip().lower()
+    if "," in word:
+        raise DeviceError(
+            explain(
+                "this is done on one device",
+                given=f"--devices {text}",
+                expected="one of them; several are for train and resume",
+                mend=f"--devices {word.partition(',')[0]}",
+            )
+        )
     try:
         return Device.parse(word)
     except DeviceError:

@@ -11,6 +11,7 @@ from burn_torch.cli.one_step import OneStep, described, peak_process_bytes, reas
 from burn_torch.cli.options import Settings
 from burn_torch.cli.recipe import Recipe
 from burn_torch.core.errors import TraceError
+from burn_torch.core.wording import counted
 from burn_torch.train import SilentRenderer, SupervisedTraining
 
 __all__ = ["dry_run"]
@@ -20,8 +21,9 @@ def dry_run(recipe: Recipe, settings: Settings, args: argparse.Namespace) -> int
     """Trains on one batch, validates on one, writes and reads a checkpoint in a folder that is removed again."""
     one = OneStep.of(recipe, settings, args)
     config = one.settings.config
-    print(f"data      {one.train_loader.num_items()} items to train, {one.valid_loader.num_items()} to validate")
-    print(f"          {len(one.train_loader)} batches an epoch, the first one made in {one.batch_s * 1e3:.1f} ms")
+    train, valid = one.train_loader, one.valid_loader
+    print(f"data      {counted(train.num_items(), 'item')} to train, {valid.num_items()} to validate")
+    print(f"          {counted(len(train), 'batch')} an epoch, the first one made in {one.batch_s * 1e3:.1f} ms")
     for line in described(one.batch):
         print(f"          {line}")
     _print_layers(one)
@@ -38,7 +40,7 @@ def dry_run(recipe: Recipe, settings: Settings, args: argparse.Namespace) -> int
 
 def _print_layers(one: OneStep) -> None:
     model = one.learner.model
-    print(f"model     {type(model).__name__}, {model.num_params():,} parameters")
+    print(f"model     {type(model).__name__}, {counted(model.num_params(), 'parameter', grouped=True)}")
     try:
         layers = one.layers()
     except TraceError as err:
@@ -89,7 +91,7 @@ def _step_time(one: OneStep, *, compiled: bool, batches: int, epochs: int) -> st
     total = each * batches * epochs
     return (
         f"{seconds[0] * 1e3:.1f} ms the first time, then {each * 1e3:.2f} ms:"
-        f" about {total:.0f} s of steps in {epochs} epochs"
+        f" about {total:.0f} s of steps in {counted(epochs, 'epoch')}"
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from burn_torch.cli.one_step import KEY, OneStep, reason_of, step
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError, TraceError
+from burn_torch.core.wording import counted
 from burn_torch.module import Module, Param
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Tensor
@@ -72,7 +73,8 @@ def _data(one: OneStep) -> Iterator[Outcome]:
             count += 1
             values = x.into_data().values
             if values.dtype.kind == "f" and not np.isfinite(values).all():
-                faults.append(f"{path} has {int((~np.isfinite(values)).sum())} values that are NaN or infinite")
+                count = int((~np.isfinite(values)).sum())
+                faults.append(f"{path} has {counted(count, 'NaN or infinite value')}")
             elif values.size > 1 and (values == values.flat[0]).all():
                 notes.append(f"{path} has one value alone, {values.flat[0]}")
             elif values.dtype.kind == "f" and float(np.abs(values).max()) > 100:
@@ -82,7 +84,7 @@ def _data(one: OneStep) -> Iterator[Outcome]:
         elif notes:
             yield Outcome(f"{name} data", "note", "; ".join(notes))
         else:
-            yield Outcome(f"{name} data", "ok", f"{count} tensors, finite, of more than one value")
+            yield Outcome(f"{name} data", "ok", f"{counted(count, 'tensor')}, finite, of more than one value")
 
 
 def _tensors(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
@@ -151,7 +153,7 @@ def _reached(model: Module, grads: GradientsParams) -> Outcome:
         return Outcome("gradients", "fault", f"none for {', '.join(without)}: nothing of the loss depends on them")
     if zero:
         return Outcome("gradients", "note", f"zero in all of {', '.join(zero)}")
-    return Outcome("gradients", "ok", f"there for all {len(named)} parameters, and none is zero")
+    return Outcome("gradients", "ok", f"there for all {counted(len(named), 'parameter')}, and none is zero")
 
 
 def _finite_differences(one: OneStep) -> Outcome:
@@ -186,7 +188,7 @@ def _finite_differences(one: OneStep) -> Outcome:
     if wrong:
         return Outcome(name, "fault", f"they differ in {', '.join(wrong)} of the gradient's length")
     most = f"the largest difference {worst:.1e} of the gradient" if worst else "no difference above rounding"
-    return Outcome(name, "ok", f"{looked} parameters in float64, {most}")
+    return Outcome(name, "ok", f"{counted(looked, 'parameter')} in float64, {most}")
 
 
 def _quotient(model: Module, param: Param, direction: Any, batch: Any, eps: float) -> float:

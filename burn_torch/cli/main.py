@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NoReturn
 
 from burn_torch.cli import registry
-from burn_torch.cli.failure import EXIT_BROKEN_PIPE, report
+from burn_torch.cli.failure import EXIT_BROKEN_PIPE, EXIT_USAGE, report
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.faults import nearest
 from burn_torch.version import __version__
 
 __all__ = ["main", "make_parser"]
+
+MAX_WIDTH: Final = 110
+"""Columns of help and usage, where the terminal has more."""
+_BEHIND: Final = " " * len("  expected: ")
 
 EXAMPLES: Final = """\
 a first run:
@@ -31,16 +37,39 @@ exit codes: 0 done, 1 an error in the code that was run, 2 usage or settings, 3 
 class _UsageError(Exception):
     """A command line that cannot be parsed, before it is worded."""
 
-    def __init__(self, parser: _Parser, what: str, mend: str | None = None) -> None:
+    def __init__(self, parser: _Parser, what: str, mend: str | None = None, expected: str | None = None) -> None:
         super().__init__(what)
         self.parser, self.what, self.mend = parser, what, mend
+        self.expected = _wrapped((expected or "").split()) or parser.shape()
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps paragraphs to the terminal; those with an indented line, such as examples, stay as they are."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=min(shutil.get_terminal_size().columns, MAX_WIDTH) - 2)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.strip("\n").split("\n\n")
+        return "\n\n".join(
+            paragraph if "\n " in f"\n{paragraph}" else "\n".join(self._split_lines(paragraph, width))
+            for paragraph in paragraphs
+        )
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)  # names have hyphens
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if getattr(action, "_get_subactions", None) is not None:  # argparse forgets that those stand two further right
+            self._action_max_length += self._indent_increment
 
 
 class _Parser(argparse.ArgumentParser):
     """argparse with our three parts, and the nearest name for a word that it does not know."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+        super().__init__(**settings, allow_abbrev=False, formatter_class=_Formatter)
 
     def error(self, message: str) -> NoReturn:
         raise _UsageError(self, message)
@@ -49,20 +78,50 @@ class _Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             names = [str(name) for name in action.choices]
             what = f"there is no {str(action.metavar or action.dest).lower()} {value!r}"
-            raise _UsageError(self, what, _did_you_mean(str(value), names) or f"name one of {', '.join(names)};")
+            mend = _did_you_mean(str(value), names) or "name one of those;"
+            raise _UsageError(self, what, mend, f"one of {', '.join(names)}")
 
     def shape(self) -> str:
-        """The usage in one line."""
-        return " ".join(self.format_usage().removeprefix("usage: ").split())
+        """The usage, in lines that fit behind "expected: "."""
+        words = self.format_usage().removeprefix("usage: ").split()
+        parts: list[str] = []
+        for word in words:  # an option and its value stay together
+            if parts and parts[-1].count("[") > parts[-1].count("]"):
+                parts[-1] += f"\0{word}"
+            else:
+                parts.append(word)
+        return _wrapped(parts)
+
+
+def _wrapped(parts: Sequence[str]) -> str:
+    """Parts, within which \\0 is a blank, in lines that fit behind "expected: "."""
+    width = min(shutil.get_terminal_size().columns, MAX_WIDTH) - len(_BEHIND)
+    lines = textwrap.wrap(" ".join(parts), max(width, 40), break_long_words=False, break_on_hyphens=False)
+    return f"\n{_BEHIND}".join(lines).replace("\0", " ")
 
 
 def _refuse_unknown_option(words: Sequence[str], *parsers: _Parser) -> None:
     """Raises: _UsageError, in the name of the last parser, if a word is an option of none."""
-    options = [option for parser in parsers for action in parser._actions for option in action.option_strings]
+    actions = [action for parser in parsers for action in parser._actions]
+    known = {option for action in actions for option in action.option_strings}
+    told = [
+        [name for name in one.option_strings if name.startswith("--")]
+        for one in actions
+        if one.help != argparse.SUPPRESS
+    ]
     for word in words:
         name = word.partition("=")[0]
-        if name.startswith("--") and name not in options:
-            raise _UsageError(parsers[-1], f"there is no option {name}", _did_you_mean(name, options))
+        if name.startswith("--") and name not in known:
+            raise _UsageError(parsers[-1], f"there is no option {name}", _option_meant(name, list(filter(None, told))))
+
+
+def _option_meant(word: str, options: Sequence[Sequence[str]]) -> str | None:
+    """The option, of all names of each, that has the words of this one, or is spelt like it."""
+    parts = set(word.strip("-").replace("_", "-").split("-"))
+    for first, *_ in options:
+        if parts <= set(first.strip("-").split("-")):
+            return f"did you mean {first}?"
+    return _did_you_mean(word, [name for names in options for name in names])
 
 
 def _did_you_mean(word: str, names: Iterable[str]) -> str | None:
@@ -99,7 +158,7 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
                 _refuse_unknown_option(given, parser, fault.parser)
             raise
         if rest:
-            _refuse_unknown_option(rest, args.parser)
+            _refuse_unknown_option(rest, parser, args.parser)
             raise _UsageError(args.parser, f"too many arguments: {' '.join(rest)}")
     except _UsageError as fault:
         prog = fault.parser.prog
@@ -107,7 +166,7 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
             explain(
                 f"{prog}: {fault.what}",
                 given=" ".join(["burn-torch", *given]),
-                expected=fault.parser.shape(),
+                expected=fault.expected,
                 mend=" ".join(filter(None, [fault.mend, f"{prog} --help tells more"])),
             )
         ) from None
@@ -118,6 +177,9 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; gives the exit code (see `cli/failure.py`)."""
     given = sys.argv[1:] if argv is None else list(argv)
+    if not given:
+        make_parser().print_help(sys.stderr)
+        return EXIT_USAGE
     try:
         args = _parse(given)
         code = registry.commands()[args.command].run(args)

@@ -103,12 +103,12 @@ def add_data(parser: argparse._ActionsContainer) -> None:
     """Declares `--data`."""
     parser.add_argument(
         "--data",
-        "--data-dir",
         type=Path,
         metavar="DIR",
         dest="data_dir",
         help=f"where the data is: the only place searched then (else ${VARIABLE}/NAME, ${VARIABLE}, the cache)",
     )
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", dest="data_dir", help=argparse.SUPPRESS)  # as settings
 
 
 def read_settings(recipe: Recipe, args: argparse.Namespace, base: Config | None = None) -> Settings:
@@ -156,10 +156,10 @@ def prepared(recipe: Recipe, settings: Settings) -> Settings:
 # -- the machine ------------------------------------------------------------------------------------------
 
 
-def add_machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+def add_machine(parser: argparse.ArgumentParser, *, several: bool = False) -> argparse._ArgumentGroup:
     """Declares the options that decide where and how a run is computed."""
     group = parser.add_argument_group("machine")
-    devices.add_option(group)
+    devices.add_option(group, several=several)
     group.add_argument(
         "--precision",
         choices=("float32", "tf32", "bfloat16"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from burn_torch.core.errors import ArtifactError, BurnTorchError, explain
+from burn_torch.core.wording import counted
 from burn_torch.record.listing import Listing, listing_of
 
 __all__ = ["checkpoint_words", "listing_of_run"]
@@ -26,10 +27,10 @@ def checkpoint_words(found: Listing) -> dict[str, str] | None:
         position, optim = about["position"], about["optim"]
         words = {
             "position": f"epoch {position['epoch']}, "
-            + ("complete" if position["complete"] else f"{position['batch']} batches")
-            + f", {position['iteration']} steps",
+            + ("complete" if position["complete"] else f"{counted(position['batch'], 'batch')}")
+            + f", {counted(position['iteration'], 'step')}",
             "learning rate": str(float.fromhex(about["lr"])),
-            "optimizer": f"{optim['kind']} with states of {len(optim['states'])} parameters",
+            "optimizer": f"{optim['kind']} with states of {counted(len(optim['states']), 'parameter')}",
             "layout": f"{about['version']}",
         }
         return words | {f"version.{name}": str(version) for name, version in about["versions"].items()}

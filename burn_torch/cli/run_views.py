@@ -16,6 +16,7 @@ from burn_torch.monitor import Split
 from burn_torch.monitor.dashboard.chart import ASCII, BRAILLE, Line, chart
 from burn_torch.monitor.dashboard.content import clean
 from burn_torch.monitor.dashboard.ticks import short
+from burn_torch.monitor.progress import format_duration
 from burn_torch.monitor.view import MetricView, SplitView
 
 __all__ = ["compare", "listing", "plot"]
@@ -47,6 +48,7 @@ def compare(args: argparse.Namespace) -> int:
     head = ("", *(clean(str(run.directory)) for run in runs))
     rows = [("status", *(run.status for run in runs))]
     rows.append(("epochs", *(f"{run.view.epoch}/{run.view.total_epochs}" for run in runs)))
+    rows.append(("time", *(format_duration(run.view.elapsed_s) for run in runs)))
     for name in dict.fromkeys(name for run in runs for name in run.view.metrics):
         for split in Split:
             found = [_of(run, name, split) for run in runs]

@@ -23,6 +23,7 @@ from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.config import Config, replace
 from burn_torch.core.errors import ConfigError, DataError, explain
 from burn_torch.core.faults import nearest
+from burn_torch.core.wording import counted
 from burn_torch.data import DataLoader, InMemDataset, permutation
 from burn_torch.module import Module
 from burn_torch.nn import (
@@ -369,7 +370,7 @@ class TableRecipe(Recipe):
             raise DataError(
                 explain(
                     f"{table.path}: this is too little to learn from",
-                    given=f"{len(table.lines)} rows, {len(names)} columns",
+                    given=f"{counted(len(table.lines), 'row')}, {counted(len(names), 'column')}",
                     expected="two rows at least, and a column besides the target",
                     mend="give a larger table",
                 )

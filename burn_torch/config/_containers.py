@@ -9,6 +9,7 @@ from typing import Any
 from burn_torch.config._frozen import FrozenDict, FrozenList
 from burn_torch.config._kinds import ChoiceKind, IntKind, Kind, StrKind, form_of
 from burn_torch.core.faults import Place
+from burn_torch.core.wording import counted
 
 Step = Callable[[Kind, Any, Place], Any]
 
@@ -63,7 +64,7 @@ class SequenceKind(Kind):
         if kinds is None:
             return place.fault(
                 "wrong length",
-                given=f"has {len(value)} items",
+                given=f"has {counted(len(value), 'item')}",
                 expected=self.describe(),
                 mend="give as many as the type asks for",
             )

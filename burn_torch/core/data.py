@@ -14,6 +14,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError, ShapeError, explain
 from burn_torch.core.spec import Shape
 from burn_torch.core.tolerance import Tolerance
+from burn_torch.core.wording import counted
 
 __all__ = ["TensorData", "bf16_from_f32", "f32_from_bf16"]
 
@@ -319,8 +320,8 @@ def _shaped(flat: Array, shape: Shape) -> Array:
         raise ShapeError(
             explain(
                 "TensorData: the values do not fill the shape",
-                given=f"{flat.size} values for {shape}",
-                expected=f"{math.prod(shape)} values",
+                given=f"{counted(flat.size, 'value')} for {shape}",
+                expected=f"{counted(math.prod(shape), 'value')}",
                 mend="count the values, or leave the shape to TensorData.of(nested lists)",
             )
         )

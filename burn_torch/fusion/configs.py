@@ -1,13 +1,15 @@
-"""How large a generated kernel's tiles are, without timing: from what it reads and how far its loops run."""
+"""How large a generated kernel's tiles are: without timing, from what it reads and how far its loops run; and what else
+a tuner may try."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
 from burn_torch.fusion.loops import Kernel
 
-__all__ = ["Tiles", "tiles_of"]
+__all__ = ["Tiles", "candidates_of", "tiles_of"]
 
 
 @final
@@ -27,29 +29,76 @@ class Tiles:
 _FEW: Final = 1024
 """Elements that a program of element-wise work holds: two 16-byte accesses a thread of four warps."""
 
+_MOST_HELD: Final = 32
+"""Elements of a tile that a thread holds at most, each with all the values that are made of it."""
+
 
 def tiles_of(kernel: Kernel) -> Tiles:
     """The tiles that are used without timing."""
-    rows, length = kernel.domain.rows, kernel.domain.length
+    return candidates_of(kernel)[0]
+
+
+def candidates_of(kernel: Kernel) -> list[Tiles]:
+    """What a tuner may try, the tiles that are used without timing first."""
     if kernel.domain.reduced is None:
-        half = all(spec.dtype.itemsize <= 2 for spec in kernel.outputs)
-        return Tiles(min(_power(rows), 2 * _FEW if half else _FEW), 1, 4)
-    if kernel.domain.parts:
-        r = _power(length)
-        x = max(min(_power(rows // kernel.domain.parts), 2048 // r), 1)
-        return Tiles(x, r, _warps(x * r))
-    if kernel.rows_together:
-        if kernel.whole_rows:
-            r = _power(length)
-            x = max(min(_power(rows), 4096 // r, 64), 1)
-            return Tiles(x, r, _warps(x * r))
-        x = min(_power(rows), 32)
-        return Tiles(x, 2048 // x, 8)
+        found = _elements(kernel)
+    elif kernel.domain.parts:
+        found = _parts(kernel)
+    elif kernel.rows_together:
+        found = _columns(kernel)
+    else:
+        found = _rows(kernel)
+    return list(dict.fromkeys(found))
+
+
+def _elements(kernel: Kernel) -> Iterator[Tiles]:
+    """Work element by element."""
+    most = _power(kernel.domain.rows)
+    half = all(spec.dtype.itemsize <= 2 for spec in kernel.outputs)
+    few = 2 * _FEW if half else _FEW
+    for x, warps in ((few, 4), (few // 2, 4), (2 * few, 8), (few, 8), (few // 2, 2), (2 * few, 4)):
+        yield Tiles(min(most, x), 1, warps)
+
+
+def _rows(kernel: Kernel) -> Iterator[Tiles]:
+    """Reductions along what lies together in memory."""
+    rows, length = kernel.domain.rows, kernel.domain.length
+    if not kernel.whole_rows:
+        for r, warps in ((4096, 8), (2048, 4), (2048, 8), (8192, 16), (4096, 16)):
+            yield Tiles(1, r, warps)
+        return
+    r, most = _power(length), _power(rows)
+    x = max(min(most, 1024 // r), 1)
+    yield Tiles(x, r, _warps(x * r))
+    for more, halves in ((x, 1), (x, -1), (2 * x, 0), (2 * x, 1), (max(x // 2, 1), 0)):
+        warps = _warps(more * r) << halves if halves >= 0 else _warps(more * r) >> -halves
+        if more <= most and 1 <= warps <= 16 and more * r <= 32 * warps * _MOST_HELD:
+            yield Tiles(more, r, warps)
+
+
+def _parts(kernel: Kernel) -> Iterator[Tiles]:
+    """Rows one after the other, whose columns are summed beside: a program for each part."""
+    r, most = _power(kernel.domain.length), _power(kernel.domain.rows // kernel.domain.parts)
+    x = max(min(most, 2048 // r), 1)
+    yield Tiles(x, r, _warps(x * r))
+    for more, warps in ((x, 2 * _warps(x * r)), (2 * x, _warps(2 * x * r)), (max(x // 2, 1), _warps(x * r))):
+        if more <= most and warps <= 16 and more * r <= 32 * warps * _MOST_HELD:
+            yield Tiles(more, r, warps)
+
+
+def _columns(kernel: Kernel) -> Iterator[Tiles]:
+    """Reductions across what lies together in memory: tiles of neighbouring columns."""
+    most, length = _power(kernel.domain.rows), kernel.domain.length
     if kernel.whole_rows:
         r = _power(length)
-        x = max(min(_power(rows), 1024 // r), 1)
-        return Tiles(x, r, _warps(x * r))
-    return Tiles(1, 4096, 8)
+        x = max(min(most, 4096 // r, 64), 1)
+        yield Tiles(x, r, _warps(x * r))
+        for wide, warps in ((2 * x, _warps(2 * x * r)), (x // 2, _warps(x * r // 2)), (x, 2 * _warps(x * r))):
+            if 1 <= wide <= most and warps <= 16 and wide * r <= 32 * warps * _MOST_HELD:
+                yield Tiles(wide, r, warps)
+        return
+    for x, r, warps in ((32, 64, 8), (64, 32, 8), (64, 64, 8), (16, 128, 8), (128, 32, 8), (32, 32, 4), (128, 16, 4)):
+        yield Tiles(min(most, x), r if x <= most else 2048 // most, warps)
 
 
 def _warps(elements: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from burn_torch.core.dtype import DType
+from burn_torch.core.sizes import Real, Size
 from burn_torch.core.spec import NumberSpec
 from burn_torch.fusion.expressions import number_text
 from burn_torch.fusion.loops import Argument
@@ -28,6 +29,9 @@ class Numbers:
 
     def operand(self, i: Input, kind: DType) -> str:
         """A number as an operand of a type.  Raises: Unfusible for a fraction beside integers."""
+        if isinstance(i, Literal) and isinstance(i.value, Size | Real):  # a kernel that runs is given the number
+            how = "f64" if kind is DType.F64 else "f32" if kind.is_float else "i64"
+            return self._argument((i, how), how, self._given(i))
         if isinstance(i, Literal):
             if kind is DType.F64:  # beside `where` and `maximum` a number alone is a float32
                 return f"tl.full((), {number_text(float(i.value))}, tl.float64)"
@@ -78,5 +82,5 @@ class Numbers:
         name = self.arguments[key].name
         if self.held:
             return f"tl.load({name})"
-        # a launch passes an integer that 32 bits hold in 32 bits, the bits of 0.0 too
+        # the interpreter passes an integer that 32 bits hold in 32 bits, the bits of 0.0 too
         return f"tl.full((), {name}, tl.int64).to(tl.float64, bitcast=True)" if how == "f64" else name

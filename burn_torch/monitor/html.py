@@ -13,6 +13,7 @@ from contextlib import suppress
 from html import escape
 from typing import Final
 
+from burn_torch.core.wording import counted
 from burn_torch.monitor.curves import figure
 from burn_torch.monitor.dashboard.content import clean
 from burn_torch.monitor.dashboard.ticks import short
@@ -120,7 +121,7 @@ def _state(view: RunView) -> str:
     if view.ended is None and view.eta_s is not None:
         parts.append(f"{format_duration(view.eta_s)} to go")
     if view.damaged:
-        parts.append(f"{view.damaged} lines of the events are damaged and left out")
+        parts.append(f"{counted(view.damaged, 'line')} of the events left out, being damaged")
     return f'<p class="state">{" · ".join(parts)}</p>'
 
 

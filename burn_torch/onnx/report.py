@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from burn_torch.core.errors import OnnxError, explain
+from burn_torch.core.wording import counted
 from burn_torch.onnx.ir import Graph, Model, Node
 from burn_torch.onnx.operators.axes import OTHER_DTYPES
 from burn_torch.onnx.operators.registry import INJECTED, find, known
@@ -71,12 +72,12 @@ class Report:
             f"{self.source}: opset {opsets}" + (f", made by {self.producer}" if self.producer else ""),
             f"  inputs      {'; '.join(self.inputs) or 'none'}",
             f"  outputs     {'; '.join(self.outputs)}",
-            f"  weights     {self.tensors} tensors, {self.elements:,} numbers",
-            f"  operators   {nodes} nodes: " + ", ".join(f"{op} x {n}" for op, n in self.operators.items()),
+            f"  weights     {counted(self.tensors, 'tensor')}, {counted(self.elements, 'number', grouped=True)}",
+            f"  operators   {counted(nodes, 'node')}: " + ", ".join(f"{op} x {n}" for op, n in self.operators.items()),
         ]
         if self.ok:
             return "\n".join([*lines, "  all of them can be imported"])
-        lines.append(f"  {len(self.unsupported)} nodes cannot be imported:")
+        lines.append(f"  {counted(len(self.unsupported), 'node')} cannot be imported:")
         return "\n".join([*lines, *(f"    {fault}" for fault in self.unsupported)])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from burn_torch.core.spec import TensorSpec
+from burn_torch.core.wording import counted
 from burn_torch.fusion.explanation import FusionExplanation
 from burn_torch.fusion.explanation import explain as explain_fusion
 from burn_torch.graph import Graph
@@ -74,10 +75,10 @@ class Explanation:
 
     def __str__(self) -> str:
         launches = "" if self.launches is None else f", {self.launches} launches"
-        counts = f"{self.views} views, {self.numbers} numbers, {self.in_place} in place"
+        counts = f"{counted(self.views, 'view')}, {counted(self.numbers, 'number')}, {self.in_place} in place"
         lines = [
             f"{self.function} on {self.backend}, numerics {self.numerics}, {self.precision}",
-            f"  {self.operations} operations{launches}, {counts}",
+            f"  {counted(self.operations, 'operation')}{launches}, {counts}",
             f"  peak {_size(self.peak_bytes)} planned, {_size(self.donated_bytes)} of it donated",
             *(f"  {report}" for report in self.passes),
             *(f"  cut: {split}" for split in self.splits),

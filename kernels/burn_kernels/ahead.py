@@ -59,6 +59,7 @@ def compile_launch(launch: Launch, machine: Machine) -> Any:
     names = launch.kernel.arg_names
     values = dict(zip(names, launch.arguments, strict=False)) | launch.constants
     skipped = {name for p, name in zip(launch.kernel.params, names, strict=True) if p.do_not_specialize}
+    typed = {name: p.annotation_type for p, name in zip(launch.kernel.params, names, strict=True)}
     for index, name in enumerate(names):
         value = values[name]
         one = (
@@ -68,10 +69,10 @@ def compile_launch(launch: Launch, machine: Machine) -> Any:
             signature[name], constants[(index,)] = "constexpr", value
         elif isinstance(value, torch.Tensor):
             signature[name] = "*" + _TYPES[value.dtype]
-            if value.storage_offset() * value.element_size() % 16 == 0:
+            if value.storage_offset() * value.element_size() % 16 == 0 and name not in skipped:
                 attributes[(index,)] = [["tt.divisibility", 16]]
         elif isinstance(value, int):
-            signature[name] = "i32" if -(2**31) <= value < 2**31 else "i64"
+            signature[name] = typed[name] or ("i32" if -(2**31) <= value < 2**31 else "i64")
             if value % 16 == 0 and name not in skipped:
                 attributes[(index,)] = [["tt.divisibility", 16]]
         else:

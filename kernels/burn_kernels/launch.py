@@ -32,6 +32,7 @@ __all__ = [
     "recording",
     "rows_of",
     "runs_kernel",
+    "seen",
     "unobserved",
     "warn_without_triton",
 ]
@@ -231,6 +232,11 @@ def recorded() -> Machine | None:
     return None if recorder is None else recorder.machine
 
 
+def seen() -> bool:
+    """Whether launches are recorded or observed just now: then all must go through `launch`."""
+    return bool(_OBSERVERS) or _RECORDER.get() is not None
+
+
 @contextlib.contextmanager
 def recording(machine: Machine) -> Iterator[list[Launch]]:
     """Collects what launchers would launch on `machine`; nothing runs, and results hold nothing."""
@@ -275,8 +281,11 @@ def launch(
     warps: int,
     stages: int = 1,
     **constants: Any,
-) -> None:
-    """Runs a kernel on the device of `like`; `warps` counts 32 threads each, whatever the machine's warp is."""
+) -> Any:
+    """Runs a kernel on the device of `like`; `warps` counts 32 threads each, whatever the machine's warp is.
+
+    Returns Triton's compiled kernel; None in the interpreter, and where the launch is recorded instead.
+    """
     recorder = _RECORDER.get()
     machine = machine_of(like)
     warps = max(1, 32 * warps // machine.lanes)
@@ -285,8 +294,8 @@ def launch(
         observer.append(Launch(kernel, grid, (), constants, warps, stages))
     if recorder is not None:
         recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages))
-    elif like.is_cuda and like.get_device() != torch.cuda.current_device():
+        return None
+    if like.is_cuda and like.get_device() != torch.cuda.current_device():
         with torch.cuda.device(like.get_device()):
-            kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
-    else:
-        kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
+            return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
+    return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)

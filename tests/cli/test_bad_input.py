@@ -26,9 +26,8 @@ class Wrong:
 
 # these are worded before torch is imported
 USAGE = [
-    Wrong("", 2, ("burn-torch: the following arguments are required: COMMAND", "given:    burn-torch$", "--help")),
     Wrong("trian", 2, ("there is no command 'trian'", "given:    burn-torch trian$", "did you mean train")),
-    Wrong("fly", 2, ("there is no command 'fly'", "name one of attach, bench, check, .*train")),
+    Wrong("fly", 2, ("there is no command 'fly'", "one of attach, bench, check, ", "name one of those")),
     Wrong("--vresion", 2, ("burn-torch: there is no option --vresion", "did you mean --version")),
     Wrong("predict run --jsn", 2, ("burn-torch predict: there is no option --jsn", "did you mean --json")),
     Wrong("trian digits --seed -1", 2, ("there is no command 'trian'", "did you mean train")),
@@ -36,7 +35,7 @@ USAGE = [
     Wrong("train digits -x", 2, ("burn-torch train: too many arguments: -x",)),
     Wrong("train digits -- --seed", 2, ("burn-torch train: too many arguments: .*--seed",)),
     Wrong("--debgu train digits", 2, ("there is no option --debgu", "did you mean --debug")),
-    Wrong("train", 2, ("burn-torch train: the following arguments are required: RECIPE", "expected: .* RECIPE")),
+    Wrong("train", 2, ("burn-torch train: the following arguments are required: RECIPE", "expected: ", " RECIPE$")),
     Wrong("train digit", 2, ("there is no recipe 'digit'", "fashion-mnist", "did you mean digits")),
     Wrong("train chess", 2, ("there is no recipe 'chess'", "given:    chess", "name one of those")),
     Wrong("train nowhere.py", 2, ("no such file of a recipe", "given:    .*nowhere.py", "check the path")),
@@ -91,7 +90,7 @@ DEVICES = [
 ]
 
 DATA = [
-    Wrong("train digits --data-dir {files}", 2, ("data comes with the package", "given:    --data-dir /")),
+    Wrong("train digits --data-dir {files}", 2, ("data comes with the package", "given:    --data /")),
     Wrong(
         "train mnist --data {files}/nowhere",
         3,
@@ -115,16 +114,14 @@ DATA = [
     Wrong(
         "train regression", 3, ("california-housing: the data is not here", "BURN_TORCH_DATA is not set", "housing.csv")
     ),
-    Wrong("train mnist --data-dir {files}/cut", 3, ("truncated", "expected: 37632 bytes", "again")),
-    Wrong("train mnist --data-dir {files}/cut-gzip", 3, ("truncated or damaged gzip data",)),
-    Wrong("train mnist --data-dir {files}/longer", 3, ("trailing bytes",)),
-    Wrong("train mnist --data-dir {files}/web-page", 3, ("not an IDX file", "begins with 3c 68 74 6d", "web page")),
-    Wrong(
-        "train mnist --data-dir {files}/fewer-labels", 3, (r"images \(48, 28, 28\).*labels \(47,\)", "one n above 0")
-    ),
-    Wrong("train mnist --data-dir {files}/no-images", 3, (r"images \(0, 28, 28\)", "one n above 0")),
-    Wrong("train mnist --data-dir {files}/swapped", 3, ("not the images and labels", "swapped")),
-    Wrong("train mnist --data-dir {files}/eleven-classes", 3, ("up to 10", "below 10")),
+    Wrong("train mnist --data {files}/cut", 3, ("truncated", "expected: 37632 bytes", "again")),
+    Wrong("train mnist --data {files}/cut-gzip", 3, ("truncated or damaged gzip data",)),
+    Wrong("train mnist --data {files}/longer", 3, ("trailing bytes",)),
+    Wrong("train mnist --data {files}/web-page", 3, ("not an IDX file", "begins with 3c 68 74 6d", "web page")),
+    Wrong("train mnist --data {files}/fewer-labels", 3, (r"images \(48, 28, 28\).*labels \(47,\)", "one n above 0")),
+    Wrong("train mnist --data {files}/no-images", 3, (r"images \(0, 28, 28\)", "one n above 0")),
+    Wrong("train mnist --data {files}/swapped", 3, ("not the images and labels", "swapped")),
+    Wrong("train mnist --data {files}/eleven-classes", 3, ("up to 10", "below 10")),
 ]
 
 DIRECTORIES = [
@@ -187,6 +184,12 @@ def test_usage_errors_need_neither_torch_nor_numpy(case, fresh, tree, tmp_path, 
     words = [word.format(files=files, recipe=recipe) for word in case.command.split()]
     absent = "sys.modules.update(torch=None, numpy=None)"
     check(fresh(*words, cwd=tmp_path, before=absent), case, tree(tmp_path))
+
+
+def test_no_command_at_all_shows_the_help(fresh, tree, tmp_path):
+    done, helped = (fresh(*words, cwd=tmp_path) for words in ([], ["--help"]))
+    assert (done.code, done.out, done.err) == (2, "", helped.out)
+    assert tree(tmp_path) == {}
 
 
 @pytest.mark.parametrize("case", cases(SETTINGS, DEVICES, DATA, DIRECTORIES, IMAGES))

@@ -76,7 +76,7 @@ def test_the_command(burn, tmp_path):
     torch.save({"model": {"fc.weight": torch.ones(3, 2)}, "epoch": 1}, tmp_path / "m.pt")
     done = burn("convert", "m.pt", "m.bpk", "--remap", r"^model\.=", "--half", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
-    assert done.out == "wrote m.bpk: 1 tensors, 12 bytes of values\n"
+    assert done.out == "wrote m.bpk: 1 tensor, 12 bytes of values\n"
     assert ModuleRecord.load(tmp_path / "m.bpk").entries["fc.weight"].dtype is DType.F16
     again = burn("convert", "m.bpk", "m.bpk", "--dtype", "f64", "--overwrite", cwd=tmp_path)
     assert again.code == 0

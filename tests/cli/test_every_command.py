@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,6 @@ from burn_torch.cli import registry
 ROOT = Path(__file__).resolve().parents[2]
 THREE_PARTS = re.compile(r"\Aerror: \S.*\n  given:    \S.*\n(.*\n)*  expected: \S.*\n(.*\n)*  mend:     \S")
 SMALL = "--set channels=4 --set hidden=8"
-TESTED_BY_THEIR_OWNERS = {"attach", "convert", "export", "inspect", "report", "runs"}
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Case:
     """A command in a folder that has a finished run `run` and files; what it says, and what it changes there.
 
     out and err are patterns, in their order; no err means that the stream is empty.  new are patterns of the paths
-    that it writes or changes; nothing else may differ.
+    that it writes or changes; nothing else may differ.  needs is a package without which it is left out.
     """
 
     command: str
@@ -36,6 +36,7 @@ class Case:
     err: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+    needs: str | None = None
 
 
 FRESH_RUN = ("new/*",)
@@ -46,7 +47,7 @@ CASES = [
     Case("info --json", out=(r'^\{', '"versions"', '"devices"', '"data"')),
     Case("info --data x", 2, err=("no option --data", "--help")),
     Case("completion bash", out=("complete -F _burn_torch burn-torch",)),
-    Case("completion tcsh", 2, err=("no shell 'tcsh'", "name one of bash, zsh, fish")),
+    Case("completion tcsh", 2, err=("no shell 'tcsh'", "one of bash, zsh, fish", "name one of those")),
     Case("completion fihs", 2, err=("no shell 'fihs'", "did you mean fish")),
     Case("tune --report", out=("lockfile: ",)),
     Case("tune", 2, err=("no device 'cuda:0'", "--devices cuda:0")),
@@ -54,6 +55,8 @@ CASES = [
     Case("tune --shapes 3x,4 --only softmax", 2, err=("these are no shapes", "ROWSxCOLS", "mend 3x, 4")),
     Case("tune --json", 2, err=("--json is for --report",)),
     Case("tune --budget-s soon", 2, err=("'soon' is no whole number",)),
+    Case("completion zsh", out=("^#compdef burn-torch", "runs:list runs")),
+    Case("completion fish", out=("^complete -c burn-torch -f", "-a report")),
     # -- a recipe's step ----------------------------------------------------------------------------------
     Case(f"explain digits {SMALL}", out=("^step on LibTorch", "peak .* planned", "1 adam_update")),
     Case(f"explain digits {SMALL} --valid --graph", out=("^valid_step on LibTorch", "# conv1", "= linear\\(")),
@@ -71,6 +74,9 @@ CASES = [
                                     "^fault +learning", "3 faults")),
     Case("check --kernels sofmax", 2, out=("^ok +versions",), err=("no such operation", "given:    sofmax", "softmax")),
     Case("check chess", 2, err=("no recipe 'chess'",)),
+    Case("check --json", out=(r"^\[|^\{", '"versions"')),
+    Case("explain digits --valid --json", out=(r"^\{", '"operations"')),
+    Case("bench counting.py --set num_epochs=x", 2, err=("OwnConfig: no int", "num_epochs = 'x', from --set")),
     # -- training -----------------------------------------------------------------------------------------
     Case(f"train digits {SMALL} --dry-run --batch-size 32", out=(
         "1437 items to train", r"batch.images \(32, 8, 8\)", r"conv1 +Conv2d +\(32, 4, 8, 8\) +40$", "valid Loss",
@@ -81,6 +87,9 @@ CASES = [
     Case(f"train digits {SMALL} --epochs 1 --artifact-dir new --limit-steps 5", new=FRESH_RUN,
          out=("stopped by --limit-steps; the checkpoint is new/checkpoint/epoch-1-batch-5", "resume new$")),
     Case("train digits --limit-steps 0", 2, err=("--limit-steps: '0' is below 1",)),
+    Case("train digits --shard-optimizer", 2, err=("do not go together", "--shard-optimizer with --devices cpu")),
+    Case("train digits --devices cpu,cuda:7", 2, err=("no device 'cuda:7'",)),
+    Case("evaluate run --devices cpu,cpu", 2, err=("done on one device", "several are for train and resume")),
     Case("train digits --quiet --verbose", 2, err=("not allowed with argument",)),
     Case("train digits --precision half", 2, err=("no precision 'half'|invalid choice",)),
     Case("train digits --epochs 1 --precision bfloat16 --no-compile --artifact-dir new", 2,
@@ -127,16 +136,67 @@ CASES = [
     Case("predict run one.npy --set channels=9", 5, err=("conv1.weight has shape",)),
     Case("predict no-model one.npy", 2, err=("no trained model yet",)),
     Case("predict damaged-model one.npy", 5, err=("given:    .*model.safetensors",)),
-    # -- of others ----------------------------------------------------------------------------------------
+    # -- watching -----------------------------------------------------------------------------------------
+    Case("attach run --once", out=("^run +run$", "^status +completed, epoch 2 of 2", "^Accuracy$", "best .* in epoch")),
+    Case("attach run", out=("^epoch 1/2  train", "^epoch 2/2  train", "Learner Summary")),
+    Case("attach damaged-events --once", out=("^status", "^damaged +2 lines of events.jsonl without an event")),
+    Case("attach nowhere", 2, err=("no run to show", "nowhere, which is no directory", "runs list")),
+    Case("attach run/config.json --once", 2, err=("no run to show", "run/config.json")),
+    Case("attach run --once --plain", 2, err=("not allowed with argument", r"\[--once \| --plain\] DIR")),
+    Case("attach", 2, err=("required: DIR",)),
+    # -- looking back -------------------------------------------------------------------------------------
+    Case("runs list .", out=("^RUN +STATUS +EPOCH +STARTED +TIME +BEST", r"^\S*damaged-events +\w+ +2/2",
+                             r"^\S*run +completed +2/2 .*Accuracy")),
+    Case("runs list", out=("no runs below artifacts",)),
+    Case("runs list run --json", out=(r"^\[", '"status": "completed"', '"seconds"', '"best_epoch"')),
+    Case("runs list nowhere", 2, err=("there are no runs", "nowhere, which is no directory")),
+    Case("runs compare run other", out=("^ +run +other$", "^status +completed +completed", "^time ", "^Loss valid",
+                                        "^batch_size +64 +100", "^seed +3 +4")),
+    Case("runs compare run nowhere", 2, err=("there is no run", "nowhere, which is no directory")),
+    Case("runs compare", 2, err=("required: DIR",)),
+    Case("runs plot run --metric loss --epochs --ascii --height 5 --width 60", out=("^run: Loss over", "^ .*1 +2$")),
+    Case("runs plot run --json", out=(r"^\{", '"Accuracy"', '"train"')),
+    Case("runs plot run --metric los", 2, err=("no run measures 'los'", "Accuracy, Loss", "did you mean Loss")),
+    Case("runs plot run --width wide", 2, err=("--width: 'wide' is no whole number",)),
+    Case("runs lst", 2, err=("no view 'lst'", "one of list, compare, plot", "did you mean list")),
+    Case("runs", 2, err=("required: VIEW",)),
+    Case("report run --html run.html --csv run.csv", out=("^run.html$", "^run.csv$"), new=("run.html", "run.csv")),
+    Case("report damaged-events --csv -", out=("^time,split,epoch,iteration,items,metric,value", "valid,2,", "Loss")),
+    Case("report run --tensorboard tb", out=("^tb$",), new=("tb/*",), needs="tensorboard"),
+    Case("report run", 2, err=("nothing to write is named", "--html FILE, --csv FILE or --tensorboard DIR")),
+    Case("report run --html - --csv -", 2, err=("two reports do not go into one stream", "--html - --csv -")),
+    Case("report nowhere --csv -", 2, err=("there is no run", "nowhere, which is no directory")),
+    Case("report run --html nowhere/r.html", 2, err=("cannot be written", "nowhere/r.html: No such file")),
+    Case("inspect run", out=("^run: directory of a run, 2 checkpoints", "config.recipe +digits",
+                             "result.status +completed", r"^  conv1.weight +f32  \(4, 1, 3, 3\)")),
+    Case("inspect run/model.safetensors --json", out=(r"^\{", '"conv1.weight"')),
+    Case("inspect run/checkpoint/epoch-2.safetensors --check", out=("checksum fits", "epoch 2, complete, 46 steps")),
+    Case("inspect nowhere", 5, err=("cannot be loaded", "nowhere: there is no such file", "check the path")),
+    Case("inspect damaged-model/model.safetensors", 5, err=("damaged-model/model.safetensors",)),
+    # -- files for others, and of others ------------------------------------------------------------------
+    Case("convert run/model.safetensors m.bpk --half", out=("^wrote m.bpk: 22 tensors, ",), new=("m.bpk",)),
+    Case("convert run/model.safetensors one.npy", 2, err=("there is a file already", "one.npy", "--overwrite")),
+    Case("convert run/model.safetensors m.xyz", 5, err=("no record format has the ending .xyz", "save to m.")),
+    Case("convert nowhere m.bpk", 5, err=("nowhere",)),
+    Case("convert run/model.safetensors m.bpk --remap x", 2, err=("--remap wants a pattern", "RE=TO")),
+    Case("export run --to bpk --out m.bpk", out=("^wrote m.bpk$",), new=("m.bpk",)),
+    Case("export run --to onnx --out m.onnx", out=("opset 18", "^wrote m.onnx$"), new=("m.onnx",), needs="onnx"),
+    Case("export run --to pickle", 2, err=("no format 'pickle'", "one of onnx, safetensors, bpk")),
+    Case("export no-model --to bpk", 2, err=("no trained model yet",)),
+    Case("export run --to bpk --batch 4", 2, err=("--batch belongs to ONNX files",)),
+    Case("import tiny.onnx --out model", out=("operators", "^wrote model/"), new=("model/*",), needs="onnx"),
     Case("import nowhere.onnx", 3, err=("nowhere.onnx",)),
     Case("import one.npy", 3, err=("one.npy",)),
+    Case("import one.npy --memory-limit much", 2, err=("--memory-limit: 'much' is no whole number",)),
+    Case("replay nan.safetensors", out=(r"^epoch 1, batch \d+, step \d+: (NaN|infinity) from", "the same fault: ")),
+    Case("replay run/model.safetensors", 5, err=("no replay of an anomaly", "run/model.safetensors")),
     Case("replay nowhere.safetensors", 5, err=("nowhere.safetensors",)),
 ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def workplace(trained, files, recipe, tmp_path_factory):
-    """A folder with a run, damaged copies of it, recipes and settings."""
+def workplace(burn, trained, files, recipe, tmp_path_factory):
+    """A folder with a run, damaged copies of it, another run, one that broke, recipes and settings."""
     folder = tmp_path_factory.mktemp("workplace")
     for name in ("run", "damaged-events", "damaged-config", "damaged-model", "no-model"):
         shutil.copytree(trained, folder / name)
@@ -164,6 +224,14 @@ def workplace(trained, files, recipe, tmp_path_factory):
         )
         .replace("steps += 1", "steps += 0")
     )
+    small = ["--set", "channels=4", "--set", "hidden=16", "--seed", 4, "--batch-size", 100]
+    assert burn("train", "digits", "--epochs", 1, *small, "--artifact-dir", "other", cwd=folder).code == 0
+    words = ["--detect-anomaly", "--set", "optimizer.lr=1e30", "--artifact-dir", "broken"]
+    assert burn("train", "digits", *small, *words, cwd=folder).code == 4
+    (found,) = (folder / "broken/anomaly").iterdir()
+    found.rename(folder / "nan.safetensors")
+    if find_spec("onnx") is not None:
+        assert burn("export", "run", "--to", "onnx", "--out", "tiny.onnx", cwd=folder).code == 0
     (folder / "good.toml").write_text("num_epochs = 3\nbatch_size = 8\n[optimizer]\nlr = 0.5\n")
     (folder / "good.json").write_text('{"batch_size": 16, "seed": 9}')
     (folder / "bad.toml").write_text('num_epochs = "3"\noptmizer.lr = 1\n')
@@ -182,6 +250,8 @@ def in_order(patterns, text):
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.command) for case in CASES])
 def test_command(case, burn, tree, workplace, tmp_path):
+    if case.needs is not None:
+        pytest.importorskip(case.needs)
     place = workplace if not case.new else shutil.copytree(workplace, tmp_path / "place")
     before = tree(place)
     done = burn(*case.command.split(), cwd=place, **case.env)
@@ -215,11 +285,21 @@ def test_every_command_helps_and_refuses_what_it_does_not_know(command, burn, tr
     assert tree(tmp_path) == {}
 
 
-def test_the_table_has_every_command_with_good_and_bad_input():
-    rows = {(case.command.split()[0], case.code == 0) for case in CASES}
-    missing = {name for name in registry.commands() if (name, True) not in rows or (name, False) not in rows}
-    # models to import are in test_import.py, anomalies to replay beside their search
-    assert missing <= TESTED_BY_THEIR_OWNERS | {"import", "replay"}
+def test_the_table_has_every_command_with_good_and_bad_input(burn, tmp_path):
+    told = {command: commands_in(burn(*command, "--help", cwd=tmp_path).out) for command in ((), ("runs",))}
+    listed = told[()]
+    assert listed == sorted(registry.commands())
+    wanted = [name for name in listed if name != "runs"] + [f"runs {view}" for view in told[("runs",)]]
+    assert len(wanted) == len(listed) + 2
+    for name in wanted:
+        rows = [case for case in CASES if f"{case.command} ".startswith(f"{name} ")]
+        assert any(case.code == 0 for case in rows), f"{name} has no row with good input"
+        assert any(case.code in (2, 3, 5) for case in rows), f"{name} has no row with bad input"
+
+
+def commands_in(help):
+    """The commands that a help page lists."""
+    return re.findall(r"^    (\S+) ", help, re.MULTILINE)
 
 
 def test_all_settings_are_kept_with_their_origins(burn, workplace, tmp_path):

@@ -11,7 +11,7 @@ import onnx
 
 
 def test_a_run_becomes_an_onnx_file(burn, trained, tmp_path):
-    done = burn("export", trained, "--to", "onnx", "--out", "digits.onnx", "--dynamic-batch", cwd=tmp_path)
+    done = burn("export", trained, "--to", "onnx", "--out", "digits.onnx", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     assert "digits.onnx: opset 18" in done.out
     assert "wrote digits.onnx" in done.out
@@ -26,6 +26,37 @@ def test_a_run_becomes_an_onnx_file(burn, trained, tmp_path):
     images = ((data.images.astype(np.float32) - 4.884) / 6.017).astype(np.float32)
     classes = session.run(None, {"images": images})[0].argmax(axis=1)
     assert (classes == data.labels).mean() > 0.3  # two epochs of a tiny network; chance is 0.1
+
+
+def batch_of(path):
+    """The first axis of the only input: a number, or the name of one that may be any."""
+    axis = onnx.load(path).graph.input[0].type.tensor_type.shape.dim[0]
+    return axis.dim_value or axis.dim_param
+
+
+def test_batches_are_of_any_size_unless_one_is_fixed(burn, trained, tmp_path):
+    for words, expected in ([], "batch"), (["--batch", 1], 1), (["--batch", 5], 5):
+        done = burn("export", trained, "--to", "onnx", "--out", "m.onnx", *words, cwd=tmp_path)
+        assert (done.code, done.err) == (0, "")
+        assert batch_of(tmp_path / "m.onnx") == expected
+
+
+def test_a_model_that_minds_the_size_of_the_batch_is_refused_by_name(burn, recipe, tmp_path):
+    reads = "        return self.output"
+    text = recipe.read_text()
+    assert text.count(reads) == 1
+    minds = text.replace(reads, f"        x = x.tanh() if x.dims()[0] > 4 else x\n{reads}")
+    (tmp_path / "own.py").write_text(minds)
+    assert burn("train", recipe, "--epochs", 1, "--artifact-dir", "own", cwd=tmp_path).code == 0
+    done = burn("export", "own", "--to", "onnx", "--recipe", "own.py", cwd=tmp_path)
+    assert done.code == 2
+    assert done.err.startswith("error: the model of own cannot take batches of any size\n  given:    export: ")
+    assert "own.py:" in done.err
+    assert "mend:     --batch 2 writes it for batches of 2 alone" in done.err
+    assert not (tmp_path / "own/model.onnx").exists()
+    done = burn("export", "own", "--to", "onnx", "--recipe", "own.py", "--batch", 2, cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert batch_of(tmp_path / "own/model.onnx") == 2
 
 
 def test_opset_and_half(burn, trained, tmp_path):
@@ -78,7 +109,8 @@ def test_the_default_place_is_beside_what_is_exported(burn, trained, tree, tmp_p
         (["RUN", "--to", "onnx", "--out", "m.bpk"], 2, "a name that ends in .onnx"),
         (["RUN", "--to", "onnx", "--opset", 3], 2, "this opset cannot be written"),
         (["RUN", "--to", "bpk", "--opset", 18], 2, "--opset belongs to ONNX files"),
-        (["RUN", "--to", "bpk", "--dynamic-batch", "--opset", 18], 2, "--opset and --dynamic-batch belong"),
+        (["RUN", "--to", "bpk", "--batch", 3, "--opset", 18], 2, "--batch and --opset belong"),
+        (["RUN", "--to", "onnx", "--batch", 0], 2, "--batch: '0' is below 1"),
         (["RUN/model.safetensors", "--to", "onnx"], 2, "needs to know what is computed, not the weights alone"),
         (["RUN", "--to", "pickle"], 2, "there is no format 'pickle'"),
         ([".", "--to", "onnx"], 2, "this is no artifact directory of a recipe"),

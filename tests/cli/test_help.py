@@ -40,7 +40,7 @@ HELP = {
     "predict --help": ["ARTIFACT_DIR", "INPUT", "--json", ".npy", "0 to 16 for digits"],
     "import --help": ["MODEL.onnx", "--out DIR", "--report", "--memory-limit MIB"],
     "attach --help": ["DIR", "--once", "--plain", "never touches the run"],
-    "export --help": ["RUN_OR_FILE", "--to FORMAT", "--dynamic-batch", "--half", "onnx, safetensors, bpk"],
+    "export --help": ["RUN_OR_FILE", "--to FORMAT", "--batch N", "--half", "onnx, safetensors, bpk"],
     "info --help": ["--json", "versions, devices"],
 }
 
@@ -60,9 +60,10 @@ def test_help_is_quick_and_needs_neither_torch_nor_numpy(command, fresh, tree, t
         seconds.append(spent_s() - start)
         assert (done.code, done.err) == (0, "")
     for text in HELP[command]:
-        assert text in done.out
+        assert text in " ".join(done.out.split())
     assert "SUPPRESS" not in done.out  # an option that is to be hidden
-    assert max(map(len, done.out.splitlines())) <= 120
+    prose = [line for line in done.out.splitlines() if not line.startswith(("  burn-torch ", "  echo ", "  eval "))]
+    assert max(map(len, prose)) <= 82  # of a terminal of 80; lines to copy are not broken
     assert statistics.median(seconds) <= 0.3, seconds
     assert tree(tmp_path) == {}
 

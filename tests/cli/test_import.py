@@ -44,7 +44,7 @@ def test_what_cannot_be_imported_has_the_exit_code_of_data(burn, tmp_path):
     )
     done = burn("import", "odd.onnx", cwd=tmp_path)
     assert done.code == 3
-    assert "1 nodes cannot be imported" in done.out
+    assert "1 node cannot be imported" in done.out
     assert "error: 1 node of odd.onnx cannot be imported" in done.err
     assert "Odd (opset 18) 'n1': not supported" in done.err
     assert not (tmp_path / "model").exists()

@@ -34,7 +34,7 @@ def test_facts(burn, tmp_path):
     assert facts["versions"]["python"].startswith(platform.python_version())
     assert facts["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert facts["versions"]["numpy"] == np.__version__
-    assert facts["devices"]["cpu"].startswith("torch, 1 threads of ")
+    assert facts["devices"]["cpu"].startswith("torch, 1 thread of ")
     assert facts["devices"]["cuda"].startswith("no: ")  # the tests hide what there is
     assert facts["devices"]["mps"]
     assert facts["devices"]["ndarray"].startswith("numpy")

@@ -145,7 +145,7 @@ def test_report_for_tensorboard(burn, trained, tmp_path):
 def test_report_refuses(burn, trained, tmp_path, options, code, what):
     done = burn("report", trained, *options, cwd=tmp_path)
     assert (done.code, done.out) == (code, "")
-    assert re.match(rf"error: {re.escape(what)}\n  given: .*\n  expected: .*\n  mend: ", done.err)
+    assert re.match(rf"error: {re.escape(what)}\n  given: .*\n  expected: .*\n(.*\n)*  mend: ", done.err)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -48,7 +48,7 @@ def test_a_page_counts_damaged_lines(write):
     path.write_bytes(b"\n".join(lines))
     source = Source(folder)
     source.look()
-    assert "damaged     1 lines of events.jsonl hold no event" in page(source)
+    assert "damaged     1 line of events.jsonl without an event" in page(source)
 
 
 def test_lines_tell_the_story_to_the_end(write):

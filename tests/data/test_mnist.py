@@ -171,7 +171,7 @@ def test_no_network_names_the_address_the_folder_and_the_way_out(cache):
         match=r"mnist: train-images-idx3-ubyte is not here and could not be downloaded\n"
         r"  given:    http://127.0.0.1:1/train-images-idx3-ubyte.gz: .*refused.*; searched .*cache/mnist\n"
         r"  expected: train-images-idx3-ubyte or train-images-idx3-ubyte.gz in that folder, or a network\n"
-        r"  mend:     give the folder that has the files \(--data-dir, data_dir=\), or put them.*BURN_TORCH_CACHE",
+        r"  mend:     give the folder that has the files \(--data, data_dir=\), or put them.*BURN_TORCH_CACHE",
     ):
         MnistDataset.train(mirror="http://127.0.0.1:1/")
     assert list((cache / "mnist").iterdir()) == []

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
 pytest.importorskip("triton")
 
@@ -24,66 +21,12 @@ from burn_torch.fusion.bodies import Role, role_of
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import REGISTRY
-from burn_torch.ops.torch_types import TO_TORCH
+from tests.fusion.checking import TOLERANCE, agree, in_float64, made
 from tests.fusion.programs import COLUMN, MATRIX, PROGRAMS, row, tensor, traced
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"
 )  # in lanes that are masked
-
-TOLERANCE = {DType.F32: 2e-5, DType.F64: 1e-12, DType.BF16: 1.6e-2, DType.F16: 2e-3}
-
-
-def made(specs: Sequence[Spec], seed: np.random.Generator, scale: float = 1.0, number: int = 3) -> list[Any]:
-    found: list[Any] = []
-    for spec in specs:
-        if isinstance(spec, TensorSpec):
-            x = torch.from_numpy(np.asarray(seed.standard_normal(spec.shape) * scale))
-            found.append(
-                (x > 0) if spec.dtype.is_bool else (x * (1 if spec.dtype.is_float else 4)).to(TO_TORCH[spec.dtype])
-            )
-        else:
-            found.append(number if spec is INT_NUMBER else 0.375)
-    return found
-
-
-def in_float64(graph: Graph, inputs: Sequence[Any]) -> list[torch.Tensor]:
-    """What a graph computes, in double precision: the same operations on wider inputs."""
-    from burn_torch.graph.trace import Trace
-
-    trace = Trace()
-    wide = [
-        spec.with_dtype(DType.F64) if isinstance(spec, TensorSpec) and spec.dtype.is_float else spec
-        for _, spec in graph.inputs
-    ]
-    values: dict[int, Any] = {i: trace.input(spec) for (i, _), spec in zip(graph.inputs, wide, strict=True)}
-    for node in graph.nodes:
-        attrs = {
-            name: DType.F64 if name == "dtype" and value.is_float else value for name, value in node.call.attrs.items()
-        }
-        given_ = [values[i] if isinstance(i, int) else None if i is None else i.value for i in node.inputs]
-        results = (
-            node.call.op(*given_, **attrs)
-            if any(hasattr(x, "spec") for x in given_)
-            else node.call.op.run(trace, type(next(iter(values.values()))), given_, attrs)
-        )
-        for i, value in zip(node.outputs, results if node.call.multiple else (results,), strict=True):
-            if i is not None:
-                values[i] = value
-    widened = trace.graph([values[i] for i in graph.outputs if i is not None])
-    given_ = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
-    return interpret(widened, LibTorch(), given_)
-
-
-def agree(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], factor: float = 1.0) -> None:
-    for y, z in zip(found, exact, strict=True):
-        assert y.shape == z.shape
-        if not y.is_floating_point():
-            assert torch.equal(y, z.to(y.dtype))
-            continue
-        dtype = next(ours for ours, theirs in TO_TORCH.items() if theirs is y.dtype)
-        size = TOLERANCE[dtype] * factor
-        torch.testing.assert_close(y.double(), z.double(), rtol=size, atol=size, equal_nan=True)
 
 
 def check(graph: Graph, inputs: Sequence[Any], factor: float = 1.0) -> None:
@@ -260,88 +203,3 @@ def test_strict_rounding_gives_the_bits_of_eager(seed: np.random.Generator) -> N
     assert torch.equal(found, eager)
     (fast,) = FusedKernel(graph, strict=False)(*inputs)
     assert not torch.equal(fast, eager), "one rounding instead of four shows, or this test shows nothing"
-
-
-# -- random programs -----------------------------------------------------------------------------------
-SLOW = os.environ.get("BURN_TORCH_SLOW") == "1"
-PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # a smaller program is not worth the minutes it takes to find
-UNARY = ["tanh", "sigmoid", "relu", "neg", "abs", "square", "sin", "gelu", "silu"]
-BINARY = ["add", "sub", "mul", "maximum", "minimum"]
-SHAPES = [(3, 4), (4,), (3, 1), (1, 4), (3, 4, 1), (1,), (2, 3, 4), ()]
-
-
-@st.composite
-def recipes(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], list[tuple[str, int, int, int]]]:
-    """Shapes of inputs, and steps: (kind, which operand, which other, a choice)."""
-    shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3))
-    kinds = ["unary", "binary", "number", "reduce", "normalise", "permute", "reshape", "slice", "expand"]
-    step = st.tuples(st.sampled_from(kinds), st.integers(0, 9), st.integers(0, 9), st.integers(0, 99))
-    return shapes, draw(st.lists(step, min_size=1, max_size=9))
-
-
-def cooked(steps: Sequence[tuple[str, int, int, int]], inputs: Sequence[Any]) -> tuple[Any, ...]:
-    values = list(inputs)
-    for kind, a, b, choice in steps:
-        x, y = values[a % len(values)], values[b % len(values)]
-        if kind == "unary":
-            z = row(UNARY[choice % len(UNARY)])(x)
-        elif kind == "binary" and fits(x.shape, y.shape):
-            z = row(BINARY[choice % len(BINARY)])(x, y)
-        elif kind == "number":
-            z = x * 0.75 + float(choice % 5)
-        elif kind == "reduce" and x.ndim:
-            z = row(("sum", "mean", "amax", "amin")[choice % 4])(x, dims=(choice % x.ndim,))
-        elif kind == "normalise" and x.ndim:
-            z = x - row("mean")(x, dims=(choice % x.ndim,))
-        elif kind == "permute":
-            z = row("permute")(x, axes=tuple(reversed(range(x.ndim))))
-        elif kind == "reshape":
-            z = row("reshape")(x, shape=(x.spec.numel,))
-        elif kind == "slice" and x.ndim and x.shape[0] > 1:
-            ranges = ((0, x.shape[0], 2), *((0, size, 1) for size in x.shape[1:]))
-            z = row("slice")(x, ranges=ranges)
-        elif kind == "expand":
-            z = row("expand")(x, shape=(2, *x.shape))
-        else:
-            continue
-        if z.spec.numel <= 4096:
-            values.append(z)
-    return tuple(values[len(inputs) :][-2:])
-
-
-def fits(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    return all(a == b or 1 in (a, b) for a, b in zip(reversed(one), reversed(other), strict=False))
-
-
-@settings(max_examples=300 if SLOW else 60, deadline=None, phases=PHASES)
-@given(recipes(), st.sampled_from([DType.F32, DType.BF16]), st.integers(0, 2**32 - 1))
-def test_random_programs(recipe: Any, dtype: DType, number: int) -> None:
-    shapes, steps = recipe
-    specs = [tensor(*shape, dtype=dtype) for shape in shapes]
-    graph = traced(lambda *xs: cooked(steps, xs) or xs[0] * 2.0, specs)
-    inputs = made(specs, np.random.default_rng(number))
-    planned = plan_of(graph)
-    exact = in_float64(graph, inputs)
-    scale = max([float(y.abs().max()) for y in exact if y.numel()], default=1.0)
-    found = LibTorch().program(planned.graph).run(*inputs)
-    agree(found, exact, 20 * max(scale, 1.0) if dtype is DType.F32 else 40 * max(scale, 1.0))
-
-
-@settings(max_examples=300 if SLOW else 20, deadline=None, phases=PHASES)
-@given(recipes(), st.integers(0, 2**32 - 1))
-def test_gradients_of_random_programs(recipe: Any, number: int) -> None:
-    from burn_torch import Device, Tensor, compile, vjp
-
-    shapes, steps = recipe
-    plain = Device.cpu()
-    inputs = made([tensor(*shape) for shape in shapes], np.random.default_rng(number))
-
-    def pulled(*xs: Tensor) -> Any:
-        ys, pull = vjp(lambda *given_: cooked(steps, given_) or (given_[0] * 2.0,), *xs)
-        return pull(tuple(y * 0.5 + 1.0 for y in ys))
-
-    wide = pulled(*[Tensor.from_torch(x.double(), plain) for x in inputs])
-    fused = compile(pulled, fuse=True)(*[Tensor.from_torch(x, plain) for x in inputs])
-    exact = [g.into_torch() for g in wide]
-    scale = max([float(g.abs().max()) for g in exact if g.numel()], default=1.0)
-    agree([g.into_torch() for g in fused], exact, 40 * max(scale, 1.0))

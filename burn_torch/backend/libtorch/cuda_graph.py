@@ -31,6 +31,7 @@ import torch
 from burn_torch.backend.libtorch.cuda_graph_device import Arena, CudaArena, Recording
 from burn_torch.backend.libtorch.cuda_graph_numbers import NumberBlock
 from burn_torch.backend.libtorch.cuda_graph_plan import Plan, Segment, Split, plan, table_call
+from burn_torch.backend.libtorch.fused import prepare_kernels
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.graph.ir import Graph, Node
@@ -391,6 +392,8 @@ class _Recorded:
 
         self.arena.warm_up(once)
         programs = [self._compile(segment.graph, segment.donated) for segment in self.plan.segments]
+        # a program that owns its state may write over other memory than the one that warmed up: by other kernels
+        prepare_kernels(_place_of(self.arena.device))
         known: dict[int, Any] = dict(self._static)  # what lies at an address that stays
         written: set[int] = set()
         for number, (segment, program) in enumerate(zip(self.plan.segments, programs, strict=True)):

@@ -1,37 +1,46 @@
 """Runs generated kernels: `fusion::kernel` on this leaf.
 
 The source of each kernel is a file of its own in the cache folder, named for its content: Triton reads it there, and
-so can people.  A kernel is written for the strides of its inputs when it first sees them.
+so can people.  A kernel is written for the strides of its inputs when it first sees them; where its sizes are
+symbols, sizes and strides are arguments.  Its tiles are chosen as
+`fused_tuning.py` says; and once it is compiled, `fused_launch.py` launches it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import struct
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, final
 
 import torch
 
+from burn_torch.backend.libtorch.c_kernels import CFunction, c_function
+from burn_torch.backend.libtorch.fused_launch import Run, quick_launch
+from burn_torch.backend.libtorch.fused_tuning import Layouts, tunable_of
 from burn_torch.backend.libtorch.source_file import cache_folder
 from burn_torch.core.dtype import DType
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.configs import Tiles, tiles_of
+from burn_torch.fusion.configs import Tiles
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.row import body_of
+from burn_torch.fusion.sharing import kernel_at
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["FusedKernel", "fused_kernel", "generates", "held_form"]
+__all__ = ["FusedKernel", "Symbols", "fused_kernel", "generates", "held_form", "kernel_of", "prepare_kernels"]
 
 
 def generates(place: str) -> bool:
@@ -41,24 +50,47 @@ def generates(place: str) -> bool:
     return AVAILABLE and (place.startswith("cuda") or INTERPRETED)
 
 
-def fused_kernel(call: Call) -> FusedKernel | None:
-    """What runs a `fusion::kernel`; None where no kernel runs at its place (a CPU without Triton's interpreter)."""
+def fused_kernel(call: Call) -> FusedKernel | CFunction | None:
+    """What runs a `fusion::kernel`; None where no kernel is generated at its place."""
     place = next(spec.place for spec in call.results)
     if not generates(place):
-        return None
-    return FusedKernel(body_of(call.attrs["body"]), strict=call.attrs["strict"])
+        return c_function(_text_of(call), strict=call.attrs["strict"]) if place == "cpu" else None
+    return kernel_of(call)
 
 
+def kernel_of(call: Call, *, held: bool = False) -> FusedKernel:
+    """The kernel of a `fusion::kernel`."""
+    attrs = call.attrs
+    symbols = Symbols(attrs["body"], attrs["dynamic"], attrs["sizes"]) if attrs["dynamic"] else None
+    return FusedKernel(body_of(attrs["body"], attrs["sizes"]), strict=attrs["strict"], held=held, symbols=symbols)
+
+
+def _text_of(call: Call) -> str:
+    text: str = call.attrs["body"]
+    return body_of(text, call.attrs["sizes"]).to_json() if call.attrs["sizes"] else text
+
+
+@final
+@dataclass(frozen=True)
+class Symbols:
+    """Where a body has symbols, and what its sizes are here, as the attributes of a `fusion::kernel` have it."""
+
+    text: str
+    dynamic: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+_lock: Final = threading.Lock()
 _SLOTS: Final = {"f32": DType.F32, "f64": DType.F64, "i64": DType.I64}
 
 
 def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     """How a generated kernel reads its numbers from the device; None where no kernel runs."""
     run = fused_kernel(call)
-    if run is None:
+    if not isinstance(run, FusedKernel):
         return None
-    held = FusedKernel(run.body, strict=run.strict, held=True)
-    numbers = lower(run.body, strict=run.strict).numbers
+    held = kernel_of(call, held=True)
+    numbers = run.lowered((None,) * len(known)).numbers
     at = run_time_numbers(known)
     others = [i for i in range(len(known)) if i not in at]
 
@@ -83,65 +115,259 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 class FusedKernel:
     """A body as a function of its inputs that launches one kernel.
 
-    held  its numbers lie on the device
-    over  outputs that are written over inputs, as `Kernel.over` allows; an input with gaps is left alone
+    held     its numbers lie on the device
+    over     outputs that are written over inputs, as `Kernel.over` allows; an input with gaps is left alone
+    symbols  where other sizes share the kernel
     """
 
     def __init__(
-        self, body: Graph, *, strict: bool, held: bool = False, over: Mapping[int, int] | None = None
+        self,
+        body: Graph,
+        *,
+        strict: bool,
+        held: bool = False,
+        over: Mapping[int, int] | None = None,
+        symbols: Symbols | None = None,
     ) -> None:
         self.body: Final = body
+        self.symbols: Final = symbols
         self.strict: Final = strict
         self.held: Final = held
         self.over: Final = dict(over or {})
-        self.variants: Final[dict[Any, _Variant]] = {}
+        self.variants: Final[dict[Any, Variant]] = {}
+        self.quick: Run = self._unknown
+        """The shortest way to a launch: that of inputs without gaps, once their kernel is compiled and chosen."""
+        self._family: Final = family_of(self)
 
     def __call__(self, *inputs: Any) -> list[torch.Tensor]:
         """The outputs; tensors and numbers in the order of the body's inputs."""
-        return self.run(inputs, None)
+        return self.quick(inputs)
 
     def written_over(self, over: Mapping[int, int]) -> FusedKernel:
         """The same, with these outputs written over these inputs."""
-        return FusedKernel(self.body, strict=self.strict, held=self.held, over=over)
+        return FusedKernel(self.body, strict=self.strict, held=self.held, over=over, symbols=self.symbols)
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments."""
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
-        variant = self.variants.get(layouts)
-        if variant is None:
+        variant = self.variant(layouts)
+        outputs = variant.run(inputs, slots)
+        self._family.meet(layouts, variant.lows)
+        if slots is None and not any(layouts) and not variant.settled():
+            self.quick = variant.quick(inputs, self._unknown) or self.quick
+        return outputs
+
+    def variant(self, layouts: tuple[Any, ...]) -> Variant:
+        """The kernel for inputs with these strides."""
+        found = self.variants.get(layouts)
+        if found is None:
             over = {j: k for j, k in self.over.items() if layouts[k] is None}
-            lowered = lower(self.body, strict=self.strict, layouts=layouts, held=self.held, over=bool(over))
+            lowered = self.lowered(layouts, over=bool(over))
             assert set(over.items()) <= set(lowered.over), "an output over an input that is read elsewhere"
-            variant = self.variants[layouts] = _Variant(lowered, over)
-        return variant.run(inputs, slots)
+            found = self.variants[layouts] = Variant(self.body, lowered, layouts, over)
+        return found
+
+    def lowered(self, layouts: Layouts, *, over: bool = False) -> Kernel:
+        """What it launches for inputs with these strides."""
+        how: Any = {"strict": self.strict, "layouts": layouts, "held": self.held, "over": over}
+        found = None
+        if self.symbols is not None:
+            found = kernel_at(self.symbols.text, self.symbols.dynamic, self.symbols.sizes, **how)
+        return lower(self.body, **how) if found is None else found
+
+    def _unknown(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        return self.run(inputs, None)
 
 
 @final
-class _Variant:
+class Variant:
     """One kernel, for inputs with certain strides."""
 
-    def __init__(self, kernel: Kernel, over: Mapping[int, int]) -> None:
+    def __init__(self, body: Graph, kernel: Kernel, layouts: Layouts, over: Mapping[int, int]) -> None:
+        self.body: Final = body
         self.kernel: Final = kernel
         self.over: Final = over
-        self.tiles: Final[Tiles] = tiles_of(kernel)
         self.function: Final = getattr(_module(kernel.name, kernel.source), kernel.name)
+        self.tunable: Final = tunable_of(body, kernel, f"{_PREFIX}{kernel.name}", layouts, over, self._tried)
+        domain = kernel.domain
+        self.loops: Final = tuple(1 << (n - 1).bit_length() for n in (domain.rows, domain.length) if kernel.sizes)
+        """How far its loops run at most, where its sizes are symbols: for all in between the tiles are the same."""
+        self.last: tuple[Tiles, Any] | None = None
+        """The tiles of the last launch, and what Triton compiled for it."""
+        self.lows: tuple[int, ...] = ()
+        """The lowest four bits of the addresses of the last launch: Triton asks whether 16 divides them."""
+        self.settled: Callable[[], bool] = bool
+        """Whether there is a quick way that holds; at first there is none."""
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
-        """The outputs."""
+        """The outputs, with the tiles that are chosen."""
+        kernel = self.kernel
+        device = next(x.device for x in inputs if isinstance(x, torch.Tensor)) if kernel.inputs else _device(kernel)
+        outputs = self._outputs(inputs, device)
+        if not kernel.domain.rows or not outputs[0].numel():
+            return outputs
+        arguments = [inputs[position] for position in kernel.inputs]
+        numbers = [_passed(argument, inputs) for argument in kernel.numbers] if slots is None else slots
+        self.lows = tuple([x.data_ptr() & 15 for x in arguments])
+
+        def launched(tiles: Tiles) -> None:
+            self.last = (tiles, self._launched(tiles, arguments, outputs, numbers))
+
+        self.tunable.run(outputs[0], None, self._call(self.lows), launched)
+        return outputs
+
+    def quick(self, inputs: Sequence[Any], otherwise: Run) -> Run | None:
+        """A quicker way for inputs like the last ones; None while Triton's own is the only one."""
+        from burn_kernels.launch import seen
+        from burn_kernels.prepared import prepared
+
+        if self.last is None or any(self.lows) or seen():
+            return None
+        tiles, compiled = self.last
+        index = _device(self.kernel).index
+        ready = None if index is None else prepared(compiled, index)
+        settled = None if ready is None else self.tunable.settled(index, self._call(self.lows), tiles)
+        if ready is None or settled is None:
+            return None
+        watched, self.settled = ready.watched, settled
+
+        def holds() -> bool:
+            return settled() and not seen() and not watched()
+
+        return quick_launch(self.kernel, self.over, tiles, ready, holds, _passed, otherwise, count=len(inputs))
+
+    def prepare(self, lows: tuple[int, ...], place: str) -> None:
+        """Compiles and loads it for addresses with these lowest bits; launches nothing."""
+        kernel = self.kernel
+        body = [spec for _, spec in self.body.inputs]
+        read = [_Absent(body[position], low) for position, low in zip(kernel.inputs, lows, strict=True)]
+        at = dict(zip(kernel.inputs, lows, strict=True))
+        written = [_Absent(spec, at.get(self.over.get(j, -1), 0)) for j, spec in enumerate(kernel.outputs)]
+        examples: dict[str, Any] = {"f32": 0.5, "f64": 3, "i64": 3}
+        numbers: list[Any] = [examples[argument.kind] for argument in kernel.numbers]
+        if kernel.held:
+            numbers = [_Absent(TensorSpec.of((), _SLOTS[argument.kind], "cpu"), 0) for argument in kernel.numbers]
+
+        def loaded(tiles: Tiles) -> None:
+            given = (*read, *written, *numbers, *kernel.sizes)
+            found = self.function.run(*given, grid=(1,), warmup=True, num_warps=tiles.warps, num_stages=1,
+                                      **self._blocks(tiles))  # fmt: skip
+            _ = found.run  # the first look at it loads it
+
+        block, like = _loading_on(place)
+        with block:
+            self.tunable.run(like, None, self._call(lows), loaded)
+
+    def _call(self, lows: Sequence[int]) -> tuple[int, ...]:
+        address = 0
+        for low in lows:
+            address |= low
+        return (address, *self.loops)
+
+    def _blocks(self, tiles: Tiles) -> dict[str, int]:
+        return {"XB": tiles.x} if self.kernel.domain.reduced is None else {"XB": tiles.x, "RB": tiles.r}
+
+    def _outputs(self, inputs: Sequence[Any], device: torch.device) -> list[torch.Tensor]:
+        return [
+            inputs[self.over[j]] if j in self.over else _empty(spec, device)
+            for j, spec in enumerate(self.kernel.outputs)
+        ]
+
+    def _launched(self, tiles: Tiles, arguments: Sequence[Any], outputs: Any, numbers: Sequence[Any]) -> Any:
         from burn_kernels.launch import launch
 
-        kernel, tiles = self.kernel, self.tiles
-        device = next(x.device for x in inputs if isinstance(x, torch.Tensor)) if kernel.inputs else _device(kernel)
-        outputs = [
-            inputs[self.over[j]] if j in self.over else _empty(spec, device) for j, spec in enumerate(kernel.outputs)
-        ]
-        if kernel.domain.rows and outputs[0].numel():
-            arguments = [inputs[position] for position in kernel.inputs]
-            numbers = [_passed(argument, inputs) for argument in kernel.numbers] if slots is None else slots
-            blocks = {"XB": tiles.x} if kernel.domain.reduced is None else {"XB": tiles.x, "RB": tiles.r}
-            grid = (tiles.programs(kernel),)
-            launch(self.function, grid, outputs[0], *arguments, *outputs, *numbers, warps=tiles.warps, **blocks)
+        given = (*arguments, *outputs, *numbers, *self.kernel.sizes)
+        grid = (tiles.programs(self.kernel),)
+        return launch(self.function, grid, outputs[0], *given, warps=tiles.warps, **self._blocks(tiles))
+
+    def _tried(self, inputs: Sequence[Any], tiles: Tiles) -> list[torch.Tensor]:
+        """The outputs with tiles that are on trial; numbers lie on the device where the kernel reads them there."""
+        kernel = self.kernel
+        device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), _device(kernel))
+        outputs = self._outputs(inputs, device)
+        values = [_passed(argument, inputs) for argument in kernel.numbers]
+        if kernel.held:
+            values = [_slot(argument, inputs, device) for argument in kernel.numbers]
+        self._launched(tiles, [inputs[position] for position in kernel.inputs], outputs, values)
         return outputs
+
+
+def _loading_on(place: str) -> tuple[contextlib.AbstractContextManager[Any], torch.Tensor]:
+    """A block in which kernels are loaded on a device, and a tensor there."""
+    device = torch.device(place)
+    return torch.cuda.device(device), torch.empty(0, device=device)
+
+
+@final
+class _Absent:
+    """A tensor as Triton's compiler looks at one: its type and the lowest bits of its address."""
+
+    def __init__(self, spec: Any, low: int) -> None:
+        self.dtype: Final = TO_TORCH[spec.dtype]
+        self._low: Final = low
+
+    def data_ptr(self) -> int:
+        return self._low
+
+
+# -- kernels of one body -----------------------------------------------------------------------------
+@final
+class Family:
+    """The kernels of one body, which differ in what they write over, and how inputs of any of them lay so far.
+
+    A program is warmed up by one of them and recorded with another: what was met is compiled for all of them first,
+    since nothing may be compiled or loaded while a device records.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place: Final = place
+        self._kernels: Final[weakref.WeakSet[FusedKernel]] = weakref.WeakSet()
+        self._met: Final[dict[tuple[Any, Any], None]] = {}
+        self._done: Final[weakref.WeakKeyDictionary[FusedKernel, set[Any]]] = weakref.WeakKeyDictionary()
+
+    def add(self, kernel: FusedKernel) -> None:
+        """A kernel of the body."""
+        self._kernels.add(kernel)
+
+    def meet(self, layouts: tuple[Any, ...], lows: tuple[int, ...]) -> None:
+        """Inputs that lie so were computed on."""
+        self._met.setdefault((layouts, lows))
+
+    def prepare(self) -> None:
+        """Compiles and loads all of its kernels for all that was met."""
+        for kernel in list(self._kernels):
+            done = self._done.setdefault(kernel, set())
+            for layouts, lows in list(self._met):
+                if (layouts, lows) not in done:
+                    variant = kernel.variant(layouts)
+                    if len(lows) == len(variant.kernel.inputs):  # none where there was nothing to compute
+                        variant.prepare(lows, self.place)
+                    done.add((layouts, lows))
+
+
+_families: Final[weakref.WeakValueDictionary[Any, Family]] = weakref.WeakValueDictionary()
+
+
+def family_of(kernel: FusedKernel) -> Family:
+    """The family of a kernel, which it joins."""
+    with _lock:
+        key = (kernel.body, kernel.strict, kernel.held)
+        found = _families.get(key)
+        if found is None:
+            specs = [spec for spec in kernel.body.specs().values() if isinstance(spec, TensorSpec)]
+            found = _families[key] = Family(specs[0].place)
+        found.add(kernel)
+        return found
+
+
+def prepare_kernels(place: str) -> None:
+    """Compiles and loads what a program that was warmed up at `place` launches when it is recorded."""
+    if not place.startswith("cuda"):  # the interpreter compiles nothing
+        return
+    with _lock:
+        families = [family for family in _families.values() if family.place == place]
+    for family in families:
+        family.prepare()
 
 
 def _device(kernel: Kernel) -> torch.device:
@@ -159,9 +385,13 @@ def _passed(argument: Argument, inputs: Sequence[Any]) -> Any:
     return float(value) if argument.kind == "f32" else int(value)
 
 
+def _slot(argument: Argument, inputs: Sequence[Any], device: torch.device) -> torch.Tensor:
+    return torch.tensor(argument.value(inputs), dtype=TO_TORCH[_SLOTS[argument.kind]], device=device)
+
+
 # -- files -------------------------------------------------------------------------------------------
+_PREFIX: Final = "burn_torch_"
 _modules: Final[dict[str, ModuleType]] = {}
-_lock: Final = threading.Lock()
 
 
 def _module(name: str, source: str) -> ModuleType:
@@ -169,7 +399,7 @@ def _module(name: str, source: str) -> ModuleType:
     with _lock:
         found = _modules.get(name)
         if found is None:
-            spec = importlib.util.spec_from_file_location(f"burn_torch_{name}", _written(name, source))
+            spec = importlib.util.spec_from_file_location(f"{_PREFIX}{name}", _written(name, source))
             assert spec is not None
             assert spec.loader is not None
             found = importlib.util.module_from_spec(spec)

@@ -7,6 +7,7 @@ import json
 from typing import Final
 
 from burn_torch.cli import options, registry
+from burn_torch.core.wording import counted
 
 HELP: Final = "measure a recipe's step: eager and compiled time, items a second, memory"
 DESCRIPTION: Final = """\
@@ -43,10 +44,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found.facts(), indent=2))
         return 0
-    print(f"{found.recipe} on {found.device}, {found.parameters:,} parameters, batches of {found.items}")
+    parameters = counted(found.parameters, "parameter", grouped=True)
+    print(f"{found.recipe} on {found.device}, {parameters}, batches of {found.items}")
     for time in found.times:
         spread = f"{time.low_ms:.3f} to {time.high_ms:.3f}"
-        print(f"  {time.name:9} {time.median_ms:9.3f} ms a step ({spread})  {time.items_per_s:12,.0f} items/s")
+        print(f"  {time.name:9} {time.median_ms:9.3f} ms a step {f'({spread})':24}  {time.items_per_s:12,.0f} items/s")
     for note in found.notes:
         print(f"  {note}")
     print(f"  data      {found.batch_ms:9.3f} ms a batch, made in the thread that asks")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from burn_torch.cli import registry
 from burn_torch.cli.artifacts import saved_run
 from burn_torch.core.errors import ArtifactError, ConfigError, explain
+from burn_torch.core.wording import counted
 
 if TYPE_CHECKING:
     from burn_torch.core.dtype import DType
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     record = changed(record, dtype=None if dtype is None else _dtype(dtype))
     write_any(record, args.output)
     size = sum(entry.nbytes for entry in {id(entry): entry for entry in record.entries.values()}.values())
-    print(f"wrote {args.output}: {len(record)} tensors, {size:,} bytes of values")
+    print(f"wrote {args.output}: {counted(len(record), 'tensor')}, {counted(size, 'byte', grouped=True)} of values")
     return 0
 
 

@@ -11,6 +11,7 @@ from burn_torch.cli import devices, options, registry
 from burn_torch.cli.artifacts import saved_run, trained_model
 from burn_torch.cli.commands.resume import add_recipe
 from burn_torch.config import replace
+from burn_torch.core.wording import counted
 
 HELP: Final = "measure a trained model on its validation data, or on other data"
 DESCRIPTION: Final = """\
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps(found.facts()))
             continue
-        print(f"{found.name}: {found.items} items in {found.seconds:.1f} s")
+        print(f"{found.name}: {counted(found.items, 'item')} in {found.seconds:.1f} s")
         for value in found.values:
             unit = units.get(value.name)
             print(f"  {value.name}  {value.value:.4g}{f' {unit}' if unit else ''}")

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from burn_torch.cli import devices, registry
+from burn_torch.cli import devices, options, registry
 from burn_torch.cli.artifacts import saved_run, trained_model
-from burn_torch.core.errors import ArgumentError, ConfigError, explain
+from burn_torch.core.errors import ArgumentError, BurnTorchError, ConfigError, explain
 
 if TYPE_CHECKING:
     from burn_torch.core.data import TensorData
@@ -21,7 +21,14 @@ DESCRIPTION: Final = """\
 Writes the trained model of a run as an ONNX file, or its weights in another format.
 
 RUN_OR_FILE is a directory that `burn-torch train` kept, or, for safetensors and bpk, a file of weights or an ONNX
-file.  An ONNX file is checked by onnx, and compared with the model in onnxruntime where that is installed.
+file.  An ONNX file takes batches of any size, unless --batch fixes one.  It is checked by onnx, and compared with the
+model in onnxruntime where that is installed.
+"""
+EXAMPLES: Final = """\
+examples:
+  burn-torch export artifacts/digits --to onnx                 batches of any size
+  burn-torch export artifacts/digits --to onnx --batch 1 --half --out digits.onnx
+  burn-torch export artifacts/digits --to bpk --out digits.bpk
 """
 
 FORMATS: Final = ("onnx", "safetensors", "bpk")
@@ -29,11 +36,14 @@ FORMATS: Final = ("onnx", "safetensors", "bpk")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares arguments."""
+    parser.epilog = EXAMPLES
     parser.add_argument("source", type=Path, metavar="RUN_OR_FILE", help="a run of `burn-torch train`, or a file")
     parser.add_argument("--to", choices=FORMATS, required=True, metavar="FORMAT", help=f"one of {', '.join(FORMATS)}")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write (default: beside what is exported)")
-    parser.add_argument("--opset", type=int, metavar="N", help="opset of the ONNX file (18)")
-    parser.add_argument("--dynamic-batch", action="store_true", help="let the ONNX model take batches of any size")
+    parser.add_argument(
+        "--batch", type=options.positive, metavar="N", help="ONNX: batches of N items alone (default: of any number)"
+    )
+    parser.add_argument("--opset", type=options.positive, metavar="N", help="ONNX: opset of the file (18)")
     parser.add_argument("--half", action="store_true", help="store floats as float16")
     parser.add_argument("--recipe", metavar="FILE.py", help="the recipe that was trained, if it is not a built-in one")
 
@@ -54,8 +64,8 @@ def _require_fitting(args: argparse.Namespace) -> None:
     """Raises: ConfigError for options that do not belong together."""
     given = [
         name
-        for name, there in (("--opset", args.opset is not None), ("--dynamic-batch", args.dynamic_batch))
-        if there and args.to != "onnx"
+        for name, value in (("--batch", args.batch), ("--opset", args.opset))
+        if value is not None and args.to != "onnx"
     ]
     if given:
         raise ConfigError(
@@ -102,6 +112,10 @@ def _onnx(args: argparse.Namespace, out: Path) -> Any:
     device = devices.device("cpu")
     model = trained_model(args.source, recipe, config, device, args.recipe)
     inputs = recipe.example_inputs(config, device)
+    if args.batch is not None:
+        from burn_torch.train.strategies.parts import map_tensors
+
+        inputs = map_tensors(inputs, partial(_items, args.batch))
     if args.half:
         from burn_torch.core.dtype import DType
         from burn_torch.onnx.exporting.tracing import converted
@@ -115,12 +129,50 @@ def _onnx(args: argparse.Namespace, out: Path) -> Any:
             model,
             inputs,
             out,
-            dynamic_batch=args.dynamic_batch,
+            dynamic_batch=args.batch is None,
             opset=DEFAULT_OPSET if args.opset is None else args.opset,
             metadata={"recipe": recipe.name},
         )
     except ArgumentError as err:  # what is wrong was said on the command line
         raise ConfigError(str(err)) from err
+    except BurnTorchError as err:
+        told = "\n".join([str(err), *getattr(err, "__notes__", ())])
+        if args.batch is not None or "dynamic ax" not in told:
+            raise
+        raise ConfigError(
+            explain(
+                f"the model of {recipe.name} cannot take batches of any size",
+                given=_given(err),
+                expected="the same operations whatever the size of the batch, as a forward that asks for no number has"
+                " them",
+                mend=f"--batch {_size(inputs)} writes it for batches of {_size(inputs)} alone",
+            )
+        ) from err
+
+
+def _items(count: int, x: Any) -> Any:
+    """The first `count` items of an input, from the start again where it has fewer."""
+    from burn_torch.tensor import Tensor
+
+    if not isinstance(x, Tensor) or not x.ndim:
+        return x
+    return Tensor.cat([x] * -(-count // x.shape[0]), 0).narrow(0, 0, count)
+
+
+def _size(inputs: Any) -> int:
+    """The size of the batch of the example."""
+    from burn_torch.train.strategies.parts import map_tensors
+
+    sizes: list[int] = []
+    map_tensors(inputs, lambda x: sizes.append(x.shape[0] if x.ndim else 1))
+    return sizes[0] if sizes else 1
+
+
+def _given(err: BurnTorchError) -> str:
+    """What an error says was given, after its own first line."""
+    first, *rest = str(err).splitlines()
+    found = [line.partition("given:")[2].strip() for line in rest if line.strip().startswith("given:")]
+    return ": ".join([first, *found[:1]])
 
 
 def _record(args: argparse.Namespace) -> ModuleRecord:

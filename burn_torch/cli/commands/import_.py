@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from burn_torch.cli import options
+
 HELP: Final = "write an ONNX model as a Python module and a record"
 DESCRIPTION: Final = """\
 Writes an ONNX model as a Python module with a class Model, and a record with its weights beside it.
@@ -22,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", action="store_true", help="only say what the file holds; write nothing")
     parser.add_argument(
         "--memory-limit",
-        type=int,
+        type=options.positive,
         metavar="MIB",
         help="how much memory constants that are worked out from others may take (64, and four times the weights)",
     )

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from burn_torch.core.wording import counted
+
 if TYPE_CHECKING:
     from burn_torch.record.listing import Listed, Listing
 
@@ -106,9 +108,9 @@ def _lines(found: Listing) -> list[str]:
     if found.tensors:
         lines += ["tensors", *_tensor_lines(found.tensors)]
     kinds = ", ".join(f"{shown(name)} x {count}" for name, count in sorted(found.dtypes.items()))
+    sizes = ((len(found.tensors), "tensor"), (found.elements, "value"), (found.tensor_bytes, "byte"))
     lines.append(
-        f"{len(found.tensors):,} tensors, {found.elements:,} values, {found.tensor_bytes:,} bytes"
-        + (f" ({kinds})" if kinds else "")
+        ", ".join(counted(number, noun, grouped=True) for number, noun in sizes) + (f" ({kinds})" if kinds else "")
     )
     return lines + [f"note: {shown(note)}" for note in found.notes]
 

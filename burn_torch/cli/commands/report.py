@@ -19,6 +19,8 @@ Writes what a run has done so far, finished or going on: one HTML page with ever
 for each value of each metric, a folder for TensorBoard.  Several at once; - is standard output.
 """
 
+_STDOUT: Final = "-"
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares arguments."""
@@ -39,6 +41,15 @@ def run(args: argparse.Namespace) -> int:
                 mend=f"burn-torch report {args.directory} --html run.html",
             )
         )
+    if args.html == args.csv == _STDOUT:
+        raise ConfigError(
+            explain(
+                "two reports do not go into one stream",
+                given="--html - --csv -",
+                expected="one of them",
+                mend="give the other one the name of a file",
+            )
+        )
     if args.tensorboard is not None:
         from burn_torch.monitor.tensorboard import require_tensorboard
 
@@ -54,6 +65,9 @@ def run(args: argparse.Namespace) -> int:
         _write(args.csv, _csv(args.directory))
     if args.tensorboard is not None:
         _tensorboard(args.directory, Path(args.tensorboard))
+    written = [name for name in (args.html, args.csv, args.tensorboard) if name not in (None, _STDOUT)]
+    for name in written:  # not between the lines of a report
+        print(name, file=sys.stderr if _STDOUT in (args.html, args.csv) else sys.stdout)
     return 0
 
 
@@ -77,11 +91,10 @@ def _tensorboard(directory: Path, folder: Path) -> None:
         writer.close()
     except OSError as err:
         raise _unwritable(str(folder), err) from err
-    print(folder)
 
 
 def _write(path: str, text: str) -> None:
-    if path == "-":
+    if path == _STDOUT:
         sys.stdout.write(text)
         return
     try:
@@ -90,7 +103,6 @@ def _write(path: str, text: str) -> None:
         write_atomic(path, text.encode("utf-8", "replace"))
     except OSError as err:
         raise _unwritable(path, err) from err
-    print(path)
 
 
 def _unwritable(path: str, err: OSError) -> ArtifactError:

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from burn_torch.cli import options
+
 HELP: Final = "list runs, compare them, plot their metrics"
 DESCRIPTION: Final = (
     "Shows runs that are on the disk, finished or going on: a list, a comparison, curves in plain text."
@@ -33,8 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
             sub.add_argument("--epochs", action="store_true", help="one value an epoch, not one a batch")
             sub.add_argument("--log", action="store_true", help="a logarithmic axis")
             sub.add_argument("--ascii", action="store_true", help="draw with ASCII letters alone")
-            sub.add_argument("--width", type=int, metavar="N", help="columns (default: those of the terminal)")
-            sub.add_argument("--height", type=int, metavar="N", default=16, help="rows of a chart (default: 16)")
+            sub.add_argument("--width", type=options.positive, metavar="N", help="columns (default: the terminal's)")
+            sub.add_argument("--height", type=options.positive, metavar="N", default=16, help="rows (default: 16)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -97,9 +97,9 @@ class DigitsRecipe(ImageRecipe):
             raise ConfigError(
                 explain(
                     "digits: the data comes with the package",
-                    given=f"--data-dir {config.data_dir}",
+                    given=f"--data {config.data_dir}",
                     expected="no data directory",
-                    mend="leave --data-dir out, or train mnist",
+                    mend="leave --data out, or train mnist",
                 )
             )
         return DigitsDataset.train(split=config.split), DigitsDataset.test(split=config.split)

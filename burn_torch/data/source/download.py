@@ -95,7 +95,7 @@ def _download(dataset: str, file: RemoteFile, url: str, folder: Path, progress: 
                 f"{dataset}: {file.name} is not here and could not be downloaded",
                 given=f"{url}: {error}; searched {folder}",
                 expected=f"{file.name} or {file.name}.gz in that folder, or a network",
-                mend=f"give the folder that has the files (--data-dir, data_dir=), or put them into {folder}; "
+                mend=f"give the folder that has the files (--data, data_dir=), or put them into {folder}; "
                 "BURN_TORCH_CACHE moves the cache",
             )
         ) from error

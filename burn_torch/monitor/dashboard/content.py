@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
+from burn_torch.core.wording import counted
 from burn_torch.monitor.dashboard.chart import BRAILLE, Glyphs, Line, Row, chart
 from burn_torch.monitor.dashboard.ticks import short
 from burn_torch.monitor.event import GpuUse, Resources, Split
@@ -167,7 +168,7 @@ def status(view: RunView, width: int, height: int, *, runs: bool, with_machine: 
     saved = view.checkpoints[-1].path.replace("\\", "/").rpartition("/")[2] if view.checkpoints else "none yet"
     found.append(("Saved", clean(saved), ""))
     if view.damaged:
-        found.insert(4, ("Damaged", f"{view.damaged} lines of the log", "warning"))
+        found.insert(4, ("Damaged", f"{counted(view.damaged, 'line')} of the log", "warning"))
     size = min(10, max(width // 3, 5))
     return [
         [(f" {name:<{size}}"[: size + 1] if name else "", "label"), (f" {text}", role)]

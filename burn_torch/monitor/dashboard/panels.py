@@ -8,6 +8,7 @@ from typing import ClassVar, Final, final
 from textual import events
 from textual.message import Message
 
+from burn_torch.core.wording import counted
 from burn_torch.monitor.dashboard import content
 from burn_torch.monitor.dashboard.chart import Glyphs, Row
 from burn_torch.monitor.dashboard.content import KINDS, Kind
@@ -198,7 +199,7 @@ class Log(_OfRun):
         """See `content.log_lines`."""
         view = self.shown.source.view
         self.back = max(min(self.back, len(view.log) - height), 0)
-        self.subtitle(f"{self.back} lines below" if self.back else "")
+        self.subtitle(f"{counted(self.back, 'line')} below" if self.back else "")
         return content.log_lines(view, height, back=self.back)
 
     def scroll(self, by: int) -> None:

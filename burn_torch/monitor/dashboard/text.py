@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TextIO, final
 
+from burn_torch.core.wording import counted
 from burn_torch.monitor.dashboard import content
 from burn_torch.monitor.dashboard.chart import Row
 from burn_torch.monitor.dashboard.content import clean
@@ -35,7 +36,7 @@ def page(source: Source) -> str:
         rows = content.machine(view, 60, 100)
         lines += [("machine", " ".join(_words(row).split())) for row in rows]
     if view.damaged:
-        lines.append(("damaged", f"{view.damaged} lines of {EVENTS} hold no event"))
+        lines.append(("damaged", f"{counted(view.damaged, 'line')} of {EVENTS} without an event"))
     lines += [("notice", text) for text in view.notices[-_LAST_LINES:]]
     text = [f"{name:<11} {clean(value)}" for name, value in lines]
     for metric in view.metrics.values():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from burn_torch.core.wording import counted
 from burn_torch.onnx.exporting.assembly import assembled
 from burn_torch.onnx.exporting.checking import Comparison, checked, compared
 from burn_torch.onnx.exporting.document import EXTERNAL_BYTES, written
@@ -53,12 +54,13 @@ class ExportReport:
     def __str__(self) -> str:
         nodes = sum(self.operators.values())
         data = "" if self.data_path is None else f", in {self.data_path.name}"
+        size = counted(self.weight_bytes, "byte", grouped=True)
         lines = [
             f"{self.path}: opset {self.opset}",
             f"  inputs      {', '.join(self.inputs) or 'none'}",
             f"  outputs     {', '.join(self.outputs)}",
-            f"  weights     {self.weights} tensors, {self.weight_bytes:,} bytes{data}",
-            f"  operators   {nodes} nodes: " + ", ".join(f"{op} x {n}" for op, n in self.operators.items()),
+            f"  weights     {counted(self.weights, 'tensor')}, {size}{data}",
+            f"  operators   {counted(nodes, 'node')}: " + ", ".join(f"{op} x {n}" for op, n in self.operators.items()),
             f"  compared in {self.runtime}",
         ]
         return "\n".join([*lines, *(f"    {comparison}" for comparison in self.comparisons)])

@@ -18,6 +18,7 @@ from burn_torch.backend import Backend, LibTorch, NdArray
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import RecordError, explain
 from burn_torch.core.spec import TensorSpec
+from burn_torch.core.wording import counted
 from burn_torch.graph import Graph
 from burn_torch.graph.interpreter import stepwise
 from burn_torch.graph.printer import node_text
@@ -57,7 +58,7 @@ class Replayed:
     def __str__(self) -> str:
         lines = ["\n    ".join([text, *map(str, values)]) for text, values in self.steps[-_SHOWN:]]
         if len(self.steps) > _SHOWN:
-            lines.insert(0, f"({len(self.steps) - _SHOWN} operations before)")
+            lines.insert(0, f"({counted(len(self.steps) - _SHOWN, 'operation')} before)")
         if self.reproduced:
             lines.append(f"the same fault: {self.fault}")
         else:

@@ -338,6 +338,7 @@ class Selector:
 
     def forget(self) -> None:
         """Decides anew from now on; what is on disk stays."""
+        tunable.EPOCH[0] += 1
         with self._guard:
             self.known.clear()
             self.decisions.clear()
@@ -399,10 +400,12 @@ def selecting(selector: Selector) -> Iterator[Selector]:
     """Makes another selector the process's for a block."""
     global _selector
     before, _selector = _selector, selector
+    tunable.EPOCH[0] += 1
     try:
         yield selector
     finally:
         _selector = before
+        tunable.EPOCH[0] += 1
 
 
 class lock:  # noqa: N801  # reads as the function that it is to callers, and may open a block

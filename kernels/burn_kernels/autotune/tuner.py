@@ -184,7 +184,7 @@ def _begin(large: trials.Trial, config: Any, held: list[list[torch.Tensor]]) -> 
 def reduced(facts: Facts) -> Facts:
     """The same problem with fewer rows: few enough to be compared with float64, and no round number of them."""
     free = list(facts.free)
-    while _elements(facts._replace(free=tuple(free))) > JUDGED_ELEMENTS and max(free) > 3:
+    while _elements(facts._replace(free=tuple(free))) > JUDGED_ELEMENTS and max(free, default=0) > 3:
         place = free.index(max(free))
         free[place] = (free[place] // 2) | 1
     return facts._replace(free=tuple(free))

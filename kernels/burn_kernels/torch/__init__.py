@@ -16,12 +16,14 @@ from burn_kernels.torch.checking import Finding, Report, check
 from burn_kernels.torch.defining import fallbacks
 from burn_kernels.torch.modules import (
     GEGLU,
+    GELU,
     BatchNorm1d,
     BatchNorm2d,
     BatchNorm3d,
     Conv2d,
     CrossEntropyLoss,
     Dropout,
+    Embedding,
     GroupNorm,
     InstanceNorm1d,
     InstanceNorm2d,
@@ -30,15 +32,21 @@ from burn_kernels.torch.modules import (
     LinearCrossEntropyLoss,
     LogSoftmax,
     ReGLU,
+    ReLU,
+    ResidualLayerNorm,
+    ResidualRMSNorm,
     RMSNorm,
+    SiLU,
     Softmax,
     SwiGLU,
 )
-from burn_kernels.torch.optim import SGD, Adam, AdamW
+from burn_kernels.torch.optim import SGD, Adam, AdamW, Lion
 from burn_kernels.torch.patching import PatchEntry, PatchReport, patch, unpatch
+from burn_kernels.torch.tables import clip_grad_norm_, get_total_norm
 
 __all__ = [
     "GEGLU",
+    "GELU",
     "SGD",
     "Adam",
     "AdamW",
@@ -48,6 +56,7 @@ __all__ = [
     "Conv2d",
     "CrossEntropyLoss",
     "Dropout",
+    "Embedding",
     "Finding",
     "GroupNorm",
     "InstanceNorm1d",
@@ -55,17 +64,24 @@ __all__ = [
     "InstanceNorm3d",
     "LayerNorm",
     "LinearCrossEntropyLoss",
+    "Lion",
     "LogSoftmax",
     "PatchEntry",
     "PatchReport",
     "RMSNorm",
     "ReGLU",
+    "ReLU",
     "Report",
+    "ResidualLayerNorm",
+    "ResidualRMSNorm",
+    "SiLU",
     "Softmax",
     "SwiGLU",
     "check",
+    "clip_grad_norm_",
     "fallbacks",
     "functional",
+    "get_total_norm",
     "patch",
     "unpatch",
 ]

@@ -1,0 +1,197 @@
+"""What fusion costs the host with true launches: recording, a flush, a launch, and each part of a short chain."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from benchmarks._kernels.judged import Verdict
+from benchmarks._kernels.timing import Call
+from benchmarks.fusion_host import recording
+from burn_torch import Device, Fusion, Tensor
+from burn_torch.backend import LibTorch
+
+__all__ = ["chain_of_five", "flushes", "recorded", "verdicts"]
+
+RECORDED_US, TAPED_US = 2.0, 3.5
+FLUSH_US, LAUNCH_US = 10.0, 5.0
+CHAIN_US, CHAIN_GOAL_US = 24.0, 12.0
+LAUNCHES = (1, 4, 8)
+IN_A_ROW = 20
+"""Calls before the device is waited for: few enough that its queue never fills."""
+
+Row = dict[str, Any]
+
+
+def _row(name: str, times: Sequence[float]) -> Row:
+    low = statistics.quantiles(times, n=10, method="inclusive")[0]
+    return {"name": name, "median_us": round(statistics.median(times), 3), "low_decile_us": round(low, 3)}
+
+
+def _in_turns(calls: dict[str, Call], device: Device, rounds: int) -> dict[str, list[float]]:
+    """Microseconds of a call by name: A B C, C B A, and so on; after each visit the device does what is left to do."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(rounds + 2):
+        for name in list(calls) if number % 2 else reversed(list(calls)):
+            call = calls[name]
+            begun = time.perf_counter()
+            for _ in range(IN_A_ROW):
+                call()
+            taken = time.perf_counter() - begun
+            device.sync()
+            if number >= 2:
+                times[name].append(1e6 * taken / IN_A_ROW)
+    return times
+
+
+# -- recording ---------------------------------------------------------------------------------------------
+def recorded(device: Device, rounds: int) -> list[Row]:
+    """An operation, recorded with and without Autodiff, beside eager ones."""
+    return [_row(name, times) for name, times in recording(rounds, device).items()]
+
+
+# -- flushes -----------------------------------------------------------------------------------------------
+def five(x: Any) -> Any:
+    """GELU of five operations."""
+    return x * ((x / 1.4142135623730951).erf() + 1.0) / 2.0
+
+
+def five_twin(x: torch.Tensor) -> torch.Tensor:
+    return x * (1 + torch.erf(x / 1.4142135623730951)) / 2
+
+
+def flushes(device: Device, rounds: int) -> list[Row]:
+    """The flush of a known plan of 1, 4 and 8 launches, the launches included."""
+    fused = device.fused()
+    stream = _fusion(fused).stream(fused.place)
+    rows = []
+    for count in LAUNCHES:
+        # of different sizes, so that none are joined
+        given = [Tensor.from_torch(torch.randn(64 + i, 64, device=fused.place), fused) for i in range(count)]
+        times = []
+        for number in range(rounds + 3):
+            made = [five(x) for x in given]
+            device.sync()  # not the fused device's own, which computes what is pending
+            begun = time.perf_counter()
+            stream.flush()
+            taken = 1e6 * (time.perf_counter() - begun)
+            if number >= 3:
+                times.append(taken)
+            del made
+        kernels = stream.history[-1].plan.kernels
+        rows.append(_row(f"flush of {count} launches", times) | {"launches": count, "kernels": kernels})
+    return rows
+
+
+def _fusion(device: Device) -> Fusion:
+    backend = device.backend
+    assert isinstance(backend, Fusion)
+    return backend
+
+
+# -- the chain of five operations ----------------------------------------------------------------------------
+def chain_of_five(device: Device, rounds: int, *, compiled: bool, backend: str) -> list[Row]:
+    """Five operations on 64 x 768 without gradients: all of it beside rivals, and each part of it.
+
+    compiled   whether torch.compile takes part, with this backend
+    """
+    fused = device.fused()
+    given = torch.randn(64, 768, device=fused.place)
+    stream, x = _fusion(fused).stream(fused.place), Tensor.from_torch(given, fused)
+
+    def whole() -> Any:
+        y = five(x)
+        stream.flush()
+        return y
+
+    calls: dict[str, Call] = {"ours": whole, "torch eager": partial(five_twin, given)}
+    if compiled:
+        calls["torch.compile"] = partial(torch.compile(five_twin, dynamic=False, backend=backend), given)
+    whole()
+    ready = stream.history[-1]
+    launched = _launches(ready)
+    times: dict[str, list[float]] = {}
+    with torch.no_grad():
+        times |= _in_turns(calls, fused, rounds)
+
+    def thrown_away() -> None:
+        five(x)
+
+    parts: dict[str, Call] = {"recording": thrown_away}
+    inputs = [x.into_torch(), *_numbers_of(ready)]
+    run = ready._run
+    assert run is not None
+    parts["the program, its launch included"] = partial(run, *inputs)
+    parts |= launched
+    times |= _in_turns(parts, fused, rounds)
+    stream.flush()
+    made = (five(x).into_torch(),)
+    ready._run = lambda *_: made
+    try:
+        times["recording and flush, the launch left out"] = _in_turns({"": whole}, fused, rounds)[""]
+    finally:
+        ready._run = run
+    return [_row(name, found) for name, found in times.items()]
+
+
+def _numbers_of(ready: Any) -> list[float]:
+    """The numbers of the chain, in its order."""
+    numbers = [1.4142135623730951, 1.0, 2.0]
+    assert len(ready.graph.inputs) == 1 + len(numbers)
+    return numbers
+
+
+def _launches(ready: Any) -> dict[str, Call]:
+    """The launch of the chain's kernel alone, and the driver's part of it; nothing where no kernel runs."""
+    nodes = [node for node in ready.plan.graph.nodes if node.call.op.name == "fusion::kernel"]
+    kernel: Any = LibTorch().candidate(nodes[0].call) if ready.fused and len(nodes) == 1 else None
+    variants = getattr(kernel, "variants", {})
+    if not variants:
+        return {}
+    from burn_kernels.prepared import prepared
+
+    (variant,) = variants.values()
+    tiles, _, compiled = variant.last
+    device = torch.device(variant.kernel.outputs[0].place)
+    spec = ready.plan.graph.inputs[0][1]
+    x, y = (torch.randn(spec.shape, device=device) for _ in range(2))
+    known = iter(_numbers_of(ready))
+    given = [x if hasattr(spec, "shape") else next(known) for _, spec in ready.plan.graph.inputs]
+    order = [given[i] for i in nodes[0].inputs if isinstance(i, int)]
+    found: dict[str, Call] = {"the launch": partial(kernel, *order)}
+    index = device.index
+    quick = None if index is None else prepared(compiled, index)
+    if quick is not None and len(variant.kernel.outputs) == 1:
+        numbers = [float(argument.value(order)) for argument in variant.kernel.numbers]
+        addresses = [x.data_ptr(), y.data_ptr()]
+        stream = torch.cuda.current_stream(device).cuda_stream
+        programs = tiles.programs(variant.kernel)
+        found["the driver's part"] = partial(
+            quick.submit, programs, 1, 1, stream, *quick.head, *addresses, *numbers, tiles.x
+        )
+    return found
+
+
+# -- bars ----------------------------------------------------------------------------------------------------
+def verdicts(recordings: Sequence[Row], flushed: Sequence[Row], chain: Sequence[Row]) -> list[Verdict]:
+    """Each figure beside its bar."""
+    found: list[Verdict] = []
+
+    def at_most(case: str, asked: str, value: float | None, most: float) -> None:
+        found.append(Verdict(case, "host", asked, value, most, value is not None and value <= most))
+
+    taped = [row["median_us"] for row in recordings if row["name"].endswith("with Autodiff")]
+    plain = [row["median_us"] for row in recordings if row["name"].endswith("recorded")]
+    at_most("recording an operation", "us, at most", max(plain, default=None), RECORDED_US)
+    at_most("recording with Autodiff", "us, at most", max(taped, default=None), TAPED_US)
+    for row in flushed:
+        at_most(row["name"], "us, at most", row["median_us"], FLUSH_US + LAUNCH_US * row["launches"])
+    ours = next((row["median_us"] for row in chain if row["name"] == "ours"), None)
+    at_most("chain of five operations", "us, at most", ours, CHAIN_US)
+    at_most("chain of five operations", "us, goal", ours, CHAIN_GOAL_US)
+    return found

@@ -1,0 +1,329 @@
+"""Runs `fusion::kernel` on a CPU: the body as a C function that the machine's compiler makes fast.
+
+A kernel is a shared library of its own in the cache folder, named for its source, the compiler and the processor, so
+that folders which several machines share stay right.  It uses the OpenMP library that torch has loaded, hence torch's
+number of threads and one pool for both.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, final
+
+import torch
+
+from burn_torch.backend.libtorch.source_file import cache_folder, compiled
+from burn_torch.core.errors import explain
+from burn_torch.core.files import make_folder, write_atomic
+from burn_torch.core.frames import user_level
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.c_lowering import CKernel, lower_to_c, lowered_for_cpu
+from burn_torch.fusion.row import body_of
+from burn_torch.graph.ir import Graph
+from burn_torch.ops.torch_types import TO_TORCH
+
+__all__ = ["CFunction", "CompilerError", "CompilerWarning", "build_apart", "c_function", "compiler", "loaded"]
+
+_FLAGS: Final = (
+    "-O3",
+    "-fopenmp",
+    "-shared",
+    "-fPIC",
+    "-std=gnu11",
+    "-fwrapv",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+)
+"""Comparisons may set no floating-point flags, overflow of integers wraps; NaN, infinity and -0 keep their meaning."""
+
+_WORK: Final = 1 << 15
+"""Operations on elements that are worth the start of threads."""
+
+_KEPT: Final = 500
+"""Libraries kept; the oldest are removed when there are twice as many."""
+
+_NUMBERS: Final = {"f32": ctypes.c_float, "f64": ctypes.c_double, "i64": ctypes.c_int64}
+
+
+class CompilerError(RuntimeError):
+    """The C compiler refused a generated kernel."""
+
+
+class CompilerWarning(UserWarning):
+    """Operations run one by one: there is no C compiler, or it refused their kernel."""
+
+
+@functools.cache
+def compiler() -> str | None:
+    """The C compiler: $CC, cc, gcc or clang, if it makes vectors and knows OpenMP; None where there is none."""
+    for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
+        path = shutil.which(name) if name else None
+        if path is not None and _works(path):
+            return path
+    return None
+
+
+def _works(path: str) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "probe.c"
+        source.write_text("#include <omp.h>\nint probe(void) { return omp_get_max_threads(); }\n", encoding="utf-8")
+        try:
+            _build(path, source, Path(folder) / "probe.so", strict=False)
+        except (CompilerError, OSError, subprocess.TimeoutExpired):
+            return False
+        return True
+
+
+@functools.lru_cache(maxsize=4096)
+def c_function(text: str, *, strict: bool) -> CFunction:
+    """A body (as `fusion::kernel` holds it) as a function of its inputs: in C where that pays, else op by op."""
+    return CFunction(body_of(text), strict=strict)
+
+
+_Run = Callable[..., Sequence[torch.Tensor]]
+
+
+@final
+class CFunction:
+    """A body as a function of tensors on the CPU and of numbers, in the order of the body's inputs.
+
+    The compiler starts at once, beside the compilers of other kernels, and is waited for by the first call.  If it
+    refuses the kernel, that is told of, and the operations run one by one from then on.
+
+    kernel  what is compiled; None where the operations run one by one: C does not pay, does not know one of them, or
+            there is no compiler
+    """
+
+    def __init__(self, body: Graph, *, strict: bool) -> None:
+        self.body: Final = body
+        self.strict: Final = strict
+        kernel = lowered_for_cpu(body, strict=strict)
+        if kernel is not None and compiler() is None:
+            _tell_of_none()
+            kernel = None
+        self.kernel: Final = kernel
+        self._building: Final = (
+            None if self.kernel is None else build_apart(self.kernel.name, self.kernel.source, strict=strict)
+        )
+        self._variants: Final[dict[Any, _Run]] = {}
+        self._lock: Final = threading.Lock()
+
+    def __call__(self, *inputs: Any) -> Sequence[torch.Tensor]:
+        """The outputs."""
+        return self._variant((None,) * len(inputs), ())(*inputs)
+
+    def written_over(self, over: Mapping[int, int]) -> _Run:
+        """The same, with these outputs written over these inputs, where the kernel reads them no more by then."""
+        known = () if self.kernel is None else self.kernel.over
+        allowed = tuple(pair for pair in over.items() if pair in known)
+
+        def run(*inputs: Any) -> Sequence[torch.Tensor]:
+            return self._variant((None,) * len(inputs), allowed)(*inputs)
+
+        return run
+
+    def _strided(self, *inputs: Any) -> Sequence[torch.Tensor]:
+        layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
+        return self._variant(layouts, ())(*inputs)
+
+    def _variant(self, layouts: tuple[Any, ...], over: tuple[tuple[int, int], ...]) -> _Run:
+        run = self._variants.get((layouts, over))
+        if run is None:
+            with self._lock:
+                run = self._variants.get((layouts, over)) or self._made(layouts, over)
+                self._variants[layouts, over] = run
+        return run
+
+    def _made(self, layouts: tuple[Any, ...], over: tuple[tuple[int, int], ...]) -> _Run:
+        if self.kernel is None or self._building is None:
+            return self._one_by_one()
+        try:
+            if not any(layouts):
+                return _launcher(self.kernel, self._building.result(), self.body, dict(over), self._strided)
+            kernel = lower_to_c(self.body, strict=self.strict, layouts=layouts)
+            return _launcher(
+                kernel, build_apart(kernel.name, kernel.source, strict=self.strict).result(), self.body, {}, None
+            )
+        except (CompilerError, OSError, subprocess.TimeoutExpired) as fault:
+            rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
+            warnings.warn(
+                explain(
+                    "a generated C kernel was not built; its operations run one by one",
+                    given=f"{rows}: {fault}",
+                    expected="a C compiler with OpenMP that takes the kernel",
+                    mend="the results are right; fuse=False, or another compiler in CC, avoids this",
+                ),
+                CompilerWarning,
+                stacklevel=user_level(),
+            )
+            return self._one_by_one()
+
+    def _one_by_one(self) -> _Run:
+        from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
+
+        return LibTorch().program(self.body).run
+
+
+@functools.cache
+def _tell_of_none() -> None:
+    """Once in a process."""
+    warnings.warn(
+        explain(
+            "there is no C compiler, so fused operations run one by one on the CPU",
+            given="cc, gcc, clang: none is found that builds with OpenMP",
+            expected="a C compiler that knows -fopenmp",
+            mend="install gcc or clang, name one in CC, or leave fuse=True out",
+        ),
+        CompilerWarning,
+        stacklevel=user_level(),
+    )
+
+
+def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, int], strided: _Run | None) -> _Run:
+    """Python that takes pointers, makes the outputs and calls: written for one kernel, as each microsecond shows."""
+    small = kernel.work < _WORK
+    kinds: list[Any] = [
+        *[ctypes.c_void_p] * (len(kernel.inputs) + len(kernel.outputs)),
+        *(_NUMBERS[argument.kind] for argument in kernel.numbers),
+        ctypes.c_int,
+    ]
+    # a short kernel keeps the interpreter's lock: to give it back and take it again costs more
+    function = (ctypes.PYFUNCTYPE if small else ctypes.CFUNCTYPE)(None, *kinds)((kernel.name, loaded(library)))
+    names = [f"x{i}" for i in range(len(body.inputs))]
+    tensors = [name for name, (_, spec) in zip(names, body.inputs, strict=True) if isinstance(spec, TensorSpec)]
+    known: dict[str, Any] = {"function": function, "strided": strided, "threads": torch.get_num_threads}
+    lines = [f"def run({', '.join(names)}):"]
+    if strided is not None and tensors:
+        lines.append(f"    if not ({' and '.join(f'{name}.is_contiguous()' for name in tensors)}):")
+        lines.append(f"        return strided({', '.join(names)})")
+    known.update(empty_like=torch.empty_like, empty=torch.empty_strided)
+    for n, spec in enumerate(kernel.outputs):
+        like = next((names[k] for k, (_, given) in enumerate(body.inputs) if given == spec), None)
+        if n in over:
+            lines.append(f"    y{n} = {names[over[n]]}")
+        elif like is not None and strided is not None:
+            lines.append(f"    y{n} = empty_like({like})")
+        else:
+            known[f"type{n}"] = TO_TORCH[spec.dtype]
+            lines.append(f"    y{n} = empty({spec.shape}, {_row_major(spec.shape)}, dtype=type{n})")
+    known.update((f"number{n}", argument.value) for n, argument in enumerate(kernel.numbers))
+    everything = f"({', '.join(names)},)" if names else "()"
+    given = [
+        *(f"x{i}.data_ptr()" for i in kernel.inputs),
+        *(f"y{n}.data_ptr()" for n in range(len(kernel.outputs))),
+        *(f"number{n}({everything})" for n in range(len(kernel.numbers))),
+        "1" if small else "threads()",
+    ]
+    lines.append(f"    function({', '.join(given)})")
+    lines.append(f"    return [{', '.join(f'y{n}' for n in range(len(kernel.outputs)))}]")
+    exec(compiled("\n".join(lines) + "\n")[0], known)
+    return known["run"]
+
+
+def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    steps = [1]
+    for size in reversed(shape[1:]):
+        steps.append(steps[-1] * max(size, 1))
+    return tuple(reversed(steps[: len(shape)]))
+
+
+# -- building ----------------------------------------------------------------------------------------
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(os.cpu_count() or 1, 1), thread_name_prefix="burn-torch-cc")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of the pool's threads
+
+
+@functools.cache
+def loaded(library: Path) -> ctypes.CDLL:
+    """The library, loaded once."""
+    return ctypes.CDLL(str(library))
+
+
+def build_apart(name: str, source: str, *, strict: bool = False) -> Future[Path]:
+    """The library of a C source, built beside the caller where it is not there yet.  Raises, later: CompilerError."""
+    return _pool().submit(_built, name, source, strict=strict)
+
+
+def _built(name: str, text: str, *, strict: bool) -> Path:
+    path = compiler()
+    if path is None:
+        raise CompilerError("no C compiler was found: install gcc or clang, or name one in CC")
+    key = hashlib.blake2b(f"{_machine(path)} {strict} {text}".encode(), digest_size=8).hexdigest()
+    folder = _folder()
+    library = folder / f"{name}-{key}.so"
+    if not library.exists():
+        source = folder / f"{name}.c"
+        write_atomic(source, text.encode(), durable=False)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:  # whoever builds it too renames over it
+            made = Path(scratch) / library.name
+            _build(path, source, made, strict=strict)
+            made.replace(library)
+        _prune(folder)
+    return library
+
+
+def _prune(folder: Path) -> None:
+    """Removes the oldest libraries where there are many; whoever has loaded one keeps it."""
+    files = list(folder.glob("*.so"))
+    if len(files) > 2 * _KEPT:
+        with suppress(OSError):  # another process prunes too
+            for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-_KEPT]:
+                old.unlink()
+                old.with_name(f"{old.stem.rpartition('-')[0]}.c").unlink(missing_ok=True)
+
+
+def _build(path: str, source: Path, library: Path, *, strict: bool) -> None:
+    contract = "-ffp-contract=off" if strict else "-ffp-contract=fast"
+    native = "-mcpu=native" if platform.machine().startswith(("arm", "aarch")) else "-march=native"
+    done = subprocess.run(
+        [path, *_FLAGS, contract, native, "-o", str(library), str(source)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if done.returncode:
+        raise CompilerError(f"{path} refused {source.name}: {done.stderr.strip()[:800]}")
+
+
+def _folder() -> Path:
+    for folder in (
+        cache_folder().parent / "kernels",
+        Path(tempfile.gettempdir()) / f"burn_torch_kernels_{os.getuid()}",
+    ):
+        try:
+            make_folder(folder)
+            if os.access(folder, os.W_OK):
+                return folder
+        except OSError:
+            continue
+    raise OSError(f"neither {cache_folder().parent} nor {tempfile.gettempdir()} can be written")
+
+
+@functools.cache
+def _machine(path: str) -> str:
+    """The compiler and the processor that a library is for."""
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        flags = next((line for line in text.splitlines() if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        flags = platform.processor()
+    return f"{version} {platform.machine()} {flags}"

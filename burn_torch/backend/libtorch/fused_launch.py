@@ -1,0 +1,108 @@
+"""The quick way to a generated kernel that was compiled before: the least that Python must do for a launch.
+
+Written as source for the kernel at hand, since it runs once a launch: it asks whether the inputs lie as they did, takes
+their addresses, makes the outputs and calls the driver.  What it does not expect goes the way that Triton offers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import torch
+
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.configs import Tiles
+from burn_torch.fusion.loops import Argument, Kernel
+from burn_torch.ops.torch_types import TO_TORCH
+
+__all__ = ["Run", "packed_strides", "quick_launch"]
+
+Run = Callable[[Sequence[Any]], list[torch.Tensor]]
+
+_ALIGNED: Final = 15
+"""Addresses have none of these bits, where Triton compiles for accesses of 16 bytes."""
+
+
+def quick_launch(
+    kernel: Kernel,
+    over: Mapping[int, int],
+    tiles: Tiles,
+    ready: Any,
+    holds: Callable[[], bool],
+    passed: Callable[[Argument, Sequence[Any]], Any],
+    otherwise: Run,
+    *,
+    count: int,
+) -> Run:
+    """A function of all `count` inputs of a body that launches its kernel.
+
+    over       outputs that are written over inputs, by their positions
+    ready      the compiled kernel, as `burn_kernels.prepared` gives it, for inputs without gaps at aligned addresses
+    holds      whether the tiles are still those to use, and nobody watches
+    passed     a number as the kernel takes it
+    otherwise  what runs where anything is not as expected
+    """
+    read = [f"x{position}" for position in kernel.inputs]
+    names: dict[str, Any] = {
+        "submit": ready.submit, "head": ready.head, "holds": holds, "otherwise": otherwise, "device": _current_device(),
+        "stream": _current_stream(),
+    }  # fmt: skip
+    lines = [f"{''.join(f'x{i}, ' for i in range(count))}= inputs"] if count else []
+    asked = [*(f"{x}.is_contiguous()" for x in read), f"device() == {ready.device}", "holds()"]
+    lines += [f"if not ({' and '.join(asked)}):", "    return otherwise(inputs)"]
+    lines += [f"p{n} = {x}.data_ptr()" for n, x in enumerate(read)]
+    if read:
+        lines += [f"if ({' | '.join(f'p{n}' for n in range(len(read)))}) & {_ALIGNED}:", "    return otherwise(inputs)"]
+    given = [f"p{n}" for n in range(len(read))]
+    for n, spec in enumerate(kernel.outputs):
+        if n in over:
+            lines.append(f"q{n} = x{over[n]}")
+        else:
+            names[f"make{n}"] = _maker(spec, ready.device)
+            lines.append(f"q{n} = make{n}()")
+        given.append(f"q{n}.data_ptr()")
+    for n, argument in enumerate(kernel.numbers):
+        names[f"number{n}"] = partial(passed, argument)
+        given.append(f"number{n}(inputs)")
+    given += map(str, kernel.sizes)
+    given += [str(tiles.x)] if kernel.domain.reduced is None else [str(tiles.x), str(tiles.r)]
+    lines.append(f"submit({tiles.programs(kernel)}, 1, 1, stream({ready.device}), *head, {', '.join(given)})")
+    lines.append(f"return [{', '.join(f'q{n}' for n in range(len(kernel.outputs)))}]")
+    body = "".join(f"        {line}\n" for line in lines)
+    source = f"def make({', '.join(names)}):\n    def launch(inputs):\n{body}    return launch\n"
+    namespace: dict[str, Any] = {}
+    exec(compile(source, f"<burn_torch launch of {kernel.name}>", "exec"), namespace)
+    launch: Run = namespace["make"](**names)
+    return launch
+
+
+def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements without gaps, row-major."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _maker(spec: TensorSpec, index: int) -> Callable[[], torch.Tensor]:
+    """What makes an output: torch's own short way, which compiled functions of torch take, else `torch.empty`."""
+    dtype = TO_TORCH[spec.dtype]
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    short = getattr(guards, "_empty_strided_cuda" if spec.place.startswith("cuda") else "_empty_strided_cpu", None)
+    if short is None:
+        device = torch.device(spec.place) if spec.place != "cuda" else torch.device("cuda", index)
+        return partial(torch.empty, spec.shape, dtype=dtype, device=device)
+    return partial(short, spec.shape, packed_strides(spec.shape), dtype)
+
+
+def _current_device() -> Callable[[], int]:
+    return getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device
+
+
+def _current_stream() -> Callable[[int], int]:
+    found: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return found or (lambda index: torch.cuda.current_stream(index).cuda_stream)
