@@ -66,7 +66,7 @@ def promised(name: str) -> dict[str, str]:
         }
     found |= {"inputs written": "never", "torch.compile": "one call"}
     found["second derivative"] = "no gradient" if name in PLACES else "yes"
-    cast = "its type" if name == "linear_cross_entropy" else "float32" if aten(name) else "as given"
+    cast = "its type" if name in ("linear", "linear_cross_entropy") else "float32" if aten(name) else "as given"
     return found | {"autocast": cast}
 
 
