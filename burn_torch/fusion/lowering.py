@@ -14,12 +14,13 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.spec import TensorSpec
+from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.fusion.columns import Columns, of_rows
-from burn_torch.fusion.expressions import TYPES, computed_in, expression
+from burn_torch.fusion.expressions import TYPES, computed_in, expression, jumps
 from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
 from burn_torch.fusion.loops import Argument, Domain, Kernel, domain_of, tensor
 from burn_torch.fusion.numbers import Numbers
@@ -442,13 +443,20 @@ class Writer:
                 return self._rounded(tile, spec)
             text = f"({tile.name} != 0)" if made.is_bool else f"{tile.name}.to({TYPES[made]})"
             return self._emit(text, spec, x, r)
+        assert call.op.pointwise is not None
+        if spec.dtype.is_bool or jumps(call.op.pointwise):
+            tiles = [self._as_unfused(tile, given) for tile, given in zip(tiles, call.specs, strict=True)]
         names = [
-            self.numbers.operand(i, kind) if tile is None else tile.name
+            partial(self.numbers.operand, i, kind) if tile is None else tile.name
             for i, tile in zip(node.inputs, tiles, strict=True)
         ]
-        assert call.op.pointwise is not None
-        fast = not self.strict and spec.dtype in (DType.F16, DType.BF16)
-        text = expression(call.op.pointwise, names, kind, fast=fast, used=self.helpers)
+        divisors = {
+            n: (partial(self.numbers.divisor, i), partial(self.numbers.inverse, i))
+            for n, (i, given) in enumerate(zip(node.inputs, call.specs, strict=True))
+            if isinstance(given, NumberSpec)
+        }
+        rounded = spec.dtype if not self.strict and spec.dtype in (DType.F16, DType.BF16) else None
+        text = expression(call.op.pointwise, names, kind, rounded=rounded, used=self.helpers, divisors=divisors)
         if not made.is_bool:
             text = f"{text}.to({TYPES[made]})"
         return self._emit(text, spec, x, r)
@@ -458,14 +466,20 @@ class Writer:
         self._lines(x, r).append(f"{name} = {text}")
         return self._rounded(Tile(name, computed_in(spec.dtype), x, r), spec)
 
+    def _as_unfused(self, tile: Tile | None, spec: Any) -> Tile | None:
+        """An operand as unfused execution has it, where a last digit decides: rounded to its half type."""
+        if tile is None or self.strict or not isinstance(spec, TensorSpec) or spec.dtype not in (DType.F16, DType.BF16):
+            return tile
+        return self._cut(tile, spec)
+
     def _rounded(self, tile: Tile, spec: TensorSpec) -> Tile:
         """The tile, rounded to the type of its spec if that is asked for."""
-        if self.strict and spec.dtype in (DType.F16, DType.BF16):
-            name = self._name("v")
-            text = f"{tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)"
-            self._lines(tile.x, tile.r).append(f"{name} = {text}")
-            return Tile(name, tile.dtype, tile.x, tile.r)
-        return tile
+        return self._cut(tile, spec) if self.strict and spec.dtype in (DType.F16, DType.BF16) else tile
+
+    def _cut(self, tile: Tile, spec: TensorSpec) -> Tile:
+        name = self._name("v")
+        self._lines(tile.x, tile.r).append(f"{name} = {tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)")
+        return Tile(name, tile.dtype, tile.x, tile.r)
 
     def _lines(self, x: bool, r: bool) -> list[str]:
         if self.columns is not None and not x:

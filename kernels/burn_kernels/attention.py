@@ -213,7 +213,9 @@ def _run(op: str, call: Call, config: Config | None) -> tuple[torch.Tensor, torc
         grid = (ceil_div(call.seq_q, config.rows) * call.batch * call.heads,)
         arguments = (*call.arguments(), y, lse, *call.strides(y))
         sizes = {"ROWS": config.rows, "COLS": config.cols}
-        launch(attention_forward, grid, q, *arguments, warps=config.warps, stages=config.stages, **call.flags(), **sizes)
+        launch(
+            attention_forward, grid, q, *arguments, warps=config.warps, stages=config.stages, **call.flags(), **sizes
+        )
         found[:] = y, lse
 
     if config is None and (recorded() is not None or not call.q.is_cuda):
@@ -227,7 +229,9 @@ def _run(op: str, call: Call, config: Config | None) -> tuple[torch.Tensor, torc
 def _candidates(facts: Facts, machine: Machine) -> list[Config]:
     """torch's kernels where they compute the problem, then ours."""
     dim, grouped = facts.exact[1], "kv_heads=" in facts.flags
-    theirs = library.numbers(facts.dtype, dim, grouped=grouped) if of_library(facts) and machine.backend == "cuda" else []
+    theirs = (
+        library.numbers(facts.dtype, dim, grouped=grouped) if of_library(facts) and machine.backend == "cuda" else []
+    )
     ours = candidates(dim, facts.dtype.itemsize, machine)
     return [*(Config(number, 0, 0, 0, 0) for number in theirs), *ours]
 

@@ -24,8 +24,9 @@ from burn_torch.fusion.bodies import Role, role_of
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import REGISTRY
-from tests.fusion.checking import TOLERANCE, agree, cooked, in_float64, made, recipes
+from tests.fusion.checking import TOLERANCE, agree, cooked, in_float64, made
 from tests.fusion.programs import COLUMN, MATRIX, PROGRAMS, row, tensor, traced
+from tests.fusion.recipes import recipes
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"
