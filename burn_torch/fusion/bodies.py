@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final, final
 
+from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.expressions import TYPES
 from burn_torch.fusion.lowering import lower
@@ -93,7 +94,7 @@ class Source:
     def bytes_of(self, i: int) -> int:
         """The size of a value."""
         spec = self.specs.get(i)
-        return spec.numel * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
+        return size_hint(spec.numel) * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
 
     def bases(self, i: int) -> list[int]:
         """The values that a value is made of by index arithmetic alone: itself, where it is computed."""

@@ -13,6 +13,8 @@ from burn_torch.fusion.bodies import Role, Source
 from burn_torch.fusion.loops import domain_of
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.reasons import Reason, Unfusible
+from burn_torch.fusion.side_by_side import MOST_TENSORS
+from burn_torch.fusion.symbolic import scope_of
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Folds
 
@@ -25,6 +27,9 @@ _FEW: Final = 8
 
 _SMALL_BYTES: Final = 1 << 20
 """Of groups that are put side by side: the launch costs more than they do."""
+
+_SMALL_SHARE: Final = 256
+"""Of the peak of memory at least so many times what such a group holds: the first of them waits for the last."""
 
 
 @final
@@ -42,6 +47,15 @@ def _reduces_columns(node: Node) -> bool:
     x = node.call.specs[0] if node.call.specs else None
     dims = node.call.attrs.get("dims", ())
     return node.call.op.law(Folds) is not None and isinstance(x, TensorSpec) and bool(dims) and x.ndim - 1 not in dims
+
+
+def _beside(body: Graph) -> bool:
+    """Whether it is kernels side by side."""
+    try:
+        lower(body)
+    except Unfusible:
+        return False
+    return True
 
 
 @final
@@ -91,7 +105,7 @@ class Grouping:
         self._rounds(frozenset())
         while self._compute_again():
             self._rounds(frozenset())
-        self._side_by_side()
+        self._alike_side_by_side()
 
     def _rounds(self, left_out: frozenset[int]) -> None:
         for _ in range(_ROUNDS):
@@ -151,18 +165,75 @@ class Grouping:
         return frozenset(found)
 
     # -- small groups side by side ---------------------------------------------------------------------
-    def _side_by_side(self) -> None:
+    def _alike_side_by_side(self) -> None:
         """Joins small groups that share nothing but the number of their elements: one launch instead of many."""
         alike: dict[tuple[int, int], list[int]] = {}
-        for name, cut in sorted(self.cuts().items()):
-            if sum(map(self.source.bytes_of, [*cut.given, *cut.wanted])) <= _SMALL_BYTES:
-                domain = domain_of(cut.body)
-                alike.setdefault((domain.rows, domain.length), []).append(name)
+        for name, cut in self._small(_SMALL_BYTES):
+            domain = domain_of(cut.body)
+            alike.setdefault((domain.rows, domain.length), []).append(name)
         for names in alike.values():
             into = names[0]
             for name in names[1:]:
                 if not self._join(into, name):
                     into = name
+
+    def side_by_side(self, peak: int) -> Grouping:
+        """Another grouping: small groups that need nothing of each other in one launch, each with programs of its own.
+
+        peak  of memory; what such a group holds is next to nothing of it, as the first of them waits for the last
+        """
+        other = self._copied()
+        reachable, tensors, joined = other._reachable(), Counter[int](), list[int]()
+        for name, cut in other._small(min(_SMALL_BYTES, peak // _SMALL_SHARE)):
+            if scope_of(cut.body) is not None:  # how many programs each takes is not known
+                continue
+            count = len(cut.given) + len(cut.wanted)
+            for into in joined:
+                apart = not (reachable[into] >> name | reachable[name] >> into) & 1
+                same_place = len(other._places(other.members[into] | other.members[name])) == 1
+                if apart and same_place and tensors[into] + count <= MOST_TENSORS:
+                    other._join(into, name, beside=True)
+                    tensors[into] += count
+                    reachable = other._reachable()
+                    break
+            else:
+                joined.append(name)
+                tensors[name] = count
+        return other
+
+    def _small(self, most: int) -> list[tuple[int, Cut]]:
+        return [
+            (name, cut)
+            for name, cut in sorted(self.cuts().items())
+            if sum(map(self.source.bytes_of, [*cut.given, *cut.wanted])) <= most
+        ]
+
+    def _reachable(self) -> dict[int, int]:
+        """For each group, and each operation in none, the bits of those that wait for it."""
+        unit = [self.group_of.get(n, n) for n in range(len(self.next_readers))]
+        after: dict[int, set[int]] = {}
+        missing: Counter[int] = Counter()
+        for n, readers in enumerate(self.next_readers):
+            for other in {unit[r] for r in readers} - {unit[n]} - after.setdefault(unit[n], set()):
+                after[unit[n]].add(other)
+                missing[other] += 1
+        order = [name for name in after if not missing[name]]
+        for name in order:
+            for other in after[name]:
+                missing[other] -= 1
+                if not missing[other]:
+                    order.append(other)
+        found: dict[int, int] = {}
+        for name in reversed(order):
+            bits = 0
+            for other in after[name]:
+                bits |= found[other] | 1 << other
+            found[name] = bits
+        return found
+
+    def _places(self, members: Collection[int]) -> set[str]:
+        nodes = self.source.graph.nodes
+        return {spec.place for n in members for spec in nodes[n].call.results if isinstance(spec, TensorSpec)}
 
     # -- what is read and written ----------------------------------------------------------------------
     def cuts(self) -> dict[int, Cut]:
@@ -208,9 +279,9 @@ class Grouping:
                     saved[a, b] = saved.get((a, b), 0) + through
         return [(-size, a, b) for (a, b), size in saved.items()]
 
-    def _join(self, a: int, b: int) -> bool:
+    def _join(self, a: int, b: int, *, beside: bool = False) -> bool:
         one, other = self.members[a], self.members[b]
-        fault = self._fault(one, other)
+        fault = None if beside else self._fault(one, other)
         if fault is not None:
             for n in one:
                 for m in other:
@@ -233,15 +304,19 @@ class Grouping:
         for at in dict.fromkeys((count // 2, 1, count - 1)) if count > 2 else ():
             parts = [frozenset(members[:at]), frozenset(members[at:])]
             bodies = [self.source.body(part, self.source.read_outside(part))[0] for part in parts]
-            if all(body.outputs and self._lowered(body) is None for body in bodies):
+            if all(body.outputs and (self._lowered(body) is None or _beside(body)) for body in bodies):
                 found.append(parts)
         return found
 
-    def parted(self, name: int, parts: Collection[frozenset[int]], why: Unfusible) -> Grouping:
-        """Another grouping: this one with several groups in place of one."""
+    def _copied(self) -> Grouping:
         other = copy.copy(self)
         other.members, other.group_of = dict(self.members), dict(self.group_of)  # type: ignore[misc]  # a copy's own
         other.again, other.why = dict(self.again), dict(self.why)  # type: ignore[misc]  # a copy's own
+        return other
+
+    def parted(self, name: int, parts: Collection[frozenset[int]], why: Unfusible) -> Grouping:
+        """Another grouping: this one with several groups in place of one."""
+        other = self._copied()
         members = other.members.pop(name)
         other.again.pop(name, None)
         for part in parts:
@@ -256,9 +331,7 @@ class Grouping:
         both = one | other
         if len(both) > 64:
             return Unfusible(Reason.LIMIT, f"{len(both)} operations")
-        places = {
-            spec.place for n in both for spec in self.source.graph.nodes[n].call.results if isinstance(spec, TensorSpec)
-        }
+        places = self._places(both)
         if len(places) > 1:
             return Unfusible(Reason.LIBRARY, f"they run on {' and '.join(sorted(places))}")
         if self._passes_outside(both):
@@ -272,7 +345,7 @@ class Grouping:
     def _lowered(self, body: Graph) -> Unfusible | None:
         if body not in self.lowered:
             try:
-                lower(body)
+                lower(body, beside=False)
             except Unfusible as fault:
                 self.lowered[body] = fault
             else:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from burn_torch.core.dtype import DType
+from burn_torch.core.sizes import Real, Size
 from burn_torch.core.spec import NumberSpec
 from burn_torch.fusion.expressions import number_text
 from burn_torch.fusion.loops import Argument
@@ -30,6 +31,9 @@ class Numbers:
 
     def operand(self, i: Input, kind: DType) -> str:
         """A number as an operand of a type.  Raises: Unfusible for a fraction beside integers."""
+        if isinstance(i, Literal) and isinstance(i.value, Size | Real):  # a kernel that runs is given the number
+            how = "f64" if kind is DType.F64 else "f32" if kind.is_float else "i64"
+            return self._argument((i, how), how, self._given(i))
         if isinstance(i, Literal):
             if kind is DType.F64:  # beside `where` and `maximum` a number alone is a float32
                 return f"tl.full((), {number_text(float(i.value))}, tl.float64)"

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import Any, Final, final
 
+from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.bodies import Role, Source, role_of
 from burn_torch.fusion.groups import Cut, Grouping
 from burn_torch.fusion.order import least_alive
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import Reason, Unfusible
-from burn_torch.fusion.row import kernel
+from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.splitting import beside_rows, columns_in_two_steps, in_two_steps, rows_reduced
+from burn_torch.fusion.symbolic import Symbolic
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.origin import Origin
@@ -71,11 +73,17 @@ class Boundary:
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What fusion made of a graph."""
+    """What fusion made of a graph.
+
+    symbolic  where it was planned at sizes that are symbols, these
+    planned   the graph then, of which `graph` is an instance
+    """
 
     graph: Graph
     groups: tuple[Group, ...]
     boundaries: tuple[Boundary, ...]
+    symbolic: Symbolic | None = None
+    planned: Graph | None = None
 
     @property
     def kernels(self) -> int:
@@ -92,10 +100,16 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
     graph = dead_code(graph)
     opened, whole = _opened(dead_code(replaced(graph)))
-    grouping = Grouping(Source(opened))
+    source = Source(opened)
+    most = peak_bytes(graph) + _workspace(source, whole)
+    grouping = Grouping(source)
     grouping.run()
-    most = peak_bytes(graph) + _workspace(grouping.source, whole)
     written = _lightest(_written(grouping, whole, strict), most)
+    if peak_bytes(written.graph) <= most:
+        beside = grouping.side_by_side(most)
+        launches = _lightest(_written(beside, whole, strict), most)
+        if peak_bytes(launches.graph) <= most:
+            grouping, written = beside, launches
     while (peak := peak_bytes(written.graph)) > most:
         why = Unfusible(Reason.MEMORY, f"{peak} bytes, not {most}")
         less = _with_less(grouping, written, whole, strict, most, why)
@@ -172,16 +186,26 @@ def _opened(graph: Graph) -> tuple[Graph, _Whole]:
     """
     opened, whole = _in_parts(graph, {}, lambda _, node: _parts(node))
     rows = rows_reduced(opened)
+    folds = {n: node.call for n, node in enumerate(opened.nodes) if node.call.op.law(Folds) is not None}
+    kept = {_over(folds[n]) for n in folds if n in whole and columns_in_two_steps(folds[n]) is None}
 
     def split(n: int, node: Node) -> Graph | None:
-        if role_of(node.call)[0] != Role.COMPUTES or node.call.op.law(Folds) is None:
+        if role_of(node.call)[0] != Role.COMPUTES or n not in folds:
             return None
         beside = beside_rows(node.call, rows)
         if beside is not None:
             return beside if _fits(beside) else None
+        if n not in whole and _over(node.call) in kept:
+            return None  # the kernel that reduces the same in one step can take this one along
         return _kept(node.call, columns_in_two_steps if n in whole else in_two_steps)
 
     return _without_unread(*_in_parts(opened, whole, split))
+
+
+def _over(call: Call) -> tuple[Any, ...]:
+    """What a reduction reduces: a shape, over which axes."""
+    x = call.specs[0]
+    return (x.shape if isinstance(x, TensorSpec) else None), tuple(sorted(call.attrs["dims"]))
 
 
 def _in_parts(graph: Graph, whole: _Whole, parts: Callable[[int, Node], Graph | None]) -> tuple[Graph, _Whole]:
@@ -334,7 +358,7 @@ def _emitted(
         if len(members) == 1 and last[n] not in grouping.again:
             nodes.append(node)
             continue
-        call = kernel.bind([source.specs[i] for i in cut.given], {"body": cut.body.to_json(), "strict": strict})
+        call = kernel.bind([source.specs[i] for i in cut.given], {"body": text_of(cut.body), "strict": strict})
         origins = [graph.nodes[m].origin for m in sorted(members)]
         nodes.append(Node(call, cut.given, cut.wanted, next((o for o in origins if o is not None), None)))
         named.append(last[n])
@@ -414,34 +438,48 @@ def _group(source: Source, members: frozenset[int], cut: Cut) -> Group:
 
 
 def _boundaries(source: Source, grouping: Grouping, closed: Mapping[int, bool], whole: _Whole) -> list[Boundary]:
-    found: list[Boundary] = []
+    """What each kernel and each library function reads of what another one made."""
 
     def composite(n: int) -> int | None:
         first = min(whole[n][1]) if n in whole else None
         return first if first is not None and closed[first] else None
 
-    for n, node in enumerate(source.graph.nodes):
-        role, fault = source.role[n]
-        if role == Role.FOLLOWS:
-            continue
-        for i in node.inputs:
-            for base in source.bases(i) if isinstance(i, int) else ():
-                maker = source.maker.get(base)
-                if maker is None or not source.bytes_of(base) or source.role[maker][0] == Role.FOLLOWS:
-                    continue
-                one, other = grouping.group_of.get(maker), grouping.group_of.get(n)
-                together = composite(maker)
-                if (one is not None and one == other) or (together is not None and together == composite(n)):
-                    continue
-                why = fault or source.role[maker][1] or _between(grouping, maker, n)
-                names = source.graph.nodes[maker].call.op.name, node.call.op.name
-                found.append(Boundary(base, source.bytes_of(base), *names, why.reason, why.detail))
-    return found
+    found: list[tuple[int, Boundary]] = []
+
+    def told(value: int, reader: int, name: int | None) -> None:
+        maker = source.maker.get(value)
+        if maker is None or not source.bytes_of(value) or source.role[maker][0] == Role.FOLLOWS:
+            return
+        together = composite(maker)
+        if together is not None and together == composite(reader):
+            return
+        why = source.role[reader][1] or source.role[maker][1]
+        if why is None:
+            assert name is not None
+            why = _between(grouping, maker, name)
+        names = source.graph.nodes[maker].call.op.name, source.graph.nodes[reader].call.op.name
+        found.append((reader, Boundary(value, source.bytes_of(value), *names, why.reason, why.detail)))
+
+    def read(n: int) -> dict[int, None]:
+        inputs = source.graph.nodes[n].inputs
+        return dict.fromkeys(base for i in inputs if isinstance(i, int) for base in source.bases(i))
+
+    for n, (role, _) in enumerate(source.role):
+        if role == Role.APART:
+            for value in read(n):
+                told(value, n, None)
+    for name, cut in grouping.cuts().items():
+        members = sorted(grouping.members[name] | grouping.again.get(name, frozenset()))
+        for value in cut.given:
+            told(value, next(n for n in members if value in read(n)), name)
+    return [boundary for _, boundary in sorted(found, key=lambda pair: (pair[0], pair[1].value))]
 
 
-def _between(grouping: Grouping, maker: int, reader: int) -> Unfusible:
-    fault = grouping.why.get((min(maker, reader), max(maker, reader))) or grouping.why.get((maker, reader))
-    if fault is not None:
-        return fault
-    one, other = grouping.members[grouping.group_of[maker]], grouping.members[grouping.group_of[reader]]
+def _between(grouping: Grouping, maker: int, name: int) -> Unfusible:
+    """Why a group is not one kernel with what makes a value that it reads."""
+    for n in sorted(grouping.members[name]):
+        fault = grouping.why.get((min(maker, n), max(maker, n))) or grouping.why.get((maker, n))
+        if fault is not None:
+            return fault
+    one, other = grouping.members[grouping.group_of[maker]], grouping.members[name]
     return grouping._fault(one, other) or Unfusible(Reason.LIMIT, "other groups came first")

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from burn_torch.core.dtype import DType
+from burn_torch.core.sizes import Size, exact_quotient, size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.columns import FEWEST_PARTS, LONGEST_GATHERED, of_rows
 from burn_torch.graph.ir import Graph
@@ -29,6 +30,9 @@ COLUMNS_TOGETHER: Final = 32
 
 LEAST_PART: Final = 256
 """Elements that a part holds at least: less is not worth the second step."""
+
+LEAST_WHOLE: Final = 8192
+"""Elements of something that is reduced in two steps: below, one program is done before another kernel has begun."""
 
 MOST_PARTS: Final = 1024
 ROWS_OF_A_PART: Final = 16
@@ -58,7 +62,8 @@ def beside_rows(call: Call, rows: Collection[tuple[int, int]]) -> Graph | None:
     count = x.numel // max(length, 1)
     if (count, length) not in rows or not 1 < length <= LONGEST_GATHERED:
         return None
-    parts = next((n for n in range(min(MOST_PARTS, count // ROWS_OF_A_PART), 0, -1) if count % n == 0), 1)
+    most = min(MOST_PARTS, size_hint(count) // ROWS_OF_A_PART)
+    parts = next((n for n in range(most, 0, -1) if exact_quotient(count, n) is not None), 1)
     if parts < FEWEST_PARTS:
         return None
     return _split(call, (parts, count // parts, *kept), 1)
@@ -76,9 +81,11 @@ def in_two_steps(call: Call) -> Graph | None:
     x = call.specs[0]
     if call.op.law(Folds) is None or not isinstance(x, TensorSpec) or not call.attrs["dims"]:
         return None
+    if x.numel < LEAST_WHOLE:
+        return None
     dims = tuple(sorted(call.attrs["dims"]))
-    count = math.prod(x.shape[dim] for dim in dims)
-    results = x.numel // max(count, 1)
+    count = math.prod(size_hint(x.shape[dim]) for dim in dims)
+    results = size_hint(x.numel) // max(count, 1)
     programs = results if x.ndim - 1 in dims else -(-results // COLUMNS_TOGETHER)
     axis = dims[0]
     parts = _parts(x.shape[axis], ENOUGH_PROGRAMS // max(programs, 1), count // LEAST_PART)
@@ -105,9 +112,9 @@ def _split(call: Call, apart: Sequence[int], *dims: int, again: int = 0) -> Grap
     return trace.graph([cast(result, dtype=x.dtype) if half else result])
 
 
-def _parts(size: int, wanted: int, most: int) -> int:
+def _parts(size: int | Size, wanted: int, most: int) -> int:
     """The largest power of two that divides the axis and is neither more than wanted nor than worth it."""
     parts = 1
-    while size % (2 * parts) == 0 and 2 * parts <= min(wanted, most):
+    while exact_quotient(size, 2 * parts) is not None and 2 * parts <= min(wanted, most):
         parts *= 2
     return parts

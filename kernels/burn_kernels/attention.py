@@ -36,6 +36,7 @@ from burn_kernels.attention_backward import BackwardConfig, backward, backward_p
 from burn_kernels.attention_call import (
     Call,
     call_of,
+    extras_of,
     facts_of,
     of_library,
     packed_call_of,
@@ -115,28 +116,38 @@ class Config:
     stages: int
 
 
-def default(dim: int, itemsize: int, machine: Machine) -> Config:
+def default(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) -> Config:
     """The config of our kernel that is used without timing."""
-    return candidates(dim, itemsize, machine)[0]
+    return candidates(dim, itemsize, machine, extras=extras)[0]
 
 
-def candidates(dim: int, itemsize: int, machine: Machine) -> list[Config]:
-    """What a tuner may try of our kernel, the default first.  Blocks that fit the shared memory of a processor:
-    228 KiB of Hopper, 164 of Ampere, 64 of CDNA 3, whose compiler keeps fewer stages there."""
+def candidates(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) -> list[Config]:
+    """What a tuner may try of our kernel, the default first; `extras` as of `Call`.
+
+    Defaults fit the shared memory of a processor, 228 KiB of Hopper, 164 of Ampere, 64 of CDNA 3, and compile without
+    spills there (tests/kernels/test_compile.py), those of float32 heads above 64 columns excepted.
+    """
     wide = max(16, next_power(dim))
     if machine.backend == "interpreter":  # small, so that ragged edges and several blocks come up
         return [Config(0, 16, 16, 1, 1)]
-    if itemsize == 4:
-        found = [(32, 32, 4, 2), (64, 32, 8, 2)] if wide <= 64 else [(32, 32, 8, 1), (16, 32, 4, 1)]
+    if itemsize == 4:  # products of float32 run on the plain units: a thread holds rows and columns of both sides
+        stages = 1 if machine.backend == "hip" else 2  # the compiler for CDNA 3 fails with more
+        found = [(32, 32, 4, stages), (64, 32, 8, stages)] if wide <= 64 else [(32 if wide == 128 else 16, 32, 8, 1)]
+    elif machine.backend == "hip":  # predicates of a tile lie in scalar registers there: extras need narrower ones
+        narrow = [(128, 16, 8, 1), (64, 16, 4, 1)]
+        found = narrow if extras else [(128, 32, 8, 1), (64, 32, 4, 1), *narrow]
+        found = found if wide <= 128 else [(64, 16, 4, 1)] if extras > 1 else [(64, 32, 8, 1), (64, 16, 4, 1)]
     elif wide <= 64:
-        found = [(128, 64, 4, 3), (128, 128, 8, 3), (64, 64, 4, 3), (128, 32, 4, 4)]
+        found = [(128, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 2), (64, 64, 4, 3), (128, 32, 4, 4)]
+        found = found[2:] if extras else found
+        found = [(128, 32, 8, 2), *found] if extras > 1 and machine.arch == 80 else found
     elif wide == 128:
-        found = [(128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 3), (128, 32, 4, 3)]
+        found = [(128, 64, 8, 3), (128, 128, 8, 2), (128, 32, 8, 2), (64, 64, 4, 3), (128, 32, 4, 3)]
+        found = found[2:] if extras and machine.arch == 80 else found
     else:
-        found = [(64, 64, 8, 2), (128, 64, 8, 2), (64, 32, 4, 2)]
-    if machine.backend == "hip":
-        found = [(rows, cols, warps, 1) for rows, cols, warps, _ in found]
-    return [Config(0, *numbers) for numbers in dict.fromkeys(found)]
+        found = [(128, 32, 8, 2), (64, 64, 8, 2), (64, 32, 8, 2)]
+        found = found[2:] if machine.arch == 80 else found
+    return [Config(0, *numbers) for numbers in found]
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -205,7 +216,7 @@ def _run(op: str, call: Call, config: Config | None) -> tuple[torch.Tensor, torc
         if number == library.TORCHS:
             number = library.chosen(q, k, v, rule.causal)
             if not number:  # torch has nothing but plain products for these
-                config = default(q.shape[3], q.element_size(), machine_of(q))
+                config = default(q.shape[3], q.element_size(), machine_of(q), extras=call.extras)
         if number:
             found[:] = library.forward(number, q, k, v, rule.causal, rule.scale)
             return
@@ -219,7 +230,7 @@ def _run(op: str, call: Call, config: Config | None) -> tuple[torch.Tensor, torc
         found[:] = y, lse
 
     if config is None and (recorded() is not None or not call.q.is_cuda):
-        config = default(call.q.shape[3], call.q.element_size(), machine_of(call.q))
+        config = default(call.q.shape[3], call.q.element_size(), machine_of(call.q), extras=call.extras)
     CHOICE.run(call.q, config, call.facts(), run)
     y, lse = found
     return y, lse
@@ -232,7 +243,7 @@ def _candidates(facts: Facts, machine: Machine) -> list[Config]:
     theirs = (
         library.numbers(facts.dtype, dim, grouped=grouped) if of_library(facts) and machine.backend == "cuda" else []
     )
-    ours = candidates(dim, facts.dtype.itemsize, machine)
+    ours = candidates(dim, facts.dtype.itemsize, machine, extras=extras_of(facts.flags.split()))
     return [*(Config(number, 0, 0, 0, 0) for number in theirs), *ours]
 
 

@@ -21,6 +21,7 @@ from burn_kernels.attention_backward_kernels import bias_backward, keys_backward
 from burn_kernels.attention_call import (
     Call,
     call_of,
+    extras_of,
     facts_of,
     lines,
     of_library,
@@ -63,27 +64,34 @@ class BackwardConfig:
     stages: int
 
 
-def backward_default(dim: int, itemsize: int, machine: Machine) -> BackwardConfig:
+def backward_default(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) -> BackwardConfig:
     """The config that is used without timing where sums must not depend on chance."""
-    return backward_candidates(dim, itemsize, machine)[0]
+    return backward_candidates(dim, itemsize, machine, extras=extras)[0]
 
 
-def backward_candidates(dim: int, itemsize: int, machine: Machine) -> list[BackwardConfig]:
-    """What a tuner may try of our kernels, the default first."""
+def backward_candidates(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) -> list[BackwardConfig]:
+    """What a tuner may try of our kernels, the default first; `extras` as of `Call`."""
     wide = max(16, next_power(dim))
     if machine.backend == "interpreter":
         return [BackwardConfig(0, 16, 16, 1, 1)]
     if itemsize == 4:
-        found = [(32, 16, 4, 1), (32, 32, 8, 1)] if wide <= 64 else [(16, 16, 4, 1), (32, 16, 8, 1)]
+        found = {64: [(32, 16, 4, 1), (32, 32, 8, 1)], 128: [(32, 16, 8, 1)], 256: [(16, 16, 8, 1)]}[max(wide, 64)]
+    elif machine.backend == "hip":
+        found = [(128, 16, 8, 1), (128, 32, 8, 1), (64, 32, 4, 1)]
+        found = (found if extras else [found[1], found[0]]) if wide <= 128 else [(64, 16, 8, 1)]
     elif wide <= 64:
-        found = [(128, 64, 8, 2), (128, 32, 4, 3), (64, 64, 4, 2)]
+        found = [(128, 32, 8, 2), (128, 64, 8, 2), (128, 32, 4, 3), (64, 64, 4, 2)]
+        found = [(128, 16, 8, 2), found[0]] if extras and machine.arch == 80 else found
     elif wide == 128:
-        found = [(64, 64, 8, 2), (128, 32, 8, 2), (64, 32, 4, 2)]
+        found = [(128, 32, 8, 2), (128, 16, 8, 2), (64, 64, 8, 2), (64, 32, 4, 2)]
+        if machine.arch == 80:
+            found = [(64, 16, 8, 2), found[1]] if extras else [found[1], found[0]]
+        elif extras > 1:
+            found = [found[1], found[0]]
     else:
-        found = [(64, 32, 8, 1), (32, 32, 4, 1)]
-    if machine.backend == "hip":
-        found = [(owned, step, warps, 1) for owned, step, warps, _ in found]
-    return [BackwardConfig(0, *numbers) for numbers in dict.fromkeys(found)]
+        found = [(64, 16, 8, 2), (32, 16, 8, 2), (32, 32, 4, 1)]
+        found = [found[1]] if extras else found
+    return [BackwardConfig(0, *numbers) for numbers in found]
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -175,7 +183,7 @@ def _run(
         if number == library.TORCHS:
             number = library.chosen(q, k, v, rule.causal)
             if not number:
-                config = backward_default(q.shape[3], q.element_size(), machine_of(q))
+                config = backward_default(q.shape[3], q.element_size(), machine_of(q), extras=call.extras)
         if number:
             found[:] = library.backward(number, dy, q, k, v, y, lse, rule.causal, rule.scale)
             return
@@ -184,17 +192,20 @@ def _run(
         grid = (ceil_div(call.seq_q, config.owned) * call.batch * call.heads,)
         strides = (*call.strides(dy), *call.strides(y), *call.strides(dq))
         arguments = (*call.arguments(), dy, y, lse, delta, dq, *strides)
-        launch(queries_backward, grid, q, *arguments, **shared, ROWS=config.owned, COLS=config.step)
+        split = rule.window is None
+        launch(queries_backward, grid, q, *arguments, **shared, ROWS=config.owned, COLS=config.step, SPLIT=split)
         grid = (ceil_div(call.seq_k, config.owned) * call.batch * k.shape[1],)
         strides = (*call.strides(dy), *call.strides(dk), *call.strides(dv))
         arguments = (*call.arguments(), dy, lse, delta, dk, dv, *strides)
-        launch(keys_backward, grid, q, *arguments, **shared, ROWS=config.step, COLS=config.owned)
+        # a second loop over the queries takes registers that wide heads, and what else scores need, leave none of
+        split = not call.extras and q.shape[3] <= 64 and machine_of(q).arch != 80
+        launch(keys_backward, grid, q, *arguments, **shared, ROWS=config.step, COLS=config.owned, SPLIT=split)
         if db is not None:
             _bias(call, dy, lse, delta, db, config, shared)
         found[:] = dq, dk, dv
 
     if config is None and (recorded() is not None or not q.is_cuda):
-        config = backward_default(q.shape[3], q.element_size(), machine_of(q))
+        config = backward_default(q.shape[3], q.element_size(), machine_of(q), extras=call.extras)
     CHOICE.run(q, config, (*call.facts(), deterministic, bias is not None), run)
     dq, dk, dv = found
     return dq, dk, dv, db
@@ -210,13 +221,14 @@ def _bias(
     shared: dict[str, Any],
 ) -> None:
     batches, heads, rows, cols = (1,) * (4 - db.dim()) + tuple(db.shape)
-    block_rows, block_cols = config.owned, config.step
+    # a program has one tile and little to load ahead
+    block_rows, block_cols = min(config.owned, 64 if machine_of(call.q).backend != "hip" else 16), config.step
     one_row, one_col = rows == 1 < call.seq_q, cols == 1 < call.seq_k
     blocks = (1 if one_row else ceil_div(rows, block_rows)) * (1 if one_col else ceil_div(cols, block_cols))
     sizes = (call.batch, batches, heads, rows, cols)
     arguments = (*call.arguments(), dy, lse, delta, db, *call.strides(dy), *sizes)
     flags = {"ROWS": block_rows, "COLS": block_cols, "ONE_ROW": one_row, "ONE_COL": one_col}
-    launch(bias_backward, (blocks * batches * heads,), call.q, *arguments, **shared, **flags)
+    launch(bias_backward, (blocks * batches * heads,), call.q, *arguments, **(shared | {"stages": 1}), **flags)
 
 
 # -- selection ---------------------------------------------------------------------------------------
@@ -237,7 +249,7 @@ def _candidates(facts: Facts, machine: Machine) -> list[BackwardConfig]:
     theirs: list[int] = []
     if machine.backend == "cuda" and _of_library(facts):
         theirs = library.numbers(facts.dtype, dim, grouped=grouped)
-    ours = backward_candidates(dim, facts.dtype.itemsize, machine)
+    ours = backward_candidates(dim, facts.dtype.itemsize, machine, extras=extras_of(facts.flags.split()))
     return [*(BackwardConfig(number, 0, 0, 0, 0) for number in theirs), *ours]
 
 

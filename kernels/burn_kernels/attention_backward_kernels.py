@@ -26,7 +26,7 @@ def _over_keys(
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         s, turned = scores(
             s, row[:, None], at[None, :], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col, scale2,
-            softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE,
+            softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, EDGE,
         )  # fmt: skip
         p = power(s - lse[:, None], TYPE)
         rise = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
@@ -47,7 +47,7 @@ def queries_backward(
     dy_ptr, y_ptr, lse_ptr, delta_ptr, dq_ptr, dy_batch, dy_head, dy_seq, y_batch, y_head, y_seq, dq_batch, dq_head,
     dq_seq, CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     blocks = tl.cdiv(seq_q, ROWS)
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
@@ -67,7 +67,6 @@ def queries_backward(
     v_ptr += batch * v_batch + head // group * v_head + k_begin * v_seq
     dy_ptr += batch * dy_batch + head * dy_head + q_begin * dy_seq
     y_ptr += batch * y_batch + head * y_head + q_begin * y_seq
-    dq_ptr += batch * dq_batch + head * dq_head + q_begin * dq_seq
     if mask_ptr is not None:
         mask_ptr += batch * mask_batch + head * mask_head
     if bias_ptr is not None:
@@ -83,24 +82,21 @@ def queries_backward(
     dq = tl.zeros((ROWS, DIM), tl.float32)
     final = tl.minimum(first + ROWS, rows) - 1
     begin, end, whole, partial = keys_of(first, final, shift, cols, window, CAUSAL, WINDOW, COLS)
-    if WINDOW:
+    if SPLIT:  # blocks that all queries see need no masks; there is no window then
         dq = _over_keys(
             dq, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row,
-            bias_col, row, begin, tl.minimum(whole, end), rows, cols, seq_k, dim, scale2, softcap, window, shift, key,
-            stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True,
+            bias_col, row, whole, partial, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last,
+            kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, False,
         )  # fmt: skip
+        begin = partial
     dq = _over_keys(
         dq, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
-        row, whole, partial, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale,
-        number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, False,
-    )  # fmt: skip
-    dq = _over_keys(
-        dq, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
-        row, partial, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale,
+        row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale,
         number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True,
     )  # fmt: skip
     d = tl.arange(0, DIM)[None, :]
     inside = (row < rows)[:, None] & (d < dim)
+    dq_ptr += batch * dq_batch + head * dq_head + q_begin * dq_seq
     dq = (dq * scale).to(dq_ptr.dtype.element_ty)
     tl.store(dq_ptr + row.to(tl.int64)[:, None] * dq_seq + d, dq, mask=inside)
 
@@ -126,7 +122,7 @@ def _over_queries(
         s = tl.dot(k, tl.trans(q), input_precision=PRECISION)
         s, turned = scores(
             s, row[None, :], col[:, None], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col,
-            scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE,
+            scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, True,
         )  # fmt: skip
         p = power(s - lse[None, :], TYPE)
         rise = tl.dot(v, tl.trans(dy), input_precision=PRECISION)
@@ -152,7 +148,7 @@ def keys_backward(
     dy_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, dy_batch, dy_head, dy_seq, dk_batch, dk_head, dk_seq, dv_batch, dv_head,
     dv_seq, CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     blocks = tl.cdiv(seq_k, COLS)  # under a diagonal the first keys are seen most, and begin first
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
@@ -170,8 +166,6 @@ def keys_backward(
     dy_ptr += batch * dy_batch + q_begin * dy_seq
     k_ptr += batch * k_batch + kv_head * k_head + k_begin * k_seq
     v_ptr += batch * v_batch + kv_head * v_head + k_begin * v_seq
-    dk_ptr += batch * dk_batch + kv_head * dk_head + k_begin * dk_seq
-    dv_ptr += batch * dv_batch + kv_head * dv_head + k_begin * dv_seq
     if mask_ptr is not None:
         mask_ptr += batch * mask_batch
     if bias_ptr is not None:
@@ -196,25 +190,21 @@ def keys_backward(
         if CAUSAL or WINDOW:
             dk, dv = _over_queries(
                 dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, mask_at, bias_at, q_seq, dy_seq,
-                mask_row, mask_col, bias_row, bias_col, start, col, begin, tl.minimum(whole, end), rows, cols, seq_k,
-                dim, scale2, softcap, window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS,
-                KEY, STREAM, PRECISION, DIM, EVEN, ROWS, COLS, True,
+                mask_row, mask_col, bias_row, bias_col, start, col, begin, tl.minimum(whole, end) if SPLIT else end,
+                rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale, number, CAUSAL,
+                WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, ROWS, COLS, True,
             )  # fmt: skip
-        dk, dv = _over_queries(
-            dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, mask_at, bias_at, q_seq, dy_seq, mask_row,
-            mask_col, bias_row, bias_col, start, col, whole, end if not WINDOW else partial, rows, cols, seq_k, dim,
-            scale2, softcap, window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY,
-            STREAM, PRECISION, DIM, EVEN, ROWS, COLS, False,
-        )  # fmt: skip
-        if WINDOW:
+        if SPLIT or not (CAUSAL or WINDOW):  # there is no window where it is split
             dk, dv = _over_queries(
                 dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, mask_at, bias_at, q_seq, dy_seq,
-                mask_row, mask_col, bias_row, bias_col, start, col, partial, end, rows, cols, seq_k, dim, scale2,
-                softcap, window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM,
-                PRECISION, DIM, EVEN, ROWS, COLS, True,
+                mask_row, mask_col, bias_row, bias_col, start, col, whole, end, rows, cols, seq_k, dim, scale2, softcap,
+                window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM,
+                PRECISION, DIM, EVEN, ROWS, COLS, False,
             )  # fmt: skip
     d = tl.arange(0, DIM)[None, :]
     inside = (col < cols)[:, None] & (d < dim)
+    dk_ptr += batch * dk_batch + kv_head * dk_head + k_begin * dk_seq
+    dv_ptr += batch * dv_batch + kv_head * dv_head + k_begin * dv_seq
     dk = (dk * scale).to(dk_ptr.dtype.element_ty)
     tl.store(dk_ptr + col.to(tl.int64)[:, None] * dk_seq + d, dk, mask=inside)
     tl.store(dv_ptr + col.to(tl.int64)[:, None] * dv_seq + d, dv.to(dv_ptr.dtype.element_ty), mask=inside)
@@ -271,7 +261,7 @@ def bias_backward(
         s, _ = scores(
             s, row[:, None], col[None, :], seq_q, seq_k, mask_at, mask_row, mask_col,
             bias_ptr + batch * bias_batch + head * bias_head, bias_row, bias_col, scale2, softcap, shift, window, TYPE,
-            CAUSAL, WINDOW, True,
+            CAUSAL, WINDOW, True, True,
         )  # fmt: skip
         rise = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
         if DROP:

@@ -56,6 +56,13 @@ class Call:
         """Whether there is nothing to compute."""
         return not (self.q.numel() and self.k.numel() and self.batch)
 
+    @property
+    def extras(self) -> int:
+        """What takes registers beside a diagonal: mask, bias, softcap and window count one, dropout two."""
+        rule = self.rule
+        said = (self.mask is not None, self.bias is not None, rule.softcap is not None, rule.window is not None)
+        return sum(said) + 2 * (rule.prob > 0.0)
+
     def strides(self, x: torch.Tensor) -> tuple[int, int, int]:
         """Distances between batch entries, heads and positions; packed sequences have one batch entry."""
         return (0 if self.q_starts is not None else x.stride(0), x.stride(1), x.stride(2))
@@ -177,6 +184,11 @@ def facts_of(
     flags += [word for word, said in zip(_WORDS, words[:-1], strict=True) if said]
     flags += [] if words[-1] == "ieee" else [words[-1]]
     return Facts((batch, seq_q), (heads, dim), dtype, align, "packed" if packed else "strided", " ".join(flags))
+
+
+def extras_of(flags: list[str]) -> int:
+    """`Call.extras` of the flags of a key."""
+    return sum(word in flags for word in ("mask", "bias", "softcap", "window")) + 2 * ("drop" in flags)
 
 
 def of_library(facts: Facts) -> bool:

@@ -21,7 +21,7 @@ def _attend(
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         s, _ = scores(
             s, row[:, None], at[None, :], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col, scale2,
-            softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE,
+            softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, EDGE,
         )  # fmt: skip
         higher = tl.maximum(top, tl.max(s, 1))
         base = higher

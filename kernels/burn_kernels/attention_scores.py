@@ -104,7 +104,7 @@ def _turned(x, TYPE: tl.constexpr):
 @triton.jit
 def scores(
     s, row, col, rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col, scale, softcap, shift, window,
-    TYPE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EDGE: tl.constexpr,
+    TYPE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EDGE: tl.constexpr, CLAMP: tl.constexpr,
 ):  # fmt: skip
     """The scores of a tile of products, -inf where a query does not see a key; and what the softcap's tanh
     gave, 0 without one."""
@@ -115,13 +115,17 @@ def scores(
         s = turned * (softcap * UNIT)
     else:
         s = s * scale
-    inside = (row < rows) & (col < cols)
+    # what lies past the ends reads its last neighbour, and counts nowhere: predicates for each element take more
+    # registers, on CDNA scalar ones, than the scores themselves
+    if CLAMP:
+        at_col = tl.minimum(col, cols - 1).to(tl.int64)
+    else:
+        at_col = col.to(tl.int64)
+    at_row = tl.minimum(row, rows - 1).to(tl.int64)
     if bias_ptr is not None:
-        at = bias_ptr + row.to(tl.int64) * bias_row + col.to(tl.int64) * bias_col
-        s += tl.load(at, mask=inside, other=0.0).to(tl.float32) * UNIT
+        s += tl.load(bias_ptr + at_row * bias_row + at_col * bias_col).to(tl.float32) * UNIT
     if mask_ptr is not None:
-        at = mask_ptr + row.to(tl.int64) * mask_row + col.to(tl.int64) * mask_col
-        s = tl.where(tl.load(at, mask=inside, other=0) != 0, s, float("-inf"))
+        s = tl.where(tl.load(mask_ptr + at_row * mask_row + at_col * mask_col) != 0, s, float("-inf"))
     if EDGE:
         seen = col < cols
         if CAUSAL:

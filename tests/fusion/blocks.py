@@ -300,9 +300,9 @@ def head(device: Device, sizes: Sizes) -> tuple[Any, ...]:
 
 # -- steps -----------------------------------------------------------------------------------------------------
 def backwards(model: Any, x: Tensor, g: Tensor) -> tuple[Tensor, Any]:
-    """What the block makes of x, and the gradients of its parameters and of x, where that of the result is g."""
+    """What the block makes of x, and the gradients of half its squared distance to g, which need the forward."""
     y, pull = vjp(lambda block, given: block.forward(given), model, x)
-    return y, pull(g)
+    return y, pull(y - g)
 
 
 def updates(model: Any, optim: Any, x: Tensor, y: Tensor, lr: float) -> tuple[Any, Any, Tensor]:

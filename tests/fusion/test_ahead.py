@@ -11,31 +11,49 @@ pytest.importorskip("triton")
 
 from burn_kernels.ahead import compile_launch, resources  # after the check for triton
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
-from burn_torch.backend.libtorch.fused import FusedKernel
+from burn_torch.backend.libtorch.fused import kernel_of
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
 from burn_torch.fusion import plan_of
-from burn_torch.fusion.row import body_of
+from burn_torch.fusion.symbolic import sizes_of
+from burn_torch.fusion.variants import Variants
+from burn_torch.graph.ir import Graph
 from burn_torch.ops.torch_types import TO_TORCH
 from tests.fusion.programs import PROGRAMS, tensor, traced
 
 
-def scaled(spec: Spec, dtype: DType) -> Spec:
+def scaled(spec: Spec, dtype: DType, rows: int = 4096, cols: int = 4096) -> Spec:
     """The same axes at sizes of real work."""
     if isinstance(spec, NumberSpec):
         return spec
-    sizes = {6: 4096, 10: 4096, 5: 2048, 1: 1}
+    sizes = {6: rows, 10: cols, 5: cols // 2, 1: 1}
     return tensor(*(sizes[size] for size in spec.shape), dtype=dtype if spec.shape[-1] > 1 else spec.dtype)
 
 
 def launches(name: str, dtype: DType, machine: Machine) -> list[Launch]:
     function, specs, _ = PROGRAMS[name]
     graph = plan_of(traced(function, [scaled(spec, dtype) for spec in specs])).graph
+    return launched(graph, machine)
+
+
+def symbolic_launches(name: str, dtype: DType, machine: Machine) -> list[Launch]:
+    """Of the plan in which both axes are symbols, at other sizes."""
+    function, specs, _ = PROGRAMS[name]
+    variants = Variants()
+    graphs = [traced(function, [scaled(spec, dtype, *sizes) for spec in specs]) for sizes in ((96, 512), (4096, 4096))]
+    for graph in graphs:
+        variants.made(graph, sizes_of(graph), plan_of)
+    found = variants.found(sizes_of(graphs[-1]))
+    assert found is not None
+    return launched(found[1], machine)
+
+
+def launched(graph: Graph, machine: Machine) -> list[Launch]:
     kernels = [node for node in graph.nodes if node.call.op.name == "fusion::kernel"]
     assert kernels
     with recording(machine) as found:
         for node in kernels:
-            kernel = FusedKernel(body_of(node.call.attrs["body"]), strict=False)
+            kernel = kernel_of(node.call)
             given: list[Any] = [
                 torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device="meta")
                 if isinstance(spec, TensorSpec)
@@ -56,3 +74,23 @@ def test_kernels_compile_without_spills(name: str, machine: Machine) -> None:
             taken = resources(compile_launch(launch, machine))
             assert taken.registers > 0
             assert taken.spills == 0, launch.constants
+
+
+QUICK = {("dropout_residual_norm", H200), ("norm_backward", MI300X)}
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [
+        pytest.param(
+            name, machine, id=f"{name}-{machine.arch}", marks=() if (name, machine) in QUICK else pytest.mark.slow
+        )
+        for name in PROGRAMS
+        for machine in (H200, A100, MI300X)
+    ],
+)
+def test_kernels_of_symbolic_sizes_compile_without_spills(name: str, machine: Machine) -> None:
+    for launch in symbolic_launches(name, DType.F32 if machine is A100 else DType.BF16, machine):
+        taken = resources(compile_launch(launch, machine))
+        assert taken.registers > 0
+        assert taken.spills == 0, launch.constants

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -298,6 +299,36 @@ def test_a_kernel_that_does_not_compile_is_told_of_and_its_operations_run(
     agree(kernel(*inputs), in_float64(graph, inputs))  # and is not tried again
 
 
+def test_many_libraries_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BURN_TORCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(c_kernels, "_KEPT", 2)
+    x = torch.ones(4)
+    for number in range(5):
+        CFunction(traced(lambda x, n=number: row("tanh")(x + float(n)) * 2.0, [tensor(4)]), strict=False)(x)
+    left = {path.suffix for path in (tmp_path / "kernels").iterdir()}
+    assert left == {".so", ".c"}
+    assert len(list((tmp_path / "kernels").glob("*.so"))) == len(list((tmp_path / "kernels").glob("*.c"))) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_builds_kernels_of_its_own() -> None:
+    x = torch.ones(4)
+    CFunction(traced(lambda x: row("tanh")(x + 21.5) * 2.0, [tensor(4)]), strict=False)(x)  # the pool has a thread now
+    child = os.fork()
+    if not child:
+        CFunction(traced(lambda x: row("tanh")(x + 22.5) * 2.0, [tensor(4)]), strict=False)(x)
+        os._exit(7)
+    deadline = time.monotonic() + 60
+    while (found := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            raise AssertionError("the forked process waits for a thread that it does not have")
+        time.sleep(0.02)
+    assert os.waitstatus_to_exitcode(found[1]) == 7
+
+
 def test_few_operations_on_few_elements_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     small, large = tensor(16, 32), tensor(512, 512)
@@ -317,10 +348,13 @@ def test_explain_shows_the_source_in_c(tmp_path: Path) -> None:
     assert "#pragma omp" in fusion.show(tmp_path / "page.html").read_text()
 
 
-def test_without_a_compiler_nothing_is_generated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_nothing_is_generated_and_that_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(c_kernels, "compiler", lambda: None)
+    c_kernels._tell_of_none.cache_clear()
     step = compile(lambda x: (x * 2.0).tanh() * 3.0, fuse=True)
     x = Tensor.from_floats([[1.0, 2.0]], Device.cpu())
+    with pytest.warns(CompilerWarning, match="there is no C compiler, so fused operations run one by one"):
+        step(x)
     assert step(x).tolist() == compile(lambda x: (x * 2.0).tanh() * 3.0)(x).tolist()
 
 

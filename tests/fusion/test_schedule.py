@@ -78,13 +78,23 @@ def test_reductions_over_other_axes_are_a_boundary() -> None:
 
 def test_nothing_needs_what_needs_it() -> None:
     def between(x, w):
-        h = x * 2.0
+        h = x - row("mean")(x, dims=(1,))
         return h + row("matmul")(h, w)  # one kernel would need the product before it makes what the product needs
 
     found = plan_of(traced(between, [MATRIX, tensor(10, 10)]))
     verify(found.graph)
     assert found.kernels == 3
-    assert ("mul", "add", Reason.BARRIER) in reasons(found)
+    assert ("sub", "add", Reason.BARRIER) in reasons(found)
+
+
+def test_what_is_computed_again_is_no_boundary() -> None:
+    def between(x, w):
+        h = x * 2.0
+        return h + row("matmul")(h, w)  # reads x instead of h
+
+    found = plan_of(traced(between, [MATRIX, tensor(10, 10)]))
+    assert found.groups[-1].rows == ("mul", "add")
+    assert reasons(found) == {("mul", "matmul", Reason.LIBRARY), ("matmul", "add", Reason.LIBRARY)}
 
 
 def test_types_that_kernels_do_not_take() -> None:

@@ -14,8 +14,8 @@ from burn_torch.backend import LibTorch  # after the check for triton
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import columns, plan_of, splitting
+from tests.fusion.checking import agree, in_float64, made
 from tests.fusion.programs import row, tensor, traced
-from tests.interpreted.test_fusion import agree, in_float64, made
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
 pytest.importorskip("triton")
 
@@ -24,9 +21,8 @@ from burn_torch.fusion.bodies import Role, role_of
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import REGISTRY
-from tests.fusion.checking import TOLERANCE, agree, cooked, in_float64, made
+from tests.fusion.checking import TOLERANCE, agree, in_float64, made
 from tests.fusion.programs import COLUMN, MATRIX, PROGRAMS, row, tensor, traced
-from tests.fusion.recipes import recipes
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"
@@ -207,42 +203,3 @@ def test_strict_rounding_gives_the_bits_of_eager(seed: np.random.Generator) -> N
     assert torch.equal(found, eager)
     (fast,) = FusedKernel(graph, strict=False)(*inputs)
     assert not torch.equal(fast, eager), "one rounding instead of four shows, or this test shows nothing"
-
-
-# -- random programs -----------------------------------------------------------------------------------
-SLOW = os.environ.get("BURN_TORCH_SLOW") == "1"
-PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # a smaller program is not worth the minutes it takes to find
-
-
-@settings(max_examples=300 if SLOW else 60, deadline=None, phases=PHASES)
-@given(recipes(), st.sampled_from([DType.F32, DType.BF16]), st.integers(0, 2**32 - 1))
-def test_random_programs(recipe: Any, dtype: DType, number: int) -> None:
-    shapes, steps = recipe
-    specs = [tensor(*shape, dtype=dtype) for shape in shapes]
-    graph = traced(lambda *xs: cooked(steps, xs) or xs[0] * 2.0, specs)
-    inputs = made(specs, np.random.default_rng(number))
-    planned = plan_of(graph)
-    exact = in_float64(graph, inputs)
-    scale = max([float(y.abs().max()) for y in exact if y.numel()], default=1.0)
-    found = LibTorch().program(planned.graph).run(*inputs)
-    agree(found, exact, 20 * max(scale, 1.0) if dtype is DType.F32 else 40 * max(scale, 1.0))
-
-
-@settings(max_examples=300 if SLOW else 20, deadline=None, phases=PHASES)
-@given(recipes(), st.integers(0, 2**32 - 1))
-def test_gradients_of_random_programs(recipe: Any, number: int) -> None:
-    from burn_torch import Device, Tensor, compile, vjp
-
-    shapes, steps = recipe
-    plain = Device.cpu()
-    inputs = made([tensor(*shape) for shape in shapes], np.random.default_rng(number))
-
-    def pulled(*xs: Tensor) -> Any:
-        ys, pull = vjp(lambda *given_: cooked(steps, given_) or (given_[0] * 2.0,), *xs)
-        return pull(tuple(y * 0.5 + 1.0 for y in ys))
-
-    wide = pulled(*[Tensor.from_torch(x.double(), plain) for x in inputs])
-    fused = compile(pulled, fuse=True)(*[Tensor.from_torch(x, plain) for x in inputs])
-    exact = [g.into_torch() for g in wide]
-    scale = max([float(g.abs().max()) for g in exact if g.numel()], default=1.0)
-    agree([g.into_torch() for g in fused], exact, 40 * max(scale, 1.0))

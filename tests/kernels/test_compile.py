@@ -148,11 +148,11 @@ def embedding_calls(new: Meta) -> None:
 
 
 def batch_norm_calls(new: Meta) -> None:
-    for shape, activation in (((256, 64, 56, 56), "relu"), ((64, 8, 26, 26), "none"), ((64, 2048, 7, 7), "silu")):
+    for shape, follows in (((256, 64, 56, 56), "relu"), ((64, 8, 26, 26), "none"), ((64, 2048, 7, 7), "silu")):
         x, v = new(*shape), new(shape[1], of=torch.float32)
         for given in (x, x.movedim(1, -1).contiguous().movedim(-1, 1)):
-            batch_norm.forward(given, v, v, v, v, activation=activation)
-            batch_norm.backward(given, given, v, v, v, v, activation=activation)
+            batch_norm.forward(given, v, v, v, v, activation=follows)
+            batch_norm.backward(given, given, v, v, v, v, activation=follows)
         batch_norm.evaluate(x, v, v, v, v, activation="relu")
         batch_norm.evaluate_backward(x, x, None, v, v, v)
 

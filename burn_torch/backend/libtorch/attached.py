@@ -12,7 +12,9 @@ from typing import Any, Final
 
 import torch
 
+from burn_torch.backend.libtorch.c_words import Cipher
 from burn_torch.backend.libtorch.fused import fused_kernel, held_form
+from burn_torch.core import philox
 from burn_torch.core.distribution import check_probability
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
@@ -264,3 +266,4 @@ def _words_on(device: torch.device) -> Any:
 
 
 philox_torch.SOURCES.append(_words_on)
+philox.CIPHERS.append(Cipher())

@@ -18,7 +18,8 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -34,7 +35,7 @@ from burn_torch.fusion.row import body_of
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["CFunction", "CompilerError", "CompilerWarning", "c_function", "compiler"]
+__all__ = ["CFunction", "CompilerError", "CompilerWarning", "build_apart", "c_function", "compiler", "loaded"]
 
 _FLAGS: Final = (
     "-O3",
@@ -51,6 +52,9 @@ _FLAGS: Final = (
 _WORK: Final = 1 << 15
 """Operations on elements that are worth the start of threads."""
 
+_KEPT: Final = 500
+"""Libraries kept; the oldest are removed when there are twice as many."""
+
 _NUMBERS: Final = {"f32": ctypes.c_float, "f64": ctypes.c_double, "i64": ctypes.c_int64}
 
 
@@ -59,7 +63,7 @@ class CompilerError(RuntimeError):
 
 
 class CompilerWarning(UserWarning):
-    """Operations run one by one, as the C compiler refused their kernel."""
+    """Operations run one by one: there is no C compiler, or it refused their kernel."""
 
 
 @functools.cache
@@ -106,8 +110,14 @@ class CFunction:
     def __init__(self, body: Graph, *, strict: bool) -> None:
         self.body: Final = body
         self.strict: Final = strict
-        self.kernel: Final = None if compiler() is None else lowered_for_cpu(body, strict=strict)
-        self._building: Final = None if self.kernel is None else _pool().submit(_built, self.kernel, strict=strict)
+        kernel = lowered_for_cpu(body, strict=strict)
+        if kernel is not None and compiler() is None:
+            _tell_of_none()
+            kernel = None
+        self.kernel: Final = kernel
+        self._building: Final = (
+            None if self.kernel is None else build_apart(self.kernel.name, self.kernel.source, strict=strict)
+        )
         self._variants: Final[dict[Any, _Run]] = {}
         self._lock: Final = threading.Lock()
 
@@ -144,7 +154,9 @@ class CFunction:
             if not any(layouts):
                 return _launcher(self.kernel, self._building.result(), self.body, dict(over), self._strided)
             kernel = lower_to_c(self.body, strict=self.strict, layouts=layouts)
-            return _launcher(kernel, _built(kernel, strict=self.strict), self.body, {}, None)
+            return _launcher(
+                kernel, build_apart(kernel.name, kernel.source, strict=self.strict).result(), self.body, {}, None
+            )
         except (CompilerError, OSError, subprocess.TimeoutExpired) as fault:
             rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
             warnings.warn(
@@ -165,6 +177,21 @@ class CFunction:
         return LibTorch().program(self.body).run
 
 
+@functools.cache
+def _tell_of_none() -> None:
+    """Once in a process."""
+    warnings.warn(
+        explain(
+            "there is no C compiler, so fused operations run one by one on the CPU",
+            given="cc, gcc, clang: none is found that builds with OpenMP",
+            expected="a C compiler that knows -fopenmp",
+            mend="install gcc or clang, name one in CC, or leave fuse=True out",
+        ),
+        CompilerWarning,
+        stacklevel=user_level(),
+    )
+
+
 def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, int], strided: _Run | None) -> _Run:
     """Python that takes pointers, makes the outputs and calls: written for one kernel, as each microsecond shows."""
     small = kernel.work < _WORK
@@ -174,7 +201,7 @@ def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, in
         ctypes.c_int,
     ]
     # a short kernel keeps the interpreter's lock: to give it back and take it again costs more
-    function = (ctypes.PYFUNCTYPE if small else ctypes.CFUNCTYPE)(None, *kinds)((kernel.name, _loaded(library)))
+    function = (ctypes.PYFUNCTYPE if small else ctypes.CFUNCTYPE)(None, *kinds)((kernel.name, loaded(library)))
     names = [f"x{i}" for i in range(len(body.inputs))]
     tensors = [name for name, (_, spec) in zip(names, body.inputs, strict=True) if isinstance(spec, TensorSpec)]
     known: dict[str, Any] = {"function": function, "strided": strided, "threads": torch.get_num_threads}
@@ -219,27 +246,47 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(os.cpu_count() or 1, 1), thread_name_prefix="burn-torch-cc")
 
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of the pool's threads
+
+
 @functools.cache
-def _loaded(library: Path) -> ctypes.CDLL:
+def loaded(library: Path) -> ctypes.CDLL:
+    """The library, loaded once."""
     return ctypes.CDLL(str(library))
 
 
-def _built(kernel: CKernel, *, strict: bool) -> Path:
-    """The library of a kernel, built where it is not there yet."""
+def build_apart(name: str, source: str, *, strict: bool = False) -> Future[Path]:
+    """The library of a C source, built beside the caller where it is not there yet.  Raises, later: CompilerError."""
+    return _pool().submit(_built, name, source, strict=strict)
+
+
+def _built(name: str, text: str, *, strict: bool) -> Path:
     path = compiler()
     if path is None:
         raise CompilerError("no C compiler was found: install gcc or clang, or name one in CC")
-    key = hashlib.blake2b(f"{_machine(path)} {strict} {kernel.source}".encode(), digest_size=8).hexdigest()
+    key = hashlib.blake2b(f"{_machine(path)} {strict} {text}".encode(), digest_size=8).hexdigest()
     folder = _folder()
-    library = folder / f"{kernel.name}-{key}.so"
+    library = folder / f"{name}-{key}.so"
     if not library.exists():
-        source = folder / f"{kernel.name}.c"
-        write_atomic(source, kernel.source.encode(), durable=False)
+        source = folder / f"{name}.c"
+        write_atomic(source, text.encode(), durable=False)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:  # whoever builds it too renames over it
             made = Path(scratch) / library.name
             _build(path, source, made, strict=strict)
             made.replace(library)
+        _prune(folder)
     return library
+
+
+def _prune(folder: Path) -> None:
+    """Removes the oldest libraries where there are many; whoever has loaded one keeps it."""
+    files = list(folder.glob("*.so"))
+    if len(files) > 2 * _KEPT:
+        with suppress(OSError):  # another process prunes too
+            for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-_KEPT]:
+                old.unlink()
+                old.with_name(f"{old.stem.rpartition('-')[0]}.c").unlink(missing_ok=True)
 
 
 def _build(path: str, source: Path, library: Path, *, strict: bool) -> None:

@@ -1,7 +1,8 @@
 """Runs generated kernels: `fusion::kernel` on this leaf.
 
 The source of each kernel is a file of its own in the cache folder, named for its content: Triton reads it there, and
-so can people.  A kernel is written for the strides of its inputs when it first sees them; its tiles are chosen as
+so can people.  A kernel is written for the strides of its inputs when it first sees them; where its sizes are
+symbols, sizes and strides are arguments.  Its tiles are chosen as
 `fused_tuning.py` says; and once it is compiled, `fused_launch.py` launches it.
 """
 
@@ -15,6 +16,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, final
@@ -32,12 +34,13 @@ from burn_torch.fusion.configs import Tiles
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.row import body_of
+from burn_torch.fusion.sharing import kernel_at
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["FusedKernel", "fused_kernel", "generates", "held_form", "prepare_kernels"]
+__all__ = ["FusedKernel", "Symbols", "fused_kernel", "generates", "held_form", "kernel_of", "prepare_kernels"]
 
 
 def generates(place: str) -> bool:
@@ -51,8 +54,30 @@ def fused_kernel(call: Call) -> FusedKernel | CFunction | None:
     """What runs a `fusion::kernel`; None where no kernel is generated at its place."""
     place = next(spec.place for spec in call.results)
     if not generates(place):
-        return c_function(call.attrs["body"], strict=call.attrs["strict"]) if place == "cpu" else None
-    return FusedKernel(body_of(call.attrs["body"]), strict=call.attrs["strict"])
+        return c_function(_text_of(call), strict=call.attrs["strict"]) if place == "cpu" else None
+    return kernel_of(call)
+
+
+def kernel_of(call: Call, *, held: bool = False) -> FusedKernel:
+    """The kernel of a `fusion::kernel`."""
+    attrs = call.attrs
+    symbols = Symbols(attrs["body"], attrs["dynamic"], attrs["sizes"]) if attrs["dynamic"] else None
+    return FusedKernel(body_of(attrs["body"], attrs["sizes"]), strict=attrs["strict"], held=held, symbols=symbols)
+
+
+def _text_of(call: Call) -> str:
+    text: str = call.attrs["body"]
+    return body_of(text, call.attrs["sizes"]).to_json() if call.attrs["sizes"] else text
+
+
+@final
+@dataclass(frozen=True)
+class Symbols:
+    """Where a body has symbols, and what its sizes are here, as the attributes of a `fusion::kernel` have it."""
+
+    text: str
+    dynamic: tuple[int, ...]
+    sizes: tuple[int, ...]
 
 
 _lock: Final = threading.Lock()
@@ -64,8 +89,8 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     run = fused_kernel(call)
     if not isinstance(run, FusedKernel):
         return None
-    held = FusedKernel(run.body, strict=run.strict, held=True)
-    numbers = lower(run.body, strict=run.strict).numbers
+    held = kernel_of(call, held=True)
+    numbers = run.lowered((None,) * len(known)).numbers
     at = run_time_numbers(known)
     others = [i for i in range(len(known)) if i not in at]
 
@@ -90,12 +115,22 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 class FusedKernel:
     """A body as a function of its inputs that launches one kernel.
 
-    held  its numbers lie on the device
-    over  outputs that are written over inputs, as `Kernel.over` allows; an input with gaps is left alone
+    held     its numbers lie on the device
+    over     outputs that are written over inputs, as `Kernel.over` allows; an input with gaps is left alone
+    symbols  where other sizes share the kernel
     """
 
-    def __init__(self, body: Graph, *, strict: bool, held: bool = False, over: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        body: Graph,
+        *,
+        strict: bool,
+        held: bool = False,
+        over: Mapping[int, int] | None = None,
+        symbols: Symbols | None = None,
+    ) -> None:
         self.body: Final = body
+        self.symbols: Final = symbols
         self.strict: Final = strict
         self.held: Final = held
         self.over: Final = dict(over or {})
@@ -110,7 +145,7 @@ class FusedKernel:
 
     def written_over(self, over: Mapping[int, int]) -> FusedKernel:
         """The same, with these outputs written over these inputs."""
-        return FusedKernel(self.body, strict=self.strict, held=self.held, over=over)
+        return FusedKernel(self.body, strict=self.strict, held=self.held, over=over, symbols=self.symbols)
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments."""
@@ -127,10 +162,18 @@ class FusedKernel:
         found = self.variants.get(layouts)
         if found is None:
             over = {j: k for j, k in self.over.items() if layouts[k] is None}
-            lowered = lower(self.body, strict=self.strict, layouts=layouts, held=self.held, over=bool(over))
+            lowered = self.lowered(layouts, over=bool(over))
             assert set(over.items()) <= set(lowered.over), "an output over an input that is read elsewhere"
             found = self.variants[layouts] = Variant(self.body, lowered, layouts, over)
         return found
+
+    def lowered(self, layouts: Layouts, *, over: bool = False) -> Kernel:
+        """What it launches for inputs with these strides."""
+        how: Any = {"strict": self.strict, "layouts": layouts, "held": self.held, "over": over}
+        found = None
+        if self.symbols is not None:
+            found = kernel_at(self.symbols.text, self.symbols.dynamic, self.symbols.sizes, **how)
+        return lower(self.body, **how) if found is None else found
 
     def _unknown(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         return self.run(inputs, None)
@@ -146,6 +189,9 @@ class Variant:
         self.over: Final = over
         self.function: Final = getattr(_module(kernel.name, kernel.source), kernel.name)
         self.tunable: Final = tunable_of(body, kernel, f"{_PREFIX}{kernel.name}", layouts, over, self._tried)
+        domain = kernel.domain
+        self.loops: Final = tuple(1 << (n - 1).bit_length() for n in (domain.rows, domain.length) if kernel.sizes)
+        """How far its loops run at most, where its sizes are symbols: for all in between the tiles are the same."""
         self.last: tuple[Tiles, Any] | None = None
         """The tiles of the last launch, and what Triton compiled for it."""
         self.lows: tuple[int, ...] = ()
@@ -203,7 +249,7 @@ class Variant:
             numbers = [_Absent(TensorSpec.of((), _SLOTS[argument.kind], "cpu"), 0) for argument in kernel.numbers]
 
         def loaded(tiles: Tiles) -> None:
-            given = (*read, *written, *numbers)
+            given = (*read, *written, *numbers, *kernel.sizes)
             found = self.function.run(*given, grid=(1,), warmup=True, num_warps=tiles.warps, num_stages=1,
                                       **self._blocks(tiles))  # fmt: skip
             _ = found.run  # the first look at it loads it
@@ -212,12 +258,11 @@ class Variant:
         with block:
             self.tunable.run(like, None, self._call(lows), loaded)
 
-    @staticmethod
-    def _call(lows: Sequence[int]) -> tuple[int]:
+    def _call(self, lows: Sequence[int]) -> tuple[int, ...]:
         address = 0
         for low in lows:
             address |= low
-        return (address,)
+        return (address, *self.loops)
 
     def _blocks(self, tiles: Tiles) -> dict[str, int]:
         return {"XB": tiles.x} if self.kernel.domain.reduced is None else {"XB": tiles.x, "RB": tiles.r}
@@ -231,7 +276,7 @@ class Variant:
     def _launched(self, tiles: Tiles, arguments: Sequence[Any], outputs: Any, numbers: Sequence[Any]) -> Any:
         from burn_kernels.launch import launch
 
-        given = (*arguments, *outputs, *numbers)
+        given = (*arguments, *outputs, *numbers, *self.kernel.sizes)
         grid = (tiles.programs(self.kernel),)
         return launch(self.function, grid, outputs[0], *given, warps=tiles.warps, **self._blocks(tiles))
 

@@ -16,24 +16,32 @@ from burn_kernels.torch.checking import Finding, Report, check
 from burn_kernels.torch.defining import fallbacks
 from burn_kernels.torch.modules import (
     GEGLU,
+    GELU,
     BatchNorm1d,
     BatchNorm2d,
     BatchNorm3d,
     CrossEntropyLoss,
     Dropout,
+    Embedding,
     LayerNorm,
     LinearCrossEntropyLoss,
     LogSoftmax,
     ReGLU,
+    ReLU,
+    ResidualLayerNorm,
+    ResidualRMSNorm,
     RMSNorm,
+    SiLU,
     Softmax,
     SwiGLU,
 )
-from burn_kernels.torch.optim import SGD, Adam, AdamW
+from burn_kernels.torch.optim import SGD, Adam, AdamW, Lion
 from burn_kernels.torch.patching import PatchEntry, PatchReport, patch, unpatch
+from burn_kernels.torch.tables import clip_grad_norm_, get_total_norm
 
 __all__ = [
     "GEGLU",
+    "GELU",
     "SGD",
     "Adam",
     "AdamW",
@@ -42,20 +50,28 @@ __all__ = [
     "BatchNorm3d",
     "CrossEntropyLoss",
     "Dropout",
+    "Embedding",
     "Finding",
     "LayerNorm",
     "LinearCrossEntropyLoss",
+    "Lion",
     "LogSoftmax",
     "PatchEntry",
     "PatchReport",
     "RMSNorm",
     "ReGLU",
+    "ReLU",
     "Report",
+    "ResidualLayerNorm",
+    "ResidualRMSNorm",
+    "SiLU",
     "Softmax",
     "SwiGLU",
     "check",
+    "clip_grad_norm_",
     "fallbacks",
     "functional",
+    "get_total_norm",
     "patch",
     "unpatch",
 ]

@@ -15,21 +15,43 @@ from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
 from burn_kernels.launch import describe
 from burn_kernels.torch import channel_norms as _channel_norms  # noqa: F401  # registers its operators
 from burn_kernels.torch import losses as _losses  # noqa: F401  # registers its operators
-from burn_kernels.torch import ops as _ops  # noqa: F401  # registers its operators
 from burn_kernels.torch.defining import note_fallback
+from burn_kernels.torch.ops import last_axes, least_eps, mixed, new_seed
+from burn_kernels.torch.reductions import amax, amin, argmax, argmin, logsumexp, mean, sum, var
+from burn_kernels.torch.residual import residual_layer_norm, residual_rms_norm
+from burn_kernels.torch.rotary import rope, rope_computed
+from burn_kernels.torch.tables import clip_grad_norm_, embedding, get_total_norm
 
 __all__ = [
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
     "batch_norm",
+    "clip_grad_norm_",
     "cross_entropy",
     "dropout",
+    "embedding",
     "geglu",
+    "gelu",
+    "get_total_norm",
     "layer_norm",
     "linear_cross_entropy",
     "log_softmax",
+    "logsumexp",
+    "mean",
     "reglu",
+    "relu",
+    "residual_layer_norm",
+    "residual_rms_norm",
     "rms_norm",
+    "rope",
+    "rope_computed",
+    "silu",
     "softmax",
+    "sum",
     "swiglu",
+    "var",
 ]
 
 _OPS = torch.ops.burn_kernels
@@ -71,10 +93,10 @@ def layer_norm(
     Shapes: input (*batch, *normalized_shape) -> the same; weight, bias (*normalized_shape).
     Dtypes: one float type; under autocast on a GPU float32 comes out, as of torch's.
     """
-    if _mixed(input, weight, bias):
+    if mixed(input, weight, bias):
         note_fallback("layer_norm", "of different element types")
         return F.layer_norm(input, normalized_shape, weight, bias, eps)
-    x, w, b = _last_axis("layer_norm", input, normalized_shape, weight, bias)
+    x, w, b = last_axes("layer_norm", input, normalized_shape, weight, bias)
     y: torch.Tensor = _OPS.layer_norm(x, w, b, eps)[0]
     return y.reshape(input.shape)
 
@@ -90,39 +112,13 @@ def rms_norm(
     Without `eps` the smallest difference from 1 of float32 (of float64 for float64).
     PyTorch: torch.nn.functional.rms_norm.
     """
-    if eps is None:
-        eps = torch.finfo(torch.float64 if input.dtype == torch.float64 else torch.float32).eps
-    if _mixed(input, weight):
+    eps = least_eps(input) if eps is None else eps
+    if mixed(input, weight):
         note_fallback("rms_norm", "of different element types")
         return F.rms_norm(input, normalized_shape, weight, eps)
-    x, w, _ = _last_axis("rms_norm", input, normalized_shape, weight, None)
+    x, w = last_axes("rms_norm", input, normalized_shape, weight)
     y: torch.Tensor = _OPS.rms_norm(x, w, eps)[0]
     return y.reshape(input.shape)
-
-
-def _mixed(x: torch.Tensor, *others: torch.Tensor | None) -> bool:
-    if x.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
-        return False  # all are cast to float32
-    return any(other is not None and other.dtype != x.dtype for other in others)
-
-
-def _last_axis(
-    op: str, x: torch.Tensor, shape: Sequence[int], w: torch.Tensor | None, b: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    shape = tuple(shape)
-    fits = len(shape) > 0 and tuple(x.shape[-len(shape) :]) == shape
-    if not fits or any(t is not None and tuple(t.shape) != shape for t in (w, b)):
-        raise KernelShapeError(
-            explain(
-                f"{op}: the sizes do not fit",
-                given=f"normalized_shape {shape}, " + describe({"input": x, "weight": w, "bias": b}),
-                expected=f"input (*batch, {', '.join(map(str, shape))}), weight and bias {shape}",
-                mend="normalize over the last axes of the input",
-            )
-        )
-    if len(shape) == 1:
-        return x, w, b
-    return x.flatten(-len(shape)), None if w is None else w.flatten(), None if b is None else b.flatten()
 
 
 # -- norms over channels -------------------------------------------------------------------------------
@@ -273,6 +269,38 @@ def _require_constant(op: str, weight: torch.Tensor | None) -> None:
         )
 
 
+# -- activations ---------------------------------------------------------------------------------------
+def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """x times the share of a normal variable below x, or by tanh.  PyTorch: torch.nn.functional.gelu.
+
+    Shapes: any -> the same.  Dtypes: any float.  The input alone is kept for the backward.
+    """
+    return _OPS.activation(input, _gelu_kind("gelu", approximate))  # type: ignore[no-any-return]  # an operator
+
+
+def silu(input: torch.Tensor) -> torch.Tensor:
+    """x / (1 + exp(-x)); as `gelu`.  PyTorch: torch.nn.functional.silu."""
+    return _OPS.activation(input, "silu")  # type: ignore[no-any-return]  # an operator of torch
+
+
+def relu(input: torch.Tensor) -> torch.Tensor:
+    """max(x, 0), no gradient at 0; as `gelu`.  PyTorch: torch.nn.functional.relu."""
+    return _OPS.activation(input, "relu")  # type: ignore[no-any-return]  # an operator of torch
+
+
+def _gelu_kind(op: str, approximate: str) -> str:
+    if approximate not in ("none", "tanh"):
+        raise KernelArgumentError(
+            explain(
+                f"{op}: no such approximation",
+                given=f"approximate {approximate!r}",
+                expected="'none' or 'tanh'",
+                mend="choose one of these, as of torch.nn.GELU",
+            )
+        )
+    return "gelu" if approximate == "none" else "gelu_tanh"
+
+
 # -- gated units ---------------------------------------------------------------------------------------
 def swiglu(gate: torch.Tensor, up: torch.Tensor | None = None, dim: int = -1) -> torch.Tensor:
     """silu(gate) * up; without `up`, of the two halves of `gate` along `dim`.
@@ -284,16 +312,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor | None = None, dim: int = -1) ->
 
 def geglu(gate: torch.Tensor, up: torch.Tensor | None = None, dim: int = -1, approximate: str = "none") -> torch.Tensor:
     """gelu(gate) * up, GELU by erf or, if `approximate` is "tanh", by tanh; as `swiglu`."""
-    if approximate not in ("none", "tanh"):
-        raise KernelArgumentError(
-            explain(
-                "geglu: no such approximation",
-                given=f"approximate {approximate!r}",
-                expected="'none' or 'tanh'",
-                mend="choose one of these, as of torch.nn.GELU",
-            )
-        )
-    return _gated(gate, up, dim, "gelu" if approximate == "none" else "gelu_tanh")
+    return _gated(gate, up, dim, _gelu_kind("geglu", approximate))
 
 
 def reglu(gate: torch.Tensor, up: torch.Tensor | None = None, dim: int = -1) -> torch.Tensor:
@@ -333,7 +352,4 @@ def dropout(
     """
     if not training:
         return input
-    if seed is None:
-        # an operator of torch's own: those are the only ones of which torch.compile never makes two calls one
-        seed = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device="cpu")
-    return _OPS.dropout(input, p, seed)  # type: ignore[no-any-return]  # an operator of torch
+    return _OPS.dropout(input, p, new_seed() if seed is None else seed)  # type: ignore[no-any-return]  # an operator of torch

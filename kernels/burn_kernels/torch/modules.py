@@ -16,16 +16,22 @@ from burn_kernels.torch import functional as F
 
 __all__ = [
     "GEGLU",
+    "GELU",
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
     "CrossEntropyLoss",
     "Dropout",
+    "Embedding",
     "LayerNorm",
     "LinearCrossEntropyLoss",
     "LogSoftmax",
     "RMSNorm",
     "ReGLU",
+    "ReLU",
+    "ResidualLayerNorm",
+    "ResidualRMSNorm",
+    "SiLU",
     "Softmax",
     "SwiGLU",
 ]
@@ -45,6 +51,89 @@ class RMSNorm(nn.RMSNorm):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Divides by the root mean square over the last axes; see `functional.rms_norm`."""
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+
+class ResidualLayerNorm(nn.LayerNorm):
+    """Layer norm of residual + dropout(x), and that sum, in one pass; `p` as of torch.nn.Dropout, 0 drops nothing.
+
+    The other options and the state_dict are those of torch.nn.LayerNorm.
+    """
+
+    def __init__(self, normalized_shape: Any, eps: float = 1e-5, *, p: float = 0.0, **options: Any) -> None:
+        super().__init__(normalized_shape, eps, **options)
+        self.p = p
+
+    def forward(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]  # one input more
+        """The normed sum, and the sum; see `functional.residual_layer_norm`."""
+        options: dict[str, Any] = {"p": self.p, "training": self.training}
+        return F.residual_layer_norm(x, residual, self.normalized_shape, self.weight, self.bias, self.eps, **options)
+
+    def extra_repr(self) -> str:
+        """What the constructor was given."""
+        return f"{super().extra_repr()}, p={self.p}"
+
+
+class ResidualRMSNorm(nn.RMSNorm):
+    """RMS norm of residual + dropout(x), and that sum, in one pass; as `ResidualLayerNorm`."""
+
+    def __init__(self, normalized_shape: Any, eps: float | None = None, *, p: float = 0.0, **options: Any) -> None:
+        super().__init__(normalized_shape, eps, **options)
+        self.p = p
+
+    def forward(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]  # one input more
+        """The normed sum, and the sum; see `functional.residual_rms_norm`."""
+        options: dict[str, Any] = {"p": self.p, "training": self.training}
+        return F.residual_rms_norm(x, residual, self.normalized_shape, self.weight, self.eps, **options)
+
+    def extra_repr(self) -> str:
+        """What the constructor was given."""
+        return f"{super().extra_repr()}, p={self.p}"
+
+
+class Embedding(nn.Embedding):
+    """torch.nn.Embedding, the gradient of its table added up in a fixed order; see `functional.embedding`."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """The rows that `input` names."""
+        return F.embedding(
+            input,
+            self.weight,
+            self.padding_idx,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.sparse,
+        )
+
+
+class GELU(nn.GELU):
+    """torch.nn.GELU in one kernel each way, its input alone kept."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """See `functional.gelu`."""
+        return F.gelu(input, self.approximate)
+
+
+class SiLU(nn.SiLU):
+    """torch.nn.SiLU in one kernel each way, its input alone kept."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(_never_in_place("SiLU", inplace))
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """See `functional.silu`."""
+        return F.silu(input)
+
+
+class ReLU(nn.ReLU):
+    """torch.nn.ReLU in one kernel each way, its input alone kept."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(_never_in_place("ReLU", inplace))
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """See `functional.relu`."""
+        return F.relu(input)
 
 
 class _BatchNorm(nn.modules.batchnorm._BatchNorm):
@@ -228,17 +317,21 @@ class Dropout(nn.Dropout):
     """torch.nn.Dropout with a mask that is drawn again in the backward, never saved; see `functional.dropout`."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__(p, inplace)
-        if inplace:
-            raise KernelArgumentError(
-                explain(
-                    "Dropout: no form in place",
-                    given="inplace True",
-                    expected="inplace False: no operation here writes to its input",
-                    mend="leave it out; the mask takes no memory either way",
-                )
-            )
+        super().__init__(p, _never_in_place("Dropout", inplace))
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Drops in training, passes in evaluation."""
         return F.dropout(input, self.p, self.training)
+
+
+def _never_in_place(name: str, inplace: bool) -> bool:
+    if inplace:
+        raise KernelArgumentError(
+            explain(
+                f"{name}: no form in place",
+                given="inplace True",
+                expected="inplace False: no operation here writes to its input",
+                mend="leave it out",
+            )
+        )
+    return inplace

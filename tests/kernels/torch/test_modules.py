@@ -35,6 +35,10 @@ PAIRS: dict[str, tuple[Callable[[Any], nn.Module], tuple[torch.Tensor, ...]]] = 
     "Softmax along the first axis": (lambda m: m.Softmax(0), (torch.randn(3, 7),)),
     "LogSoftmax": (lambda m: m.LogSoftmax(1), (torch.randn(3, 7, 2),)),
     "Softmax of a number": (lambda m: m.Softmax(0), (torch.tensor(2.0),)),
+    "GELU": (lambda m: m.GELU(), (torch.randn(3, 7),)),
+    "GELU by tanh": (lambda m: m.GELU("tanh"), (torch.randn(()),)),
+    "SiLU": (lambda m: m.SiLU(), (torch.randn(7, 3).T,)),
+    "ReLU": (lambda m: m.ReLU(), (torch.randn(0, 3),)),
     "CrossEntropyLoss": (lambda m: m.CrossEntropyLoss(), (torch.randn(4, 7), torch.tensor([1, 6, -100, 0]))),
     "CrossEntropyLoss none": (
         lambda m: m.CrossEntropyLoss(reduction="none", ignore_index=3, label_smoothing=0.2),
@@ -64,7 +68,7 @@ def test_modules_compute_what_those_of_torch_compute(name: str, dtype: torch.dty
     for parameter in theirs.parameters():
         nn.init.normal_(parameter, 1.0)
     assert ours.load_state_dict(theirs.state_dict()).missing_keys == []
-    results = []
+    results: list[Any] = []
     for module in (theirs, ours):
         leaf = x.to(dtype).requires_grad_()
         y = module(leaf, *rest)
@@ -84,12 +88,126 @@ MORE = {"CrossEntropyLoss": ["z_loss"]}
 
 
 @pytest.mark.parametrize(
-    "name", ["BatchNorm2d", "LayerNorm", "RMSNorm", "Softmax", "LogSoftmax", "CrossEntropyLoss", "Dropout"]
+    "name",
+    [
+        "GELU",
+        "SiLU",
+        "ReLU",
+        "Embedding",
+        "BatchNorm2d",
+        "LayerNorm",
+        "RMSNorm",
+        "Softmax",
+        "LogSoftmax",
+        "CrossEntropyLoss",
+        "Dropout",
+    ],
 )
 def test_constructors_are_those_of_torch(name: str) -> None:
     ours, theirs = (inspect.signature(getattr(home, name)).parameters for home in (bk, nn))
     assert list(ours) == [*theirs, *MORE.get(name, [])]
     assert all(ours[option].default == theirs[option].default for option in theirs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"padding_idx": -1}, {"padding_idx": 2, "scale_grad_by_freq": True}],
+    ids=["plain", "padding", "scaled"],
+)
+def test_an_embedding_is_that_of_torch(options: dict[str, Any]) -> None:
+    theirs, ours = nn.Embedding(5, 3, **options), bk.Embedding(5, 3, **options)
+    ours.load_state_dict(theirs.state_dict())
+    assert repr(ours) == repr(theirs)
+    for indices in (torch.tensor([[0, 2, 4], [4, 2, 2]], dtype=torch.int32), torch.empty(0, dtype=torch.int64)):
+        pair = [module(indices) for module in (ours, theirs)]
+        dy = torch.randn(pair[0].shape)
+        assert torch.equal(*pair)
+        torch.testing.assert_close(
+            *(torch.autograd.grad(y, m.weight, dy)[0] for y, m in zip(pair, (ours, theirs), strict=True))
+        )
+
+
+def test_an_embedding_with_max_norm_is_left_to_torch() -> None:
+    defining._FALLBACKS.clear()
+    weight = torch.randn(4, 3)
+    with pytest.warns(RuntimeWarning, match="plain torch computes embedding: with max_norm"):
+        found = F.embedding(torch.tensor([1, 3]), weight.clone(), max_norm=0.5)
+    assert torch.equal(found, nn.functional.embedding(torch.tensor([1, 3]), weight.clone(), max_norm=0.5))
+
+
+# -- residual norms ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["LayerNorm", "RMSNorm"])
+@pytest.mark.parametrize("shape", [7, (3, 7)], ids=str)
+def test_a_residual_norm_is_a_sum_and_a_norm(kind: str, shape: Any) -> None:
+    ours, norm = getattr(bk, f"Residual{kind}")(shape, 0.1), getattr(nn, kind)(shape, 0.1)
+    for p in norm.parameters():
+        nn.init.normal_(p, 1.0)
+    ours.load_state_dict(norm.state_dict())
+    x, residual = (torch.randn(2, 3, 7, requires_grad=True) for _ in range(2))
+    results: list[Any] = []
+    for y, s in (ours(x, residual), (norm(x + residual), x + residual)):
+        upstream = [
+            torch.linspace(-1.0, 1.0, y.numel()).view(y.shape),
+            torch.linspace(0.0, 1.0, s.numel()).view(s.shape),
+        ]
+        module = ours if len(results) == 0 else norm
+        results.append((y, s, *torch.autograd.grad((y, s), (x, residual, *module.parameters()), upstream)))
+    torch.testing.assert_close(*results)
+    assert "p=0.0" in repr(ours)
+
+
+def test_a_residual_norm_drops_in_training_alone_and_the_same_again_for_a_seed() -> None:
+    module, x, residual = bk.ResidualRMSNorm(400, p=0.25), torch.ones(2, 400), torch.zeros(2, 400)
+    torch.manual_seed(1)
+    _, s = module(x, residual)
+    assert 0.6 < (s != 0).float().mean().item() < 0.9  # 10 standard deviations of 800 draws
+    assert not torch.equal(module(x, residual)[1], s)
+    torch.manual_seed(1)
+    assert torch.equal(module(x, residual)[1], s)
+    assert torch.equal(module.eval()(x, residual)[1], x)
+    seed = torch.tensor([5, 6])
+    y, s = F.residual_layer_norm(x, residual, (400,), p=0.25, seed=seed)
+    assert torch.equal(s, F.dropout(x, 0.25, seed=seed))
+    torch.testing.assert_close(y, nn.functional.layer_norm(s, (400,)))
+
+
+def test_a_residual_norm_of_two_types_goes_to_torch() -> None:
+    defining._FALLBACKS.clear()
+    x, residual = torch.randn(3, 7).bfloat16(), torch.randn(3, 7)
+    with pytest.warns(RuntimeWarning, match="plain torch computes residual_rms_norm: of different element types"):
+        y, s = F.residual_rms_norm(x, residual, (7,))
+    torch.testing.assert_close((y, s), (nn.functional.rms_norm(x + residual, (7,)), x + residual))
+
+
+# -- reductions ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["sum", "mean", "var", "logsumexp", "amax", "amin", "argmax", "argmin"])
+@pytest.mark.parametrize("dim", [0, -1, (0, 2), (), None], ids=str)
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_reductions_are_those_of_torch(kind: str, dim: Any, keepdim: bool) -> None:
+    if kind.startswith("arg") and isinstance(dim, tuple):
+        pytest.skip("a place is along one axis")
+    x = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
+    axes = tuple(range(3)) if dim in ((), None) and kind in ("logsumexp", "var", "amax", "amin") else dim
+    found = getattr(F, kind)(x, dim, keepdim=keepdim)
+    expected = getattr(torch, kind)(x, axes, keepdim=keepdim)
+    torch.testing.assert_close(found, expected)
+    if not kind.startswith("arg"):
+        dy = torch.randn(found.shape, dtype=torch.float64)
+        torch.testing.assert_close(*(torch.autograd.grad(y, x, dy)[0] for y in (found, expected)))
+
+
+def test_reductions_cast_first_and_leave_integers_to_torch() -> None:
+    defining._FALLBACKS.clear()
+    x = torch.full((3, 1000), 0.1, dtype=torch.float16)
+    assert F.sum(x, 1, dtype=torch.float32).dtype == torch.float32
+    torch.testing.assert_close(F.mean(x, 1, dtype=torch.float64), x.double().mean(1))
+    whole = torch.arange(6).reshape(2, 3)
+    with pytest.warns(RuntimeWarning, match="plain torch computes sum: of int64"):
+        assert torch.equal(F.sum(whole, 0), whole.sum(0))
+    with pytest.warns(RuntimeWarning, match="plain torch computes amax: of int64"):
+        assert F.amax(whole) == 5
+    with pytest.warns(RuntimeWarning, match="plain torch computes argmax: of int64"):
+        assert torch.equal(F.argmax(whole, 1), whole.argmax(1))
 
 
 # -- z_loss --------------------------------------------------------------------------------------------
