@@ -21,7 +21,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.sizes import Size, known_below, known_multiple, largest_sizes, same_shape, same_size, sizes_in
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.fusion.columns import Columns, of_rows
-from burn_torch.fusion.expressions import TYPES, computed_in, expression, jumps
+from burn_torch.fusion.expressions import TYPES, compares, computed_in, expression, jumps
 from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
 from burn_torch.fusion.loops import Argument, Domain, Kernel, domain_of, tensor
 from burn_torch.fusion.numbers import Numbers
@@ -29,6 +29,7 @@ from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.side_by_side import lowered_beside
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws, Fill, Folds, Moves
+from burn_torch.ops.op import Call
 
 __all__ = ["Key", "Tile", "Writer", "lower"]
 
@@ -454,7 +455,7 @@ class Writer:
     def _pointwise(self, node: Node, operands: Sequence[Key | None]) -> Tile:
         call = node.call
         spec = tensor(call.result)
-        tiles = [None if key is None else self._value(*key) for key in operands]
+        tiles = self._tiles(call, operands)
         made = computed_in(spec.dtype)
         kinds = [tile.dtype for tile in tiles if tile is not None and not tile.dtype.is_bool]
         kind = kinds[0] if kinds else made
@@ -468,8 +469,6 @@ class Writer:
             text = f"({tile.name} != 0)" if made.is_bool else f"{tile.name}.to({TYPES[made]})"
             return self._emit(text, spec, x, r)
         assert call.op.pointwise is not None
-        if spec.dtype.is_bool or jumps(call.op.pointwise):
-            tiles = [self._as_unfused(tile, given) for tile, given in zip(tiles, call.specs, strict=True)]
         names = [
             partial(self.numbers.operand, i, kind) if tile is None else tile.name
             for i, tile in zip(node.inputs, tiles, strict=True)
@@ -490,20 +489,27 @@ class Writer:
         self._lines(x, r).append(f"{name} = {text}")
         return self._rounded(Tile(name, computed_in(spec.dtype), x, r), spec)
 
-    def _as_unfused(self, tile: Tile | None, spec: Any) -> Tile | None:
-        """An operand as unfused execution has it, where a last digit decides: rounded to its half type."""
-        if tile is None or self.strict or not isinstance(spec, TensorSpec) or spec.dtype not in (DType.F16, DType.BF16):
-            return tile
-        return self._cut(tile, spec)
+    def _tiles(self, call: Call, operands: Sequence[Key | None]) -> list[Tile | None]:
+        """The operands of a Call; as they would be stored where a digit decides: in comparisons, for whole numbers."""
+        tiles = [None if key is None else self._value(*key) for key in operands]
+        result = tensor(call.result).dtype
+        template = call.op.pointwise or "0"
+        decides = not result.is_float if "dtype" in call.attrs else compares(template) or jumps(template)
+        if self.strict or not decides:
+            return tiles
+        return [
+            tile if tile is None or key is None else self._rounded(tile, tensor(self.specs[key[0]]), always=True)
+            for key, tile in zip(operands, tiles, strict=True)
+        ]
 
-    def _rounded(self, tile: Tile, spec: TensorSpec) -> Tile:
+    def _rounded(self, tile: Tile, spec: TensorSpec, *, always: bool = False) -> Tile:
         """The tile, rounded to the type of its spec if that is asked for."""
-        return self._cut(tile, spec) if self.strict and spec.dtype in (DType.F16, DType.BF16) else tile
-
-    def _cut(self, tile: Tile, spec: TensorSpec) -> Tile:
-        name = self._name("v")
-        self._lines(tile.x, tile.r).append(f"{name} = {tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)")
-        return Tile(name, tile.dtype, tile.x, tile.r)
+        if (self.strict or always) and spec.dtype in (DType.F16, DType.BF16):
+            name = self._name("v")
+            text = f"{tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)"
+            self._lines(tile.x, tile.r).append(f"{name} = {text}")
+            return Tile(name, tile.dtype, tile.x, tile.r)
+        return tile
 
     def _lines(self, x: bool, r: bool) -> list[str]:
         if self.columns is not None and not x:

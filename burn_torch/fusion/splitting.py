@@ -93,7 +93,7 @@ def in_two_steps(call: Call) -> Graph | None:
     x = call.specs[0]
     if call.op.law(Folds) is None or not isinstance(x, TensorSpec) or not call.attrs["dims"]:
         return None
-    if x.numel < LEAST_WHOLE:
+    if size_hint(x.numel) < LEAST_WHOLE:
         return None
     dims = tuple(sorted(call.attrs["dims"]))
     count = math.prod(size_hint(x.shape[dim]) for dim in dims)
