@@ -61,22 +61,26 @@ def fused_kernel(call: Call) -> FusedKernel | CFunction | None:
 def kernel_of(call: Call, *, held: bool = False) -> FusedKernel:
     """The kernel of a `fusion::kernel`."""
     attrs = call.attrs
-    symbols = Symbols(attrs["body"], attrs["dynamic"], attrs["sizes"]) if attrs["dynamic"] else None
-    return FusedKernel(body_of(attrs["body"], attrs["sizes"]), strict=attrs["strict"], held=held, symbols=symbols)
+    symbols = Symbols(*_attrs(call)) if attrs["dynamic"] else None
+    return FusedKernel(body_of(*_attrs(call)), strict=attrs["strict"], held=held, symbols=symbols)
 
 
 def _text_of(call: Call) -> str:
     text: str = call.attrs["body"]
-    return body_of(text, call.attrs["sizes"]).to_json() if call.attrs["sizes"] else text
+    return body_of(*_attrs(call)).to_json() if call.attrs["dynamic"] else text
+
+
+def _attrs(call: Call) -> tuple[str, str, tuple[int, ...]]:
+    return call.attrs["body"], call.attrs["dynamic"], call.attrs["sizes"]
 
 
 @final
 @dataclass(frozen=True)
 class Symbols:
-    """Where a body has symbols, and what its sizes are here, as the attributes of a `fusion::kernel` have it."""
+    """A body with symbols and what they are here, as the attributes of a `fusion::kernel` have it."""
 
     text: str
-    dynamic: tuple[int, ...]
+    dynamic: str
     sizes: tuple[int, ...]
 
 
