@@ -59,7 +59,7 @@ def _written(dynamic: str) -> tuple[tuple[int, ...], Callable[..., tuple[Any, ..
             explain(
                 "fusion::kernel: its sizes cannot be read",
                 given=f"dynamic {dynamic[:200]!r}",
-                expected="numbers for symbols s0, s1, ..., then sums of products of them, such as '12,24|s0;64;s0 * s1'",
+                expected="numbers for symbols s0, s1, ..., then sums of products of them, as in '12,24|s0;64;s0 * s1'",
                 mend="write the graph anew, with Graph.to_json of the plan",
             )
         )
