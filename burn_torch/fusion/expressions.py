@@ -15,7 +15,7 @@ from typing import Final, final
 from burn_torch.core.dtype import DType
 from burn_torch.fusion.reasons import Reason, Unfusible
 
-__all__ = ["OPERATORS", "TYPES", "computed_in", "expression", "number_text", "parsed"]
+__all__ = ["OPERATORS", "TYPES", "compares", "computed_in", "expression", "number_text", "parsed"]
 
 TYPES: Final[Mapping[DType, str]] = {
     DType.F64: "tl.float64",
@@ -171,6 +171,12 @@ class _Writer:
         if written in _PRIMS:
             self.used.add(written)
         return f"({written}({given[0]}))" if written.startswith("1.0") else f"{written}({given[0]})"
+
+
+@functools.lru_cache(maxsize=512)
+def compares(template: str) -> bool:
+    """Whether the expression compares: then a digit more in an operand may decide otherwise."""
+    return any(isinstance(node, ast.Compare) for node in ast.walk(parsed(template)))
 
 
 @functools.lru_cache(maxsize=512)

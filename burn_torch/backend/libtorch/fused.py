@@ -14,6 +14,7 @@ import struct
 import sys
 import tempfile
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,13 +29,17 @@ from burn_torch.backend.libtorch.fused_launch import Run, quick_launch
 from burn_torch.backend.libtorch.fused_tuning import Layouts, tunable_of
 from burn_torch.backend.libtorch.source_file import cache_folder
 from burn_torch.core.dtype import DType
+from burn_torch.core.errors import explain
 from burn_torch.core.files import make_folder, write_atomic
+from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.configs import Tiles
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.reasons import FusionWarning
 from burn_torch.fusion.row import body_of
 from burn_torch.fusion.sharing import kernel_at
+from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
@@ -115,6 +120,9 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     return DeviceForm(tuple(_SLOTS[argument.kind] for argument in numbers), pack, compute)
 
 
+_Run = Callable[..., list[torch.Tensor]]
+
+
 @final
 class FusedKernel:
     """A body as a function of its inputs that launches one kernel.
@@ -138,6 +146,8 @@ class FusedKernel:
         self.strict: Final = strict
         self.held: Final = held
         self.over: Final = dict(over or {})
+        self.without: _Run | None = None
+        """What computes in place of a kernel that failed."""
         self.variants: Final[dict[Any, Variant]] = {}
         self.quick: Run = self._unknown
         """The shortest way to a launch: that of inputs without gaps, once their kernel is compiled and chosen."""
@@ -152,7 +162,50 @@ class FusedKernel:
         return FusedKernel(self.body, strict=self.strict, held=self.held, over=over, symbols=self.symbols)
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
-        """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments."""
+        """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments.
+
+        A kernel that does not compile or run is told of, and its operations run one by one from then on; with `slots`,
+        where nobody knows the numbers any more, the error has its name and file.
+        """
+        if self.without is not None:
+            return self.without(*inputs)
+        try:
+            return self._launched(inputs, slots)
+        except Exception as fault:
+            if slots is not None:
+                fault.add_note(self._told(len(inputs)))
+                raise
+            outputs, self.without = self._one_by_one(fault, inputs)
+            return outputs
+
+    def _one_by_one(self, fault: Exception, inputs: Sequence[Any]) -> tuple[list[torch.Tensor], _Run]:
+        """The outputs without the kernel, and what computes them."""
+        from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
+
+        def one_by_one(*inputs: Any) -> list[torch.Tensor]:
+            return interpret(self.body, leaf, inputs)
+
+        leaf = LibTorch()
+        outputs = one_by_one(*inputs)  # where the operations fail too, no kernel is at fault
+        warnings.warn(
+            explain(
+                "a generated kernel failed; its operations run one by one from now on",
+                given=f"{self._told(len(inputs))}: {type(fault).__name__}: {fault}",
+                expected="a kernel that compiles and runs",
+                mend="the results are right; please report it with this file",
+            ),
+            FusionWarning,
+            stacklevel=user_level(),
+        )
+        return outputs, one_by_one
+
+    def _told(self, count: int) -> str:
+        """The name of the kernel, its file and its operations."""
+        kernel = self.lowered((None,) * count)
+        rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
+        return f"{kernel.name} in {_written(kernel.name, kernel.source)} ({rows})"
+
+    def _launched(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
         variant = self.variant(layouts)
         outputs = variant.run(inputs, slots)
