@@ -12,7 +12,7 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from burn_torch import Device, Tensor, compile
+from burn_torch import Device, FusionWarning, Tensor, compile
 from burn_torch.backend.fusion import Fusion, fusion_of
 from burn_torch.backend.fusion.stream import Stream
 from burn_torch.backend.libtorch import fused
@@ -202,6 +202,29 @@ def test_kernels_of_50_lengths_are_few(stream: Stream, monkeypatch: pytest.Monke
     names = {name for name, *_ in compiled}
     assert len(names) <= 2, "the first length's own, and that of all others"
     assert len(compiled) <= 3, "which is compiled for lengths that are multiples of 16 and for others"
+
+
+def test_a_kernel_that_fails_is_told_of_once_for_all_lengths(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def failing(function: Any, *rest: Any, **options: Any) -> Any:
+        tried.append(function.fn.__name__)
+        raise SyntaxError("ptxas does not like this kernel")
+
+    monkeypatch.setattr("burn_kernels.launch.launch", failing)
+    device = FUSED.inner()
+    found: list[torch.Tensor] = []
+
+    def run() -> None:
+        given = [Tensor.from_torch(torch.linspace(-1, 1, n * 6).reshape(n, 6), device) for n in (4, 5, 7, 9)]
+        found.extend((x.tanh() * 3.0 - x).into_torch() for x in given)
+
+    with pytest.warns(FusionWarning, match=r"kernel failed(?s:.)*given: *fused_(?s:.)*ptxas(?s:.)*mend:") as told:
+        run()
+    assert len(told) == len(tried) == 2, "that of the first length, and that of all others"
+    for y, n in zip(found, (4, 5, 7, 9), strict=True):
+        x = torch.linspace(-1, 1, n * 6).reshape(n, 6)
+        torch.testing.assert_close(y, x.tanh() * 3 - x)
 
 
 # -- compile ---------------------------------------------------------------------------------------------------
