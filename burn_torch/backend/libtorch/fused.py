@@ -45,7 +45,18 @@ from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["FusedKernel", "Symbols", "fused_kernel", "generates", "held_form", "kernel_of", "prepare_kernels"]
+__all__ = [
+    "FusedKernel",
+    "Symbols",
+    "fused_kernel",
+    "generates",
+    "held_form",
+    "in_device_form",
+    "kernel_of",
+    "launched_with",
+    "module_of",
+    "prepare_kernels",
+]
 
 
 def generates(place: str) -> bool:
@@ -108,7 +119,15 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     if not isinstance(run, FusedKernel):
         return None
     held = kernel_of(call, held=True)
-    numbers = run.lowered((None,) * len(known)).numbers
+    return in_device_form(known, run.lowered((None,) * len(known)).numbers, held.run)
+
+
+def in_device_form(
+    known: Sequence[Any],
+    numbers: Sequence[Argument],
+    run: Callable[[Sequence[Any], Sequence[torch.Tensor]], Any],
+) -> DeviceForm:
+    """A generated kernel with numbers on the device: `run` takes the inputs, and where these arguments of it lie."""
     at = run_time_numbers(known)
     others = [i for i in range(len(known)) if i not in at]
 
@@ -124,7 +143,7 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 
     def compute(*inputs: Any) -> Any:
         slots, rest = inputs[: len(numbers)], inputs[len(numbers) :]
-        return held.run(all_of([None] * len(at), rest), slots)
+        return run(all_of([None] * len(at), rest), slots)
 
     return DeviceForm(tuple(_SLOTS[argument.kind] for argument in numbers), pack, compute)
 
@@ -254,7 +273,7 @@ class Variant:
         self.body: Final = body
         self.kernel: Final = kernel
         self.over: Final = over
-        self.function: Final = getattr(_module(kernel.name, kernel.source), kernel.name)
+        self.function: Final = getattr(module_of(kernel.name, kernel.source), kernel.name)
         self.tunable: Final = tunable_of(body, kernel, f"{_PREFIX}{kernel.name}", layouts, over, self._tried)
         domain = kernel.domain
         self.loops: Final = tuple(1 << (n - 1).bit_length() for n in (domain.rows, domain.length) if kernel.sizes)
@@ -274,7 +293,7 @@ class Variant:
         if not kernel.domain.rows or not outputs[0].numel():
             return outputs
         arguments = [inputs[position] for position in kernel.inputs]
-        numbers = [_passed(argument, inputs) for argument in kernel.numbers] if slots is None else slots
+        numbers = [launched_with(argument, inputs) for argument in kernel.numbers] if slots is None else slots
         self.lows = tuple([x.data_ptr() & 15 for x in arguments])
 
         def launched(tiles: Tiles) -> None:
@@ -301,7 +320,7 @@ class Variant:
         def holds() -> bool:
             return settled() and not seen() and not watched()
 
-        return quick_launch(self.kernel, self.over, tiles, ready, holds, _passed, otherwise, count=len(inputs))
+        return quick_launch(self.kernel, self.over, tiles, ready, holds, launched_with, otherwise, count=len(inputs))
 
     def prepare(self, lows: tuple[int, ...], place: str) -> None:
         """Compiles and loads it for addresses with these lowest bits; launches nothing."""
@@ -352,7 +371,7 @@ class Variant:
         kernel = self.kernel
         device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), _device(kernel))
         outputs = self._outputs(inputs, device)
-        values = [_passed(argument, inputs) for argument in kernel.numbers]
+        values = [launched_with(argument, inputs) for argument in kernel.numbers]
         if kernel.held:
             values = [_slot(argument, inputs, device) for argument in kernel.numbers]
         self._launched(tiles, [inputs[position] for position in kernel.inputs], outputs, values)
@@ -445,7 +464,8 @@ def _empty(spec: TensorSpec, device: torch.device) -> torch.Tensor:
     return torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device=device)
 
 
-def _passed(argument: Argument, inputs: Sequence[Any]) -> Any:
+def launched_with(argument: Argument, inputs: Sequence[Any]) -> Any:
+    """The number that a launch passes for an argument."""
     value = argument.value(inputs)
     if argument.kind == "f64":
         return struct.unpack("q", struct.pack("d", float(value)))[0]
@@ -461,7 +481,7 @@ _PREFIX: Final = "burn_torch_"
 _modules: Final[dict[str, ModuleType]] = {}
 
 
-def _module(name: str, source: str) -> ModuleType:
+def module_of(name: str, source: str) -> ModuleType:
     """The source as a module from a file: Triton reads a kernel's source from where it was defined."""
     with _lock:
         found = _modules.get(name)

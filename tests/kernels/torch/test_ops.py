@@ -41,6 +41,7 @@ TABLES = tuple(drawn(5, 3).detach().requires_grad_(False) for _ in range(2))
 PLACES = torch.tensor([[0, 3, 1], [4, 4, 2]])
 INDICES = torch.tensor([[0, 2, 2], [4, 2, 0]])
 IMAGES, MOMENTS = drawn(2, 3, 2, 4), (drawn(3).detach(), drawn(3).detach().square())
+NOTHING = (False, "none", 2, 0.0, None)
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "softmax": (OPS.softmax, (X,)),
     "log_softmax": (OPS.log_softmax, (X,)),
@@ -49,6 +50,16 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "rms_norm": (OPS.rms_norm, (X, W, 1e-5)),
     "batch_norm": (OPS.batch_norm, (drawn(5, 7), W, B, None, None, 0.1, 1e-5, "silu")),
     "batch_norm plain": (OPS.batch_norm, (IMAGES, None, None, *MOMENTS, 0.1, 1e-5, "none")),
+    "group_norm": (OPS.group_norm, (drawn(2, 4, 2, 3), drawn(4), drawn(4), 2, 1e-5, "silu")),
+    "instance_norm": (OPS.group_norm, (drawn(1, 2, 5), None, drawn(2), 2, 1e-3, "none")),
+    "convolution": (
+        OPS.convolution,
+        (drawn(1, 1, 3, 2), drawn(2, 1, 2, 2), drawn(2), [1, 1], [1, 0], [1, 1], 1, *NOTHING),
+    ),
+    "convolution with a pool": (
+        OPS.convolution,
+        (drawn(1, 2, 2, 3), drawn(2, 1, 1, 2), None, [1, 1], [0, 0], [1, 1], 2, False, "mean", 2, 0.3, SEED),
+    ),
     "batch_norm_eval": (OPS.batch_norm_eval, (IMAGES, drawn(3), drawn(3), *MOMENTS, 1e-5, "silu")),
     "cross_entropy mean": (OPS.cross_entropy, (X, TARGETS, None, "mean", 0.1, -100, 0.0)),
     "cross_entropy none": (OPS.cross_entropy, (X, TARGETS, None, "none", 0.0, -100, 0.0)),
@@ -61,6 +72,10 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
         OPS.linear_cross_entropy,
         (X, drawn(9, 7), None, TARGETS, torch.linspace(0.5, 2.0, 9).double(), "none", 0.1, -100, 0.0, False, ""),
     ),
+    "linear": (OPS.linear, (X, drawn(9, 7), None, None, "none", True)),
+    "linear relu": (OPS.linear, (X, drawn(9, 7), drawn(9), None, "relu", True)),
+    "linear gelu": (OPS.linear, (X, drawn(7, 9).detach().T.requires_grad_(), drawn(9), drawn(4, 9), "gelu", True)),
+    "linear silu": (OPS.linear, (X, drawn(9, 7), drawn(9), None, "silu", False)),
     **{f"glu {kind}": (OPS.glu, (X, drawn(4, 7), kind)) for kind in ("silu", "gelu", "gelu_tanh")},
     "dropout": (OPS.dropout, (X, 0.3, SEED)),
     **{f"activation {kind}": (OPS.activation, (X, kind)) for kind in ("silu", "gelu", "gelu_tanh")},
@@ -197,6 +212,7 @@ class Everything(nn.Module):
         super().__init__()
         self.batch = bk.BatchNorm1d(8)
         self.norm, self.rms, self.head = bk.LayerNorm(8), bk.RMSNorm(8), bk.LinearCrossEntropyLoss(4, 9, bias=True)
+        self.layer = bk.Linear(8, 8, activation="gelu")
         self.act, self.drop, self.loss = bk.SwiGLU(), bk.Dropout(0.5), bk.CrossEntropyLoss(WEIGHTS, z_loss=0.1)
         self.embed, self.residual, self.residual_rms = (
             bk.Embedding(9, 8),
@@ -206,6 +222,7 @@ class Everything(nn.Module):
 
     def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         y = self.rms(self.norm(self.batch(x))) + self.drop(x) - self.drop(x)
+        y = self.layer(y, x)
         y = F.softmax(y, -1) + F.log_softmax(y, 0) + F.geglu(y, y) + F.reglu(y, y)
         y = y + self.embed(targets.clamp(min=0)) + F.gelu(y) + F.silu(y) + F.relu(y)
         y, s = self.residual(y, x)
@@ -282,6 +299,7 @@ def test_autocast_gives_the_types_of_torch() -> None:
         for (call,) in pairs:
             assert call(F).dtype == call(nn.functional).dtype
         loss = F.linear_cross_entropy(x, drawn(9, 7).float(), TARGETS)
+        assert F.linear(x, drawn(9, 7).float(), activation="gelu").dtype == torch.bfloat16
     exact = nn.functional.cross_entropy(x.bfloat16() @ drawn(9, 7).bfloat16().T, TARGETS)
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, exact.float(), rtol=1e-2, atol=0.0)
@@ -374,6 +392,10 @@ def test_vmap_goes_over_the_batch_one_by_one() -> None:
         (
             r"Dropout: no form in place.*inplace True.*writes to its input.*leave it out",
             lambda: bk.Dropout(inplace=True),
+        ),
+        (
+            r"Linear: no such activation.*'mish'.*none, gelu, gelu_tanh, silu, relu.*exact form",
+            lambda: bk.Linear(3, 4, activation="mish"),
         ),
         (
             r"cross_entropy: the weights of classes carry no.*weight \(7,\) float64 cpu that req.*const.*detach",
