@@ -328,11 +328,11 @@ def _given_problems(draw: Draw) -> Iterator[Problem]:
 
 
 def _twin(
-    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, *, running_mean: torch.Tensor,
-    running_var: torch.Tensor, momentum: float = 0.1, eps: float = 1e-5, activation: str = "none",
+    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, *, running_mean: torch.Tensor | None = None,
+    running_var: torch.Tensor | None = None, momentum: float = 0.1, eps: float = 1e-5, activation: str = "none",
 ) -> torch.Tensor:  # fmt: skip
-    w, b = _wide(x, w), _wide(x, b)
-    y = torch.nn.functional.batch_norm(x, running_mean.clone(), running_var.clone(), w, b, True, momentum, eps)
+    mean, var = (None if r is None else r.clone() for r in (running_mean, running_var))
+    y = torch.nn.functional.batch_norm(x, mean, var, _wide(x, w), _wide(x, b), True, momentum, eps)
     return PLAIN[activation](y)
 
 
