@@ -23,6 +23,7 @@ from burn_torch.backend.libtorch import fused, fused_launch
 from burn_torch.backend.libtorch.fused import FusedKernel
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
+from burn_torch.fusion.reasons import FusionWarning
 from tests.fusion.programs import row, tensor, traced
 from tests.kernels.stub_cuda import STREAM, Launched, StubCuda, standing_in
 
@@ -209,5 +210,5 @@ def test_what_is_recorded_was_compiled_before(stub: StubCuda, monkeypatch: pytes
             stub.expect(3)
             (found,) = kernel(*given)
             assert stub.last([8, 8, 8]).words == (given[0].data_ptr(), given[1].data_ptr(), found.data_ptr())
-    with pytest.raises(AssertionError, match="compiled while recording"):
+    with pytest.warns(FusionWarning, match="compiled while recording"):
         plain(shifted, shifted)  # both addresses are odd: that was not met
