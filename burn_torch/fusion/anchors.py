@@ -43,7 +43,7 @@ def set_chooser(chooser: Chooser | None) -> Chooser | None:
 
 
 def anchored(plan: Plan, *, strict: bool) -> Plan:
-    """The plan with products that took up what lies around them; of symbolic sizes, for which no tile is known, none."""
+    """The plan with products that took up what lies around them; none of symbolic sizes, for which no tile is known."""
     chooser = _chooser
     if chooser is None or scope_of(plan.graph) is not None:
         return plan
@@ -292,7 +292,7 @@ class _Anchors:
 def _parts(call: Call) -> Graph | None:
     """What an operation without an expression is made of, such as dropout, where all of it is element-wise."""
     if call.op is kernel:
-        return body_of(call.attrs["body"], call.attrs["sizes"])
+        return body_of(call.attrs["body"], call.attrs["dynamic"], call.attrs["sizes"])
     if call.op.pointwise is not None or call.aliases or is_product(call) or call.op.runs is not None:
         return None
     body = expanded(call)
