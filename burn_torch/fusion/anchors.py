@@ -43,7 +43,7 @@ def set_chooser(chooser: Chooser | None) -> Chooser | None:
 
 
 def anchored(plan: Plan, *, strict: bool) -> Plan:
-    """The plan with products that took up what lies around them; of symbolic sizes, for which no tile is known, none."""
+    """The plan with products that took up what lies around them; none of symbolic sizes, for which no tile is known."""
     chooser = _chooser
     if chooser is None or scope_of(plan.graph) is not None:
         return plan

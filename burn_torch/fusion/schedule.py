@@ -99,7 +99,7 @@ def fuse(graph: Graph, *, strict: bool = False) -> Graph:
 def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
     graph = dead_code(graph)
-    opened, whole = _opened(dead_code(replaced(graph)))
+    opened, whole = _opened(dead_code(replaced(graph, strict=strict)))
     source = Source(opened)
     most = peak_bytes(graph) + _workspace(source, whole)
     grouping = Grouping(source)

@@ -246,8 +246,8 @@ def autocast(name: str, calls: list[Any]) -> str:
     call = calls[0]
     if name in IN_PLACE:
         return "–"
-    if call.op in ("linear", "linear_cross_entropy"):
-        return "its type"  # the functions of these names cast, as torch's linear does
+    if call.op in ("linear", "linear_cross_entropy", "convolution"):
+        return "its type"  # the functions of these names cast, as torch's do
     has = torch._C._dispatch_has_kernel_for_dispatch_key(f"burn_kernels::{call.op}", "AutocastCUDA")
     return "float32" if has else "as given"
 

@@ -12,11 +12,11 @@ pytest.importorskip("triton")
 from burn_kernels import matmul
 from burn_kernels.ahead import compile_launch, resources  # after the check for triton
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
-from burn_torch.backend.libtorch.fused import kernel_of
+from burn_torch.backend.libtorch.fused import FusedKernel, kernel_of
 from burn_torch.backend.libtorch.products import _Run
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
-from burn_torch.fusion import plan_of
+from burn_torch.fusion import groups, plan_of
 from burn_torch.fusion.product_row import product, tiles_in
 from burn_torch.fusion.row import body_of
 from burn_torch.fusion.symbolic import sizes_of
@@ -66,6 +66,47 @@ def launched(graph: Graph, machine: Machine) -> list[Launch]:
             ]
             kernel(*given)
     return found
+
+
+def residual_backward(g: Any, x: Any, mean: Any, rstd: Any, gamma: Any) -> Any:
+    """Three sums of columns in the pass over the rows, and their finish."""
+    dx, dgamma, dbeta = row("layer_norm_backward")(g * 0.5, x, mean, rstd, gamma)
+    total = dx + g
+    return total, dgamma, dbeta, row("sum_to_shape")(total, shape=gamma.shape)
+
+
+def small_clips(*gradients: Any) -> Any:
+    """Kernels of several loops side by side."""
+    norms = [row("sqrt")(row("sum")(g * g, dims=tuple(range(g.ndim)))) for g in gradients]
+    return tuple(g * (1.0 / row("maximum")(norm, 1.0)) for g, norm in zip(gradients, norms, strict=True))
+
+
+@pytest.mark.parametrize("machine", [H200, A100, MI300X], ids=lambda machine: str(machine.arch))
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16], ids=str)
+def test_columns_beside_rows_and_kernels_side_by_side_compile(
+    dtype: DType, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "_SMALL_SHARE", 1)
+    matrix, statistics = tensor(4096, 768, dtype=dtype), tensor(4096, 1)
+    backward = traced(residual_backward, [matrix, matrix, statistics, statistics, tensor(768, dtype=dtype)])
+    clips = traced(small_clips, [tensor(768, dtype=dtype), tensor(33, 17, dtype=dtype), tensor(3072, dtype=dtype)])
+    for graph, count in ((backward, 2), (clips, 1)):
+        found = launched(plan_of(graph).graph, machine)
+        assert len(found) == count
+        for launch in found:
+            assert resources(compile_launch(launch, machine)).spills == 0, launch.constants
+
+
+@pytest.mark.parametrize("machine", [H200, MI300X], ids=lambda machine: str(machine.arch))
+def test_kernels_in_place_compile(machine: Machine) -> None:
+    """With the barrier before the stores."""
+    graph = traced(lambda x: row("softmax")(x * 0.5, dim=1), [tensor(64, 512)])
+    body = plan_of(graph).groups[0].body
+    kernel = FusedKernel(body, strict=False).written_over({0: 0})
+    with recording(machine) as found:
+        kernel(torch.empty(64, 512, device="meta"))
+    (launch,) = found
+    assert resources(compile_launch(launch, machine)).spills == 0
 
 
 @pytest.mark.parametrize("machine", [H200, A100, MI300X], ids=lambda machine: str(machine.arch))

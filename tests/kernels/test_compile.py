@@ -14,10 +14,12 @@ import torch
 from burn_kernels import (
     activation,
     batch_norm,
+    convolution,
     cross_entropy,
     dropout,
     embedding,
     glu,
+    group_norm,
     lion,
     matmul,
     norm,
@@ -175,13 +177,38 @@ def every_tile(new: Meta) -> None:
 
 
 def batch_norm_calls(new: Meta) -> None:
-    for shape, follows in (((256, 64, 56, 56), "relu"), ((64, 8, 26, 26), "none"), ((64, 2048, 7, 7), "silu")):
+    shapes: list[tuple[tuple[int, ...], str]] = [((256, 64, 56, 56), "relu"), ((64, 8, 26, 26), "silu")]
+    for shape, kind in shapes:
         x, v = new(*shape), new(shape[1], of=torch.float32)
         for given in (x, x.movedim(1, -1).contiguous().movedim(-1, 1)):
-            batch_norm.forward(given, v, v, v, v, activation=follows)
-            batch_norm.backward(given, given, v, v, v, v, activation=follows)
-        batch_norm.evaluate(x, v, v, v, v, activation="relu")
-        batch_norm.evaluate_backward(x, x, None, v, v, v)
+            batch_norm.forward(given, v, v, v, v, activation=kind)
+            batch_norm.backward(given, given, v, v, v, v, activation=kind)
+    batch_norm.evaluate(x, v, v, v, v)
+    batch_norm.evaluate_backward(x, x, None, v, v, v)
+    batch_norm.forward(new(64, 256), None, None)  # one launch
+    batch_norm.backward(new(64, 256), new(64, 256), None, None, new(256, of=torch.float32), new(256, of=torch.float32))
+
+
+def group_norm_calls(new: Meta) -> None:
+    x, v, s = new(8, 320, 64, 64), new(320, of=torch.float32), new(8, 32, of=torch.float32)
+    for given in (x, x.movedim(1, -1).contiguous().movedim(-1, 1)):
+        group_norm.forward(given, v, v, 32, activation="silu")
+        group_norm.backward(given, given, v, v, s, s, activation="silu")
+    group_norm.forward(new(64, 256, 7, 7), None, None, 256)
+    group_norm.forward(new(64, 256, 8, 8), new(256), new(256), 32)  # one launch
+
+
+def convolution_calls(new: Meta) -> None:
+    def both(x: torch.Tensor, w: torch.Tensor, **options: Any) -> None:
+        b = new(w.shape[0])
+        y, passed = convolution.forward(x, w, b, **options)
+        convolution.backward(y, x, w, b, y, passed, **options)
+
+    both(new(64, 1, 28, 28), new(8, 1, 3, 3), prob=0.5, key=2**62 + 1, stream=2**61 + 1)
+    both(new(64, 8, 26, 26), new(16, 8, 3, 3), relu=True, pool="mean", window=3, prob=0.5, key=1, stream=2)
+    both(new(64, 8, 26, 26), new(16, 8, 3, 3), relu=True, pool="max")
+    both(new(32, 32, 56, 56), new(32, 1, 3, 3), groups=32, padding=1, relu=True)
+    both(new(1, 3, 64, 64), new(16, 3, 7, 7), stride=2, padding=3)
 
 
 ROW_WISE = {
@@ -196,6 +223,8 @@ OTHERS = {
     "rope": rope_calls,
     "reduce": reduce_calls,
     "batch_norm": batch_norm_calls,
+    "convolution": convolution_calls,
+    "group_norm": group_norm_calls,
     "embedding": embedding_calls,
     "matmul": matmul_calls,
 }

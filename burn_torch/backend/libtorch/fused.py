@@ -186,6 +186,8 @@ class FusedKernel:
             return self.without(*inputs)
         try:
             return self._launched(inputs, slots)
+        except AssertionError:  # ours: what must not happen is no fault of the kernel
+            raise
         except Exception as fault:
             if slots is not None:
                 fault.add_note(self._told(len(inputs)))

@@ -205,6 +205,8 @@ def cast_call(call: Call, dtype: torch.dtype, device: torch.device) -> Call:
         *groups, options = call.args
         wide = torch.float32 if dtype != torch.float64 else dtype
         return Call(call.op, (*cast(groups, dtype, device), cast(options, wide, device)))
-    steering = {"dropout": (2,), "residual_layer_norm": (6,), "residual_rms_norm": (5,)}.get(call.op, ())
+    steering = {"dropout": (2,), "residual_layer_norm": (6,), "residual_rms_norm": (5,), "convolution": (11,)}.get(
+        call.op, ()
+    )
     args = [a if at in steering else cast(a, dtype, device) for at, a in enumerate(call.args)]
     return Call(call.op, tuple(args), call.where)

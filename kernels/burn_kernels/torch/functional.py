@@ -11,9 +11,11 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional as F
 
+from burn_kernels.channel_norm_parts import PLAIN
 from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
 from burn_kernels.launch import describe
 from burn_kernels.torch import channel_norms as _channel_norms  # noqa: F401  # registers its operators
+from burn_kernels.torch import convolutions as _convolutions  # noqa: F401  # registers its operators
 from burn_kernels.torch import linear as _linear  # noqa: F401  # registers its operators
 from burn_kernels.torch import losses as _losses  # noqa: F401  # registers its operators
 from burn_kernels.torch.defining import note_fallback
@@ -30,12 +32,15 @@ __all__ = [
     "argmin",
     "batch_norm",
     "clip_grad_norm_",
+    "conv2d",
     "cross_entropy",
     "dropout",
     "embedding",
     "geglu",
     "gelu",
     "get_total_norm",
+    "group_norm",
+    "instance_norm",
     "layer_norm",
     "linear",
     "linear_cross_entropy",
@@ -158,6 +163,113 @@ def batch_norm(
             )
         )
     return _OPS.batch_norm_eval(input, weight, bias, running_mean, running_var, eps, activation)  # type: ignore[no-any-return]  # an operator of torch
+
+
+def group_norm(
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    activation: str = "none",
+) -> torch.Tensor:
+    """Norm over groups of channels of each image, then `activation` in the same kernels, as `batch_norm`.
+
+    Shapes: input (batch, channels, *space) -> the same; weight, bias (channels,).
+    Dtypes: any float; vectors in the type of input or float32; autocast on a GPU gives float32, as of torch's.
+    PyTorch: torch.nn.functional.group_norm.
+    """
+    if input.dim() > 1 and num_groups > 0 and input.numel() == num_groups:
+        return PLAIN[activation](F.group_norm(input, num_groups, weight, bias, eps))  # which refuses one value a group
+    return _OPS.group_norm(input, weight, bias, num_groups, eps, activation)[0]  # type: ignore[no-any-return]  # an operator of torch
+
+
+def instance_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None = None,
+    running_var: torch.Tensor | None = None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *,
+    activation: str = "none",
+) -> torch.Tensor:
+    """Norm over the space of each channel of each image: a group norm of one channel a group.
+
+    Running statistics, which instance norms rarely keep, go to torch's own.  Shapes and types as `group_norm`, without
+    its autocast.  PyTorch: torch.nn.functional.instance_norm.
+    """
+    if running_mean is not None or running_var is not None or not use_input_stats:
+        note_fallback("instance_norm", "with running statistics")
+        found = F.instance_norm(
+            input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+        )  # fmt: skip
+        return PLAIN[activation](found)
+    if input.dim() < 3 or input[0, 0].numel() == 1:
+        return PLAIN[activation](F.instance_norm(input, None, None, weight, bias, True, momentum, eps))  # which refuses
+    y: torch.Tensor = _OPS.group_norm(input, weight, bias, input.shape[1], eps, activation)[0]
+    return y.to(input.dtype)
+
+
+# -- convolution ---------------------------------------------------------------------------------------
+def conv2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    *,
+    relu: bool = False,
+    pool: str = "none",
+    window: int = 2,
+    p: float = 0.0,
+    seed: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The convolution of images, then dropout with `p`, ReLU and a "max" or "mean" pool, as far as asked for.
+
+    Few channels are computed directly, with what follows in the same kernel; otherwise, and where timings say so, by
+    torch's convolution.  The mask is drawn as in `dropout`.
+    Shapes: input (batch, channels, height, width), weight (outs, channels / groups, kernel, kernel), bias (outs,).
+    Dtypes: one float type (under autocast its type).  PyTorch: torch.nn.functional.conv2d.
+    """
+    device = input.device.type
+    if torch.is_autocast_enabled(device) and input.dtype != torch.float64:
+        kind = torch.get_autocast_dtype(device)
+        input, weight = input.to(kind), weight.to(kind)
+        bias = None if bias is None else bias.to(kind)
+    steps, widths = _pair(stride), _pair(dilation)
+    if isinstance(padding, str):
+        padding = _padding(padding, weight, widths)
+    if p and seed is None:
+        seed = new_seed()
+    found = _OPS.convolution(
+        input, weight, bias, steps, _pair(padding), widths, groups, relu, pool, window, p, seed
+    )  # fmt: skip
+    return found[0]  # type: ignore[no-any-return]  # an operator of torch
+
+
+def _pair(value: int | Sequence[int]) -> list[int]:
+    return [value, value] if isinstance(value, int) else list(value)
+
+
+def _padding(word: str, weight: torch.Tensor, dilation: Sequence[int]) -> list[int]:
+    """The numbers that "valid" and "same" stand for."""
+    total = [d * (k - 1) if word == "same" else 0 for d, k in zip(dilation, weight.shape[2:], strict=True)]
+    if word not in ("same", "valid") or any(n % 2 for n in total):
+        raise KernelArgumentError(
+            explain(
+                "conv2d: no such padding",
+                given=f"padding {word!r}, a kernel of {' x '.join(map(str, weight.shape[2:]))}",
+                expected="'valid', or 'same' with kernels that reach alike to both sides, or numbers",
+                mend="pad by torch.nn.functional.pad first",
+            )
+        )
+    return [n // 2 for n in total]
 
 
 # -- losses --------------------------------------------------------------------------------------------

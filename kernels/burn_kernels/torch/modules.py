@@ -14,6 +14,7 @@ from torch import nn
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.matmul_parts import check_kind
 from burn_kernels.torch import functional as F
+from burn_kernels.torch.defining import note_fallback
 
 __all__ = [
     "GEGLU",
@@ -21,9 +22,14 @@ __all__ = [
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
+    "Conv2d",
     "CrossEntropyLoss",
     "Dropout",
     "Embedding",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "LayerNorm",
     "Linear",
     "LinearCrossEntropyLoss",
@@ -171,6 +177,67 @@ class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
 
 class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
     """torch.nn.BatchNorm3d in one kernel or three each way."""
+
+
+class GroupNorm(nn.GroupNorm):
+    """torch.nn.GroupNorm in one kernel or three forward, four backward."""
+
+    activation = "none"
+    """As of the batch norms."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Normalises over groups of channels of each image; see `functional.group_norm`."""
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps, activation=self.activation)
+
+
+class _InstanceNorm(nn.modules.instancenorm._InstanceNorm):
+    """What the instance norms of all numbers of axes share: torch's own forward, but for the function at its end."""
+
+    activation = "none"
+    """As of the batch norms."""
+
+    def _apply_instance_norm(self, input: torch.Tensor) -> torch.Tensor:
+        statistics = self.training or not self.track_running_stats
+        share = 0.0 if self.momentum is None else self.momentum
+        vectors = (self.running_mean, self.running_var, self.weight, self.bias)
+        return F.instance_norm(input, *vectors, statistics, share, self.eps, activation=self.activation)
+
+
+class InstanceNorm1d(_InstanceNorm, nn.InstanceNorm1d):
+    """torch.nn.InstanceNorm1d as a group norm of one channel a group."""
+
+
+class InstanceNorm2d(_InstanceNorm, nn.InstanceNorm2d):
+    """torch.nn.InstanceNorm2d as a group norm of one channel a group."""
+
+
+class InstanceNorm3d(_InstanceNorm, nn.InstanceNorm3d):
+    """torch.nn.InstanceNorm3d as a group norm of one channel a group."""
+
+
+class Conv2d(nn.Conv2d):
+    """torch.nn.Conv2d, of few channels without cuDNN; what follows may be set on the object, for the same kernel.
+
+    Images that are not in order (channels last), and paddings other than zeros, go to torch's own.
+    """
+
+    relu = False
+    pool = "none"
+    window = 2
+    p = 0.0
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """The convolution with what follows; see `functional.conv2d`."""
+        plain = not self.relu and self.pool == "none" and not self.p
+        odd = input.dim() != 4 or self.padding_mode != "zeros" or not input.is_contiguous()
+        if plain and odd:
+            note_fallback("conv2d", "of images that are not in order, or padded with other numbers than 0")
+            return super().forward(input)
+        rest = (self.stride, self.padding, self.dilation, self.groups)
+        drop = self.p if self.training else 0.0
+        return F.conv2d(
+            input, self.weight, self.bias, *rest, relu=self.relu, pool=self.pool, window=self.window, p=drop
+        )  # fmt: skip
 
 
 class Softmax(nn.Softmax):

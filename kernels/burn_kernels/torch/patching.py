@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from burn_kernels.convolution_parts import FEW_CHANNELS
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.torch import grafts, modules
 from burn_kernels.torch.grafts import FORMER
@@ -97,6 +98,20 @@ def _dropout(module: Any, asked: _Asked) -> type | str:
     return modules.Dropout
 
 
+def _convolution(module: nn.Module, asked: _Asked) -> type | str:
+    assert isinstance(module, nn.Conv2d)
+    sources, targets = (count // module.groups for count in (module.in_channels, module.out_channels))
+    if max(sources, targets) > FEW_CHANNELS:
+        return f"more than {FEW_CHANNELS} channels a group, which cuDNN computes either way"
+    if module.padding_mode != "zeros" or module.padding == "same":
+        return "padded with other numbers than 0, or by a word"
+    return modules.Conv2d
+
+
+def _instance_norm(by: type) -> Rule:
+    return lambda module, asked: "keeps running statistics" if module.track_running_stats else by
+
+
 def _embedding(module: Any, asked: _Asked) -> type | str:
     if module.max_norm is not None or module.sparse:
         return "max_norm and sparse gradients have no fused form"
@@ -117,12 +132,16 @@ RULES: dict[str, Rule] = {
     f"{_TORCH}activation.LogSoftmax": _softmax(modules.LogSoftmax),
     f"{_TORCH}loss.CrossEntropyLoss": _always(modules.CrossEntropyLoss),
     f"{_TORCH}dropout.Dropout": _dropout,
+    f"{_TORCH}conv.Conv2d": _convolution,
+    f"{_TORCH}normalization.GroupNorm": _always(modules.GroupNorm),
     f"{_TORCH}sparse.Embedding": _embedding,
     f"{_TORCH}container.Sequential": _sequential,
     "transformers.activations.NewGELUActivation": lambda module, asked: grafts.graft(grafts.TanhGELU, type(module)),
 }
 for _kind in (modules.BatchNorm1d, modules.BatchNorm2d, modules.BatchNorm3d):
     RULES[f"{_TORCH}batchnorm.{_kind.__name__}"] = _always(_kind)
+for _norm in (modules.InstanceNorm1d, modules.InstanceNorm2d, modules.InstanceNorm3d):
+    RULES[f"{_TORCH}instancenorm.{_norm.__name__}"] = _instance_norm(_norm)
 _REASONS = {f"{_TORCH}linear.Linear": "a matrix product, which cuBLAS computes either way"}
 _LONE = "an activation alone: torch's own kernel moves as few bytes"
 
@@ -174,11 +193,11 @@ def _decide(module: nn.Module, asked: _Asked) -> type | str:
 def patch(model: nn.Module, *, dropout: bool = False) -> PatchReport:
     """Exchanges what it can in `model`, in place, and says for every module what, and for each other one why not.
 
-    LayerNorm, RMSNorm, batch norms, Softmax, LogSoftmax, CrossEntropyLoss, Embedding of torch, with `dropout` Dropout
-    too, a Sequential in which an activation follows a Linear; RMS norms and gated MLPs of other libraries that compute
-    what Llama's do, MLPs that compute what GPT-2's do; of transformers the rotation in attentions, GPT-2's GELU, and
-    the loss of causal language models.  A second call finds what the first has replaced, and changes nothing.  Not to
-    be called while the model runs.
+    LayerNorm, RMSNorm, batch, group and instance norms, Conv2d of few channels, Softmax, LogSoftmax, CrossEntropyLoss,
+    Embedding of torch, with `dropout` Dropout too, a Sequential in which an activation follows a Linear; RMS norms and
+    gated MLPs of other libraries that compute what Llama's do, MLPs that compute what GPT-2's do; of transformers the
+    rotation in attentions, GPT-2's GELU, and the loss of causal language models.  A second call finds what the first has
+    replaced, and changes nothing.  Not to be called while the model runs.
     """
     entries, asked = [], _Asked(model, dropout)
     for path, module in _modules(model):

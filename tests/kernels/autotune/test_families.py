@@ -12,10 +12,12 @@ from burn_kernels import (
     REGISTRY,
     activation,
     batch_norm,
+    convolution,
     cross_entropy,
     dropout,
     embedding,
     glu,
+    group_norm,
     lion,
     matmul,
     norm,
@@ -71,6 +73,10 @@ def group(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
 
 S = torch.zeros(6, 1)
 V = torch.zeros(3)
+CONVOLUTION = (
+    "channels=1 height=9 width=9 outs=8 kernel_h=3 kernel_w=3 stride_h=1 stride_w=1 pad_h=0 pad_w=0 dilation_h=1 "
+    "dilation_w=1 groups=1"
+)
 ANGLES = torch.zeros(3, 4)
 ONE, RATE = torch.zeros((), dtype=torch.int64), torch.zeros(())
 BF = "bfloat16 packed align=16"
@@ -298,6 +304,25 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: batch_norm.backward(x(6, 3, 7, 7), x(6, 3, 7, 7), V, V, V, V, activation="silu"),
         ["batch_norm backward rows<=8 channels=3 cols=49 bfloat16 packed align=2 planes silu w b"],
     ),
+    "group_norm": (
+        lambda: group_norm.forward(x(6, 4, 8, 8), None, None, 2, activation="silu"),
+        [f"group_norm batch<=8 channels=4 groups=2 space=64 {BF} planes silu"],
+    ),
+    "group_norm back": (
+        lambda: group_norm.backward(x(6, 3, 8, 8), x(6, 3, 8, 8), V, V, S, S),
+        [f"group_norm backward batch<=8 channels=3 groups=1 space=64 {BF} planes w b"],
+    ),
+    "convolution": (
+        lambda: convolution.forward(x(6, 1, 9, 9), x(8, 1, 3, 3), x(8), relu=True, pool="max", prob=0.1),
+        [f"convolution batch<=8 {CONVOLUTION} {BF} b drop relu max2"],
+    ),
+    "convolution back": (
+        lambda: convolution.backward(x(6, 8, 7, 7), x(6, 1, 9, 9), x(8, 1, 3, 3), x(8)),
+        [
+            f"convolution data gradient batch<=8 {CONVOLUTION} {BF}",
+            f"convolution weight gradient batch<=8 {CONVOLUTION} {BF} b",
+        ],
+    ),
     "embedding back": (
         lambda: embedding.backward(x(6, 64), TARGETS, rows=100),
         [f"embedding backward tokens<=8 rows<=128 cols=64 {BF}"],
@@ -331,6 +356,9 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
         "reduce_kernels",
         "residual_norm_backward",
         "batch_norm_backward",
+        "group_norm_backward",
+        "convolution_backward",
+        "convolution_kernels",
         "channel_norm_kernels",
     )
     others = {f"burn_kernels.{part}" for part in parts}

@@ -38,6 +38,7 @@ PROMISED = {
     "same bits twice": "yes",
     "error": "kept",
 }
+PRODUCTS = ("linear", "linear_cross_entropy", "convolution")
 LOSSES = ("cross_entropy", "linear_cross_entropy")
 WRITERS = {"adam": "adamw_", "adamw": "adamw_", "lion": "lion_", "sgd": "sgd_"}
 PLACES = ("argmax", "argmin")
@@ -66,7 +67,7 @@ def promised(name: str) -> dict[str, str]:
         }
     found |= {"inputs written": "never", "torch.compile": "one call"}
     found["second derivative"] = "no gradient" if name in PLACES else "yes"
-    cast = "its type" if name in ("linear", "linear_cross_entropy") else "float32" if aten(name) else "as given"
+    cast = "its type" if name in PRODUCTS else "float32" if aten(name) else "as given"
     return found | {"autocast": cast}
 
 

@@ -15,6 +15,7 @@ from burn_kernels import KernelArgumentError
 from burn_kernels.torch import defining
 from burn_kernels.torch import functional as F
 
+torch.manual_seed(20)  # the operands below are the same in every run
 PAIRS: dict[str, tuple[Callable[[Any], nn.Module], tuple[torch.Tensor, ...]]] = {
     "LayerNorm": (lambda m: m.LayerNorm(7, eps=1e-3), (torch.randn(3, 7),)),
     "LayerNorm of two axes": (lambda m: m.LayerNorm((3, 7)), (torch.randn(2, 3, 7),)),
@@ -31,6 +32,15 @@ PAIRS: dict[str, tuple[Callable[[Any], nn.Module], tuple[torch.Tensor, ...]]] = 
         (torch.randn(2, 3, 5, 4),),
     ),
     "BatchNorm3d": (lambda m: m.BatchNorm3d(2), (torch.randn(2, 2, 3, 5, 4),)),
+    "GroupNorm": (lambda m: m.GroupNorm(2, 6, eps=1e-3), (torch.randn(2, 6, 5),)),
+    "GroupNorm without weights": (lambda m: m.GroupNorm(3, 6, affine=False), (torch.randn(2, 6, 3, 4),)),
+    "InstanceNorm1d": (lambda m: m.InstanceNorm1d(3, affine=True), (torch.randn(2, 3, 7),)),
+    "InstanceNorm2d": (lambda m: m.InstanceNorm2d(3), (torch.randn(2, 3, 5, 4),)),
+    "InstanceNorm2d of one image": (lambda m: m.InstanceNorm2d(3), (torch.randn(3, 5, 4),)),
+    "InstanceNorm3d": (lambda m: m.InstanceNorm3d(2), (torch.randn(2, 2, 3, 2, 4),)),
+    "Conv2d": (lambda m: m.Conv2d(2, 5, 3, stride=2, padding=1), (torch.randn(2, 2, 7, 6),)),
+    "Conv2d of groups": (lambda m: m.Conv2d(4, 4, (3, 2), groups=4, bias=False), (torch.randn(2, 4, 7, 6),)),
+    "Conv2d same": (lambda m: m.Conv2d(2, 3, 3, dilation=2, padding="same"), (torch.randn(2, 2, 7, 6),)),
     "Softmax": (lambda m: m.Softmax(-1), (torch.randn(3, 7),)),
     "Softmax along the first axis": (lambda m: m.Softmax(0), (torch.randn(3, 7),)),
     "LogSoftmax": (lambda m: m.LogSoftmax(1), (torch.randn(3, 7, 2),)),
@@ -63,6 +73,7 @@ PAIRS: dict[str, tuple[Callable[[Any], nn.Module], tuple[torch.Tensor, ...]]] = 
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_modules_compute_what_those_of_torch_compute(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(21)
     make, (x, *rest) = PAIRS[name]
     theirs, ours = make(nn).to(dtype), make(bk).to(dtype)
     for parameter in theirs.parameters():
@@ -95,6 +106,9 @@ MORE = {"CrossEntropyLoss": ["z_loss"]}
         "ReLU",
         "Embedding",
         "BatchNorm2d",
+        "Conv2d",
+        "GroupNorm",
+        "InstanceNorm2d",
         "LayerNorm",
         "RMSNorm",
         "Softmax",
@@ -404,3 +418,41 @@ def test_batch_norm_of_one_value_a_channel_is_refused_and_without_statistics_too
         KernelArgumentError, match=r"(?s)batch_norm: no statistics.*input.*where training is False.*both"
     ):
         F.batch_norm(torch.randn(2, 3), None, None)
+
+
+# -- convolution ---------------------------------------------------------------------------------------
+def test_convolution_with_what_follows_is_the_three_modules() -> None:
+    theirs, ours = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2)), bk.Conv2d(1, 4, 3)
+    ours.load_state_dict(theirs[0].state_dict())
+    ours.relu, ours.pool = True, "max"
+    x = torch.randn(3, 1, 9, 8)
+    y = ours(x)
+    torch.testing.assert_close(y, theirs(x))
+    dy = torch.randn_like(y)
+    found, expected = (torch.autograd.grad(m(x), list(m.parameters()), dy) for m in (ours, theirs))
+    torch.testing.assert_close(found, expected)
+    ours.p = 0.5
+    torch.manual_seed(2)
+    dropped = ours(x)
+    assert not torch.equal(dropped, y)
+    torch.manual_seed(2)
+    assert torch.equal(ours(x), dropped)
+    torch.testing.assert_close(ours.eval()(x), y)
+
+
+def test_convolution_of_other_layouts_and_paddings_goes_to_torch() -> None:
+    defining._FALLBACKS.clear()
+    x = torch.randn(2, 3, 5, 4).contiguous(memory_format=torch.channels_last)
+    ours = bk.Conv2d(3, 4, 3, padding=1, padding_mode="circular")
+    with pytest.warns(RuntimeWarning, match="plain torch computes conv2d: of images that are not in order"):
+        y = ours(x)
+    ours.__class__ = nn.Conv2d
+    assert torch.equal(y, ours(x))
+    with pytest.raises(KernelArgumentError, match=r"(?s)conv2d: no such padding.*'same'.*2 x 2.*both sides.*pad first"):
+        F.conv2d(x, torch.ones(1, 3, 2, 2), padding="same")
+
+
+def test_convolution_takes_the_type_of_autocast() -> None:
+    x, w = torch.randn(2, 1, 5, 4), torch.randn(3, 1, 2, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert F.conv2d(x, w).dtype == nn.functional.conv2d(x, w).dtype == torch.bfloat16

@@ -41,6 +41,7 @@ TABLES = tuple(drawn(5, 3).detach().requires_grad_(False) for _ in range(2))
 PLACES = torch.tensor([[0, 3, 1], [4, 4, 2]])
 INDICES = torch.tensor([[0, 2, 2], [4, 2, 0]])
 IMAGES, MOMENTS = drawn(2, 3, 2, 4), (drawn(3).detach(), drawn(3).detach().square())
+NOTHING = (False, "none", 2, 0.0, None)
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "softmax": (OPS.softmax, (X,)),
     "log_softmax": (OPS.log_softmax, (X,)),
@@ -49,6 +50,16 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "rms_norm": (OPS.rms_norm, (X, W, 1e-5)),
     "batch_norm": (OPS.batch_norm, (drawn(5, 7), W, B, None, None, 0.1, 1e-5, "silu")),
     "batch_norm plain": (OPS.batch_norm, (IMAGES, None, None, *MOMENTS, 0.1, 1e-5, "none")),
+    "group_norm": (OPS.group_norm, (drawn(2, 4, 2, 3), drawn(4), drawn(4), 2, 1e-5, "silu")),
+    "instance_norm": (OPS.group_norm, (drawn(1, 2, 5), None, drawn(2), 2, 1e-3, "none")),
+    "convolution": (
+        OPS.convolution,
+        (drawn(1, 1, 3, 2), drawn(2, 1, 2, 2), drawn(2), [1, 1], [1, 0], [1, 1], 1, *NOTHING),
+    ),
+    "convolution with a pool": (
+        OPS.convolution,
+        (drawn(1, 2, 2, 3), drawn(2, 1, 1, 2), None, [1, 1], [0, 0], [1, 1], 2, False, "mean", 2, 0.3, SEED),
+    ),
     "batch_norm_eval": (OPS.batch_norm_eval, (IMAGES, drawn(3), drawn(3), *MOMENTS, 1e-5, "silu")),
     "cross_entropy mean": (OPS.cross_entropy, (X, TARGETS, None, "mean", 0.1, -100, 0.0)),
     "cross_entropy none": (OPS.cross_entropy, (X, TARGETS, None, "none", 0.0, -100, 0.0)),

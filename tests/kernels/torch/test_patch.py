@@ -133,7 +133,8 @@ def test_what_is_refused_says_why() -> None:
             "own": nn.LayerNorm(4),
             "parametrized": nn.LayerNorm(4),
             "ours": bk.LayerNorm(4),
-            "convolution": nn.Conv2d(1, 1, 1),
+            "convolution": nn.Conv2d(17, 1, 1),
+            "transposed": nn.ConvTranspose2d(1, 1, 1),
         }
     )
     own: Any = model["own"]
@@ -148,7 +149,8 @@ def test_what_is_refused_says_why() -> None:
     assert why["own"] == "its forward was set on the object"
     assert why["parametrized"] == "parametrized: its class is made for it, and its weights are computed"
     assert why["ours"] == "is of this library"
-    assert why["convolution"] == "no fused form of this class"
+    assert why["convolution"] == "more than 16 channels a group, which cuDNN computes either way"
+    assert why["transposed"] == "no fused form of this class"
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is (deprecated|not supported):DeprecationWarning")
