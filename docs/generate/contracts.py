@@ -19,8 +19,10 @@ END = "<!-- end of contracts -->"
 CALLS = 8
 ROWS = ("x", "targets", "gate", "up")
 """Arguments whose first axis is that of the rows."""
-IMAGES = ("images",)
+IMAGES = ("images", "q", "k", "v", "mask")
 """Arguments of which the other axes have a meaning too."""
+STARTS = ("q_starts", "k_starts")
+"""Arguments with one number more than there are sequences."""
 
 
 def main(check: bool) -> list[str]:
@@ -155,7 +157,8 @@ def zero_size(name: str, calls: list[Any]) -> str:
         return "yes" if all(x.numel() == 0 for x in found) else "no"
     pairs = zip(adapter.names, call.args, strict=True)
     args = [x.flatten(0, -2)[:0] if n in ROWS and x.dim() > 1 else x[:0] if n in ROWS else x for n, x in pairs]
-    args = [x[:0] if n in IMAGES else x for n, x in zip(adapter.names, args, strict=True)]
+    args = [x[:0] if n in IMAGES and x is not None else x for n, x in zip(adapter.names, args, strict=True)]
+    args = [x[:1] if n in STARTS else x for n, x in zip(adapter.names, args, strict=True)]
     _, (y, *grads) = run(type(call)(call.op, tuple(args)))
     zeros = all(not grad.any() for grad in grads)
     return "yes" if zeros and (y.dim() == 0 or y.shape[0] == 0) and isinstance(y, torch.Tensor) else "no"
@@ -223,8 +226,8 @@ def autocast(name: str, calls: list[Any]) -> str:
     call = calls[0]
     if ADAPTERS[call.op].verify is not None:
         return "–"
-    if call.op == "linear_cross_entropy":
-        return "its type"  # functional.linear_cross_entropy casts, as torch's linear does
+    if call.op == "linear_cross_entropy" or call.op.startswith("attention"):
+        return "its type"  # the functions cast, as torch's own linear and attention do
     has = torch._C._dispatch_has_kernel_for_dispatch_key(f"burn_kernels::{call.op}", "AutocastCUDA")
     return "float32" if has else "as given"
 

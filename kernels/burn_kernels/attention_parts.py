@@ -6,6 +6,7 @@ A `Rule` says how scores become weights; `Sizes` how the operands lie.  Sequence
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -122,9 +123,10 @@ def check_dense(
             explain(
                 f"{op}: the sizes do not fit",
                 given=describe(tensors),
-                expected="q (batch, heads, seq_q, d_head), k and v (batch, kv_heads, seq_k, d_head), kv_heads a divisor "
-                "of heads; mask and bias of up to four axes that broadcast to (batch, heads, seq_q, seq_k)",
-                mend="pass views: q.transpose(1, 2) of (batch, seq, heads, d_head), mask[:, None, None] of (batch, seq_k)",
+                expected="q (batch, heads, seq_q, d_head), k and v (batch, kv_heads, seq_k, d_head), kv_heads a "
+                "divisor of heads; mask and bias of up to four axes that broadcast to (batch, heads, seq_q, seq_k)",
+                mend="pass views: q.transpose(1, 2) of (batch, seq, heads, d_head), mask[:, None, None] of (batch, "
+                "seq_k)",
             )
         )
     if (mask is not None and mask.dtype != torch.bool) or (bias is not None and not bias.is_floating_point()):
@@ -158,8 +160,8 @@ def check_packed(
             explain(
                 f"{op}: the sizes do not fit",
                 given=f"{describe(tensors)}, longest_q {longest[0]}, longest_k {longest[1]}",
-                expected="q (total_q, heads, d_head), k and v (total_k, kv_heads, d_head), kv_heads a divisor of heads; "
-                "q_starts and k_starts (sequences + 1,); the longest lengths from 0",
+                expected="q (total_q, heads, d_head), k and v (total_k, kv_heads, d_head), kv_heads a divisor of "
+                "heads; q_starts and k_starts (sequences + 1,); the longest lengths from 0",
                 mend="starts are 0 and the running sums of the lengths; the last one is the total",
             )
         )
@@ -176,9 +178,9 @@ def check_packed(
     if q.device.type == "cpu":
         starts = (q_starts.tolist(), k_starts.tolist())
         ends = (q.shape[0], k.shape[0])
-        rising = all(a <= b for s in starts for a, b in zip(s, s[1:], strict=False))
+        rising = all(a <= b for s in starts for a, b in itertools.pairwise(s))
         inside = all(s[0] == 0 and s[-1] == end for s, end in zip(starts, ends, strict=True))
-        most = [max((b - a for a, b in zip(s, s[1:], strict=False)), default=0) for s in starts]
+        most = [max((b - a for a, b in itertools.pairwise(s)), default=0) for s in starts]
         if not (rising and inside and most[0] <= longest[0] and most[1] <= longest[1]):
             raise KernelArgumentError(
                 explain(
@@ -268,7 +270,7 @@ def reference_packed(
     kept = _packed_kept(q, longest_k, rule)
     ys, lses = [], []
     for rows, cols in _sequences(q_starts, k_starts):
-        part, lse, _ = _weigh(*(_dense(x) for x in (q[rows], k[cols])), None, None, rule)
+        part, lse, _ = _weigh(_dense(q[rows]), _dense(k[cols]), None, None, rule)
         drop = None if kept is None else kept[None, :, rows, : part.shape[3]]
         ys.append(_read(part, drop, _dense(v[cols]))[0].transpose(0, 1))
         lses.append(lse[0])
@@ -329,7 +331,7 @@ def _weigh(
         scores, slope = turned * rule.softcap, 1.0 - turned * turned
     if bias is not None:
         scores = scores + bias
-    seen = seen_by(rule, *scores.shape[2:], scores.device)
+    seen = seen_by(rule, scores.shape[2], scores.shape[3], scores.device)
     for part in (mask, seen):
         if part is not None:
             scores = torch.where(part, scores, -math.inf)

@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import Launch, observing
 from burn_kernels.spec import Draw
-from burn_kernels.torch import _images, _problems  # noqa: F401  # the first adds to the tables of the second
+from burn_kernels.torch import _images, _problems, _sequences  # noqa: F401  # these add to the tables of _problems
 from burn_kernels.torch._problems import ADAPTERS, Adapter, Call
 from burn_kernels.verify import compare, poisoned
 

@@ -16,9 +16,12 @@ from burn_kernels.launch import describe
 from burn_kernels.torch import channel_norms as _channel_norms  # noqa: F401  # registers its operators
 from burn_kernels.torch import losses as _losses  # noqa: F401  # registers its operators
 from burn_kernels.torch import ops as _ops  # noqa: F401  # registers its operators
+from burn_kernels.torch.attending import attention, attention_packed, scaled_dot_product_attention
 from burn_kernels.torch.defining import note_fallback
 
 __all__ = [
+    "attention",
+    "attention_packed",
     "batch_norm",
     "cross_entropy",
     "dropout",
@@ -28,6 +31,7 @@ __all__ = [
     "log_softmax",
     "reglu",
     "rms_norm",
+    "scaled_dot_product_attention",
     "softmax",
     "swiglu",
 ]

@@ -38,6 +38,7 @@ PROMISED = {
 }
 LOSSES = ("cross_entropy", "linear_cross_entropy")
 OPTIMIZERS = ("adamw", "sgd")
+IN_ITS_TYPE = ("linear_cross_entropy", "attention", "attention_packed")
 IN_FLOAT32 = ("softmax", "log_softmax", "layer_norm", "rms_norm", "cross_entropy")
 
 
@@ -52,7 +53,7 @@ def promised(name: str) -> dict[str, str]:
             "autocast": "–",
         }
     found |= {"inputs written": "never", "second derivative": "yes", "torch.compile": "one call"}
-    cast = "its type" if name == "linear_cross_entropy" else "float32" if name in IN_FLOAT32 else "as given"
+    cast = "its type" if name in IN_ITS_TYPE else "float32" if name in IN_FLOAT32 else "as given"
     return found | {"autocast": cast}
 
 

@@ -30,6 +30,8 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
 X, W, B = drawn(4, 7), drawn(7), drawn(7)
 WEIGHT = torch.linspace(0.5, 2.0, 7, dtype=torch.float64)
 IMAGES, MOMENTS = drawn(2, 3, 2, 4), (drawn(3).detach(), drawn(3).detach().square())
+HEADS, SEEN = (drawn(1, 2, 4, 3), drawn(1, 1, 4, 3), drawn(1, 1, 4, 3)), torch.ones(4, 4).tril(1).bool()
+PACKED = (drawn(5, 2, 3), drawn(5, 1, 3), drawn(5, 1, 3), torch.tensor([0, 2, 5]), torch.tensor([0, 3, 5]))
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "softmax": (OPS.softmax, (X,)),
     "log_softmax": (OPS.log_softmax, (X,)),
@@ -52,6 +54,15 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     ),
     **{f"glu {kind}": (OPS.glu, (X, drawn(4, 7), kind)) for kind in ("silu", "gelu", "gelu_tanh")},
     "dropout": (OPS.dropout, (X, 0.3, SEED)),
+    "attention": (OPS.attention, (*HEADS, None, None, None, None, True, "top_left", None, None, 0.0, True)),
+    "attention with all": (
+        OPS.attention,
+        (*HEADS, SEEN, drawn(2, 4, 4), SEED, 0.4, True, "bottom_right", 3, 2.0, 0.3, True),
+    ),
+    "attention_packed": (
+        OPS.attention_packed,
+        (*PACKED, 3, 3, None, None, True, "top_left", None, 2.0, 0.0),
+    ),
 }
 
 
