@@ -142,7 +142,7 @@ def candidates(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) ->
     elif wide <= 64:
         found = [(128, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 2), (64, 64, 4, 3), (128, 32, 4, 4)]
         found = found[2:] if extras else found
-        found = [(128, 32, 8, 2), *found] if extras > 1 and machine.arch == 80 else found
+        found = [(128, 32, 8, 2), *found] if extras > 1 else found
     elif wide == 128:
         found = [(128, 64, 8, 3), (128, 128, 8, 2), (128, 32, 8, 2), (64, 64, 4, 3), (128, 32, 4, 3)]
         found = found[2:] if extras and machine.arch == 80 else found

@@ -82,7 +82,7 @@ def backward_candidates(dim: int, itemsize: int, machine: Machine, *, extras: in
     elif wide <= 64:
         found = [(128, 32, 8, 2), (128, 64, 8, 2), (128, 32, 4, 3), (64, 64, 4, 2)]
         if machine.arch == 80 and extras:
-            found = [(64 if extras > 2 else 128, 16, 8, 2), (64, 64, 4, 2)]
+            found = [(64 if extras > 1 else 128, 16, 8, 2), (64, 64, 4, 2)]
         elif extras > 2:
             found = [(128, 16, 8, 2), found[0]]
     elif wide == 128:
@@ -224,8 +224,8 @@ def _bias(
     shared: dict[str, Any],
 ) -> None:
     batches, heads, rows, cols = (1,) * (4 - db.dim()) + tuple(db.shape)
-    # a program has one tile and little to load ahead
-    block_rows, block_cols = min(config.owned, 64 if machine_of(call.q).backend != "hip" else 16), config.step
+    # a program has one tile and little to load ahead; larger ones leave too few registers beside a mask
+    block_rows, block_cols = min(config.owned, 64 if machine_of(call.q).backend != "hip" else 16), 16
     one_row, one_col = rows == 1 < call.seq_q, cols == 1 < call.seq_k
     blocks = (1 if one_row else ceil_div(rows, block_rows)) * (1 if one_col else ceil_div(cols, block_cols))
     sizes = (call.batch, batches, heads, rows, cols)

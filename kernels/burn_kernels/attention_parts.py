@@ -251,7 +251,7 @@ def reference_backward(
     """The gradients of q, k, v and bias in plain torch, all scores in memory."""
     rule = rule_of("attention backward", q, **options)
     weights, _, slope = _weigh(q, k, mask, bias, rule)
-    return _differentiate(dy, q, k, v, bias, y, weights, _dense_kept(weights, rule), slope, rule)
+    return _differentiate(dy, q, k, v, bias, weights, _dense_kept(weights, rule), slope, rule)
 
 
 def reference_packed(
@@ -301,8 +301,7 @@ def reference_packed_backward(
         parts = _dense(q[rows]), _dense(k[cols])
         weights, _, slope = _weigh(*parts, None, None, rule)
         drop = None if kept is None else kept[None, :, rows, : weights.shape[3]]
-        upstream, value, seen = _dense(dy[rows]), _dense(v[cols]), _dense(y[rows])
-        found = _differentiate(upstream, *parts, value, None, seen, weights, drop, slope, rule)
+        found = _differentiate(_dense(dy[rows]), *parts, _dense(v[cols]), None, weights, drop, slope, rule)
         for whole, part, place in zip((dq, dk, dv), found[:3], (rows, cols, cols), strict=True):
             assert part is not None
             whole[place] = part[0].transpose(0, 1)
@@ -352,7 +351,6 @@ def _differentiate(
     k: torch.Tensor,
     v: torch.Tensor,
     bias: torch.Tensor | None,
-    y: torch.Tensor,
     weights: torch.Tensor,
     kept: torch.Tensor | None,
     slope: torch.Tensor | None,
@@ -364,7 +362,8 @@ def _differentiate(
     dropped = weights
     if kept is not None:
         rise, dropped = rise * kept, weights * kept
-    slopes = weights * (rise - (g * y.to(wide)).sum(-1, keepdim=True))
+    # what sum(dy * y) is, from what was not rounded to the type of y
+    slopes = weights * (rise - (weights * rise).sum(-1, keepdim=True))
     dbias = None if bias is None else slopes.sum_to_size(bias.shape).to(bias.dtype)
     slopes = (slopes if slope is None else slopes * slope) * rule.scale
     dq = slopes @ _repeated(k, q).to(wide)
