@@ -229,6 +229,7 @@ for _kind in (modules.BatchNorm1d, modules.BatchNorm2d, modules.BatchNorm3d):
     RULES[f"{_TORCH}batchnorm.{_kind.__name__}"] = _always(_kind)
 
 _REASONS = {
+    f"{_TORCH}activation.MultiheadAttention": "calls torch's attention, which has flash attention and cuDNN",
     f"{_TORCH}linear.Linear": "a matrix product, which cuBLAS computes either way",
     f"{_TORCH}sparse.Embedding": "a gather, which has no fused form here",
 }
