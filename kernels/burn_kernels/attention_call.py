@@ -254,7 +254,7 @@ def trial_parts(facts: Facts) -> Callable[[Facts, Inputs], tuple[tuple[torch.Ten
 def problems_of(rows: int, cols: int, dtype: torch.dtype) -> list[Facts]:
     """Self-attention over `rows` positions with `cols` columns in heads of 64 where that divides them."""
     dim = next(d for d in (64, 49, cols) if cols % d == 0 and d <= 256) if cols % 64 == 0 or cols <= 256 else 40
-    heads = max(1, cols // dim)
+    heads = max(1, min(64, cols // dim))
     align = alignment(dim * dtype.itemsize)
     shared = f" kv_heads={heads // 4}" if heads % 4 == 0 else ""
     flags = ("self", "self causal", f"self{shared} causal", "self mask bias", "self causal window softcap", "self drop")
