@@ -4,16 +4,20 @@
     python benchmarks/ddp.py --processes 1 2 --tiny    a small model, on the CPU too (gloo)
     torchrun --nproc-per-node 4 benchmarks/ddp.py      that many alone
 
-Each count is a world of its own, started by torchrun.  A row is one line of JSON: tokens/s of all processes (median of
-rounds, and the slowest and fastest), how many times that of one process, and how much memory a GPU needs.
-Nothing is written but what is printed.
+Each count is a world of its own, started by torchrun, that is ended after --timeout-s.  A row is one line of JSON:
+tokens/s of all processes (median of rounds, and the slowest and fastest), how many times that of one process, and how
+much memory a GPU needs; of a world that fails it says so, and the others are measured.  Nothing is written but what is
+printed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -36,7 +40,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     from burn_torch.core.share import Share
     from burn_torch.optim import AdamWConfig
     from burn_torch.train import Ddp, Learner, LossInput, TrainOutput, fold
-    from examples.gpt2.gpt2 import Gpt2, Gpt2Config
+
+    example = gpt2()
 
     @dataclass(frozen=True)
     class Batch:
@@ -44,7 +49,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         targets: Tensor
 
     class Model(Module):
-        gpt2: Gpt2
+        gpt2: Any
 
         def train_step(self, batch: Batch) -> TrainOutput[LossInput]:
             """See TrainStep."""
@@ -59,7 +64,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     layers, d_model, heads, vocab, context, batch = (
         (2, 64, 2, 512, 64, 4) if options.tiny else (12, 768, 12, 50304, 1024, 16)
     )
-    config = Gpt2Config(
+    config = example.Gpt2Config(
         vocab_size=vocab, context=context, d_model=d_model, n_heads=heads, n_layers=layers, dropout=options.dropout
     )
     strategy = Ddp(device, sharded=options.sharded, bucket_bytes=int(options.bucket_mib * 2**20))
@@ -108,21 +113,42 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def start(count: int, arguments: list[str]) -> dict[str, Any]:
-    """The figures of a world of `count` processes.  Raises: SystemExit where it failed."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+def gpt2() -> Any:
+    """The example, found by its file: another package named `examples` may be installed."""
+    path = ROOT / "examples" / "gpt2" / "gpt2.py"
+    spec = importlib.util.spec_from_file_location("burn_torch_example_gpt2", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def start(count: int, arguments: list[str], timeout_s: float) -> dict[str, Any]:
+    """The figures of a world of `count` processes.  Raises: RuntimeError where it failed, or took too long."""
+    # the processes are all here, and the name of this machine may lead nowhere
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": paths}
-    done = subprocess.run(
-        [*command, str(Path(__file__).resolve()), *arguments],
+    torchrun = subprocess.Popen(
+        [*command, f"--nproc-per-node={count}", str(Path(__file__).resolve()), *arguments],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
-        check=False,
+        start_new_session=True,
     )
-    if done.returncode:
-        raise SystemExit(f"{count} processes ended with code {done.returncode}")
-    found: dict[str, Any] = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    try:
+        out, _ = torchrun.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{count} processes were not done in {timeout_s:g} s") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # a world that hangs must not keep the GPUs
+            os.killpg(torchrun.pid, signal.SIGKILL)
+        torchrun.wait()
+    if torchrun.returncode:
+        raise RuntimeError(f"{count} processes ended with code {torchrun.returncode}")
+    found: dict[str, Any] = json.loads(next(line for line in out.splitlines() if line.startswith('{"processes"')))
     return found
 
 
@@ -137,6 +163,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=6)
     parser.add_argument("--steps", type=int, default=10, help="a round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--timeout-s", type=float, default=280.0, help="for each world, its start included")
     options = parser.parse_args()
     if "RANK" in os.environ:
         import burn_torch.distributed as distributed
@@ -154,12 +181,19 @@ def main() -> None:
     arguments = [f"--{name}" for name, given in plain.items() if given]
     for name in ("dropout", "bucket_mib", "warm_up", "steps", "rounds"):
         arguments += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-    alone = None
+    alone, failed = None, False
     for count in options.processes:
-        row = start(count, arguments)
+        try:
+            row = start(count, arguments, options.timeout_s)
+        except RuntimeError as err:  # the rows of the others are worth having all the same
+            print(json.dumps({"processes": count, "failed": str(err)}), flush=True)
+            failed = True
+            continue
         alone = row["tokens_per_s"] if count == 1 else alone
         times = None if alone is None else round(row["tokens_per_s"] / alone, 2)
         print(json.dumps({**row, "times_one": times}), flush=True)
+    if failed:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

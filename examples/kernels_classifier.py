@@ -48,8 +48,8 @@ def batches(steps: int, device: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return found
 
 
-def train(steps: int, *, patched: bool, device: str = "cpu") -> list[float]:
-    """Trains a new model and returns its losses."""
+def train(steps: int, *, patched: bool, device: str = "cpu", backend: str | None = None) -> list[float]:
+    """Trains a new model, compiled if a `backend` of torch.compile is named, and returns its losses."""
     torch.manual_seed(0)
     model, loss_of = Classifier().to(device), nn.CrossEntropyLoss(label_smoothing=0.1)
     if patched:
@@ -58,6 +58,7 @@ def train(steps: int, *, patched: bool, device: str = "cpu") -> list[float]:
         x, labels = batches(1, device)[0]
         print(bk.check(model, x, loss=lambda logits: loss_of(logits, labels)))
     optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    run = model if backend is None else torch.compile(model, backend=backend)
     losses = []
     for step, (x, labels) in enumerate(batches(steps, device)):
         if patched and step == steps // 2:
@@ -65,7 +66,7 @@ def train(steps: int, *, patched: bool, device: str = "cpu") -> list[float]:
             optimizer = bk.AdamW(model.parameters())
             optimizer.load_state_dict(state)
         optimizer.zero_grad()
-        loss = loss_of(model(x), labels)
+        loss = loss_of(run(x), labels)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())

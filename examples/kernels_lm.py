@@ -68,8 +68,8 @@ def batches(steps: int, device: str) -> list[torch.Tensor]:
     return [torch.stack([numbers[at : at + SEQ + 1] for at in row]).to(device) for row in starts.tolist()]
 
 
-def train(steps: int, *, patched: bool, device: str = "cpu") -> list[float]:
-    """Trains a new model and returns its losses."""
+def train(steps: int, *, patched: bool, device: str = "cpu", backend: str | None = None) -> list[float]:
+    """Trains a new model, compiled if a `backend` of torch.compile is named, and returns its losses."""
     torch.manual_seed(0)
     model = LanguageModel().to(device)
     if patched:
@@ -77,10 +77,11 @@ def train(steps: int, *, patched: bool, device: str = "cpu") -> list[float]:
         print(bk.check(model, batches(1, device)[0]))
     optimizer = bk.AdamW(model.parameters(), lr=3e-3, clip_norm=1.0) if patched else None
     plain = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    run = model if backend is None else torch.compile(model, backend=backend)
     losses = []
     for letters in batches(steps, device):
         model.zero_grad()
-        loss = model(letters)
+        loss = run(letters)
         loss.backward()
         if optimizer is not None:
             optimizer.step()

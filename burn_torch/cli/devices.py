@@ -19,13 +19,15 @@ _KINDS: Final = ("cpu", "cuda", "mps", "ndarray")
 _OTHER_NAMES: Final = {"gpu": "cuda:0", "nvidia": "cuda:0", "metal": "mps", "numpy": "ndarray"}
 
 
-def add_option(parser: argparse._ActionsContainer) -> None:
-    """Declares `--devices`."""
+def add_option(parser: argparse._ActionsContainer, *, several: bool = False) -> None:
+    """Declares `--devices`; a command that can compute on several says so."""
+    more = "; several train together: cuda:0,cuda:1" if several else ""
     parser.add_argument(
         "--devices",
         default="cpu",
         metavar="DEVICE",
-        help="where to compute: cpu, cuda:0, mps or ndarray (default: cpu); `burn-torch info` lists what is here",
+        help="where to compute: cpu, cuda:0, mps or ndarray (default: cpu); `burn-torch info` lists what is here"
+        + more,
     )
 
 
@@ -60,6 +62,15 @@ def device(text: str) -> Device:
     from burn_torch.tensor import Device
 
     word = text.strip().lower()
+    if "," in word:
+        raise DeviceError(
+            explain(
+                "this is done on one device",
+                given=f"--devices {text}",
+                expected="one of them; several are for train and resume",
+                mend=f"--devices {word.partition(',')[0]}",
+            )
+        )
     try:
         return Device.parse(word)
     except DeviceError:

@@ -76,6 +76,10 @@ class LimitedLoader:
         """The same limit for the batches of another device."""
         return LimitedLoader(self._loader.to_device(device), self._left, self._stop)
 
+    def share(self, rank: int, size: int) -> LimitedLoader:
+        """The same limit for what one of several processes reads."""
+        return LimitedLoader(self._loader.share(rank, size), self._left, self._stop)
+
     def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Any]:
         """See `DataLoader.epoch`."""
         return self._counted(self._loader.epoch(epoch, start_batch))

@@ -156,10 +156,10 @@ def prepared(recipe: Recipe, settings: Settings) -> Settings:
 # -- the machine ------------------------------------------------------------------------------------------
 
 
-def add_machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+def add_machine(parser: argparse.ArgumentParser, *, several: bool = False) -> argparse._ArgumentGroup:
     """Declares the options that decide where and how a run is computed."""
     group = parser.add_argument_group("machine")
-    devices.add_option(group)
+    devices.add_option(group, several=several)
     group.add_argument(
         "--precision",
         choices=("float32", "tf32", "bfloat16"),

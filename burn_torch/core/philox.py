@@ -13,14 +13,26 @@ Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KEY_STEPS", "MASK32", "MULTIPLIERS", "ROUNDS", "block", "chunks", "fold", "split64", "stream_of", "words"]
+__all__ = [
+    "CIPHERS",
+    "KEY_STEPS",
+    "MASK32",
+    "MULTIPLIERS",
+    "ROUNDS",
+    "block",
+    "chunks",
+    "fold",
+    "split64",
+    "stream_of",
+    "words",
+]
 
 ROUNDS: Final = 10
 MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
@@ -34,6 +46,9 @@ _FOLD_STREAM: Final = 1 << 63
 _CHUNK: Final = 16_384
 
 Words = NDArray[np.uint32]
+
+CIPHERS: Final[list[Callable[[int], Callable[[Words, int, int, int], None] | None]]] = []
+"""What else enciphers blocks: `make(count)` gives None or `fill(out, key, stream, first)`, for `count` more blocks."""
 
 
 def split64(number: int) -> tuple[int, int]:
@@ -96,6 +111,11 @@ def chunks(key: int, stream: int, first: int, count: int) -> Iterator[tuple[int,
 
     The words of a piece are overwritten by the next one.
     """
+    for make in CIPHERS:
+        fill = make(count)
+        if fill is not None:
+            yield from _filled(fill, key, stream, first, count)
+            return
     pairs = 2 * min(count, _CHUNK)
     state, carried, product, shifted = (np.empty(pairs, np.uint64) for _ in range(4))
     out = np.empty(2 * pairs, np.uint32)
@@ -109,6 +129,14 @@ def chunks(key: int, stream: int, first: int, count: int) -> Iterator[tuple[int,
         _cipher(found.reshape(size, 4), at, split64(stream), split64(key), *views)
         yield at, found
         at += size
+
+
+def _filled(fill: Any, key: int, stream: int, first: int, count: int) -> Iterator[tuple[int, Words]]:
+    out = np.empty(4 * min(count, _CHUNK), np.uint32)
+    for at in range(first, first + count, _CHUNK):
+        found = out[: 4 * min(_CHUNK, first + count - at)]
+        fill(found, key, stream, at)
+        yield at, found
 
 
 _PAIR_MULTIPLIERS: Final = np.array(MULTIPLIERS, np.uint64)[:, None]

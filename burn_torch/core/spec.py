@@ -12,6 +12,7 @@ import weakref
 from typing import Final, final
 
 from burn_torch.core.dtype import DType, DTypeClass
+from burn_torch.core.sizes import Real, Size
 
 __all__ = [
     "BOOL_NUMBER",
@@ -112,6 +113,8 @@ class NumberSpec:
 INT_NUMBER = NumberSpec("int")
 FLOAT_NUMBER = NumberSpec("float")
 BOOL_NUMBER = NumberSpec("bool")
-NUMBER_SPECS: Final[dict[type, NumberSpec]] = {int: INT_NUMBER, float: FLOAT_NUMBER, bool: BOOL_NUMBER}
+NUMBER_SPECS: Final[dict[type, NumberSpec]] = {
+    int: INT_NUMBER, float: FLOAT_NUMBER, bool: BOOL_NUMBER, Size: INT_NUMBER, Real: FLOAT_NUMBER
+}  # fmt: skip
 
 Spec = TensorSpec | NumberSpec

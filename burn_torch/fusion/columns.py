@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, final
 
+from burn_torch.core.sizes import same_size, size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.index import Index, constant, split_index
 from burn_torch.fusion.reasons import Reason, Unfusible
@@ -44,9 +45,9 @@ def _gathers(node: Node, rows: int, length: int) -> int | None:
     x, dims = node.call.specs[0], sorted(node.call.attrs["dims"])
     if not isinstance(x, TensorSpec) or node.call.op.law(Folds) != Folds("sum"):
         return None
-    if dims != list(range(dims[0], dims[-1] + 1)) or math.prod(x.shape[dims[-1] + 1 :]) != length:
+    if dims != list(range(dims[0], dims[-1] + 1)) or not same_size(math.prod(x.shape[dims[-1] + 1 :]), length):
         return None
-    return math.prod(x.shape[: dims[0]]) if x.numel == rows * length else None
+    return math.prod(x.shape[: dims[0]]) if same_size(x.numel, rows * length) else None
 
 
 def parts_beside(body: Graph, folds: Sequence[Node]) -> tuple[Node, int] | None:
@@ -57,14 +58,15 @@ def parts_beside(body: Graph, folds: Sequence[Node]) -> tuple[Node, int] | None:
     found = [(size, node) for node in folds if (size := of_rows(node)) is not None]
     if not found or len(found) == len(folds):
         return None
-    (rows, length), node = max(found, key=lambda pair: pair[0][0] * pair[0][1])
+    (rows, length), node = max(found, key=lambda pair: size_hint(pair[0][0] * pair[0][1]))
     parts = {_gathers(other, rows, length) for other in folds if of_rows(other) is None}
     read = {i for other in body.nodes for i in other.inputs}
     sums = {i for other in folds if of_rows(other) is None for i in other.outputs}
     if len(parts) != 1 or None in parts or sums & read or not sums <= set(body.outputs):
         return None
     (count,) = parts
-    assert count is not None
+    if not isinstance(count, int):  # symbolic: how many programs run is not known
+        return None
     return node, count
 
 

@@ -12,16 +12,20 @@ from pathlib import Path
 from typing import Any, final
 
 from burn_torch.core.files import write_atomic
+from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.c_lowering import lowered_for_cpu
 from burn_torch.fusion.configs import Tiles, tiles_of
 from burn_torch.fusion.lowering import lower
-from burn_torch.fusion.row import kernel
+from burn_torch.fusion.product_row import product, tiles_in
+from burn_torch.fusion.products import lower_product
+from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.schedule import Boundary, Group, Plan
+from burn_torch.fusion.symbolic import with_hints
 from burn_torch.graph.drawing import draw
 from burn_torch.graph.ir import Graph, Node
 
-__all__ = ["FusionExplanation", "KernelReport", "explain"]
+__all__ = ["FusionExplanation", "KernelReport", "SymbolReport", "explain"]
 
 
 @final
@@ -66,15 +70,36 @@ class KernelReport:
 
 @final
 @dataclass(frozen=True)
+class SymbolReport:
+    """A size that a plan leaves open: any of 2 or more, so far as the guards allow.
+
+    planned_at  the size at which the plan was made
+    source      the axis or attribute that it is, with the user's line
+    """
+
+    name: str
+    planned_at: int
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.planned_at} when it was planned, is {self.source}"
+
+
+@final
+@dataclass(frozen=True)
 class FusionExplanation:
     """The kernels of a plan in their order, and each value that one writes and another reads, with the reason.
 
-    `str` is the text, `to_json` the same as data, `show` a page with a picture.
+    `str` is the text, `to_json` the same as data, `show` a page with a picture.  Where sizes are symbols, bytes are
+    those at the sizes that it was planned at.
     """
 
     kernels: tuple[KernelReport, ...]
     boundaries: tuple[Boundary, ...]
     graph: Graph
+    symbols: tuple[SymbolReport, ...] = ()
+    guards: tuple[str, ...] = ()
+    """What must hold of the symbols for the plan to serve, beside that each is 2 or more."""
 
     @property
     def generated(self) -> int:
@@ -86,6 +111,8 @@ class FusionExplanation:
         return {
             "kernels": [asdict(report) | {"generated": report.generated} for report in self.kernels],
             "boundaries": [asdict(boundary) | {"reason": str(boundary.reason)} for boundary in self.boundaries],
+            "symbols": [asdict(symbol) for symbol in self.symbols],
+            "guards": list(self.guards),
         }
 
     def to_json(self) -> str:
@@ -119,6 +146,9 @@ class FusionExplanation:
         count = len(self.kernels)
         kinds = f"{count} kernel{'s' * (count != 1)}, {self.generated} generated"
         lines = [f"{kinds}, of {operations} operations; {_size(saved)} less to move"]
+        lines += [f"  {symbol}" for symbol in self.symbols]
+        if self.guards:
+            lines.append(f"  as long as {', '.join(self.guards)}")
         for number, report in enumerate(self.kernels):
             first, *others = str(report).splitlines()
             lines += [f"  {number}  {first}", *(f"     {line}" for line in others)]
@@ -134,36 +164,47 @@ class FusionExplanation:
 
 def explain(plan: Plan) -> FusionExplanation:
     """What a plan is, in words: see `FusionExplanation`."""
+    graph = plan.graph if plan.planned is None else plan.planned
     groups: dict[str, list[Group]] = {}
     for group in plan.groups:
-        groups.setdefault(group.body.to_json(), []).append(group)
+        groups.setdefault(text_of(group.body), []).append(group)
     reports: list[KernelReport] = []
-    specs = plan.graph.specs()
-    for node in plan.graph.nodes:
+    specs = graph.specs()
+    for node in graph.nodes:
         if node.call.is_number or node.call.aliases:
             continue
-        if node.call.op is kernel:
+        if node.call.op is kernel or node.call.op is product:
             reports.append(_generated(groups[node.call.attrs["body"]].pop(0), node))
         else:
             reports.append(_of_a_library(node, specs))
-    return FusionExplanation(tuple(reports), plan.boundaries, plan.graph)
+    found = plan.symbolic
+    if found is None:
+        return FusionExplanation(tuple(reports), plan.boundaries, plan.graph)
+    symbols = [SymbolReport(name, found.scope.hints[name], str(site)) for name, site in found.named.items()]
+    guards = tuple(guard.text for guard in found.guards)
+    return FusionExplanation(tuple(reports), plan.boundaries, plan.graph, tuple(symbols), guards)
 
 
 def _generated(group: Group, node: Node) -> KernelReport:
-    lowered = lower(group.body, strict=node.call.attrs["strict"])
     origins = tuple(map(str, group.origins))
     moved = group.bytes_read, group.bytes_written, group.bytes_saved
-    on_cpu = (
-        lowered_for_cpu(group.body, strict=node.call.attrs["strict"]) if lowered.outputs[0].place == "cpu" else None
-    )
+    if node.call.op is product:
+        around, by = lower_product(group.body, strict=node.call.attrs["strict"]), tiles_in(node.call.attrs)
+        shown = Tiles(by.x, by.r, by.warps)
+        return KernelReport(around.name, group.rows, origins, *moved, shown, around.source)
+    strict = node.call.attrs["strict"]
+    lowered = lower(group.body, strict=strict)
+    here = with_hints(group.body)  # the same, but for a body of symbolic sizes
+    on_cpu = lowered_for_cpu(here, strict=strict) if lowered.outputs[0].place == "cpu" else None
     in_c = None if on_cpu is None else on_cpu.source
-    return KernelReport(lowered.name, group.rows, origins, *moved, tiles_of(lowered), lowered.source, in_c)
+    tiles = tiles_of(lowered if not lowered.sizes else lower(here, strict=strict))
+    return KernelReport(lowered.name, group.rows, origins, *moved, tiles, lowered.source, in_c)
 
 
 def _of_a_library(node: Node, specs: dict[int, Any]) -> KernelReport:
     def size(ids: Sequence[Any]) -> int:
         found = [specs.get(i) for i in dict.fromkeys(ids) if isinstance(i, int)]
-        return sum(spec.numel * spec.dtype.itemsize for spec in found if isinstance(spec, TensorSpec))
+        return sum(size_hint(spec.numel) * spec.dtype.itemsize for spec in found if isinstance(spec, TensorSpec))
 
     name = node.call.op.name
     origins = () if node.origin is None else (str(node.origin),)

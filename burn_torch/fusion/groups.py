@@ -14,6 +14,7 @@ from burn_torch.fusion.loops import domain_of
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.side_by_side import MOST_TENSORS
+from burn_torch.fusion.symbolic import scope_of
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Folds
 
@@ -184,6 +185,8 @@ class Grouping:
         other = self._copied()
         reachable, tensors, joined = other._reachable(), Counter[int](), list[int]()
         for name, cut in other._small(min(_SMALL_BYTES, peak // _SMALL_SHARE)):
+            if scope_of(cut.body) is not None:  # how many programs each takes is not known
+                continue
             count = len(cut.given) + len(cut.wanted)
             for into in joined:
                 apart = not (reachable[into] >> name | reachable[name] >> into) & 1

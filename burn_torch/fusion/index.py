@@ -7,6 +7,9 @@
 An `Index` is a whole number: a sum of multiples of atoms and a constant.  Atoms are loop variables, and quotients and
 remainders of sums by constants.  Every index knows the range that it stays in, which is what simplifies it: what is
 below d has no quotient by d, and is its own remainder.
+
+Multiples, constants and the ends of ranges may be symbolic (`core/sizes.py`).  Only what holds whatever the symbols
+are simplifies an index; what is merely true of the sizes at hand is never asked.
 """
 
 from __future__ import annotations
@@ -15,7 +18,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final, final
 
+from burn_torch.core.sizes import Size, exact_quotient, greatest_divisor, known_below, same_size
+
 __all__ = ["Index", "Var", "constant", "flat_index", "split_index"]
+
+Whole = int | Size
+
+
+def _key(value: Whole) -> object:
+    """Of equal wholes alone equal, and compared without asking anything."""
+    return value.key if isinstance(value, Size) else value
+
+
+def _is(value: Whole, number: int) -> bool:
+    return not isinstance(value, Size) and value == number
 
 
 class Atom(ABC):
@@ -24,7 +40,7 @@ class Atom(ABC):
     __slots__ = ("high", "key")
 
     key: tuple[object, ...]
-    high: int
+    high: Whole
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Atom) and self.key == other.key
@@ -43,11 +59,11 @@ class Var(Atom):
 
     __slots__ = ("name", "size")
 
-    def __init__(self, name: str, size: int) -> None:
+    def __init__(self, name: str, size: Whole) -> None:
         self.name: Final = name
         self.size: Final = size
-        self.key = ("var", name, size)
-        self.high = max(size - 1, 0)
+        self.key = ("var", name, _key(size))
+        self.high = 0 if _is(size, 0) else size - 1
 
     def variables(self) -> frozenset[Var]:
         """Itself."""
@@ -63,10 +79,10 @@ class _Quotient(Atom):
 
     __slots__ = ("by", "of")
 
-    def __init__(self, of: Index, by: int) -> None:
+    def __init__(self, of: Index, by: Whole) -> None:
         self.of: Final = of
         self.by: Final = by
-        self.key = ("//", of.key, by)
+        self.key = ("//", of.key, _key(by))
         self.high = of.high // by
 
     def variables(self) -> frozenset[Var]:
@@ -83,11 +99,11 @@ class _Remainder(Atom):
 
     __slots__ = ("by", "of")
 
-    def __init__(self, of: Index, by: int) -> None:
+    def __init__(self, of: Index, by: Whole) -> None:
         self.of: Final = of
         self.by: Final = by
-        self.key = ("%", of.key, by)
-        self.high = min(of.high, by - 1)
+        self.key = ("%", of.key, _key(by))
+        self.high = of.high if known_below(of.high, by) else by - 1
 
     def variables(self) -> frozenset[Var]:
         """Those of what is divided."""
@@ -103,70 +119,97 @@ class Index:
 
     __slots__ = ("constant", "high", "key", "low", "terms")
 
-    def __init__(self, terms: dict[Atom, int], constant: int) -> None:
-        self.terms: Final = {atom: count for atom, count in terms.items() if count and atom.high}
+    def __init__(self, terms: dict[Atom, Whole], constant: Whole) -> None:
+        self.terms: Final = {a: count for a, count in terms.items() if not _is(count, 0) and not _is(a.high, 0)}
         self.constant: Final = constant
-        self.key: Final = (frozenset((atom.key, count) for atom, count in self.terms.items()), constant)
-        self.low: Final = constant + sum(count * atom.high for atom, count in self.terms.items() if count < 0)
-        self.high: Final = constant + sum(count * atom.high for atom, count in self.terms.items() if count > 0)
+        self.key: Final = (frozenset((a.key, _key(count)) for a, count in self.terms.items()), _key(constant))
+        low, high = constant, constant
+        for atom, count in self.terms.items():
+            end = count * atom.high
+            if known_below(count, 1):
+                low = low + end
+            elif known_below(-1, count):
+                high = high + end
+            else:  # of either sign: a wider range than it has
+                raise AssertionError(f"a multiple of unknown sign: {count}")
+        self.low: Final = low
+        self.high: Final = high
 
     def variables(self) -> frozenset[Var]:
         """The loops that it depends on."""
         return frozenset().union(*(atom.variables() for atom in self.terms))
 
     # -- arithmetic --------------------------------------------------------------------------
-    def __add__(self, other: Index | int) -> Index:
-        if isinstance(other, int):
+    def __add__(self, other: Index | Whole) -> Index:
+        if not isinstance(other, Index):
             return Index(self.terms, self.constant + other)
         terms = dict(self.terms)
         for atom, count in other.terms.items():
             terms[atom] = terms.get(atom, 0) + count
         return _joined(Index(terms, self.constant + other.constant))
 
-    def __mul__(self, factor: int) -> Index:
+    def __mul__(self, factor: Whole) -> Index:
         return Index({atom: count * factor for atom, count in self.terms.items()}, self.constant * factor)
 
-    def __floordiv__(self, by: int) -> Index:
+    def __floordiv__(self, by: Whole) -> Index:
         whole, rest = self._split(by)
-        if rest.low >= 0 and rest.high < by:
+        if rest._within(by):
             return whole
-        common = by
+        common: Whole = by
         for count in rest.terms.values():
-            common = _gcd(common, count)
-        if common > 1:  # (4 a + r) // 8 = a // 2 for r in [0, 4)
+            common = greatest_divisor(common, count)
+        if not _is(common, 1):  # (4 a + r) // 8 = a // 2 for r in [0, 4)
             reduced, left = rest._split(common)
-            if left.low >= 0 and left.high < common:
-                return whole + (reduced // (by // common))
-        if len(rest.terms) == 1 and not rest.constant:
+            if left._within(common):
+                ratio: Whole = exact_quotient(by, common)
+                return whole + (reduced // ratio)
+        if len(rest.terms) == 1 and _is(rest.constant, 0):
             ((atom, count),) = rest.terms.items()
-            if count == 1 and isinstance(atom, _Quotient):
+            if _is(count, 1) and isinstance(atom, _Quotient):
                 return whole + _atom(_Quotient(atom.of, atom.by * by))
-        assert rest.low >= 0, f"{self!r} // {by} may be negative"
+        assert not known_below(rest.low, 0), f"{self!r} // {by} may be negative"
         return whole + _atom(_Quotient(rest, by))
 
-    def __mod__(self, by: int) -> Index:
+    def __mod__(self, by: Whole) -> Index:
         _, rest = self._split(by)
-        if rest.low >= 0 and rest.high < by:
+        if rest._within(by):
             return rest
-        if len(rest.terms) == 1 and not rest.constant:
+        if len(rest.terms) == 1 and _is(rest.constant, 0):
             ((atom, count),) = rest.terms.items()
-            if count == 1 and isinstance(atom, _Remainder) and atom.by % by == 0:
+            if _is(count, 1) and isinstance(atom, _Remainder) and exact_quotient(atom.by, by) is not None:
                 return Index({}, 0) + (Index(atom.of.terms, atom.of.constant) % by)
-        common = by
+        common: Whole = by
         for count in (*rest.terms.values(), rest.constant):
-            common = _gcd(common, count)
-        if common > 1:
-            return (
-                Index({a: c // common for a, c in rest.terms.items()}, rest.constant // common) % (by // common)
-            ) * common
-        assert rest.low >= 0, f"{self!r} % {by} may be negative"
+            common = common if _is(count, 0) else greatest_divisor(common, count)
+        if not _is(common, 1):
+            reduced = {a: exact_quotient(c, common) for a, c in rest.terms.items()}
+            left: Whole = exact_quotient(by, common)
+            return (Index(reduced, exact_quotient(rest.constant, common)) % left) * common
+        assert not known_below(rest.low, 0), f"{self!r} % {by} may be negative"
         return _atom(_Remainder(rest, by))
 
-    def _split(self, by: int) -> tuple[Index, Index]:
-        """(whole, rest) with self = whole * by + rest, the rest without what `by` divides."""
-        whole = {atom: count // by for atom, count in self.terms.items() if count % by == 0}
-        rest = {atom: count for atom, count in self.terms.items() if count % by}
-        return Index(whole, self.constant // by), Index(rest, self.constant % by)
+    def _within(self, by: Whole) -> bool:
+        """Whether it lies in [0, by) whatever the symbols are."""
+        return known_below(-1, self.low) and known_below(self.high, by)
+
+    def _split(self, by: Whole) -> tuple[Index, Index]:
+        """(whole, rest) with self = whole * by + rest, the rest without what `by` divides; negative only if self is."""
+        whole: dict[Atom, Whole] = {}
+        rest: dict[Atom, Whole] = {}
+        for atom, count in self.terms.items():
+            quotient = exact_quotient(count, by)
+            if quotient is None:
+                rest[atom] = count
+            else:
+                whole[atom] = quotient
+        if isinstance(by, Size) or isinstance(self.constant, Size):
+            quotient = exact_quotient(self.constant, by)
+            if quotient is None:
+                return Index(whole, 0), Index(rest, self.constant)
+            return Index(whole, quotient), Index(rest, 0)
+        left = Index(rest, self.constant % by)
+        missing = max(-(left.low // by), 0) if not isinstance(left.low, Size) and known_below(-1, self.low) else 0
+        return Index(whole, self.constant // by - missing), left + missing * by  # 35 - x is no 3 - x
 
     def replaced(self, values: dict[Var, Index]) -> Index:
         """This index with other indexes in place of loop variables."""
@@ -193,19 +236,26 @@ class Index:
         return self.written()
 
     def written(self) -> str:
-        """As source, which is Python and Triton alike; the terms in a fixed order."""
+        """As source, which is Python and Triton alike; the terms in a fixed order, symbolic ones first."""
         parts = []
-        for atom, count in sorted(self.terms.items(), key=lambda term: (-abs(term[1]), repr(term[0]))):
+        for atom, count in sorted(self.terms.items(), key=_order):
             text = repr(atom)
             if not isinstance(atom, Var):
                 text = f"({text})"
-            parts.append(text if count == 1 else f"{text} * {count}")
-        if self.constant or not parts:
+            parts.append(text if _is(count, 1) else f"{text} * {count}")
+        if not _is(self.constant, 0) or not parts:
             parts.append(str(self.constant))
         return " + ".join(parts)
 
 
-def constant(value: int) -> Index:
+def _order(term: tuple[Atom, Whole]) -> tuple[bool, int, str, str]:
+    atom, count = term
+    if isinstance(count, Size):
+        return False, 0, str(count), repr(atom)
+    return True, -abs(count), "", repr(atom)
+
+
+def constant(value: Whole) -> Index:
     """An index that is always the same."""
     return Index({}, value)
 
@@ -219,12 +269,6 @@ def _atom(atom: Atom) -> Index:
     return Index({atom: 1}, 0)
 
 
-def _gcd(a: int, b: int) -> int:
-    while b:
-        a, b = b, a % b
-    return abs(a)
-
-
 def _joined(index: Index) -> Index:
     """The sum with quotient * d + remainder put together again, as often as there are such pairs."""
     found = True
@@ -234,10 +278,10 @@ def _joined(index: Index) -> Index:
             if not isinstance(atom, _Remainder):
                 continue
             quotient = atom.of // atom.by
-            if len(quotient.terms) != 1 or quotient.constant:
+            if len(quotient.terms) != 1 or not _is(quotient.constant, 0):
                 continue
             ((other, scale),) = quotient.terms.items()
-            if scale == 1 and index.terms.get(other) == count * atom.by:
+            if _is(scale, 1) and same_size(index.terms.get(other, 0), count * atom.by):
                 terms = {a: c for a, c in index.terms.items() if a not in (atom, other)}
                 index = Index(terms, index.constant)
                 for part, times in atom.of.terms.items():
@@ -251,22 +295,25 @@ def _joined(index: Index) -> Index:
 
 
 # -- shapes ------------------------------------------------------------------------------------------
-def flat_index(index: Sequence[Index], shape: Sequence[int]) -> Index:
+def flat_index(index: Sequence[Index], shape: Sequence[Whole]) -> Index:
     """The place of an element in row-major order."""
     total = constant(0)
-    step = 1
+    step: Whole = 1
     for i, size in zip(reversed(index), reversed(shape), strict=True):
         total = total + i * step
-        step *= size
+        step = step * size
     return total
 
 
-def split_index(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
+def split_index(flat: Index, shape: Sequence[Whole]) -> tuple[Index, ...]:
     """The inverse of `flat_index`: where the element with this place in row-major order lies."""
     made: list[Index] = []
     rest = flat
     for position, size in enumerate(reversed(shape)):
         first = position == len(shape) - 1
-        made.append(rest if first and rest.high < size else rest % size if size > 1 else constant(0))
-        rest = rest // size if size else constant(0)
+        if first and known_below(rest.high, size):
+            made.append(rest)
+        else:
+            made.append(constant(0) if known_below(size, 2) else rest % size)
+        rest = constant(0) if _is(size, 0) else rest // size
     return tuple(reversed(made))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
+from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.columns import parts_beside
 from burn_torch.fusion.reasons import Reason, Unfusible
@@ -86,6 +87,16 @@ class Kernel:
     """(output, position of the body's input): the first may lie over the second, read at its own element alone."""
     held: bool = False
     """Whether its numbers lie on the device, and it takes pointers to them."""
+    sizes: tuple[Any, ...] = ()
+    """What it takes beside, where its sizes are symbols: sizes made of these; of a kernel `at` some, whole numbers."""
+
+    def at(self, loops: Sequence[tuple[int, ...]], outputs: Sequence[TensorSpec], sizes: Sequence[int]) -> Kernel:
+        """The kernel of symbolic sizes at some of them.  loops: `kept`, `reduced` and `shape` of its domain."""
+        kept, reduced, shape = loops
+        domain = replace(
+            self.domain, kept=kept, reduced=reduced if self.domain.reduced is not None else None, shape=shape
+        )
+        return replace(self, domain=domain, outputs=tuple(outputs), sizes=tuple(sizes))
 
 
 # -- the loops ---------------------------------------------------------------------------------------
@@ -97,12 +108,13 @@ def domain_of(body: Graph) -> Domain:
     if not folds:
         sizes = {spec.numel for spec in outputs}
         if len(sizes) > 1:
-            raise Unfusible(Reason.SHAPE, f"results of {' and '.join(map(str, sorted(sizes)))} elements")
+            counts = sorted(sizes, key=size_hint)
+            raise Unfusible(Reason.SHAPE, f"results of {' and '.join(map(str, counts))} elements")
         largest = max(outputs, key=lambda spec: spec.ndim)
         return Domain((outputs[0].numel,), None, largest.shape)
     beside = parts_beside(body, folds)
     first, parts = beside or (
-        max(folds, key=lambda node: (tensor(node.call.specs[0]).numel, len(node.call.attrs["dims"]))),
+        max(folds, key=lambda node: (size_hint(tensor(node.call.specs[0]).numel), len(node.call.attrs["dims"]))),
         0,
     )
     shape = tensor(first.call.specs[0]).shape

@@ -14,12 +14,14 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.spec import TensorSpec
+from burn_torch.core.sizes import Size, known_below, known_multiple, largest_sizes, same_shape, same_size, sizes_in
+from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.fusion.columns import Columns, of_rows
-from burn_torch.fusion.expressions import TYPES, computed_in, expression
+from burn_torch.fusion.expressions import TYPES, compares, computed_in, expression, jumps
 from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
 from burn_torch.fusion.loops import Argument, Domain, Kernel, domain_of, tensor
 from burn_torch.fusion.numbers import Numbers
@@ -27,6 +29,7 @@ from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.side_by_side import lowered_beside
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws, Fill, Folds, Moves
+from burn_torch.ops.op import Call
 
 __all__ = ["Key", "Tile", "Writer", "lower"]
 
@@ -54,7 +57,7 @@ def lower(
     body: Graph,
     *,
     strict: bool = False,
-    layouts: Sequence[tuple[int, ...] | None] | None = None,
+    layouts: Sequence[tuple[Any, ...] | None] | None = None,
     held: bool = False,
     over: bool = False,
     beside: bool = True,
@@ -62,7 +65,7 @@ def lower(
     """The kernel of a body.
 
     strict    rounds after each operation, as unfused execution does
-    layouts   strides of the body's inputs in elements, None for row-major ones
+    layouts   strides of the body's inputs in elements, None for row-major ones; symbolic ones where sizes are
     held      numbers lie on the device and the kernel takes pointers to them: a recorded launch is replayed with others
     over      results may lie over inputs, as `Kernel.over` says: all is read before anything is written
     beside    parts that share no operation, nor the loops of one kernel, may be kernels side by side in one launch
@@ -101,7 +104,7 @@ class Writer:
         domain: Domain,
         *,
         strict: bool,
-        layouts: Sequence[tuple[int, ...] | None] | None,
+        layouts: Sequence[tuple[Any, ...] | None] | None,
         held: bool,
         over: bool,
     ) -> None:
@@ -135,13 +138,13 @@ class Writer:
         self.levels: Final[dict[Any, int]] = {}
         self.folds: Final[dict[Key, tuple[int, Key]]] = {}
         self.loads = 0
-        self.strides: Final[list[tuple[int, int]]] = []
+        self.strides: Final[list[tuple[int | Size, int | Size]]] = []
         self.columns: Final = Columns(domain.parts, domain.rows, domain.length) if domain.parts else None
-        largest = max([spec.numel for spec in self.specs.values() if isinstance(spec, TensorSpec)], default=0)
+        reached = [spec.numel for spec in self.specs.values() if isinstance(spec, TensorSpec)]
         for (_, spec), layout in zip(body.inputs, layouts or (), strict=bool(layouts)):
             if layout is not None and isinstance(spec, TensorSpec):
-                largest = max(largest, 1 + sum((n - 1) * step for n, step in zip(spec.shape, layout, strict=True)))
-        self.wide: Final = largest >= _MOST_NARROW
+                reached.append(1 + sum((n - 1) * step for n, step in zip(spec.shape, layout, strict=True)))
+        self.wide: Final = any(count >= _MOST_NARROW for count in largest_sizes(reached))
         if len(body.nodes) > MOST_OPERATIONS:
             raise Unfusible(Reason.LIMIT, f"{len(body.nodes)} operations")
         tensors = sum(isinstance(spec, TensorSpec) for _, spec in body.inputs) + len(body.outputs)
@@ -168,7 +171,7 @@ class Writer:
         else:
             self._in_steps(outputs)
         self.outer.extend(self._barrier() + (self.later or []))
-        source = self._source(len(outputs))
+        source, sizes = self._with_sizes(self._source(len(outputs)))
         name = "fused_" + hashlib.sha256(source.encode()).hexdigest()[:16]
         along_x = sum(x == 1 for x, _ in self.strides)
         along_r = sum(r == 1 for _, r in self.strides)
@@ -185,6 +188,7 @@ class Writer:
             self.wide,
             self._over(),
             self.held,
+            sizes,
         )
 
     def _at(self, spec: TensorSpec) -> tuple[tuple[Index, ...], bool]:
@@ -193,17 +197,17 @@ class Writer:
         if domain.reduced is None:
             return split_index(self.x, spec.shape), False
         kept, reduced = iter(split_index(self.x, domain.kept)), iter(split_index(self.r, domain.reduced))
-        if spec.numel == domain.rows * domain.length:
+        if same_size(spec.numel, domain.rows * domain.length):
             full = tuple(next(reduced) if axis in domain.axes else next(kept) for axis in range(len(domain.shape)))
-            if spec.shape != domain.shape:
+            if not same_shape(spec.shape, domain.shape):
                 full = split_index(flat_index(full, domain.shape), spec.shape)
             return full, True
-        if spec.numel != domain.rows:
+        if not same_size(spec.numel, domain.rows):
             raise Unfusible(
                 Reason.SHAPE, f"a result of {spec.numel} elements beside {domain.rows} rows of {domain.length}"
             )
         ones = tuple(1 if axis in domain.axes else size for axis, size in enumerate(domain.shape))
-        if spec.shape == ones:
+        if same_shape(spec.shape, ones):
             return tuple(constant(0) if axis in domain.axes else next(kept) for axis in range(len(ones))), False
         return split_index(self.x, spec.shape), False
 
@@ -324,13 +328,22 @@ class Writer:
             self.helpers.add("peak")
             text = f"peak({total}, 1)[:, None]" if kind == "max" else f"-peak(-{total}, 1)[:, None]"
         if kind == "mean":
-            text = f"{text} * {1.0 / self.domain.length!r}" if self.domain.length else f"{text} * float('nan')"
+            text = f"{text} * {self._one_of(self.domain.length, kept_in)}"
         name = self._name("v")
         self.outer.append(f"{name} = {text}")
         made = computed_in(spec.dtype)
         if made is not kept_in and not made.is_bool:
             self.outer.append(f"{name} = {name}.to({TYPES[made]})")
         return self._rounded(Tile(name, made, True, False), spec)
+
+    def _one_of(self, length: int | Size, kept_in: DType) -> str:
+        """One divided by a number of elements, as source."""
+        if not isinstance(length, Size):
+            return repr(1.0 / length) if length else "float('nan')"
+        if kept_in is DType.F64:
+            return f"(1.0 / {length}.to(tl.float64))"
+        self.helpers.add("divided")
+        return f"divided(1.0, {length}.to(tl.float32))"
 
     # -- what depends on what ----------------------------------------------------------------------------
     def _level(self, i: int, index: tuple[Index, ...]) -> int:
@@ -362,7 +375,7 @@ class Writer:
     def _folded_from(self, node: Node, index: tuple[Index, ...]) -> Key:
         shape, axes = tensor(node.call.specs[0]).shape, tuple(sorted(node.call.attrs["dims"]))
         sizes = tuple(shape[axis] for axis in axes)
-        if math.prod(sizes) != self.domain.length:
+        if not same_size(math.prod(sizes), self.domain.length):
             raise Unfusible(
                 Reason.REDUCTION_ORDER,
                 f"{node.call.op.name} over {math.prod(sizes)} beside one over {self.domain.length}",
@@ -442,7 +455,7 @@ class Writer:
     def _pointwise(self, node: Node, operands: Sequence[Key | None]) -> Tile:
         call = node.call
         spec = tensor(call.result)
-        tiles = [None if key is None else self._value(*key) for key in operands]
+        tiles = self._tiles(call, operands)
         made = computed_in(spec.dtype)
         kinds = [tile.dtype for tile in tiles if tile is not None and not tile.dtype.is_bool]
         kind = kinds[0] if kinds else made
@@ -455,13 +468,18 @@ class Writer:
                 return self._rounded(tile, spec)
             text = f"({tile.name} != 0)" if made.is_bool else f"{tile.name}.to({TYPES[made]})"
             return self._emit(text, spec, x, r)
+        assert call.op.pointwise is not None
         names = [
-            self.numbers.operand(i, kind) if tile is None else tile.name
+            partial(self.numbers.operand, i, kind) if tile is None else tile.name
             for i, tile in zip(node.inputs, tiles, strict=True)
         ]
-        assert call.op.pointwise is not None
-        fast = not self.strict and spec.dtype in (DType.F16, DType.BF16)
-        text = expression(call.op.pointwise, names, kind, fast=fast, used=self.helpers)
+        divisors = {
+            n: (partial(self.numbers.divisor, i), partial(self.numbers.inverse, i))
+            for n, (i, given) in enumerate(zip(node.inputs, call.specs, strict=True))
+            if isinstance(given, NumberSpec)
+        }
+        rounded = spec.dtype if not self.strict and spec.dtype in (DType.F16, DType.BF16) else None
+        text = expression(call.op.pointwise, names, kind, rounded=rounded, used=self.helpers, divisors=divisors)
         if not made.is_bool:
             text = f"{text}.to({TYPES[made]})"
         return self._emit(text, spec, x, r)
@@ -471,9 +489,22 @@ class Writer:
         self._lines(x, r).append(f"{name} = {text}")
         return self._rounded(Tile(name, computed_in(spec.dtype), x, r), spec)
 
-    def _rounded(self, tile: Tile, spec: TensorSpec) -> Tile:
+    def _tiles(self, call: Call, operands: Sequence[Key | None]) -> list[Tile | None]:
+        """The operands of a Call; as they would be stored where a digit decides: in comparisons, for whole numbers."""
+        tiles = [None if key is None else self._value(*key) for key in operands]
+        result = tensor(call.result).dtype
+        template = call.op.pointwise or "0"
+        decides = not result.is_float if "dtype" in call.attrs else compares(template) or jumps(template)
+        if self.strict or not decides:
+            return tiles
+        return [
+            tile if tile is None or key is None else self._rounded(tile, tensor(self.specs[key[0]]), always=True)
+            for key, tile in zip(operands, tiles, strict=True)
+        ]
+
+    def _rounded(self, tile: Tile, spec: TensorSpec, *, always: bool = False) -> Tile:
         """The tile, rounded to the type of its spec if that is asked for."""
-        if self.strict and spec.dtype in (DType.F16, DType.BF16):
+        if (self.strict or always) and spec.dtype in (DType.F16, DType.BF16):
             name = self._name("v")
             text = f"{tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)"
             self._lines(tile.x, tile.r).append(f"{name} = {text}")
@@ -570,7 +601,11 @@ class Writer:
 
     def _barrier(self) -> list[str]:
         """Threads that hold an element twice, or hold a row together, have all read it before one of them writes."""
-        return ["tl.debug_barrier()"] if self.later and (self.reduces or self.domain.rows < _ONE_EACH) else []
+        return (
+            ["tl.debug_barrier()"]
+            if self.later and (self.reduces or not known_below(_ONE_EACH - 1, self.domain.rows))
+            else []
+        )
 
     # -- random values -----------------------------------------------------------------------------------
     def _drawn(self, node: Node, index: tuple[Index, ...]) -> Tile:
@@ -595,8 +630,9 @@ class Writer:
         if not self.reduces and flat == self.x and self.domain.rows >= 4:
             return "draw", "tl.program_id(0).to(tl.int64) * (XB // 4), XB // 4"
         rest = flat + self.r * -1
-        fours = all(count % 4 == 0 for count in rest.terms.values()) and rest.constant % 4 == 0
-        if self.reduces and self.domain.length >= 4 and fours and self.r_var not in rest.variables():
+        along = self.reduces and self.r_var not in rest.variables()
+        fours = along and all(known_multiple(count, 4) for count in (*rest.terms.values(), rest.constant))
+        if fours and self.domain.length >= 4:
             begin = self._offset(rest)
             return "row_words", f"{begin}, RB" if self.whole_rows else f"{begin} + r0, RB"
         return "word_at", self._offset(flat)
@@ -607,6 +643,7 @@ class Writer:
             *self.read.values(),
             *(f"q{n}" for n in range(outputs)),
             *(self._parameter(a) for a in self.numbers.arguments.values()),
+            "SIZES",
         ]
         blocks = "XB: tl.constexpr, RB: tl.constexpr" if self.reduces else "XB: tl.constexpr"
         lines = [f'"""{self._title()}"""', "", "from burn_kernels._triton import tl, triton"]
@@ -634,6 +671,22 @@ class Writer:
         lines += [f"    {line}" for line in self.outer]
         return "\n".join(lines) + "\n"
 
+    def _with_sizes(self, source: str) -> tuple[str, tuple[Size, ...]]:
+        """The source with an argument for each symbol in it, and what these are; named in the order of their use, so
+        that equal kernels of two programs are one.
+        """
+        scope = next((size.scope for spec in self.specs.values() for size in sizes_in(_shape_of(spec))), None)
+        if scope is None:
+            return source.replace("SIZES, ", ""), ()
+        head, body = source.split("SIZES, ")
+        names = dict.fromkeys(re.findall(r"\b[sd]\d+\b", body))
+        new = {name: f"s{n}" for n, name in enumerate(names)}
+        body = re.sub(r"\b[sd]\d+\b", lambda found: new[found[0]], body)
+        if self.wide:
+            first, rest = body.split("\n", 1)
+            body = "\n".join([first, *(f"    {name} = {name}.to(tl.int64)" for name in new.values()), rest])
+        return f"{head}{''.join(f'{name}, ' for name in new.values())}{body}", tuple(map(scope.factor, names))
+
     def _parameter(self, argument: Argument) -> str:
         # else an integer that 32 bits hold is passed in 32, and one that they do not is compiled for anew
         return argument.name if self.held or argument.kind == "f32" else f"{argument.name}: tl.int64"
@@ -642,6 +695,10 @@ class Writer:
         ops = ", ".join(node.call.op.name for node in self.body.nodes[:12])
         more = f" and {len(self.body.nodes) - 12} more" if len(self.body.nodes) > 12 else ""
         return f"{ops}{more}, in one kernel."
+
+
+def _shape_of(spec: Any) -> tuple[Any, ...]:
+    return spec.shape if isinstance(spec, TensorSpec) else ()
 
 
 def _aligned(index: tuple[Index, ...], shape: tuple[int, ...]) -> tuple[Index, ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from burn_torch.core.dtype import DType
+from burn_torch.core.sizes import Real, Size
 from burn_torch.core.spec import NumberSpec
 from burn_torch.fusion.expressions import number_text
 from burn_torch.fusion.loops import Argument
@@ -28,6 +31,9 @@ class Numbers:
 
     def operand(self, i: Input, kind: DType) -> str:
         """A number as an operand of a type.  Raises: Unfusible for a fraction beside integers."""
+        if isinstance(i, Literal) and isinstance(i.value, Size | Real):  # a kernel that runs is given the number
+            how = "f64" if kind is DType.F64 else "f32" if kind.is_float else "i64"
+            return self._argument((i, how), how, self._given(i))
         if isinstance(i, Literal):
             if kind is DType.F64:  # beside `where` and `maximum` a number alone is a float32
                 return f"tl.full((), {number_text(float(i.value))}, tl.float64)"
@@ -38,6 +44,20 @@ class Numbers:
         assert isinstance(self._specs[i], NumberSpec)
         how = "f64" if kind is DType.F64 else "f32" if kind.is_float else "i64"
         return self._argument((i, how), how, self._given(i))
+
+    def inverse(self, i: Input) -> str:
+        """One over a number, as float32."""
+        return self._single(i, "inverse", _inverse)
+
+    def divisor(self, i: Input) -> str:
+        """A number as `prims.divided_by` takes it: NaN where it or one over it is no normal float32."""
+        return self._single(i, "divisor", _divisor)
+
+    def _single(self, i: Input, name: str, made: Callable[[float], float]) -> str:
+        if isinstance(i, Literal):
+            return number_text(made(float(i.value)))
+        given = self._given(i)
+        return self._argument((i, name), "f32", lambda numbers: made(float(given(numbers))))
 
     def key(self, i: Input) -> str:
         """A random key or a stream: an integer modulo 2^64."""
@@ -80,3 +100,26 @@ class Numbers:
             return f"tl.load({name})"
         # the interpreter passes an integer that 32 bits hold in 32 bits, the bits of 0.0 too
         return f"tl.full((), {name}, tl.int64).to(tl.float64, bitcast=True)" if how == "f64" else name
+
+
+_SINGLE: Final = struct.Struct("f")
+_LEAST: Final = 2.0**-126
+"""The smallest normal float32; one over the largest is not much smaller."""
+
+
+def _held(number: float) -> float:
+    try:
+        held: float = _SINGLE.unpack(_SINGLE.pack(number))[0]
+    except OverflowError:
+        return math.copysign(math.inf, number)
+    return held
+
+
+def _inverse(number: float) -> float:
+    held = _held(number)
+    return _held(1.0 / held) if held else math.copysign(math.inf, held)
+
+
+def _divisor(number: float) -> float:
+    held = _held(number)
+    return held if _LEAST <= abs(held) <= 1 / _LEAST else math.nan

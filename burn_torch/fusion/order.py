@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Sequence
 from typing import Final, final
 
+from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes.sharing import alias_roots
@@ -31,7 +32,7 @@ class _Ordering:
         given = {i for i, _ in graph.inputs}
         self.kept: Final = given | {self.root[i] for i in graph.outputs if i is not None}
         self.size: Final = {
-            i: spec.numel * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
+            i: size_hint(spec.numel) * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
             for i, spec in graph.specs().items()
         }
         maker = {i: n for n, node in enumerate(self.nodes) for i in node.outputs if i is not None}

@@ -1,28 +1,53 @@
-"""The row that stands for a generated kernel in a graph: its attribute is what the kernel computes, as a Graph."""
+"""The row that stands for a generated kernel in a graph: its attributes are what the kernel computes, as a Graph."""
 
 from __future__ import annotations
 
-import functools
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.sharing import instance, kernel_at, read, shared
+from burn_torch.fusion.symbolic import scope_of
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import Call, Operand, PerCall, op
 from burn_torch.ops.torch_code import Over
 from burn_torch.ops.value import Value
 
-__all__ = ["body_of", "kernel"]
+__all__ = ["body_of", "computed", "kernel", "text_of"]
+
+_MOST_PLANNED: Final = 4096
+
+_planned: Final[OrderedDict[str, Graph]] = OrderedDict()
+"""Bodies of symbolic sizes by their texts: what the scheduler makes of symbolic programs has them."""
 
 
-@functools.lru_cache(maxsize=4096)
-def body_of(text: str) -> Graph:
-    """The body that an attribute holds."""
-    return Graph.from_json(text)
+def text_of(body: Graph) -> str:
+    """The attribute that stands for a body."""
+    scope = scope_of(body)
+    if scope is None:
+        return body.to_json()
+    text = f"symbolic {scope.number}: {body.text()}"
+    _planned[text] = body
+    while len(_planned) > _MOST_PLANNED:
+        _planned.popitem(last=False)
+    return text
+
+
+def body_of(text: str, sizes: tuple[int, ...] = ()) -> Graph:
+    """The body that an attribute stands for, at the sizes of a Call."""
+    if text.startswith("symbolic "):
+        return _planned[text]
+    return instance(text, sizes) if sizes else read(text)
 
 
 def _over(call: Call) -> Over:
-    return Over(_of_the_leaf, (), lower(body_of(call.attrs["body"]), strict=call.attrs["strict"]).over)
+    attrs = call.attrs
+    kernel = kernel_at(attrs["body"], attrs["dynamic"], attrs["sizes"], strict=attrs["strict"])
+    if kernel is None:
+        kernel = lower(body_of(attrs["body"], attrs["sizes"]), strict=attrs["strict"])
+    return Over(_of_the_leaf, (), kernel.over)
 
 
 def _of_the_leaf(*inputs: Any) -> Any:
@@ -30,20 +55,33 @@ def _of_the_leaf(*inputs: Any) -> Any:
 
 
 @op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=(), inplace=PerCall(_over))
-def kernel(*inputs: Operand, body: str, strict: bool) -> tuple[TensorSpec, ...]:
+def kernel(
+    *inputs: Operand, body: str, strict: bool, dynamic: tuple[int, ...] = (), sizes: tuple[int, ...] = ()
+) -> tuple[TensorSpec, ...]:
     """What `body` computes of the inputs, in one generated kernel where the leaf has one, else operation by operation.
 
-    body    a Graph of element-wise operations, views and reductions, as `Graph.to_json` writes it
-    strict  rounds after each operation of the body, as unfused execution does
+    body     a Graph of element-wise operations, views and reductions, as `Graph.to_json` writes it
+    strict   rounds after each operation of the body, as unfused execution does
+    dynamic  which of the sizes that the body is given are symbols, so that Calls of other sizes share the kernel
+    sizes    all sizes that the body is given, as they are here; none where they are as the body has them
     """
-    graph = body_of(body)
+    if dynamic:
+        found = shared(body, dynamic)
+        symbols = found.symbols(sizes)
+        if symbols is not None:
+            return found.specs(symbols)
+    graph = body_of(body, sizes)
     specs = graph.specs()
     return tuple(specs[i] for i in graph.outputs if i is not None)  # type: ignore[misc]  # kernels make tensors
 
 
 @kernel.decomposes
-def _(*inputs: Any, body: str, strict: bool) -> tuple[Any, ...]:
-    graph = body_of(body)
+def _(*inputs: Any, body: str, strict: bool, dynamic: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Any, ...]:
+    return computed(body_of(body, sizes), inputs)
+
+
+def computed(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """What a body computes, operation by operation."""
     known = dict(zip((i for i, _ in graph.inputs), inputs, strict=True))
     some = next((x for x in inputs if isinstance(x, Value)), None)
     for node in graph.nodes:

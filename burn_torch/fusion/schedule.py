@@ -17,8 +17,9 @@ from burn_torch.fusion.groups import Cut, Grouping
 from burn_torch.fusion.order import least_alive
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import Reason, Unfusible
-from burn_torch.fusion.row import kernel
+from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.splitting import beside_rows, columns_in_two_steps, in_two_steps, rows_reduced
+from burn_torch.fusion.symbolic import Symbolic
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.origin import Origin
@@ -72,11 +73,17 @@ class Boundary:
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What fusion made of a graph."""
+    """What fusion made of a graph.
+
+    symbolic  where it was planned at sizes that are symbols, these
+    planned   the graph then, of which `graph` is an instance
+    """
 
     graph: Graph
     groups: tuple[Group, ...]
     boundaries: tuple[Boundary, ...]
+    symbolic: Symbolic | None = None
+    planned: Graph | None = None
 
     @property
     def kernels(self) -> int:
@@ -92,7 +99,7 @@ def fuse(graph: Graph, *, strict: bool = False) -> Graph:
 def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
     graph = dead_code(graph)
-    opened, whole = _opened(dead_code(replaced(graph)))
+    opened, whole = _opened(dead_code(replaced(graph, strict=strict)))
     source = Source(opened)
     most = peak_bytes(graph) + _workspace(source, whole)
     grouping = Grouping(source)
@@ -109,7 +116,9 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
         if less is None:  # composite operations that stay open take more by themselves
             return Plan(graph, (), tuple(_boundaries(grouping.source, grouping, written.closed, whole)))
         grouping, written = less
-    return _plan(grouping, written, whole)
+    from burn_torch.fusion.anchors import anchored  # it makes plans of plans
+
+    return anchored(_plan(grouping, written, whole), strict=strict)
 
 
 def _lightest(written: _Written, most: int) -> _Written:
@@ -351,7 +360,7 @@ def _emitted(
         if len(members) == 1 and last[n] not in grouping.again:
             nodes.append(node)
             continue
-        call = kernel.bind([source.specs[i] for i in cut.given], {"body": cut.body.to_json(), "strict": strict})
+        call = kernel.bind([source.specs[i] for i in cut.given], {"body": text_of(cut.body), "strict": strict})
         origins = [graph.nodes[m].origin for m in sorted(members)]
         nodes.append(Node(call, cut.given, cut.wanted, next((o for o in origins if o is not None), None)))
         named.append(last[n])

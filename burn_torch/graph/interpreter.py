@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from burn_torch.graph.ir import Graph, Literal, Node
 from burn_torch.graph.origin import Origins
 from burn_torch.ops.value import Executor
 
-__all__ = ["interpret", "stepwise"]
+__all__ = ["executed", "interpret", "stepwise"]
 
 
 def interpret(graph: Graph, backend: Executor, inputs: Sequence[Any]) -> list[Any]:
@@ -30,14 +30,15 @@ def _interpret(graph: Graph, backend: Executor, inputs: Sequence[Any], origins: 
     for node in graph.nodes:
         if origins is not None:
             origins.given = node.origin or outside
-        made = _executed(node, backend, values)
+        made = executed(node, backend, values)
         for i, x in zip(node.outputs, made, strict=True):
             if i is not None:
                 values[i] = x
     return [None if i is None else values[i] for i in graph.outputs]
 
 
-def _executed(node: Node, backend: Executor, values: dict[int, Any]) -> Sequence[Any]:
+def executed(node: Node, backend: Executor, values: Mapping[Any, Any]) -> Sequence[Any]:
+    """What a node makes, given the values that it reads."""
     read = [values[i] if isinstance(i, int) else i.value if isinstance(i, Literal) else None for i in node.inputs]
     if node.call.is_number and all(isinstance(x, int | float) for x in read):  # else a trace holds them
         assert node.call.op.scalar is not None
@@ -53,7 +54,7 @@ def stepwise(graph: Graph, backend: Executor, inputs: Sequence[Any]) -> Iterator
     values: dict[int, Any] = {i: x for (i, _), x in zip(graph.inputs, inputs, strict=True)}
     last = {i: number for number, node in enumerate(graph.nodes) for i in node.inputs if isinstance(i, int)}
     for number, node in enumerate(graph.nodes):
-        made = _executed(node, backend, values)
+        made = executed(node, backend, values)
         yield node, made
         values.update((i, x) for i, x in zip(node.outputs, made, strict=True) if i is not None and i in last)
         for i in node.inputs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from burn_torch.core.spec import Spec
 from burn_torch.graph.origin import Origin
@@ -28,7 +28,7 @@ class Literal:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: float | int | bool) -> None:
+    def __init__(self, value: Any) -> None:  # a float, int or bool; in graphs of symbolic sizes also a Size or Real
         self.value: Final = value
 
     def __eq__(self, other: object) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn, final
 
 from burn_torch.core.errors import DeviceError, TraceError, explain
 from burn_torch.core.frames import user_line
+from burn_torch.core.sizes import Real, Size
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph, Input, Literal, Node
@@ -122,7 +123,7 @@ class Trace:
             return self._own(x).index
         if x is None:
             return None
-        if isinstance(x, int | float):
+        if isinstance(x, int | float | Size | Real):
             return Literal(x)
         raise self._foreign(f"{type(x).__name__} in {call.op.name}")
 

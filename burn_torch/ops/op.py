@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias, final
 from burn_torch.core.dtype import DType, DTypeClass
 from burn_torch.core.errors import BurnTorchError, DeviceError, DTypeError, ShapeError, explain
 from burn_torch.core.frames import user_line
+from burn_torch.core.sizes import Size
 from burn_torch.core.spec import NUMBER_SPECS, DTypeFault, NumberSpec, Spec, TensorSpec
 from burn_torch.ops.laws import Law, LawT
 from burn_torch.ops.value import Executor, Value
@@ -495,8 +496,8 @@ class Signature:
         return ", ".join(words)
 
 
-def _no_float(value: Any) -> int:
-    return int(operator.index(value))  # True stays True in operator.index
+def _no_float(value: Any) -> Any:
+    return value if isinstance(value, Size) else int(operator.index(value))  # True stays True in operator.index
 
 
 def _boolean(value: Any) -> bool:
@@ -506,7 +507,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _integers(value: Any) -> tuple[int, ...]:
-    return tuple(int(operator.index(v)) for v in value)
+    return tuple([_no_float(v) for v in value])
 
 
 def _optional(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -527,7 +528,7 @@ _COERCIONS: Final[dict[str, Callable[[Any], Any]]] = {
     "Shape": _integers,
     "tuple[int, ...]": _integers,
     "tuple[bool, ...]": lambda value: tuple(_boolean(v) for v in value),
-    "tuple[tuple[int, int], ...]": lambda value: tuple((operator.index(a), operator.index(b)) for a, b in value),
+    "tuple[tuple[int, int], ...]": lambda value: tuple((_no_float(a), _no_float(b)) for a, b in value),
     "tuple[tuple[int, int, int], ...]": lambda value: tuple(_integers(v) for v in value),
     "int | None": _optional(_no_float),
     "Shape | None": _optional(_integers),

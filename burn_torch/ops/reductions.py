@@ -16,6 +16,7 @@ import torch
 
 from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
+from burn_torch.core.sizes import real
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.laws import Expands, Folds, OfEqual
 from burn_torch.ops.op import Call, PerCall, op, shape_fault
@@ -530,7 +531,7 @@ def _spread(x, dims: tuple[int, ...], correction: int):
     middle = mean(wide, dims=dims)
     away = wide - middle
     degrees = _degrees(x.spec, dims, correction)
-    spread = sum(away * away, dims=dims) / float(degrees) if degrees else sum(away * away, dims=dims) * math.nan
+    spread = sum(away * away, dims=dims) / real(degrees) if degrees else sum(away * away, dims=dims) * math.nan
     return ops.cast(spread, dtype=x.spec.dtype), ops.cast(middle, dtype=x.spec.dtype)
 
 

@@ -15,6 +15,7 @@ from burn_torch.backend import Backend
 from burn_torch.backend.tracing import active
 from burn_torch.core.errors import ArgumentError, ConfigError, explain
 from burn_torch.core.frames import user_level
+from burn_torch.fusion.variants import Schedules
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision
 from burn_torch.module import Module
@@ -191,6 +192,7 @@ class Compiled(Generic[P, R]):
         self._numerics: Final = _choice("numerics", numerics, (None, "eager", "fast"))
         self._precision: Final = _choice("precision", precision, ("float32", "bfloat16"))
         self._fuse: Final = fuse
+        self._schedules: Final = Schedules()
         if fuse and numerics == "eager":
             raise ConfigError(
                 explain(
@@ -368,6 +370,7 @@ class Compiled(Generic[P, R]):
             numerics=self._numerics,
             precision=self._precision,
             fuse=self._fuse,
+            schedules=self._schedules,
             replay=self._replay,
             memory_limit_bytes=self._memory_limit_bytes,
             donated=donated,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, final
 
 from burn_torch.backend import Backend, LibTorch
@@ -12,8 +13,9 @@ from burn_torch.backend.tracing import Bound, Session
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion import Plan, plan_of
+from burn_torch.fusion import Plan
 from burn_torch.fusion.patterns import replaced
+from burn_torch.fusion.variants import Schedules
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision, dead_code, pipeline
 from burn_torch.graph.trace import Slot, Trace
@@ -89,6 +91,7 @@ class Program:
         numerics: Numerics | None,
         precision: Precision,
         fuse: bool | None,
+        schedules: Schedules,
         replay: bool,
         memory_limit_bytes: int | None,
         donated: frozenset[int],
@@ -111,7 +114,7 @@ class Program:
             precision=precision,
             donated=donated,
             memory_limit_bytes=memory_limit_bytes,
-            fuse=self._fused if fuse else None,
+            fuse=partial(self._fused, schedules) if fuse else None,
         )
         if memory_limit_bytes is not None:
             _warn_above(memory_limit_bytes, self.passes[-1].bytes_after, name)
@@ -134,8 +137,8 @@ class Program:
         self._public: Final = self._public_outputs()
         self._lender: Final = Lender(self._order(arguments)) if self.recorded is not None and donated else None
 
-    def _fused(self, graph: Graph) -> Graph:
-        self.plan = plan_of(graph)
+    def _fused(self, schedules: Schedules, graph: Graph) -> Graph:
+        self.plan = schedules.of(graph)
         return self.plan.graph
 
     def _public_outputs(self) -> list[int]:

@@ -7,6 +7,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     cross_entropy   forward, backward; forward_with_gradient in one pass
     linear_cross_entropy  forward, backward; forward_with_gradient: the logits exist a chunk at a time
     activation      forward, backward of GELU, SiLU, ReLU
+    matmul          forward, backward of a linear layer with bias, activation and residual
     glu             forward, backward of SwiGLU, GEGLU, ReGLU
     dropout         forward, backward; the mask is a function of (key, stream, element)
     random          words and yes or no of (key, stream, element), drawn from numbers or from device memory
@@ -17,6 +18,8 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     reduce          sum, mean, var, logsumexp, amax, amin, argmax, argmin over any axes
     residual_norm   layer_norm, rms_norm of residual + dropout(x), and their backwards
     batch_norm      forward in training, evaluate, and their backwards, with ReLU or SiLU in the same kernels
+    group_norm      forward, backward, of groups of channels; one channel a group is instance norm
+    convolution     forward, backward for few channels, with dropout, ReLU and a pool in the same kernel
     attention       forward, backward; forward_packed, backward_packed: sequences of unlike lengths; give lse too
     rope            forward, backward of q and k together, from tables or computed angles
 
@@ -31,12 +34,15 @@ from burn_kernels import (
     attention,
     autotune,
     batch_norm,
+    convolution,
     cross_entropy,
     dropout,
     embedding,
     glu,
+    group_norm,
     linear_cross_entropy,
     lion,
+    matmul,
     norm,
     optimizer,
     random,
@@ -73,12 +79,15 @@ __all__ = [
     "attention",
     "autotune",
     "batch_norm",
+    "convolution",
     "cross_entropy",
     "dropout",
     "embedding",
     "glu",
+    "group_norm",
     "linear_cross_entropy",
     "lion",
+    "matmul",
     "norm",
     "optimizer",
     "random",

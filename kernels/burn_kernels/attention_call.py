@@ -225,7 +225,7 @@ def drawn(facts: Facts, inputs: Inputs) -> tuple[tuple[torch.Tensor, ...], dict[
     bias = inputs.normal(1, heads, seq_q, width, dtype=facts.dtype)[..., :seq_k] if "bias" in flags else None
     options: dict[str, Any] = {"causal": "causal" in flags}
     options |= {"align": "bottom_right"} if "bottom" in flags else {}
-    options |= {"window": max(1, seq_k // 4)} if "window" in flags else {}
+    options |= {"window": max(3, seq_k // 4)} if "window" in flags else {}
     options |= {"softcap": 20.0} if "softcap" in flags else {}
     options |= {"prob": 0.1, "key": 7, "stream": 11} if "drop" in flags else {}
     return (q, k, v, mask, bias), options  # type: ignore[return-value]  # the last two may be None

@@ -105,7 +105,7 @@ def _run(
     flat, last = ordered(x)
     g, dx = in_order_of(dy, last), alike(flat, last)
     tiling = tiling_of(flat, last)
-    strides = (*strides_of(g, last), *strides_of(flat, last))
+    strides = (0, *strides_of(g, last), 0, *strides_of(flat, last))
     w, b = (None if t is None else t.contiguous() for t in (w, b))
     inputs = (g, flat, w, b, mean.contiguous(), spread.contiguous())
     compiled: dict[str, Any] = {"TRAINED": trained, "KIND": activation}
@@ -115,24 +115,25 @@ def _run(
         blocks, parts, steps = grid(tiling, config, machine)
         sizes = (
             tiling.kept,
+            tiling.inner,
             tiling.rows,
             tiling.cols,
             ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block),
         )
         tile = {"KEPT": config.kept, "ROWS": config.rows, "BLOCK": config.block}
-        both = (*strides, *strides_of(dx, last))
+        both = (*strides, 0, *strides_of(dx, last))
         if parts == 1:
             whole = (*inputs, dx, dw, db, *both, *sizes, float(tiling.elements), eps)
             launch(backward_whole, (blocks,), x, *whole, warps=config.warps, **compiled, **tile)
             return
         along, offset = (torch.empty(parts, tiling.kept, dtype=torch.float32, device=x.device) for _ in range(2))
         means = [torch.empty(tiling.kept, dtype=torch.float32, device=x.device) for _ in range(2)]
-        sums = (*inputs, along, offset, *strides, *sizes, steps, eps)
+        sums = (*inputs, along, offset, *strides, *sizes, steps, 1, eps)
         launch(sums_of_parts, (blocks, parts), x, *sums, warps=config.warps, **compiled, **tile)
         width = 32 if tiling.kept > 1024 else 8
-        joined = (along, offset, *means, dw, db, tiling.kept, parts, float(tiling.elements))
+        joined = (along, offset, w, *means, dw, db, tiling.kept, parts, float(tiling.elements))
         launch(join_sums, (ceil_div(tiling.kept, width),), x, *joined, warps=4, PARTS=1024 // width, KEPT=width)
-        slopes = (*inputs, *means, dx, *both, *sizes, steps, eps)
+        slopes = (*inputs, *means, dx, *both, *sizes, steps, 1, eps)
         launch(slopes_of_parts, (blocks, parts), x, *slopes, warps=config.warps, **compiled, **tile)
 
     address = (g.data_ptr() | flat.data_ptr()) & 15

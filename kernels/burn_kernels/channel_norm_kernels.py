@@ -45,16 +45,18 @@ def candidates(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
             kept = min(next_power(tiling.kept), 128 // itemsize)
             found.append(Config(kept, min(next_power(tiling.rows), most // kept), 1, warps, programs))
         else:
-            block = _block(tiling.cols, most)
+            block = _block(tiling.cols, max(most // next_power(tiling.rows), min(1024, most)))
             rows = min(next_power(tiling.rows), most // block)
-            kept = min(next_power(tiling.kept), max(1, 512 // (rows * block)))
+            kept = min(next_power(tiling.kept), max(1, most // (4 * rows * block)))
             found.append(Config(kept, rows, block, warps, programs))
     return list(dict.fromkeys(found))
 
 
 def _block(cols: int, most: int) -> int:
     """The columns of a tile: the widest of which under a seventh lies past the end, or the one of which least does."""
-    widths = [w for w in (1024, 512, 256, 128, 64) if w <= min(next_power(cols), most)] or [next_power(cols)]
+    widths = [w for w in (8192, 4096, 2048, 1024, 512, 256, 128, 64) if w <= min(next_power(cols), most)] or [
+        next_power(cols)
+    ]
     idle = {w: ceil_div(cols, w) * w / cols for w in widths}
     return next((w for w in widths if idle[w] < 8 / 7), min(widths, key=lambda w: (idle[w], -w)))
 
@@ -324,13 +326,13 @@ def _slopes(from_dy, from_x, mean, rstd, w, b, inside, KIND: tl.constexpr):
 
 @triton.jit
 def _sums(
-    dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_inner, dy_row, x_inner, x_row, rows, cols, begin, end,
-    KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows, cols,
+    begin, end, KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Over tiles [begin, end): the sums of g * n and of g."""
     r, c = _lanes(ROWS, BLOCK)
-    from_dy = dy_ptr + (k * dy_inner)[:, None] + _places(r, c, dy_row)
-    from_x = x_ptr + (k * x_inner)[:, None] + _places(r, c, x_row)
+    from_dy = dy_ptr + _begin(k, inner, dy_outer, dy_inner)[:, None] + _places(r, c, dy_row)
+    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + _places(r, c, x_row)
     along = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
     offset = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
     for step in tl.range(begin, end):
@@ -347,14 +349,15 @@ def _sums(
 
 @triton.jit
 def _write_slopes(
-    dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along, offset, dy_inner, dy_row, x_inner, x_row, dx_inner,
-    dx_row, rows, cols, begin, end, TRAINED: tl.constexpr, KIND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along, offset, dy_outer, dy_inner, dy_row, x_outer, x_inner,
+    x_row, dx_outer, dx_inner, dx_row, inner, rows, cols, begin, end, TRAINED: tl.constexpr, KIND: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Writes dx of tiles [begin, end), the last first; `along` and `offset` are means of g * n and g."""
+    """Writes dx of tiles [begin, end), the last first; `along` and `offset` are means of g * w * n and g * w."""
     r, c = _lanes(ROWS, BLOCK)
-    from_dy = dy_ptr + (k * dy_inner)[:, None] + _places(r, c, dy_row)
-    from_x = x_ptr + (k * x_inner)[:, None] + _places(r, c, x_row)
-    to_dx = dx_ptr + (k * dx_inner)[:, None] + _places(r, c, dx_row)
+    from_dy = dy_ptr + _begin(k, inner, dy_outer, dy_inner)[:, None] + _places(r, c, dy_row)
+    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + _places(r, c, x_row)
+    to_dx = dx_ptr + _begin(k, inner, dx_outer, dx_inner)[:, None] + _places(r, c, dx_row)
     for back in tl.range(begin, end):
         top, left = _corner(begin + end - 1 - back, cols, ROWS, BLOCK)
         at_dy, at_x = top.to(tl.int64) * dy_row + left, top.to(tl.int64) * x_row + left
@@ -362,60 +365,62 @@ def _write_slopes(
         g, n = _slopes(
             from_dy + at_dy, from_x + at_x, mean[:, None], rstd[:, None], w[:, None], b[:, None], inside, KIND
         )
+        g *= w[:, None]
         if TRAINED:
             g = g - offset[:, None] - n * along[:, None]
-        dx = g * (rstd * w)[:, None]
+        dx = g * rstd[:, None]
         tl.store(to_dx + (top.to(tl.int64) * dx_row + left), dx.to(dx_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, valid, eps, TRAINED: tl.constexpr):
-    """Statistics and weights of each result; not TRAINED, `rstd_ptr` holds variances."""
-    mean = tl.load(mean_ptr + k, mask=valid, other=0.0).to(tl.float32)
-    rstd = tl.load(rstd_ptr + k, mask=valid, other=0.0).to(tl.float32)
+def _known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED: tl.constexpr):
+    """Statistics, which `per` channels share, and weights of each channel; not TRAINED, `rstd_ptr` has variances."""
+    mean = tl.load(mean_ptr + k // per, mask=valid, other=0.0).to(tl.float32)
+    rstd = tl.load(rstd_ptr + k // per, mask=valid, other=0.0).to(tl.float32)
     if not TRAINED:
         rstd = 1.0 / tl.sqrt_rn(rstd + eps)
-    return mean, rstd, _vector(w_ptr, k, valid, 1.0), _vector(b_ptr, k, valid, 0.0)
+    return mean, rstd, _vector(w_ptr, k % inner, valid, 1.0), _vector(b_ptr, k % inner, valid, 0.0)
 
 
 @triton.jit
 def backward_whole(
-    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, dy_inner, dy_row, x_inner, x_row, dx_inner,
-    dx_row, kept, rows, cols, tiles, count, eps, TRAINED: tl.constexpr, KIND: tl.constexpr, KEPT: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, dy_outer, dy_inner, dy_row, x_outer,
+    x_inner, x_row, dx_outer, dx_inner, dx_row, kept, inner, rows, cols, tiles, count, eps, TRAINED: tl.constexpr,
+    KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """All gradients of KEPT channels of a batch norm."""
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
-    mean, rstd, w, b = _known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, valid, eps, TRAINED)
+    mean, rstd, w, b = _known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, 1, valid, eps, TRAINED)
     along, offset = _sums(
-        dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_inner, dy_row, x_inner, x_row, rows, cols, 0, tiles,
-        KIND, KEPT, ROWS, BLOCK,
+        dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows,
+        cols, 0, tiles, KIND, KEPT, ROWS, BLOCK,
     )  # fmt: skip
     if dw_ptr is not None:
         tl.store(dw_ptr + k, along.to(dw_ptr.dtype.element_ty), mask=valid)
     if db_ptr is not None:
         tl.store(db_ptr + k, offset.to(db_ptr.dtype.element_ty), mask=valid)
     _write_slopes(
-        dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along / count, offset / count, dy_inner, dy_row,
-        x_inner, x_row, dx_inner, dx_row, rows, cols, 0, tiles, TRAINED, KIND, ROWS, BLOCK,
+        dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along * w / count, offset * w / count, dy_outer, dy_inner,
+        dy_row, x_outer, x_inner, x_row, dx_outer, dx_inner, dx_row, inner, rows, cols, 0, tiles, TRAINED, KIND, ROWS,
+        BLOCK,
     )  # fmt: skip
 
 
 @triton.jit
 def sums_of_parts(
-    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dy_inner, dy_row, x_inner, x_row, kept,
-    rows, cols, tiles, steps, eps, TRAINED: tl.constexpr, KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dy_outer, dy_inner, dy_row, x_outer,
+    x_inner, x_row, kept, inner, rows, cols, tiles, steps, per, eps, TRAINED: tl.constexpr, KIND: tl.constexpr,
+    KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The sums of one part of the tiles of KEPT channels."""
+    """The sums of one part of the tiles of KEPT channels; of a group norm, of channels of one image each."""
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
     begin = tl.program_id(1) * steps
-    mean, rstd, w, b = _known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, valid, eps, TRAINED)
+    mean, rstd, w, b = _known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED)
     along, offset = _sums(
-        dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_inner, dy_row, x_inner, x_row, rows, cols, begin,
-        tl.minimum(begin + steps, tiles), KIND, KEPT, ROWS, BLOCK,
+        dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows,
+        cols, begin, tl.minimum(begin + steps, tiles), KIND, KEPT, ROWS, BLOCK,
     )  # fmt: skip
     at = tl.program_id(1).to(tl.int64) * kept + k
     tl.store(along_ptr + at, along, mask=valid)
@@ -424,10 +429,10 @@ def sums_of_parts(
 
 @triton.jit
 def join_sums(
-    along_ptr, offset_ptr, mean_along_ptr, mean_offset_ptr, dw_ptr, db_ptr, kept, parts, count, PARTS: tl.constexpr,
-    KEPT: tl.constexpr,
+    along_ptr, offset_ptr, w_ptr, mean_along_ptr, mean_offset_ptr, dw_ptr, db_ptr, kept, parts, count,
+    PARTS: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
-    """Adds the sums of the parts: to dw and db, and to the means that dx takes."""
+    """Adds the sums of the parts: to dw and db, and, where asked for, to the means that dx takes."""
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
     along = tl.zeros((PARTS, KEPT), tl.float32)
@@ -439,8 +444,10 @@ def join_sums(
         along += tl.load(along_ptr + place, mask=inside, other=0.0)
         offset += tl.load(offset_ptr + place, mask=inside, other=0.0)
     total, rest = tl.sum(along, 0), tl.sum(offset, 0)
-    tl.store(mean_along_ptr + k, total / count, mask=valid)
-    tl.store(mean_offset_ptr + k, rest / count, mask=valid)
+    if mean_along_ptr is not None:
+        w = _vector(w_ptr, k, valid, 1.0)
+        tl.store(mean_along_ptr + k, total * w / count, mask=valid)
+        tl.store(mean_offset_ptr + k, rest * w / count, mask=valid)
     if dw_ptr is not None:
         tl.store(dw_ptr + k, total.to(dw_ptr.dtype.element_ty), mask=valid)
     if db_ptr is not None:
@@ -448,18 +455,45 @@ def join_sums(
 
 
 @triton.jit
-def slopes_of_parts(
-    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, mean_along_ptr, mean_offset_ptr, dx_ptr, dy_inner, dy_row, x_inner,
-    x_row, dx_inner, dx_row, kept, rows, cols, tiles, steps, eps, TRAINED: tl.constexpr, KIND: tl.constexpr,
-    KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+def join_groups(
+    along_ptr, offset_ptr, w_ptr, mean_along_ptr, mean_offset_ptr, groups, inner, per, parts, stride, count,
+    KEPT: tl.constexpr, PER: tl.constexpr,
 ):  # fmt: skip
-    """dx of one part of the tiles of KEPT channels."""
+    """The means that dx of a group norm takes, of KEPT groups, from the sums of the `per` channels of each."""
+    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
+    valid = k < groups
+    along = tl.zeros((KEPT, PER), tl.float32)
+    offset = tl.zeros((KEPT, PER), tl.float32)
+    for first in tl.range(0, per, PER):
+        which = first + tl.arange(0, PER)
+        channel = (k * per)[:, None] + which[None, :]
+        inside = valid[:, None] & (which < per)[None, :]
+        if w_ptr is not None:
+            w = tl.load(w_ptr + channel % inner, mask=inside, other=0.0).to(tl.float32)
+        else:
+            w = 1.0
+        for part in tl.range(0, parts):
+            at = tl.cast(part, tl.int64) * stride + channel
+            along += w * tl.load(along_ptr + at, mask=inside, other=0.0)
+            offset += w * tl.load(offset_ptr + at, mask=inside, other=0.0)
+    tl.store(mean_along_ptr + k, tl.sum(along, 1) / count, mask=valid)
+    tl.store(mean_offset_ptr + k, tl.sum(offset, 1) / count, mask=valid)
+
+
+@triton.jit
+def slopes_of_parts(
+    dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, mean_along_ptr, mean_offset_ptr, dx_ptr, dy_outer, dy_inner,
+    dy_row, x_outer, x_inner, x_row, dx_outer, dx_inner, dx_row, kept, inner, rows, cols, tiles, steps, per, eps,
+    TRAINED: tl.constexpr, KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """dx of one part of the tiles of KEPT channels; of a group norm, of channels of one image each."""
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
     begin = (tl.num_programs(1) - 1 - tl.program_id(1)) * steps
-    mean, rstd, w, b = _known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, valid, eps, TRAINED)
-    along, offset = _vector(mean_along_ptr, k, valid, 0.0), _vector(mean_offset_ptr, k, valid, 0.0)
+    mean, rstd, w, b = _known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED)
+    along, offset = _vector(mean_along_ptr, k // per, valid, 0.0), _vector(mean_offset_ptr, k // per, valid, 0.0)
     _write_slopes(
-        dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along, offset, dy_inner, dy_row, x_inner, x_row,
-        dx_inner, dx_row, rows, cols, begin, tl.minimum(begin + steps, tiles), TRAINED, KIND, ROWS, BLOCK,
+        dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along, offset, dy_outer, dy_inner, dy_row, x_outer, x_inner,
+        x_row, dx_outer, dx_inner, dx_row, inner, rows, cols, begin, tl.minimum(begin + steps, tiles), TRAINED, KIND,
+        ROWS, BLOCK,
     )  # fmt: skip

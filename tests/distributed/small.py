@@ -113,8 +113,8 @@ class Stopping(NumericMetric):
         return Reading.of_mean(0.0)
 
 
-def net(number: int = 5) -> Net:
-    device = Device.cpu().autodiff()
+def net(number: int = 5, place: str = "cpu") -> Net:
+    device = (Device.cpu() if place == "cpu" else Device.cuda(int(place.removeprefix("cuda:")))).autodiff()
     seed(number)
     return Net(
         LinearConfig(FEATURES, HIDDEN).init(device),
@@ -154,7 +154,7 @@ def training(options: dict[str, Any], strategy: Any) -> SupervisedTraining:
 def run(options: dict[str, Any], strategy: Any = None) -> dict[str, Any]:
     strategy = Ddp(sharded=options.get("sharded", False), bucket_bytes=300) if strategy is None else strategy
     optim = AdamConfig(grad_clipping=GradientClippingConfig.Norm(0.5)).init()
-    model = net()
+    model = net(place=options.get("place", "cpu"))
     if options.get("fails", "none") == os.environ.get("RANK"):
         model = Failing(model.linear1, model.noise, model.dropout, model.linear2)
     learner = Learner(model, optim, CosineAnnealingLrSchedulerConfig(0.02, num_iters=30))

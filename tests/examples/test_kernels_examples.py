@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+import burn_kernels.torch as bk
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -27,6 +29,30 @@ def test_patched_and_plain_follow_the_same_curve(example: dict[str, Any], capsys
     told = capsys.readouterr().out
     assert "replaced" in told
     assert ": 0 with faults" in told
+
+
+def test_compiled_they_have_no_more_graphs_and_follow_the_curve_too(example: dict[str, Any]) -> None:
+    torch._dynamo.reset()
+    make = example.get("LanguageModel", example.get("Classifier"))
+    assert make is not None
+    (batch, *_) = example["batches"](1, "cpu")
+    x = batch if isinstance(batch, torch.Tensor) else batch[0]
+    plain, patched = make(), make()
+    bk.patch(patched)
+    counts = [torch._dynamo.explain(model)(x).graph_break_count for model in (plain, patched)]
+    assert counts == [0, 0]
+    torch._dynamo.reset()
+    train = example["train"]
+    fused = train(12, patched=True, backend="aot_eager")
+    torch.testing.assert_close(fused, train(12, patched=False), rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.gpu
+def test_compiled_they_do_so_on_a_gpu(example: dict[str, Any]) -> None:
+    torch._dynamo.reset()
+    train = example["train"]
+    fused = train(40, patched=True, device="cuda", backend="inductor")
+    torch.testing.assert_close(fused, train(40, patched=False, device="cuda"), rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.gpu

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burn_torch.core.sizes import Scope, Size
 from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
 
 
@@ -83,3 +85,100 @@ def test_equal_indexes_are_equal() -> None:
 )
 def test_source(index: Index, text: str) -> None:
     assert index.written() == text
+
+
+@settings(deadline=None, max_examples=60)
+@given(chains(), st.lists(st.booleans(), min_size=8, max_size=8))
+def test_chains_of_flipped_views(chain: list[tuple[tuple[int, ...], tuple[int, ...]]], flips: list[bool]) -> None:
+    """A flip counts down: indexes of it have negative multiples, and may not become negative where they are divided."""
+    count = math.prod(chain[0][0])
+    symbolic = index_of(Var("x", count))
+    numbers = list(range(count))
+    for step, (shape, _) in enumerate(chain):
+        turned = [flips[(step + axis) % 8] for axis in range(len(shape))]
+        parts = split_index(symbolic, shape)
+        parts = tuple(at * -1 + (n - 1) if flip else at for at, n, flip in zip(parts, shape, turned, strict=True))
+        symbolic = flat_index(parts, shape)
+        numbers = [
+            flatten(
+                tuple(
+                    n - 1 - at if flip else at for at, n, flip in zip(split(number, shape), shape, turned, strict=True)
+                ),
+                shape,
+            )
+            for number in numbers
+        ]
+    computed = eval(f"lambda x: {symbolic.written()}")
+    assert [computed(n) for n in range(count)] == numbers
+
+
+def test_a_flipped_remainder_is_not_negative() -> None:
+    x = Var("x", 72)
+    flipped = (index_of(x) % 36) * -1 + 35
+    for made, wanted in ((flipped % 4, lambda n: (35 - n % 36) % 4), (flipped // 4, lambda n: (35 - n % 36) // 4)):
+        computed = eval(f"lambda x: {made.written()}")
+        assert [computed(n) for n in range(72)] == [wanted(n) for n in range(72)]
+
+
+# -- symbolic shapes ---------------------------------------------------------------------------------
+@st.composite
+def symbolic_chains(draw: st.DrawFn) -> list[tuple[tuple[tuple[str, ...], ...], tuple[int, ...]]]:
+    """Shapes of as many elements each, every axis a product of factors by name, and an order of the axes of each."""
+    factors = draw(st.lists(st.sampled_from(["s0", "s1", "2", "4", "3"]), min_size=1, max_size=4))
+    chain = []
+    for _ in range(draw(st.integers(1, 4))):
+        axes: list[tuple[str, ...]] = [(factor,) for factor in draw(st.permutations(factors))]
+        while len(axes) > 1 and draw(st.booleans()):
+            axes[:2] = [axes[0] + axes[1]]
+        axes.insert(draw(st.integers(0, len(axes))), ())
+        chain.append((tuple(axes), tuple(draw(st.permutations(range(len(axes)))))))
+    return chain
+
+
+def shape_of(axes: tuple[tuple[str, ...], ...], values: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(math.prod(values.get(factor) or int(factor) for factor in axis) for axis in axes)
+
+
+@settings(deadline=None, max_examples=60)
+@given(symbolic_chains(), st.lists(st.tuples(st.integers(2, 7), st.integers(2, 7)), min_size=2, max_size=4))
+def test_chains_of_views_of_symbolic_shapes(chain: Any, values: list[tuple[int, int]]) -> None:
+    """One index, made once, is what the numbers are at every value of the symbols; and nothing was asked of them."""
+    scope = Scope({"s0": values[0][0], "s1": values[0][1]})
+    symbols = {name: scope.symbol(name) for name in ("s0", "s1")}
+    x = Var("x", math.prod(shape_of(chain[0][0], symbols)))
+    symbolic = index_of(x)
+    for axes, order in chain:
+        shape = shape_of(axes, symbols)
+        parts = split_index(symbolic, shape)
+        symbolic = flat_index([parts[axis] for axis in order], tuple(shape[axis] for axis in order))
+    for s0, s1 in values:
+        at = {"s0": s0, "s1": s1}
+        count = math.prod(shape_of(chain[0][0], at))
+        numbers = list(range(count))
+        for axes, order in chain:
+            shape = shape_of(axes, at)
+            moved = tuple(shape[axis] for axis in order)
+            numbers = [flatten(tuple(split(n, shape)[axis] for axis in order), moved) for n in numbers]
+        computed = eval(f"lambda x: {symbolic.written()}", dict(at))
+        assert [computed(n) for n in range(count)] == numbers
+        low, high = (end.replaced(at) if isinstance(end, Size) else end for end in (symbolic.low, symbolic.high))
+        assert low <= min(numbers)
+        assert high >= max(numbers)
+    if all(order == tuple(sorted(order)) for _, order in chain):
+        assert symbolic == index_of(x), "reshapes leave the order alone, and the index says so"
+    assert not scope.guards
+
+
+def test_symbolic_indexes_are_simplified() -> None:
+    scope = Scope({"s0": 12, "s1": 5})
+    s0, s1 = scope.symbol("s0"), scope.symbol("s1")
+    x, y = index_of(Var("x", s0)), index_of(Var("y", s1))
+    assert (x * s1 + y) // s1 == x
+    assert (x * s1 + y) % s1 == y
+    assert (x * (s1 * 4) + y) // s1 == x * 4
+    assert (x // s0) == constant(0)
+    assert (x * (s1 * 64) + y * 64) % 64 == constant(0)
+    assert (x // 4 // 8) == x // 32
+    assert (x * s1 + y).written() == "x * s1 + y"
+    assert (y * -1 + (s1 - 1)).low == 0, "a flip stays in its axis"
+    assert not scope.guards

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from burn_torch.backend import LibTorch
+from burn_torch.backend.libtorch import c_kernels
 from burn_torch.core.dtype import DType
 from burn_torch.fusion import plan_of
 from burn_torch.graph.interpreter import interpret
@@ -13,7 +15,7 @@ from burn_torch.ops.op import REGISTRY
 from tests.fusion.programs import MATRIX
 
 
-def test_constants_and_draws_by_literals_are_computed() -> None:
+def test_constants_and_draws_by_literals_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """They read no tensor, so nothing but the other inputs says on which backend they are computed."""
     trace = Trace()
     x = trace.input(MATRIX)
@@ -23,5 +25,8 @@ def test_constants_and_draws_by_literals_are_computed() -> None:
     graph = trace.graph([x * mask + half]).dense()
     planned = plan_of(graph)
     assert planned.kernels == 1
+    monkeypatch.setattr(c_kernels, "lowered_for_cpu", lambda body, strict: None)
+    c_kernels.c_function.cache_clear()
     given = torch.randn(MATRIX.shape)
     assert torch.equal(LibTorch().program(planned.graph).run(given)[0], interpret(graph, LibTorch(), [given])[0])
+    c_kernels.c_function.cache_clear()

@@ -15,11 +15,14 @@ from burn_kernels import (
     activation,
     attention,
     batch_norm,
+    convolution,
     cross_entropy,
     dropout,
     embedding,
     glu,
+    group_norm,
     lion,
+    matmul,
     norm,
     optimizer,
     random,
@@ -30,7 +33,7 @@ from burn_kernels import (
     tensor_norm,
 )
 from burn_kernels.ahead import compile_launch, resources
-from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
+from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recorded, recording
 
 pytest.importorskip("triton")
 if os.environ.get("TRITON_INTERPRET") == "1":
@@ -179,14 +182,65 @@ def embedding_calls(new: Meta) -> None:
     embedding.backward(new(4, 512, 77), indices, rows=50_257, padding_idx=3, scale_by_frequency=True)
 
 
+LAYER = {"none": (False, False), "gelu": (True, True), "gelu_tanh": (False, True), "silu": (True, False)}
+"""By activation: with a residual, with z kept."""
+
+
+def matmul_calls(new: Meta) -> None:
+    x, w, bias, y = new(2048, 768), new(3072, 768), new(3072), new(2048, 3072)
+    matmul.forward_kept(x, w, bias, y, kind="gelu")
+    matmul.slope_and_bias(y, y, kind="gelu")
+    recorder = recorded()
+    assert recorder is not None
+    config = matmul.tiles(2048, 3072, x.element_size(), recorder)[0]  # what the tuner may choose instead
+    matmul.forward_kept(x, new(768, 3072).T, bias, kind="gelu", config=config)
+
+
+def every_tile(new: Meta) -> None:
+    x, w, bias, y = new(2048, 768), new(3072, 768), new(3072), new(2048, 3072)
+    recorder = recorded()
+    assert recorder is not None
+    for kind, (residual, kept) in LAYER.items():
+        flags = f"{kind}{' residual' if residual else ''}{' kept' if kept else ''}"
+        for config in matmul.tiles(2048, 3072, x.element_size(), recorder, flags=flags):
+            run = matmul.forward_kept if kept else matmul.forward
+            run(x, w, bias, y if residual else None, kind=kind, config=config)
+        matmul.slope_and_bias(y, None if kind == "none" else y, kind=kind)
+
+
 def batch_norm_calls(new: Meta) -> None:
-    for shape, follows in (((256, 64, 56, 56), "relu"), ((64, 8, 26, 26), "none"), ((64, 2048, 7, 7), "silu")):
+    shapes: list[tuple[tuple[int, ...], str]] = [((256, 64, 56, 56), "relu"), ((64, 8, 26, 26), "silu")]
+    for shape, kind in shapes:
         x, v = new(*shape), new(shape[1], of=torch.float32)
         for given in (x, x.movedim(1, -1).contiguous().movedim(-1, 1)):
-            batch_norm.forward(given, v, v, v, v, activation=follows)
-            batch_norm.backward(given, given, v, v, v, v, activation=follows)
-        batch_norm.evaluate(x, v, v, v, v, activation="relu")
-        batch_norm.evaluate_backward(x, x, None, v, v, v)
+            batch_norm.forward(given, v, v, v, v, activation=kind)
+            batch_norm.backward(given, given, v, v, v, v, activation=kind)
+    batch_norm.evaluate(x, v, v, v, v)
+    batch_norm.evaluate_backward(x, x, None, v, v, v)
+    batch_norm.forward(new(64, 256), None, None)  # one launch
+    batch_norm.backward(new(64, 256), new(64, 256), None, None, new(256, of=torch.float32), new(256, of=torch.float32))
+
+
+def group_norm_calls(new: Meta) -> None:
+    x, v, s = new(8, 320, 64, 64), new(320, of=torch.float32), new(8, 32, of=torch.float32)
+    for given in (x, x.movedim(1, -1).contiguous().movedim(-1, 1)):
+        group_norm.forward(given, v, v, 32, activation="silu")
+        group_norm.backward(given, given, v, v, s, s, activation="silu")
+    group_norm.forward(new(64, 256, 7, 7), None, None, 256)
+    group_norm.forward(new(64, 256, 8, 8), new(256), new(256), 32)  # one launch
+
+
+def convolution_calls(new: Meta) -> None:
+    def both(x: torch.Tensor, w: torch.Tensor, **options: Any) -> None:
+        b = new(w.shape[0])
+        y, passed = convolution.forward(x, w, b, **options)
+        convolution.backward(y, x, w, b, y, passed, **options)
+
+    both(new(64, 1, 28, 28), new(8, 1, 3, 3), prob=0.5, key=2**62 + 1, stream=2**61 + 1)
+    both(new(64, 8, 26, 26), new(16, 8, 3, 3), relu=True, pool="mean", window=3, prob=0.5, key=1, stream=2)
+    both(new(64, 8, 26, 26), new(16, 8, 3, 3), relu=True, pool="max")
+    both(new(32, 32, 56, 56), new(32, 1, 3, 3), groups=32, padding=1, relu=True)
+    both(new(1, 3, 64, 64), new(16, 3, 7, 7), stride=2, padding=3)
 
 
 ROW_WISE = {
@@ -201,8 +255,11 @@ OTHERS = {
     "rope": rope_calls,
     "reduce": reduce_calls,
     "batch_norm": batch_norm_calls,
+    "convolution": convolution_calls,
+    "group_norm": group_norm_calls,
     "embedding": embedding_calls,
     "attention": attention_calls,
+    "matmul": matmul_calls,
 }
 CASES: dict[str, Callable[..., None]] = {
     f"{name}-{cols}": functools.partial(call, cols=cols) for name, call in ROW_WISE.items() for cols in WIDTHS
@@ -251,6 +308,13 @@ def test_defaults_compile_elsewhere_without_spills(case: str, machine: Machine) 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: str(machine.arch))
 def test_defaults_compile_everywhere_in_every_type(case: str, dtype: torch.dtype, machine: Machine) -> None:
     assert spilled((CASES | SLOW)[case], dtype, machine) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: str(machine.arch))
+def test_every_tile_of_a_product_compiles_without_spills(dtype: torch.dtype, machine: Machine) -> None:
+    assert spilled(every_tile, dtype, machine) == {}
 
 
 def candidates(cols: int, machine: Machine) -> Iterator[tuple[str, Callable[[Any], Any], list[Any]]]:

@@ -176,6 +176,7 @@ class Fusion(Backend):
         self._key, self._taped_key = object(), object()
         for step in self.root.below():  # segments that are being recorded end in the old tree
             step.plans.clear()
+        self.planner.forget()
         self._forget()
 
     def _forget(self) -> None:

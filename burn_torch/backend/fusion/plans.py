@@ -7,20 +7,26 @@ compiled as a program.  Elsewhere it is the same calls as unfused execution, in 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, final
 
 from burn_torch.backend.base import Backend
+from burn_torch.backend.fusion.storms import Shapes
 from burn_torch.backend.fusion.trie import Step, graph_of
 from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.fusion import Plan, plan_of
 from burn_torch.fusion.patterns import replaced
-from burn_torch.graph.interpreter import interpret, stepwise
+from burn_torch.fusion.reasons import FusionWarning
+from burn_torch.fusion.symbolic import call_form, call_sizes
+from burn_torch.fusion.variants import SymbolicPlan
+from burn_torch.graph.interpreter import executed, interpret, stepwise
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes import algebra, common_subexpressions, dead_code, fold_constants, fold_views, group_updates
 
@@ -29,7 +35,9 @@ __all__ = ["FusionWarning", "Planner", "Ready", "changed", "replayed"]
 _MASKS: Final = 8
 """So many choices of wanted results one sequence may have; from then on all of them are computed."""
 
-_VARIANTS: Final = 16
+_OFTEN: Final = 3
+"""What a plan of symbolic sizes is at some sizes becomes a program when it runs for this time."""
+
 _WINDOW: Final = 256
 _MISSES: Final = 64
 """After so many misses among the last 256 flushes, what is met for the first time is not planned."""
@@ -37,38 +45,58 @@ _MISSES: Final = 64
 _FORMS: Final = 4096
 
 
-class FusionWarning(UserWarning):
-    """Operations run without generated kernels, or are planned again and again."""
-
-
 @final
 class Ready:
     """A sequence of operations, ready to run.
 
-    key    of the graph and the results that are wanted; the same in every process
-    graph  as it was recorded, without what nobody wants
     gives  which results of the sequence it computes, in the order of the graph's outputs
     fused  whether generated kernels run; a failure of one turns it off
     """
 
-    __slots__ = ("_plan", "_reads", "_run", "fused", "gives", "graph", "inner", "key", "lock", "runs")
+    __slots__ = (
+        "_given", "_graph", "_key", "_plan", "_reads", "_run", "fused", "gives", "inner", "lock", "program",
+        "runs", "symbolic",
+    )  # fmt: skip
 
-    def __init__(self, inner: Backend, graph: Graph, outside: Sequence[int], live: Sequence[bool]) -> None:
+    def __init__(
+        self, inner: Backend, graph: Graph | Callable[[], Graph], outside: Sequence[int], live: Sequence[bool]
+    ) -> None:
         self.inner: Final = inner
-        self.graph: Final = graph
-        self.key: Final = hashlib.blake2b(graph.text().encode(), digest_size=16).hexdigest()
         self.gives: Final = tuple(i for i, alive in enumerate(live) if alive)
         self.lock: Final = threading.Lock()
         self.fused = False
         self.runs = 0
         """How often it ran."""
+        self.symbolic: SymbolicPlan | None = None
+        """The plan of symbolic sizes that it is an instance of."""
+        self.program: Graph | None = None
+        """What that plan is at its sizes."""
+        self._graph = graph
+        self._key: str | None = None
+        self._given: Final = len(outside)
         self._reads: Final = None if list(outside) == list(range(len(outside))) else tuple(outside)
         self._plan: Plan | None = None
         self._run: Callable[..., Sequence[Any]] | None = None
 
     @property
+    def graph(self) -> Graph:
+        """As it was recorded, without what nobody wants."""
+        if not isinstance(self._graph, Graph):
+            self._graph = self._graph()
+        return self._graph
+
+    @property
+    def key(self) -> str:
+        """Of the graph and the results that are wanted; the same in every process."""
+        if self._key is None:
+            self._key = hashlib.blake2b(self.graph.text().encode(), digest_size=16).hexdigest()
+        return self._key
+
+    @property
     def plan(self) -> Plan:
         """What the scheduler makes of it; where nothing is generated, it is made when somebody asks."""
+        if self.symbolic is not None:
+            return self.symbolic.plan
         with self.lock:
             if self._plan is None:
                 self._plan = plan_of(_prepared(self.graph))
@@ -86,13 +114,16 @@ class Ready:
         if self._run is None:
             self._run = self.inner.compile(self.graph)
 
+    def share(self, symbolic: SymbolicPlan, program: Graph) -> None:
+        """Runs what a plan of symbolic sizes is at these: step by step, until it has come often enough to compile."""
+        self.symbolic, self.program = symbolic, program
+        self._run = steps_of(program, self.inner)
+        self.fused = True
+
     def compute(self, outside: Sequence[tuple[Any, int]], numbers: Sequence[Any]) -> Sequence[Any]:
         """The wanted results; in the place of one that cannot be computed, the error."""
         self.runs += 1
-        if self._reads is not None:
-            outside = [outside[i] for i in self._reads]
-        else:
-            outside = outside[: len(self.graph.inputs) - len(numbers)]
+        outside = outside[: self._given] if self._reads is None else [outside[i] for i in self._reads]
         version = self.inner.version
         given = [x if version(x) == before else changed(self.inner.spec(x), self.graph) for x, before in outside]
         spoilt = any(x.__class__ is AutodiffError for x in given)
@@ -100,6 +131,8 @@ class Ready:
         if spoilt:
             return replayed(self.graph, self.inner, given)
         try:
+            if self.program is not None and self.runs == _OFTEN and self.fused:
+                self._run = self.inner.program(self.program).run
             return interpret(self.graph, self.inner, given) if self._run is None else self._run(*given)
         except Exception as fault:
             return self._rescued(fault, given)
@@ -112,6 +145,8 @@ class Ready:
         if self.fused and not any(isinstance(value, BaseException) for value in values):
             self.fused = False
             self._run = self.inner.compile(self.graph)
+            if self.symbolic is not None:
+                self.symbolic.failed = True
             self._warn(fault)
         return values
 
@@ -140,6 +175,38 @@ def _prepared(graph: Graph) -> Graph:
 
 def _tidied(graph: Graph) -> Graph:
     return dead_code(fold_views(graph, "fast"))
+
+
+def _scheduled(graph: Graph) -> Plan:
+    plan = plan_of(_prepared(graph))
+    return replace(plan, graph=_tidied(plan.graph))
+
+
+def steps_of(graph: Graph, inner: Backend) -> Callable[..., list[Any]]:
+    """A function that runs a graph operation by operation, for what is not worth a program of its own."""
+    last = {i: n for n, node in enumerate(graph.nodes) for i in node.inputs if isinstance(i, int)}
+    kept = {*graph.outputs, *(i for i, _ in graph.inputs)}
+    gone = [
+        [
+            i
+            for i in dict.fromkeys((*node.inputs, *node.outputs))
+            if isinstance(i, int) and last.get(i, n) == n and i not in kept
+        ]
+        for n, node in enumerate(graph.nodes)
+    ]
+    steps = list(zip(graph.nodes, gone, strict=True))
+    names = [i for i, _ in graph.inputs]
+
+    def run(*given: Any) -> list[Any]:
+        values: dict[Any, Any] = dict(zip(names, given, strict=True))
+        for node, dying in steps:
+            for i, x in zip(node.outputs, executed(node, inner, values), strict=True):
+                values[i] = x
+            for i in dying:
+                values.pop(i, None)
+        return [values[i] for i in graph.outputs if i is not None]
+
+    return run
 
 
 def replayed(graph: Graph, inner: Backend, given: Sequence[Any]) -> list[Any]:
@@ -189,17 +256,21 @@ def changed(spec: TensorSpec, graph: Graph | None) -> AutodiffError:
 # -- choosing ------------------------------------------------------------------------------------------
 @final
 class Planner:
-    """Finds or makes what a sequence becomes, and bounds how much is made."""
+    """Finds or makes what a sequence becomes, and bounds how much is made.
+
+    flushes  so many programs ran
+    misses   how often something had to be made, or was met for the first time in a storm
+    shared   how often a plan of symbolic sizes served a new shape
+    """
 
     def __init__(self, inner: Backend) -> None:
         self.inner: Final = inner
         self.flushes = 0
         self.misses = 0
-        """How often something had to be made, or was met for the first time in a storm."""
+        self.shared = 0
         self._recent: Final[deque[int]] = deque(maxlen=_MISSES)
         """The flushes at which something new was met last."""
-        self._variants: Final[dict[Any, list[tuple[Any, ...]]]] = {}
-        self._warned: Final[set[Any]] = set()
+        self._shapes: Final[dict[Any, Shapes]] = {}
         self._lock: Final = threading.RLock()
 
     def planned(self, last: Step, live: tuple[bool, ...], place: str) -> Ready:
@@ -209,61 +280,59 @@ class Planner:
             if ready is None and len(last.plans) >= _MASKS:
                 live = tuple(spec is not None for step in last.path() for spec in _results(step))
                 ready = last.plans.get(live)
-            return ready or self._made(last, live, place)
+            return ready or self._found(last, live, place)
 
-    def _made(self, last: Step, live: tuple[bool, ...], place: str) -> Ready:
+    def forget(self) -> None:
+        """Forgets all plans of symbolic sizes, since patterns have changed."""
+        with self._lock:
+            self._shapes.clear()
+
+    def _found(self, last: Step, live: tuple[bool, ...], place: str) -> Ready:
+        steps = last.path()
+        calls = [step.call for step in steps if step.call is not None]
+        key = (live, *[part for step, call in zip(steps, calls, strict=True) for part in (call_form(call), step.slots)])
+        shapes = self._shapes.get(key)
+        if shapes is None:
+            if len(self._shapes) > _FORMS:
+                self._shapes.clear()
+            shapes = self._shapes[key] = Shapes()
+        sizes = tuple(itertools.chain.from_iterable(map(call_sizes, calls)))
+        if shapes.outside is not None:
+            found = shapes.variants.found(sizes)
+            if found is not None:
+                self.shared += 1
+                ready = Ready(self.inner, lambda: dead_code(graph_of(last, live)[0]), shapes.outside, live)
+                ready.share(*found)
+                last.plans[live] = ready
+                return ready
+        return self._made(last, live, place, shapes, sizes)
+
+    def _made(self, last: Step, live: tuple[bool, ...], place: str, shapes: Shapes, sizes: tuple[int, ...]) -> Ready:
         self.misses += 1
         stormy = len(self._recent) == _MISSES and self.flushes - self._recent[0] < _WINDOW
         self._recent.append(self.flushes)
         graph, outside = graph_of(last, live)
         ready = Ready(self.inner, dead_code(graph), outside, live)
-        self._count_variant(last, ready.graph)
-        if not stormy or last.met:
-            ready.make(place)
+        generates = self.inner.generates(place)
+        # without kernels a plan is a program of the leaf: worth it for the first shape, and for those that come again
+        if (not (stormy or shapes.many) if generates else not stormy and not shapes.plans) or last.met:
+            symbolic = shapes.variants.made(graph, sizes, _scheduled) if generates else None
+            found = None if symbolic is None else shapes.variants.found(sizes)
+            if found is not None:
+                shapes.outside = outside
+                ready.share(*found)
+            else:
+                shapes.variants.exact += 1
+                ready.make(place)
             last.plans[live] = ready
+        shapes.variants.remember(sizes)
         last.met = True
+        if shapes.many and not shapes.told:
+            shapes.told = True
+            warnings.warn(shapes.report(graph), FusionWarning, stacklevel=user_level())
         return ready
-
-    def _count_variant(self, last: Step, graph: Graph) -> None:
-        """Warns once of a program that comes in ever other shapes."""
-        steps = last.path()
-        form = tuple((step.call.op.name, step.slots) for step in steps if step.call is not None)
-        shapes = tuple(shape for _, shape in _shapes(graph))
-        if len(self._variants) > _FORMS:
-            self._variants.clear()
-        seen = self._variants.setdefault(form, [])
-        if shapes in seen or form in self._warned:
-            return
-        seen.append(shapes)
-        if len(seen) > _VARIANTS:
-            self._warned.add(form)
-            warnings.warn(_many_shapes(graph, seen), FusionWarning, stacklevel=user_level())
 
 
 def _results(step: Step) -> Sequence[Any]:
     assert step.call is not None
     return step.call.results
-
-
-def _shapes(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
-    """The shapes of inputs and results, with names for them."""
-    found = [(f"input {n}", spec) for n, (_, spec) in enumerate(graph.inputs)]
-    found += [(f"a result of {node.call.op.name}", spec) for node in graph.nodes for spec in node.call.results]
-    return [(name, spec.shape) for name, spec in found if isinstance(spec, TensorSpec)]
-
-
-def _many_shapes(graph: Graph, seen: Sequence[tuple[Any, ...]]) -> str:
-    differing: list[str] = []
-    for n, (name, shape) in enumerate(_shapes(graph)):
-        for axis in range(len(shape)):
-            sizes = {other[n][axis] for other in seen if n < len(other) and axis < len(other[n])}
-            if len(sizes) > 1:
-                shown = ", ".join(map(str, sorted(sizes)[:6]))
-                differing.append(f"axis {axis} of {name}: {shown}{', ...' if len(sizes) > 6 else ''}")
-    origin = next((node.origin for node in graph.nodes if node.origin is not None), None)
-    return explain(
-        "the same operations are planned again and again for other shapes",
-        given=f"{len(seen)} variants; {'; '.join(differing[:4])}{'' if origin is None else f'; from {origin}'}",
-        expected="few different shapes, so that a plan is made once and used often",
-        mend="pad or bucket what varies, for example to the next power of two",
-    )

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, final
@@ -35,7 +35,7 @@ from burn_torch.fusion.row import body_of
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["CFunction", "CompilerError", "CompilerWarning", "c_function", "compiler"]
+__all__ = ["CFunction", "CompilerError", "CompilerWarning", "build_apart", "c_function", "compiler", "loaded"]
 
 _FLAGS: Final = (
     "-O3",
@@ -115,7 +115,9 @@ class CFunction:
             _tell_of_none()
             kernel = None
         self.kernel: Final = kernel
-        self._building: Final = None if self.kernel is None else _pool().submit(_built, self.kernel, strict=strict)
+        self._building: Final = (
+            None if self.kernel is None else build_apart(self.kernel.name, self.kernel.source, strict=strict)
+        )
         self._variants: Final[dict[Any, _Run]] = {}
         self._lock: Final = threading.Lock()
 
@@ -152,7 +154,9 @@ class CFunction:
             if not any(layouts):
                 return _launcher(self.kernel, self._building.result(), self.body, dict(over), self._strided)
             kernel = lower_to_c(self.body, strict=self.strict, layouts=layouts)
-            return _launcher(kernel, _built(kernel, strict=self.strict), self.body, {}, None)
+            return _launcher(
+                kernel, build_apart(kernel.name, kernel.source, strict=self.strict).result(), self.body, {}, None
+            )
         except (CompilerError, OSError, subprocess.TimeoutExpired) as fault:
             rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
             warnings.warn(
@@ -197,7 +201,7 @@ def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, in
         ctypes.c_int,
     ]
     # a short kernel keeps the interpreter's lock: to give it back and take it again costs more
-    function = (ctypes.PYFUNCTYPE if small else ctypes.CFUNCTYPE)(None, *kinds)((kernel.name, _loaded(library)))
+    function = (ctypes.PYFUNCTYPE if small else ctypes.CFUNCTYPE)(None, *kinds)((kernel.name, loaded(library)))
     names = [f"x{i}" for i in range(len(body.inputs))]
     tensors = [name for name, (_, spec) in zip(names, body.inputs, strict=True) if isinstance(spec, TensorSpec)]
     known: dict[str, Any] = {"function": function, "strided": strided, "threads": torch.get_num_threads}
@@ -247,21 +251,26 @@ if hasattr(os, "register_at_fork"):
 
 
 @functools.cache
-def _loaded(library: Path) -> ctypes.CDLL:
+def loaded(library: Path) -> ctypes.CDLL:
+    """The library, loaded once."""
     return ctypes.CDLL(str(library))
 
 
-def _built(kernel: CKernel, *, strict: bool) -> Path:
-    """The library of a kernel, built where it is not there yet."""
+def build_apart(name: str, source: str, *, strict: bool = False) -> Future[Path]:
+    """The library of a C source, built beside the caller where it is not there yet.  Raises, later: CompilerError."""
+    return _pool().submit(_built, name, source, strict=strict)
+
+
+def _built(name: str, text: str, *, strict: bool) -> Path:
     path = compiler()
     if path is None:
         raise CompilerError("no C compiler was found: install gcc or clang, or name one in CC")
-    key = hashlib.blake2b(f"{_machine(path)} {strict} {kernel.source}".encode(), digest_size=8).hexdigest()
+    key = hashlib.blake2b(f"{_machine(path)} {strict} {text}".encode(), digest_size=8).hexdigest()
     folder = _folder()
-    library = folder / f"{kernel.name}-{key}.so"
+    library = folder / f"{name}-{key}.so"
     if not library.exists():
-        source = folder / f"{kernel.name}.c"
-        write_atomic(source, kernel.source.encode(), durable=False)
+        source = folder / f"{name}.c"
+        write_atomic(source, text.encode(), durable=False)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:  # whoever builds it too renames over it
             made = Path(scratch) / library.name
             _build(path, source, made, strict=strict)

@@ -1,7 +1,8 @@
 """Runs generated kernels: `fusion::kernel` on this leaf.
 
 The source of each kernel is a file of its own in the cache folder, named for its content: Triton reads it there, and
-so can people.  A kernel is written for the strides of its inputs when it first sees them; its tiles are chosen as
+so can people.  A kernel is written for the strides of its inputs when it first sees them; where its sizes are
+symbols, sizes and strides are arguments.  Its tiles are chosen as
 `fused_tuning.py` says; and once it is compiled, `fused_launch.py` launches it.
 """
 
@@ -13,8 +14,10 @@ import struct
 import sys
 import tempfile
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, final
@@ -26,18 +29,34 @@ from burn_torch.backend.libtorch.fused_launch import Run, quick_launch
 from burn_torch.backend.libtorch.fused_tuning import Layouts, tunable_of
 from burn_torch.backend.libtorch.source_file import cache_folder
 from burn_torch.core.dtype import DType
+from burn_torch.core.errors import explain
 from burn_torch.core.files import make_folder, write_atomic
+from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.configs import Tiles
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.reasons import FusionWarning
 from burn_torch.fusion.row import body_of
+from burn_torch.fusion.sharing import kernel_at
+from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["FusedKernel", "fused_kernel", "generates", "held_form", "prepare_kernels"]
+__all__ = [
+    "FusedKernel",
+    "Symbols",
+    "fused_kernel",
+    "generates",
+    "held_form",
+    "in_device_form",
+    "kernel_of",
+    "launched_with",
+    "module_of",
+    "prepare_kernels",
+]
 
 
 def generates(place: str) -> bool:
@@ -51,8 +70,30 @@ def fused_kernel(call: Call) -> FusedKernel | CFunction | None:
     """What runs a `fusion::kernel`; None where no kernel is generated at its place."""
     place = next(spec.place for spec in call.results)
     if not generates(place):
-        return c_function(call.attrs["body"], strict=call.attrs["strict"]) if place == "cpu" else None
-    return FusedKernel(body_of(call.attrs["body"]), strict=call.attrs["strict"])
+        return c_function(_text_of(call), strict=call.attrs["strict"]) if place == "cpu" else None
+    return kernel_of(call)
+
+
+def kernel_of(call: Call, *, held: bool = False) -> FusedKernel:
+    """The kernel of a `fusion::kernel`."""
+    attrs = call.attrs
+    symbols = Symbols(attrs["body"], attrs["dynamic"], attrs["sizes"]) if attrs["dynamic"] else None
+    return FusedKernel(body_of(attrs["body"], attrs["sizes"]), strict=attrs["strict"], held=held, symbols=symbols)
+
+
+def _text_of(call: Call) -> str:
+    text: str = call.attrs["body"]
+    return body_of(text, call.attrs["sizes"]).to_json() if call.attrs["sizes"] else text
+
+
+@final
+@dataclass(frozen=True)
+class Symbols:
+    """Where a body has symbols, and what its sizes are here, as the attributes of a `fusion::kernel` have it."""
+
+    text: str
+    dynamic: tuple[int, ...]
+    sizes: tuple[int, ...]
 
 
 _lock: Final = threading.Lock()
@@ -64,8 +105,16 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     run = fused_kernel(call)
     if not isinstance(run, FusedKernel):
         return None
-    held = FusedKernel(run.body, strict=run.strict, held=True)
-    numbers = lower(run.body, strict=run.strict).numbers
+    held = kernel_of(call, held=True)
+    return in_device_form(known, run.lowered((None,) * len(known)).numbers, held.run)
+
+
+def in_device_form(
+    known: Sequence[Any],
+    numbers: Sequence[Argument],
+    run: Callable[[Sequence[Any], Sequence[torch.Tensor]], Any],
+) -> DeviceForm:
+    """A generated kernel with numbers on the device: `run` takes the inputs, and where these arguments of it lie."""
     at = run_time_numbers(known)
     others = [i for i in range(len(known)) if i not in at]
 
@@ -81,24 +130,39 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 
     def compute(*inputs: Any) -> Any:
         slots, rest = inputs[: len(numbers)], inputs[len(numbers) :]
-        return held.run(all_of([None] * len(at), rest), slots)
+        return run(all_of([None] * len(at), rest), slots)
 
     return DeviceForm(tuple(_SLOTS[argument.kind] for argument in numbers), pack, compute)
+
+
+_Run = Callable[..., list[torch.Tensor]]
 
 
 @final
 class FusedKernel:
     """A body as a function of its inputs that launches one kernel.
 
-    held  its numbers lie on the device
-    over  outputs that are written over inputs, as `Kernel.over` allows; an input with gaps is left alone
+    held     its numbers lie on the device
+    over     outputs that are written over inputs, as `Kernel.over` allows; an input with gaps is left alone
+    symbols  where other sizes share the kernel
     """
 
-    def __init__(self, body: Graph, *, strict: bool, held: bool = False, over: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        body: Graph,
+        *,
+        strict: bool,
+        held: bool = False,
+        over: Mapping[int, int] | None = None,
+        symbols: Symbols | None = None,
+    ) -> None:
         self.body: Final = body
+        self.symbols: Final = symbols
         self.strict: Final = strict
         self.held: Final = held
         self.over: Final = dict(over or {})
+        self.without: _Run | None = None
+        """What computes in place of a kernel that failed."""
         self.variants: Final[dict[Any, Variant]] = {}
         self.quick: Run = self._unknown
         """The shortest way to a launch: that of inputs without gaps, once their kernel is compiled and chosen."""
@@ -110,10 +174,55 @@ class FusedKernel:
 
     def written_over(self, over: Mapping[int, int]) -> FusedKernel:
         """The same, with these outputs written over these inputs."""
-        return FusedKernel(self.body, strict=self.strict, held=self.held, over=over)
+        return FusedKernel(self.body, strict=self.strict, held=self.held, over=over, symbols=self.symbols)
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
-        """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments."""
+        """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments.
+
+        A kernel that does not compile or run is told of, and its operations run one by one from then on; with `slots`,
+        where nobody knows the numbers any more, the error has its name and file.
+        """
+        if self.without is not None:
+            return self.without(*inputs)
+        try:
+            return self._launched(inputs, slots)
+        except AssertionError:  # ours: what must not happen is no fault of the kernel
+            raise
+        except Exception as fault:
+            if slots is not None:
+                fault.add_note(self._told(len(inputs)))
+                raise
+            outputs, self.without = self._one_by_one(fault, inputs)
+            return outputs
+
+    def _one_by_one(self, fault: Exception, inputs: Sequence[Any]) -> tuple[list[torch.Tensor], _Run]:
+        """The outputs without the kernel, and what computes them."""
+        from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
+
+        def one_by_one(*inputs: Any) -> list[torch.Tensor]:
+            return interpret(self.body, leaf, inputs)
+
+        leaf = LibTorch()
+        outputs = one_by_one(*inputs)  # where the operations fail too, no kernel is at fault
+        warnings.warn(
+            explain(
+                "a generated kernel failed; its operations run one by one from now on",
+                given=f"{self._told(len(inputs))}: {type(fault).__name__}: {fault}",
+                expected="a kernel that compiles and runs",
+                mend="the results are right; please report it with this file",
+            ),
+            FusionWarning,
+            stacklevel=user_level(),
+        )
+        return outputs, one_by_one
+
+    def _told(self, count: int) -> str:
+        """The name of the kernel, its file and its operations."""
+        kernel = self.lowered((None,) * count)
+        rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
+        return f"{kernel.name} in {_written(kernel.name, kernel.source)} ({rows})"
+
+    def _launched(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
         variant = self.variant(layouts)
         outputs = variant.run(inputs, slots)
@@ -127,10 +236,18 @@ class FusedKernel:
         found = self.variants.get(layouts)
         if found is None:
             over = {j: k for j, k in self.over.items() if layouts[k] is None}
-            lowered = lower(self.body, strict=self.strict, layouts=layouts, held=self.held, over=bool(over))
+            lowered = self.lowered(layouts, over=bool(over))
             assert set(over.items()) <= set(lowered.over), "an output over an input that is read elsewhere"
             found = self.variants[layouts] = Variant(self.body, lowered, layouts, over)
         return found
+
+    def lowered(self, layouts: Layouts, *, over: bool = False) -> Kernel:
+        """What it launches for inputs with these strides."""
+        how: Any = {"strict": self.strict, "layouts": layouts, "held": self.held, "over": over}
+        found = None
+        if self.symbols is not None:
+            found = kernel_at(self.symbols.text, self.symbols.dynamic, self.symbols.sizes, **how)
+        return lower(self.body, **how) if found is None else found
 
     def _unknown(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         return self.run(inputs, None)
@@ -144,8 +261,11 @@ class Variant:
         self.body: Final = body
         self.kernel: Final = kernel
         self.over: Final = over
-        self.function: Final = getattr(_module(kernel.name, kernel.source), kernel.name)
+        self.function: Final = getattr(module_of(kernel.name, kernel.source), kernel.name)
         self.tunable: Final = tunable_of(body, kernel, f"{_PREFIX}{kernel.name}", layouts, over, self._tried)
+        domain = kernel.domain
+        self.loops: Final = tuple(1 << (n - 1).bit_length() for n in (domain.rows, domain.length) if kernel.sizes)
+        """How far its loops run at most, where its sizes are symbols: for all in between the tiles are the same."""
         self.last: tuple[Tiles, Any] | None = None
         """The tiles of the last launch, and what Triton compiled for it."""
         self.lows: tuple[int, ...] = ()
@@ -161,7 +281,7 @@ class Variant:
         if not kernel.domain.rows or not outputs[0].numel():
             return outputs
         arguments = [inputs[position] for position in kernel.inputs]
-        numbers = [_passed(argument, inputs) for argument in kernel.numbers] if slots is None else slots
+        numbers = [launched_with(argument, inputs) for argument in kernel.numbers] if slots is None else slots
         self.lows = tuple([x.data_ptr() & 15 for x in arguments])
 
         def launched(tiles: Tiles) -> None:
@@ -188,7 +308,7 @@ class Variant:
         def holds() -> bool:
             return settled() and not seen() and not watched()
 
-        return quick_launch(self.kernel, self.over, tiles, ready, holds, _passed, otherwise, count=len(inputs))
+        return quick_launch(self.kernel, self.over, tiles, ready, holds, launched_with, otherwise, count=len(inputs))
 
     def prepare(self, lows: tuple[int, ...], place: str) -> None:
         """Compiles and loads it for addresses with these lowest bits; launches nothing."""
@@ -203,7 +323,7 @@ class Variant:
             numbers = [_Absent(TensorSpec.of((), _SLOTS[argument.kind], "cpu"), 0) for argument in kernel.numbers]
 
         def loaded(tiles: Tiles) -> None:
-            given = (*read, *written, *numbers)
+            given = (*read, *written, *numbers, *kernel.sizes)
             found = self.function.run(*given, grid=(1,), warmup=True, num_warps=tiles.warps, num_stages=1,
                                       **self._blocks(tiles))  # fmt: skip
             _ = found.run  # the first look at it loads it
@@ -212,12 +332,11 @@ class Variant:
         with block:
             self.tunable.run(like, None, self._call(lows), loaded)
 
-    @staticmethod
-    def _call(lows: Sequence[int]) -> tuple[int]:
+    def _call(self, lows: Sequence[int]) -> tuple[int, ...]:
         address = 0
         for low in lows:
             address |= low
-        return (address,)
+        return (address, *self.loops)
 
     def _blocks(self, tiles: Tiles) -> dict[str, int]:
         return {"XB": tiles.x} if self.kernel.domain.reduced is None else {"XB": tiles.x, "RB": tiles.r}
@@ -231,7 +350,7 @@ class Variant:
     def _launched(self, tiles: Tiles, arguments: Sequence[Any], outputs: Any, numbers: Sequence[Any]) -> Any:
         from burn_kernels.launch import launch
 
-        given = (*arguments, *outputs, *numbers)
+        given = (*arguments, *outputs, *numbers, *self.kernel.sizes)
         grid = (tiles.programs(self.kernel),)
         return launch(self.function, grid, outputs[0], *given, warps=tiles.warps, **self._blocks(tiles))
 
@@ -240,7 +359,7 @@ class Variant:
         kernel = self.kernel
         device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), _device(kernel))
         outputs = self._outputs(inputs, device)
-        values = [_passed(argument, inputs) for argument in kernel.numbers]
+        values = [launched_with(argument, inputs) for argument in kernel.numbers]
         if kernel.held:
             values = [_slot(argument, inputs, device) for argument in kernel.numbers]
         self._launched(tiles, [inputs[position] for position in kernel.inputs], outputs, values)
@@ -333,7 +452,8 @@ def _empty(spec: TensorSpec, device: torch.device) -> torch.Tensor:
     return torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device=device)
 
 
-def _passed(argument: Argument, inputs: Sequence[Any]) -> Any:
+def launched_with(argument: Argument, inputs: Sequence[Any]) -> Any:
+    """The number that a launch passes for an argument."""
     value = argument.value(inputs)
     if argument.kind == "f64":
         return struct.unpack("q", struct.pack("d", float(value)))[0]
@@ -349,7 +469,7 @@ _PREFIX: Final = "burn_torch_"
 _modules: Final[dict[str, ModuleType]] = {}
 
 
-def _module(name: str, source: str) -> ModuleType:
+def module_of(name: str, source: str) -> ModuleType:
     """The source as a module from a file: Triton reads a kernel's source from where it was defined."""
     with _lock:
         found = _modules.get(name)

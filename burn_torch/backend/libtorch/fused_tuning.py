@@ -43,6 +43,8 @@ def tunable_of(
     module   that of its source
     over     outputs that it writes over inputs
     launch   (inputs, tiles) -> outputs
+
+    A kernel of symbolic sizes is one for all of them: its calls tell how far its loops run, in powers of two.
     """
     from burn_kernels.autotune.cost import Work
     from burn_kernels.autotune.key import Facts, alignment
@@ -54,8 +56,9 @@ def tunable_of(
     largest = max(tensors, key=lambda spec: spec.numel * spec.dtype.itemsize)
     layout = "packed" if all(layout is None for layout in layouts) else "strided"
 
-    def facts(address: int) -> Facts:
-        return Facts((), (domain.rows, domain.length), TO_TORCH[largest.dtype], alignment(address), layout)
+    def facts(address: int, *loops: int) -> Facts:
+        exact = () if kernel.sizes else (domain.rows, domain.length)
+        return Facts(loops, exact, TO_TORCH[largest.dtype], alignment(address), layout)
 
     def work(tiles: Tiles, facts: Facts, machine: Any) -> Work:
         programs, size = tiles.programs(kernel), largest.dtype.itemsize
@@ -69,14 +72,14 @@ def tunable_of(
         name=kernel.name,
         config=Tiles,
         facts=facts,
-        exact=("rows", "length"),
-        free=(),
+        exact=() if kernel.sizes else ("rows", "length"),
+        free=("rows", "length") if kernel.sizes else (),
         candidates=lambda facts, machine: candidates_of(kernel),
-        supports=lambda tiles, facts: True,
+        supports=lambda tiles, facts: not kernel.whole_rows or tiles.r >= domain.length,
         work=work,
         trial=lambda facts, inputs: _trial(body, kernel, layouts, over, launch, inputs),
         sources=(module, "burn_kernels.prims", "burn_kernels.random"),
-        problems=lambda rows, cols, dtype: [facts(0)],
+        problems=lambda rows, cols, dtype: [facts(0, *((domain.rows, domain.length) if kernel.sizes else ()))],
     )
 
 

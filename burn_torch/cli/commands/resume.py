@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from burn_torch.cli import handover, options, registry, survival
+from burn_torch.cli import handover, options, placement, registry, survival
 from burn_torch.cli.artifacts import saved_run
 from burn_torch.cli.commands import train
 
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_data(group)
     train.add_steps(group)
     survival.add_options(parser)
-    options.add_machine(parser)
+    placement.add_options(options.add_machine(parser, several=True))
     train.add_view(parser)
 
 

@@ -7,14 +7,15 @@ import itertools
 import json
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-from burn_torch.cli import handover, options, registry, survival
+from burn_torch.cli import handover, options, placement, registry, survival
 from burn_torch.cli.artifacts import saved_run
 from burn_torch.cli.failure import EXIT_INTERRUPTED, EXIT_TERMINATED
 from burn_torch.cli.options import Settings
+from burn_torch.cli.placement import Placement
 from burn_torch.cli.recipe import Recipe
 from burn_torch.core.errors import ConfigError, explain
 
@@ -33,6 +34,8 @@ examples:
   burn-torch train csv-table --data flowers.csv --set target=species
   burn-torch train digits --config run.toml --show-config  every setting, and where it came from
   burn-torch train my_recipe.py --dry-run                  one batch through everything, shapes and memory
+  burn-torch train digits --devices cuda:0,cuda:1          two GPUs in one process
+  torchrun --nproc-per-node 2 -m burn_torch train digits --devices cuda
 """
 
 _EXIT: Final = {"interrupted": EXIT_INTERRUPTED, "terminated": EXIT_TERMINATED}
@@ -49,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_settings(parser)
     _add_run(parser)
     survival.add_options(parser)
-    options.add_machine(parser)
+    placement.add_options(options.add_machine(parser, several=True))
     add_view(parser)
     look = parser.add_argument_group("looking, without training")
     look.add_argument("--show-config", action="store_true", help="print all settings as TOML, with their origins")
@@ -180,12 +183,6 @@ def _artifact_dir(recipe: Recipe, args: argparse.Namespace) -> Path:
 
 def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argparse.Namespace) -> int:
     """Trains, or goes on; gives the exit code."""
-    from burn_torch import seed
-    from burn_torch.cli import devices
-    from burn_torch.cli.following import Following, LimitedLoader
-    from burn_torch.module import ParamId
-    from burn_torch.train import SilentRenderer, SupervisedTraining, default_renderer
-
     if args.precision == "bfloat16" and not args.compiled:
         raise ConfigError(
             explain(
@@ -196,11 +193,25 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
             )
         )
     options.set_up_machine(args)
-    device = devices.device(args.devices).autodiff()
-    with _reserved(artifact_dir, resume=args.resume):
+    place = Placement.of(args)
+    with place.together():
+        return _launched(recipe, settings, Path(place.from_main(str(artifact_dir))), args, place)
+
+
+def _launched(
+    recipe: Recipe, settings: Settings, artifact_dir: Path, args: argparse.Namespace, place: Placement
+) -> int:
+    from burn_torch import seed
+    from burn_torch.cli.following import Following, LimitedLoader
+    from burn_torch.module import ParamId
+    from burn_torch.train import SilentRenderer, SupervisedTraining, default_renderer
+
+    device, quiet = place.device, args.quiet or not place.is_main
+    with _reserved(artifact_dir, resume=args.resume) if place.is_main else nullcontext():
         if not args.resume:
-            if args.download:
+            if args.download and place.is_main:
                 recipe.download(settings.config)
+            place.from_main("the data is here")
             settings = options.prepared(recipe, settings)
         config = settings.config
         seed(config.seed)
@@ -220,10 +231,10 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
         .summary()
         .renderer(
             Following(
-                SilentRenderer() if args.quiet else default_renderer(),
+                SilentRenderer() if quiet else default_renderer(),
                 origins,
                 settings.facts(args.given),
-                verbose=args.verbose,
+                verbose=args.verbose and place.is_main,
             )
         )
     )
@@ -232,9 +243,9 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
         training = training.with_loaders(LimitedLoader(train, [args.limit_steps], stop), valid)
     if args.tensorboard:
         training = training.tensorboard()
-    say = _silent if args.quiet else _say
-    say(f"{'resumes' if args.resume else 'trains'} {recipe.name} on {args.devices}, kept in {artifact_dir}")
-    result = survival.applied(training, args).resume(args.resume).launch(learner)
+    say = _silent if quiet else _say
+    say(f"{'resumes' if args.resume else 'trains'} {recipe.name} on {place}, kept in {artifact_dir}")
+    result = place.applied(survival.applied(training, args)).resume(args.resume).launch(learner)
     _tell_end(say, recipe, result, artifact_dir, args, config)
     return _EXIT.get(result.status, 0)
 

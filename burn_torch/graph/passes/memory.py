@@ -12,6 +12,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.layout import CONTIGUOUS, DENSE, Layouts
@@ -114,7 +115,7 @@ class _Lives:
         self.buffer_of[i] = len(self.first)
         self.first.append(first)
         self.last.append(last)
-        self.bytes.append(spec.numel * spec.dtype.itemsize)
+        self.bytes.append(size_hint(spec.numel) * spec.dtype.itemsize)
         self.place.append(spec.place)
         self.region.append(region)
 

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from burn_kernels import convolution
 from burn_kernels.channel_norm_parts import ACTIVATIONS, PLAIN
 from burn_kernels.spec import Draw
+from burn_kernels.torch import convolutions
 from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call
 
 __all__: list[str] = []
@@ -45,17 +47,47 @@ def _batch_norm_eval(x: Any, w: Any, b: Any, mean: Any, var: Any, eps: float, ac
 
 
 def _draw_batch_norm(draw: Draw) -> Call:
-    channels = _integer(draw, 1, 20)
+    channels = _integer(draw, 4, 20)
     x = draw.normal(_integer(draw, 4, 40), channels) if _integer(draw, 0, 4) == 0 else _images(draw, channels)
     running = (draw.normal(channels), draw.normal(channels).square()) if _integer(draw, 0, 2) else (None, None)
     return Call("batch_norm", (x, *_weights(draw, channels), *running, 0.1, 1e-5, ACTIVATIONS[_integer(draw, 0, 3)]))
 
 
 def _draw_batch_norm_eval(draw: Draw) -> Call:
-    channels = _integer(draw, 1, 20)
+    channels = _integer(draw, 4, 20)
     statistics = draw.normal(channels), draw.normal(channels).square() + 0.1
-    args = (_images(draw, channels), *_weights(draw, channels), *statistics)
+    w, _ = _weights(draw, channels)
+    # with a bias: where there is none a half x may equal the mean, and a ReLU has no slope there
+    args = (_images(draw, channels), w, draw.normal(channels), *statistics)
     return Call("batch_norm_eval", (*args, 1e-5, ACTIVATIONS[_integer(draw, 0, 3)]))
+
+
+# -- group norm ----------------------------------------------------------------------------------------
+def _group_norm(x: Any, w: Any, b: Any, groups: int, eps: float, activation: str) -> Any:
+    scale = torch.ones_like(b) if w is None and b is not None else w
+    return PLAIN[activation](F.group_norm(x, groups, scale, b, eps))
+
+
+def _draw_group_norm(draw: Draw) -> Call:
+    groups = _integer(draw, 1, 5)
+    per = _integer(draw, 1, 5) + 4 // groups  # the gradients of few weights may be sums in which all cancels
+    args = (_images(draw, groups * per, least=2), *_weights(draw, groups * per))
+    return Call("group_norm", (*args, groups, 1e-5, ACTIVATIONS[_integer(draw, 0, 3)]))
+
+
+# -- convolution ---------------------------------------------------------------------------------------
+def _draw_convolution(draw: Draw) -> Call:
+    groups = (1, 1, 2, 3)[_integer(draw, 0, 4)]
+    sources, targets = _integer(draw, 1, 5), _integer(draw, 1, 7)
+    kernel = _integer(draw, 1, 4), _integer(draw, 1, 4)
+    x = _images(draw, groups * sources, least=7)
+    w = draw.normal(groups * targets, sources, *kernel, std=0.5)
+    pool = convolution.POOLS[_integer(draw, 0, 3)]
+    seed = draw.integers(-(2**62), 2**62, 2) if _integer(draw, 0, 3) == 0 else None
+    steps = [_integer(draw, 1, 3)] * 2, [_integer(draw, 0, 2), _integer(draw, 0, 2)], [1, 1]
+    rest = (groups, bool(_integer(draw, 0, 2)), pool, 2, 0.0 if seed is None else 0.3, seed)
+    b = draw.normal(groups * targets) if _integer(draw, 0, 3) else None
+    return Call("convolution", (x, w, b, *steps, *rest))
 
 
 # -- the tables ----------------------------------------------------------------------------------------
@@ -73,4 +105,24 @@ ADAPTERS |= {
         label=lambda args: "batch_norm_eval",
     ),
 }
-DRAWN |= {"batch_norm": _draw_batch_norm, "batch_norm_eval": _draw_batch_norm_eval}
+ADAPTERS["convolution"] = Adapter(
+    names=(
+        *("images", "w", "b", "stride", "padding", "dilation", "groups", "relu", "pool", "window", "prob"),
+        "seed",
+    ),
+    graded=(0, 1, 2),
+    twin=convolutions.twin,
+    label=lambda args: "convolution",
+)
+ADAPTERS["group_norm"] = Adapter(
+    names=("images", "w", "b", "groups", "eps", "activation"),
+    graded=(0, 1, 2),
+    twin=_group_norm,
+    label=lambda args: "group_norm",
+)
+DRAWN |= {
+    "group_norm": _draw_group_norm,
+    "convolution": _draw_convolution,
+    "batch_norm": _draw_batch_norm,
+    "batch_norm_eval": _draw_batch_norm_eval,
+}

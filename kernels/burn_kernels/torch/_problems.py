@@ -1,4 +1,4 @@
-"""What `check` knows of each operator: its arguments, its twin in plain torch, and how to draw a call of it."""
+"""What `check` knows of each operator: its arguments, and its twin in plain torch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from burn_kernels import dropout, optimizer
+from burn_kernels import dropout, lion, matmul, optimizer, reduce_parts, rope_parts, tensor_norm
 from burn_kernels.activation import TWINS
 from burn_kernels.cross_entropy_parts import Options, twin
 from burn_kernels.spec import REGISTRY, Draw, Problem
-from burn_kernels.verify import cast, verify
+from burn_kernels.verify import verify
 
-__all__ = ["ADAPTERS", "DRAWN", "Adapter", "Call", "Far", "cast_call"]
+__all__ = ["ADAPTERS", "DRAWN", "OPTIMIZERS", "Adapter", "Call", "Far"]
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,20 @@ class Adapter:
     """Of its arguments."""
     graded: tuple[int, ...]
     """Which arguments carry gradients."""
-    twin: Callable[..., torch.Tensor]
-    """(*args) -> the first output, by torch's own operators."""
+    twin: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
+    """(*args) -> the first output, or a tuple of the first, by torch's own operators."""
     label: Callable[[Sequence[Any]], str]
     """The operation's name as users know it."""
     floor: Callable[[Sequence[Any], torch.Tensor], float] = lambda args, dy: 0.0
     """(args, dy) -> the size of the numbers whose difference a gradient is; see `verify.compare`."""
     far: Callable[[Sequence[Any], Any], Far] | None = None
     """(args, room) -> the same call with rows that lie far apart."""
+    outputs: Callable[[Sequence[Any]], int] = lambda args: 1
+    """(args) -> how many of its results are outputs that the twin gives too."""
     run: Callable[[Any], Any] = lambda args: None
-    """For optimizers: the launcher out of place."""
+    """For what takes lists of tensors: the launcher out of place."""
     verify: Callable[[Sequence[Any]], list[str]] | None = None
-    """For optimizers, which carry no gradient: what is wrong, by `burn_kernels.verify`."""
+    """For what takes lists of tensors, which carry no gradient: what is wrong, by `burn_kernels.verify`."""
 
 
 # -- twins ---------------------------------------------------------------------------------------------
@@ -76,7 +78,7 @@ def _linear_cross_entropy(x: Any, w: Any, b: Any, targets: Any, *rest: Any) -> t
     return _cross_entropy(F.linear(x, w, b), targets, *rest[:5])
 
 
-_GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": "reglu"}
+GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": "reglu"}
 
 
 _NAMES = ("weight", "reduction", "smoothing", "ignore_index", "z_loss")
@@ -88,6 +90,40 @@ def _options(values: Sequence[Any]) -> dict[str, Any]:
 
 def _dropout(x: Any, prob: float, seed: Any) -> torch.Tensor:
     return dropout.reference(x, prob, *seed.tolist())
+
+
+def _residual_norm(norm: Callable[..., torch.Tensor], x: Any, residual: Any, *rest: Any) -> Any:
+    *weights, eps, prob, seed = rest
+    if prob and seed is not None:
+        key, stream = seed.tolist()
+        x = x * dropout.mask(prob, key, stream, like=x)
+    s = x + residual
+    return norm(s, s.shape[-1:], *weights, eps), s
+
+
+def _rope(q: Any, k: Any, *rest: Any) -> tuple[torch.Tensor, ...]:
+    *angles, positions, offset, interleaved, inverse = rest
+    options = {"positions": positions, "offset": offset, "interleaved": interleaved}
+    given = (q, q) if k is None else (q, k)
+    if len(angles) == 2:
+        cos, sin = angles
+        found = rope_parts.twin(*given, cos=cos, sin=-sin if inverse else sin, **options)
+    else:
+        found = rope_parts.twin_computed(*given, turns=-angles[0] if inverse else angles[0], **options)
+    return found[: 1 if k is None else 2]
+
+
+def _embedding(indices: Any, weight: Any, padding: int, scaled: bool) -> torch.Tensor:
+    return F.embedding(indices, weight, padding if padding >= 0 else None, scale_grad_by_freq=scaled)
+
+
+def _named(name: str, args: Sequence[Any]) -> str:
+    return name
+
+
+def _reduction(kind: str, x: Any, dim: Any, keepdim: bool, *correction: float) -> torch.Tensor:
+    more = {"correction": correction[0]} if correction else {}
+    return reduce_parts.twin(kind, x, tuple(dim) if isinstance(dim, list) else dim, keepdim, **more)
 
 
 # -- floors --------------------------------------------------------------------------------------------
@@ -115,6 +151,16 @@ def _floor_linear(args: Sequence[Any], dy: torch.Tensor) -> float:
     return _share(dy, x, targets, Options(**_options(options[:5]))) * size
 
 
+def _floor_norm(args: Sequence[Any], dy: torch.Tensor) -> float:
+    """Of one column a norm is flat: its gradients are what is left of numbers of this size."""
+    x, *vectors = (a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point())
+    if x.shape[-1] != 1 or not dy.numel():
+        return 0.0
+    eps = next(a for a in args if isinstance(a, float))
+    scales = [float(v.abs().max()) for v in vectors if v.dim() == 1]
+    return float(dy.abs().max()) * max(1.0, *scales, 0.0) / math.sqrt(eps)
+
+
 # -- rows that lie far apart ---------------------------------------------------------------------------
 def _far_row(args: Sequence[Any], room: Any) -> Far:
     return Far((room.rows(), *args[1:]), room.rows())
@@ -132,6 +178,25 @@ def _far_cross_entropy(args: Sequence[Any], room: Any) -> Far:
     return Far((room.rows(), targets, None, "none", *args[4:]), None)
 
 
+def _far_reduction(args: Sequence[Any], room: Any) -> Far:
+    y = torch.linspace(-1.0, 1.0, 3, dtype=args[0].dtype, device=args[0].device)
+    graded = not isinstance(args[1], int) and args[1] is not None
+    return Far((room.rows(), [-1] if graded else -1, False, *args[3:]), y if graded else None)
+
+
+def _far_residual(args: Sequence[Any], room: Any) -> Far:
+    *_, eps, prob, seed = args
+    like = args[0]
+    count = len(args) - 5
+    fitted = [torch.linspace(0.5, 1.5, room.cols, dtype=like.dtype, device=like.device) for _ in range(count)]
+    return Far((room.rows(), room.rows(), *fitted, eps, prob, seed), room.rows())
+
+
+def _far_layer(args: Sequence[Any], room: Any) -> Far:
+    x, w = room.rows(), torch.linspace(-1.0, 1.0, room.cols * room.cols).view(room.cols, room.cols)
+    return Far((x, w.to(x), None, None, *args[4:]), room.rows())
+
+
 def _far_glu(args: Sequence[Any], room: Any) -> Far:
     return Far((room.rows(), room.rows(), args[2]), room.rows())
 
@@ -142,6 +207,14 @@ def _verify(name: str, args: Sequence[Any]) -> list[str]:
     flat = [x for group in inputs if group is not None for x in group]
     kind, device = (flat[0].dtype, flat[0].device) if flat else (torch.float32, torch.device("cpu"))
     return verify(REGISTRY[name], Problem(tuple(inputs), options), dtype=kind, device=device)
+
+
+def _verify_norm(args: Sequence[Any]) -> list[str]:
+    tensors, order = args
+    kind, device = (tensors[0].dtype, tensors[0].device) if tensors else (torch.float32, torch.device("cpu"))
+    return verify(
+        REGISTRY["tensor_norm"], Problem((list(tensors),), {"order": float(order)}), dtype=kind, device=device
+    )
 
 
 def _optimizer(name: str, names: tuple[str, ...], run: Callable[..., Any]) -> Adapter:
@@ -171,10 +244,16 @@ ADAPTERS: dict[str, Adapter] = {
         graded=(0, 1, 2),
         twin=_layer_norm,
         label=lambda args: "layer_norm",
+        floor=_floor_norm,
         far=_far_norm,
     ),
     "rms_norm": Adapter(
-        names=("x", "w", "eps"), graded=(0, 1), twin=_rms_norm, label=lambda args: "rms_norm", far=_far_norm
+        names=("x", "w", "eps"),
+        graded=(0, 1),
+        twin=_rms_norm,
+        label=lambda args: "rms_norm",
+        floor=_floor_norm,
+        far=_far_norm,
     ),
     "cross_entropy": Adapter(
         names=("x", "targets", *_NAMES),
@@ -191,132 +270,99 @@ ADAPTERS: dict[str, Adapter] = {
         label=lambda args: "linear_cross_entropy",
         floor=_floor_linear,
     ),
+    "linear": Adapter(
+        names=("x", "w", "b", "residual", "kind", "gradients"),
+        graded=(0, 1, 2, 3),
+        twin=lambda x, w, b, residual, kind, _: matmul.SPEC.twin(x, w, b, residual, kind=kind),
+        label=lambda args: "linear",
+        far=_far_layer,
+    ),
     "glu": Adapter(
         names=("gate", "up", "kind"),
         graded=(0, 1),
         twin=lambda gate, up, kind: TWINS[kind](gate) * up,
-        label=lambda args: _GATED[args[2]],
+        label=lambda args: GATED[args[2]],
         far=_far_glu,
     ),
+    "activation": Adapter(
+        names=("x", "kind"),
+        graded=(0,),
+        twin=lambda x, kind: TWINS[kind](x),
+        label=lambda args: str(args[1]),
+        far=_far_row,
+    ),
     "dropout": Adapter(names=("x", "prob", "seed"), graded=(0,), twin=_dropout, label=lambda args: "dropout"),
+    "residual_layer_norm": Adapter(
+        names=("x", "residual", "w", "b", "eps", "prob", "seed"),
+        graded=(0, 1, 2, 3),
+        twin=functools.partial(_residual_norm, F.layer_norm),
+        label=lambda args: "residual_layer_norm",
+        outputs=lambda args: 2,
+        floor=_floor_norm,
+        far=_far_residual,
+    ),
+    "residual_rms_norm": Adapter(
+        names=("x", "residual", "w", "eps", "prob", "seed"),
+        graded=(0, 1, 2),
+        twin=functools.partial(_residual_norm, F.rms_norm),
+        label=lambda args: "residual_rms_norm",
+        outputs=lambda args: 2,
+        floor=_floor_norm,
+        far=_far_residual,
+    ),
+    "rope": Adapter(
+        names=("q", "k", "cos", "sin", "positions", "offset", "interleaved", "inverse"),
+        graded=(0, 1),
+        twin=_rope,
+        label=lambda args: "rope",
+        outputs=lambda args: 1 if args[1] is None else 2,
+    ),
+    "rope_computed": Adapter(
+        names=("q", "k", "turns", "positions", "offset", "interleaved", "inverse"),
+        graded=(0, 1),
+        twin=_rope,
+        label=lambda args: "rope_computed",
+        outputs=lambda args: 1 if args[1] is None else 2,
+    ),
+    "embedding": Adapter(
+        names=("indices", "weight", "padding_idx", "scale_by_frequency"),
+        graded=(1,),
+        twin=_embedding,
+        label=lambda args: "embedding_backward",
+    ),
+    **{
+        kind: Adapter(
+            names=("x", "dim", "keepdim", *(("correction",) if kind == "var" else ())),
+            graded=() if kind.startswith("arg") else (0,),
+            twin=functools.partial(_reduction, kind),
+            label=functools.partial(_named, kind),
+            far=_far_reduction,
+        )
+        for kind in reduce_parts.KINDS
+    },
+    "tensor_norm": Adapter(
+        names=("tensors", "order"),
+        graded=(),
+        twin=torch.nn.utils.get_total_norm,
+        label=lambda args: "tensor_norm",
+        run=lambda args: tensor_norm.norm(args[0], order=args[1]),
+        verify=_verify_norm,
+    ),
+    "clip_factor": Adapter(
+        names=("tensors", "most", "order"),
+        graded=(),
+        twin=lambda tensors, most, order: torch.nn.utils.get_total_norm(tensors, order),
+        label=lambda args: "tensor_norm",
+        run=lambda args: tensor_norm.clip_factor(args[0], args[1], order=args[2]),
+        verify=lambda args: _verify_norm((args[0], args[2])),
+    ),
     "adamw": _optimizer("adamw", ("params", "grads", "means", "squares", "options"), optimizer.adamw),
+    "adam": _optimizer(
+        "adam", ("params", "grads", "means", "squares", "options"), functools.partial(optimizer.adamw, coupled=True)
+    ),
     "sgd": _optimizer("sgd", ("params", "grads", "velocities", "options"), optimizer.sgd),
+    "lion": _optimizer("lion", ("params", "grads", "means", "options"), lion.lion),
 }
-
-
-# -- drawn calls ---------------------------------------------------------------------------------------
-def _integer(draw: Draw, low: int, high: int) -> int:
-    return int(draw.integers(low, high, 1))
-
-
-def _size(draw: Draw) -> int:
-    """A width: mostly small and ragged, sometimes past a thousand."""
-    most = 2100 if _integer(draw, 0, 12) == 0 else 300
-    return max(1, round(math.exp(float(torch.rand(1, generator=draw.generator)) * math.log(most))))
-
-
-def _rows(draw: Draw, cols: int, std: float = 2.0) -> torch.Tensor:
-    """Rows in one of the layouts that a model may have: in order, strided, transposed, part of a wider tensor."""
-    rows = _integer(draw, 1, 9)
-    layout = _integer(draw, 0, 6)
-    if layout == 0:
-        return draw.normal(2 * rows, cols, std=std)[::2]
-    if layout == 1:
-        return draw.normal(cols, rows, std=std).T
-    if layout == 2:
-        before = _integer(draw, 0, 9)
-        return draw.normal(rows, cols + before + 3, std=std)[:, before : before + cols]
-    if layout == 3:
-        return draw.normal(2, rows, cols, std=std)
-    return draw.normal(rows, cols, std=std)
-
-
-def _targets(draw: Draw, rows: int, classes: int) -> torch.Tensor:
-    targets = draw.integers(0, classes, rows)
-    return torch.where(torch.rand(rows, generator=draw.generator) < 0.3, -100, targets)
-
-
-def _draw_row(op: str, draw: Draw) -> Call:
-    return Call(op, (_rows(draw, _size(draw)),))
-
-
-def _draw_norm(op: str, draw: Draw) -> Call:
-    cols = _size(draw)
-    count = 2 if op == "layer_norm" else 1
-    vectors = [None if _integer(draw, 0, 5) == 0 else draw.normal(cols, mean=0.7) for _ in range(count)]
-    return Call(op, (_rows(draw, cols), *vectors, 1e-5))
-
-
-def _draw_options(draw: Draw, classes: int) -> tuple[Any, ...]:
-    """Weight, reduction, smoothing, ignored target, z_loss."""
-    weight = None if _integer(draw, 0, 2) else draw.normal(classes).abs() + 0.1
-    return (
-        weight,
-        ("mean", "sum", "none")[_integer(draw, 0, 3)],
-        (0.0, 0.1)[_integer(draw, 0, 2)],
-        -100,
-        ((0.0, 0.01)[_integer(draw, 0, 2)]),
-    )
-
-
-def _draw_cross_entropy(draw: Draw) -> Call:
-    x = _rows(draw, _size(draw) + 1).flatten(0, -2)
-    targets = _targets(draw, x.shape[0], x.shape[1])
-    return Call("cross_entropy", (x, targets, *_draw_options(draw, x.shape[1])))
-
-
-def _draw_linear(draw: Draw) -> Call:
-    features, classes = _integer(draw, 1, 40), _size(draw) + 1
-    x, w = _rows(draw, features, 1.0).flatten(0, -2), draw.normal(classes, features)
-    bias = draw.normal(classes) if _integer(draw, 0, 2) else None
-    targets, options = _targets(draw, x.shape[0], classes), _draw_options(draw, classes)
-    return Call("linear_cross_entropy", (x, w, bias, targets, *options, options[1] != "none", ""))
-
-
-def _draw_glu(kind: str, draw: Draw) -> Call:
-    gate = _rows(draw, _size(draw))
-    if gate.shape[-1] % 2 == 0 and _integer(draw, 0, 2):
-        return Call("glu", (*gate.chunk(2, -1), kind))
-    return Call("glu", (gate, draw.normal(*gate.shape), kind))
-
-
-def _draw_dropout(draw: Draw) -> Call:
-    prob = (0.0, 0.1, 0.5, 0.9)[_integer(draw, 0, 4)]
-    return Call("dropout", (_rows(draw, _size(draw)), prob, draw.integers(-(2**62), 2**62, 2)))
-
-
-def _draw_optimizer(name: str, draw: Draw) -> Call:
-    shapes = [(_integer(draw, 1, 9), _size(draw)) for _ in range(_integer(draw, 1, 5))]
-    groups = [[draw.normal(*shape) for shape in shapes] for _ in range(4)]
-    options: dict[str, Any] = {"lr": 0.1, "decay": 0.1 * _integer(draw, 0, 2)}
-    if _integer(draw, 0, 2):
-        options["clip"] = torch.tensor(0.3, dtype=torch.float64)
-    if name == "adamw":
-        squares = [x * x for x in groups[3]]
-        return Call(name, (*groups[:3], squares, options | {"step": _integer(draw, 1, 100)}))
-    moving = bool(_integer(draw, 0, 2))
-    more = {"momentum": 0.9, "nesterov": bool(_integer(draw, 0, 2))} if moving else {}
-    return Call(name, (groups[0], groups[1], groups[2] if moving else None, options | more))
-
-
-DRAWN: dict[str, Callable[[Draw], Call]] = {
-    **{name: functools.partial(_draw_row, name) for name in ("softmax", "log_softmax")},
-    **{name: functools.partial(_draw_norm, name) for name in ("layer_norm", "rms_norm")},
-    "cross_entropy": _draw_cross_entropy,
-    "linear_cross_entropy": _draw_linear,
-    **{name: functools.partial(_draw_glu, kind) for kind, name in _GATED.items()},
-    "dropout": _draw_dropout,
-    **{name: functools.partial(_draw_optimizer, name) for name in ("adamw", "sgd")},
-}
-"""For each operation what draws a call of it, in float64."""
-
-
-def cast_call(call: Call, dtype: torch.dtype, device: torch.device) -> Call:
-    """The same call with its floats in `dtype`, on `device`; what steers it stays where it is."""
-    if call.op in ("adamw", "sgd"):
-        *groups, options = call.args
-        wide = torch.float32 if dtype != torch.float64 else dtype
-        return Call(call.op, (*cast(groups, dtype, device), cast(options, wide, device)))
-    steering = {"dropout": (2,)}.get(call.op, ())
-    args = [a if at in steering else cast(a, dtype, device) for at, a in enumerate(call.args)]
-    return Call(call.op, tuple(args), call.where)
+DRAWN: dict[str, Callable[[Draw], Call]] = {}
+"""For each operation what draws a call of it, in float64; `_drawn` fills it."""
+OPTIMIZERS = ("adam", "adamw", "lion", "sgd")

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from burn_kernels import batch_norm
+from burn_kernels import batch_norm, group_norm
 from burn_kernels.channel_norm_parts import PLAIN, room_like
 from burn_kernels.launch import wide_type
-from burn_kernels.torch.defining import define, differentiate, nothing, or_reference, present, second
+from burn_kernels.torch.defining import define, differentiate, in_float32, nothing, or_reference, present, second
 
 __all__: list[str] = []
 
@@ -189,3 +189,79 @@ def _eval_second(ctx: Any, *upstream: torch.Tensor | None) -> Any:
 
 differentiate(BATCH_NORM_EVAL, _setup_eval, _eval_gradient)
 differentiate(_BATCH_NORM_EVAL_BACKWARD, _setup_backward, _eval_second)
+
+
+# -- group norm ----------------------------------------------------------------------------------------
+def _group_norm(
+    x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, groups: int, eps: float, activation: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    run = or_reference("group_norm", group_norm.forward, group_norm.reference)
+    y, mean, rstd = run(x, w, b, groups, eps=eps, activation=activation)
+    return _laid(y, x), mean, rstd
+
+
+def _group_norm_backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    b: torch.Tensor | None,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    eps: float,
+    activation: str,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    name = "group_norm backward"
+    run = or_reference(name, group_norm.backward, group_norm.reference_backward)
+    dx, dw, db = run(dy, x, w, b, mean, rstd, activation=activation)
+    return _laid(dx, x), present(name, w, dw, x), present(name, b, db, x)
+
+
+def _group_statistics(x: torch.Tensor, groups: int) -> torch.Tensor:
+    return torch.empty(x.shape[0], groups, dtype=wide_type(x.dtype), device=x.device)
+
+
+GROUP_NORM = define(
+    "group_norm(Tensor x, Tensor? w, Tensor? b, int groups, float eps, str activation) -> (Tensor, Tensor, Tensor)",
+    _group_norm,
+    lambda x, w, b, groups, *_: (room_like(x), _group_statistics(x, groups), _group_statistics(x, groups)),
+)
+_GROUP_NORM_BACKWARD = define(
+    "group_norm_backward(Tensor dy, Tensor x, Tensor? w, Tensor? b, Tensor mean, Tensor rstd, float eps,"
+    " str activation) -> (Tensor, Tensor, Tensor)",
+    _group_norm_backward,
+    lambda dy, x, w, b, *_: (room_like(x), _like_or_nothing(w, x), _like_or_nothing(b, x)),
+)
+
+
+def _setup_group(ctx: Any, inputs: Any, output: Any) -> None:
+    x, w, b, _, *ctx.options = inputs
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, w, b, *output[1:])
+
+
+def _group_gradient(ctx: Any, dy: torch.Tensor | None, *_: Any) -> Any:
+    x, w, b, mean, rstd = ctx.saved_tensors
+    if dy is None:
+        return (None,) * 6
+    dx, dw, db = _GROUP_NORM_BACKWARD(dy, x, w, b, mean, rstd, *ctx.options)
+    return dx, None if w is None else dw, None if b is None else db, None, None, None
+
+
+def _group_second(ctx: Any, *upstream: torch.Tensor | None) -> Any:
+    dy, x, w, b, mean, _ = ctx.saved_tensors
+    activate, eps, groups = PLAIN[ctx.activation], ctx.eps, mean.shape[1]
+
+    def twin(x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor:
+        # torch's own has no gradient for a bias without weights
+        y = torch.nn.functional.group_norm(x, groups, None, None, eps)
+        shape = (1, -1, *(1 for _ in x.shape[2:]))
+        y = y if w is None else y * w.reshape(shape)
+        return activate(y if b is None else y + b.reshape(shape))
+
+    return *second(twin, dy, (x, w, b), upstream), None, None, None, None
+
+
+differentiate(GROUP_NORM, _setup_group, _group_gradient)
+differentiate(_GROUP_NORM_BACKWARD, _setup_backward, _group_second)
+in_float32(GROUP_NORM, "cuda")

@@ -29,8 +29,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import Launch, observing
 from burn_kernels.spec import Draw
-from burn_kernels.torch import _images, _problems, _sequences  # noqa: F401  # these add to the tables of _problems
-from burn_kernels.torch._problems import ADAPTERS, Adapter, Call
+from burn_kernels.torch import _drawn, _images, _sequences  # noqa: F401  # they fill the tables of _problems
+from burn_kernels.torch._drawn import cast_call
+from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call
 from burn_kernels.verify import compare, poisoned
 
 __all__ = ["Finding", "Report", "check"]
@@ -121,14 +122,14 @@ def check(
     if model is not None:
         calls = _record(model, batch, loss, seed, findings)
     else:
-        names = sorted(_problems.DRAWN) if ops is None else list(ops)
-        unknown = [name for name in names if name not in _problems.DRAWN]
+        names = sorted(DRAWN) if ops is None else list(ops)
+        unknown = [name for name in names if name not in DRAWN]
         if unknown:
             raise KernelArgumentError(
                 explain(
                     "check: no such operation",
                     given=", ".join(unknown),
-                    expected=f"names of {', '.join(sorted(_problems.DRAWN))}",
+                    expected=f"names of {', '.join(sorted(DRAWN))}",
                     mend="leave ops out for all of them",
                 )
             )
@@ -136,7 +137,7 @@ def check(
         for number, name in enumerate(names):
             draw = Draw(1000 * seed + number)
             for _ in range(shapes):
-                calls.append(_problems.cast_call(_problems.DRAWN[name](draw), dtype, torch.device(device)))
+                calls.append(cast_call(DRAWN[name](draw), dtype, torch.device(device)))
     examined = [_examine(call, seed + number) for number, call in enumerate(calls)]
     findings += examined
     if offsets:
@@ -320,40 +321,50 @@ def _compare(adapter: Adapter, call: Call, seed: int, errors: dict[str, tuple[fl
     if adapter.verify is not None:
         return _twice_alike(adapter, call) + adapter.verify(call.args)
     names = [adapter.names[at] for at in adapter.graded if call.args[at] is not None]
-    y, leaves = _forward(call, adapter)
-    faults = _changed("the forward", adapter, call.args, y[1])
+    ys, args, leaves = _forward(call, adapter)
+    faults = _changed("the forward", adapter, call.args, args)
     exact, exact_leaves = _plain(adapter, call.args, torch.float64)
     common, common_leaves = _plain(adapter, call.args, None)
-    kind = leaves[0].dtype
-    faults += compare("output", y[0], exact, common, kind)
-    _note(errors, "output", y[0], exact, common)
+    kind = next(x.dtype for x in call.args if isinstance(x, torch.Tensor) and x.is_floating_point())
+    outputs = ["output"] if len(exact) == 1 else [f"output {number}" for number in range(len(exact))]
+    for name, *results in zip(outputs, ys, exact, common, strict=True):
+        found, sure, usual_one = results
+        faults += compare(name, found, sure, usual_one, kind)
+        _note(errors, name, found, sure, usual_one)
+    if not leaves:
+        again = _forward(call, adapter)[0]
+        pairs = [(name, _same_bits(*both)) for name, *both in zip(outputs, ys, again, strict=True)]
+        return faults + [f"the {name}: other bits the second time" for name, same in pairs if not same]
     generator = torch.Generator().manual_seed(seed)
-    dy = torch.randn(exact.shape, dtype=torch.float64, generator=generator).to(y[0].dtype).to(y[0].device)
-    kept, floor = dy.clone(), adapter.floor(call.args, dy)
-    if not y[0].requires_grad:
+    dys = [
+        torch.randn(truth.shape, dtype=torch.float64, generator=generator).to(y.dtype).to(y.device)
+        for truth, y in zip(exact, ys, strict=True)
+    ]
+    kept, floor = [dy.clone() for dy in dys], adapter.floor(call.args, dys[0])
+    if not all(y.requires_grad for y in ys):
         return [*faults, "the output carries no gradient"]
     with poisoned():
-        grads = _grads(y[0], leaves, dy)
-    faults += _changed("the backward", adapter, call.args, y[1])
-    if not torch.equal(dy, kept):
+        grads = _grads(ys, leaves, dys)
+    faults += _changed("the backward", adapter, call.args, args)
+    if not all(torch.equal(dy, before) for dy, before in zip(dys, kept, strict=True)):
         faults.append("the backward writes to the upstream gradient")
-    expected = _grads(exact, exact_leaves, dy.to("cpu", torch.float64))
-    usual = _grads(common, common_leaves, dy.to(common.dtype))
+    expected = _grads(exact, exact_leaves, [dy.to("cpu", torch.float64) for dy in dys])
+    usual = _grads(common, common_leaves, [dy.to(y.dtype) for dy, y in zip(dys, common, strict=True)])
     for name, grad, truth, plain in zip(names, grads, expected, usual, strict=True):
         if grad is None or truth is None or plain is None:
             faults += [f"gradient of {name}: missing"] if truth is not None else []
             continue
         faults += compare(f"gradient of {name}", grad, truth, plain, kind, floor=floor)
         _note(errors, f"gradient of {name}", grad, truth, plain)
-    again, same = _forward(call, adapter)
-    repeated = _grads(again[0], same, dy)
-    for name, one, other in zip(["output", *names], [y[0], *grads], [again[0], *repeated], strict=True):
+    again, _, fresh = _forward(call, adapter)
+    repeated = _grads(again, fresh, dys)
+    for name, one, other in zip([*outputs, *names], [*ys, *grads], [*again, *repeated], strict=True):
         if one is not None and other is not None and not _same_bits(one, other):
-            faults.append(f"{'the output' if name == 'output' else f'gradient of {name}'}: other bits the second time")
-    if dy.dim() > 0 and dy.numel() > 1:
-        third, leaves = _forward(call, adapter)
-        spread = torch.stack([dy, torch.full_like(dy, float("nan"))], -1)[..., 0]
-        loose = _grads(third[0], leaves, spread)
+            faults.append(f"{f'the {name}' if name in outputs else f'gradient of {name}'}: other bits the second time")
+    if any(dy.dim() > 0 and dy.numel() > 1 for dy in dys):
+        third, _, leaves = _forward(call, adapter)
+        spread = [torch.stack([dy, torch.full_like(dy, float("nan"))], -1)[..., 0] for dy in dys]
+        loose = _grads(third, leaves, spread)
         for name, grad, truth, plain in zip(names, loose, expected, usual, strict=True):
             if grad is not None and truth is not None and plain is not None:
                 words = f"gradient of {name} from a strided upstream gradient"
@@ -361,20 +372,23 @@ def _compare(adapter: Adapter, call: Call, seed: int, errors: dict[str, tuple[fl
     return faults
 
 
-def _grads(y: torch.Tensor, leaves: list[torch.Tensor], dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    return torch.autograd.grad(y, leaves, dy, allow_unused=True)
+Tensors = list[torch.Tensor]
 
 
-def _forward(call: Call, adapter: Adapter) -> tuple[tuple[torch.Tensor, list[Any]], list[torch.Tensor]]:
-    """The output with the arguments it was made from, and those of them that carry gradients."""
+def _grads(ys: Sequence[torch.Tensor], leaves: Tensors, dys: Tensors) -> tuple[torch.Tensor | None, ...]:
+    return torch.autograd.grad(ys, leaves, dys, allow_unused=True)
+
+
+def _forward(call: Call, adapter: Adapter) -> tuple[Tensors, list[Any], Tensors]:
+    """The outputs that the twin gives too, the arguments they were made from, those of them that carry gradients."""
     args = [_replica(argument) for argument in call.args]
     leaves = [args[at].requires_grad_() for at in adapter.graded if args[at] is not None]
     with torch.enable_grad(), poisoned():
         found = getattr(torch.ops.burn_kernels, call.op)(*args)
-    return (found[0] if isinstance(found, tuple) else found, args), leaves
+    return list(found)[: adapter.outputs(args)] if isinstance(found, tuple) else [found], args, leaves
 
 
-def _plain(adapter: Adapter, args: Sequence[Any], dtype: torch.dtype | None) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def _plain(adapter: Adapter, args: Sequence[Any], dtype: torch.dtype | None) -> tuple[Tensors, Tensors]:
     device = None if dtype is None else "cpu"
 
     def cast(x: Any) -> Any:
@@ -386,7 +400,8 @@ def _plain(adapter: Adapter, args: Sequence[Any], dtype: torch.dtype | None) -> 
     made = [cast(argument) for argument in args]
     leaves = [made[at].requires_grad_() for at in adapter.graded if made[at] is not None]
     with torch.enable_grad():
-        return adapter.twin(*made), leaves
+        found = adapter.twin(*made)
+    return list(found) if isinstance(found, tuple) else [found], leaves
 
 
 def _changed(when: str, adapter: Adapter, before: Sequence[Any], after: Sequence[Any]) -> list[str]:
@@ -510,12 +525,12 @@ def _compare_far(call: Call, dy: torch.Tensor | None, adapter: Adapter) -> list[
     with torch.enable_grad():
         found = getattr(torch.ops.burn_kernels, call.op)(*args)
     y = found[0] if isinstance(found, tuple) else found
-    exact, exact_leaves = _plain(adapter, args, torch.float64)
-    common, common_leaves = _plain(adapter, args, None)
-    kind = leaves[0].dtype
-    faults = compare("output", y, exact, common, kind)
+    (exact, *_), exact_leaves = _plain(adapter, args, torch.float64)
+    (common, *_), common_leaves = _plain(adapter, args, None)
+    faults = compare("output", y, exact, common, args[0].dtype)
     if dy is None or faults:
         return faults
+    kind = leaves[0].dtype
     grads = torch.autograd.grad(y, leaves, dy)
     expected = torch.autograd.grad(exact, exact_leaves, dy.detach().to("cpu", torch.float64))
     usual = torch.autograd.grad(common, common_leaves, dy.detach().contiguous())

@@ -24,6 +24,7 @@ __all__ = [
     "differentiate",
     "fallbacks",
     "in_float32",
+    "leaf",
     "like",
     "note_fallback",
     "nothing",
@@ -108,6 +109,14 @@ def present(op: str, given: torch.Tensor | None, grad: torch.Tensor | None, x: t
     return grad.contiguous()
 
 
+def leaf(x: torch.Tensor) -> torch.Tensor:
+    """x as something to take a derivative by, which is then that by x alone.
+
+    Not x itself: an upstream gradient may come from an input, and its derivative would come along.
+    """
+    return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+
+
 def second(
     twin: Callable[..., Any],
     dy: torch.Tensor | Sequence[torch.Tensor | None],
@@ -121,10 +130,7 @@ def second(
     again = torch.is_grad_enabled()
     given = [dy] if isinstance(dy, torch.Tensor) else list(dy)
     with torch.enable_grad():
-        dys, leaves = (
-            [x if x is None or x.requires_grad else x.detach().requires_grad_() for x in group]
-            for group in (given, inputs)
-        )
+        dys, leaves = ([None if x is None else leaf(x) for x in group] for group in (given, inputs))
         there = [x for x in leaves if x is not None]
         found = twin(*leaves)
         outputs = found if isinstance(found, tuple) else (found,)

@@ -11,29 +11,58 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional as F
 
+from burn_kernels.channel_norm_parts import PLAIN
 from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
 from burn_kernels.launch import describe
 from burn_kernels.torch import channel_norms as _channel_norms  # noqa: F401  # registers its operators
+from burn_kernels.torch import convolutions as _convolutions  # noqa: F401  # registers its operators
+from burn_kernels.torch import linear as _linear  # noqa: F401  # registers its operators
 from burn_kernels.torch import losses as _losses  # noqa: F401  # registers its operators
-from burn_kernels.torch import ops as _ops  # noqa: F401  # registers its operators
 from burn_kernels.torch.attending import attention, attention_packed, scaled_dot_product_attention
 from burn_kernels.torch.defining import note_fallback
+from burn_kernels.torch.ops import last_axes, least_eps, mixed, new_seed
+from burn_kernels.torch.reductions import amax, amin, argmax, argmin, logsumexp, mean, sum, var
+from burn_kernels.torch.residual import residual_layer_norm, residual_rms_norm
+from burn_kernels.torch.rotary import rope, rope_computed
+from burn_kernels.torch.tables import clip_grad_norm_, embedding, get_total_norm
 
 __all__ = [
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
     "attention",
     "attention_packed",
     "batch_norm",
+    "clip_grad_norm_",
+    "conv2d",
     "cross_entropy",
     "dropout",
+    "embedding",
     "geglu",
+    "gelu",
+    "get_total_norm",
+    "group_norm",
+    "instance_norm",
     "layer_norm",
+    "linear",
     "linear_cross_entropy",
     "log_softmax",
+    "logsumexp",
+    "mean",
     "reglu",
+    "relu",
+    "residual_layer_norm",
+    "residual_rms_norm",
     "rms_norm",
+    "rope",
+    "rope_computed",
     "scaled_dot_product_attention",
+    "silu",
     "softmax",
+    "sum",
     "swiglu",
+    "var",
 ]
 
 _OPS = torch.ops.burn_kernels
@@ -75,10 +104,10 @@ def layer_norm(
     Shapes: input (*batch, *normalized_shape) -> the same; weight, bias (*normalized_shape).
     Dtypes: one float type; under autocast on a GPU float32 comes out, as of torch's.
     """
-    if _mixed(input, weight, bias):
+    if mixed(input, weight, bias):
         note_fallback("layer_norm", "of different element types")
         return F.layer_norm(input, normalized_shape, weight, bias, eps)
-    x, w, b = _last_axis("layer_norm", input, normalized_shape, weight, bias)
+    x, w, b = last_axes("layer_norm", input, normalized_shape, weight, bias)
     y: torch.Tensor = _OPS.layer_norm(x, w, b, eps)[0]
     return y.reshape(input.shape)
 
@@ -94,39 +123,13 @@ def rms_norm(
     Without `eps` the smallest difference from 1 of float32 (of float64 for float64).
     PyTorch: torch.nn.functional.rms_norm.
     """
-    if eps is None:
-        eps = torch.finfo(torch.float64 if input.dtype == torch.float64 else torch.float32).eps
-    if _mixed(input, weight):
+    eps = least_eps(input) if eps is None else eps
+    if mixed(input, weight):
         note_fallback("rms_norm", "of different element types")
         return F.rms_norm(input, normalized_shape, weight, eps)
-    x, w, _ = _last_axis("rms_norm", input, normalized_shape, weight, None)
+    x, w = last_axes("rms_norm", input, normalized_shape, weight)
     y: torch.Tensor = _OPS.rms_norm(x, w, eps)[0]
     return y.reshape(input.shape)
-
-
-def _mixed(x: torch.Tensor, *others: torch.Tensor | None) -> bool:
-    if x.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
-        return False  # all are cast to float32
-    return any(other is not None and other.dtype != x.dtype for other in others)
-
-
-def _last_axis(
-    op: str, x: torch.Tensor, shape: Sequence[int], w: torch.Tensor | None, b: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    shape = tuple(shape)
-    fits = len(shape) > 0 and tuple(x.shape[-len(shape) :]) == shape
-    if not fits or any(t is not None and tuple(t.shape) != shape for t in (w, b)):
-        raise KernelShapeError(
-            explain(
-                f"{op}: the sizes do not fit",
-                given=f"normalized_shape {shape}, " + describe({"input": x, "weight": w, "bias": b}),
-                expected=f"input (*batch, {', '.join(map(str, shape))}), weight and bias {shape}",
-                mend="normalize over the last axes of the input",
-            )
-        )
-    if len(shape) == 1:
-        return x, w, b
-    return x.flatten(-len(shape)), None if w is None else w.flatten(), None if b is None else b.flatten()
 
 
 # -- norms over channels -------------------------------------------------------------------------------
@@ -164,6 +167,113 @@ def batch_norm(
             )
         )
     return _OPS.batch_norm_eval(input, weight, bias, running_mean, running_var, eps, activation)  # type: ignore[no-any-return]  # an operator of torch
+
+
+def group_norm(
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    activation: str = "none",
+) -> torch.Tensor:
+    """Norm over groups of channels of each image, then `activation` in the same kernels, as `batch_norm`.
+
+    Shapes: input (batch, channels, *space) -> the same; weight, bias (channels,).
+    Dtypes: any float; vectors in the type of input or float32; autocast on a GPU gives float32, as of torch's.
+    PyTorch: torch.nn.functional.group_norm.
+    """
+    if input.dim() > 1 and num_groups > 0 and input.numel() == num_groups:
+        return PLAIN[activation](F.group_norm(input, num_groups, weight, bias, eps))  # which refuses one value a group
+    return _OPS.group_norm(input, weight, bias, num_groups, eps, activation)[0]  # type: ignore[no-any-return]  # an operator of torch
+
+
+def instance_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None = None,
+    running_var: torch.Tensor | None = None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *,
+    activation: str = "none",
+) -> torch.Tensor:
+    """Norm over the space of each channel of each image: a group norm of one channel a group.
+
+    Running statistics, which instance norms rarely keep, go to torch's own.  Shapes and types as `group_norm`, without
+    its autocast.  PyTorch: torch.nn.functional.instance_norm.
+    """
+    if running_mean is not None or running_var is not None or not use_input_stats:
+        note_fallback("instance_norm", "with running statistics")
+        found = F.instance_norm(
+            input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+        )  # fmt: skip
+        return PLAIN[activation](found)
+    if input.dim() < 3 or input[0, 0].numel() == 1:
+        return PLAIN[activation](F.instance_norm(input, None, None, weight, bias, True, momentum, eps))  # which refuses
+    y: torch.Tensor = _OPS.group_norm(input, weight, bias, input.shape[1], eps, activation)[0]
+    return y.to(input.dtype)
+
+
+# -- convolution ---------------------------------------------------------------------------------------
+def conv2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    *,
+    relu: bool = False,
+    pool: str = "none",
+    window: int = 2,
+    p: float = 0.0,
+    seed: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The convolution of images, then dropout with `p`, ReLU and a "max" or "mean" pool, as far as asked for.
+
+    Few channels are computed directly, with what follows in the same kernel; otherwise, and where timings say so, by
+    torch's convolution.  The mask is drawn as in `dropout`.
+    Shapes: input (batch, channels, height, width), weight (outs, channels / groups, kernel, kernel), bias (outs,).
+    Dtypes: one float type (under autocast its type).  PyTorch: torch.nn.functional.conv2d.
+    """
+    device = input.device.type
+    if torch.is_autocast_enabled(device) and input.dtype != torch.float64:
+        kind = torch.get_autocast_dtype(device)
+        input, weight = input.to(kind), weight.to(kind)
+        bias = None if bias is None else bias.to(kind)
+    steps, widths = _pair(stride), _pair(dilation)
+    if isinstance(padding, str):
+        padding = _padding(padding, weight, widths)
+    if p and seed is None:
+        seed = new_seed()
+    found = _OPS.convolution(
+        input, weight, bias, steps, _pair(padding), widths, groups, relu, pool, window, p, seed
+    )  # fmt: skip
+    return found[0]  # type: ignore[no-any-return]  # an operator of torch
+
+
+def _pair(value: int | Sequence[int]) -> list[int]:
+    return [value, value] if isinstance(value, int) else list(value)
+
+
+def _padding(word: str, weight: torch.Tensor, dilation: Sequence[int]) -> list[int]:
+    """The numbers that "valid" and "same" stand for."""
+    total = [d * (k - 1) if word == "same" else 0 for d, k in zip(dilation, weight.shape[2:], strict=True)]
+    if word not in ("same", "valid") or any(n % 2 for n in total):
+        raise KernelArgumentError(
+            explain(
+                "conv2d: no such padding",
+                given=f"padding {word!r}, a kernel of {' x '.join(map(str, weight.shape[2:]))}",
+                expected="'valid', or 'same' with kernels that reach alike to both sides, or numbers",
+                mend="pad by torch.nn.functional.pad first",
+            )
+        )
+    return [n // 2 for n in total]
 
 
 # -- losses --------------------------------------------------------------------------------------------
@@ -277,6 +387,38 @@ def _require_constant(op: str, weight: torch.Tensor | None) -> None:
         )
 
 
+# -- activations ---------------------------------------------------------------------------------------
+def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """x times the share of a normal variable below x, or by tanh.  PyTorch: torch.nn.functional.gelu.
+
+    Shapes: any -> the same.  Dtypes: any float.  The input alone is kept for the backward.
+    """
+    return _OPS.activation(input, _gelu_kind("gelu", approximate))  # type: ignore[no-any-return]  # an operator
+
+
+def silu(input: torch.Tensor) -> torch.Tensor:
+    """x / (1 + exp(-x)); as `gelu`.  PyTorch: torch.nn.functional.silu."""
+    return _OPS.activation(input, "silu")  # type: ignore[no-any-return]  # an operator of torch
+
+
+def relu(input: torch.Tensor) -> torch.Tensor:
+    """max(x, 0), no gradient at 0; as `gelu`.  PyTorch: torch.nn.functional.relu."""
+    return _OPS.activation(input, "relu")  # type: ignore[no-any-return]  # an operator of torch
+
+
+def _gelu_kind(op: str, approximate: str) -> str:
+    if approximate not in ("none", "tanh"):
+        raise KernelArgumentError(
+            explain(
+                f"{op}: no such approximation",
+                given=f"approximate {approximate!r}",
+                expected="'none' or 'tanh'",
+                mend="choose one of these, as of torch.nn.GELU",
+            )
+        )
+    return "gelu" if approximate == "none" else "gelu_tanh"
+
+
 # -- gated units ---------------------------------------------------------------------------------------
 def swiglu(gate: torch.Tensor, up: torch.Tensor | None = None, dim: int = -1) -> torch.Tensor:
     """silu(gate) * up; without `up`, of the two halves of `gate` along `dim`.
@@ -288,16 +430,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor | None = None, dim: int = -1) ->
 
 def geglu(gate: torch.Tensor, up: torch.Tensor | None = None, dim: int = -1, approximate: str = "none") -> torch.Tensor:
     """gelu(gate) * up, GELU by erf or, if `approximate` is "tanh", by tanh; as `swiglu`."""
-    if approximate not in ("none", "tanh"):
-        raise KernelArgumentError(
-            explain(
-                "geglu: no such approximation",
-                given=f"approximate {approximate!r}",
-                expected="'none' or 'tanh'",
-                mend="choose one of these, as of torch.nn.GELU",
-            )
-        )
-    return _gated(gate, up, dim, "gelu" if approximate == "none" else "gelu_tanh")
+    return _gated(gate, up, dim, _gelu_kind("geglu", approximate))
 
 
 def reglu(gate: torch.Tensor, up: torch.Tensor | None = None, dim: int = -1) -> torch.Tensor:
@@ -325,6 +458,32 @@ def _gated(gate: torch.Tensor, up: torch.Tensor | None, dim: int, kind: str) -> 
     return _OPS.glu(gate, up, kind)  # type: ignore[no-any-return]  # an operator of torch
 
 
+# -- linear layers -------------------------------------------------------------------------------------
+def linear(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    activation: str = "none",
+    residual: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """act(input weight^T + bias) + residual.  PyTorch: torch.nn.functional.linear and what follows it.
+
+    `activation` is one of none, relu, gelu, gelu_tanh, silu.  A weight that is (in, out) is given as `weight.T`.
+    Shapes: input (*batch, in), weight (out, in), bias (out,), residual (*batch, out) -> (*batch, out).
+    Dtypes: one float type; under autocast its type, as of torch's linear.
+    """
+    tensors = (input, weight, bias, residual)
+    device = input.device.type
+    if torch.is_autocast_enabled(device) and input.dtype != torch.float64:
+        kind = torch.get_autocast_dtype(device)
+        input, weight = input.to(kind), weight.to(kind)
+        bias, residual = (None if t is None else t.to(kind) for t in (bias, residual))
+    gradients = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    y: torch.Tensor = _OPS.linear(input, weight, bias, residual, activation, gradients)[0]
+    return y
+
+
 # -- dropout -------------------------------------------------------------------------------------------
 def dropout(
     input: torch.Tensor, p: float = 0.5, training: bool = True, *, seed: torch.Tensor | None = None
@@ -337,7 +496,4 @@ def dropout(
     """
     if not training:
         return input
-    if seed is None:
-        # an operator of torch's own: those are the only ones of which torch.compile never makes two calls one
-        seed = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device="cpu")
-    return _OPS.dropout(input, p, seed)  # type: ignore[no-any-return]  # an operator of torch
+    return _OPS.dropout(input, p, new_seed() if seed is None else seed)  # type: ignore[no-any-return]  # an operator of torch

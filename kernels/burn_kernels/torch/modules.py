@@ -12,20 +12,35 @@ import torch
 from torch import nn
 
 from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.matmul_parts import check_kind
 from burn_kernels.torch import functional as F
+from burn_kernels.torch.defining import note_fallback
 
 __all__ = [
     "GEGLU",
+    "GELU",
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
+    "Conv2d",
     "CrossEntropyLoss",
     "Dropout",
+    "Embedding",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "LayerNorm",
+    "Linear",
     "LinearCrossEntropyLoss",
     "LogSoftmax",
     "RMSNorm",
     "ReGLU",
+    "ReLU",
+    "ResidualLayerNorm",
+    "ResidualRMSNorm",
+    "Sequential",
+    "SiLU",
     "Softmax",
     "SwiGLU",
 ]
@@ -45,6 +60,89 @@ class RMSNorm(nn.RMSNorm):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Divides by the root mean square over the last axes; see `functional.rms_norm`."""
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+
+class ResidualLayerNorm(nn.LayerNorm):
+    """Layer norm of residual + dropout(x), and that sum, in one pass; `p` as of torch.nn.Dropout, 0 drops nothing.
+
+    The other options and the state_dict are those of torch.nn.LayerNorm.
+    """
+
+    def __init__(self, normalized_shape: Any, eps: float = 1e-5, *, p: float = 0.0, **options: Any) -> None:
+        super().__init__(normalized_shape, eps, **options)
+        self.p = p
+
+    def forward(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]  # one input more
+        """The normed sum, and the sum; see `functional.residual_layer_norm`."""
+        options: dict[str, Any] = {"p": self.p, "training": self.training}
+        return F.residual_layer_norm(x, residual, self.normalized_shape, self.weight, self.bias, self.eps, **options)
+
+    def extra_repr(self) -> str:
+        """What the constructor was given."""
+        return f"{super().extra_repr()}, p={self.p}"
+
+
+class ResidualRMSNorm(nn.RMSNorm):
+    """RMS norm of residual + dropout(x), and that sum, in one pass; as `ResidualLayerNorm`."""
+
+    def __init__(self, normalized_shape: Any, eps: float | None = None, *, p: float = 0.0, **options: Any) -> None:
+        super().__init__(normalized_shape, eps, **options)
+        self.p = p
+
+    def forward(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]  # one input more
+        """The normed sum, and the sum; see `functional.residual_rms_norm`."""
+        options: dict[str, Any] = {"p": self.p, "training": self.training}
+        return F.residual_rms_norm(x, residual, self.normalized_shape, self.weight, self.eps, **options)
+
+    def extra_repr(self) -> str:
+        """What the constructor was given."""
+        return f"{super().extra_repr()}, p={self.p}"
+
+
+class Embedding(nn.Embedding):
+    """torch.nn.Embedding, the gradient of its table added up in a fixed order; see `functional.embedding`."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """The rows that `input` names."""
+        return F.embedding(
+            input,
+            self.weight,
+            self.padding_idx,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.sparse,
+        )
+
+
+class GELU(nn.GELU):
+    """torch.nn.GELU in one kernel each way, its input alone kept."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """See `functional.gelu`."""
+        return F.gelu(input, self.approximate)
+
+
+class SiLU(nn.SiLU):
+    """torch.nn.SiLU in one kernel each way, its input alone kept."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(_never_in_place("SiLU", inplace))
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """See `functional.silu`."""
+        return F.silu(input)
+
+
+class ReLU(nn.ReLU):
+    """torch.nn.ReLU in one kernel each way, its input alone kept."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(_never_in_place("ReLU", inplace))
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """See `functional.relu`."""
+        return F.relu(input)
 
 
 class _BatchNorm(nn.modules.batchnorm._BatchNorm):
@@ -79,6 +177,67 @@ class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
 
 class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
     """torch.nn.BatchNorm3d in one kernel or three each way."""
+
+
+class GroupNorm(nn.GroupNorm):
+    """torch.nn.GroupNorm in one kernel or three forward, four backward."""
+
+    activation = "none"
+    """As of the batch norms."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Normalises over groups of channels of each image; see `functional.group_norm`."""
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps, activation=self.activation)
+
+
+class _InstanceNorm(nn.modules.instancenorm._InstanceNorm):
+    """What the instance norms of all numbers of axes share: torch's own forward, but for the function at its end."""
+
+    activation = "none"
+    """As of the batch norms."""
+
+    def _apply_instance_norm(self, input: torch.Tensor) -> torch.Tensor:
+        statistics = self.training or not self.track_running_stats
+        share = 0.0 if self.momentum is None else self.momentum
+        vectors = (self.running_mean, self.running_var, self.weight, self.bias)
+        return F.instance_norm(input, *vectors, statistics, share, self.eps, activation=self.activation)
+
+
+class InstanceNorm1d(_InstanceNorm, nn.InstanceNorm1d):
+    """torch.nn.InstanceNorm1d as a group norm of one channel a group."""
+
+
+class InstanceNorm2d(_InstanceNorm, nn.InstanceNorm2d):
+    """torch.nn.InstanceNorm2d as a group norm of one channel a group."""
+
+
+class InstanceNorm3d(_InstanceNorm, nn.InstanceNorm3d):
+    """torch.nn.InstanceNorm3d as a group norm of one channel a group."""
+
+
+class Conv2d(nn.Conv2d):
+    """torch.nn.Conv2d, of few channels without cuDNN; what follows may be set on the object, for the same kernel.
+
+    Images that are not in order (channels last), and paddings other than zeros, go to torch's own.
+    """
+
+    relu = False
+    pool = "none"
+    window = 2
+    p = 0.0
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """The convolution with what follows; see `functional.conv2d`."""
+        plain = not self.relu and self.pool == "none" and not self.p
+        odd = input.dim() != 4 or self.padding_mode != "zeros" or not input.is_contiguous()
+        if plain and odd:
+            note_fallback("conv2d", "of images that are not in order, or padded with other numbers than 0")
+            return super().forward(input)
+        rest = (self.stride, self.padding, self.dilation, self.groups)
+        drop = self.p if self.training else 0.0
+        return F.conv2d(
+            input, self.weight, self.bias, *rest, relu=self.relu, pool=self.pool, window=self.window, p=drop
+        )  # fmt: skip
 
 
 class Softmax(nn.Softmax):
@@ -228,17 +387,87 @@ class Dropout(nn.Dropout):
     """torch.nn.Dropout with a mask that is drawn again in the backward, never saved; see `functional.dropout`."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__(p, inplace)
-        if inplace:
-            raise KernelArgumentError(
-                explain(
-                    "Dropout: no form in place",
-                    given="inplace True",
-                    expected="inplace False: no operation here writes to its input",
-                    mend="leave it out; the mask takes no memory either way",
-                )
-            )
+        super().__init__(p, _never_in_place("Dropout", inplace))
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Drops in training, passes in evaluation."""
         return F.dropout(input, self.p, self.training)
+
+
+class Linear(nn.Linear):
+    """torch.nn.Linear, and an activation: none, relu, gelu, gelu_tanh or silu; see `functional.linear`."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        activation: str = "none",
+    ) -> None:
+        super().__init__(in_features, out_features, bias, device, dtype)
+        check_kind("Linear", activation)
+        self.activation = activation
+
+    def forward(self, input: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+        """act(input weight^T + bias), and a residual on top where one is given."""
+        return F.linear(input, self.weight, self.bias, activation=self.activation, residual=residual)
+
+    def extra_repr(self) -> str:
+        """What the constructor was given."""
+        return f"{super().extra_repr()}, activation={self.activation!r}"
+
+
+class Sequential(nn.Sequential):
+    """torch.nn.Sequential that computes a Linear and the activation behind it as one; `patch` makes them.
+
+    Pairs are looked for at each call, and only where nobody could tell the difference: both of torch's own classes,
+    without hooks, parametrizations, or a forward of their own.
+    """
+
+    def forward(self, input: Any) -> Any:
+        """Calls the modules one after the other, pairs together."""
+        waiting = list(self)
+        while waiting:
+            module = waiting.pop(0)
+            kind = pair_of(module, waiting[0]) if waiting else None
+            if kind is None:
+                input = module(input)
+            else:
+                input = F.linear(input, module.weight, module.bias, activation=kind)  # type: ignore[arg-type]  # a Linear
+                waiting.pop(0)
+        return input
+
+
+def activation_of(module: nn.Module) -> str | None:
+    """The name of an activation of torch's own, if `functional.linear` knows it."""
+    if type(module) is nn.GELU:
+        return {"none": "gelu", "tanh": "gelu_tanh"}.get(module.approximate)
+    return {nn.ReLU: "relu", nn.SiLU: "silu"}.get(type(module))
+
+
+def pair_of(first: nn.Module, second: nn.Module) -> str | None:
+    """The activation, if these two modules can be computed as one without anybody telling the difference."""
+    kind = activation_of(second) if type(first) is nn.Linear and unwatched(first, second) else None
+    return kind if kind is None or first.weight.is_floating_point() else None  # type: ignore[operator]  # a Linear
+
+
+def unwatched(*modules: nn.Module) -> bool:
+    """Whether calls of these modules are seen by nobody: no hooks on them, no forward of their own."""
+    watching = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return not any("forward" in vars(m) or any(getattr(m, name, None) for name in watching) for m in modules)
+
+
+def _never_in_place(name: str, inplace: bool) -> bool:
+    if inplace:
+        raise KernelArgumentError(
+            explain(
+                f"{name}: no form in place",
+                given="inplace True",
+                expected="inplace False: no operation here writes to its input",
+                mend="leave it out",
+            )
+        )
+    return inplace

@@ -1,18 +1,67 @@
-"""Softmax, norms, gated units and dropout as operators of PyTorch; `defining` says what holds for all."""
+"""Softmax, norms, activations, gated units and dropout as operators of PyTorch; `defining` says what holds for all."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from burn_kernels import dropout, glu, norm, softmax
+from burn_kernels import activation, dropout, glu, norm, softmax
 from burn_kernels.activation import TWINS
-from burn_kernels.errors import KernelDeviceError, explain
+from burn_kernels.errors import KernelDeviceError, KernelShapeError, explain
 from burn_kernels.launch import describe, wide_type
-from burn_kernels.torch.defining import define, differentiate, in_float32, like, nothing, or_reference, present, second
+from burn_kernels.torch.defining import (
+    define,
+    differentiate,
+    in_float32,
+    leaf,
+    like,
+    nothing,
+    or_reference,
+    present,
+    second,
+)
 
 __all__: list[str] = []
+
+
+# -- what functions share ------------------------------------------------------------------------------
+def last_axes(op: str, x: torch.Tensor, shape: Sequence[int], *vectors: torch.Tensor | None) -> tuple[Any, ...]:
+    """x and the vectors with the axes of `shape`, the last ones of x, as one.  Raises: KernelShapeError."""
+    shape = tuple(shape)
+    fits = len(shape) > 0 and tuple(x.shape[-len(shape) :]) == shape
+    if not fits or any(t is not None and tuple(t.shape) != shape for t in vectors):
+        names = zip(("weight", "bias"), vectors, strict=False)
+        raise KernelShapeError(
+            explain(
+                f"{op}: the sizes do not fit",
+                given=f"normalized_shape {shape}, " + describe({"input": x, **dict(names)}),
+                expected=f"input (*batch, {', '.join(map(str, shape))}), weight and bias {shape}",
+                mend="normalize over the last axes of the input",
+            )
+        )
+    if len(shape) == 1:
+        return x, *vectors
+    return x.flatten(-len(shape)), *(None if t is None else t.flatten() for t in vectors)
+
+
+def mixed(x: torch.Tensor, *others: torch.Tensor | None) -> bool:
+    """Whether the element types differ, and autocast will not make them alike."""
+    if x.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
+        return False  # all are cast to float32
+    return any(other is not None and other.dtype != x.dtype for other in others)
+
+
+def least_eps(x: torch.Tensor) -> float:
+    """What torch's RMS norm adds where it is not told."""
+    return torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
+
+
+def new_seed() -> torch.Tensor:
+    """Key and stream of a dropout, drawn from torch's generator of the CPU."""
+    # an operator of torch's own: those are the only ones of which torch.compile never makes two calls one
+    return torch.randint(2**63 - 1, (2,), dtype=torch.int64, device="cpu")
 
 
 # -- softmax -------------------------------------------------------------------------------------------
@@ -36,7 +85,7 @@ def _define_softmax(name: str, forward: Any, backward: Any, reference: Any, refe
         dy, y = ctx.saved_tensors
         graph = torch.is_grad_enabled()
         with torch.enable_grad():
-            leaves = [x if x.requires_grad else x.detach().requires_grad_() for x in (dy, y)]
+            leaves = [leaf(x) for x in (dy, y)]
             return torch.autograd.grad(reference_backward(*leaves), leaves, upstream, create_graph=graph)
 
     differentiate(op, setup, lambda ctx, dy: back(dy, *ctx.saved_tensors))
@@ -172,6 +221,48 @@ in_float32(LAYER_NORM, "cuda")
 in_float32(RMS_NORM, "cuda")
 
 
+# -- activations ---------------------------------------------------------------------------------------
+def _as_it_lies(x: torch.Tensor) -> torch.Tensor:
+    """A result for x: its elements in the order of x where these fill their memory, else in order."""
+    y = torch.empty_like(x)
+    return y if y.stride() == x.stride() else like(x)
+
+
+def _activation(x: torch.Tensor, kind: str) -> torch.Tensor:
+    y: torch.Tensor = or_reference("activation", activation.forward, activation.reference)(x, kind=kind)
+    place = _as_it_lies(x)
+    return y if y.stride() == place.stride() else place.copy_(y)
+
+
+def _activation_backward(dy: torch.Tensor, x: torch.Tensor, kind: str) -> torch.Tensor:
+    run = or_reference("activation backward", activation.backward, activation.reference_backward)
+    return run(dy, x, kind=kind).contiguous()  # type: ignore[no-any-return]  # launchers
+
+
+ACTIVATION = define("activation(Tensor x, str kind) -> Tensor", _activation, lambda x, kind: _as_it_lies(x))
+_ACTIVATION_BACKWARD = define(
+    "activation_backward(Tensor dy, Tensor x, str kind) -> Tensor", _activation_backward, lambda dy, x, kind: like(x)
+)
+
+
+def _setup_activation(ctx: Any, inputs: Any, output: Any) -> None:
+    *tensors, ctx.kind = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _activation_gradient(ctx: Any, dy: torch.Tensor) -> Any:
+    return _ACTIVATION_BACKWARD(dy, *ctx.saved_tensors, ctx.kind), None
+
+
+def _activation_second(ctx: Any, upstream: torch.Tensor) -> Any:
+    dy, x = ctx.saved_tensors
+    return *second(TWINS[ctx.kind], dy, (x,), (upstream,)), None
+
+
+differentiate(ACTIVATION, _setup_activation, _activation_gradient)
+differentiate(_ACTIVATION_BACKWARD, _setup_activation, _activation_second)
+
+
 # -- gated units ---------------------------------------------------------------------------------------
 def _glu(gate: torch.Tensor, up: torch.Tensor, kind: str) -> torch.Tensor:
     return or_reference("glu", glu.forward, glu.reference)(gate, up, kind=kind).contiguous()  # type: ignore[no-any-return]  # launchers
@@ -215,7 +306,8 @@ differentiate(_GLU_BACKWARD, _setup_glu, _glu_second)
 
 
 # -- dropout -------------------------------------------------------------------------------------------
-def _dropout(x: torch.Tensor, prob: float, seed: torch.Tensor) -> torch.Tensor:
+def numbers_of(seed: torch.Tensor) -> tuple[int, int]:
+    """Key and stream.  Raises: KernelDeviceError where reading them would wait for a device."""
     if seed.device.type != "cpu":
         raise KernelDeviceError(
             explain(
@@ -226,6 +318,11 @@ def _dropout(x: torch.Tensor, prob: float, seed: torch.Tensor) -> torch.Tensor:
             )
         )
     key, stream = seed.tolist()
+    return key, stream
+
+
+def _dropout(x: torch.Tensor, prob: float, seed: torch.Tensor) -> torch.Tensor:
+    key, stream = numbers_of(seed)
     return or_reference("dropout", dropout.forward, dropout.reference)(x, prob, key, stream).contiguous()  # type: ignore[no-any-return]  # launchers
 
 

@@ -1,7 +1,7 @@
-"""Optimizers of `torch.optim` whose step is one launch for all tensors of a kind: AdamW, Adam, SGD.
+"""Optimizers of `torch.optim` whose step is one launch for all tensors of a kind: AdamW, Adam, SGD, Lion.
 
 Constructors, parameter groups and `state_dict` are those of torch's classes, of which these are subclasses, so a state
-goes from one to the other and back.  Two more options:
+goes from one to the other and back; torch has no Lion.  Two more options:
 
     clip_norm   gradients are scaled so that their norm over all parameters is at most this, as
                 torch.nn.utils.clip_grad_norm_ does, but on the way through the step; `.grad` stays as it is
@@ -19,9 +19,9 @@ from typing import Any, cast
 import torch
 
 from burn_kernels.errors import KernelArgumentError, explain
-from burn_kernels.torch import steps as _steps  # noqa: F401  # registers adamw_ and sgd_
+from burn_kernels.torch import steps as _steps  # noqa: F401  # registers adamw_, sgd_, lion_
 
-__all__ = ["SGD", "Adam", "AdamW"]
+__all__ = ["SGD", "Adam", "AdamW", "Lion"]
 
 _OPS = torch.ops.burn_kernels
 Copies = Mapping[torch.Tensor, torch.Tensor]
@@ -29,7 +29,7 @@ Rows = list[tuple[torch.Tensor, ...]]
 
 
 class _Fused:
-    """What the three share; mixed in before torch's class."""
+    """What they share; mixed in before torch's class."""
 
     param_groups: list[dict[str, Any]]
     clip_norm: float | None
@@ -91,10 +91,13 @@ class _Fused:
                     grads.setdefault(p.device, []).append(p.grad)
         if not grads:
             return {}
+        if len(grads) == 1:
+            (device,) = grads
+            return {device: _OPS.clip_factor(grads[device], self.clip_norm, 2.0)[1].float()}
         home = next(iter(grads))
-        parts = [torch.stack(torch._foreach_norm(found, 2.0)).float().to(home) for found in grads.values()]
+        parts = [_OPS.tensor_norm(found, 2.0).float().to(home) for found in grads.values()]
         # as torch.nn.utils.clip_grad_norm_, which keeps the norm this far from 0
-        clip = (self.clip_norm / (torch.linalg.vector_norm(torch.cat(parts)) + 1e-6)).clamp(max=1.0)
+        clip = (self.clip_norm / (torch.linalg.vector_norm(torch.stack(parts)) + 1e-6)).clamp(max=1.0)
         return {device: clip.to(device) for device in grads}
 
     def _columns(self, rows: Rows) -> list[tuple[list[torch.Tensor], ...]]:
@@ -224,17 +227,12 @@ class _AdamStep(_Fused):
         copies: list[torch.Tensor],
         clip: torch.Tensor | None,
     ) -> None:
-        decay = float(group["weight_decay"])
         if group.get("maximize"):
             clip = torch.full((), -1.0, device=params[0].device) if clip is None else -clip
-        if decay and not group.get("decoupled_weight_decay", self.decoupled):
-            # the L2 form: the decay goes into the gradient, after the clip
-            scaled = grads if clip is None else [grad * clip for grad in grads]
-            grads = [grad.add(p, alpha=decay) for grad, p in zip(scaled, params, strict=True)]
-            clip, decay = None, 0.0
+        decay, coupled = float(group["weight_decay"]), not group.get("decoupled_weight_decay", self.decoupled)
         beta1, beta2 = (_number(beta) for beta in group["betas"])
         lr, eps = _number(group["lr"]), float(group["eps"])
-        _OPS.adamw_(params, grads, means, squares, copies, clip, lr, step, beta1, beta2, eps, decay)
+        _OPS.adamw_(params, grads, means, squares, copies, clip, lr, step, beta1, beta2, eps, decay, coupled)
 
 
 class AdamW(_AdamStep, torch.optim.AdamW):
@@ -256,7 +254,7 @@ class AdamW(_AdamStep, torch.optim.AdamW):
 
 
 class Adam(_AdamStep, torch.optim.Adam):
-    """torch.optim.Adam in one launch for all tensors of a kind; a weight decay costs a pass of its own.
+    """torch.optim.Adam in one launch for all tensors of a kind; `clip_norm` and `copies` as above.
 
     amsgrad and differentiable are refused: they have no fused form.
     """
@@ -339,3 +337,65 @@ class SGD(_Fused, torch.optim.SGD):
             float(group["weight_decay"]),
             bool(group["nesterov"]),
         )
+
+
+class Lion(_Fused, torch.optim.Optimizer):
+    """Lion in one launch for all tensors of a kind: the sign of a mean of gradients, and a decoupled decay.
+
+        u = sign(beta1 * m + (1 - beta1) * g)      p = p * (1 - lr * weight_decay) - lr * u
+        m = beta2 * m + (1 - beta2) * g
+
+    The state of a parameter is `exp_avg`, in its type.  As each step moves every weight by lr, an lr of a third to a
+    tenth of AdamW's is usual, and a decay as much larger.
+    Source: Chen et al. 2023, algorithm 2, https://arxiv.org/abs/2302.06675.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | torch.Tensor = 1e-4,
+        betas: tuple[float | torch.Tensor, float | torch.Tensor] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        clip_norm: float | None = None,
+        copies: Copies | None = None,
+    ) -> None:
+        inside = all(0.0 <= _number(beta) < 1.0 for beta in betas)
+        if not (_number(lr) >= 0.0 and inside and weight_decay >= 0.0):
+            raise KernelArgumentError(
+                explain(
+                    "Lion: an option is outside its range",
+                    given=f"lr {lr}, betas {betas}, weight_decay {weight_decay}",
+                    expected="lr and weight_decay from 0; betas from 0 up to, not including, 1",
+                    mend="1e-4, (0.9, 0.99) and 0.0 are the defaults",
+                )
+            )
+        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach}
+        torch.optim.Optimizer.__init__(self, params, defaults)
+        self._set(clip_norm, copies)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step; returns what `closure` gives."""
+        loss = self._begin(closure)
+        clips = self._clips()
+        for group in self.param_groups:
+            rows: Rows = []
+            for p in group["params"]:
+                grad = _gradient(p)
+                if grad is None:
+                    continue
+                state = self.state[p]
+                if not state:
+                    state["exp_avg"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                rows.append((p, grad, state["exp_avg"]))
+            for params, grads, means, copies in self._columns(rows) if rows else []:
+                clip = clips.get(params[0].device)
+                if group["maximize"]:
+                    clip = torch.full((), -1.0, device=params[0].device) if clip is None else -clip
+                beta1, beta2 = (_number(beta) for beta in group["betas"])
+                decay = float(group["weight_decay"])
+                _OPS.lion_(params, grads, means, copies, clip, _number(group["lr"]), beta1, beta2, decay)
+        return loss

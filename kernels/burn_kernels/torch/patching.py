@@ -4,13 +4,13 @@ A module is exchanged by its class: `module.__class__` becomes a subclass of wha
 object stays the same, and with it parameters, ties, buffers, hooks, names, training mode and all who hold it.  The
 class that it had is noted on the module, so copies and pickles of a patched model can be unpatched too.
 
-Modules are recognised by their exact class, those of `transformers` by qualified name and by what they hold.  A
-subclass may compute something else and is left alone.
+Modules of torch are recognised by their exact class: a subclass may compute something else and is left alone.  Those of
+other libraries are recognised by what they compute, see `grafts`.
 """
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from burn_kernels.convolution_parts import FEW_CHANNELS
 from burn_kernels.errors import KernelArgumentError, explain
-from burn_kernels.torch import functional as F
-from burn_kernels.torch import modules
+from burn_kernels.torch import grafts, modules
+from burn_kernels.torch.grafts import FORMER
 
 __all__ = ["PatchEntry", "PatchReport", "patch", "unpatch"]
 
-_FORMER = "_burn_kernels_class"
 _FORMER_LOSS = "_burn_kernels_loss"
 _ABSENT = "absent"
 
@@ -69,146 +69,59 @@ class PatchReport:
         return "\n".join(lines)
 
 
-# -- what replaces modules of other libraries ----------------------------------------------------------
-class _Grafted:
-    """Base of forwards that are put before a class that this library does not know by import.
-
-    The class is made when it is needed (`_graft`), so pickles name its two parents and make it again.
-    """
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        graft = type(self).__bases__[0]
-        return _regraft, (graft, getattr(self, _FORMER)), self.__dict__
-
-
-def _regraft(graft: type, former: type) -> Any:
-    made: Any = _graft(graft, former)
-    return made.__new__(made)
-
-
-_GRAFTS: dict[tuple[type, type], type] = {}
-
-
-def _graft(graft: type, former: type) -> type:
-    if (graft, former) not in _GRAFTS:
-        names = {"__module__": __name__, "__doc__": graft.__doc__}
-        _GRAFTS[graft, former] = type(f"Fused{former.__name__}", (graft, former), names)
-    return _GRAFTS[graft, former]
-
-
-class _TransformersRMSNorm(_Grafted):
-    """weight * (x / rms(x)).to(the type of x), as the RMS norms of transformers."""
-
-    weight: torch.Tensor
-    variance_epsilon: float
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        x, w = hidden_states, self.weight
-        if w.dtype == x.dtype:
-            return F.rms_norm(x, w.shape, w, self.variance_epsilon)
-        return w * F.rms_norm(x, w.shape, None, self.variance_epsilon)
-
-
-class _TransformersMLP(_Grafted):
-    """down(act(gate(x)) * up(x)), as the gated MLPs of transformers."""
-
-    gate_proj: nn.Module
-    up_proj: nn.Module
-    down_proj: nn.Module
-    act_fn: nn.Module
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        gated = _gate(self.act_fn)
-        if gated is None:  # exchanged since: as the class did before
-            return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]  # modules
-        return self.down_proj(gated(self.gate_proj(x), self.up_proj(x)))  # type: ignore[no-any-return]  # modules
-
-
-class _TanhGELU(_Grafted):
-    """GELU by tanh in one operator of torch, where transformers' takes eight."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return nn.functional.gelu(input, approximate="tanh")
-
-
-def _gate(act: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None:
-    """The gated unit with this activation."""
-    tanh = functools.partial(F.geglu, approximate="tanh")
-    kinds: dict[str, Callable[..., torch.Tensor]] = {
-        "torch.nn.modules.activation.SiLU": F.swiglu,
-        "transformers.activations.SiLUActivation": F.swiglu,
-        "transformers.activations.GELUActivation": F.geglu,
-        "transformers.activations.PytorchGELUTanh": tanh,
-        "transformers.activations.GELUTanh": tanh,
-        "transformers.activations.NewGELUActivation": tanh,
-        "torch.nn.modules.activation.ReLU": F.reglu,
-    }
-    if isinstance(act, nn.GELU) and type(act) is nn.GELU:
-        return tanh if act.approximate == "tanh" else F.geglu
-    return kinds.get(_name(getattr(act, _FORMER, type(act))))
-
-
-def causal_lm_loss(
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    vocab_size: int,
-    num_items_in_batch: Any = None,
-    ignore_index: int = -100,
-    shift_labels: torch.Tensor | None = None,
-    **_: Any,
-) -> torch.Tensor:
-    """transformers' ForCausalLMLoss: the cross entropy of the next token, without a float32 copy of the logits."""
-    if shift_labels is None:
-        shift_labels = nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-    flat, targets = logits.reshape(-1, vocab_size), shift_labels.reshape(-1).to(logits.device)
-    reduction = "mean" if num_items_in_batch is None else "sum"
-    loss: torch.Tensor
-    loss, _ = torch.ops.burn_kernels.cross_entropy(flat, targets, None, reduction, 0.0, ignore_index, 0.0)
-    if num_items_in_batch is None:
-        return loss
-    count = num_items_in_batch
-    return loss / (count.to(loss.device) if isinstance(count, torch.Tensor) else count)
-
-
 # -- rules ---------------------------------------------------------------------------------------------
 # A rule gives the class that replaces a module's, or the reason why none does.
-Rule = Callable[[nn.Module, bool], "type | str"]
+@dataclass(frozen=True)
+class _Asked:
+    """What a rule may look at beside the module."""
+
+    model: nn.Module
+    dropout: bool
+
+
+Rule = Callable[[Any, _Asked], "type | str"]
 
 
 def _always(by: type) -> Rule:
-    return lambda module, dropout: by
+    return lambda module, asked: by
 
 
 def _softmax(by: type) -> Rule:
-    return lambda module, dropout: by if module.dim is not None else "dim None lets torch guess an axis"
+    return lambda module, asked: by if module.dim is not None else "dim None lets torch guess an axis"
 
 
-def _dropout(module: nn.Module, dropout: bool) -> type | str:
+def _dropout(module: Any, asked: _Asked) -> type | str:
     if module.inplace:
         return "in place: no operation of this library writes to its input"
-    return modules.Dropout if dropout else "its masks would be others than torch's; patch(model, dropout=True) does it"
+    if not asked.dropout:
+        return "its masks would be others than torch's; patch(model, dropout=True) does it"
+    return modules.Dropout
 
 
-def _transformers_norm(module: nn.Module, dropout: bool) -> type | str:
-    weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", None)
-    if not isinstance(weight, nn.Parameter) or weight.dim() != 1 or not isinstance(eps, float):
-        return "not as known: expected a weight with one axis and variance_epsilon"
-    if len(module._parameters) != 1 or module._modules:
-        return "not as known: it holds more than a weight"
-    return _graft(_TransformersRMSNorm, type(module))
+def _convolution(module: nn.Module, asked: _Asked) -> type | str:
+    assert isinstance(module, nn.Conv2d)
+    sources, targets = (count // module.groups for count in (module.in_channels, module.out_channels))
+    if max(sources, targets) > FEW_CHANNELS:
+        return f"more than {FEW_CHANNELS} channels a group, which cuDNN computes either way"
+    if module.padding_mode != "zeros" or module.padding == "same":
+        return "padded with other numbers than 0, or by a word"
+    return modules.Conv2d
 
 
-def _transformers_mlp(module: nn.Module, dropout: bool) -> type | str:
-    parts = {"gate_proj", "up_proj", "down_proj", "act_fn"}
-    if set(module._modules) != parts or module._parameters:
-        return f"not as known: expected {', '.join(sorted(parts))} and nothing else"
-    if getattr(getattr(module, "config", None), "pretraining_tp", 1) > 1:
-        return "pretraining_tp above 1 cuts its products"
-    act = module.act_fn
-    assert isinstance(act, nn.Module)
-    if _gate(act) is None:
-        return f"no gated unit with {type(act).__name__}"
-    return _graft(_TransformersMLP, type(module))
+def _instance_norm(by: type) -> Rule:
+    return lambda module, asked: "keeps running statistics" if module.track_running_stats else by
+
+
+def _embedding(module: Any, asked: _Asked) -> type | str:
+    if module.max_norm is not None or module.sparse:
+        return "max_norm and sparse gradients have no fused form"
+    return modules.Embedding
+
+
+def _sequential(module: Any, asked: _Asked) -> type | str:
+    if any(modules.pair_of(one, other) for one, other in itertools.pairwise(module.children())):
+        return modules.Sequential
+    return "holds other modules, and no Linear right before an activation"
 
 
 _TORCH = "torch.nn.modules."
@@ -219,28 +132,42 @@ RULES: dict[str, Rule] = {
     f"{_TORCH}activation.LogSoftmax": _softmax(modules.LogSoftmax),
     f"{_TORCH}loss.CrossEntropyLoss": _always(modules.CrossEntropyLoss),
     f"{_TORCH}dropout.Dropout": _dropout,
-    "transformers.activations.NewGELUActivation": lambda module, dropout: _graft(_TanhGELU, type(module)),
+    f"{_TORCH}conv.Conv2d": _convolution,
+    f"{_TORCH}normalization.GroupNorm": _always(modules.GroupNorm),
+    f"{_TORCH}sparse.Embedding": _embedding,
+    f"{_TORCH}container.Sequential": _sequential,
+    "transformers.activations.NewGELUActivation": lambda module, asked: grafts.graft(grafts.TanhGELU, type(module)),
 }
-for _family, _prefix in (*(("llama", "Llama"), ("mistral", "Mistral"), ("qwen2", "Qwen2"), ("qwen3", "Qwen3")),):
-    _home = f"transformers.models.{_family}.modeling_{_family}.{_prefix}"
-    RULES[f"{_home}RMSNorm"] = _transformers_norm
-    RULES[f"{_home}MLP"] = _transformers_mlp
 for _kind in (modules.BatchNorm1d, modules.BatchNorm2d, modules.BatchNorm3d):
     RULES[f"{_TORCH}batchnorm.{_kind.__name__}"] = _always(_kind)
-
+for _norm in (modules.InstanceNorm1d, modules.InstanceNorm2d, modules.InstanceNorm3d):
+    RULES[f"{_TORCH}instancenorm.{_norm.__name__}"] = _instance_norm(_norm)
 _REASONS = {
     f"{_TORCH}activation.MultiheadAttention": "calls torch's attention, which has flash attention and cuDNN",
     f"{_TORCH}linear.Linear": "a matrix product, which cuBLAS computes either way",
-    f"{_TORCH}sparse.Embedding": "a gather, which has no fused form here",
 }
-_LONE = "an activation alone: only gated units are fused"
+_LONE = "an activation alone: torch's own kernel moves as few bytes"
+
+
+def _by_behaviour(module: nn.Module, asked: _Asked) -> type | str | None:
+    """The same for classes of other libraries, which are known by what they compute; None for no such kind."""
+    kind = type(module)
+    if kind.__name__.endswith("RMSNorm"):
+        return grafts.probe_norm(module) or grafts.graft(grafts.RMSNorm, kind)
+    if kind.__name__.endswith("MLP") and set(grafts.PARTS) <= set(module._modules):
+        return grafts.probe_mlp(module) or grafts.graft(grafts.MLP, kind)
+    if kind.__name__.endswith("MLP") and set(grafts.GPT2_PARTS) <= set(module._modules):
+        return grafts.probe_gpt2_mlp(module) or grafts.graft(grafts.GPT2MLP, kind)
+    if kind.__name__.endswith("Attention") and grafts.rotates(kind):
+        return grafts.probe_attention(module, asked.model) or grafts.graft(grafts.RotaryAttention, kind)
+    return None
 
 
 def _name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _decide(module: nn.Module, dropout: bool) -> type | str:
+def _decide(module: nn.Module, asked: _Asked) -> type | str:
     """The class that is to replace the module's, or why none is."""
     kind = type(module)
     if isinstance(module, torch.jit.ScriptModule):
@@ -252,7 +179,7 @@ def _decide(module: nn.Module, dropout: bool) -> type | str:
     if "forward" in vars(module):
         return "its forward was set on the object"
     if rule := RULES.get(_name(kind)):
-        return rule(module, dropout)
+        return rule(module, asked)
     for base in kind.__mro__[1:]:
         if _name(base) in RULES:
             return f"a subclass of {base.__name__}, which may compute something else"
@@ -260,6 +187,8 @@ def _decide(module: nn.Module, dropout: bool) -> type | str:
         return reason
     if kind.__module__ == f"{_TORCH}activation" or kind.__module__ == "transformers.activations":
         return _LONE
+    if (found := _by_behaviour(module, asked)) is not None:
+        return found
     return "holds other modules; its own forward is kept" if module._modules else "no fused form of this class"
 
 
@@ -267,23 +196,25 @@ def _decide(module: nn.Module, dropout: bool) -> type | str:
 def patch(model: nn.Module, *, dropout: bool = False) -> PatchReport:
     """Exchanges what it can in `model`, in place, and says for every module what, and for each other one why not.
 
-    LayerNorm, RMSNorm, batch norms, Softmax, LogSoftmax, CrossEntropyLoss of torch, with `dropout` Dropout too; of
-    transformers the RMS norms and gated MLPs of Llama, Mistral and Qwen, GPT-2's GELU, and the loss of causal language
-    models.  A second call finds what the first has replaced, and changes nothing.  Not to be called while it runs.
+    LayerNorm, RMSNorm, batch, group and instance norms, Conv2d of few channels, Softmax, LogSoftmax, CrossEntropyLoss,
+    Embedding of torch, with `dropout` Dropout too, a Sequential in which an activation follows a Linear; RMS norms and
+    gated MLPs of other libraries that compute what Llama's do, MLPs that compute what GPT-2's do; of transformers the
+    rotation in attentions, GPT-2's GELU, and the loss of causal language models.  A second call finds what the first
+    has replaced, and changes nothing.  Not to be called while the model runs.
     """
-    entries = []
+    entries, asked = [], _Asked(model, dropout)
     for path, module in _modules(model):
-        former = vars(module).get(_FORMER)
+        former = vars(module).get(FORMER)
         if former is not None:
             entries.append(PatchEntry(path, former.__name__, type(module).__name__, "replaced before"))
         else:
             kind = type(module)
-            decision = _decide(module, dropout)
+            decision = _decide(module, asked)
             if isinstance(decision, str):
                 entries.append(PatchEntry(path, kind.__name__, None, decision))
             else:
                 module.__class__ = decision
-                setattr(module, _FORMER, kind)
+                setattr(module, FORMER, kind)
                 entries.append(PatchEntry(path, kind.__name__, decision.__name__, ""))
         entries += _patch_loss(path, module)
     return PatchReport(tuple(entries))
@@ -293,7 +224,7 @@ def unpatch(model: nn.Module) -> list[str]:
     """Gives every module that `patch` changed its class back, and returns their names."""
     restored = []
     for path, module in _modules(model):
-        former = vars(module).pop(_FORMER, None)
+        former = vars(module).pop(FORMER, None)
         if former is not None:
             module.__class__ = former
         loss = vars(module).pop(_FORMER_LOSS, None)
@@ -331,5 +262,5 @@ def _patch_loss(path: str, module: nn.Module) -> list[PatchEntry]:
     if name != "transformers.loss.loss_utils.ForCausalLMLoss":
         return [PatchEntry(path, kind, None, f"{name} is not the loss of a causal language model")]
     setattr(module, _FORMER_LOSS, vars(module).get("_loss_function", _ABSENT))
-    vars(module)["_loss_function"] = causal_lm_loss
+    vars(module)["_loss_function"] = grafts.causal_lm_loss
     return [PatchEntry(path, kind, "causal_lm_loss", "")]

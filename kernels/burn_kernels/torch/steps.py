@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from burn_kernels import optimizer
+from burn_kernels import lion, optimizer
 from burn_kernels.torch.defining import define, or_reference
 
 __all__: list[str] = []
@@ -39,9 +39,10 @@ def _table(params: Tensors, grads: Tensors, states: list[Tensors], copies: Tenso
 
 def _adamw_(
     params: Tensors, grads: Tensors, means: Tensors, squares: Tensors, copies: Tensors, clip: torch.Tensor | None,
-    lr: float, step: int, beta1: float, beta2: float, eps: float, decay: float,
+    lr: float, step: int, beta1: float, beta2: float, eps: float, decay: float, coupled: bool,
 ) -> None:  # fmt: skip
     options: dict[str, Any] = {"lr": lr, "step": step, "betas": (beta1, beta2), "eps": eps, "decay": decay}
+    options["coupled"] = coupled
 
     def kernel() -> None:
         optimizer.adamw_(_table(params, grads, [means, squares], copies), clip=clip, **options)
@@ -70,6 +71,21 @@ def _sgd_(
     or_reference("sgd_", kernel, plain)()
 
 
+def _lion_(
+    params: Tensors, grads: Tensors, means: Tensors, copies: Tensors, clip: torch.Tensor | None,
+    lr: float, beta1: float, beta2: float, decay: float,
+) -> None:  # fmt: skip
+    options: dict[str, Any] = {"lr": lr, "betas": (beta1, beta2), "decay": decay}
+
+    def kernel() -> None:
+        lion.lion_(_table(params, grads, [means], copies), clip=clip, **options)
+
+    def plain() -> None:
+        _write([params, means], list(lion.lion_reference(params, grads, means, clip=clip, **options)), copies)
+
+    or_reference("lion_", kernel, plain)()
+
+
 def _write(groups: list[Tensors], new: list[Tensors], copies: Tensors) -> None:
     for olds, values in zip(groups, new, strict=True):
         for old, value in zip(olds, values, strict=True):
@@ -80,7 +96,8 @@ def _write(groups: list[Tensors], new: list[Tensors], copies: Tensors) -> None:
 
 define(
     "adamw_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] means, Tensor(c!)[] squares, Tensor(d!)[] copies,"
-    " Tensor? clip, float lr, int step, float beta1, float beta2, float eps, float decay) -> ()",
+    " Tensor? clip, float lr, int step, float beta1, float beta2, float eps, float decay, bool coupled)"
+    " -> ()",
     _adamw_,
     lambda *_: None,
 )
@@ -88,5 +105,11 @@ define(
     "sgd_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] velocities, Tensor(c!)[] copies, Tensor? clip, float lr,"
     " float momentum, float share, float decay, bool nesterov) -> ()",
     _sgd_,
+    lambda *_: None,
+)
+define(
+    "lion_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] means, Tensor(c!)[] copies, Tensor? clip, float lr,"
+    " float beta1, float beta2, float decay) -> ()",
+    _lion_,
     lambda *_: None,
 )

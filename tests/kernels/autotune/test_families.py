@@ -13,11 +13,14 @@ from burn_kernels import (
     activation,
     attention,
     batch_norm,
+    convolution,
     cross_entropy,
     dropout,
     embedding,
     glu,
+    group_norm,
     lion,
+    matmul,
     norm,
     optimizer,
     random,
@@ -71,6 +74,10 @@ def group(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
 
 S = torch.zeros(6, 1)
 V = torch.zeros(3)
+CONVOLUTION = (
+    "channels=1 height=9 width=9 outs=8 kernel_h=3 kernel_w=3 stride_h=1 stride_w=1 pad_h=0 pad_w=0 dilation_h=1 "
+    "dilation_w=1 groups=1"
+)
 ANGLES = torch.zeros(3, 4)
 STARTS, LSE = torch.tensor([0, 2, 6]), torch.zeros(2, 4, 40)
 ONE, RATE = torch.zeros((), dtype=torch.int64), torch.zeros(())
@@ -246,6 +253,21 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: rope.forward(x(2, 3, 12, 8)[:, :, 1:5], x(2, 3, 1, 8), ANGLES, ANGLES),
         ["rope tokens<=8 q_heads=4 k_heads=1 pairs=4 cols=8 bfloat16 strided align=16"],
     ),
+    "linear": (
+        lambda: matmul.forward(x(6, 64), x(32, 64), x(32), kind="gelu"),
+        ["linear rows<=8 features=32 inner=64 bfloat16 packed align=16 gelu bias"],
+    ),
+    "linear kept": (
+        lambda: matmul.forward_kept(x(2, 3, 64), x(64, 32).T, None, x(2, 3, 32), kind="relu"),
+        ["linear rows<=8 features=32 inner=64 bfloat16 packed align=16 relu residual kept w^T"],
+    ),
+    "linear back": (
+        lambda: matmul.backward(x(6, 32), x(6, 64), x(32, 64), x(6, 32), kind="silu"),
+        [
+            f"linear backward rows<=8 cols=32 {BF} silu bias",
+            "reduce outer<=1 inner<=32 length<=1 float32 packed align=16 sum across",
+        ],
+    ),
     "sum": (lambda: reduce.sum(x(5, 64), 1), [f"reduce outer<=1 inner<=8 length<=64 {BF} sum along"]),
     "sum across": (lambda: reduce.sum(x(5, 64), 0), [f"reduce outer<=1 inner<=64 length<=8 {BF} sum across"]),
     "var": (
@@ -308,6 +330,25 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: attention.backward(*[x(2, 4, 40, 64)] * 4, None, None, x(2, 4, 40, 64), LSE, deterministic=False),
         [f"attention backward batch<=2 seq<=64 heads=4 d_head=64 {BF} self any_order"],
     ),
+    "group_norm": (
+        lambda: group_norm.forward(x(6, 4, 8, 8), None, None, 2, activation="silu"),
+        [f"group_norm batch<=8 channels=4 groups=2 space=64 {BF} planes silu"],
+    ),
+    "group_norm back": (
+        lambda: group_norm.backward(x(6, 3, 8, 8), x(6, 3, 8, 8), V, V, S, S),
+        [f"group_norm backward batch<=8 channels=3 groups=1 space=64 {BF} planes w b"],
+    ),
+    "convolution": (
+        lambda: convolution.forward(x(6, 1, 9, 9), x(8, 1, 3, 3), x(8), relu=True, pool="max", prob=0.1),
+        [f"convolution batch<=8 {CONVOLUTION} {BF} b drop relu max2"],
+    ),
+    "convolution back": (
+        lambda: convolution.backward(x(6, 8, 7, 7), x(6, 1, 9, 9), x(8, 1, 3, 3), x(8)),
+        [
+            f"convolution data gradient batch<=8 {CONVOLUTION} {BF}",
+            f"convolution weight gradient batch<=8 {CONVOLUTION} {BF} b",
+        ],
+    ),
     "embedding back": (
         lambda: embedding.backward(x(6, 64), TARGETS, rows=100),
         [f"embedding backward tokens<=8 rows<=128 cols=64 {BF}"],
@@ -334,12 +375,16 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
     modules -= {"burn_kernels.linear_cross_entropy"}  # launches nothing itself; what it calls is asked for
     # with no specification of their own
     parts = (
+        "matmul_backward",
         "norm_backward",
         "prims",
         "random",
         "reduce_kernels",
         "residual_norm_backward",
         "batch_norm_backward",
+        "group_norm_backward",
+        "convolution_backward",
+        "convolution_kernels",
         "channel_norm_kernels",
         *(f"attention_{part}" for part in ("backward", "backward_kernels", "forward", "library", "scores")),
     )

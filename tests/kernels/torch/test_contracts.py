@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import burn_kernels.torch as bk
 from burn_kernels.torch._problems import DRAWN
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,44 +36,73 @@ PROMISED = {
     "any strides": "yes",
     "zero size": "yes",
     "same bits twice": "yes",
+    "error": "kept",
 }
+PRODUCTS = ("attention", "attention_packed", "linear", "linear_cross_entropy", "convolution")
 LOSSES = ("cross_entropy", "linear_cross_entropy")
-OPTIMIZERS = ("adamw", "sgd")
-IN_ITS_TYPE = ("linear_cross_entropy", "attention", "attention_packed")
-IN_FLOAT32 = ("softmax", "log_softmax", "layer_norm", "rms_norm", "cross_entropy")
+WRITERS = {"adam": "adamw_", "adamw": "adamw_", "lion": "lion_", "sgd": "sgd_"}
+PLACES = ("argmax", "argmin")
+
+
+def aten(name: str) -> bool:
+    """Whether autocast on a GPU hands float32 to torch's own operator of this name."""
+    overload = {"sum": ".dim_IntList", "softmax": ".int", "log_softmax": ".int", "mean": ".dim", "var": ".correction"}
+    twin = {"cross_entropy": "nll_loss", "residual_layer_norm": "layer_norm", "residual_rms_norm": "rms_norm"}
+    known = f"aten::{twin.get(name, name)}{overload.get(name, '')}"
+    try:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(known, "AutocastCUDA")
+    except RuntimeError:  # torch has no operator of this name
+        return False
 
 
 def promised(name: str) -> dict[str, str]:
     found = dict(PROMISED)
     found["reductions"] = "none, mean, sum" if name in LOSSES else "–"
-    if name in OPTIMIZERS:
+    if name in WRITERS:
         return found | {
-            "inputs written": f"never; `{name}_` does",
+            "inputs written": f"never; `{WRITERS[name]}` does",
             "second derivative": "no gradient",
             "torch.compile": "a step is one call",
             "autocast": "–",
         }
-    found |= {"inputs written": "never", "second derivative": "yes", "torch.compile": "one call"}
-    cast = "its type" if name in IN_ITS_TYPE else "float32" if name in IN_FLOAT32 else "as given"
+    found |= {"inputs written": "never", "torch.compile": "one call"}
+    found["second derivative"] = "no gradient" if name in PLACES else "yes"
+    cast = "its type" if name in PRODUCTS else "float32" if aten(name) else "as given"
     return found | {"autocast": cast}
 
 
+@pytest.fixture(scope="module")
+def found(contracts: Any) -> dict[str, dict[str, str]]:
+    """The outcomes of all trials."""
+    return {name: contracts.outcomes(name) for name in sorted(DRAWN)}
+
+
 @pytest.mark.parametrize("name", sorted(DRAWN))
-def test_every_operation_keeps_to_its_contract(name: str, contracts: Any) -> None:
-    assert contracts.outcomes(name) == promised(name)
+def test_every_operation_keeps_to_its_contract(name: str, found: dict[str, dict[str, str]]) -> None:
+    assert found[name] == promised(name)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", sorted(DRAWN))
+def test_errors_of_kernels_on_a_gpu(name: str, dtype: torch.dtype) -> None:
+    for seed in range(5):
+        report = bk.check(ops=[name], shapes=10, dtype=dtype, device="cuda", seed=seed, offsets=False)
+        assert report.ok, report
+        assert not report.reference_used
 
 
 def test_the_table_has_every_operation(contracts: Any) -> None:
     assert contracts.names() == sorted(DRAWN)  # which operations are missing there: test_check.py
 
 
-def test_the_page_is_fresh(contracts: Any) -> None:
-    assert contracts.main(check=True) == []
+def test_the_page_is_fresh(contracts: Any, found: dict[str, dict[str, str]]) -> None:
+    assert contracts.main(check=True, found=found) == []
 
 
 def test_an_operation_that_breaks_its_contract_is_seen(contracts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("burn_kernels.softmax.reference", lambda x: torch.softmax(x, -1) + 0.1 * torch.rand_like(x))
-    found = contracts.outcomes("softmax")
-    assert (found["same bits twice"], found["any strides"]) == ("no", "no")
+    odd = contracts.outcomes("softmax")
+    assert (odd["same bits twice"], odd["any strides"]) == ("no", "no")
     monkeypatch.setattr("burn_kernels.softmax.reference", lambda x: x.detach().copy_(torch.softmax(x, -1)).clone())
     assert contracts.outcomes("softmax")["inputs written"] == "yes"

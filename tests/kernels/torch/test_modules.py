@@ -15,6 +15,7 @@ from burn_kernels import KernelArgumentError
 from burn_kernels.torch import defining
 from burn_kernels.torch import functional as F
 
+torch.manual_seed(20)  # the operands below are the same in every run
 PAIRS: dict[str, tuple[Callable[[Any], nn.Module], tuple[torch.Tensor, ...]]] = {
     "LayerNorm": (lambda m: m.LayerNorm(7, eps=1e-3), (torch.randn(3, 7),)),
     "LayerNorm of two axes": (lambda m: m.LayerNorm((3, 7)), (torch.randn(2, 3, 7),)),
@@ -31,10 +32,23 @@ PAIRS: dict[str, tuple[Callable[[Any], nn.Module], tuple[torch.Tensor, ...]]] = 
         (torch.randn(2, 3, 5, 4),),
     ),
     "BatchNorm3d": (lambda m: m.BatchNorm3d(2), (torch.randn(2, 2, 3, 5, 4),)),
+    "GroupNorm": (lambda m: m.GroupNorm(2, 6, eps=1e-3), (torch.randn(2, 6, 5),)),
+    "GroupNorm without weights": (lambda m: m.GroupNorm(3, 6, affine=False), (torch.randn(2, 6, 3, 4),)),
+    "InstanceNorm1d": (lambda m: m.InstanceNorm1d(3, affine=True), (torch.randn(2, 3, 7),)),
+    "InstanceNorm2d": (lambda m: m.InstanceNorm2d(3), (torch.randn(2, 3, 5, 4),)),
+    "InstanceNorm2d of one image": (lambda m: m.InstanceNorm2d(3), (torch.randn(3, 5, 4),)),
+    "InstanceNorm3d": (lambda m: m.InstanceNorm3d(2), (torch.randn(2, 2, 3, 2, 4),)),
+    "Conv2d": (lambda m: m.Conv2d(2, 5, 3, stride=2, padding=1), (torch.randn(2, 2, 7, 6),)),
+    "Conv2d of groups": (lambda m: m.Conv2d(4, 4, (3, 2), groups=4, bias=False), (torch.randn(2, 4, 7, 6),)),
+    "Conv2d same": (lambda m: m.Conv2d(2, 3, 3, dilation=2, padding="same"), (torch.randn(2, 2, 7, 6),)),
     "Softmax": (lambda m: m.Softmax(-1), (torch.randn(3, 7),)),
     "Softmax along the first axis": (lambda m: m.Softmax(0), (torch.randn(3, 7),)),
     "LogSoftmax": (lambda m: m.LogSoftmax(1), (torch.randn(3, 7, 2),)),
     "Softmax of a number": (lambda m: m.Softmax(0), (torch.tensor(2.0),)),
+    "GELU": (lambda m: m.GELU(), (torch.randn(3, 7),)),
+    "GELU by tanh": (lambda m: m.GELU("tanh"), (torch.randn(()),)),
+    "SiLU": (lambda m: m.SiLU(), (torch.randn(7, 3).T,)),
+    "ReLU": (lambda m: m.ReLU(), (torch.randn(0, 3),)),
     "CrossEntropyLoss": (lambda m: m.CrossEntropyLoss(), (torch.randn(4, 7), torch.tensor([1, 6, -100, 0]))),
     "CrossEntropyLoss none": (
         lambda m: m.CrossEntropyLoss(reduction="none", ignore_index=3, label_smoothing=0.2),
@@ -59,12 +73,13 @@ PAIRS: dict[str, tuple[Callable[[Any], nn.Module], tuple[torch.Tensor, ...]]] = 
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_modules_compute_what_those_of_torch_compute(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(21)
     make, (x, *rest) = PAIRS[name]
     theirs, ours = make(nn).to(dtype), make(bk).to(dtype)
     for parameter in theirs.parameters():
         nn.init.normal_(parameter, 1.0)
     assert ours.load_state_dict(theirs.state_dict()).missing_keys == []
-    results = []
+    results: list[Any] = []
     for module in (theirs, ours):
         leaf = x.to(dtype).requires_grad_()
         y = module(leaf, *rest)
@@ -84,12 +99,129 @@ MORE = {"CrossEntropyLoss": ["z_loss"]}
 
 
 @pytest.mark.parametrize(
-    "name", ["BatchNorm2d", "LayerNorm", "RMSNorm", "Softmax", "LogSoftmax", "CrossEntropyLoss", "Dropout"]
+    "name",
+    [
+        "GELU",
+        "SiLU",
+        "ReLU",
+        "Embedding",
+        "BatchNorm2d",
+        "Conv2d",
+        "GroupNorm",
+        "InstanceNorm2d",
+        "LayerNorm",
+        "RMSNorm",
+        "Softmax",
+        "LogSoftmax",
+        "CrossEntropyLoss",
+        "Dropout",
+    ],
 )
 def test_constructors_are_those_of_torch(name: str) -> None:
     ours, theirs = (inspect.signature(getattr(home, name)).parameters for home in (bk, nn))
     assert list(ours) == [*theirs, *MORE.get(name, [])]
     assert all(ours[option].default == theirs[option].default for option in theirs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"padding_idx": -1}, {"padding_idx": 2, "scale_grad_by_freq": True}],
+    ids=["plain", "padding", "scaled"],
+)
+def test_an_embedding_is_that_of_torch(options: dict[str, Any]) -> None:
+    theirs, ours = nn.Embedding(5, 3, **options), bk.Embedding(5, 3, **options)
+    ours.load_state_dict(theirs.state_dict())
+    assert repr(ours) == repr(theirs)
+    for indices in (torch.tensor([[0, 2, 4], [4, 2, 2]], dtype=torch.int32), torch.empty(0, dtype=torch.int64)):
+        pair = [module(indices) for module in (ours, theirs)]
+        dy = torch.randn(pair[0].shape)
+        assert torch.equal(*pair)
+        torch.testing.assert_close(
+            *(torch.autograd.grad(y, m.weight, dy)[0] for y, m in zip(pair, (ours, theirs), strict=True))
+        )
+
+
+def test_an_embedding_with_max_norm_is_left_to_torch() -> None:
+    defining._FALLBACKS.clear()
+    weight = torch.randn(4, 3)
+    with pytest.warns(RuntimeWarning, match="plain torch computes embedding: with max_norm"):
+        found = F.embedding(torch.tensor([1, 3]), weight.clone(), max_norm=0.5)
+    assert torch.equal(found, nn.functional.embedding(torch.tensor([1, 3]), weight.clone(), max_norm=0.5))
+
+
+# -- residual norms ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["LayerNorm", "RMSNorm"])
+@pytest.mark.parametrize("shape", [7, (3, 7)], ids=str)
+def test_a_residual_norm_is_a_sum_and_a_norm(kind: str, shape: Any) -> None:
+    ours, norm = getattr(bk, f"Residual{kind}")(shape, 0.1), getattr(nn, kind)(shape, 0.1)
+    for p in norm.parameters():
+        nn.init.normal_(p, 1.0)
+    ours.load_state_dict(norm.state_dict())
+    x, residual = (torch.randn(2, 3, 7, requires_grad=True) for _ in range(2))
+    results: list[Any] = []
+    for y, s in (ours(x, residual), (norm(x + residual), x + residual)):
+        upstream = [
+            torch.linspace(-1.0, 1.0, y.numel()).view(y.shape),
+            torch.linspace(0.0, 1.0, s.numel()).view(s.shape),
+        ]
+        module = ours if len(results) == 0 else norm
+        results.append((y, s, *torch.autograd.grad((y, s), (x, residual, *module.parameters()), upstream)))
+    torch.testing.assert_close(*results)
+    assert "p=0.0" in repr(ours)
+
+
+def test_a_residual_norm_drops_in_training_alone_and_the_same_again_for_a_seed() -> None:
+    module, x, residual = bk.ResidualRMSNorm(400, p=0.25), torch.ones(2, 400), torch.zeros(2, 400)
+    torch.manual_seed(1)
+    _, s = module(x, residual)
+    assert 0.6 < (s != 0).float().mean().item() < 0.9  # 10 standard deviations of 800 draws
+    assert not torch.equal(module(x, residual)[1], s)
+    torch.manual_seed(1)
+    assert torch.equal(module(x, residual)[1], s)
+    assert torch.equal(module.eval()(x, residual)[1], x)
+    seed = torch.tensor([5, 6])
+    y, s = F.residual_layer_norm(x, residual, (400,), p=0.25, seed=seed)
+    assert torch.equal(s, F.dropout(x, 0.25, seed=seed))
+    torch.testing.assert_close(y, nn.functional.layer_norm(s, (400,)))
+
+
+def test_a_residual_norm_of_two_types_goes_to_torch() -> None:
+    defining._FALLBACKS.clear()
+    x, residual = torch.randn(3, 7).bfloat16(), torch.randn(3, 7)
+    with pytest.warns(RuntimeWarning, match="plain torch computes residual_rms_norm: of different element types"):
+        y, s = F.residual_rms_norm(x, residual, (7,))
+    torch.testing.assert_close((y, s), (nn.functional.rms_norm(x + residual, (7,)), x + residual))
+
+
+# -- reductions ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["sum", "mean", "var", "logsumexp", "amax", "amin", "argmax", "argmin"])
+@pytest.mark.parametrize("dim", [0, -1, (0, 2), (), None], ids=str)
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_reductions_are_those_of_torch(kind: str, dim: Any, keepdim: bool) -> None:
+    if kind.startswith("arg") and isinstance(dim, tuple):
+        pytest.skip("a place is along one axis")
+    x = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
+    axes = tuple(range(3)) if dim in ((), None) and kind in ("logsumexp", "var", "amax", "amin") else dim
+    found = getattr(F, kind)(x, dim, keepdim=keepdim)
+    expected = getattr(torch, kind)(x, axes, keepdim=keepdim)
+    torch.testing.assert_close(found, expected)
+    if not kind.startswith("arg"):
+        dy = torch.randn(found.shape, dtype=torch.float64)
+        torch.testing.assert_close(*(torch.autograd.grad(y, x, dy)[0] for y in (found, expected)))
+
+
+def test_reductions_cast_first_and_leave_integers_to_torch() -> None:
+    defining._FALLBACKS.clear()
+    x = torch.full((3, 1000), 0.1, dtype=torch.float16)
+    assert F.sum(x, 1, dtype=torch.float32).dtype == torch.float32
+    torch.testing.assert_close(F.mean(x, 1, dtype=torch.float64), x.double().mean(1))
+    whole = torch.arange(6).reshape(2, 3)
+    with pytest.warns(RuntimeWarning, match="plain torch computes sum: of int64"):
+        assert torch.equal(F.sum(whole, 0), whole.sum(0))
+    with pytest.warns(RuntimeWarning, match="plain torch computes amax: of int64"):
+        assert F.amax(whole) == 5
+    with pytest.warns(RuntimeWarning, match="plain torch computes argmax: of int64"):
+        assert torch.equal(F.argmax(whole, 1), whole.argmax(1))
 
 
 # -- z_loss --------------------------------------------------------------------------------------------
@@ -286,3 +418,41 @@ def test_batch_norm_of_one_value_a_channel_is_refused_and_without_statistics_too
         KernelArgumentError, match=r"(?s)batch_norm: no statistics.*input.*where training is False.*both"
     ):
         F.batch_norm(torch.randn(2, 3), None, None)
+
+
+# -- convolution ---------------------------------------------------------------------------------------
+def test_convolution_with_what_follows_is_the_three_modules() -> None:
+    theirs, ours = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2)), bk.Conv2d(1, 4, 3)
+    ours.load_state_dict(theirs[0].state_dict())
+    ours.relu, ours.pool = True, "max"
+    x = torch.randn(3, 1, 9, 8)
+    y = ours(x)
+    torch.testing.assert_close(y, theirs(x))
+    dy = torch.randn_like(y)
+    found, expected = (torch.autograd.grad(m(x), list(m.parameters()), dy) for m in (ours, theirs))
+    torch.testing.assert_close(found, expected)
+    ours.p = 0.5
+    torch.manual_seed(2)
+    dropped = ours(x)
+    assert not torch.equal(dropped, y)
+    torch.manual_seed(2)
+    assert torch.equal(ours(x), dropped)
+    torch.testing.assert_close(ours.eval()(x), y)
+
+
+def test_convolution_of_other_layouts_and_paddings_goes_to_torch() -> None:
+    defining._FALLBACKS.clear()
+    x = torch.randn(2, 3, 5, 4).contiguous(memory_format=torch.channels_last)
+    ours = bk.Conv2d(3, 4, 3, padding=1, padding_mode="circular")
+    with pytest.warns(RuntimeWarning, match="plain torch computes conv2d: of images that are not in order"):
+        y = ours(x)
+    ours.__class__ = nn.Conv2d
+    assert torch.equal(y, ours(x))
+    with pytest.raises(KernelArgumentError, match=r"(?s)conv2d: no such padding.*'same'.*2 x 2.*both sides.*pad first"):
+        F.conv2d(x, torch.ones(1, 3, 2, 2), padding="same")
+
+
+def test_convolution_takes_the_type_of_autocast() -> None:
+    x, w = torch.randn(2, 1, 5, 4), torch.randn(3, 1, 2, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert F.conv2d(x, w).dtype == nn.functional.conv2d(x, w).dtype == torch.bfloat16

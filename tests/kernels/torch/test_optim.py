@@ -136,6 +136,130 @@ def test_parameters_without_a_gradient_and_a_closure() -> None:
     assert len(optimizer.state) == 4
 
 
+ALL = {"AdamW": {"lr": 0.1}, "Adam": {"lr": 0.1, "weight_decay": 0.1}, "SGD": {"lr": 0.1, "momentum": 0.9},
+       "Lion": {"lr": 0.1, "weight_decay": 0.1}}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_parameters_of_many_kinds_step_as_if_each_were_alone(kind: str) -> None:
+    torch.manual_seed(0)
+    shapes = [(3, 4), (0, 4), (), (5,), (2, 2)]
+    types = [torch.float32, torch.float32, torch.float64, torch.bfloat16, torch.float16]
+    values = [torch.randn(shape).to(dtype) for shape, dtype in zip(shapes, types, strict=True)]
+    grads = [[torch.randn(x.shape).to(x.dtype) for x in values] for _ in range(3)]
+    together = [nn.Parameter(x.clone()) for x in values]
+    optimizer = getattr(bk, kind)(together, **ALL[kind])
+    for step in grads:
+        for p, grad in zip(together, step, strict=True):
+            p.grad = grad.clone()
+        optimizer.step()
+    for index, value in enumerate(values):
+        alone = nn.Parameter(value.clone())
+        optimizer = getattr(bk, kind)([alone], foreach=True, **ALL[kind])
+        for step in grads:
+            alone.grad = step[index].clone()
+            optimizer.step()
+        assert torch.equal(together[index], alone)
+        assert alone.numel() == 0 or not torch.equal(alone, value)
+
+
+# -- Lion, which torch has not ---------------------------------------------------------------------------
+def lion_by_hand(
+    p: torch.Tensor, grads: list[torch.Tensor], lr: list[float], decay: float, sign: float = 1.0
+) -> torch.Tensor:
+    """The paper's program, in float64."""
+    p, m = p.double(), torch.zeros_like(p, dtype=torch.float64)
+    for rate, g in zip(lr, grads, strict=True):
+        g = sign * g.double()
+        update = torch.sign(0.8 * m + (1 - 0.8) * g)
+        p = p - rate * (update + decay * p)
+        m = 0.95 * m + (1 - 0.95) * g
+    return p
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_lion_is_that_of_the_paper(maximize: bool) -> None:
+    torch.manual_seed(0)
+    values, rates = [torch.randn(3, 4), torch.randn(7)], [0.1, 0.1, 0.05, 0.05, 0.025]
+    grads = [[torch.randn(x.shape) for x in values] for _ in rates]
+    params = [nn.Parameter(x.clone()) for x in values]
+    groups = [{"params": params[:1], "weight_decay": 0.3}, {"params": params[1:]}]
+    optimizer = bk.Lion(groups, lr=0.1, betas=(0.8, 0.95), weight_decay=0.1, maximize=maximize)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    for number, step in enumerate(grads):
+        if number == 3:  # goes on from its state, in another object
+            state = optimizer.state_dict()
+            assert list(state["state"][0]) == ["exp_avg"]
+            optimizer = bk.Lion(groups, lr=1.0)
+            optimizer.load_state_dict(state)
+        for group in optimizer.param_groups:
+            group["lr"] = rates[number]
+        for p, grad in zip(params, step, strict=True):
+            p.grad = grad
+        optimizer.step()
+        if number < 2:
+            schedule.step()
+            assert optimizer.param_groups[0]["lr"] == rates[number + 1]
+    for index, decay in enumerate((0.3, 0.1)):
+        exact = lion_by_hand(values[index], [s[index] for s in grads], rates, decay, -1.0 if maximize else 1.0)
+        torch.testing.assert_close(params[index].double(), exact, rtol=1e-5, atol=1e-6)
+
+
+def test_lion_clips_copies_and_takes_a_closure() -> None:
+    p = nn.Parameter(torch.ones(4))
+    copy = torch.zeros(4, dtype=torch.bfloat16)
+    optimizer = bk.Lion([p], lr=0.25, clip_norm=1.0, copies={p: copy})
+
+    def closure() -> float:
+        p.grad = torch.tensor([3.0, -4.0, 0.0, 1.0])
+        return 2.5
+
+    assert optimizer.step(closure) == 2.5
+    assert p.tolist() == [0.75, 1.25, 1.0, 0.75]
+    assert torch.equal(copy, p.detach().bfloat16())
+    clipped = torch.tensor([3.0, -4.0, 0.0, 1.0]) / (26.0**0.5 + 1e-6)
+    torch.testing.assert_close(optimizer.state[p]["exp_avg"], (1 - 0.99) * clipped)
+
+
+@pytest.mark.parametrize("options", [{"lr": -1.0}, {"betas": (0.9, 1.0)}, {"weight_decay": -0.1}])
+def test_lion_refuses_what_is_outside(options: dict[str, Any]) -> None:
+    with pytest.raises(KernelArgumentError, match=r"(?s)Lion: an option is outside.*lr and weight_decay from 0.*1e-4"):
+        bk.Lion([nn.Parameter(torch.ones(1))], **options)
+
+
+# -- norms of many tensors -------------------------------------------------------------------------------
+@pytest.mark.parametrize("order", [1, 2.0, float("inf"), 3.0])
+@pytest.mark.filterwarnings("ignore:burn_kernels. plain torch computes clip_grad_norm_. of order 3:RuntimeWarning")
+def test_clip_grad_norm_is_that_of_torch(order: float) -> None:
+    nets = model(), model()
+    for net in nets:
+        net(torch.ones(2, 2, 3, 3)).square().sum().backward()
+        net[3].bias.grad = None
+    norms = [
+        clip(net.parameters(), 0.3, order)
+        for net, clip in zip(nets, (bk.clip_grad_norm_, nn.utils.clip_grad_norm_), strict=True)
+    ]
+    torch.testing.assert_close(*norms)
+    for ours, theirs in zip(*(net.parameters() for net in nets), strict=True):
+        assert (ours.grad is None) == (theirs.grad is None)
+        if ours.grad is not None:
+            torch.testing.assert_close(ours.grad, theirs.grad)
+    grads = [p.grad for p in nets[0].parameters() if p.grad is not None]
+    torch.testing.assert_close(bk.get_total_norm(grads, 2.0), nn.utils.get_total_norm(grads, 2.0))
+
+
+def test_clip_grad_norm_of_nothing_of_one_and_of_nan() -> None:
+    assert bk.clip_grad_norm_([nn.Parameter(torch.ones(2))], 1.0) == 0.0
+    p = nn.Parameter(torch.ones(2))
+    p.grad = torch.tensor([3.0, 4.0])
+    assert bk.clip_grad_norm_(p, 0.0) == 5.0
+    assert p.grad.tolist() == [0.0, 0.0]
+    p.grad[0] = float("nan")
+    assert bk.clip_grad_norm_(p, 1.0).isnan()
+    with pytest.raises(KernelArgumentError, match=r"(?s)norm is not finite.*nan of 1 tensors.*finite.*check"):
+        bk.clip_grad_norm_(p, 1.0, error_if_nonfinite=True)
+
+
 def test_tables_of_addresses_are_kept_and_their_tensors_are_not() -> None:
     steps._TABLES.clear()
     net = model()

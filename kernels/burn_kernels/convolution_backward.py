@@ -1,0 +1,282 @@
+"""The backward of direct convolutions; the formulas are in `convolution`."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from burn_kernels import dropout
+from burn_kernels.autotune.cost import Work
+from burn_kernels.autotune.key import Facts
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.convolution_choice import call_of, facts_of, geometry_of, problems, supports, with_library
+from burn_kernels.convolution_kernels import (
+    LIBRARY,
+    LIBRARY_WEIGHTS,
+    SUMS,
+    Config,
+    WeightConfig,
+    convolve,
+    direct_candidates,
+    direct_weight_candidates,
+    join_weights,
+    shares,
+    spread,
+    weigh,
+)
+from burn_kernels.convolution_parts import (
+    After,
+    Geometry,
+    Gradients,
+    Pair,
+    after,
+    geometry,
+    library_backward,
+    pooled_shape,
+    reference_backward,
+)
+from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel
+from burn_kernels.random import Number
+
+
+# -- launchers ---------------------------------------------------------------------------------------
+def backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    b: torch.Tensor | None,
+    y: torch.Tensor | None = None,
+    passed: torch.Tensor | None = None,
+    *,
+    needs: tuple[bool, bool, bool] = (True, True, True),
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+    relu: bool = False,
+    pool: str = "none",
+    window: int = 2,
+    prob: float = 0.0,
+    key: Number = 0,
+    stream: Number = 0,
+    config: Config | None = None,
+    weight_config: WeightConfig | None = None,
+) -> Gradients:
+    """The gradients of x, w and b, None for those that `needs` leaves out; that of b is None where b is.
+
+    `y` is read where a ReLU follows without a pool, `passed` where a pool does.  The gradients lie in order.
+    """
+    op = "convolution backward"
+    made = geometry(op, x, w, b, stride, padding, dilation, groups)
+    rest = after(op, made, relu, pool, window, prob, key, stream)
+    shape = pooled_shape(made, rest)
+    outputs = {"dy": dy, "y": y, "passed": passed}
+    check(op, {**outputs, "x": x}, dict.fromkeys(outputs, shape), alike=["dy", "x"])
+    needs = (*needs[:2], b is not None and needs[2])
+    if not runs_kernel(op, dy, x):
+        followed = {"relu": relu, "pool": pool, "window": window, "prob": prob, "key": key, "stream": stream}
+        options: dict[str, Any] = made.options | followed
+        return reference_backward(dy, x, w, b, y, passed, needs=needs, **options)
+    if not dy.numel() or not x.numel():
+        return library_backward(dy, x, w, made, needs)
+    dz = _before(dy, y, passed, made, rest)
+    dx = data_gradient(dz, x, w, made, config) if needs[0] else None
+    dw, db = weight_gradient(dz, x, w, made, needs[2], weight_config) if needs[1] or needs[2] else (None, None)
+    return dx, dw if needs[1] else None, db
+
+
+def _before(
+    dy: torch.Tensor, y: torch.Tensor | None, passed: torch.Tensor | None, made: Geometry, rest: After
+) -> torch.Tensor:
+    """The gradient of the convolution's output, in order."""
+    dy = dy.contiguous()
+    if rest.nothing:
+        return dy
+    if rest.window == 1 and not rest.relu:
+        return dropout.backward(dy, rest.prob, rest.key, rest.stream)
+    dz = torch.empty(made.batch, made.outs, made.out_h, made.out_w, dtype=dy.dtype, device=dy.device)
+    read = (None if t is None else t.contiguous() for t in (y, passed))
+    arguments = (dy, *read, dz, made.out_h, made.out_w, rest.factor(dy.dtype))
+    area = made.out_h * made.out_w
+    block = min(1024, next_power(area))
+    grid = (made.batch * made.outs * ceil_div(area, block),)
+    launch(spread, grid, dy, *arguments, warps=max(1, block // 256), WINDOW=rest.window, BLOCK=block)
+    return dz
+
+
+def data_gradient(
+    dz: torch.Tensor, x: torch.Tensor, w: torch.Tensor, made: Geometry, config: Config | None
+) -> torch.Tensor:
+    """The gradient of x from that of the convolution's output, both in order: a convolution with the weights turned."""
+    w, machine = w.contiguous(), machine_of(x)
+    found: list[torch.Tensor] = []
+
+    def run(config: Config) -> None:
+        if config == LIBRARY:
+            dx = library_backward(dz, x, w, made, (True, False, False))[0]
+            assert dx is not None
+            found.append(dx.contiguous())
+            return
+        dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        count, blocks = made.batch * made.height * made.width, ceil_div(made.sources, config.outs)
+        weights = (made.targets * made.sources * made.taps, made.taps, made.sources * made.taps)
+        sizes = (made.out_h, made.out_w, made.height, made.width, made.targets, made.sources, made.groups)
+        arguments = (dz, w, None, dx, None, *dz.stride(), *weights, count, *sizes, *made[7:13], 0, 0, 0, 1.0)
+        launch(
+            convolve, (ceil_div(count, config.pixels), made.groups * blocks), x, *arguments, warps=config.warps,
+            BACK=True, STRIDED=made.stride_h * made.stride_w > 1, MASKED=True, KERNEL_H=made.kernel_h,
+            KERNEL_W=made.kernel_w, RELU=False, POOL="none", WINDOW=1, DROP=False, KEY=False, STREAM=False,
+            OUTS=config.outs, PIXELS=config.pixels,
+        )  # fmt: skip
+        found.append(dx)
+
+    DATA.run(x, config, call_of(made, dz, "", machine), run)
+    return found[-1]
+
+
+def weight_gradient(
+    dz: torch.Tensor, x: torch.Tensor, w: torch.Tensor, made: Geometry, bias: bool, config: WeightConfig | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The gradients of w, and of b if `bias`, from that of the convolution's output, which lies in order."""
+    machine = machine_of(x)
+    found: list[tuple[torch.Tensor, torch.Tensor | None]] = []
+
+    def run(config: WeightConfig) -> None:
+        if config == LIBRARY_WEIGHTS:
+            _, dw, db = library_backward(dz, x, w, made, (False, True, bias))
+            assert dw is not None
+            found.append((dw.contiguous(), db))
+            return
+        dw = torch.empty(w.shape, dtype=w.dtype, device=x.device)
+        db = torch.empty(made.outs, dtype=w.dtype, device=x.device) if bias else None
+        blocks, parts, each = shares(made, config, machine)
+        cols = dw.numel() + made.outs
+        part = torch.empty(parts, cols, dtype=torch.float32, device=x.device)
+        sizes = (made.height, made.width, made.out_h, made.out_w, made.sources, made.targets, made.groups)
+        arguments = (dz, x, part, *x.stride(), made.pixels, each, *sizes, *made[7:13])
+        launch(
+            weigh, (parts, blocks), x, *arguments, warps=config.warps, MASKED=made.pad_h + made.pad_w > 0, BIAS=bias,
+            KERNEL_H=made.kernel_h, KERNEL_W=made.kernel_w, ROWS=config.rows, OUTS=config.outs, PIXELS=config.pixels,
+        )  # fmt: skip
+        joined = (part, dw, db, parts, dw.numel(), cols)
+        launch(join_weights, (ceil_div(cols, 32),), x, *joined, warps=4, PARTS=32, BLOCK=32)
+        found.append((dw, db))
+
+    WEIGHTS.run(x, config, call_of(made, x, "b" if bias else "", machine), run)
+    return found[-1]
+
+
+# -- selection ---------------------------------------------------------------------------------------
+def _work(config: Config, facts: Facts, machine: Machine) -> Work:
+    made, size = geometry_of(facts), facts.dtype.itemsize
+    if config == LIBRARY:  # a guess: the default is `is_direct`'s, and timings decide
+        return Work(machine.processors, 8, 4096, size, made.elements * size, made.flops, 1.0)
+    pixels, blocks = made.batch * made.height * made.width, ceil_div(made.sources, config.outs)
+    programs = ceil_div(pixels, config.pixels) * made.groups * blocks
+    useful = pixels * made.sources / (ceil_div(pixels, config.pixels) * config.pixels * blocks * config.outs)
+    return Work(
+        programs, config.warps, config.pixels, size, made.elements * size, made.flops, useful, config.outs + 4.0
+    )
+
+
+def _weight_work(config: WeightConfig, facts: Facts, machine: Machine) -> Work:
+    made, size = geometry_of(facts), facts.dtype.itemsize
+    if config == LIBRARY_WEIGHTS:
+        return Work(machine.processors, 8, 4096, size, made.elements * size, made.flops, 1.0)
+    blocks, parts, each = shares(made, config, machine)
+    useful = made.pixels / (parts * each)
+    live = config.outs * (config.rows * made.kernel_w + 2.0)
+    return Work(blocks * parts, config.warps, config.pixels, size, made.elements * size, made.flops, useful, live)
+
+
+def _inputs(facts: Facts, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Geometry]:
+    made = geometry_of(facts)
+    x = inputs.normal(made.batch, made.channels, made.height, made.width, dtype=facts.dtype)
+    w = inputs.normal(made.outs, made.sources, made.kernel_h, made.kernel_w, dtype=facts.dtype, std=0.3)
+    return inputs.normal(made.batch, made.outs, made.out_h, made.out_w, dtype=facts.dtype), x, w, made
+
+
+def _plain(needs: tuple[bool, bool, bool], made: Geometry, given: Any) -> list[torch.Tensor]:
+    dz, x, w = given
+    b = w[:, 0, 0, 0] if needs[2] else None
+    return [g for g in reference_backward(dz, x, w, b, needs=needs, **made.options) if g is not None]
+
+
+def _trial(facts: Facts, inputs: Inputs) -> Trial:
+    dz, x, w, made = _inputs(facts, inputs)
+    return Trial(
+        (dz, x, w),
+        lambda given, config: data_gradient(given[0], given[1], given[2], made, config),
+        functools.partial(_plain, (True, False, False), made),
+    )
+
+
+def _weight_trial(facts: Facts, inputs: Inputs) -> Trial:
+    dz, x, w, made = _inputs(facts, inputs)
+    bias = "b" in facts.flags.split()
+    return Trial(
+        (dz, x, w),
+        lambda given, config: [
+            g for g in weight_gradient(given[0], given[1], given[2], made, bias, config) if g is not None
+        ],
+        functools.partial(_plain, (False, True, bias), made),
+    )
+
+
+def _data_candidates(facts: Facts, machine: Machine) -> list[Config]:
+    made = geometry_of(facts)
+    pixels = made.batch * made.height * made.width * made.groups
+    direct = direct_candidates(made.sources, made.kernel_w, pixels, machine)
+    return with_library(LIBRARY, direct, facts)
+
+
+def _weight_candidates(facts: Facts, machine: Machine) -> list[WeightConfig]:
+    return with_library(LIBRARY_WEIGHTS, direct_weight_candidates(geometry_of(facts), machine), facts)
+
+
+def _weights_fit(config: WeightConfig, facts: Facts) -> bool:
+    made = geometry_of(facts)
+    if config == LIBRARY_WEIGHTS:
+        return True
+    few = config.outs * config.rows * made.kernel_w <= max(SUMS, made.kernel_w)
+    return few and made.kernel_h % config.rows == 0 and supports(LIBRARY, facts)
+
+
+_SOURCES = (__name__, "burn_kernels.convolution_kernels", "burn_kernels.random")
+DATA = tunable(
+    Tunable(
+        name="convolution data gradient",
+        config=Config,
+        facts=facts_of,
+        free=("batch",),
+        exact=Geometry._fields[1:],
+        candidates=_data_candidates,
+        supports=supports,
+        work=_work,
+        trial=_trial,
+        sources=_SOURCES,
+        problems=functools.partial(problems, ("",)),
+        shapes=((64, 8), (512, 8)),
+        dtype=torch.float32,
+    )
+)
+WEIGHTS = tunable(
+    Tunable(
+        name="convolution weight gradient",
+        config=WeightConfig,
+        facts=facts_of,
+        free=("batch",),
+        exact=Geometry._fields[1:],
+        candidates=_weight_candidates,
+        supports=_weights_fit,
+        work=_weight_work,
+        trial=_weight_trial,
+        sources=_SOURCES,
+        problems=functools.partial(problems, ("b",)),
+        shapes=((64, 8), (512, 8)),
+        dtype=torch.float32,
+    )
+)

@@ -1,0 +1,69 @@
+"""Words of a stream by a C loop: the bits of numpy, wherever it begins; and when it is built."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from burn_torch.backend.libtorch import c_words
+from burn_torch.backend.libtorch.c_kernels import CompilerError, compiler
+from burn_torch.backend.libtorch.c_words import Cipher
+from burn_torch.core import philox
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler with OpenMP here")
+
+
+@pytest.fixture(scope="module")
+def cipher() -> Cipher:
+    made = Cipher()
+    assert made.wait()
+    return made
+
+
+def by_numpy(key: int, stream: int, start: int, count: int) -> philox.Words:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(philox, "CIPHERS", [])
+        return philox.words(key, stream, start, count)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(-(2**63), 2**64),
+    st.integers(0, 2**64 - 1),
+    st.one_of(st.integers(0, 100), st.integers(2**34 - 300, 2**34 + 300), st.integers(2**60, 2**62)),
+    st.integers(0, 300),
+)
+def test_the_words_are_those_of_numpy(cipher: Cipher, key: int, stream: int, start: int, count: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(philox, "CIPHERS", [cipher])
+        found = philox.words(key, stream, start, count)
+    np.testing.assert_array_equal(found, by_numpy(key, stream, start, count))
+
+
+def test_pieces_follow_each_other(cipher: Cipher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(philox, "CIPHERS", [cipher])
+    np.testing.assert_array_equal(philox.words(3, 5, 6, 200_001), by_numpy(3, 5, 6, 200_001))
+
+
+def test_nothing_is_built_for_a_few_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(c_words, "build_apart", lambda name, source: started.append(name))
+    few = Cipher()
+    assert few(1000) is None
+    assert few(1000) is None
+    assert not started
+
+
+def test_a_compiler_that_fails_leaves_numpy_to_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    from concurrent.futures import Future
+
+    failed: Future[object] = Future()
+    failed.set_exception(CompilerError("refused"))
+    monkeypatch.setattr(c_words, "build_apart", lambda name, source: failed)
+    cipher = Cipher()
+    assert not cipher.wait()
+    assert cipher(1 << 30) is None
+    monkeypatch.setattr(c_words, "compiler", lambda: None)
+    assert not Cipher().wait()

@@ -1,0 +1,93 @@
+"""Direct convolutions in the interpreter: configs of each kernel, ragged blocks, NaN and equals in a pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from burn_kernels import convolution, dropout  # after the check for triton
+from burn_kernels.convolution import Config, WeightConfig
+from burn_kernels.convolution_backward import data_gradient, weight_gradient
+from burn_kernels.launch import H200
+from burn_kernels.spec import Draw
+
+CONFIGS = [Config(4, 32, 1), Config(3, 64, 2)]
+WEIGHT_CONFIGS = [WeightConfig(2, 3, 32, 1, 8), WeightConfig(3, 1, 32, 1, 2)]
+
+
+def close(found: Any, expected: Any, config: object) -> None:
+    # float32 sums of some hundred products in another order
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5, msg=lambda text: f"{config}\n{text}")
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["in order", "channels last"])
+def test_configs_of_each_kernel(last: bool) -> None:
+    draw = Draw(3)
+    x, w, b = draw.normal(1, 2, 5, 7).float(), draw.normal(5, 2, 3, 3).float(), draw.normal(5).float()
+    if last:
+        x = x.contiguous(memory_format=torch.channels_last)
+    options: dict[str, Any] = {"padding": 1, "stride": 2 if last else 1}
+    made = convolution.geometry("", x, w, b, options["stride"], 1, 1, 1)
+    y, _ = convolution.reference(x, w, b, **options)
+    dz = draw.normal(*y.shape).float()
+    dx, dw, db = convolution.reference_backward(dz, x, w, b, **options)
+    for config in CONFIGS:
+        close(convolution.forward(x, w, b, **options, config=config)[0], y, config)
+        close(data_gradient(dz, x, w, made, config), dx, config)
+    for weight_config in WEIGHT_CONFIGS:
+        close(weight_gradient(dz, x, w, made, True, weight_config), (dw, db), weight_config)
+    library = convolution.LIBRARY, convolution.LIBRARY_WEIGHTS
+    close(convolution.forward(x, w, b, **options, config=library[0])[0], y, library)
+    close(data_gradient(dz, x, w, made, library[0]), dx, library)
+    close(weight_gradient(dz, x, w, made, True, library[1]), (dw, db), library)
+    close(weight_gradient(dz, x, w, made, False, WEIGHT_CONFIGS[0]), (dw, None), "no bias")
+
+
+@pytest.mark.parametrize("pool", ["none", "max", "mean"])
+def test_torch_as_candidate_does_what_follows_too(pool: str) -> None:
+    draw = Draw(4)
+    x, w, b = draw.normal(2, 1, 6, 7).float(), draw.normal(2, 1, 2, 2).float(), draw.normal(2).float()
+    options: dict[str, Any] = {"relu": True, "pool": pool, "prob": 0.3, "key": 7, "stream": 9}
+    expected = convolution.reference(x, w, b, **options)
+    for config in (convolution.LIBRARY, CONFIGS[0]):
+        close(convolution.forward(x, w, b, **options, config=config), expected, config)
+
+
+def test_candidates_run_and_agree() -> None:
+    draw = Draw(5)
+    x, w = draw.normal(1, 1, 12, 13).float(), draw.normal(9, 1, 3, 3).float()
+    made = convolution.geometry("", x, w, None, 1, 0, 1, 1)
+    y, _ = convolution.reference(x, w)
+    found = convolution.candidates(made, torch.float32, H200)
+    assert convolution.LIBRARY in found
+    for config in found:
+        close(convolution.forward(x, w, config=config)[0], y, config)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_the_first_of_equals_and_numbers_that_are_none_in_a_pool() -> None:
+    x = torch.tensor([[0.0, 0.0, -1.0, -2.0, torch.nan, 5.0], [0.0, 0.0, -3.0, -torch.inf, 7.0, torch.nan]])[None, None]
+    w = torch.ones(1, 1, 1, 1)
+    for relu in (False, True):
+        y, passed = convolution.forward(x, w, None, relu=relu, pool="max")
+        exact, bits = convolution.reference(x, w, None, relu=relu, pool="max")
+        torch.testing.assert_close(y, exact, rtol=0.0, atol=0.0, equal_nan=True)
+        assert passed is not None
+        assert bits is not None
+        assert passed[..., :2].tolist() == bits[..., :2].tolist() == [[[[0, 0] if relu else [1, 1]]]]
+    y, passed = convolution.forward(torch.full((1, 1, 2, 2), -torch.inf), w, None, pool="max")
+    assert passed is not None
+    assert (y.item(), passed.item()) == (-torch.inf, 1)
+
+
+def test_the_mask_is_that_of_dropout() -> None:
+    x, w = torch.ones(2, 1, 5, 5), torch.ones(3, 1, 2, 2)
+    y, _ = convolution.forward(x, w, None, prob=0.4, key=2**63 - 9, stream=2**40 + 1)
+    assert torch.equal(y, 4.0 * dropout.mask(0.4, 2**63 - 9, 2**40 + 1, like=y))
+    key, stream = torch.tensor(5), torch.tensor(6)  # numbers that lie on the device
+    y, _ = convolution.forward(x, w, None, prob=0.4, key=key, stream=stream)
+    assert torch.equal(y, 4.0 * dropout.mask(0.4, 5, 6, like=y))

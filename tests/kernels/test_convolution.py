@@ -1,0 +1,136 @@
+"""Direct convolutions: the rule that takes them without timing, how work is cut, and what the launchers refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from burn_kernels import KernelArgumentError, KernelError, KernelShapeError, convolution
+from burn_kernels.convolution import LIBRARY, Geometry, is_direct
+from burn_kernels.convolution_kernels import direct_candidates, direct_weight_candidates, shares
+from burn_kernels.launch import A100, H200, MI300X, recording
+
+X, W = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3)
+
+
+def sizes(batch: int, channels: int, side: int, outs: int, kernel: int, stride: int = 1, groups: int = 1) -> Geometry:
+    pad = kernel // 2 if kernel % 2 and side > 30 else 0
+    return Geometry(batch, channels, side, side, outs, kernel, kernel, stride, stride, pad, pad, 1, 1, groups)
+
+
+@pytest.mark.parametrize(
+    ("made", "dtype", "direct"),
+    [
+        (sizes(64, 1, 28, 8, 3), torch.float32, True),  # the Burn book's first layer: memory rules
+        (sizes(4096, 1, 28, 8, 3), torch.float32, True),
+        (sizes(64, 8, 26, 16, 3), torch.float32, True),  # its second: few channels, little work
+        (sizes(512, 8, 26, 16, 3), torch.float32, True),
+        (sizes(4096, 8, 26, 16, 3), torch.float32, False),  # much work
+        (sizes(512, 8, 26, 16, 3), torch.bfloat16, False),  # for which half types have tensor cores
+        (sizes(32, 64, 56, 64, 3, groups=64), torch.bfloat16, True),  # depthwise
+        (sizes(32, 3, 224, 64, 7, 2), torch.float32, False),  # a stem
+        (sizes(32, 64, 56, 64, 3), torch.float32, False),
+    ],
+)
+def test_the_choice_without_timings(made: Geometry, dtype: torch.dtype, direct: bool) -> None:
+    assert is_direct(made, dtype) == direct
+    found = convolution.candidates(made, dtype, H200)
+    assert (found[0] != LIBRARY) == direct
+    assert LIBRARY in found
+    assert convolution.default(made, dtype, H200) == found[0]
+
+
+def test_parts_cover_the_pixels_and_fill_the_machine() -> None:
+    for made in (
+        sizes(64, 8, 26, 16, 3),
+        sizes(1, 1, 5, 1, 2),
+        sizes(32, 3, 224, 64, 7, 2),
+        sizes(9, 6, 31, 6, 5, 1, 6),
+    ):
+        for machine in (H200, A100, MI300X):
+            assert len(direct_candidates(made.targets, made.kernel_w, made.pixels, machine)) >= 1
+            for config in direct_weight_candidates(made, machine):
+                blocks, parts, each = shares(made, config, machine)
+                assert (parts - 1) * each < made.pixels <= parts * each
+                assert made.kernel_h % config.rows == 0
+                assert blocks * config.outs * config.rows >= made.outs * made.sources * made.kernel_h
+    blocks, parts, _ = shares(sizes(64, 8, 26, 16, 3), direct_weight_candidates(sizes(64, 8, 26, 16, 3), H200)[0], H200)
+    assert blocks * parts >= 4 * H200.processors
+
+
+def test_the_bias_gradient_comes_from_the_pass_of_the_weight_gradient() -> None:
+    def meta(*shape: int) -> torch.Tensor:
+        return torch.empty(shape, device="meta")
+
+    x, w, b = meta(64, 8, 26, 26), meta(16, 8, 3, 3), meta(16)
+    with recording(H200) as launches:
+        y, passed = convolution.forward(x, w, b, relu=True, pool="max")
+        convolution.backward(y, x, w, b, y, passed, relu=True, pool="max")
+        convolution.backward(meta(64, 16, 24, 24), x, w, b, needs=(False, True, True))
+    names = [launch.kernel.fn.__name__ for launch in launches]
+    assert names == ["convolve", "spread", "convolve", "weigh", "join_weights", "weigh", "join_weights"]
+
+
+def test_what_is_not_needed_is_not_computed() -> None:
+    y, _ = convolution.forward(X, W)
+    found = convolution.backward(y, X, W, None, needs=(True, False, True))
+    assert [g is None for g in found] == [False, True, True]
+    found = convolution.backward(y, X, W, torch.ones(8), needs=(False, False, True))
+    assert [g is None for g in found] == [True, True, False]
+
+
+def test_no_images_have_gradients_of_zero() -> None:
+    y, _ = convolution.forward(X[:0], W, torch.ones(8))
+    assert y.shape == (0, 8, 4, 4)
+    dx, dw, db = convolution.backward(y, X[:0], W, torch.ones(8))
+    assert dx is not None
+    assert dw is not None
+    assert db is not None
+    assert (dx.shape, dw.abs().sum().item(), db.abs().sum().item()) == (X[:0].shape, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "options"),
+    [
+        (
+            KernelShapeError,
+            r"convolution: the sizes do not fit.*x \(2, 4, 6, 6\).*groups 2.*groups \* sources.*as torch.nn.Conv2d",
+            {"groups": 2},
+        ),
+        (
+            KernelShapeError,
+            r"convolution: b has another shape.*b \(3,\).*expected: b \(8,\)",
+            {"b": torch.ones(3)},
+        ),
+        (
+            KernelArgumentError,
+            r"convolution: the kernel does not fit.*dilation 3.*at least one pixel.*pad more",
+            {"dilation": 3},
+        ),
+        (
+            KernelArgumentError,
+            r"convolution: no such pool.*'min' of 2, an output of 4 x 4.*none, max, mean, windows from 1 to 3",
+            {"pool": "min"},
+        ),
+        (
+            KernelArgumentError,
+            r"convolution: no such pool.*'max' of 4.*torch.nn.functional",
+            {"pool": "max", "window": 4},
+        ),
+        (KernelArgumentError, r"convolution: the probability is outside.*prob -0.5.*from 0 to 1", {"prob": -0.5}),
+    ],
+)
+def test_refusals(error: type[KernelError], message: str, options: dict[str, Any]) -> None:
+    call: Callable[..., object] = convolution.forward
+    with pytest.raises(error, match=f"(?s){message}"):
+        call(X, W, **options)
+
+
+def test_an_upstream_gradient_of_another_shape_is_refused() -> None:
+    with pytest.raises(
+        KernelShapeError, match=r"(?s)convolution backward: dy has another shape.*expected: dy \(2, 8, 4, 4\)"
+    ):
+        convolution.backward(torch.ones(2, 8, 3, 3), X, W, None)
