@@ -57,7 +57,7 @@ def operands(q: tuple[int, ...], k: tuple[int, ...], seed: int = 0) -> tuple[Any
 
 
 # -- blocks --------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("sizes", [(16, 32), (32, 16), pytest.param((64, 16), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sizes", [(32, 16), *(pytest.param(x, marks=pytest.mark.slow) for x in ((16, 32), (64, 16)))])
 def test_blocks_of_other_sizes(sizes: tuple[int, int]) -> None:
     config, back = Config(0, *sizes, 1, 1), BackwardConfig(0, *sizes, 1, 1)
     for rule in ({"causal": True}, {"causal": True, "align": "bottom_right", "window": 21}):
