@@ -21,8 +21,10 @@ SEEDS = 5
 """How often errors are held against float64, in each element type."""
 ROWS = ("x", "residual", "targets", "gate", "up")
 """Arguments of whose axes all but the last are rows."""
-BATCHES = ("q", "k", "positions", "indices", "images")
+BATCHES = ("q", "k", "v", "mask", "positions", "indices", "images")
 """Arguments whose first axis is the batch, and whose others have a meaning too."""
+STARTS = ("q_starts", "k_starts")
+"""Arguments with one number more than there are sequences."""
 IN_PLACE = {"adam": "adamw_", "adamw": "adamw_", "lion": "lion_", "sgd": "sgd_"}
 """The operators that write, and say so in their names."""
 
@@ -171,6 +173,8 @@ def zero_size(name: str, calls: list[Any]) -> str:
             args.append(value.flatten(0, -2)[:0] if value.dim() > 1 else value[:0])
         elif known == "dim":  # no rows are left, not rows of nothing
             args.append([-1] if adapter.graded else -1)
+        elif known in STARTS:
+            args.append(value[:1])
         else:
             args.append(value[:0] if known in BATCHES and isinstance(value, torch.Tensor) else value)
             assert at or known in BATCHES
@@ -246,7 +250,7 @@ def autocast(name: str, calls: list[Any]) -> str:
     call = calls[0]
     if name in IN_PLACE:
         return "–"
-    if call.op in ("linear", "linear_cross_entropy", "convolution"):
+    if call.op in ("linear", "linear_cross_entropy", "convolution", "attention", "attention_packed"):
         return "its type"  # the functions of these names cast, as torch's do
     has = torch._C._dispatch_has_kernel_for_dispatch_key(f"burn_kernels::{call.op}", "AutocastCUDA")
     return "float32" if has else "as given"
