@@ -51,6 +51,7 @@ from burn_kernels import (
     glu,
     linear_cross_entropy,
     lion,
+    matmul,
     norm,
     optimizer,
     rope,
@@ -144,6 +145,8 @@ def op_cases(
                 variants["ours"] = functools.partial(cross_entropy.forward_with_gradient, *inputs)
                 variants["ours in place"] = functools.partial(cross_entropy.forward_with_gradient_, spare, inputs[1])
                 variants |= {"ours in place, tuned": tuned["in place"]} if tuned else {}
+        if name == "linear" and passed == "f":
+            variants |= layer_variants(inputs, options["kind"])
         if tuned and passed in tuned:
             variants["ours, tuned"] = tuned[passed]
         elif tuned:
@@ -155,6 +158,17 @@ def op_cases(
             variants["liger"] = functools.partial(theirs, liger, inputs, upstream)
         found = functools.partial(errors, spec, make, passed)
         yield Case(f"{name} {tag}", spec, passed, floor, variants, found)
+
+
+def layer_variants(inputs: tuple[Any, ...], kind: str) -> dict[str, Call]:
+    """Every way to compute a layer without gradients, and the product alone: what G12 is judged by."""
+    x, w = inputs[:2]
+    flags = f"{kind} bias"
+    found = matmul.candidates(x.shape[0], w.shape[0], x.element_size(), machine_of(x), flags=flags)
+    calls: dict[str, Call] = {
+        f"ours, {c}": functools.partial(matmul.forward, *inputs, kind=kind, config=c) for c in found
+    }
+    return {"bare product": functools.partial(torch.mm, x, w.T)} | (calls if DEVICE == "cuda" else {})
 
 
 def compiled_by_torch(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -351,6 +365,7 @@ def others() -> Iterator[Other]:
     yield from embedding_problems()
     yield from head_problems()
     yield from image_problems()
+    yield from layer_problems()
     yield "gelu", lambda n: (random(n, 8192, dtype=torch.float32),), f"{ROWS}x8192 float32", {}
 
 
@@ -434,6 +449,20 @@ def head_problems() -> Iterator[Other]:
         return random(n, cols), random(vocab, cols, scale=0.02), torch.randint(0, vocab, (n,), device=DEVICE)
 
     yield "linear_cross_entropy", draw, f"{ROWS}x4096x{vocab}", {}
+
+
+def layer_problems() -> Iterator[Other]:
+    """First layers of MLPs: of Llama's size, of GPT-2's, and one that is narrow, where what follows costs the most."""
+
+    def draw(cols: int, features: int, n: int) -> tuple[Any, ...]:
+        rows = 2 * n if n == ROWS and cols < 4096 else n
+        return random(rows, cols), random(features, cols, scale=0.02), random(features), None
+
+    for cols, features, kind in ((4096, 16_384, "gelu"), (768, 3072, "gelu_tanh"), (128, 8192, "silu")):
+        if TINY:
+            cols, features = 16, 64
+        rows = ROWS if cols >= 4096 else 2 * ROWS
+        yield "linear", functools.partial(draw, cols, features), f"{rows}x{cols}x{features} {kind}", {"kind": kind}
 
 
 def residual_norm_problems() -> Iterator[Other]:

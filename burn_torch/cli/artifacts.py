@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from burn_torch.cli import registry
 from burn_torch.cli.recipe import Recipe
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from burn_torch.module import Module
     from burn_torch.tensor import Device
 
-__all__ = ["saved_run", "trained_model"]
+__all__ = ["add_checkpoint", "saved_run", "trained_model"]
 
 
 def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe, Any]:
@@ -65,20 +67,41 @@ def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe,
     return recipe, recipe.config.load(path)
 
 
-def trained_model(artifact_dir: Path, recipe: Recipe, config: Any, device: Device, named: str | None = None) -> Module:
-    """The model that a run ended with, on a device without gradients; `named` is what --recipe said.
+def add_checkpoint(parser: argparse._ActionsContainer) -> None:
+    """Declares `--checkpoint`."""
+    parser.add_argument(
+        "--checkpoint",
+        type=_epoch,
+        metavar="EPOCH",
+        help="the model of a checkpoint, after an epoch or the newest one (newest), not that of the run's end",
+    )
+
+
+def _epoch(text: str) -> int | Literal["newest"]:
+    if text == "newest":
+        return "newest"
+    if text.isascii() and text.isdigit() and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is neither an epoch (3) nor newest")
+
+
+def trained_model(recipe: Recipe, config: Any, device: Device, args: Any, artifact_dir: Path) -> Module:
+    """The model that a run ended with, or that of args.checkpoint, on a device without gradients.
 
     Raises: ArtifactError if the run has not come to its end, RecordError if its model is damaged or another one.
     """
+    if args.checkpoint is not None:
+        return _checkpoint_model(recipe, config, device, args.checkpoint, artifact_dir)
     path = artifact_dir / "model.safetensors"
     if not path.is_file():
-        own = "" if named is None else f" --recipe {shlex.quote(named)}"
+        own = "" if args.recipe is None else f" --recipe {shlex.quote(args.recipe)}"
         raise ArtifactError(
             explain(
                 "the run in this directory has no trained model yet",
                 given=f"{artifact_dir}, without model.safetensors",
                 expected="a run that has come to its end",
-                mend=f"finish it: burn-torch resume {shlex.quote(str(artifact_dir))}{own}",
+                mend=f"finish it: burn-torch resume {shlex.quote(str(artifact_dir))}{own}; or take what there is:"
+                " --checkpoint newest",
             )
         )
     try:
@@ -86,6 +109,35 @@ def trained_model(artifact_dir: Path, recipe: Recipe, config: Any, device: Devic
     except RecordError as err:
         err.add_note(f"while {artifact_dir / 'config.json'} describes the model that is wanted")
         raise
+
+
+def _checkpoint_model(
+    recipe: Recipe, config: Any, device: Device, epoch: int | Literal["newest"], artifact_dir: Path
+) -> Module:
+    from burn_torch.train import FileCheckpointer
+
+    there = FileCheckpointer(artifact_dir / "checkpoint")
+    found = there.newest(_say) if epoch == "newest" else there.restore(epoch)
+    if found is None:
+        raise ArtifactError(
+            explain(
+                "the run in this directory has no checkpoint yet",
+                given=f"{artifact_dir}, without a file in checkpoint/",
+                expected="a run that has ended an epoch, or was stopped within one",
+                mend="wait for it, or press Ctrl-C once: then it saves and stops",
+            )
+        )
+    path, checkpoint = found
+    _say(f"the model of {path}")
+    try:
+        return recipe.model(config, device).load_record(checkpoint.model)
+    except RecordError as err:
+        err.add_note(f"while {artifact_dir / 'config.json'} describes the model that is wanted")
+        raise
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)  # what scripts read stays as it is
 
 
 def _recipe_name(content: bytes) -> str | None:

@@ -9,6 +9,7 @@ from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.expressions import TYPES
 from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.products import may_be_product
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves
@@ -59,6 +60,8 @@ def _role_of(call: Call) -> tuple[str, Unfusible | None]:
     if call.is_input:
         return Role.FOLLOWS, None
     if op.pointwise is None and op.law(Folds) is None and op.law(Draws) is None:
+        if may_be_product(call):
+            return Role.APART, Unfusible(Reason.LIBRARY, f"no timing puts a generated {op.name} before the library's")
         known = Reason.LIBRARY if op.cost == "expensive" else Reason.UNSUPPORTED
         return Role.APART, Unfusible(known, f"no kernel is generated for {op.name}")
     try:

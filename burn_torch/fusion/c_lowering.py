@@ -359,7 +359,7 @@ class _CWriter(Writer):
     def _pointwise(self, node: Node, operands: Sequence[Key | None]) -> Tile:
         call = node.call
         spec = tensor(call.result)
-        tiles = [None if key is None else self._value(*key) for key in operands]
+        tiles = self._tiles(call, operands)
         made = computed_in(spec.dtype)
         kinds = [tile.dtype for tile in tiles if tile is not None and not tile.dtype.is_bool]
         kind = kinds[0] if kinds else made
@@ -412,8 +412,8 @@ class _CWriter(Writer):
         self._declare(name, C_TYPES[dtype], text, x, r)
         return self._rounded(Tile(self._called(name, x, r), dtype, x, r), spec)
 
-    def _rounded(self, tile: Tile, spec: TensorSpec) -> Tile:
-        if not self.strict or spec.dtype not in (DType.F16, DType.BF16):
+    def _rounded(self, tile: Tile, spec: TensorSpec, *, always: bool = False) -> Tile:
+        if not (self.strict or always) or spec.dtype not in (DType.F16, DType.BF16):
             return tile
         name = self._name("v")
         if spec.dtype is DType.BF16:

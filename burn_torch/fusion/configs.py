@@ -91,7 +91,8 @@ def _columns(kernel: Kernel) -> Iterator[Tiles]:
     most, length = _power(kernel.domain.rows), kernel.domain.length
     if kernel.whole_rows:
         r = _power(length)
-        x = max(min(most, 4096 // r, 64), 1)
+        # 16 columns of float32 are 64 bytes of each row; with fewer much of what memory delivers is thrown away
+        x = max(min(most, max(4096 // r, min(16, 16_384 // r)), 64), 1)
         yield Tiles(x, r, _warps(x * r))
         for wide, warps in ((2 * x, _warps(2 * x * r)), (x // 2, _warps(x * r // 2)), (x, 2 * _warps(x * r))):
             if 1 <= wide <= most and warps <= 16 and wide * r <= 32 * warps * _MOST_HELD:

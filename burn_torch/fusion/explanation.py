@@ -17,6 +17,8 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.c_lowering import lowered_for_cpu
 from burn_torch.fusion.configs import Tiles, tiles_of
 from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.product_row import product, tiles_in
+from burn_torch.fusion.products import lower_product
 from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.schedule import Boundary, Group, Plan
 from burn_torch.fusion.symbolic import with_hints
@@ -171,7 +173,7 @@ def explain(plan: Plan) -> FusionExplanation:
     for node in graph.nodes:
         if node.call.is_number or node.call.aliases:
             continue
-        if node.call.op is kernel:
+        if node.call.op is kernel or node.call.op is product:
             reports.append(_generated(groups[node.call.attrs["body"]].pop(0), node))
         else:
             reports.append(_of_a_library(node, specs))
@@ -184,11 +186,15 @@ def explain(plan: Plan) -> FusionExplanation:
 
 
 def _generated(group: Group, node: Node) -> KernelReport:
+    origins = tuple(map(str, group.origins))
+    moved = group.bytes_read, group.bytes_written, group.bytes_saved
+    if node.call.op is product:
+        around, by = lower_product(group.body, strict=node.call.attrs["strict"]), tiles_in(node.call.attrs)
+        shown = Tiles(by.x, by.r, by.warps)
+        return KernelReport(around.name, group.rows, origins, *moved, shown, around.source)
     strict = node.call.attrs["strict"]
     lowered = lower(group.body, strict=strict)
     here = with_hints(group.body)  # the same, but for a body of symbolic sizes
-    origins = tuple(map(str, group.origins))
-    moved = group.bytes_read, group.bytes_written, group.bytes_saved
     on_cpu = lowered_for_cpu(here, strict=strict) if lowered.outputs[0].place == "cpu" else None
     in_c = None if on_cpu is None else on_cpu.source
     tiles = tiles_of(lowered if not lowered.sizes else lower(here, strict=strict))

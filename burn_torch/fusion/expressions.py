@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.fusion.reasons import Reason, Unfusible
 
-__all__ = ["OPERATORS", "TYPES", "computed_in", "expression", "number_text", "parsed"]
+__all__ = ["OPERATORS", "TYPES", "compares", "computed_in", "expression", "jumps", "number_text", "parsed"]
 
 TYPES: Final[Mapping[DType, str]] = {
     DType.F64: "tl.float64",
@@ -33,7 +33,10 @@ TYPES: Final[Mapping[DType, str]] = {
 
 _HALF: Final = (DType.F16, DType.BF16)
 
-_PRIMS: Final = frozenset({"exp", "exp_fast", "expm1", "log1p", "tanh", "erf", "sigmoid", "sigmoid_fast"})
+_PRIMS: Final = frozenset(
+    {"exp", "exp_fast", "expm1", "log1p", "tanh", "tanh_short", "erf", "erf_short", "sigmoid", "sigmoid_fast",
+     "sigmoid_short"}
+)  # fmt: skip
 """Functions of `burn_kernels.prims`, on float32."""
 
 _FLOAT32: Final[Mapping[str, str]] = {
@@ -61,6 +64,12 @@ _FAST: Final[Mapping[str, str]] = {
 }
 """Where the result is rounded to a half type."""
 
+_SHORT: Final[Mapping[str, str]] = {**_FAST, "erf": "erf_short", "tanh": "tanh_short", "sigmoid": "sigmoid_short"}
+"""Where it is rounded to bfloat16."""
+
+_JUMPS: Final = frozenset({"floor", "ceil", "rint", "trunc"})
+"""Functions that jump: a last digit decides what they give."""
+
 _FLOAT64: Final[Mapping[str, str]] = {
     "exp": "tl.exp",
     "log": "tl.log",
@@ -72,6 +81,8 @@ _FLOAT64: Final[Mapping[str, str]] = {
     "floor": "tl.floor",
     "ceil": "tl.ceil",
 }
+
+_OF_ROUNDED: Final[Mapping[DType | None, Mapping[str, str]]] = {None: _FLOAT32, DType.F16: _FAST, DType.BF16: _SHORT}
 
 OPERATORS: Final[Mapping[type[ast.AST], str]] = {
     ast.Add: "+",
@@ -94,6 +105,10 @@ OPERATORS: Final[Mapping[type[ast.AST], str]] = {
 """Operators that Triton and C write alike."""
 
 
+Written = Callable[[], str]
+Operand = str | Written
+
+
 def computed_in(dtype: DType) -> DType:
     """The type in which a kernel computes on values of a type.  Raises: Unfusible for one that kernels do not take."""
     if dtype not in TYPES:
@@ -111,16 +126,23 @@ def number_text(value: float | int | bool) -> str:
 @final
 @dataclass(frozen=True)
 class _Writer:
-    """Writes one expression; `kind` is the type that floats are computed in, `fast` whether few digits are needed."""
+    """Writes one expression.
 
-    operands: Sequence[str]
+    kind     the type that floats are computed in
+    rounded  the half type that the result is rounded to, so that few digits are needed; None for any other
+    divisors for operands that are numbers, what writes them as divisors, and one over them
+    """
+
+    operands: Sequence[Operand]
     kind: DType
-    fast: bool
+    rounded: DType | None
+    divisors: Mapping[int, tuple[Written, Written]]
     used: set[str]
 
     def write(self, node: ast.AST) -> str:
         if isinstance(node, ast.Name):
-            return self.operands[int(node.id[1:])]
+            operand = self.operands[int(node.id[1:])]
+            return operand if isinstance(operand, str) else operand()
         if isinstance(node, ast.Constant):
             return number_text(node.value)  # type: ignore[arg-type]  # templates hold numbers
         if isinstance(node, ast.UnaryOp):
@@ -134,12 +156,19 @@ class _Writer:
         return self._call(node)
 
     def _binary(self, node: ast.BinOp) -> str:
-        left, right = self.write(node.left), self.write(node.right)
         if not isinstance(node.op, ast.Div):
-            return f"({left} {OPERATORS[type(node.op)]} {right})"
+            return f"({self.write(node.left)} {OPERATORS[type(node.op)]} {self.write(node.right)})"
         if not self.kind.is_float:
             raise Unfusible(Reason.DTYPE, f"kernels do not divide {self.kind}")
-        if self.kind is DType.F32 and not self.fast:
+        left = self.write(node.left)
+        by = self.divisors.get(int(node.right.id[1:])) if isinstance(node.right, ast.Name) else None
+        if self.kind is DType.F32 and by is not None:  # a division takes the time of ten multiplications
+            if self.rounded is not None:
+                return f"({left} * {by[1]()})"
+            self.used.add("divided_by")
+            return f"divided_by({left}, {by[0]()}, {by[1]()})"
+        right = self.write(node.right)
+        if self.kind is DType.F32 and self.rounded is None:
             self.used.add("divided")
             return f"divided({left}, {right})"  # what `/` gives is two units in the last place off
         return f"({left} / {right})"
@@ -160,7 +189,7 @@ class _Writer:
         if name in ("rint", "trunc") and self.kind is DType.F32:
             self.used.add(name)
             return f"{name}({given[0]})"
-        known = _FLOAT64 if self.kind is DType.F64 else _FAST if self.fast else _FLOAT32
+        known = _FLOAT64 if self.kind is DType.F64 else _OF_ROUNDED[self.rounded]
         if self.kind not in (DType.F32, DType.F64):
             raise Unfusible(Reason.DTYPE, f"kernels have no {name} of {self.kind}")
         if name == "sigmoid" and self.kind is DType.F64:
@@ -174,6 +203,12 @@ class _Writer:
 
 
 @functools.lru_cache(maxsize=512)
+def compares(template: str) -> bool:
+    """Whether the expression compares: then a digit more in an operand may decide otherwise."""
+    return any(isinstance(node, ast.Compare) for node in ast.walk(parsed(template)))
+
+
+@functools.lru_cache(maxsize=512)
 def parsed(template: str) -> ast.expr:
     """A template as a tree; operand {0} is the name _0."""
     for i in range(8):
@@ -181,10 +216,28 @@ def parsed(template: str) -> ast.expr:
     return ast.parse(template.strip(), mode="eval").body
 
 
-def expression(template: str, operands: Sequence[str], kind: DType, *, fast: bool, used: set[str]) -> str:
+def jumps(template: str) -> bool:
+    """Whether a last digit of an operand may decide what the template gives."""
+    return any(isinstance(node, ast.Name) and node.id in _JUMPS for node in ast.walk(parsed(template)))
+
+
+def expression(
+    template: str,
+    operands: Sequence[Operand],
+    kind: DType,
+    *,
+    rounded: DType | None,
+    used: set[str],
+    divisors: Mapping[int, tuple[Written, Written]] | None = None,
+) -> str:
     """The template with these operands in its places; the helpers that it needs are added to `used`.
+
+    operands  texts, or what writes one where it is needed
+    rounded   the half type that the result is rounded to anyway; None where all digits count
+    divisors  for operands that are numbers, what writes them as divisors, and one over them
 
     Raises: Unfusible where kernels have no such function of this type.
     """
-    written = _Writer(operands, kind, fast, used).write(parsed(template))
+    rounded = None if jumps(template) else rounded
+    written = _Writer(operands, kind, rounded, divisors or {}, used).write(parsed(template))
     return written if written.startswith("(") else f"({written})" if written[:1] == "-" else written

@@ -193,7 +193,7 @@ class Index:
         return known_below(-1, self.low) and known_below(self.high, by)
 
     def _split(self, by: Whole) -> tuple[Index, Index]:
-        """(whole, rest) with self = whole * by + rest, the rest without what `by` divides."""
+        """(whole, rest) with self = whole * by + rest, the rest without what `by` divides; negative only if self is."""
         whole: dict[Atom, Whole] = {}
         rest: dict[Atom, Whole] = {}
         for atom, count in self.terms.items():
@@ -207,7 +207,9 @@ class Index:
             if quotient is None:
                 return Index(whole, 0), Index(rest, self.constant)
             return Index(whole, quotient), Index(rest, 0)
-        return Index(whole, self.constant // by), Index(rest, self.constant % by)
+        left = Index(rest, self.constant % by)
+        missing = max(-(left.low // by), 0) if not isinstance(left.low, Size) and known_below(-1, self.low) else 0
+        return Index(whole, self.constant // by - missing), left + missing * by  # 35 - x is no 3 - x
 
     def replaced(self, values: dict[Var, Index]) -> Index:
         """This index with other indexes in place of loop variables."""

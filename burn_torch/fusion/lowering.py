@@ -14,13 +14,14 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.sizes import Size, known_below, known_multiple, largest_sizes, same_shape, same_size, sizes_in
-from burn_torch.core.spec import TensorSpec
+from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.fusion.columns import Columns, of_rows
-from burn_torch.fusion.expressions import TYPES, computed_in, expression
+from burn_torch.fusion.expressions import TYPES, compares, computed_in, expression, jumps
 from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
 from burn_torch.fusion.loops import Argument, Domain, Kernel, domain_of, tensor
 from burn_torch.fusion.numbers import Numbers
@@ -28,6 +29,7 @@ from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.side_by_side import lowered_beside
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws, Fill, Folds, Moves
+from burn_torch.ops.op import Call
 
 __all__ = ["Key", "Tile", "Writer", "lower"]
 
@@ -453,7 +455,7 @@ class Writer:
     def _pointwise(self, node: Node, operands: Sequence[Key | None]) -> Tile:
         call = node.call
         spec = tensor(call.result)
-        tiles = [None if key is None else self._value(*key) for key in operands]
+        tiles = self._tiles(call, operands)
         made = computed_in(spec.dtype)
         kinds = [tile.dtype for tile in tiles if tile is not None and not tile.dtype.is_bool]
         kind = kinds[0] if kinds else made
@@ -466,13 +468,18 @@ class Writer:
                 return self._rounded(tile, spec)
             text = f"({tile.name} != 0)" if made.is_bool else f"{tile.name}.to({TYPES[made]})"
             return self._emit(text, spec, x, r)
+        assert call.op.pointwise is not None
         names = [
-            self.numbers.operand(i, kind) if tile is None else tile.name
+            partial(self.numbers.operand, i, kind) if tile is None else tile.name
             for i, tile in zip(node.inputs, tiles, strict=True)
         ]
-        assert call.op.pointwise is not None
-        fast = not self.strict and spec.dtype in (DType.F16, DType.BF16)
-        text = expression(call.op.pointwise, names, kind, fast=fast, used=self.helpers)
+        divisors = {
+            n: (partial(self.numbers.divisor, i), partial(self.numbers.inverse, i))
+            for n, (i, given) in enumerate(zip(node.inputs, call.specs, strict=True))
+            if isinstance(given, NumberSpec)
+        }
+        rounded = spec.dtype if not self.strict and spec.dtype in (DType.F16, DType.BF16) else None
+        text = expression(call.op.pointwise, names, kind, rounded=rounded, used=self.helpers, divisors=divisors)
         if not made.is_bool:
             text = f"{text}.to({TYPES[made]})"
         return self._emit(text, spec, x, r)
@@ -482,9 +489,22 @@ class Writer:
         self._lines(x, r).append(f"{name} = {text}")
         return self._rounded(Tile(name, computed_in(spec.dtype), x, r), spec)
 
-    def _rounded(self, tile: Tile, spec: TensorSpec) -> Tile:
+    def _tiles(self, call: Call, operands: Sequence[Key | None]) -> list[Tile | None]:
+        """The operands of a Call; as they would be stored where a digit decides: in comparisons, for whole numbers."""
+        tiles = [None if key is None else self._value(*key) for key in operands]
+        result = tensor(call.result).dtype
+        template = call.op.pointwise or "0"
+        decides = not result.is_float if "dtype" in call.attrs else compares(template) or jumps(template)
+        if self.strict or not decides:
+            return tiles
+        return [
+            tile if tile is None or key is None else self._rounded(tile, tensor(self.specs[key[0]]), always=True)
+            for key, tile in zip(operands, tiles, strict=True)
+        ]
+
+    def _rounded(self, tile: Tile, spec: TensorSpec, *, always: bool = False) -> Tile:
         """The tile, rounded to the type of its spec if that is asked for."""
-        if self.strict and spec.dtype in (DType.F16, DType.BF16):
+        if (self.strict or always) and spec.dtype in (DType.F16, DType.BF16):
             name = self._name("v")
             text = f"{tile.name}.to({TYPES[spec.dtype]}).to(tl.float32)"
             self._lines(tile.x, tile.r).append(f"{name} = {text}")

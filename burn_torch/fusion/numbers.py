@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -42,6 +44,20 @@ class Numbers:
         assert isinstance(self._specs[i], NumberSpec)
         how = "f64" if kind is DType.F64 else "f32" if kind.is_float else "i64"
         return self._argument((i, how), how, self._given(i))
+
+    def inverse(self, i: Input) -> str:
+        """One over a number, as float32."""
+        return self._single(i, "inverse", _inverse)
+
+    def divisor(self, i: Input) -> str:
+        """A number as `prims.divided_by` takes it: NaN where it or one over it is no normal float32."""
+        return self._single(i, "divisor", _divisor)
+
+    def _single(self, i: Input, name: str, made: Callable[[float], float]) -> str:
+        if isinstance(i, Literal):
+            return number_text(made(float(i.value)))
+        given = self._given(i)
+        return self._argument((i, name), "f32", lambda numbers: made(float(given(numbers))))
 
     def key(self, i: Input) -> str:
         """A random key or a stream: an integer modulo 2^64."""
@@ -84,3 +100,26 @@ class Numbers:
             return f"tl.load({name})"
         # the interpreter passes an integer that 32 bits hold in 32 bits, the bits of 0.0 too
         return f"tl.full((), {name}, tl.int64).to(tl.float64, bitcast=True)" if how == "f64" else name
+
+
+_SINGLE: Final = struct.Struct("f")
+_LEAST: Final = 2.0**-126
+"""The smallest normal float32; one over the largest is not much smaller."""
+
+
+def _held(number: float) -> float:
+    try:
+        held: float = _SINGLE.unpack(_SINGLE.pack(number))[0]
+    except OverflowError:
+        return math.copysign(math.inf, number)
+    return held
+
+
+def _inverse(number: float) -> float:
+    held = _held(number)
+    return _held(1.0 / held) if held else math.copysign(math.inf, held)
+
+
+def _divisor(number: float) -> float:
+    held = _held(number)
+    return held if _LEAST <= abs(held) <= 1 / _LEAST else math.nan

@@ -1,4 +1,4 @@
-"""Users' patterns: a few operations that one row of theirs computes.
+"""Patterns: a few operations that one row computes, users' and known ones (`known.py`).
 
     register_pattern(lambda x, y: ops.relu(x * y), mine, like=[x.spec, y.spec])
 
@@ -9,6 +9,7 @@ element types, attributes and literal numbers included.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from typing import Any, Final, final
 
 from burn_torch.core.errors import BurnTorchError, ConfigError, explain
 from burn_torch.core.spec import NUMBER_SPECS, NumberSpec, Spec
+from burn_torch.fusion.known import forms
+from burn_torch.fusion.symbolic import scope_of
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.grouping import in_order
@@ -38,6 +41,8 @@ class Pattern:
     row: Op
     attrs: Mapping[str, Any]
     form: Graph
+    by: Callable[..., Any] | None = None
+    """What computes it in place of one call of the row: of patterns that come with the framework."""
 
 
 def register_pattern(
@@ -89,6 +94,19 @@ def literals() -> dict[NumberSpec, dict[Any, Literal]]:
     return found
 
 
+@functools.cache
+def _known() -> tuple[Pattern, ...]:
+    """The patterns that come with the framework."""
+    found = []
+    for _, function, by, like in forms():
+        form, made = _traced(function, like), _traced(by, like)
+        assert [form.specs()[i] for i in form.outputs if i is not None] == [
+            made.specs()[i] for i in made.outputs if i is not None
+        ], "a known pattern and what computes it give other results"
+        found.append(Pattern(function, made.nodes[-1].call.op, {}, form, by))
+    return tuple(found)
+
+
 def _tell() -> None:
     for listener in _listeners:
         listener()
@@ -130,9 +148,9 @@ def _check(function: Callable[..., Any], row: Op, attrs: Mapping[str, Any], form
 
 
 # -- replacing ---------------------------------------------------------------------------------------------
-def replaced(graph: Graph) -> Graph:
-    """The graph with users' rows in place of what their patterns say."""
-    for pattern in tuple(_patterns):
+def replaced(graph: Graph, *, strict: bool = False) -> Graph:
+    """The graph with rows in place of what patterns say: users' first, then, unless roundings count, known ones."""
+    for pattern in (*tuple(_patterns), *(() if strict or scope_of(graph) is not None else _known())):
         graph = _replaced(graph, pattern)
     return graph
 
@@ -150,7 +168,7 @@ def _replaced(graph: Graph, pattern: Pattern) -> Graph:
     nodes: list[Node] = []
     for n, node in enumerate(graph.nodes):
         if n in matcher.made:
-            nodes.append(matcher.made[n])
+            nodes += matcher.made[n]
         elif n not in matcher.gone:
             nodes.append(node)
     return Graph(graph.inputs, in_order(graph, nodes), graph.outputs)
@@ -171,7 +189,8 @@ class _Matcher:
                 if isinstance(i, int):
                     self.readers.setdefault(i, set()).add(n)
         self.gone: Final[set[int]] = set()
-        self.made: Final[dict[int, Node]] = {}
+        self.made: Final[dict[int, list[Node]]] = {}
+        self.highest = max(self.specs, default=0)
         form = pattern.form
         self.form_maker: Final = {i: n for n, node in enumerate(form.nodes) for i in node.outputs if i is not None}
 
@@ -184,7 +203,9 @@ class _Matcher:
         specs = [self._spec(i) for i in given]
         try:
             exact = _traced(self.pattern.function, specs)
-            call = self.pattern.row.bind(specs, self.pattern.attrs)
+            by = self.pattern.by
+            made = None if by is None else _traced(by, specs)
+            call = self.pattern.row.bind(specs, self.pattern.attrs) if made is None else None
         except (BurnTorchError, TypeError):  # other specs than the row or the pattern takes
             return
         outputs = self._outputs(exact, members, given)
@@ -193,11 +214,33 @@ class _Matcher:
         inside = {i for n in members.values() for i in self.graph.nodes[n].outputs if i is not None} - set(outputs)
         if any(self._read_elsewhere(i, members) for i in inside):
             return
-        if tuple(self.specs.get(i) for i in outputs) != call.results:
-            return
+        wanted = tuple(self.specs.get(i) for i in outputs)
         origin = self.graph.nodes[last].origin
-        self.gone.update(members.values())
-        self.made[last] = Node(call, given, outputs, origin)
+        if call is not None:
+            nodes, results = [Node(call, given, outputs, origin)], call.results
+        else:
+            assert made is not None
+            found_specs = made.specs()
+            nodes = self._inlined(made, given, outputs, origin)
+            results = tuple(None if i is None else found_specs.get(i) for i in made.outputs)
+        if wanted == results:
+            self.gone.update(members.values())
+            self.made[last] = nodes
+
+    def _inlined(self, made: Graph, given: Sequence[Input], outputs: Sequence[int], origin: Any) -> list[Node]:
+        """The nodes of a graph at these inputs, with these outputs."""
+        names: dict[int, Input] = dict(zip((i for i, _ in made.inputs), given, strict=True))
+        names.update((i, j) for i, j in zip(made.outputs, outputs, strict=True) if i is not None)
+        nodes: list[Node] = []
+        for node in made.nodes:
+            for i in node.outputs:
+                if i is not None and i not in names:
+                    self.highest += 1
+                    names[i] = self.highest
+            inputs = [names[i] if isinstance(i, int) else i for i in node.inputs]
+            results = [None if i is None else names[i] for i in node.outputs]
+            nodes.append(Node(node.call, inputs, results, origin))  # type: ignore[arg-type]  # outputs are ids
+        return nodes
 
     def _found(self, last: int) -> tuple[dict[int, int], list[Input]] | None:
         """For each operation of the form its position, and what stands for each of its inputs; by names alone."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, final
 
-__all__ = ["Reason", "Unfusible"]
+__all__ = ["FusionWarning", "Reason", "Unfusible"]
+
+
+class FusionWarning(UserWarning):
+    """Operations run without generated kernels, or are planned again and again."""
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, Final
 
 from burn_torch.core.spec import TensorSpec
@@ -14,7 +15,7 @@ from burn_torch.ops.op import Call, Operand, PerCall, op
 from burn_torch.ops.torch_code import Over
 from burn_torch.ops.value import Value
 
-__all__ = ["body_of", "kernel", "text_of"]
+__all__ = ["body_of", "computed", "kernel", "text_of"]
 
 _MOST_PLANNED: Final = 4096
 
@@ -76,7 +77,11 @@ def kernel(
 
 @kernel.decomposes
 def _(*inputs: Any, body: str, strict: bool, dynamic: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Any, ...]:
-    graph = body_of(body, sizes)
+    return computed(body_of(body, sizes), inputs)
+
+
+def computed(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """What a body computes, operation by operation."""
     known = dict(zip((i for i, _ in graph.inputs), inputs, strict=True))
     some = next((x for x in inputs if isinstance(x, Value)), None)
     for node in graph.nodes:

@@ -99,7 +99,7 @@ def fuse(graph: Graph, *, strict: bool = False) -> Graph:
 def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
     """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
     graph = dead_code(graph)
-    opened, whole = _opened(dead_code(replaced(graph)))
+    opened, whole = _opened(dead_code(replaced(graph, strict=strict)))
     source = Source(opened)
     most = peak_bytes(graph) + _workspace(source, whole)
     grouping = Grouping(source)
@@ -116,7 +116,9 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
         if less is None:  # composite operations that stay open take more by themselves
             return Plan(graph, (), tuple(_boundaries(grouping.source, grouping, written.closed, whole)))
         grouping, written = less
-    return _plan(grouping, written, whole)
+    from burn_torch.fusion.anchors import anchored  # it makes plans of plans
+
+    return anchored(_plan(grouping, written, whole), strict=strict)
 
 
 def _lightest(written: _Written, most: int) -> _Written:

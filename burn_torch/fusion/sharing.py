@@ -33,9 +33,14 @@ def read(text: str) -> Graph:
 
 
 @functools.lru_cache(maxsize=_MOST)
+def _sites(text: str) -> Sites:
+    return Sites(read(text))
+
+
+@functools.lru_cache(maxsize=_MOST)
 def instance(text: str, sizes: tuple[int, ...]) -> Graph:
     """The body at the sizes that it is given."""
-    sites = Sites(read(text))
+    sites = _sites(text)
     return sites.graph(dict(zip(sites.at, sizes, strict=True)))
 
 
@@ -58,7 +63,7 @@ class Shared:
 
     def __init__(self, text: str, dynamic: tuple[int, ...], layouts: tuple[Layout, ...]) -> None:
         body = read(text)
-        places = list(Sites(body).at)
+        places = list(_sites(text).at)
         self.symbolic: Final[Symbolic] = symbolised(body, [places[n] for n in dynamic])
         self.strides: Final = tuple(None if layout is None else self._strides(layout) for layout in layouts)
         specs = self.symbolic.graph.specs()

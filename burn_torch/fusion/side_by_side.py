@@ -73,6 +73,8 @@ def lowered_beside(
     if len(found) < 2:
         return None
     parts = [_part(body, wanted, layouts, lower) for wanted in found]
+    if any(part.kernel.sizes for part in parts):
+        raise Unfusible(Reason.LIMIT, "kernels of symbolic sizes have a launch of their own")
     tensors = sum(len(part.given) + len(part.wanted) for part in parts)
     if tensors > MOST_TENSORS:
         raise Unfusible(Reason.LIMIT, f"{tensors} tensors")
@@ -134,17 +136,18 @@ def _joined(body: Graph, parts: Sequence[_Part], *, held: bool) -> Kernel:
         position: spec for part in parts for position, spec in zip(part.wanted, part.kernel.outputs, strict=True)
     }
     return Kernel(
-        name,
-        source.replace("KERNEL", name),
-        tuple(pointers),
-        tuple(outputs[position] for position in range(len(outputs))),
-        tuple(numbers),
-        Domain((begin,), None, (begin,), (), begin),
-        False,
-        True,
-        sum(part.kernel.loads for part in parts),
-        any(part.kernel.wide for part in parts),
-        _over(parts),
+        name=name,
+        source=source.replace("KERNEL", name),
+        inputs=tuple(pointers),
+        outputs=tuple(outputs[position] for position in range(len(outputs))),
+        numbers=tuple(numbers),
+        domain=Domain((begin,), None, (begin,), (), begin),
+        rows_together=False,
+        whole_rows=True,
+        loads=sum(part.kernel.loads for part in parts),
+        wide=any(part.kernel.wide for part in parts),
+        held=held,
+        over=_over(parts),
     )
 
 

@@ -25,6 +25,11 @@ __all__ = ["beside_rows", "columns_in_two_steps", "in_two_steps", "rows_reduced"
 ENOUGH_PROGRAMS: Final = 256
 """About two for each multiprocessor of a large device."""
 
+LARGE: Final = 1 << 22
+FOR_LARGE: Final = 4
+"""So many times as many programs for so many elements: each has one tile on its way, and two a multiprocessor are not
+what memory can deliver."""
+
 COLUMNS_TOGETHER: Final = 32
 """Columns that one program reduces side by side; see `configs.py`."""
 
@@ -33,6 +38,10 @@ LEAST_PART: Final = 256
 
 LEAST_WHOLE: Final = 8192
 """Elements of something that is reduced in two steps: below, one program is done before another kernel has begun."""
+
+FEWEST_ROWS: Final = 128
+LONG_ROW: Final = 1 << 16
+"""Elements of a row that one program takes so long for that, with few rows, a device waits for the last ones."""
 
 MOST_PARTS: Final = 1024
 ROWS_OF_A_PART: Final = 16
@@ -70,10 +79,13 @@ def beside_rows(call: Call, rows: Collection[tuple[int, int]]) -> Graph | None:
 
 
 def columns_in_two_steps(call: Call) -> Graph | None:
-    """As `in_two_steps`, of reductions over the first axes alone: inside of a norm, rows stay whole."""
+    """As `in_two_steps`, of reductions over the first axes: inside of a norm rows stay whole, but for few long ones."""
     x = call.specs[0]
-    rows = isinstance(x, TensorSpec) and x.ndim - 1 in call.attrs.get("dims", ())
-    return None if rows else in_two_steps(call)
+    if isinstance(x, TensorSpec) and x.ndim - 1 in call.attrs.get("dims", ()):
+        length = math.prod(size_hint(x.shape[dim]) for dim in call.attrs["dims"])
+        few = size_hint(x.numel) < FEWEST_ROWS * length
+        return in_two_steps(call) if few and length > LONG_ROW else None
+    return in_two_steps(call)
 
 
 def in_two_steps(call: Call) -> Graph | None:
@@ -81,14 +93,15 @@ def in_two_steps(call: Call) -> Graph | None:
     x = call.specs[0]
     if call.op.law(Folds) is None or not isinstance(x, TensorSpec) or not call.attrs["dims"]:
         return None
-    if x.numel < LEAST_WHOLE:
+    if size_hint(x.numel) < LEAST_WHOLE:
         return None
     dims = tuple(sorted(call.attrs["dims"]))
     count = math.prod(size_hint(x.shape[dim]) for dim in dims)
     results = size_hint(x.numel) // max(count, 1)
     programs = results if x.ndim - 1 in dims else -(-results // COLUMNS_TOGETHER)
     axis = dims[0]
-    parts = _parts(x.shape[axis], ENOUGH_PROGRAMS // max(programs, 1), count // LEAST_PART)
+    enough = ENOUGH_PROGRAMS * (FOR_LARGE if size_hint(x.numel) >= LARGE else 1)
+    parts = _parts(x.shape[axis], enough // max(programs, 1), count // LEAST_PART)
     if parts < 2:
         return None
     apart = (*x.shape[:axis], parts, x.shape[axis] // parts, *x.shape[axis + 1 :])

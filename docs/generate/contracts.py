@@ -167,7 +167,7 @@ def zero_size(name: str, calls: list[Any]) -> str:
         return "yes" if all(x.numel() == 0 for x in found) else "no"
     args: list[Any] = []
     for at, (known, value) in enumerate(zip(adapter.names, call.args, strict=True)):
-        if known in ROWS:
+        if known in ROWS and value is not None:
             args.append(value.flatten(0, -2)[:0] if value.dim() > 1 else value[:0])
         elif known == "dim":  # no rows are left, not rows of nothing
             args.append([-1] if adapter.graded else -1)
@@ -246,8 +246,8 @@ def autocast(name: str, calls: list[Any]) -> str:
     call = calls[0]
     if name in IN_PLACE:
         return "–"
-    if call.op in ("linear_cross_entropy", "convolution"):
-        return "its type"  # the function casts, as torch's linear and convolution do
+    if call.op in ("linear", "linear_cross_entropy", "convolution"):
+        return "its type"  # the functions of these names cast, as torch's do
     has = torch._C._dispatch_has_kernel_for_dispatch_key(f"burn_kernels::{call.op}", "AutocastCUDA")
     return "float32" if has else "as given"
 

@@ -7,6 +7,7 @@ Each family is a module of launchers; tensors on a GPU run kernels, others the r
     cross_entropy   forward, backward; forward_with_gradient in one pass
     linear_cross_entropy  forward, backward; forward_with_gradient: the logits exist a chunk at a time
     activation      forward, backward of GELU, SiLU, ReLU
+    matmul          forward, backward of a linear layer with bias, activation and residual
     glu             forward, backward of SwiGLU, GEGLU, ReGLU
     dropout         forward, backward; the mask is a function of (key, stream, element)
     random          words and yes or no of (key, stream, element), drawn from numbers or from device memory
@@ -41,6 +42,7 @@ from burn_kernels import (
     group_norm,
     linear_cross_entropy,
     lion,
+    matmul,
     norm,
     optimizer,
     random,
@@ -85,6 +87,7 @@ __all__ = [
     "group_norm",
     "linear_cross_entropy",
     "lion",
+    "matmul",
     "norm",
     "optimizer",
     "random",

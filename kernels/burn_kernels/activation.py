@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ from burn_kernels.launch import (
 from burn_kernels.prims import INV_SQRT_2PI, SQRT_HALF, erf, normal_cdf_fast, sigmoid, sigmoid_fast, tanh
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
-KINDS = ("gelu", "gelu_tanh", "silu", "relu")
+KINDS = ("silu", "gelu", "gelu_tanh", "relu")
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def reference_backward(dy: torch.Tensor, x: torch.Tensor, *, kind: str = "gelu")
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _address(flats: list[torch.Tensor]) -> int:
+def _address(flats: Iterable[torch.Tensor]) -> int:
     return functools.reduce(lambda bits, flat: bits | flat.data_ptr(), flats, 0) & 15
 
 
@@ -244,27 +244,33 @@ def _facts(dtype: torch.dtype, rows: int, cols: int, strides: tuple[int, ...], a
     return row_facts(dtype, rows, cols, strides, address, kind)._replace(free=(rows, cols), exact=())
 
 
-def _tunable(name: str, *, back: bool) -> Tunable:
+def pointwise_tunable(
+    name: str,
+    *,
+    tensors: int,
+    operations: int,
+    live: float,
+    given: int,
+    run: Callable[..., Any],
+    plain: Callable[..., Any],
+    candidates: Callable[[int, int, Machine], list[Config]],
+    sources: tuple[str, ...],
+    shapes: tuple[tuple[int, int], ...],
+) -> Tunable:
+    """The place of choice of a kernel over elements: `tensors` read or written, `given` of them its inputs."""
+
     def work(config: Config, facts: Facts, machine: Machine) -> Work:
         (rows, cols), size = facts.free, facts.dtype.itemsize
-        blocks, tensors = ceil_div(cols, config.block), 3 if back else 2
-        moved, sums = tensors * rows * cols * size, (20 if back else 12) * rows * cols
-        useful = cols / (blocks * config.block)
-        return Work(rows * blocks, config.warps, config.block, size, moved, sums, useful, float(tensors))
+        blocks = ceil_div(cols, config.block)
+        moved, sums = tensors * rows * cols * size, operations * rows * cols
+        return Work(rows * blocks, config.warps, config.block, size, moved, sums, cols / (blocks * config.block), live)
 
     def trial(facts: Facts, inputs: Inputs) -> Trial:
         (rows, cols), kind = facts.free, facts.flags
-        x, dy = (inputs.rows(facts, rows, cols, std=2.0) for _ in range(2))
-        if back:
-            return Trial(
-                (dy, x),
-                lambda given, config: backward(*given, kind=kind, config=config),
-                lambda given: reference_backward(*given, kind=kind),
-            )
         return Trial(
-            (x,),
-            lambda given, config: forward(*given, kind=kind, config=config),
-            lambda given: reference(*given, kind=kind),
+            tuple(inputs.rows(facts, rows, cols, std=2.0) for _ in range(given)),
+            lambda given, config: run(*given, kind=kind, config=config),
+            lambda given: plain(*given, kind=kind),
         )
 
     return tunable(
@@ -277,15 +283,24 @@ def _tunable(name: str, *, back: bool) -> Tunable:
             supports=lambda config, facts: config.block >= 32 or config.warps == 1,
             work=work,
             trial=trial,
-            sources=(__name__, "burn_kernels.prims"),
+            sources=sources,
             problems=lambda rows, cols, dtype: [Facts((1, rows * cols), (), dtype, flags=kind) for kind in KINDS],
-            shapes=((8192, 8192),),
+            shapes=shapes,
         )
     )
 
 
-FORWARD = _tunable("activation", back=False)
-BACKWARD = _tunable("activation backward", back=True)
+_ALIKE: dict[str, Any] = {
+    "candidates": candidates,
+    "sources": (__name__, "burn_kernels.prims"),
+    "shapes": ((8192, 8192),),
+}
+FORWARD = pointwise_tunable(
+    "activation", tensors=2, operations=12, live=2.0, given=1, run=forward, plain=reference, **_ALIKE
+)
+BACKWARD = pointwise_tunable(
+    "activation backward", tensors=3, operations=20, live=3.0, given=2, run=backward, plain=reference_backward, **_ALIKE
+)
 
 
 # -- registration ------------------------------------------------------------------------------------

@@ -473,7 +473,7 @@ CHOICE = tunable(
         supports=lambda config, facts: config.lanes >= 32,
         work=_work,
         trial=_trial,
-        sources=(__name__,),
+        sources=(__name__, "burn_kernels.random"),
         problems=row_problems("loss", "loss gradient", "loss gradient over", "gradient"),
         shapes=((8192, 32_000), (8192, 50_257), (8192, 128_256)),
     )

@@ -15,17 +15,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.activation import TWINS, activate, plain
-from burn_kernels.autotune.cost import Work
-from burn_kernels.autotune.key import Facts, row_facts
-from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
+from burn_kernels.activation import KINDS, TWINS, Config, _address, activate, plain, pointwise_tunable
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import (
     FLOATS,
@@ -41,7 +36,7 @@ from burn_kernels.launch import (
 )
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
+ACTIVATIONS = KINDS
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -56,14 +51,6 @@ def flops(gate: torch.Tensor, up: torch.Tensor, *, backward: bool = False, **_: 
 
 
 # -- configs -----------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Config:
-    """`block` elements of a row a program, `warps` of 32 threads."""
-
-    block: int
-    warps: int
-
-
 def default(cols: int, itemsize: int, machine: Machine) -> Config:
     """The config that is used without timing."""
     return candidates(cols, itemsize, machine)[0]
@@ -195,60 +182,15 @@ def reference_backward(
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _address(flats: list[torch.Tensor]) -> int:
-    bits = 0
-    for flat in flats:
-        bits |= flat.data_ptr()
-    return bits & 15
-
-
-def _facts(dtype: torch.dtype, rows: int, cols: int, strides: tuple[int, ...], address: int, kind: str) -> Facts:
-    # a block never spans two rows, so neither size shapes the kernel: both are free
-    return row_facts(dtype, rows, cols, strides, address, kind)._replace(free=(rows, cols), exact=())
-
-
-def _tunable(name: str, *, back: bool) -> Tunable:
-    def work(config: Config, facts: Facts, machine: Machine) -> Work:
-        (rows, cols), size = facts.free, facts.dtype.itemsize
-        blocks = ceil_div(cols, config.block)
-        moved, sums = (5 if back else 3) * rows * cols * size, (24 if back else 12) * rows * cols
-        live = 6.0 if back else 3.0
-        return Work(rows * blocks, config.warps, config.block, size, moved, sums, cols / (blocks * config.block), live)
-
-    def trial(facts: Facts, inputs: Inputs) -> Trial:
-        (rows, cols), kind = facts.free, facts.flags
-        gate, up, dy = (inputs.rows(facts, rows, cols, std=2.0) for _ in range(3))
-        if back:
-            return Trial(
-                (dy, gate, up),
-                lambda given, config: backward(*given, kind=kind, config=config),
-                lambda given: reference_backward(*given, kind=kind),
-            )
-        return Trial(
-            (gate, up),
-            lambda given, config: forward(*given, kind=kind, config=config),
-            lambda given: reference(*given, kind=kind),
-        )
-
-    return tunable(
-        Tunable(
-            name=name,
-            config=Config,
-            facts=_facts,
-            free=("rows", "cols"),
-            candidates=lambda facts, machine: candidates(facts.free[1], facts.dtype.itemsize, machine),
-            supports=lambda config, facts: config.block >= 32 or config.warps == 1,
-            work=work,
-            trial=trial,
-            sources=(__name__, "burn_kernels.activation", "burn_kernels.prims"),
-            problems=lambda rows, cols, dtype: [Facts((1, rows * cols), (), dtype, flags=kind) for kind in ACTIVATIONS],
-            shapes=((8192, 5120), (8192, 14_336)),
-        )
-    )
-
-
-FORWARD = _tunable("glu", back=False)
-BACKWARD = _tunable("glu backward", back=True)
+_ALIKE: dict[str, Any] = {
+    "candidates": candidates,
+    "sources": (__name__, "burn_kernels.activation", "burn_kernels.prims"),
+    "shapes": ((8192, 5120), (8192, 14_336)),
+}
+FORWARD = pointwise_tunable("glu", tensors=3, operations=12, live=3.0, given=2, run=forward, plain=reference, **_ALIKE)
+BACKWARD = pointwise_tunable(
+    "glu backward", tensors=5, operations=24, live=6.0, given=3, run=backward, plain=reference_backward, **_ALIKE
+)
 
 
 # -- registration ------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import torch
 
 from burn_kernels._triton import AVAILABLE, INTERPRETED
 from burn_kernels.errors import KernelDeviceError, KernelDTypeError, KernelLimitError, KernelShapeError, explain
+from burn_kernels.prepared import kind_of, known, learn
 
 __all__ = [
     "Launch",
@@ -295,7 +296,35 @@ def launch(
     if recorder is not None:
         recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages))
         return None
-    if like.is_cuda and like.get_device() != torch.cuda.current_device():
-        with torch.cuda.device(like.get_device()):
+    if not like.is_cuda:
+        return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
+    index = like.get_device()
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
             return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
-    return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
+    return _launch_here(kernel, grid, index, arguments, warps, stages, constants)
+
+
+def _launch_here(
+    kernel: Any,
+    grid: tuple[int, ...],
+    index: int,
+    arguments: tuple[Any, ...],
+    warps: int,
+    stages: int,
+    constants: dict[str, Any],
+) -> Any:
+    """On the current device: by the shortest way that is known, see `prepared.py`."""
+    kind = kind_of(kernel, index, arguments, (warps, stages, *constants.items()))
+    if kind is None:
+        return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
+    compiled = known(kind, grid, _stream_at(index))
+    if compiled is None:
+        compiled = kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
+        learn(kernel, kind, compiled, index, constants)
+    return compiled
+
+
+def _stream_at(index: int) -> int:
+    found: int = torch._C._cuda_getCurrentRawStream(index)
+    return found

@@ -17,12 +17,8 @@ from typing import Any
 import torch
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.autotune.cost import Work
-from burn_kernels.autotune.key import Facts
-from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, explain
-from burn_kernels.launch import HALVES, Machine, ceil_div, wide_type
+from burn_kernels.launch import HALVES, wide_type
 from burn_kernels.optimizer import (
     _GROUP,
     Config,
@@ -35,9 +31,10 @@ from burn_kernels.optimizer import (
     candidates,
     default,
     flops,
+    step_tunable,
 )
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
-from burn_kernels.tensor_table import CHUNK, Table, Tensors, table
+from burn_kernels.tensor_table import Table, Tensors, table
 
 __all__ = ["Config", "candidates", "default", "lion", "lion_", "lion_reference"]
 
@@ -180,51 +177,10 @@ def lion_reference(
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _work(config: Config, facts: Facts, machine: Machine) -> Work:
-    chunks = facts.free[0]
-    count, lanes = chunks * CHUNK, ceil_div(CHUNK, config.block) * config.block
-    moved = 5 * count * facts.dtype.itemsize
-    return Work(chunks, config.warps, config.block, 4, moved, 10 * count, CHUNK / lanes, 4.0)
-
-
-def _trial(facts: Facts, inputs: Inputs) -> Trial:
-    kinds = dict(word.split("=") for word in facts.flags.split())
-    lead, size = 0 if facts.align == 16 else 1, facts.free[0] * CHUNK - 5
-    wanted = [facts.dtype, *(getattr(torch, kinds[letter]) for letter in "gs")]
-    groups = [[inputs.normal(lead + size, dtype=dtype)[lead:]] for dtype in wanted]
-    extra: dict[str, Any] = {}
-    if "copy" in kinds:
-        extra["copies"] = [torch.empty_like(groups[0][0], dtype=getattr(torch, kinds["copy"]))]
-    made = table(*groups, **extra)
-    return Trial(
-        tuple(groups),
-        lambda given, config: lion(*given, lr=1e-4, config=config),
-        lambda given: lion_reference(*given, lr=1e-4),
-        timed=lambda given, config: lion_(made, lr=1e-4, config=config),
-    )
-
-
-LION = tunable(
-    Tunable(
-        name="lion",
-        config=Config,
-        facts=lambda dtype, chunks, aligned, kinds: Facts(
-            (chunks,), (CHUNK,), dtype, 16 if aligned else 1, flags=kinds
-        ),
-        free=("chunks",),
-        exact=("chunk",),
-        candidates=lambda facts, machine: candidates(machine),
-        supports=lambda config, facts: config.block >= 8,
-        work=_work,
-        trial=_trial,
-        sources=(__name__, "burn_kernels.optimizer"),
-        problems=lambda rows, cols, dtype: [
-            Facts((ceil_div(rows * cols, CHUNK),), (CHUNK,), dtype, flags=f"g={str(dtype)[6:]} s=float32")
-        ],
-        shapes=((121_500, 1024),),  # GPT-2 with 124 million parameters
-        dtype=torch.float32,
-    )
-)
+LION = step_tunable(
+    "lion", lion, lion_reference, lion_,
+    states=1, options={"lr": 1e-4}, kinds="g={dtype} s=float32", sources=(__name__, "burn_kernels.optimizer"),
+)  # fmt: skip
 
 
 # -- registration ------------------------------------------------------------------------------------

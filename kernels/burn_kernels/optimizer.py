@@ -483,26 +483,35 @@ def _check_table(op: str, table: Table, states: tuple[int, ...], clip: torch.Ten
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _tunable(name: str, run: Callable[..., Any], plain: Callable[..., Any], step: Callable[..., None]) -> Tunable:
-    flags = "g={dtype} s=float32" if name == "adamw" else "g={dtype}"
-    options: dict[str, Any] = {"lr": 1e-3, "step": 100} if name == "adamw" else {"lr": 1e-3}
+def step_tunable(
+    name: str,
+    run: Callable[..., Any],
+    plain: Callable[..., Any],
+    step: Callable[..., None],
+    *,
+    states: int,
+    options: dict[str, Any],
+    kinds: str,
+    sources: tuple[str, ...],
+) -> Tunable:
+    """The place of choice of an optimizer: `states` a parameter, `kinds` the flags of what users have most."""
 
     def work(config: Config, facts: Facts, machine: Machine) -> Work:
         count = facts.free[0] * CHUNK
         lanes = -(-CHUNK // config.block) * config.block
-        states = 3 if name == "adamw" else 1
-        moved = (3 + 2 * states) * count * facts.dtype.itemsize
-        return Work(facts.free[0], config.warps, config.block, 4, moved, 14 * count, CHUNK / lanes, 3.0 + states)
+        moved = (3 + 2 * (states if "s=" in facts.flags else 0)) * count * facts.dtype.itemsize
+        live = 2.0 + 2.0 * states
+        return Work(facts.free[0], config.warps, config.block, 4, moved, 14 * count, CHUNK / lanes, live)
 
     def trial(facts: Facts, inputs: Inputs) -> Trial:
         kinds = dict(word.split("=") for word in facts.flags.split())
         wanted = [facts.dtype, getattr(torch, kinds["g"])]
         if "s" in kinds:
-            wanted += [getattr(torch, kinds["s"])] * (2 if name == "adamw" else 1)
+            wanted += [getattr(torch, kinds["s"])] * states
         lead, size = 0 if facts.align == 16 else 1, facts.free[0] * CHUNK - 5
         groups = [[inputs.normal(lead + size, dtype=dtype)[lead:]] for dtype in wanted]
-        if name == "adamw":
-            groups[3][0].abs_()
+        for squares in groups[3:]:
+            squares[0].abs_()
         extra: dict[str, Any] = {}
         if "copy" in kinds:
             extra["copies"] = [torch.empty_like(groups[0][0], dtype=getattr(torch, kinds["copy"]))]
@@ -527,9 +536,9 @@ def _tunable(name: str, run: Callable[..., Any], plain: Callable[..., Any], step
             supports=lambda config, facts: config.block >= 8,
             work=work,
             trial=trial,
-            sources=(__name__, "burn_kernels.random"),
+            sources=sources,
             problems=lambda rows, cols, dtype: [
-                Facts((-(-rows * cols // CHUNK),), (CHUNK,), dtype, flags=flags.format(dtype=str(dtype)[6:]))
+                Facts((-(-rows * cols // CHUNK),), (CHUNK,), dtype, flags=kinds.format(dtype=str(dtype)[6:]))
             ],
             shapes=((121_500, 1024),),  # GPT-2 with 124 million parameters
             dtype=torch.float32,
@@ -537,9 +546,13 @@ def _tunable(name: str, run: Callable[..., Any], plain: Callable[..., Any], step
     )
 
 
+_SOURCES = (__name__, "burn_kernels.random")
 # adamw_held too: three numbers that a program loads once make no other choice of its 8192 elements
-ADAMW = _tunable("adamw", adamw, adamw_reference, adamw_)
-SGD = _tunable("sgd", sgd, sgd_reference, sgd_)
+ADAMW = step_tunable(
+    "adamw", adamw, adamw_reference, adamw_,
+    states=2, options={"lr": 1e-3, "step": 100}, kinds="g={dtype} s=float32", sources=_SOURCES,
+)  # fmt: skip
+SGD = step_tunable("sgd", sgd, sgd_reference, sgd_, states=1, options={"lr": 1e-3}, kinds="g={dtype}", sources=_SOURCES)
 
 
 # -- registration ------------------------------------------------------------------------------------

@@ -16,11 +16,13 @@ order.  On CUDA alone: on ROCm Triton looks at the size of tensors too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-__all__ = ["Prepared", "prepared"]
+import torch
+
+__all__ = ["Kind", "Prepared", "kind_of", "known", "learn", "prepared"]
 
 
 @final
@@ -85,3 +87,78 @@ def _watchers() -> Callable[[], bool] | None:
         return bool(before.calls or after.calls)
 
     return watched
+
+
+# -- launches by their kind ----------------------------------------------------------------------------
+MOST_KNOWN = 4096
+"""Kinds that are remembered; past it all are forgotten: a size that differs in each call fills it."""
+
+
+@final
+class Kind:
+    """What Triton distinguishes of a call, and its arguments as the driver takes them."""
+
+    __slots__ = ("arguments", "key")
+
+    def __init__(self, key: tuple[Any, ...], arguments: list[Any]) -> None:
+        self.key, self.arguments = key, arguments
+
+
+_known: dict[tuple[Any, ...], tuple[Prepared, tuple[Any, ...], Any]] = {}
+_skipped: dict[int, tuple[Any, tuple[bool, ...]]] = {}
+
+
+def kind_of(kernel: Any, device: int, arguments: Sequence[Any], how: tuple[Any, ...]) -> Kind | None:
+    """The kind of a call; None for one that must go through Triton.
+
+    how   what else is in its key: warps, stages, constants
+    """
+    skipped = _skipped.get(id(kernel))
+    if skipped is None:
+        if not hasattr(kernel, "params") or getattr(kernel, "pre_run_hooks", True):
+            return None
+        skipped = _skipped[id(kernel)] = (kernel, tuple(p.do_not_specialize for p in kernel.params))
+    key: list[Any] = [id(kernel), device]
+    given: list[Any] = []
+    address = 0
+    for x, skip in zip(arguments, skipped[1], strict=False):  # constants come after these
+        kind = x.__class__
+        if kind is torch.Tensor or kind is torch.nn.Parameter:
+            at = x.data_ptr()
+            address |= at
+            key.append(x.dtype)
+            given.append(at)
+        elif kind is int:
+            key.append(-0x80000000 <= x < 0x80000000 if skip else x)
+            given.append(x)
+        elif kind is float or x is None:
+            key.append(kind)
+            given.append(x)
+        else:
+            return None
+    if address & 15:
+        return None
+    key.append(how)
+    return Kind(tuple(key), given)
+
+
+def known(kind: Kind, grid: tuple[int, ...], stream: int) -> Any:
+    """Launches a call whose kind is known and gives the compiled kernel; None where Triton must launch it."""
+    found = _known.get(kind.key)
+    if found is None or found[0].watched():
+        return None
+    ready, constants, compiled = found
+    x, y, z = (*grid, 1, 1)[:3]
+    ready.submit(x, y, z, stream, *ready.head, *kind.arguments, *constants)
+    return compiled
+
+
+def learn(kernel: Any, kind: Kind, compiled: Any, device: int, constants: Mapping[str, Any]) -> None:
+    """Remembers what Triton compiled for a kind of call."""
+    rest = kernel.arg_names[len(kind.arguments) :]
+    ready = prepared(compiled, device) if set(rest) == set(constants) else None
+    if ready is None:
+        return
+    if len(_known) >= MOST_KNOWN:
+        _known.clear()
+    _known[kind.key] = (ready, tuple(constants[name] for name in rest), compiled)

@@ -3,7 +3,8 @@ interpreter.
 
 All take and return float32.  Largest errors against float64, in units in the last place, over the whole range
 (tests/interpreted/test_prims.py holds them): exp 1, exp_fast |x| + 2, expm1 2, log1p 4, tanh 3, erf 2, sigmoid 4,
-sin_cos_of_turn 3; normal_cdf_fast leaves 5e-5 of the result where that is above 2e-4.
+sin_cos_of_turn 3; normal_cdf_fast leaves 5e-5 of the result where that is above 2e-4.  Those that are named short are
+for results that are rounded to bfloat16: over all of its numbers they are 0.1 of its units off at most.
 
 The polynomials were fitted for this file: least squares with Lawson's weights on Chebyshev nodes, so that the largest
 relative error is near the smallest possible; what each leaves over is in the comment beside it.
@@ -125,6 +126,36 @@ def sigmoid_fast(x):
 
 
 @triton.jit
+def erf_short(x):
+    """As erf, by ten instructions: enough where the result is rounded to bfloat16."""
+    # where erf is within 3.1e-4 of 1, the polynomial is 1: a sum with it leaves nothing behind
+    a = tl.minimum(x, 2.5495, propagate_nan=tl.PropagateNan.ALL)
+    a = tl.maximum(a, -2.5495, propagate_nan=tl.PropagateNan.ALL)
+    s = a * a
+    p = 1.3676227354153525e-05 * s - 0.00035222648875787854  # of erf(x) / x; leaves 3.1e-4
+    p = p * s + 0.003913604188710451
+    p = p * s - 0.02550417371094227
+    p = p * s + 0.11342883110046387
+    p = p * s - 0.3777550458908081
+    p = p * s + 1.1287283897399902
+    return p * a
+
+
+@triton.jit
+def sigmoid_short(x):
+    """As sigmoid_fast, without a division: enough where the result is rounded to bfloat16."""
+    root = tl.rsqrt(1.0 + tl.exp2(x * -LOG2E))
+    return root * root
+
+
+@triton.jit
+def tanh_short(x):
+    """As tanh, by 2 sigmoid(2 x) - 1 and x - x^3 / 3: enough where the result is rounded to bfloat16."""
+    root = tl.rsqrt(1.0 + tl.exp2(x * (-2.0 * LOG2E)))
+    return tl.where(tl.abs(x) < 0.0625, x - x * (x * x) * 0.3333333432674408, 2.0 * (root * root) - 1.0)
+
+
+@triton.jit
 def normal_cdf_fast(x):
     """Phi(x), the share of a normal variable below x: enough where the result is rounded to a half type."""
     a = tl.abs(x)
@@ -159,7 +190,18 @@ def sin_cos_of_turn(turn):
 @triton.jit
 def divided(a, b):
     """a / b of float32, rounded right."""
-    return tl.div_rn(a + b * 0, b + a * 0)
+    return tl.div_rn(a, b)
+
+
+@triton.jit
+def divided_by(a, b, r):
+    """a / b for a number b, rounded right; r is 1 / b as float32.
+
+    b is given as NaN where it or r is no normal number; a * r is right then.
+    """
+    q = a * r
+    near = tl.fma(tl.fma(-q, b, a), r, q)  # what q leaves over is exact (Markstein); NaN where q is infinite
+    return tl.where(near == near, near, q)
 
 
 @triton.jit

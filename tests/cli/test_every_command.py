@@ -130,7 +130,10 @@ CASES = [
     Case("evaluate run --name ..", 2, err=("name is none of a folder", "given:    '..'")),
     Case("evaluate run --data files", 2, err=("the data comes with the package",)),
     Case("evaluate nowhere", 2, err=("no artifact directory",)),
-    Case("evaluate no-model", 2, err=("no trained model yet", "burn-torch resume no-model")),
+    Case("evaluate no-model", 2, err=("no trained model yet", "burn-torch resume no-model", "--checkpoint newest")),
+    Case("evaluate no-model --checkpoint 7", 5, err=("no checkpoint of epoch 7", "with epochs 1, 2")),
+    Case("evaluate no-model --checkpoint best", 2, err=("--checkpoint: 'best' is neither an epoch",)),
+    Case("evaluate broken --checkpoint newest", 2, err=("no checkpoint yet", "broken, without")),
     Case("evaluate run --batch-size 0", 2, err=("--batch-size: '0' is below 1",)),
     Case("predict run one.npy", out=(r"^one.npy: \d \([\d.]+%\)$",)),
     Case("predict run one.npy --set channels=9", 5, err=("conv1.weight has shape",)),
@@ -300,6 +303,21 @@ def test_the_table_has_every_command_with_good_and_bad_input(burn, tmp_path):
 def commands_in(help):
     """The commands that a help page lists."""
     return re.findall(r"^    (\S+) ", help, re.MULTILINE)
+
+
+def test_a_run_that_has_not_ended_is_measured_by_a_checkpoint(burn, workplace, tmp_path):
+    place = shutil.copytree(workplace / "no-model", tmp_path / "run")
+    found = {}
+    for which in (1, 2, "newest"):
+        done = burn("evaluate", "run", "--checkpoint", which, "--json", cwd=tmp_path)
+        number = 2 if which == "newest" else which
+        assert (done.code, done.err) == (0, f"the model of run/checkpoint/epoch-{number}.safetensors\n")
+        found[which] = json.loads(done.out)["metrics"]["Loss"]
+    measured = json.loads((place / "result.json").read_text())["metrics"]["valid"]["Loss"]
+    assert [found[1], found[2]] == pytest.approx(measured, rel=1e-6)
+    assert found["newest"] == found[2]
+    done = burn("predict", "run", workplace / "one.npy", "--checkpoint", "newest", cwd=tmp_path)
+    assert (done.code, done.out.count("\n")) == (0, 1)
 
 
 def test_all_settings_are_kept_with_their_origins(burn, workplace, tmp_path):

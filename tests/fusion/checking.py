@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from hypothesis import strategies as st
 
 from burn_torch.backend import LibTorch
 from burn_torch.core.dtype import DType
@@ -78,16 +77,27 @@ BINARY = ["add", "sub", "mul", "maximum", "minimum"]
 SHAPES = [(3, 4), (4,), (3, 1), (1, 4), (3, 4, 1), (1,), (2, 3, 4), ()]
 
 
-@st.composite
-def recipes(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], list[tuple[str, int, int, int]]]:
-    """Shapes of inputs, and steps: (kind, which operand, which other, a choice)."""
-    shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3))
-    kinds = ["unary", "binary", "number", "reduce", "normalise", "permute", "reshape", "slice", "expand"]
-    step = st.tuples(st.sampled_from(kinds), st.integers(0, 9), st.integers(0, 9), st.integers(0, 99))
-    return shapes, draw(st.lists(step, min_size=1, max_size=9))
+LARGE = [(129, 257), (257,), (129, 1), (1, 257), (3, 43, 257), (1,), (4096, 5), (8, 1030), ()]
+"""Ragged sizes that fill more than one program of a GPU."""
+KINDS = ["unary", "binary", "number", "reduce", "normalise", "permute", "reshape", "slice", "expand"]
+MOST = 4096
+
+Step = tuple[str, int, int, int]
+"""A kind, which operand, which other, and a choice."""
 
 
-def cooked(steps: Sequence[tuple[str, int, int, int]], inputs: Sequence[Any]) -> tuple[Any, ...]:
+def drawn(seed: np.random.Generator) -> tuple[list[tuple[int, ...]], list[Step]]:
+    """Large shapes of inputs, and steps, where nothing but numpy draws them."""
+    shapes = [LARGE[int(n)] for n in seed.integers(0, len(LARGE), int(seed.integers(1, 4)))]
+    steps: list[Step] = []
+    for _ in range(int(seed.integers(2, 10))):
+        a, b, choice = (int(n) for n in seed.integers(0, (10, 10, 100)))
+        steps.append((KINDS[int(seed.integers(len(KINDS)))], a, b, choice))
+    return shapes, steps
+
+
+def cooked(steps: Sequence[Step], inputs: Sequence[Any], most: int = MOST) -> tuple[Any, ...]:
+    """The last two values of the steps, applied to the inputs, none of more than so many elements."""
     values = list(inputs)
     for kind, a, b, choice in steps:
         x, y = values[a % len(values)], values[b % len(values)]
@@ -112,7 +122,7 @@ def cooked(steps: Sequence[tuple[str, int, int, int]], inputs: Sequence[Any]) ->
             z = row("expand")(x, shape=(2, *x.shape))
         else:
             continue
-        if z.spec.numel <= 4096:
+        if z.spec.numel <= most:
             values.append(z)
     return tuple(values[len(inputs) :][-2:])
 

@@ -9,17 +9,21 @@ import torch
 
 pytest.importorskip("triton")
 
+from burn_kernels import matmul
 from burn_kernels.ahead import compile_launch, resources  # after the check for triton
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
-from burn_torch.backend.libtorch.fused import kernel_of
+from burn_torch.backend.libtorch.fused import FusedKernel, kernel_of
+from burn_torch.backend.libtorch.products import _Run
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
-from burn_torch.fusion import plan_of
+from burn_torch.fusion import groups, plan_of
+from burn_torch.fusion.product_row import product, tiles_in
+from burn_torch.fusion.row import body_of
 from burn_torch.fusion.symbolic import sizes_of
 from burn_torch.fusion.variants import Variants
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.torch_types import TO_TORCH
-from tests.fusion.programs import PROGRAMS, tensor, traced
+from tests.fusion.programs import PROGRAMS, gelu, row, tensor, traced
 
 
 def scaled(spec: Spec, dtype: DType, rows: int = 4096, cols: int = 4096) -> Spec:
@@ -64,6 +68,47 @@ def launched(graph: Graph, machine: Machine) -> list[Launch]:
     return found
 
 
+def residual_backward(g: Any, x: Any, mean: Any, rstd: Any, gamma: Any) -> Any:
+    """Three sums of columns in the pass over the rows, and their finish."""
+    dx, dgamma, dbeta = row("layer_norm_backward")(g * 0.5, x, mean, rstd, gamma)
+    total = dx + g
+    return total, dgamma, dbeta, row("sum_to_shape")(total, shape=gamma.shape)
+
+
+def small_clips(*gradients: Any) -> Any:
+    """Kernels of several loops side by side."""
+    norms = [row("sqrt")(row("sum")(g * g, dims=tuple(range(g.ndim)))) for g in gradients]
+    return tuple(g * (1.0 / row("maximum")(norm, 1.0)) for g, norm in zip(gradients, norms, strict=True))
+
+
+@pytest.mark.parametrize("machine", [H200, A100, MI300X], ids=lambda machine: str(machine.arch))
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16], ids=str)
+def test_columns_beside_rows_and_kernels_side_by_side_compile(
+    dtype: DType, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "_SMALL_SHARE", 1)
+    matrix, statistics = tensor(4096, 768, dtype=dtype), tensor(4096, 1)
+    backward = traced(residual_backward, [matrix, matrix, statistics, statistics, tensor(768, dtype=dtype)])
+    clips = traced(small_clips, [tensor(768, dtype=dtype), tensor(33, 17, dtype=dtype), tensor(3072, dtype=dtype)])
+    for graph, count in ((backward, 2), (clips, 1)):
+        found = launched(plan_of(graph).graph, machine)
+        assert len(found) == count
+        for launch in found:
+            assert resources(compile_launch(launch, machine)).spills == 0, launch.constants
+
+
+@pytest.mark.parametrize("machine", [H200, MI300X], ids=lambda machine: str(machine.arch))
+def test_kernels_in_place_compile(machine: Machine) -> None:
+    """With the barrier before the stores."""
+    graph = traced(lambda x: row("softmax")(x * 0.5, dim=1), [tensor(64, 512)])
+    body = plan_of(graph).groups[0].body
+    kernel = FusedKernel(body, strict=False).written_over({0: 0})
+    with recording(machine) as found:
+        kernel(torch.empty(64, 512, device="meta"))
+    (launch,) = found
+    assert resources(compile_launch(launch, machine)).spills == 0
+
+
 @pytest.mark.parametrize("machine", [H200, A100, MI300X], ids=lambda machine: str(machine.arch))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_kernels_compile_without_spills(name: str, machine: Machine) -> None:
@@ -74,6 +119,46 @@ def test_kernels_compile_without_spills(name: str, machine: Machine) -> None:
             taken = resources(compile_launch(launch, machine))
             assert taken.registers > 0
             assert taken.spills == 0, launch.constants
+
+
+# -- around products -------------------------------------------------------------------------------------
+def around(dtype: DType, machine: Machine) -> list[Launch]:
+    """A layer with all that may join it, in the tiles that a tuner may choose for it."""
+    x, w, b = tensor(2048, 768, dtype=dtype), tensor(768, 3072, dtype=dtype), tensor(3072, dtype=dtype)
+
+    def layer(x: Any, y: Any, w: Any, b: Any, r: Any) -> Any:
+        return gelu(row("linear")(row("tanh")(x) * y, w, b)) + r
+
+    body = traced(layer, [x, x, w, b, tensor(2048, 3072, dtype=dtype)])
+    configs = matmul.tiles(2048, 3072, dtype.itemsize, machine, flags="residual kept")
+    found: list[Launch] = []
+    for c in (configs[0], configs[-1]):
+        tiles = (c.rows, c.features, c.inner, c.group, c.warps, c.stages)
+        attrs = {"body": body.to_json(), "strict": False, "tiles": tiles}
+        call = product.bind([spec for _, spec in body.inputs], attrs)
+        run = _Run(body_of(call.attrs["body"]), tiles_in(call.attrs), strict=False, held=False)
+        with recording(machine) as launches:
+            run(*[torch.empty(spec.shape, dtype=TO_TORCH[dtype], device="meta") for _, spec in body.inputs])  # type: ignore[union-attr]  # tensors
+        found += launches
+    return found
+
+
+@pytest.mark.parametrize(
+    ("machine", "dtype"),
+    [
+        (H200, DType.BF16),
+        pytest.param(A100, DType.BF16, marks=pytest.mark.slow),
+        pytest.param(MI300X, DType.BF16, marks=pytest.mark.slow),
+        pytest.param(H200, DType.F32, marks=pytest.mark.slow),
+        pytest.param(A100, DType.F32, marks=pytest.mark.slow),
+        pytest.param(MI300X, DType.F32, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_kernels_around_products_compile_without_spills(machine: Machine, dtype: DType) -> None:
+    for launch in around(dtype, machine):
+        taken = resources(compile_launch(launch, machine))
+        assert taken.spills == 0, launch.constants
 
 
 QUICK = {("dropout_residual_norm", H200), ("norm_backward", MI300X)}

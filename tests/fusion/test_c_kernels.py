@@ -31,8 +31,9 @@ from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.op import REGISTRY
 from burn_torch.optim import AdamWConfig, GradientsParams
-from tests.fusion.checking import TOLERANCE, agree, cooked, in_float64, made, recipes
+from tests.fusion.checking import TOLERANCE, agree, cooked, in_float64, made
 from tests.fusion.programs import COLUMN, MATRIX, PROGRAMS, chain12, gelu, row, tensor, traced
+from tests.fusion.recipes import recipes
 
 pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="no C compiler with OpenMP here"),

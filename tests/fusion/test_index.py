@@ -87,6 +87,39 @@ def test_source(index: Index, text: str) -> None:
     assert index.written() == text
 
 
+@settings(deadline=None, max_examples=60)
+@given(chains(), st.lists(st.booleans(), min_size=8, max_size=8))
+def test_chains_of_flipped_views(chain: list[tuple[tuple[int, ...], tuple[int, ...]]], flips: list[bool]) -> None:
+    """A flip counts down: indexes of it have negative multiples, and may not become negative where they are divided."""
+    count = math.prod(chain[0][0])
+    symbolic = index_of(Var("x", count))
+    numbers = list(range(count))
+    for step, (shape, _) in enumerate(chain):
+        turned = [flips[(step + axis) % 8] for axis in range(len(shape))]
+        parts = split_index(symbolic, shape)
+        parts = tuple(at * -1 + (n - 1) if flip else at for at, n, flip in zip(parts, shape, turned, strict=True))
+        symbolic = flat_index(parts, shape)
+        numbers = [
+            flatten(
+                tuple(
+                    n - 1 - at if flip else at for at, n, flip in zip(split(number, shape), shape, turned, strict=True)
+                ),
+                shape,
+            )
+            for number in numbers
+        ]
+    computed = eval(f"lambda x: {symbolic.written()}")
+    assert [computed(n) for n in range(count)] == numbers
+
+
+def test_a_flipped_remainder_is_not_negative() -> None:
+    x = Var("x", 72)
+    flipped = (index_of(x) % 36) * -1 + 35
+    for made, wanted in ((flipped % 4, lambda n: (35 - n % 36) % 4), (flipped // 4, lambda n: (35 - n % 36) // 4)):
+        computed = eval(f"lambda x: {made.written()}")
+        assert [computed(n) for n in range(72)] == [wanted(n) for n in range(72)]
+
+
 # -- symbolic shapes ---------------------------------------------------------------------------------
 @st.composite
 def symbolic_chains(draw: st.DrawFn) -> list[tuple[tuple[tuple[str, ...], ...], tuple[int, ...]]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -244,6 +246,29 @@ def test_ever_new_lengths_level_off_at_two_plans(stream: Stream, seed: np.random
     assert (misses, shared) == (2, 48)
     assert len({id(ready.symbolic) for ready in stream.history}) == 2, "one of the first length, one for all others"
     assert "48 at new shapes of known programs" in str(FUSED.explain())
+
+
+def test_explain_shows_symbols_with_lines_and_guards(stream: Stream, tmp_path: Path) -> None:
+    for shape in ((4, 6), (5, 7), (6, 9), (7, 7)):
+        block(Tensor.from_torch(torch.ones(shape), FUSED)).into_data()
+    explained = FUSED.explain()
+    first, shared = explained.programs
+    assert (first.shapes, shared.shapes, shared.times) == (1, 3, 3)
+    assert first.plan.symbols == ()
+    assert [(symbol.name, symbol.planned_at) for symbol in shared.plan.symbols] == [("s0", 5), ("s1", 7)]
+    assert "h = (x * 2.0 + 1.0).tanh()" in shared.plan.symbols[1].source
+    assert shared.plan.guards == ("s0 * s1 < 2147418112", "s1 <= 16384")
+    text = str(explained)
+    assert "3 times at 3 shapes" in text
+    assert "    s1, 7 when it was planned, is axis 1 of input 0 of mul, at " in text
+    assert "    as long as s0 * s1 < 2147418112, s1 <= 16384\n" in text
+    data = json.loads(explained.to_json())
+    assert data["shared"] == stream.fusion.planner.shared
+    assert data["programs"][1]["plan"]["guards"] == ["s0 * s1 < 2147418112", "s1 <= 16384"]
+    (kernel,) = shared.plan.kernels
+    assert kernel.source is not None
+    assert ", s0, s1, XB: tl.constexpr" in kernel.source
+    assert "s0 * s1 &lt; 2147418112" in shared.plan.show(tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_a_length_that_comes_again_is_found_without_a_look(stream: Stream) -> None:

@@ -113,3 +113,61 @@ def test_normal_share_for_half_types() -> None:
     exact = special.ndtr(x.double().numpy())
     assert (np.abs(y.numpy()[:-1] - exact[:-1]) <= 5e-5 * np.maximum(exact[:-1], 2e-4)).all()
     assert torch.isnan(y[-1])
+
+
+def bfloat16s() -> torch.Tensor:
+    """All 65,536 numbers of bfloat16, as float32."""
+    return torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16).view(torch.bfloat16).float()
+
+
+@pytest.mark.parametrize(
+    ("function", "exact"),
+    [(prims.erf_short, special.erf), (prims.tanh_short, np.tanh), (prims.sigmoid_short, special.expit)],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_short_functions_are_right_for_every_bfloat16(function: Any, exact: Callable[..., Any]) -> None:
+    """Before they are rounded they are a tenth of a unit off, so the rounded result is the right one or next to it."""
+    x = bfloat16s()
+    y = torch.empty_like(x)
+    _apply[(1,)](x, y, len(x), FUNCTION=function, BLOCK=1 << 16)
+    with np.errstate(all="ignore"):
+        expected = exact(x.double().numpy())
+    assert torch.equal(y.isnan(), torch.from_numpy(np.isnan(expected)))
+    normal = np.abs(expected) >= 2.0**-126  # below, results may be flushed to 0
+    assert np.nanmax(np.abs(y.double().numpy() - expected)[~normal], initial=0.0) <= 2.0**-126
+    unit = 2.0 ** (np.floor(np.log2(np.abs(expected[normal]))) - 7)
+    assert np.max(np.abs(y.double().numpy() - expected)[normal] / unit) <= 0.1
+    rounded, nearest = y.bfloat16().double().numpy(), torch.from_numpy(expected).bfloat16().double().numpy()
+    assert np.max(np.abs(rounded - nearest)[normal] / unit) <= 1.0
+
+
+@triton.jit  # type: ignore[untyped-decorator]  # triton is untyped
+def _divide(x_ptr: Any, y_ptr: Any, divisor: Any, inverse: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, prims.divided_by(tl.load(x_ptr + at), divisor, inverse))
+
+
+@pytest.mark.parametrize("number", [2.0, 49.0, 0.1, -3.0, 3e38, 0.0, -0.0, float("inf"), float("nan"), 2.0**-126])
+def test_division_by_a_number(number: float) -> None:
+    from burn_torch.fusion.numbers import _divisor, _inverse
+
+    odd = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan")])
+    x = torch.cat([torch.linspace(-100, 100, 4091), odd])
+    y = torch.empty_like(x)
+    _divide[(1,)](x, y, _divisor(number), _inverse(number), BLOCK=4096)
+    exact = x / torch.tensor(number)
+    # the interpreter's fma rounds twice, so a last digit may differ there
+    torch.testing.assert_close(y, exact, rtol=1.2e-7, atol=1e-43, equal_nan=True)
+
+
+def test_division_is_of_infinities_too() -> None:
+    x = torch.tensor([float("inf"), -float("inf"), 1.0, 0.0])
+    y = torch.empty_like(x)
+    _quotients[(1,)](x, y, torch.tensor([2.0, 2.0, float("inf"), 0.0]), BLOCK=4)
+    torch.testing.assert_close(y, torch.tensor([float("inf"), -float("inf"), 0.0, float("nan")]), equal_nan=True)
+
+
+@triton.jit  # type: ignore[untyped-decorator]  # triton is untyped
+def _quotients(x_ptr: Any, y_ptr: Any, z_ptr: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, prims.divided(tl.load(x_ptr + at), tl.load(z_ptr + at)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,18 @@ from burn_torch import Device, Tensor, compile
 from burn_torch.backend.fusion import Fusion, fusion_of
 from burn_torch.backend.fusion.stream import Stream
 from burn_torch.backend.libtorch import fused
+from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.fusion import plan_of
-from burn_torch.fusion.symbolic import sizes_of
+from burn_torch.fusion.symbolic import form_of, sizes_of
 from burn_torch.fusion.variants import Variants
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.tensor import activation
 from burn_torch.transform import value_and_grad
-from tests.fusion.checking import in_float64
+from tests.fusion.checking import in_float64, made
 from tests.fusion.programs import COLS, PROGRAMS, ROWS, tensor, traced
+from tests.interpreted import test_random_programs as random_programs
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"
@@ -106,8 +109,8 @@ def agree(name: str, rows: int, cols: int, lies: str, number: int) -> None:
         for _, spec in graph.inputs
     ]
     exact = interpret(plan_of(graph).graph, FUSED.backend.leaf(), inputs)
-    made = exact if found is None else interpret(found[1], FUSED.backend.leaf(), inputs)
-    for y, z, wanted in zip(made, exact, in_float64(graph, inputs), strict=True):
+    shared = exact if found is None else interpret(found[1], FUSED.backend.leaf(), inputs)
+    for y, z, wanted in zip(shared, exact, in_float64(graph, inputs), strict=True):
         torch.testing.assert_close(y, z, rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(y.double(), wanted, rtol=2e-5, atol=2e-5)
 
@@ -236,3 +239,68 @@ def test_a_single_symbol_reaches_all_sizes() -> None:
         if found is not None:
             torch.testing.assert_close(interpret(found[1], FUSED.backend.leaf(), [x])[0], (x * 3 + 1) * x)
     assert variants.planned == 1
+
+
+# -- random programs -------------------------------------------------------------------------------------------
+SIZES: list[dict[int, int]] = [
+    {},
+    {2: 5, 3: 6, 4: 9, 5: 8, 7: 11, 13: 15},
+    {2: 3, 3: 2, 4: 17, 5: 2, 7: 4, 13: 31},
+    {2: 4, 3: 4, 4: 4, 5: 4, 7: 4, 13: 4},
+    {2: 2, 3: 16, 4: 15, 5: 33, 7: 7, 13: 64},
+]
+"""What becomes of the sizes of a random program's inputs; in one of these all that may be symbols are equal."""
+
+SMALL = [shape for shape in random_programs.SHAPES if math.prod(shape) in range(1, 200)]
+
+RECIPES = st.tuples(
+    st.lists(st.tuples(st.sampled_from(SMALL), st.sampled_from([DType.F32, DType.F32, DType.BF16, DType.I32])),
+             min_size=1, max_size=3),
+    st.lists(st.tuples(st.sampled_from(random_programs.KINDS), st.integers(0, 9), st.integers(0, 9),
+                       st.integers(0, 99)), min_size=1, max_size=8),
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=8, phases=random_programs.PHASES)
+@given(RECIPES, st.integers(0, 1000))
+def test_random_programs_at_other_sizes(recipe: Any, number: int) -> None:
+    at_all_sizes(recipe, number)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=300, phases=random_programs.PHASES)
+@given(RECIPES, st.integers(0, 1000))
+def test_many_random_programs_at_other_sizes(recipe: Any, number: int) -> None:
+    at_all_sizes(recipe, number)
+
+
+def at_all_sizes(recipe: Any, number: int) -> None:
+    """Programs of one form share plans; each is float64 at its sizes, whichever plan it gets."""
+    inputs, steps = recipe
+    variants: dict[Any, Variants] = {}
+    for sizes in SIZES:
+        specs = [tensor(*(sizes.get(n, n) for n in shape), dtype=dtype) for shape, dtype in inputs]
+        graph = traced(lambda *x: random_programs.cooked(steps, x), specs)
+        known = variants.setdefault(form_of(graph), Variants())
+        if known.found(sizes_of(graph)) is None:
+            known.made(graph, sizes_of(graph), plan_of)
+        found = known.found(sizes_of(graph))
+        if found is None:
+            continue
+        data = made(specs, np.random.default_rng(number))
+        kept = [x.clone() if isinstance(x, torch.Tensor) else x for x in data]
+        y = interpret(found[1], FUSED.backend.leaf(), data)
+        agree_with_float64(y, in_float64(graph, data), graph)
+        assert all(torch.equal(a, b) for a, b in zip(data, kept, strict=True))
+
+
+def agree_with_float64(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], graph: Graph) -> None:
+    half = any(
+        isinstance(spec, TensorSpec) and spec.dtype in (DType.BF16, DType.F16) for spec in graph.specs().values()
+    )
+    for y, z in zip(found, exact, strict=True):
+        if not y.is_floating_point():
+            assert torch.equal(y, z.to(y.dtype))
+            continue
+        size = max(float(z.abs().nan_to_num().max()) if z.numel() else 0.0, 1.0)
+        torch.testing.assert_close(y.double(), z, rtol=0, atol=(0.05 if half else 2e-5) * size, equal_nan=True)

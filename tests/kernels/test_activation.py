@@ -46,7 +46,7 @@ def test_candidates_begin_with_the_default() -> None:
     [
         (
             KernelArgumentError,
-            r"activation: no such activation.*'mish'.*gelu, gelu_tanh, silu, relu.*gelu is the exact form",
+            r"activation: no such activation.*'mish'.*silu, gelu, gelu_tanh, relu.*gelu is the exact form",
             lambda: activation.forward(X, kind="mish"),
         ),
         (

@@ -21,6 +21,7 @@ from burn_kernels import (
     glu,
     group_norm,
     lion,
+    matmul,
     norm,
     optimizer,
     random,
@@ -31,7 +32,7 @@ from burn_kernels import (
     tensor_norm,
 )
 from burn_kernels.ahead import compile_launch, resources
-from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recording
+from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recorded, recording
 
 pytest.importorskip("triton")
 if os.environ.get("TRITON_INTERPRET") == "1":
@@ -149,6 +150,32 @@ def embedding_calls(new: Meta) -> None:
     embedding.backward(new(4, 512, 77), indices, rows=50_257, padding_idx=3, scale_by_frequency=True)
 
 
+LAYER = {"none": (False, False), "gelu": (True, True), "gelu_tanh": (False, True), "silu": (True, False)}
+"""By activation: with a residual, with z kept."""
+
+
+def matmul_calls(new: Meta) -> None:
+    x, w, bias, y = new(2048, 768), new(3072, 768), new(3072), new(2048, 3072)
+    matmul.forward_kept(x, w, bias, y, kind="gelu")
+    matmul.slope_and_bias(y, y, kind="gelu")
+    recorder = recorded()
+    assert recorder is not None
+    config = matmul.tiles(2048, 3072, x.element_size(), recorder)[0]  # what the tuner may choose instead
+    matmul.forward_kept(x, new(768, 3072).T, bias, kind="gelu", config=config)
+
+
+def every_tile(new: Meta) -> None:
+    x, w, bias, y = new(2048, 768), new(3072, 768), new(3072), new(2048, 3072)
+    recorder = recorded()
+    assert recorder is not None
+    for kind, (residual, kept) in LAYER.items():
+        flags = f"{kind}{' residual' if residual else ''}{' kept' if kept else ''}"
+        for config in matmul.tiles(2048, 3072, x.element_size(), recorder, flags=flags):
+            run = matmul.forward_kept if kept else matmul.forward
+            run(x, w, bias, y if residual else None, kind=kind, config=config)
+        matmul.slope_and_bias(y, None if kind == "none" else y, kind=kind)
+
+
 def batch_norm_calls(new: Meta) -> None:
     shapes: list[tuple[tuple[int, ...], str]] = [((256, 64, 56, 56), "relu"), ((64, 8, 26, 26), "silu")]
     for shape, kind in shapes:
@@ -199,6 +226,7 @@ OTHERS = {
     "convolution": convolution_calls,
     "group_norm": group_norm_calls,
     "embedding": embedding_calls,
+    "matmul": matmul_calls,
 }
 CASES: dict[str, Callable[..., None]] = {
     f"{name}-{cols}": functools.partial(call, cols=cols) for name, call in ROW_WISE.items() for cols in WIDTHS
@@ -242,6 +270,13 @@ def test_defaults_compile_elsewhere_without_spills(case: str, machine: Machine) 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: str(machine.arch))
 def test_defaults_compile_everywhere_in_every_type(case: str, dtype: torch.dtype, machine: Machine) -> None:
     assert spilled(CASES[case], dtype, machine) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: str(machine.arch))
+def test_every_tile_of_a_product_compiles_without_spills(dtype: torch.dtype, machine: Machine) -> None:
+    assert spilled(every_tile, dtype, machine) == {}
 
 
 def candidates(cols: int, machine: Machine) -> Iterator[tuple[str, Callable[[Any], Any], list[Any]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +21,7 @@ from burn_kernels import (
     embedding,
     glu,
     group_norm,
+    matmul,
     norm,
     optimizer,
     reduce,
@@ -28,6 +31,7 @@ from burn_kernels import (
     tensor_norm,
     verify,
 )
+from burn_kernels.launch import machine_of
 from burn_kernels.spec import Draw
 
 pytestmark = pytest.mark.gpu
@@ -61,6 +65,10 @@ def large(name: str, draw: Draw) -> Iterator[Problem]:
                 yield Problem((x, draw.normal(64, cols), *scales), options)
         elif name == "embedding_backward":
             yield Problem((x, draw.integers(0, 40, 64)), {"rows": 50})
+        elif name == "linear":
+            w = draw.normal(300, cols, std=cols**-0.5)
+            for kind, residual in (("none", None), ("gelu", None), ("silu", draw.normal(64, 300))):
+                yield Problem((x, w, draw.normal(300), residual), {"kind": kind})
     if name in ("batch_norm", "batch_norm_eval", "group_norm", "convolution"):
         yield from large_images(name, draw)
     if name == "rope_computed":
@@ -139,6 +147,65 @@ def test_offsets_past_32_bits() -> None:
     torch.testing.assert_close(losses[-4:], expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+def test_every_way_to_a_linear_layer(dtype: torch.dtype) -> None:
+    draw = Draw(3)
+    for shape, features in (((300, 515), 777), ((7, 64), 4096), ((1, 1000), 50)):
+        for kind in matmul.KINDS:
+            problem = Problem(
+                (
+                    draw.normal(*shape),
+                    draw.normal(features, shape[1], std=shape[1] ** -0.5),
+                    draw.normal(features),
+                    None,
+                ),
+                {"kind": kind},
+            )
+            for kept in (True, False):
+                flags = f"{kind} bias{' kept' if kept and matmul.keeps(kind, residual=False) == 'z' else ''}"
+                machine = machine_of(torch.empty(0, device="cuda"))
+                for config in matmul.candidates(shape[0], features, dtype.itemsize, machine, flags=flags):
+                    run = matmul.SPEC.forward if kept else matmul.forward
+                    reference = matmul.SPEC.reference if kept else matmul.reference
+                    spec = dataclasses.replace(
+                        matmul.SPEC,
+                        forward=functools.partial(run, config=config),
+                        reference=reference,
+                        gradient=matmul.SPEC.gradient if kept else None,
+                        reference_gradient=matmul.SPEC.reference_gradient if kept else None,
+                    )
+                    assert verify(spec, problem, dtype=dtype, device="cuda") == [], (config, shape)
+
+
+def test_tiles_past_32_bits() -> None:
+    # the last rows of x and of the output lie behind element 2^31
+    x = torch.randn(2**31 // 4096 + 40, 4096, device="cuda", dtype=torch.bfloat16)
+    w = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16) / 64
+    config = matmul.tiles(x.shape[0], 4096, 2, machine_of(x))[1]
+    y = matmul.forward(x, w, kind="relu", config=config)
+    torch.testing.assert_close(y[-40:], torch.relu(x[-40:] @ w.T), rtol=2e-2, atol=2e-2)
+    dz, _ = matmul.slope_and_bias(y, y, kind="relu")
+    torch.testing.assert_close(dz[-40:], y[-40:])
+
+
+def test_float32_is_multiplied_as_torch_is_told_to() -> None:
+    x, w = (torch.randn(512, 512, device="cuda") for _ in range(2))
+    config = matmul.tiles(512, 512, 4, machine_of(x))[0]
+    exact = x.double() @ w.double().T
+
+    def error() -> float:
+        return float((matmul.forward(x, w, config=config) - exact).norm() / exact.norm())
+
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("highest")
+        assert error() < 1e-6
+        torch.set_float32_matmul_precision("high")
+        assert 1e-5 < error() < 1e-3
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def test_dropout_has_the_same_mask_on_the_gpu() -> None:
     x = torch.rand(1_000_003) + 1.0
     for key, stream in ((0, 0), (2**63 - 1, 2**62 + 3), (2**64 - 1, 2**33)):
@@ -177,6 +244,7 @@ def test_launchers_never_wait_so_a_graph_can_hold_them() -> None:
         lambda: embedding.backward(x, targets, rows=1000, scale_by_frequency=True),
         lambda: rope.forward_computed(x.view(1, 64, 10, 100), None, steps),
         lambda: tensor_norm.clip_factor(norms, 1.0),
+        lambda: matmul.slope_and_bias(y, matmul.forward(x, x.T @ x), kind="silu"),
         lambda: optimizer.adamw_(table, lr=1e-3, step=4),
         lambda: batch_norm.forward(images, None, None, activation="relu")[:3],
         lambda: group_norm.forward(images, None, None, 5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,14 @@ import torch
 
 pytest.importorskip("triton")
 
-from burn_kernels._triton import INTERPRETED, tl, triton  # after the check for triton
+from burn_kernels import REGISTRY  # after the check for triton
+from burn_kernels import launch as launching
+from burn_kernels import prepared as prepared_module
+from burn_kernels._triton import INTERPRETED, tl, triton
+from burn_kernels.launch import H200, Launch, _launch_here, recording
 from burn_kernels.prepared import prepared
+from burn_kernels.spec import Draw
+from burn_kernels.verify import cast
 from tests.kernels.stub_cuda import STREAM, StubCuda, standing_in
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
@@ -30,9 +37,16 @@ SIZES = [8, 8, 8, 4, 8, 4]
 
 
 @pytest.fixture(scope="module")
-def stub() -> Iterator[StubCuda]:
+def driver() -> Iterator[StubCuda]:
     with standing_in() as found:
         yield found
+
+
+@pytest.fixture
+def stub(driver: StubCuda) -> StubCuda:
+    """Notes no argument before it is told how many there are."""
+    driver.expect(0)
+    return driver
 
 
 def arguments(key: int) -> tuple[Any, ...]:
@@ -102,3 +116,88 @@ def test_what_triton_must_launch_itself(stub: StubCuda) -> None:
         assert prepared(compiled, 0) is None
     finally:
         compiled.run.global_scratch_size = before
+
+
+# -- launches by their kind ----------------------------------------------------------------------------
+LETTERS = {"*": 8, "i64": 8, "u64": 8, "fp64": 8, "i32": 4, "u32": 4, "fp32": 4, "i1": 1, "u1": 1}
+
+
+def sizes_of(compiled: Any) -> list[int]:
+    """Bytes of the arguments that the driver is given."""
+    kinds = [kind for kind in compiled.src.signature.values() if kind != "constexpr"]
+    return [LETTERS["*" if kind.startswith("*") else kind] for kind in kinds]
+
+
+def launches_of(name: str) -> list[Launch]:
+    """What an operation launches for its first problems, on tensors that are there."""
+    spec, found = REGISTRY[name], list[Launch]()
+    for problem in itertools.islice(spec.problems(Draw(1)), 3):
+        with recording(H200) as launches:
+            spec.forward(*cast(problem.inputs, torch.float32, "cpu"), **problem.options)
+        found += launches
+    return found
+
+
+def by_triton(launch: Launch) -> Any:
+    return launch.kernel[launch.grid](
+        *launch.arguments, num_warps=launch.warps, num_stages=launch.stages, **launch.constants
+    )
+
+
+def again(launch: Launch) -> Any:
+    return _launch_here(
+        launch.kernel, launch.grid, 0, launch.arguments, launch.warps, launch.stages, dict(launch.constants)
+    )
+
+
+QUICK = ("softmax", "dropout", "layer_norm")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in sorted(REGISTRY)]
+)
+def test_known_launches_tell_the_driver_the_same(name: str, stub: StubCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "_stream_at", lambda index: STREAM)
+    monkeypatch.setattr(prepared_module, "_known", {})
+    for launch in launches_of(name):
+        stub.expect(0)
+        compiled = by_triton(launch)
+        sizes = sizes_of(compiled)
+        stub.expect(len(sizes))
+        by_triton(launch)
+        told = stub.last(sizes)
+        for _ in range(3):
+            stub.expect(len(sizes))
+            assert again(launch) is compiled
+            assert stub.last(sizes) == told
+    assert prepared_module._known
+
+
+def test_other_kinds_are_other_kernels(stub: StubCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "_stream_at", lambda index: STREAM)
+    monkeypatch.setattr(prepared_module, "_known", {})
+    first = arguments(5)
+
+    def run(*given: Any) -> Any:
+        return _launch_here(_mixed, (4,), 0, given, 2, 1, {"BLOCK": 256})
+
+    compiled = run(*first)
+    assert run(*arguments(7)) is compiled  # a key is in no kind
+    x, y, out, scale, key, _, none = first
+    assert run(x.float(), y, out, scale, key, 1000, none) is not compiled
+    assert run(x, y, out, scale, key, 16, none) is not compiled
+    assert run(x, y, out, scale, key, 1, none) is not compiled
+    assert run(x, y, out, scale, 2**40, 1000, none) is compiled  # it is declared as 64 bits
+    count = len(prepared_module._known)
+    assert run(x[1:], y, out, scale, key, 999, none) is not compiled  # an odd address: Triton's own business
+    assert len(prepared_module._known) == count
+
+
+def test_kinds_are_forgotten_before_they_are_many(stub: StubCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "_stream_at", lambda index: STREAM)
+    monkeypatch.setattr(prepared_module, "_known", {})
+    monkeypatch.setattr(prepared_module, "MOST_KNOWN", 2)
+    x, y, out, scale, key, _, none = arguments(5)
+    for rows in (1000, 992, 976, 960):
+        _launch_here(_mixed, (4,), 0, (x, y, out, scale, key, rows, none), 2, 1, {"BLOCK": 256})
+        assert len(prepared_module._known) <= 2

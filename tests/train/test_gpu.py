@@ -1,11 +1,27 @@
 """Training on a GPU: it learns, resumes with the same bits, and does not wait for the device at every step."""
 
+import io
+
 import pytest
+import torch
 
 from burn_torch import Device
-from burn_torch.train import AccuracyMetric, LossMetric, SilentRenderer, SingleDevice, Split, SupervisedTraining
+from burn_torch.backend import LibTorch
+from burn_torch.train import (
+    AccuracyMetric,
+    BarRenderer,
+    IterationSpeedMetric,
+    LearningRateMetric,
+    LossMetric,
+    PlainRenderer,
+    SilentRenderer,
+    SingleDevice,
+    Split,
+    SupervisedTraining,
+)
 from burn_torch.train.measure import MAX_WAITING, Meter, patience_of
 from burn_torch.train.metric.base import MetricMetadata
+from burn_torch.train.stepping import Steps
 
 
 @pytest.mark.gpu
@@ -46,6 +62,33 @@ def test_a_run_on_a_gpu_reads_its_numbers_for_many_steps_at_a_time(program, tmp_
     assert len(result.history.values("Loss", Split.TRAIN, 1)) == 300
     assert sum(asked) == 300
     assert sum(count > 0 for count in asked) < 60  # a step takes a few ms at most
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_between_two_readings_the_loop_waits_for_no_device(program, tmp_path, monkeypatch, compiled):
+    """As on an accelerator, with everything that a run has: metrics, a bar, files, a watch, schedule and gradients."""
+    monkeypatch.setattr("burn_torch.train.run.patience_of", lambda place: 1e9)
+    steps, waits = [], []
+    taken, read = Steps.train, LibTorch.into_data
+
+    def train(self, *given):
+        steps.append(len(steps))
+        return taken(self, *given)
+
+    monkeypatch.setattr(Steps, "train", train)
+    monkeypatch.setattr(LibTorch, "into_data", lambda self, x: waits.append(len(steps)) or read(self, x))
+    for name in ("item", "tolist", "cpu", "numpy", "__float__", "__bool__", "__int__"):
+        original = getattr(torch.Tensor, name)
+        monkeypatch.setattr(torch.Tensor, name, lambda x, *given, f=original: waits.append(len(steps)) or f(x, *given))
+    batch = program.Batcher().batch(program.make_items(8), Device.cpu().autodiff())
+    training = SupervisedTraining(tmp_path / "run", [batch] * 200, None).compile(compiled)
+    training = training.metrics(LossMetric(), AccuracyMetric(), IterationSpeedMetric(), LearningRateMetric())
+    training = training.renderer(BarRenderer(io.StringIO())).with_event_reader(PlainRenderer(io.StringIO()))
+    result = training.launch(program.make_learner())
+    assert (result.status, len(steps)) == ("completed", 200)
+    assert len(result.history.values("Loss", Split.TRAIN, 1)) == 200
+    moments = sorted(set(waits) - {0})  # before the first step the model is looked at
+    assert [moment for moment in moments if moment < 200] == [64, 128, 192], moments
 
 
 def test_numbers_wait_on_an_accelerator_and_not_on_the_host(program):

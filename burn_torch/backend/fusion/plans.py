@@ -23,6 +23,7 @@ from burn_torch.core.frames import user_level
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.fusion import Plan, plan_of
 from burn_torch.fusion.patterns import replaced
+from burn_torch.fusion.reasons import FusionWarning
 from burn_torch.fusion.symbolic import call_form, call_sizes
 from burn_torch.fusion.variants import SymbolicPlan
 from burn_torch.graph.interpreter import executed, interpret, stepwise
@@ -42,10 +43,6 @@ _MISSES: Final = 64
 """After so many misses among the last 256 flushes, what is met for the first time is not planned."""
 
 _FORMS: Final = 4096
-
-
-class FusionWarning(UserWarning):
-    """Operations run without generated kernels, or are planned again and again."""
 
 
 @final

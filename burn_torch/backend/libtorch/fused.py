@@ -14,6 +14,7 @@ import struct
 import sys
 import tempfile
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,19 +29,34 @@ from burn_torch.backend.libtorch.fused_launch import Run, quick_launch
 from burn_torch.backend.libtorch.fused_tuning import Layouts, tunable_of
 from burn_torch.backend.libtorch.source_file import cache_folder
 from burn_torch.core.dtype import DType
+from burn_torch.core.errors import explain
 from burn_torch.core.files import make_folder, write_atomic
+from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.configs import Tiles
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.reasons import FusionWarning
 from burn_torch.fusion.row import body_of
 from burn_torch.fusion.sharing import kernel_at
+from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
 from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["FusedKernel", "Symbols", "fused_kernel", "generates", "held_form", "kernel_of", "prepare_kernels"]
+__all__ = [
+    "FusedKernel",
+    "Symbols",
+    "fused_kernel",
+    "generates",
+    "held_form",
+    "in_device_form",
+    "kernel_of",
+    "launched_with",
+    "module_of",
+    "prepare_kernels",
+]
 
 
 def generates(place: str) -> bool:
@@ -90,7 +106,15 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     if not isinstance(run, FusedKernel):
         return None
     held = kernel_of(call, held=True)
-    numbers = run.lowered((None,) * len(known)).numbers
+    return in_device_form(known, run.lowered((None,) * len(known)).numbers, held.run)
+
+
+def in_device_form(
+    known: Sequence[Any],
+    numbers: Sequence[Argument],
+    run: Callable[[Sequence[Any], Sequence[torch.Tensor]], Any],
+) -> DeviceForm:
+    """A generated kernel with numbers on the device: `run` takes the inputs, and where these arguments of it lie."""
     at = run_time_numbers(known)
     others = [i for i in range(len(known)) if i not in at]
 
@@ -106,9 +130,12 @@ def held_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
 
     def compute(*inputs: Any) -> Any:
         slots, rest = inputs[: len(numbers)], inputs[len(numbers) :]
-        return held.run(all_of([None] * len(at), rest), slots)
+        return run(all_of([None] * len(at), rest), slots)
 
     return DeviceForm(tuple(_SLOTS[argument.kind] for argument in numbers), pack, compute)
+
+
+_Run = Callable[..., list[torch.Tensor]]
 
 
 @final
@@ -134,6 +161,8 @@ class FusedKernel:
         self.strict: Final = strict
         self.held: Final = held
         self.over: Final = dict(over or {})
+        self.without: _Run | None = None
+        """What computes in place of a kernel that failed."""
         self.variants: Final[dict[Any, Variant]] = {}
         self.quick: Run = self._unknown
         """The shortest way to a launch: that of inputs without gaps, once their kernel is compiled and chosen."""
@@ -148,7 +177,52 @@ class FusedKernel:
         return FusedKernel(self.body, strict=self.strict, held=self.held, over=over, symbols=self.symbols)
 
     def run(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
-        """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments."""
+        """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments.
+
+        A kernel that does not compile or run is told of, and its operations run one by one from then on; with `slots`,
+        where nobody knows the numbers any more, the error has its name and file.
+        """
+        if self.without is not None:
+            return self.without(*inputs)
+        try:
+            return self._launched(inputs, slots)
+        except AssertionError:  # ours: what must not happen is no fault of the kernel
+            raise
+        except Exception as fault:
+            if slots is not None:
+                fault.add_note(self._told(len(inputs)))
+                raise
+            outputs, self.without = self._one_by_one(fault, inputs)
+            return outputs
+
+    def _one_by_one(self, fault: Exception, inputs: Sequence[Any]) -> tuple[list[torch.Tensor], _Run]:
+        """The outputs without the kernel, and what computes them."""
+        from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
+
+        def one_by_one(*inputs: Any) -> list[torch.Tensor]:
+            return interpret(self.body, leaf, inputs)
+
+        leaf = LibTorch()
+        outputs = one_by_one(*inputs)  # where the operations fail too, no kernel is at fault
+        warnings.warn(
+            explain(
+                "a generated kernel failed; its operations run one by one from now on",
+                given=f"{self._told(len(inputs))}: {type(fault).__name__}: {fault}",
+                expected="a kernel that compiles and runs",
+                mend="the results are right; please report it with this file",
+            ),
+            FusionWarning,
+            stacklevel=user_level(),
+        )
+        return outputs, one_by_one
+
+    def _told(self, count: int) -> str:
+        """The name of the kernel, its file and its operations."""
+        kernel = self.lowered((None,) * count)
+        rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
+        return f"{kernel.name} in {_written(kernel.name, kernel.source)} ({rows})"
+
+    def _launched(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
         variant = self.variant(layouts)
         outputs = variant.run(inputs, slots)
@@ -187,7 +261,7 @@ class Variant:
         self.body: Final = body
         self.kernel: Final = kernel
         self.over: Final = over
-        self.function: Final = getattr(_module(kernel.name, kernel.source), kernel.name)
+        self.function: Final = getattr(module_of(kernel.name, kernel.source), kernel.name)
         self.tunable: Final = tunable_of(body, kernel, f"{_PREFIX}{kernel.name}", layouts, over, self._tried)
         domain = kernel.domain
         self.loops: Final = tuple(1 << (n - 1).bit_length() for n in (domain.rows, domain.length) if kernel.sizes)
@@ -207,7 +281,7 @@ class Variant:
         if not kernel.domain.rows or not outputs[0].numel():
             return outputs
         arguments = [inputs[position] for position in kernel.inputs]
-        numbers = [_passed(argument, inputs) for argument in kernel.numbers] if slots is None else slots
+        numbers = [launched_with(argument, inputs) for argument in kernel.numbers] if slots is None else slots
         self.lows = tuple([x.data_ptr() & 15 for x in arguments])
 
         def launched(tiles: Tiles) -> None:
@@ -234,7 +308,7 @@ class Variant:
         def holds() -> bool:
             return settled() and not seen() and not watched()
 
-        return quick_launch(self.kernel, self.over, tiles, ready, holds, _passed, otherwise, count=len(inputs))
+        return quick_launch(self.kernel, self.over, tiles, ready, holds, launched_with, otherwise, count=len(inputs))
 
     def prepare(self, lows: tuple[int, ...], place: str) -> None:
         """Compiles and loads it for addresses with these lowest bits; launches nothing."""
@@ -285,7 +359,7 @@ class Variant:
         kernel = self.kernel
         device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), _device(kernel))
         outputs = self._outputs(inputs, device)
-        values = [_passed(argument, inputs) for argument in kernel.numbers]
+        values = [launched_with(argument, inputs) for argument in kernel.numbers]
         if kernel.held:
             values = [_slot(argument, inputs, device) for argument in kernel.numbers]
         self._launched(tiles, [inputs[position] for position in kernel.inputs], outputs, values)
@@ -378,7 +452,8 @@ def _empty(spec: TensorSpec, device: torch.device) -> torch.Tensor:
     return torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device=device)
 
 
-def _passed(argument: Argument, inputs: Sequence[Any]) -> Any:
+def launched_with(argument: Argument, inputs: Sequence[Any]) -> Any:
+    """The number that a launch passes for an argument."""
     value = argument.value(inputs)
     if argument.kind == "f64":
         return struct.unpack("q", struct.pack("d", float(value)))[0]
@@ -394,7 +469,7 @@ _PREFIX: Final = "burn_torch_"
 _modules: Final[dict[str, ModuleType]] = {}
 
 
-def _module(name: str, source: str) -> ModuleType:
+def module_of(name: str, source: str) -> ModuleType:
     """The source as a module from a file: Triton reads a kernel's source from where it was defined."""
     with _lock:
         found = _modules.get(name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from burn_torch.cli import devices, options, registry
-from burn_torch.cli.artifacts import saved_run, trained_model
+from burn_torch.cli.artifacts import add_checkpoint, saved_run, trained_model
 from burn_torch.cli.commands.resume import add_recipe
 from burn_torch.config import replace
 from burn_torch.core.wording import counted
@@ -30,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("artifact_dir", type=Path, metavar="DIR", help="the artifact directory of the run")
     add_recipe(parser)
+    add_checkpoint(parser)
     group = parser.add_argument_group("evaluation")
     options.add_data(group)
     group.add_argument("--name", metavar="NAME", help="what to keep the values under (default: as the recipe calls it)")
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     changes["data_dir"] = None if args.data_dir is None else str(args.data_dir.absolute())
     config = replace(config, **{name: value for name, value in changes.items() if value is not None})
     device = devices.device(args.devices)
-    model = trained_model(args.artifact_dir, recipe, config, device, args.recipe)
+    model = trained_model(recipe, config, device, args, args.artifact_dir)
     loaders = dict(recipe.evaluation(config, device, given=args.data_dir is not None))
     if args.name is not None:
         several = len(loaders) > 1

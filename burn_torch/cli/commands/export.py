@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from burn_torch.cli import devices, options, registry
-from burn_torch.cli.artifacts import saved_run, trained_model
+from burn_torch.cli.artifacts import add_checkpoint, saved_run, trained_model
 from burn_torch.core.errors import ArgumentError, BurnTorchError, ConfigError, explain
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--opset", type=options.positive, metavar="N", help="ONNX: opset of the file (18)")
     parser.add_argument("--half", action="store_true", help="store floats as float16")
+    add_checkpoint(parser)
     parser.add_argument("--recipe", metavar="FILE.py", help="the recipe that was trained, if it is not a built-in one")
 
 
@@ -110,7 +111,7 @@ def _onnx(args: argparse.Namespace, out: Path) -> Any:
 
     recipe, config = saved_run(args.source, None if args.recipe is None else registry.recipe(args.recipe))
     device = devices.device("cpu")
-    model = trained_model(args.source, recipe, config, device, args.recipe)
+    model = trained_model(recipe, config, device, args, args.source)
     inputs = recipe.example_inputs(config, device)
     if args.batch is not None:
         from burn_torch.train.strategies.parts import map_tensors
@@ -181,7 +182,7 @@ def _record(args: argparse.Namespace) -> ModuleRecord:
 
     if args.source.is_dir():
         recipe, config = saved_run(args.source, None if args.recipe is None else registry.recipe(args.recipe))
-        model: Any = trained_model(args.source, recipe, config, devices.device("cpu"), args.recipe)
+        model: Any = trained_model(recipe, config, devices.device("cpu"), args, args.source)
         return ModuleRecord.from_module(model)
     if args.source.suffix == ".onnx":
         from burn_torch.onnx import load

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from burn_torch.cli import devices, registry
-from burn_torch.cli.artifacts import saved_run, trained_model
+from burn_torch.cli.artifacts import add_checkpoint, saved_run, trained_model
 from burn_torch.cli.commands.resume import add_recipe
 from burn_torch.config import apply_overrides
 
@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("artifact_dir", type=Path, metavar="ARTIFACT_DIR", help="where `burn-torch train` kept its run")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files or texts, as many as you like; - reads lines")
     add_recipe(parser)
+    add_checkpoint(parser)
     parser.add_argument(
         "--set",
         action="append",
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     inputs: list[str] = []
     for given in args.inputs:
         inputs += [line.rstrip("\n") for line in sys.stdin] if given == "-" else [given]
-    model = trained_model(args.artifact_dir, recipe, config, devices.device(args.devices), args.recipe)
+    model = trained_model(recipe, config, devices.device(args.devices), args, args.artifact_dir)
     for found in recipe.predict(config, model, inputs):
         if args.json:
             print(json.dumps({"source": found.source, **found.facts}))

@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     part.add_argument("file", type=Path)
     part.set_defaults(run=_export)
     part = commands.add_parser("ship", help="for developers: write the table of timings that comes with the package")
-    part.add_argument("file", type=Path, help="rows of benchmarks/kernels.py --tune")
+    part.add_argument("files", type=Path, nargs="+", help="what export wrote, or rows of benchmarks/kernels.py --tune")
     part.set_defaults(run=_ship)
     part = commands.add_parser("import", help="add timings from a file that another machine exported")
     part.add_argument("file", type=Path)
@@ -141,9 +141,12 @@ def _import(asked: argparse.Namespace) -> int:
 def _ship(asked: argparse.Namespace) -> int:
     import burn_kernels  # every family, so that every tunable is registered
 
-    text = shipped.written(json.loads(asked.file.read_text(encoding="utf-8")), TUNABLES)
+    sources = {file.name: json.loads(file.read_text(encoding="utf-8")) for file in asked.files}
+    text = shipped.written(sources, TUNABLES)
     shipped.FILE.write_text(text, encoding="utf-8")
-    _say(f"{len(text)} characters written to {shipped.FILE.name} for {len(burn_kernels.REGISTRY)} operations")
+    rows, known = json.loads(text)["problems"], len(burn_kernels.REGISTRY)
+    ops = sorted({row["op"] for row in rows})
+    _say(f"{len(rows)} problems of {', '.join(ops)} written to {shipped.FILE.name}; {known} operations are registered")
     return 0
 
 

@@ -13,6 +13,7 @@ Candidate 0 is the default: it is what runs with selection off, under the interp
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -60,6 +61,10 @@ class Tunable:
     """What `python -m burn_kernels tune` measures where it is told no shapes."""
     dtype: torch.dtype = torch.bfloat16
     """The type in which it does."""
+    elements: Callable[[Facts], int] = lambda facts: math.prod(facts.free) * math.prod(facts.exact)
+    """Numbers in the tensors of a problem, roughly: how much memory, and time on a CPU, a trial takes."""
+    judged_in: Callable[[Facts], torch.dtype] = lambda facts: facts.dtype
+    """The type whose digits results have: another one than the tensors' where products are rounded (tf32)."""
 
     @functools.cached_property
     def kernel(self) -> str:

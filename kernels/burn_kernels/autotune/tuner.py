@@ -11,7 +11,6 @@ Inputs are drawn for the measurement; nothing of the caller is read or written, 
 from __future__ import annotations
 
 import functools
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -80,7 +79,7 @@ def measure(
     if not budget.left():
         found.why_not = f"the process's {budget.process_s:.0f} s for measurements are spent"
         return found
-    need = TENSORS * _elements(facts) * facts.dtype.itemsize
+    need = TENSORS * tunable.elements(facts) * facts.dtype.itemsize
     if need > clock.spare_bytes():
         found.why_not = f"it needs {need >> 20} MiB of memory, and {clock.spare_bytes() >> 20} MiB may be taken"
         return found
@@ -139,8 +138,8 @@ def _measure(
             disqualify(name, "; ".join(faults))
         return not faults
 
-    small = tunable.trial(reduced(facts), Inputs(clock.device, seed=1))
-    right = [n for n, c in configs.items() if attempt(n, functools.partial(trials.judge, small, c, facts.dtype))]
+    small, digits = tunable.trial(reduced(tunable, facts), Inputs(clock.device, seed=1)), tunable.judged_in(facts)
+    right = [n for n, c in configs.items() if attempt(n, functools.partial(trials.judge, small, c, digits))]
     del small
     large = tunable.trial(facts, Inputs(clock.device, seed=2))
     base: list[torch.Tensor] | None = None
@@ -151,7 +150,7 @@ def _measure(
             if attempt(name, lambda: _begin(large, configs[name], held)):  # noqa: B023  # called at once
                 base = held[0]
                 racing.append(name)
-        elif attempt(name, functools.partial(trials.agree, large, configs[name], base, facts.dtype)):
+        elif attempt(name, functools.partial(trials.agree, large, configs[name], base, digits)):
             racing.append(name)
     del base
     if not racing:
@@ -181,17 +180,13 @@ def _begin(large: trials.Trial, config: Any, held: list[list[torch.Tensor]]) -> 
     return faults
 
 
-def reduced(facts: Facts) -> Facts:
+def reduced(tunable: Tunable, facts: Facts) -> Facts:
     """The same problem with fewer rows: few enough to be compared with float64, and no round number of them."""
     free = list(facts.free)
-    while _elements(facts._replace(free=tuple(free))) > JUDGED_ELEMENTS and max(free, default=0) > 3:
+    while tunable.elements(facts._replace(free=tuple(free))) > JUDGED_ELEMENTS and max(free, default=0) > 3:
         place = free.index(max(free))
         free[place] = (free[place] // 2) | 1
     return facts._replace(free=tuple(free))
-
-
-def _elements(facts: Facts) -> int:
-    return math.prod(facts.free) * math.prod(facts.exact)
 
 
 def _reason(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from burn_kernels import reduce_parts, rope_parts
+from burn_kernels import matmul, reduce_parts, rope_parts
 from burn_kernels.activation import TWINS
 from burn_kernels.spec import Draw
 from burn_kernels.torch._problems import DRAWN, GATED, OPTIMIZERS, Call
@@ -83,6 +83,15 @@ def _draw_linear(draw: Draw) -> Call:
     bias = draw.normal(classes) if _integer(draw, 0, 2) else None
     targets, options = _targets(draw, x.shape[0], classes), _draw_options(draw, classes)
     return Call("linear_cross_entropy", (x, w, bias, targets, *options, options[1] != "none", ""))
+
+
+def _draw_layer(draw: Draw) -> Call:
+    features, out = _integer(draw, 1, 40), _size(draw)
+    x = _rows(draw, features, 1.0)
+    w = draw.normal(features, out).T if _integer(draw, 0, 2) else draw.normal(out, features)
+    bias = draw.normal(out) if _integer(draw, 0, 2) else None
+    residual = draw.normal(*x.shape[:-1], out) if _integer(draw, 0, 3) == 0 else None
+    return Call("linear", (x, w, bias, residual, matmul.KINDS[_integer(draw, 0, len(matmul.KINDS))], True))
 
 
 def _draw_glu(kind: str, draw: Draw) -> Call:
@@ -175,6 +184,7 @@ DRAWN |= {
     **{name: functools.partial(_draw_row, name) for name in ("softmax", "log_softmax")},
     **{name: functools.partial(_draw_norm, name) for name in ("layer_norm", "rms_norm")},
     "cross_entropy": _draw_cross_entropy,
+    "linear": _draw_layer,
     "linear_cross_entropy": _draw_linear,
     **{name: functools.partial(_draw_glu, kind) for kind, name in GATED.items()},
     **{kind: functools.partial(_draw_activation, kind) for kind in TWINS},

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from burn_kernels import dropout, lion, optimizer, reduce_parts, rope_parts, tensor_norm
+from burn_kernels import dropout, lion, matmul, optimizer, reduce_parts, rope_parts, tensor_norm
 from burn_kernels.activation import TWINS
 from burn_kernels.cross_entropy_parts import Options, twin
 from burn_kernels.spec import REGISTRY, Draw, Problem
@@ -192,6 +192,11 @@ def _far_residual(args: Sequence[Any], room: Any) -> Far:
     return Far((room.rows(), room.rows(), *fitted, eps, prob, seed), room.rows())
 
 
+def _far_layer(args: Sequence[Any], room: Any) -> Far:
+    x, w = room.rows(), torch.linspace(-1.0, 1.0, room.cols * room.cols).view(room.cols, room.cols)
+    return Far((x, w.to(x), None, None, *args[4:]), room.rows())
+
+
 def _far_glu(args: Sequence[Any], room: Any) -> Far:
     return Far((room.rows(), room.rows(), args[2]), room.rows())
 
@@ -264,6 +269,13 @@ ADAPTERS: dict[str, Adapter] = {
         twin=_linear_cross_entropy,
         label=lambda args: "linear_cross_entropy",
         floor=_floor_linear,
+    ),
+    "linear": Adapter(
+        names=("x", "w", "b", "residual", "kind", "gradients"),
+        graded=(0, 1, 2, 3),
+        twin=lambda x, w, b, residual, kind, _: matmul.SPEC.twin(x, w, b, residual, kind=kind),
+        label=lambda args: "linear",
+        far=_far_layer,
     ),
     "glu": Adapter(
         names=("gate", "up", "kind"),

@@ -16,6 +16,7 @@ from burn_kernels.errors import KernelArgumentError, KernelShapeError, explain
 from burn_kernels.launch import describe
 from burn_kernels.torch import channel_norms as _channel_norms  # noqa: F401  # registers its operators
 from burn_kernels.torch import convolutions as _convolutions  # noqa: F401  # registers its operators
+from burn_kernels.torch import linear as _linear  # noqa: F401  # registers its operators
 from burn_kernels.torch import losses as _losses  # noqa: F401  # registers its operators
 from burn_kernels.torch.defining import note_fallback
 from burn_kernels.torch.ops import last_axes, least_eps, mixed, new_seed
@@ -41,6 +42,7 @@ __all__ = [
     "group_norm",
     "instance_norm",
     "layer_norm",
+    "linear",
     "linear_cross_entropy",
     "log_softmax",
     "logsumexp",
@@ -450,6 +452,32 @@ def _gated(gate: torch.Tensor, up: torch.Tensor | None, dim: int, kind: str) -> 
     if gate.dim() == 0:
         return _OPS.glu(gate.reshape(1), up.reshape(1), kind).reshape(())  # type: ignore[no-any-return]  # an operator
     return _OPS.glu(gate, up, kind)  # type: ignore[no-any-return]  # an operator of torch
+
+
+# -- linear layers -------------------------------------------------------------------------------------
+def linear(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    activation: str = "none",
+    residual: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """act(input weight^T + bias) + residual.  PyTorch: torch.nn.functional.linear and what follows it.
+
+    `activation` is one of none, relu, gelu, gelu_tanh, silu.  A weight that is (in, out) is given as `weight.T`.
+    Shapes: input (*batch, in), weight (out, in), bias (out,), residual (*batch, out) -> (*batch, out).
+    Dtypes: one float type; under autocast its type, as of torch's linear.
+    """
+    tensors = (input, weight, bias, residual)
+    device = input.device.type
+    if torch.is_autocast_enabled(device) and input.dtype != torch.float64:
+        kind = torch.get_autocast_dtype(device)
+        input, weight = input.to(kind), weight.to(kind)
+        bias, residual = (None if t is None else t.to(kind) for t in (bias, residual))
+    gradients = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    y: torch.Tensor = _OPS.linear(input, weight, bias, residual, activation, gradients)[0]
+    return y
 
 
 # -- dropout -------------------------------------------------------------------------------------------

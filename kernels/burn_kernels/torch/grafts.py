@@ -19,8 +19,19 @@ import torch
 from torch import nn
 
 from burn_kernels.torch import functional as F
+from burn_kernels.torch.modules import activation_of, unwatched
 
-__all__ = ["FORMER", "causal_lm_loss", "gate_of", "graft", "probe_attention", "probe_mlp", "probe_norm"]
+__all__ = [
+    "FORMER",
+    "causal_lm_loss",
+    "gate_of",
+    "graft",
+    "kind_of",
+    "probe_attention",
+    "probe_gpt2_mlp",
+    "probe_mlp",
+    "probe_norm",
+]
 
 FORMER = "_burn_kernels_class"
 """Where a patched module keeps the class that it had."""
@@ -149,22 +160,25 @@ class MLP(Grafted):
 PARTS = ("act_fn", "down_proj", "gate_proj", "up_proj")
 
 
+def kind_of(act: nn.Module) -> str | None:
+    """The name that this library has for an activation of torch or transformers."""
+    kinds = {
+        "transformers.activations.SiLUActivation": "silu",
+        "transformers.activations.GELUActivation": "gelu",
+        "transformers.activations.PytorchGELUTanh": "gelu_tanh",
+        "transformers.activations.GELUTanh": "gelu_tanh",
+        "transformers.activations.NewGELUActivation": "gelu_tanh",
+    }
+    former = getattr(act, FORMER, type(act))
+    return activation_of(act) or kinds.get(f"{former.__module__}.{former.__qualname__}")
+
+
 def gate_of(act: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None:
     """The gated unit with this activation."""
+    kind = kind_of(act)
     tanh = functools.partial(F.geglu, approximate="tanh")
-    kinds: dict[str, Callable[..., torch.Tensor]] = {
-        "torch.nn.modules.activation.SiLU": F.swiglu,
-        "transformers.activations.SiLUActivation": F.swiglu,
-        "transformers.activations.GELUActivation": F.geglu,
-        "transformers.activations.PytorchGELUTanh": tanh,
-        "transformers.activations.GELUTanh": tanh,
-        "transformers.activations.NewGELUActivation": tanh,
-        "torch.nn.modules.activation.ReLU": F.reglu,
-    }
-    if isinstance(act, nn.GELU) and type(act) is nn.GELU:
-        return tanh if act.approximate == "tanh" else F.geglu
-    former = getattr(act, FORMER, type(act))
-    return kinds.get(f"{former.__module__}.{former.__qualname__}")
+    gated: dict[str, Callable[..., torch.Tensor]] = {"silu": F.swiglu, "gelu": F.geglu, "gelu_tanh": tanh}
+    return None if kind is None else gated.get(kind, F.reglu)
 
 
 def probe_mlp(module: nn.Module) -> str:
@@ -185,6 +199,59 @@ def probe_mlp(module: nn.Module) -> str:
     hooks = {name: type(held)() for name, held in vars(act).items() if name.startswith("_") and "_hooks" in name}
     twin = _object(module, _modules={**parts, "act_fn": _object(act, **hooks)})
     own, ours = functools.partial(type(module).forward, twin, x), functools.partial(MLP.forward, twin, x)
+    return _probed(own, ours, torch.float32)
+
+
+# -- MLP of GPT-2 --------------------------------------------------------------------------------------
+GPT2_PARTS = ("act", "c_fc", "c_proj", "dropout")
+
+
+class GPT2MLP(Grafted):
+    """dropout(c_proj(act(c_fc(x)))), as the MLP of transformers' GPT-2, whose weights are (in, out)."""
+
+    c_fc: nn.Module
+    c_proj: nn.Module
+    act: nn.Module
+    dropout: nn.Module
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """The first layer with its activation as one, unless somebody watches the two."""
+        x, first = hidden_states, self.c_fc
+        kind = kind_of(self.act) if unwatched(first, self.act) and not _fault_of_conv1d(first) else None
+        if kind is None:
+            y = self.act(first(x))
+        else:
+            assert isinstance(first.weight, torch.Tensor)
+            assert isinstance(first.bias, torch.Tensor)
+            y = F.linear(x, first.weight.T, first.bias, activation=kind)
+        return self.dropout(self.c_proj(y))  # type: ignore[no-any-return]  # modules
+
+
+def _fault_of_conv1d(layer: nn.Module) -> str:
+    kind = type(layer)
+    known = f"{kind.__module__}.{kind.__qualname__}" == "transformers.pytorch_utils.Conv1D"
+    return "" if known and not layer._modules else f"not as known: c_fc is a {kind.__name__}"
+
+
+def probe_gpt2_mlp(module: nn.Module) -> str:
+    """Why this is no MLP of two layers with (in, out) weights and a known activation; empty where it is."""
+    if tuple(sorted(module._modules)) != GPT2_PARTS or module._parameters:
+        return f"not as known: expected {', '.join(GPT2_PARTS)} and nothing else"
+    first, act = module.c_fc, module.act
+    assert isinstance(first, nn.Module)
+    assert isinstance(act, nn.Module)
+    if fault := _fault_of_conv1d(first):
+        return fault
+    if kind_of(act) is None:
+        return f"no layer with {type(act).__name__}"
+    draw = torch.Generator().manual_seed(0)
+    weights = {"weight": nn.Parameter(torch.randn(4, 6, generator=draw)), "bias": nn.Parameter(torch.randn(6))}
+    unhooked = {name: type(held)() for name, held in vars(act).items() if name.startswith("_") and "_hooks" in name}
+    layer = {"_parameters": weights, "nf": 6, **{name: type(vars(first)[name])() for name in unhooked}}
+    parts = {"c_fc": _object(first, **layer), "act": _object(act, **unhooked)}
+    parts |= {"c_proj": nn.Linear(6, 4, device="cpu"), "dropout": nn.Dropout(0.0)}
+    twin, x = _object(module, _modules=parts), torch.randn(3, 4, generator=draw)
+    own, ours = functools.partial(type(module).forward, twin, x), functools.partial(GPT2MLP.forward, twin, x)
     return _probed(own, ours, torch.float32)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.matmul_parts import check_kind
 from burn_kernels.torch import functional as F
 from burn_kernels.torch.defining import note_fallback
 
@@ -30,6 +31,7 @@ __all__ = [
     "InstanceNorm2d",
     "InstanceNorm3d",
     "LayerNorm",
+    "Linear",
     "LinearCrossEntropyLoss",
     "LogSoftmax",
     "RMSNorm",
@@ -37,6 +39,7 @@ __all__ = [
     "ReLU",
     "ResidualLayerNorm",
     "ResidualRMSNorm",
+    "Sequential",
     "SiLU",
     "Softmax",
     "SwiGLU",
@@ -389,6 +392,72 @@ class Dropout(nn.Dropout):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Drops in training, passes in evaluation."""
         return F.dropout(input, self.p, self.training)
+
+
+class Linear(nn.Linear):
+    """torch.nn.Linear, and an activation: none, relu, gelu, gelu_tanh or silu; see `functional.linear`."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        activation: str = "none",
+    ) -> None:
+        super().__init__(in_features, out_features, bias, device, dtype)
+        check_kind("Linear", activation)
+        self.activation = activation
+
+    def forward(self, input: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+        """act(input weight^T + bias), and a residual on top where one is given."""
+        return F.linear(input, self.weight, self.bias, activation=self.activation, residual=residual)
+
+    def extra_repr(self) -> str:
+        """What the constructor was given."""
+        return f"{super().extra_repr()}, activation={self.activation!r}"
+
+
+class Sequential(nn.Sequential):
+    """torch.nn.Sequential that computes a Linear and the activation behind it as one; `patch` makes them.
+
+    Pairs are looked for at each call, and only where nobody could tell the difference: both of torch's own classes,
+    without hooks, parametrizations, or a forward of their own.
+    """
+
+    def forward(self, input: Any) -> Any:
+        """Calls the modules one after the other, pairs together."""
+        waiting = list(self)
+        while waiting:
+            module = waiting.pop(0)
+            kind = pair_of(module, waiting[0]) if waiting else None
+            if kind is None:
+                input = module(input)
+            else:
+                input = F.linear(input, module.weight, module.bias, activation=kind)  # type: ignore[arg-type]  # a Linear
+                waiting.pop(0)
+        return input
+
+
+def activation_of(module: nn.Module) -> str | None:
+    """The name of an activation of torch's own, if `functional.linear` knows it."""
+    if type(module) is nn.GELU:
+        return {"none": "gelu", "tanh": "gelu_tanh"}.get(module.approximate)
+    return {nn.ReLU: "relu", nn.SiLU: "silu"}.get(type(module))
+
+
+def pair_of(first: nn.Module, second: nn.Module) -> str | None:
+    """The activation, if these two modules can be computed as one without anybody telling the difference."""
+    kind = activation_of(second) if type(first) is nn.Linear and unwatched(first, second) else None
+    return kind if kind is None or first.weight.is_floating_point() else None  # type: ignore[operator]  # a Linear
+
+
+def unwatched(*modules: nn.Module) -> bool:
+    """Whether calls of these modules are seen by nobody: no hooks on them, no forward of their own."""
+    watching = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return not any("forward" in vars(m) or any(getattr(m, name, None) for name in watching) for m in modules)
 
 
 def _never_in_place(name: str, inplace: bool) -> bool:

@@ -10,6 +10,7 @@ other libraries are recognised by what they compute, see `grafts`.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -117,6 +118,12 @@ def _embedding(module: Any, asked: _Asked) -> type | str:
     return modules.Embedding
 
 
+def _sequential(module: Any, asked: _Asked) -> type | str:
+    if any(modules.pair_of(one, other) for one, other in itertools.pairwise(module.children())):
+        return modules.Sequential
+    return "holds other modules, and no Linear right before an activation"
+
+
 _TORCH = "torch.nn.modules."
 RULES: dict[str, Rule] = {
     f"{_TORCH}normalization.LayerNorm": _always(modules.LayerNorm),
@@ -128,6 +135,7 @@ RULES: dict[str, Rule] = {
     f"{_TORCH}conv.Conv2d": _convolution,
     f"{_TORCH}normalization.GroupNorm": _always(modules.GroupNorm),
     f"{_TORCH}sparse.Embedding": _embedding,
+    f"{_TORCH}container.Sequential": _sequential,
     "transformers.activations.NewGELUActivation": lambda module, asked: grafts.graft(grafts.TanhGELU, type(module)),
 }
 for _kind in (modules.BatchNorm1d, modules.BatchNorm2d, modules.BatchNorm3d):
@@ -145,6 +153,8 @@ def _by_behaviour(module: nn.Module, asked: _Asked) -> type | str | None:
         return grafts.probe_norm(module) or grafts.graft(grafts.RMSNorm, kind)
     if kind.__name__.endswith("MLP") and set(grafts.PARTS) <= set(module._modules):
         return grafts.probe_mlp(module) or grafts.graft(grafts.MLP, kind)
+    if kind.__name__.endswith("MLP") and set(grafts.GPT2_PARTS) <= set(module._modules):
+        return grafts.probe_gpt2_mlp(module) or grafts.graft(grafts.GPT2MLP, kind)
     if kind.__name__.endswith("Attention") and grafts.rotates(kind):
         return grafts.probe_attention(module, asked.model) or grafts.graft(grafts.RotaryAttention, kind)
     return None
@@ -184,9 +194,10 @@ def patch(model: nn.Module, *, dropout: bool = False) -> PatchReport:
     """Exchanges what it can in `model`, in place, and says for every module what, and for each other one why not.
 
     LayerNorm, RMSNorm, batch, group and instance norms, Conv2d of few channels, Softmax, LogSoftmax, CrossEntropyLoss,
-    Embedding of torch, with `dropout` Dropout too; RMS norms and gated MLPs of other libraries that compute what
-    Llama's do; of transformers the rotation in attentions, GPT-2's GELU, and the loss of causal language models.  A
-    second call finds what the first has replaced, and changes nothing.  Not to be called while the model runs.
+    Embedding of torch, with `dropout` Dropout too, a Sequential in which an activation follows a Linear; RMS norms and
+    gated MLPs of other libraries that compute what Llama's do, MLPs that compute what GPT-2's do; of transformers the
+    rotation in attentions, GPT-2's GELU, and the loss of causal language models.  A second call finds what the first has
+    replaced, and changes nothing.  Not to be called while the model runs.
     """
     entries, asked = [], _Asked(model, dropout)
     for path, module in _modules(model):

@@ -19,6 +19,7 @@ from burn_kernels import (
     glu,
     group_norm,
     lion,
+    matmul,
     norm,
     optimizer,
     random,
@@ -250,6 +251,21 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: rope.forward(x(2, 3, 12, 8)[:, :, 1:5], x(2, 3, 1, 8), ANGLES, ANGLES),
         ["rope tokens<=8 q_heads=4 k_heads=1 pairs=4 cols=8 bfloat16 strided align=16"],
     ),
+    "linear": (
+        lambda: matmul.forward(x(6, 64), x(32, 64), x(32), kind="gelu"),
+        ["linear rows<=8 features=32 inner=64 bfloat16 packed align=16 gelu bias"],
+    ),
+    "linear kept": (
+        lambda: matmul.forward_kept(x(2, 3, 64), x(64, 32).T, None, x(2, 3, 32), kind="relu"),
+        ["linear rows<=8 features=32 inner=64 bfloat16 packed align=16 relu residual kept w^T"],
+    ),
+    "linear back": (
+        lambda: matmul.backward(x(6, 32), x(6, 64), x(32, 64), x(6, 32), kind="silu"),
+        [
+            f"linear backward rows<=8 cols=32 {BF} silu bias",
+            "reduce outer<=1 inner<=32 length<=1 float32 packed align=16 sum across",
+        ],
+    ),
     "sum": (lambda: reduce.sum(x(5, 64), 1), [f"reduce outer<=1 inner<=8 length<=64 {BF} sum along"]),
     "sum across": (lambda: reduce.sum(x(5, 64), 0), [f"reduce outer<=1 inner<=64 length<=8 {BF} sum across"]),
     "var": (
@@ -333,6 +349,7 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
     modules -= {"burn_kernels.linear_cross_entropy"}  # launches nothing itself; what it calls is asked for
     # with no specification of their own
     parts = (
+        "matmul_backward",
         "norm_backward",
         "prims",
         "random",

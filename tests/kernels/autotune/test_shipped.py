@@ -16,7 +16,7 @@ from burn_kernels.autotune.key import Device, Facts
 from burn_kernels.autotune.tunable import TUNABLES
 from burn_kernels.launch import A100, H200, MI300X, Machine
 
-SOURCE = Path(__file__).resolve().parents[3] / "benchmarks" / "data" / "kernels-tune-h200.json"
+DATA = Path(__file__).resolve().parents[3] / "benchmarks" / "data"
 GPU = Device("NVIDIA H200", H200)
 ROWS = shipped.load()
 NAMES = [f"{row['op']}-{'x'.join(map(str, row['free'] + row['exact']))}-{row['flags']}" for row in ROWS]
@@ -28,9 +28,54 @@ def facts_of(row: dict[str, Any]) -> Facts:
 
 
 def test_the_table_is_what_the_measured_rows_make() -> None:
-    source = json.loads(SOURCE.read_text(encoding="utf-8"))
-    expected = shipped.written(source, TUNABLES)
-    assert shipped.FILE.read_text(encoding="utf-8") == expected, "stale: python -m burn_kernels ship " + SOURCE.name
+    text = shipped.FILE.read_text(encoding="utf-8")
+    names = [source["file"] for source in json.loads(text)["measured"]]
+    sources = {name: json.loads((DATA / name).read_text(encoding="utf-8")) for name in names}
+    assert text == shipped.written(sources, TUNABLES), f"stale: python -m burn_kernels ship {' '.join(names)}"
+
+
+def timing(op: str, key: str, config: Any, ms: float, **changes: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"kernel": "0" * 16, "key": key, "device": "NVIDIA H200 sm_90 x132", "software": "torch 2.11"}
+    row |= {"candidate": str(config), "config": asdict(config), "samples_ms": [ms], "median_ms": ms}
+    return row | {"eliminated": False, "measured_at": "2026-11-22T10:00:00"} | changes
+
+
+def test_what_a_machine_exported_goes_into_the_table() -> None:
+    made = TUNABLES["residual_layer_norm backward"]
+    facts = Facts((8192,), (5120,), torch.bfloat16, 16, flags="w b drop")
+    first, second = made.candidates(facts, H200)[:2]
+    key = made.key(facts)
+    gone = replace(first, warps=first.warps * 64)
+    rows = [timing("", key, first, 0.5), timing("", key, second, 0.25), timing("", key, gone, 0.1)]
+    rows.append(timing("", key, second, 0.2, eliminated=True))
+    rows.append(timing("", "no_such_op rows<=8 cols=4 float32 packed align=16", second, 0.2))
+    rows.append(timing("", key, second, 0.2, device="a machine of another form"))
+    mi300 = timing("", "rope tokens<=8192 q_heads=8 k_heads=2 pairs=64 cols=128 bfloat16 packed align=16",
+                   TUNABLES["rope"].candidates(Facts((8192,), (8, 2, 64, 128), torch.bfloat16), MI300X)[0], 0.7,
+                   device="AMD Instinct MI300X gfx942 x304")  # fmt: skip
+    source = {"format": "burn_kernels.timings", "version": 1, "timings": [*rows, mi300], "faults": []}
+    table = json.loads(shipped.written({"timings.json": source}, TUNABLES))
+    assert table["measured"][0]["file"] == "timings.json"
+    assert table["measured"][0]["date"] == "2026-11-22"
+    norm, rope = table["problems"]
+    assert (norm["op"], norm["free"], norm["exact"], norm["flags"]) == (made.name, [8192], [5120], "w b drop")
+    assert norm["configs"] == [[0.25, asdict(second)], [0.5, asdict(first)]]
+    assert (rope["op"], rope["backend"], rope["arch"], rope["exact"]) == ("rope", "hip", "gfx942", [8, 2, 64, 128])
+    # a later file counts
+    later = {**source, "timings": [timing("", key, first, 0.1)]}
+    again = json.loads(shipped.written({"timings.json": source, "later.json": later}, TUNABLES))
+    assert again["problems"][0]["configs"] == [[0.1, asdict(first)]]
+    assert again["problems"][1] == rope
+
+
+@pytest.mark.parametrize("name", sorted(TUNABLES))
+def test_every_key_is_read_back(name: str) -> None:
+    made = TUNABLES[name]
+    for facts in made.problems(8192, 4096, torch.bfloat16):
+        found = shipped._facts(made.key(facts), TUNABLES)
+        assert found is not None
+        assert found[0] == name
+        assert made.key(found[1]) == made.key(facts)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)

@@ -72,6 +72,10 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
         OPS.linear_cross_entropy,
         (X, drawn(9, 7), None, TARGETS, torch.linspace(0.5, 2.0, 9).double(), "none", 0.1, -100, 0.0, False, ""),
     ),
+    "linear": (OPS.linear, (X, drawn(9, 7), None, None, "none", True)),
+    "linear relu": (OPS.linear, (X, drawn(9, 7), drawn(9), None, "relu", True)),
+    "linear gelu": (OPS.linear, (X, drawn(7, 9).detach().T.requires_grad_(), drawn(9), drawn(4, 9), "gelu", True)),
+    "linear silu": (OPS.linear, (X, drawn(9, 7), drawn(9), None, "silu", False)),
     **{f"glu {kind}": (OPS.glu, (X, drawn(4, 7), kind)) for kind in ("silu", "gelu", "gelu_tanh")},
     "dropout": (OPS.dropout, (X, 0.3, SEED)),
     **{f"activation {kind}": (OPS.activation, (X, kind)) for kind in ("silu", "gelu", "gelu_tanh")},
@@ -208,6 +212,7 @@ class Everything(nn.Module):
         super().__init__()
         self.batch = bk.BatchNorm1d(8)
         self.norm, self.rms, self.head = bk.LayerNorm(8), bk.RMSNorm(8), bk.LinearCrossEntropyLoss(4, 9, bias=True)
+        self.layer = bk.Linear(8, 8, activation="gelu")
         self.act, self.drop, self.loss = bk.SwiGLU(), bk.Dropout(0.5), bk.CrossEntropyLoss(WEIGHTS, z_loss=0.1)
         self.embed, self.residual, self.residual_rms = (
             bk.Embedding(9, 8),
@@ -217,6 +222,7 @@ class Everything(nn.Module):
 
     def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         y = self.rms(self.norm(self.batch(x))) + self.drop(x) - self.drop(x)
+        y = self.layer(y, x)
         y = F.softmax(y, -1) + F.log_softmax(y, 0) + F.geglu(y, y) + F.reglu(y, y)
         y = y + self.embed(targets.clamp(min=0)) + F.gelu(y) + F.silu(y) + F.relu(y)
         y, s = self.residual(y, x)
@@ -293,6 +299,7 @@ def test_autocast_gives_the_types_of_torch() -> None:
         for (call,) in pairs:
             assert call(F).dtype == call(nn.functional).dtype
         loss = F.linear_cross_entropy(x, drawn(9, 7).float(), TARGETS)
+        assert F.linear(x, drawn(9, 7).float(), activation="gelu").dtype == torch.bfloat16
     exact = nn.functional.cross_entropy(x.bfloat16() @ drawn(9, 7).bfloat16().T, TARGETS)
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, exact.float(), rtol=1e-2, atol=0.0)
@@ -385,6 +392,10 @@ def test_vmap_goes_over_the_batch_one_by_one() -> None:
         (
             r"Dropout: no form in place.*inplace True.*writes to its input.*leave it out",
             lambda: bk.Dropout(inplace=True),
+        ),
+        (
+            r"Linear: no such activation.*'mish'.*none, gelu, gelu_tanh, silu, relu.*exact form",
+            lambda: bk.Linear(3, 4, activation="mish"),
         ),
         (
             r"cross_entropy: the weights of classes carry no.*weight \(7,\) float64 cpu that req.*const.*detach",

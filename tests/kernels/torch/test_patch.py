@@ -189,6 +189,58 @@ def test_what_is_no_module_is_refused() -> None:
         bk.patch(wrong)
 
 
+# -- a linear layer and the activation behind it ------------------------------------------------------------
+def test_a_sequential_computes_a_linear_and_its_activation_as_one() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 9), nn.GELU(), nn.Linear(9, 9, bias=False), nn.ReLU(inplace=True), nn.Tanh())
+    x = torch.randn(4, 6, requires_grad=True)
+    expected = [model(x), *torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])]
+    assert entries(bk.patch(model))[""] == ("Sequential", "")
+    with torch.profiler.profile() as profile:
+        found = [model(x), *torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])]
+    torch.testing.assert_close(found, expected)
+    assert sum(event.name == "burn_kernels::linear" for event in profile.events()) == 4  # two layers, two calls
+    assert bk.unpatch(model) == [""]
+    assert type(model) is nn.Sequential
+
+
+def test_a_pair_that_somebody_watches_is_left_apart() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.SiLU())
+    bk.patch(model)
+    seen = []
+    handle = model[0].register_forward_hook(lambda module, given, out: seen.append(out))
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(model(x), nn.functional.silu(seen[0]))
+    handle.remove()
+    own: Any = model[1]
+    own.forward = lambda x: x - 1.0
+    torch.testing.assert_close(model(x), seen[0] - 1.0)
+
+
+def test_sequentials_without_a_pair_are_left_alone() -> None:
+    class Wider(nn.Linear):
+        """May compute something else."""
+
+    for parts in (
+        (nn.ReLU(), nn.Linear(3, 4)),
+        (Wider(3, 4), nn.ReLU()),
+        (nn.Linear(3, 4), nn.GELU("tanh"), nn.Tanh()),
+    ):
+        report = entries(bk.patch(nn.Sequential(*parts)))
+        fused = len(parts) == 3
+        assert report[""] == (
+            ("Sequential", "") if fused else (None, "holds other modules, and no Linear right before an activation")
+        )
+
+
+def test_the_layer_has_the_state_of_torchs() -> None:
+    layer, plain = bk.Linear(3, 4, activation="silu"), nn.Linear(3, 4)
+    layer.load_state_dict(plain.state_dict())
+    x, residual = torch.randn(2, 5, 3), torch.randn(2, 5, 4)
+    torch.testing.assert_close(layer(x, residual), nn.functional.silu(plain(x)) + residual)
+    assert "activation='silu'" in repr(layer)
+
+
 # -- models of transformers, by look-alikes --------------------------------------------------------------
 class LlamaRMSNorm(nn.Module):
     """As transformers' own."""
@@ -213,6 +265,33 @@ class LlamaMLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]  # modules
+
+
+class Conv1D(nn.Module):
+    """As transformers' own: a linear layer whose weight is (in, out)."""
+
+    def __init__(self, out: int, size: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(size, out)), nn.Parameter(torch.randn(out))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight + self.bias
+
+
+class GPT2MLP(nn.Module):
+    """As transformers' own."""
+
+    def __init__(self, size: int, act: nn.Module) -> None:
+        super().__init__()
+        self.c_fc, self.c_proj, self.act, self.dropout = (
+            Conv1D(4 * size, size),
+            Conv1D(size, 4 * size),
+            act,
+            nn.Dropout(0.0),
+        )
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.dropout(self.c_proj(self.act(self.c_fc(hidden_states))))  # type: ignore[no-any-return]  # modules
 
 
 class NewGELUActivation(nn.Module):
@@ -250,6 +329,8 @@ class LlamaForCausalLM(nn.Module):
 
 HOMES = {
     "transformers.models.llama.modeling_llama": (LlamaRMSNorm, LlamaMLP),
+    "transformers.models.gpt2.modeling_gpt2": (GPT2MLP,),
+    "transformers.pytorch_utils": (Conv1D,),
     "transformers.activations": (NewGELUActivation,),
     "transformers.loss.loss_utils": (ForCausalLMLoss,),
 }
@@ -258,7 +339,13 @@ HOMES = {
 @pytest.fixture
 def look_alikes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The classes above under the names that they have in transformers."""
-    for home in ("transformers", "transformers.models", "transformers.models.llama", "transformers.loss"):
+    for home in (
+        "transformers",
+        "transformers.models",
+        "transformers.models.llama",
+        "transformers.models.gpt2",
+        "transformers.loss",
+    ):
         monkeypatch.setitem(sys.modules, home, ModuleType(home))
     for home, members in HOMES.items():
         module = ModuleType(home)
@@ -362,6 +449,26 @@ def test_look_alikes_that_hold_something_else_are_left_alone() -> None:
     assert report["1"] == (None, "no gated unit with Tanh")
     assert report["2"] == (None, "pretraining_tp above 1 cuts its products")
     assert report["3"][1].startswith("not as known: expected act_fn, down_proj")
+
+
+@pytest.mark.usefixtures("look_alikes")
+@pytest.mark.parametrize("act", [NewGELUActivation(), nn.ReLU()], ids=str)
+def test_the_mlp_of_gpt2_reads_its_weights_as_they_lie(act: nn.Module) -> None:
+    torch.manual_seed(1)
+    model = nn.ModuleList([GPT2MLP(5, act)])
+    x = torch.randn(2, 3, 5, requires_grad=True)
+    leaves = [x, *model.parameters()]
+    expected = [model[0](x), *torch.autograd.grad(model[0](x).square().mean(), leaves)]
+    assert entries(bk.patch(model))["0"] == ("FusedGPT2MLP", "")
+    found = [model[0](x), *torch.autograd.grad(model[0](x).square().mean(), leaves)]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert "0" in bk.unpatch(model)
+    odd = GPT2MLP(5, nn.Tanh())
+    other = GPT2MLP(5, nn.ReLU())
+    other.c_fc = nn.Linear(5, 20)  # type: ignore[assignment]  # another layer on purpose
+    report = entries(bk.patch(nn.ModuleList([odd, other])))
+    assert report["0"] == (None, "no layer with Tanh")
+    assert report["1"] == (None, "not as known: c_fc is a Linear")
 
 
 def test_a_loss_function_of_another_kind_is_left_alone() -> None:

@@ -1,0 +1,35 @@
+"""The row that stands for a generated kernel around a matrix product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.products import ProductTiles
+from burn_torch.fusion.row import body_of, computed
+from burn_torch.ops.op import Operand, op
+
+__all__ = ["product", "tiles_in"]
+
+
+@op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=())
+def product(*inputs: Operand, body: str, strict: bool, tiles: tuple[int, ...]) -> tuple[TensorSpec, ...]:
+    """What `body` computes of the inputs, in one kernel where the leaf has one, else operation by operation.
+
+    body    a Graph with one product of matrices and element-wise operations around it, as `Graph.to_json` writes it
+    strict  rounds after each operation of the body, as unfused execution does
+    tiles   the numbers of `ProductTiles`, in their order
+    """
+    graph = body_of(body)
+    specs = graph.specs()
+    return tuple(specs[i] for i in graph.outputs if i is not None)  # type: ignore[misc]  # kernels make tensors
+
+
+@product.decomposes
+def _(*inputs: Any, body: str, strict: bool, tiles: tuple[int, ...]) -> tuple[Any, ...]:
+    return computed(body_of(body), inputs)
+
+
+def tiles_in(attrs: Any) -> ProductTiles:
+    """The tiles that a call names."""
+    return ProductTiles(*attrs["tiles"])
