@@ -364,8 +364,8 @@ def others() -> Iterator[Other]:
     yield from reduce_problems()
     yield from embedding_problems()
     yield from head_problems()
-    yield from image_problems()
     yield from layer_problems()
+    yield from image_problems()
     yield "gelu", lambda n: (random(n, 8192, dtype=torch.float32),), f"{ROWS}x8192 float32", {}
 
 

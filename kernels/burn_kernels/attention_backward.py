@@ -26,10 +26,10 @@ from burn_kernels.attention_call import (
     lines,
     of_library,
     packed_call_of,
+    problems_of,
     room_like,
     tiles,
     trial_parts,
-    problems_of,
 )
 from burn_kernels.attention_parts import (
     Gradients,
