@@ -306,11 +306,11 @@ def _inputs(draw: Draw) -> Iterator[tuple[torch.Tensor, torch.Tensor | None, tor
         w, b = draw.normal(shape[1], mean=1.0, std=0.3), draw.normal(shape[1])
         yield draw.normal(*shape, mean=0.5), w, b, {"activation": ACTIVATIONS[number % 3]}
     w, b = draw.normal(5, mean=1.0, std=0.3), draw.normal(5)
-    yield draw.normal(3, 6, 7, 5).permute(0, 3, 1, 2), w, b, {"activation": "relu"}  # channels last
-    yield draw.normal(3, 9, 4, 5)[:, 2:7], w, None, {"eps": 1e-3}
-    yield draw.normal(7, 5, 6).permute(2, 1, 0), None, b, {}
-    yield draw.normal(4, 5, 6, 8)[..., ::2], None, None, {}
-    yield draw.normal(900, 5), w, b, {"activation": "relu"}
+    yield draw.normal(3, 6, 7, 5, mean=0.5).permute(0, 3, 1, 2), w, b, {"activation": "relu"}  # channels last
+    yield draw.normal(3, 9, 4, 5, mean=0.5)[:, 2:7], w, None, {"eps": 1e-3}
+    yield draw.normal(7, 5, 6, mean=0.5).permute(2, 1, 0), None, b, {}
+    yield draw.normal(4, 5, 6, 8, mean=0.5)[..., ::2], None, None, {}
+    yield draw.normal(900, 5, mean=0.5), w, b, {"activation": "relu"}
     yield draw.normal(2, 2, 3000, mean=20.0), w[:2], b[:2], {"activation": "none"}
 
 
