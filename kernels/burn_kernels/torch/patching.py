@@ -196,8 +196,8 @@ def patch(model: nn.Module, *, dropout: bool = False) -> PatchReport:
     LayerNorm, RMSNorm, batch, group and instance norms, Conv2d of few channels, Softmax, LogSoftmax, CrossEntropyLoss,
     Embedding of torch, with `dropout` Dropout too, a Sequential in which an activation follows a Linear; RMS norms and
     gated MLPs of other libraries that compute what Llama's do, MLPs that compute what GPT-2's do; of transformers the
-    rotation in attentions, GPT-2's GELU, and the loss of causal language models.  A second call finds what the first has
-    replaced, and changes nothing.  Not to be called while the model runs.
+    rotation in attentions, GPT-2's GELU, and the loss of causal language models.  A second call finds what the first
+    has replaced, and changes nothing.  Not to be called while the model runs.
     """
     entries, asked = [], _Asked(model, dropout)
     for path, module in _modules(model):
