@@ -367,7 +367,49 @@ def others() -> Iterator[Other]:
     yield from embedding_problems()
     yield from head_problems()
     yield from layer_problems()
+    yield from image_problems()
     yield "gelu", lambda n: (random(n, 8192, dtype=torch.float32),), f"{ROWS}x8192 float32", {}
+
+
+def image_problems() -> Iterator[Other]:
+    """Norms of a residual network and a diffusion network; the Burn book's convolutions, a stem, a depthwise layer."""
+
+    def images(batch: int, channels: int, side: int, last: bool, n: int) -> torch.Tensor:
+        x = random(batch if n == ROWS and not TINY else 4, channels, side, side)
+        return x.contiguous(memory_format=torch.channels_last) if last else x
+
+    def norm_inputs(batch: int, channels: int, side: int, last: bool, n: int) -> tuple[Any, ...]:
+        vectors = (random(channels, dtype=torch.float32) for _ in range(2))
+        return images(batch, channels, side, last, n), *vectors
+
+    for channels, side in ((64, 56), (128, 28), (512, 7)):
+        for last in (False, True):
+            make = functools.partial(norm_inputs, 256, channels, side, last)
+            tag = f"256x{channels}x{side}x{side} relu{' channels last' if last else ''}"
+            yield "batch_norm", make, tag, {"activation": "relu"}
+
+    def groups(batch: int, channels: int, side: int, n: int) -> tuple[Any, ...]:
+        return images(batch, channels, side, False, n), random(channels), random(channels), 32
+
+    for batch, channels, side in ((8, 320, 64), (64, 256, 32)):
+        tag = f"{batch}x{channels}x{side}x{side} silu"
+        yield "group_norm", functools.partial(groups, batch, channels, side), tag, {"activation": "silu"}
+
+    def layer(batch: int, x: tuple[int, ...], w: tuple[int, ...], dtype: torch.dtype, n: int) -> tuple[Any, ...]:
+        count = batch if n == ROWS and not TINY else 4
+        return random(count, *x, dtype=dtype), random(*w, scale=0.2, dtype=dtype), random(w[0], dtype=dtype)
+
+    for batch in (64, 512):
+        for x, w in (((1, 28, 28), (8, 1, 3, 3)), ((8, 26, 26), (16, 8, 3, 3))):
+            make = functools.partial(layer, batch, x, w, torch.float32)
+            yield "convolution", make, f"{batch}x{x[0]}x{x[1]}x{x[2]} to {w[0]} float32", {}
+    second = functools.partial(layer, 64, (8, 26, 26), (16, 8, 3, 3), torch.float32)
+    yield "convolution", second, "64x8x26x26 to 16 float32 relu max", {"relu": True, "pool": "max"}
+    for dtype, word in ((torch.float32, " float32"), (torch.bfloat16, "")):
+        stem = functools.partial(layer, 32, (3, 224, 224), (64, 3, 7, 7), dtype)
+        yield "convolution", stem, f"32x3x224x224 to 64 7x7{word}", {"stride": 2, "padding": 3}
+    depthwise = functools.partial(layer, 64, (96, 56, 56), (96, 1, 3, 3), torch.bfloat16)
+    yield "convolution", depthwise, "64x96x56x56 depthwise", {"groups": 96, "padding": 1}
 
 
 def reduce_problems() -> Iterator[Other]:

@@ -330,6 +330,20 @@ class Size:
             total = made + total
         return total
 
+    def factor(self) -> str | None:
+        """The one symbol, quotient or remainder that it is; None where it is more."""
+        ((product, count),) = self.terms.items() if len(self.terms) == 1 else (((), 0),)
+        return product[0].text if len(product) == 1 and count == 1 else None
+
+    def spelt(self, names: Mapping[str, str]) -> str | None:
+        """As source, with other names for its symbols, quotients and remainders; None where one has none."""
+        if not all(factor.text in names for product in self.terms for factor in product):
+            return None
+        return " + ".join(
+            " * ".join([*(names[factor.text] for factor in product), str(count)])
+            for product, count in self.terms.items()
+        )
+
     def written(self, *, names: bool) -> str:
         """As source; `names`: quotients and remainders by their names, not by what they are."""
         parts: list[str] = []

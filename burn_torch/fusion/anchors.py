@@ -292,7 +292,7 @@ class _Anchors:
 def _parts(call: Call) -> Graph | None:
     """What an operation without an expression is made of, such as dropout, where all of it is element-wise."""
     if call.op is kernel:
-        return body_of(call.attrs["body"], call.attrs["sizes"])
+        return body_of(call.attrs["body"], call.attrs["dynamic"], call.attrs["sizes"])
     if call.op.pointwise is not None or call.aliases or is_product(call) or call.op.runs is not None:
         return None
     body = expanded(call)

@@ -35,18 +35,18 @@ def text_of(body: Graph) -> str:
     return text
 
 
-def body_of(text: str, sizes: tuple[int, ...] = ()) -> Graph:
+def body_of(text: str, dynamic: str = "", sizes: tuple[int, ...] = ()) -> Graph:
     """The body that an attribute stands for, at the sizes of a Call."""
     if text.startswith("symbolic "):
         return _planned[text]
-    return instance(text, sizes) if sizes else read(text)
+    return instance(text, dynamic, sizes) if dynamic else read(text)
 
 
 def _over(call: Call) -> Over:
     attrs = call.attrs
     kernel = kernel_at(attrs["body"], attrs["dynamic"], attrs["sizes"], strict=attrs["strict"])
     if kernel is None:
-        kernel = lower(body_of(attrs["body"], attrs["sizes"]), strict=attrs["strict"])
+        kernel = lower(body_of(attrs["body"], attrs["dynamic"], attrs["sizes"]), strict=attrs["strict"])
     return Over(_of_the_leaf, (), kernel.over)
 
 
@@ -56,28 +56,28 @@ def _of_the_leaf(*inputs: Any) -> Any:
 
 @op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=(), inplace=PerCall(_over))
 def kernel(
-    *inputs: Operand, body: str, strict: bool, dynamic: tuple[int, ...] = (), sizes: tuple[int, ...] = ()
+    *inputs: Operand, body: str, strict: bool, dynamic: str = "", sizes: tuple[int, ...] = ()
 ) -> tuple[TensorSpec, ...]:
     """What `body` computes of the inputs, in one generated kernel where the leaf has one, else operation by operation.
 
     body     a Graph of element-wise operations, views and reductions, as `Graph.to_json` writes it
     strict   rounds after each operation of the body, as unfused execution does
-    dynamic  which of the sizes that the body is given are symbols, so that Calls of other sizes share the kernel
-    sizes    all sizes that the body is given, as they are here; none where they are as the body has them
+    dynamic  what the sizes that the body is given are made of, where other sizes share the kernel; see `sharing.py`
+    sizes    the symbols of `dynamic` here
     """
     if dynamic:
         found = shared(body, dynamic)
         symbols = found.symbols(sizes)
         if symbols is not None:
             return found.specs(symbols)
-    graph = body_of(body, sizes)
+    graph = body_of(body, dynamic, sizes)
     specs = graph.specs()
     return tuple(specs[i] for i in graph.outputs if i is not None)  # type: ignore[misc]  # kernels make tensors
 
 
 @kernel.decomposes
-def _(*inputs: Any, body: str, strict: bool, dynamic: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Any, ...]:
-    return computed(body_of(body, sizes), inputs)
+def _(*inputs: Any, body: str, strict: bool, dynamic: str, sizes: tuple[int, ...]) -> tuple[Any, ...]:
+    return computed(body_of(body, dynamic, sizes), inputs)
 
 
 def computed(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -1,26 +1,34 @@
 """Bodies of symbolic sizes: one kernel for many shapes.
 
-A `fusion::kernel` says what it computes as a body at some sizes, which of these are symbols (`dynamic`, positions
-among the sizes that the body is given) and what they are in this Call (`sizes`).  So it can be written to a file, and
-two Calls that differ in `sizes` alone run one kernel.
+A `fusion::kernel` says what it computes as a body at some sizes, what these are made of (`dynamic`) and what the
+symbols are in this Call (`sizes`).  So it can be written to a file, and two Calls that differ in `sizes` alone run one
+kernel.
+
+    dynamic  "12,24|s0;64;s0 * s1"     the symbols of the body, then each size that the body is given, in order
+    sizes    (7, 8)                    the symbols here
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import Any, Final, final
 
-from burn_torch.core.sizes import Size
+from burn_torch.core.errors import GraphError, explain
+from burn_torch.core.sizes import Scope, Size
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.loops import Kernel
 from burn_torch.fusion.lowering import lower
-from burn_torch.fusion.symbolic import Sites, Symbolic, symbolised
+from burn_torch.fusion.symbolic import UNKNOWN_STRIDE, Sites, evaluation, tests_of
 from burn_torch.graph.ir import Graph
 
 __all__ = ["Shared", "instance", "kernel_at", "read", "shared"]
 
 _MOST: Final = 4096
+
+_PRODUCT: Final = r"-?(?:s\d{1,3}|\d{1,18})(?: \* -?(?:s\d{1,3}|\d{1,18}))*"
+_SUM: Final = rf"{_PRODUCT}(?: \+ {_PRODUCT})*"
 
 Layout = tuple[int | None, ...] | None
 """How a tensor lies in memory: None row-major; else its strides, None for one that is neither 0 nor 1."""
@@ -38,18 +46,39 @@ def _sites(text: str) -> Sites:
 
 
 @functools.lru_cache(maxsize=_MOST)
-def instance(text: str, sizes: tuple[int, ...]) -> Graph:
-    """The body at the sizes that it is given."""
-    sites = _sites(text)
-    return sites.graph(dict(zip(sites.at, sizes, strict=True)))
+def _written(dynamic: str) -> tuple[tuple[int, ...], Callable[..., tuple[Any, ...]]]:
+    """The symbols of a body, and a function from symbols, numbers or not, to the sizes that the body is given.
+
+    Raises: GraphError for a text that is none: it may come from a file, and is run.
+    """
+    hints, _, texts = dynamic.partition("|")
+    known = re.fullmatch(r"\d{1,18}(,\d{1,18})*", hints) and re.fullmatch(rf"{_SUM}(;{_SUM})*", texts)
+    numbers = tuple(map(int, hints.split(","))) if known else ()
+    if not known or any(int(n) >= len(numbers) for n in re.findall(r"s(\d+)", texts)):
+        raise GraphError(
+            explain(
+                "fusion::kernel: its sizes cannot be read",
+                given=f"dynamic {dynamic[:200]!r}",
+                expected="numbers for symbols s0, s1, ..., then sums of products of them, as in '12,24|s0;64;s0 * s1'",
+                mend="write the graph anew, with Graph.to_json of the plan",
+            )
+        )
+    names = ", ".join(f"s{n}" for n in range(len(numbers)))
+    namespace: dict[str, Any] = {}
+    exec(f"def sizes({names}):\n    return ({texts.replace(';', ', ')},)", namespace)
+    return numbers, namespace["sizes"]
 
 
 @functools.lru_cache(maxsize=_MOST)
-def shared(text: str, dynamic: tuple[int, ...], layouts: tuple[Layout, ...] = ()) -> Shared:
-    """The body with symbols at the positions `dynamic`, for inputs that lie in memory like this.
+def instance(text: str, dynamic: str, sizes: tuple[int, ...]) -> Graph:
+    """The body at some values of its symbols."""
+    sites = _sites(text)
+    return sites.graph(dict(zip(sites.at, _written(dynamic)[1](*sizes), strict=True)))
 
-    Raises: Unsymbolic where the body takes no symbols.
-    """
+
+@functools.lru_cache(maxsize=_MOST)
+def shared(text: str, dynamic: str, layouts: tuple[Layout, ...] = ()) -> Shared:
+    """The body with its symbols, for inputs that lie in memory like this."""
     return Shared(text, dynamic, layouts)
 
 
@@ -57,27 +86,33 @@ def shared(text: str, dynamic: tuple[int, ...], layouts: tuple[Layout, ...] = ()
 class Shared:
     """A body with symbols.
 
-    symbolic  its graph; each thing that is asked of it, such as a kernel's lowering, adds to its guards
-    strides   for each input None where it is row-major, else its strides, numbers and symbols
+    graph    at its symbols; each thing that is asked of it, such as a kernel's lowering, adds to the guards of `scope`
+    strides  for each input None where it is row-major, else its strides, numbers and symbols
     """
 
-    def __init__(self, text: str, dynamic: tuple[int, ...], layouts: tuple[Layout, ...]) -> None:
-        body = read(text)
-        places = list(_sites(text).at)
-        self.symbolic: Final[Symbolic] = symbolised(body, [places[n] for n in dynamic])
+    def __init__(self, text: str, dynamic: str, layouts: tuple[Layout, ...]) -> None:
+        hints, made = _written(dynamic)
+        self.scope: Final = Scope({f"s{n}": hint for n, hint in enumerate(hints)})
+        sites = _sites(text)
+        symbols = [self.scope.symbol(name) for name in self.scope.hints]
+        self.graph: Final = sites.graph(dict(zip(sites.at, made(*symbols), strict=True)))
         self.strides: Final = tuple(None if layout is None else self._strides(layout) for layout in layouts)
-        specs = self.symbolic.graph.specs()
-        self._specs: Final = [specs[i] for i in self.symbolic.graph.outputs if i is not None]
-        self._shapes: Final = self.symbolic.at(
-            [n for spec in self._specs if isinstance(spec, TensorSpec) for n in spec.shape]
-        )
+        specs = self.graph.specs()
+        self._specs: Final = [specs[i] for i in self.graph.outputs if i is not None]
+        shapes = [n for spec in self._specs if isinstance(spec, TensorSpec) for n in spec.shape]
+        self._shapes: Final = evaluation(self.scope.hints, shapes)
+        self._holds: tuple[int, Callable[[Sequence[int]], tuple[int, ...]]] | None = None
 
     def _strides(self, layout: Sequence[int | None]) -> tuple[int | Size, ...]:
-        return tuple(self.symbolic.further() if step is None else step for step in layout)
+        return tuple(self.scope.add(UNKNOWN_STRIDE) if step is None else step for step in layout)
 
     def symbols(self, sizes: Sequence[int], strides: Sequence[int] = ()) -> tuple[int, ...] | None:
-        """The values of the symbols at some sizes, and strides that are symbols; None where a guard fails."""
-        return self.symbolic.match_sites(sizes, strides)
+        """The values of all symbols, strides too; None where a guard fails."""
+        count = len(self.scope.guards)
+        if self._holds is None or self._holds[0] != count:
+            self._holds = count, evaluation(self.scope.hints, [*tests_of(self.scope)])
+        values = (*sizes, *strides)
+        return values if all(self._holds[1](values)) else None
 
     def specs(self, symbols: Sequence[int]) -> tuple[TensorSpec, ...]:
         """The specs of the results."""
@@ -91,7 +126,7 @@ class Shared:
 
 def kernel_at(
     text: str,
-    dynamic: tuple[int, ...],
+    dynamic: str,
     sizes: tuple[int, ...],
     layouts: Sequence[Sequence[int] | None] = (),
     *,
@@ -119,13 +154,18 @@ def kernel_at(
 
 @functools.lru_cache(maxsize=_MOST)
 def _lowered(
-    text: str, dynamic: tuple[int, ...], layouts: tuple[Layout, ...], strict: bool, held: bool, over: bool
+    text: str, dynamic: str, layouts: tuple[Layout, ...], strict: bool, held: bool, over: bool
 ) -> tuple[Shared, Kernel, Callable[[Sequence[int]], tuple[int, ...]]]:
     """The kernel, and a function from its symbols to the sizes of its loops and its arguments."""
     found = shared(text, dynamic, layouts)
-    kernel = lower(found.symbolic.graph, strict=strict, layouts=found.strides or None, held=held, over=over)
+    strides = found.strides or None
+    kernel = lower(found.graph, strict=strict, layouts=strides, held=held, over=over, beside=False)
     domain = kernel.domain
-    return found, kernel, found.symbolic.at([*domain.kept, *(domain.reduced or ()), *domain.shape, *kernel.sizes])
+    return (
+        found,
+        kernel,
+        evaluation(found.scope.hints, [*domain.kept, *(domain.reduced or ()), *domain.shape, *kernel.sizes]),
+    )
 
 
 def layout_of(strides: Sequence[int]) -> Layout:

@@ -10,7 +10,7 @@ it refuses them, the equality that it asked for last is made true.  Sizes that a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, final
 
 from burn_torch.core.errors import BurnTorchError
@@ -21,16 +21,19 @@ from burn_torch.graph.origin import Origin
 from burn_torch.ops.op import Call
 
 __all__ = [
+    "UNKNOWN_STRIDE",
     "Site",
     "Sites",
     "Symbolic",
     "Unsymbolic",
     "call_form",
     "call_sizes",
+    "evaluation",
     "form_of",
     "scope_of",
     "sizes_of",
     "symbolised",
+    "tests_of",
     "with_hints",
 ]
 
@@ -41,7 +44,7 @@ _SPECIAL: Final = 2
 """Sizes below are never symbols: an axis of 1 is repeated, one of 0 is empty."""
 
 
-_FURTHER: Final = (1 << 20) + 1
+UNKNOWN_STRIDE: Final = (1 << 20) + 1
 """What a stride is taken for: no multiple of anything, and larger than most sizes."""
 
 
@@ -142,7 +145,6 @@ class Symbolic:
         self.sites: Final = sites
         self.named: Final = named
         self._match: tuple[int, Callable[..., tuple[int, ...] | None]] | None = None
-        self._further: Final[list[str]] = []
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -156,50 +158,43 @@ class Symbolic:
 
     def match(self, sizes: Sequence[int]) -> tuple[int, ...] | None:
         """The values of the symbols in another graph of this form, by its sizes; None where it is none of these."""
-        return self.match_sites([sizes[p] for p in self.sites])
-
-    def match_sites(self, sizes: Sequence[int], further: Sequence[int] = ()) -> tuple[int, ...] | None:
-        """As `match`, by the sizes at the sites alone, in their order, and the values of further symbols."""
         count = len(self.scope.guards)
         if self._match is None or self._match[0] != count:
             self._match = count, self._compiled()
-        return self._match[1](sizes, further)
-
-    def further(self) -> Size:
-        """A symbol that is no size of the graph: a stride."""
-        size = self.scope.add(_FURTHER)
-        self._further.append(str(size))
-        return size
+        return self._match[1](sizes)
 
     def _compiled(self) -> Callable[..., tuple[int, ...] | None]:
         lines: list[str] = []
-        known: set[int] = set()
-        for position, size in enumerate(self.sites.values()):
-            text = str(size)
-            if text in self.named and f"    {text} = v[" not in "".join(lines):
+        tests = tests_of(self.scope)
+        known: set[str] = set()
+        for position, size in self.sites.items():
+            text = size.written(names=False) if isinstance(size, Size) else str(size)
+            if text in self.named and text not in known:
+                known.add(text)
                 lines.append(f"    {text} = v[{position}]")
-                known.add(position)
-        lines += [f"    {name} = w[{n}]" for n, name in enumerate(self._further)]
-        tests = [f"{name} >= {_SPECIAL}" for name in self.symbols]
-        for position, size in enumerate(self.sites.values()):
-            if position not in known:
-                tests.append(f"v[{position}] == {size.written(names=False) if isinstance(size, Size) else size}")
-        tests += [guard.text for guard in self.scope.needed()]
+            else:
+                tests.append(f"v[{position}] == {text}")
         made = "".join(f"{name}, " for name in self.symbols)
         lines += [f"    return ({made}) if {' and '.join(tests) or 'True'} else None"]
         namespace: dict[str, Any] = {}
-        exec("def match(v, w):\n" + "\n".join(lines), namespace)
+        exec("def match(v):\n" + "\n".join(lines), namespace)
         found: Callable[..., tuple[int, ...] | None] = namespace["match"]
         return found
 
-    def at(self, sizes: Sequence[Size | int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
-        """A function from the values of the symbols to those of some sizes."""
-        made = "".join(f"{size.written(names=False) if isinstance(size, Size) else size}, " for size in sizes)
-        names = "".join(f"{name}, " for name in self.symbols)
-        namespace: dict[str, Any] = {}
-        exec(f"def values(symbols):\n    {names + '= symbols' if names else 'pass'}\n    return ({made})", namespace)
-        found: Callable[[Sequence[int]], tuple[int, ...]] = namespace["values"]
-        return found
+
+def tests_of(scope: Scope) -> list[str]:
+    """What must hold of the symbols of a scope, as source."""
+    return [f"{name} >= {_SPECIAL}" for name in scope.hints] + [guard.text for guard in scope.needed()]
+
+
+def evaluation(symbols: Iterable[str], texts: Iterable[Size | int | str]) -> Callable[[Sequence[int]], tuple[Any, ...]]:
+    """A function from the values of symbols to those of some sizes, or of some texts."""
+    names = "".join(f"{name}, " for name in symbols)
+    made = "".join(f"{text.written(names=False) if isinstance(text, Size) else text}, " for text in texts)
+    namespace: dict[str, Any] = {}
+    exec(f"def values(symbols):\n    {names + '= symbols' if names else 'pass'}\n    return ({made})", namespace)
+    found: Callable[[Sequence[int]], tuple[Any, ...]] = namespace["values"]
+    return found
 
 
 # -- making one ----------------------------------------------------------------------------------------

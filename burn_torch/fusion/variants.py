@@ -7,16 +7,28 @@ only one that fits none of them is planned again, with symbols for all sizes tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
 from burn_torch.core.errors import BurnTorchError
-from burn_torch.core.sizes import Real, Size, size_hint, sizes_in
+from burn_torch.core.sizes import Real, Size, exact_quotient, size_hint, sizes_in
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
+from burn_torch.fusion.reasons import Unfusible
 from burn_torch.fusion.row import body_of, kernel
 from burn_torch.fusion.schedule import Plan, plan_of
-from burn_torch.fusion.symbolic import Sites, Symbolic, Unsymbolic, form_of, sizes_of, symbolised, with_hints
+from burn_torch.fusion.sharing import kernel_at
+from burn_torch.fusion.symbolic import (
+    Sites,
+    Symbolic,
+    Unsymbolic,
+    evaluation,
+    form_of,
+    sizes_of,
+    symbolised,
+    with_hints,
+)
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 
 __all__ = ["MOST_SYMBOLIC", "Schedules", "SymbolicPlan", "Variants"]
@@ -54,7 +66,7 @@ class SymbolicPlan:
         given = [spec.shape for _, spec in plan.graph.inputs if isinstance(spec, TensorSpec)]
         sizes.update((size.key, size) for size in sizes_in(tuple(given)))
         self._at: Final = {key: n for n, key in enumerate(sizes)}
-        self._values: Final = symbolic.at(list(sizes.values()))
+        self._values: Final = evaluation(symbolic.symbols, list(sizes.values()))
 
     def graph(self, sizes: Sequence[int]) -> Graph | None:
         """The plan for the program at other sizes; None where a guard fails."""
@@ -108,20 +120,52 @@ class _Settled:
 
 
 def _settled(node: Node) -> _Settled:
-    """A kernel of a symbolic body becomes one of a body at the sizes at hand, that says which of them are symbols."""
+    """A kernel of a symbolic body becomes one of a body at the sizes at hand, that says what they are made of.
+
+    Raises: Unsymbolic where no kernel is written so.
+    """
     if node.call.op is not kernel or not node.call.attrs["body"].startswith("symbolic "):
         return _Settled(node, node.call, node.inputs, None)
     body, numbers = _with_numbers(body_of(node.call.attrs["body"]))
     sites = Sites(body)
-    given = tuple(sites.values[p] for p in sites.at)
-    dynamic = tuple(n for n, size in enumerate(given) if size.__class__ is Size)
+    dynamic, given = _written([sites.values[p] for p in sites.at])
     text = with_hints(body).to_json()
-    hints = tuple(size_hint(size) for size in given)
+    hints = tuple(map(size_hint, given))
     specs = [*_hinted(node.call.specs), *(spec for _, spec in numbers)]
     attrs = {**node.call.attrs, "body": text, "dynamic": dynamic, "sizes": hints}
     at_hints = kernel.bind(specs, attrs)
+    try:
+        kernel_at(text, dynamic, hints, strict=attrs["strict"])
+    except Unfusible as fault:
+        raise Unsymbolic(str(fault)) from fault
     call = _Unbound(kernel, (*node.call.specs, *(spec for _, spec in numbers)), at_hints.attrs)
     return _Settled(node, call, [*node.inputs, *(literal for literal, _ in numbers)], given)
+
+
+def _written(sizes: Sequence[Any]) -> tuple[str, tuple[Size, ...]]:
+    """Sizes as `sharing.py` writes them, and what its symbols are.
+
+    A symbol of the program that is no size by itself counts with what it is multiplied by: of s0 * s1 rows alone
+    neither is known.
+    """
+    symbols: dict[Any, tuple[str, Size]] = {}
+    alone: dict[str, str] = {}
+    for size in sizes:
+        factor = size.factor() if isinstance(size, Size) else None
+        if factor is not None and factor not in alone:
+            alone[factor] = f"s{len(symbols)}"
+            symbols[size.key] = (alone[factor], size)
+    texts: list[str] = []
+    for size in sizes:
+        text = size.spelt(alone) if isinstance(size, Size) else str(size)
+        if text is None:
+            content = math.gcd(*size.terms.values())
+            rest = exact_quotient(size, content)
+            name, _ = symbols.setdefault(rest.key, (f"s{len(symbols)}", rest))
+            text = f"{name} * {content}"
+        texts.append(text)
+    made = tuple(size for _, size in symbols.values())
+    return f"{','.join(str(size.hint) for size in made)}|{';'.join(texts)}", made
 
 
 @final

@@ -196,7 +196,6 @@ def _write_normal(
 ):  # fmt: skip
     """Writes y of tiles [begin, end), the last first: it is the one that was read last, and may still be near."""
     TYPE: tl.constexpr = y_ptr.dtype.element_ty
-    w, b = 1.0, 0.0
     if PLACE == "kept":
         w = _vector(w_ptr, k % inner, valid, 1.0)[:, None]
         b = _vector(b_ptr, k % inner, valid, 0.0)[:, None]
@@ -207,10 +206,12 @@ def _write_normal(
         top, left = _corner(begin + end - 1 - back, cols, ROWS, BLOCK)
         inside = _there(top, left, r, c, rows, cols, valid)
         x = tl.load(from_x + (top.to(tl.int64) * x_row + left), mask=inside, other=0.0).to(tl.float32)
-        if PLACE != "kept":
-            w = _affine(w_ptr, k, inner, top + r, left + c, rows, cols, inside, 1.0, PLACE)
-            b = _affine(b_ptr, k, inner, top + r, left + c, rows, cols, inside, 0.0, PLACE)
-        y = scaled(x, mean[:, None], rstd[:, None], w, b)
+        if PLACE == "kept":
+            y = scaled(x, mean[:, None], rstd[:, None], w, b)
+        else:
+            scale = _affine(w_ptr, k, inner, top + r, left + c, rows, cols, inside, 1.0, PLACE)
+            shift = _affine(b_ptr, k, inner, top + r, left + c, rows, cols, inside, 0.0, PLACE)
+            y = scaled(x, mean[:, None], rstd[:, None], scale, shift)
         if KIND != "none":
             y, _ = activate(y, KIND, TYPE)
         tl.store(to_y + (top.to(tl.int64) * y_row + left), y.to(TYPE), mask=inside)

@@ -16,6 +16,7 @@ from burn_torch.backend import Fusion, LibTorch
 from burn_torch.backend.fusion import FusionWarning, plans
 from burn_torch.backend.fusion.storms import MOST_PLANS
 from burn_torch.backend.fusion.stream import Stream
+from burn_torch.core.errors import GraphError
 from burn_torch.core.sizes import Size
 from burn_torch.core.spec import FLOAT_NUMBER, Spec, TensorSpec
 from burn_torch.fusion import plan_of
@@ -370,3 +371,58 @@ def test_traces_at_other_shapes_share_schedules_and_numbers_of_their_own() -> No
     assert len(set(kernels)) == 2
     assert len(kernels) == 4
     assert kernels[1] == kernels[2] == kernels[3]
+
+
+# -- as data ---------------------------------------------------------------------------------------------------
+def test_a_graph_with_kernels_of_symbolic_sizes_is_data(seed: np.random.Generator) -> None:
+    variants = Variants()
+    for rows, cols in ((6, 10), (9, 22)):
+        graph = at_sizes("softmax", rows, cols)
+        variants.made(graph, sizes_of(graph), plan_of)
+    found = variants.found(sizes_of(at_sizes("softmax", 5, 7)))
+    assert found is not None
+    again = Graph.from_json(found[1].to_json())
+    assert again == found[1]
+    x = torch.from_numpy(seed.standard_normal((5, 7))).float()
+    torch.testing.assert_close(interpret(again, LibTorch(), [x])[0], torch.softmax(x * 0.5, 1))
+
+
+@pytest.mark.parametrize(
+    "dynamic",
+    [
+        "8,8|__import__('os').system('true')",
+        "8|s0;s1",
+        "|",
+        "8",
+        "s0|8",
+        "8|s0 ** 9",
+        "8|s0;(s0)",
+        "8|s0 * 2;\nimport os",
+    ],
+)
+def test_sizes_from_a_file_are_read_before_they_are_run(dynamic: str) -> None:
+    variants = Variants()
+    for rows, cols in ((6, 10), (9, 22)):
+        graph = at_sizes("gelu", rows, cols)
+        variants.made(graph, sizes_of(graph), plan_of)
+    found = variants.found(sizes_of(graph))
+    assert found is not None
+    (node,) = found[1].nodes
+    with pytest.raises(
+        GraphError, match=r"sizes cannot be read(?s:.)*given: *dynamic(?s:.)*mend: *write the graph anew"
+    ):
+        node.call.op.bind(node.call.specs, {**node.call.attrs, "dynamic": dynamic})
+
+
+def test_sizes_that_are_equal_outside_of_a_kernel_are_equal_in_it() -> None:
+    """Two parts of one kernel share nothing but their loops: an operation elsewhere says that these are the same."""
+
+    def parts(x: Any, y: Any) -> Any:
+        product = row("matmul")(x, row("permute")(y, axes=(1, 0)))
+        return row("tanh")(x) * 2.0, row("exp")(y) + 1.0, product
+
+    variants = Variants()
+    for rows, cols in ((6, 10), (9, 22), (5, 7)):
+        graph = traced(parts, [tensor(rows, cols), tensor(rows, cols)])
+        variants.made(graph, sizes_of(graph), plan_of) if variants.found(sizes_of(graph)) is None else None
+    assert variants.planned == 1

@@ -25,7 +25,10 @@ def close(found: Any, expected: Any, config: object) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, msg=lambda text: f"{config}\n{text}")
 
 
-@pytest.mark.parametrize(("layout", "activation"), [("planes", "relu"), ("last", "silu"), ("rows", "none")])
+@pytest.mark.parametrize(
+    ("layout", "activation"),
+    [("planes", "relu"), ("last", "silu"), pytest.param("rows", "none", marks=pytest.mark.slow)],
+)
 def test_every_candidate_and_parts(layout: str, activation: str) -> None:
     draw = Draw(5)
     x, dy = (draw.normal(5, 5, 6, 7, mean=0.5).float() for _ in range(2))

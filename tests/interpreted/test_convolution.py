@@ -24,7 +24,9 @@ def close(found: Any, expected: Any, config: object) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5, msg=lambda text: f"{config}\n{text}")
 
 
-@pytest.mark.parametrize("last", [False, True], ids=["in order", "channels last"])
+@pytest.mark.parametrize(
+    "last", [pytest.param(False, id="in order"), pytest.param(True, id="channels last", marks=pytest.mark.slow)]
+)
 def test_configs_of_each_kernel(last: bool) -> None:
     draw = Draw(3)
     x, w, b = draw.normal(1, 2, 5, 7).float(), draw.normal(5, 2, 3, 3).float(), draw.normal(5).float()
@@ -57,6 +59,7 @@ def test_torch_as_candidate_does_what_follows_too(pool: str) -> None:
         close(convolution.forward(x, w, b, **options, config=config), expected, config)
 
 
+@pytest.mark.slow
 def test_candidates_run_and_agree() -> None:
     draw = Draw(5)
     x, w = draw.normal(1, 1, 12, 13).float(), draw.normal(9, 1, 3, 3).float()

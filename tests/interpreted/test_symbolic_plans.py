@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from burn_torch import Device, Tensor, compile
+from burn_torch import Device, FusionWarning, Tensor, compile
 from burn_torch.backend.fusion import Fusion, fusion_of
 from burn_torch.backend.fusion.stream import Stream
 from burn_torch.backend.libtorch import fused
@@ -25,13 +25,15 @@ from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.tensor import activation
 from burn_torch.transform import value_and_grad
+from tests.fusion import random_recipes
 from tests.fusion.checking import in_float64, made
 from tests.fusion.programs import COLS, PROGRAMS, ROWS, tensor, traced
-from tests.interpreted import test_random_programs as random_programs
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"
 )  # in lanes that are masked
+
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # a smaller program is not worth the minutes it takes to find
 
 LENGTHS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 23, 31, 32, 33, 63, 64, 65)
 """Nothing, one, primes, powers of two and what is beside them."""
@@ -202,6 +204,29 @@ def test_kernels_of_50_lengths_are_few(stream: Stream, monkeypatch: pytest.Monke
     assert len(compiled) <= 3, "which is compiled for lengths that are multiples of 16 and for others"
 
 
+def test_a_kernel_that_fails_is_told_of_once_for_all_lengths(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def failing(function: Any, *rest: Any, **options: Any) -> Any:
+        tried.append(function.fn.__name__)
+        raise SyntaxError("ptxas does not like this kernel")
+
+    monkeypatch.setattr("burn_kernels.launch.launch", failing)
+    device = FUSED.inner()
+    found: list[torch.Tensor] = []
+
+    def run() -> None:
+        given = [Tensor.from_torch(torch.linspace(-1, 1, n * 6).reshape(n, 6), device) for n in (4, 5, 7, 9)]
+        found.extend((x.tanh() * 3.0 - x).into_torch() for x in given)
+
+    with pytest.warns(FusionWarning, match=r"kernel failed(?s:.)*given: *fused_(?s:.)*ptxas(?s:.)*mend:") as told:
+        run()
+    assert len(told) == len(tried) == 2, "that of the first length, and that of all others"
+    for y, n in zip(found, (4, 5, 7, 9), strict=True):
+        x = torch.linspace(-1, 1, n * 6).reshape(n, 6)
+        torch.testing.assert_close(y, x.tanh() * 3 - x)
+
+
 # -- compile ---------------------------------------------------------------------------------------------------
 def test_compiled_steps_share_kernels_between_shapes(seed: np.random.Generator) -> None:
     before = set(fused._modules)
@@ -251,24 +276,24 @@ SIZES: list[dict[int, int]] = [
 ]
 """What becomes of the sizes of a random program's inputs; in one of these all that may be symbols are equal."""
 
-SMALL = [shape for shape in random_programs.SHAPES if math.prod(shape) in range(1, 200)]
+SMALL = [shape for shape in random_recipes.SHAPES if math.prod(shape) in range(1, 200)]
 
 RECIPES = st.tuples(
     st.lists(st.tuples(st.sampled_from(SMALL), st.sampled_from([DType.F32, DType.F32, DType.BF16, DType.I32])),
              min_size=1, max_size=3),
-    st.lists(st.tuples(st.sampled_from(random_programs.KINDS), st.integers(0, 9), st.integers(0, 9),
+    st.lists(st.tuples(st.sampled_from(random_recipes.KINDS), st.integers(0, 9), st.integers(0, 9),
                        st.integers(0, 99)), min_size=1, max_size=8),
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=8, phases=random_programs.PHASES)
+@settings(deadline=None, max_examples=8, phases=PHASES)
 @given(RECIPES, st.integers(0, 1000))
 def test_random_programs_at_other_sizes(recipe: Any, number: int) -> None:
     at_all_sizes(recipe, number)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300, phases=random_programs.PHASES)
+@settings(deadline=None, max_examples=300, phases=PHASES)
 @given(RECIPES, st.integers(0, 1000))
 def test_many_random_programs_at_other_sizes(recipe: Any, number: int) -> None:
     at_all_sizes(recipe, number)
@@ -280,7 +305,7 @@ def at_all_sizes(recipe: Any, number: int) -> None:
     variants: dict[Any, Variants] = {}
     for sizes in SIZES:
         specs = [tensor(*(sizes.get(n, n) for n in shape), dtype=dtype) for shape, dtype in inputs]
-        graph = traced(lambda *x: random_programs.cooked(steps, x), specs)
+        graph = traced(lambda *x: random_recipes.cooked(steps, x), specs)
         known = variants.setdefault(form_of(graph), Variants())
         if known.found(sizes_of(graph)) is None:
             known.made(graph, sizes_of(graph), plan_of)

@@ -16,10 +16,13 @@ from burn_kernels import (
     activation,
     attention,
     attention_library,
+    batch_norm,
+    convolution,
     cross_entropy,
     dropout,
     embedding,
     glu,
+    group_norm,
     matmul,
     norm,
     optimizer,
@@ -69,6 +72,8 @@ def large(name: str, draw: Draw) -> Iterator[Problem]:
             w = draw.normal(300, cols, std=cols**-0.5)
             for kind, residual in (("none", None), ("gelu", None), ("silu", draw.normal(64, 300))):
                 yield Problem((x, w, draw.normal(300), residual), {"kind": kind})
+    if name in ("batch_norm", "batch_norm_eval", "group_norm", "convolution"):
+        yield from large_images(name, draw)
     if name == "rope_computed":
         for interleaved in (False, True):
             heads = draw.normal(2, 100, 8, 128), draw.normal(2, 100, 2, 128)
@@ -98,6 +103,34 @@ def large(name: str, draw: Draw) -> Iterator[Problem]:
         yield Problem(([group[0]], [group[1]], [group[2]]), {"lr": 1e-2, "momentum": 0.9})
     if name == "dropout":
         yield Problem((draw.normal(64, 5120), 0.1, 5, 6))
+
+
+def large_images(name: str, draw: Draw) -> Iterator[Problem]:
+    """Images in both layouts, of sides that are powers of two and others."""
+    for shape in ((32, 24, 28, 28), (64, 8, 26, 26), (8, 96, 7, 7), (4096, 32, 1, 1)):
+        if name == "convolution":
+            break
+        for last in (False, True):
+            x = draw.normal(*shape, mean=0.3)
+            x = x.contiguous(memory_format=torch.channels_last) if last else x
+            w, b = draw.normal(shape[1], mean=1.0), draw.normal(shape[1])
+            running = draw.normal(shape[1]), draw.normal(shape[1]).square() + 0.1
+            if name == "batch_norm":
+                yield Problem((x, w, b), {"running_mean": running[0], "running_var": running[1], "activation": "silu"})
+            elif name == "batch_norm_eval":
+                yield Problem((x, w, b), {"mean": running[0], "var": running[1], "activation": "silu"})
+            else:
+                yield Problem((x, w, b, 8), {"activation": "silu"})
+    if name == "convolution":
+        cases: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
+            ((64, 1, 28, 28), (8, 1, 3, 3), {}),
+            ((64, 8, 26, 26), (16, 8, 3, 3), {"prob": 0.1, "key": 5, "stream": 6}),
+            ((4, 3, 64, 65), (24, 3, 7, 7), {"stride": 2, "padding": 3}),
+            ((8, 32, 33, 30), (32, 1, 3, 3), {"groups": 32, "padding": 1}),
+        )
+        for size, weights, options in cases:
+            inputs = (draw.normal(*size), draw.normal(*weights, std=0.2), draw.normal(weights[0]))
+            yield Problem(inputs, options)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
@@ -216,6 +249,7 @@ def test_launchers_never_wait_so_a_graph_can_hold_them() -> None:
     heads = torch.randn(2, 4, 100, 64, device="cuda", dtype=torch.bfloat16)
     read, sums = attention.forward(heads, heads, heads, softcap=9.0)
     norms, steps = tensor_norm.table([x, w]), rope.turns(100, device="cuda")
+    images, kernels = x.view(10, 10, 8, 80), torch.randn(10, 10, 3, 3, device="cuda")
     calls: list[Callable[[], Any]] = [
         lambda: softmax.forward(x),
         lambda: norm.layer_norm_backward(y, x, w, mean, rstd),
@@ -232,6 +266,10 @@ def test_launchers_never_wait_so_a_graph_can_hold_them() -> None:
         lambda: attention.backward(heads, heads, heads, heads, None, None, read, sums, softcap=9.0)[:3],
         lambda: matmul.slope_and_bias(y, matmul.forward(x, x.T @ x), kind="silu"),
         lambda: optimizer.adamw_(table, lr=1e-3, step=4),
+        lambda: batch_norm.forward(images, None, None, activation="relu")[:3],
+        lambda: group_norm.forward(images, None, None, 5),
+        lambda: convolution.forward(images, kernels, relu=True, pool="max"),
+        lambda: convolution.backward(images[:, :, 2:, 2:], images, kernels, None)[:2],
     ]
     for call in calls:
         torch.testing.assert_close(in_a_graph(call), call())
@@ -306,3 +344,23 @@ def test_attention_past_32_bits() -> None:
     near = far.contiguous()
     y, _ = attention.forward(far, far, far, softcap=9.0)
     torch.testing.assert_close(y, attention.forward(near, near, near, softcap=9.0)[0], rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize("library", [False, True], ids=["direct", "torch's"])
+def test_convolutions_of_both_kinds_agree_with_float64(library: bool) -> None:
+    x, w, b = (torch.randn(*shape, device="cuda") for shape in ((64, 8, 26, 26), (16, 8, 3, 3), (16,)))
+    exact = torch.nn.functional.conv2d(x.double(), w.double(), b.double()).relu()
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        config = convolution.LIBRARY if library else convolution.Config(8, 512, 4)
+        y, passed = convolution.forward(x, w, b, relu=True, config=config)
+        assert passed is None
+        torch.testing.assert_close(y.double(), exact, rtol=1e-5, atol=1e-5)
+        dy = torch.randn_like(y)
+        weights = convolution.LIBRARY_WEIGHTS if library else convolution.WeightConfig(8, 3, 32, 1, 16)
+        found = convolution.backward(dy, x, w, b, y, relu=True, config=config, weight_config=weights)
+    wide = (dy.double(), x.double(), w.double(), b.double(), y.double())
+    for one, other in zip(found, convolution.reference_backward(*wide, relu=True), strict=True):
+        assert one is not None
+        assert other is not None
+        # sums of 37000 products of order 1
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=2e-3)

@@ -77,23 +77,36 @@ def fused_kernel(call: Call) -> FusedKernel | CFunction | None:
 def kernel_of(call: Call, *, held: bool = False) -> FusedKernel:
     """The kernel of a `fusion::kernel`."""
     attrs = call.attrs
-    symbols = Symbols(attrs["body"], attrs["dynamic"], attrs["sizes"]) if attrs["dynamic"] else None
-    return FusedKernel(body_of(attrs["body"], attrs["sizes"]), strict=attrs["strict"], held=held, symbols=symbols)
+    symbols = Symbols(*_attrs(call)) if attrs["dynamic"] else None
+    return FusedKernel(body_of(*_attrs(call)), strict=attrs["strict"], held=held, symbols=symbols)
 
 
 def _text_of(call: Call) -> str:
     text: str = call.attrs["body"]
-    return body_of(text, call.attrs["sizes"]).to_json() if call.attrs["sizes"] else text
+    return body_of(*_attrs(call)).to_json() if call.attrs["dynamic"] else text
+
+
+def _attrs(call: Call) -> tuple[str, str, tuple[int, ...]]:
+    return call.attrs["body"], call.attrs["dynamic"], call.attrs["sizes"]
 
 
 @final
 @dataclass(frozen=True)
 class Symbols:
-    """Where a body has symbols, and what its sizes are here, as the attributes of a `fusion::kernel` have it."""
+    """A body with symbols and what they are here, as the attributes of a `fusion::kernel` have it."""
 
     text: str
-    dynamic: tuple[int, ...]
+    dynamic: str
     sizes: tuple[int, ...]
+
+    @property
+    def shared(self) -> tuple[str, str]:
+        """What Calls of other sizes have in common with this."""
+        return self.text, self.dynamic
+
+
+_failed: Final[set[tuple[str, str]]] = set()
+"""Kernels of symbolic sizes that failed: they were told of once, and no further size tries them."""
 
 
 _lock: Final = threading.Lock()
@@ -161,7 +174,7 @@ class FusedKernel:
         self.strict: Final = strict
         self.held: Final = held
         self.over: Final = dict(over or {})
-        self.without: _Run | None = None
+        self.without: _Run | None = self._interpreted if symbols is not None and symbols.shared in _failed else None
         """What computes in place of a kernel that failed."""
         self.variants: Final[dict[Any, Variant]] = {}
         self.quick: Run = self._unknown
@@ -193,17 +206,13 @@ class FusedKernel:
                 fault.add_note(self._told(len(inputs)))
                 raise
             outputs, self.without = self._one_by_one(fault, inputs)
+            if self.symbols is not None:
+                _failed.add(self.symbols.shared)
             return outputs
 
     def _one_by_one(self, fault: Exception, inputs: Sequence[Any]) -> tuple[list[torch.Tensor], _Run]:
         """The outputs without the kernel, and what computes them."""
-        from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
-
-        def one_by_one(*inputs: Any) -> list[torch.Tensor]:
-            return interpret(self.body, leaf, inputs)
-
-        leaf = LibTorch()
-        outputs = one_by_one(*inputs)  # where the operations fail too, no kernel is at fault
+        outputs = self._interpreted(*inputs)  # where the operations fail too, no kernel is at fault
         warnings.warn(
             explain(
                 "a generated kernel failed; its operations run one by one from now on",
@@ -214,7 +223,12 @@ class FusedKernel:
             FusionWarning,
             stacklevel=user_level(),
         )
-        return outputs, one_by_one
+        return outputs, self._interpreted
+
+    def _interpreted(self, *inputs: Any) -> list[torch.Tensor]:
+        from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
+
+        return interpret(self.body, LibTorch(), inputs)
 
     def _told(self, count: int) -> str:
         """The name of the kernel, its file and its operations."""

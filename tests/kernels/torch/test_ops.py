@@ -405,7 +405,7 @@ def test_vmap_goes_over_the_batch_one_by_one() -> None:
             lambda: bk.Dropout(inplace=True),
         ),
         (
-            r"Linear: no such activation.*'mish'.*none, gelu, gelu_tanh, silu, relu.*exact form",
+            r"Linear: no such activation.*'mish'.*one of none, .*exact form",
             lambda: bk.Linear(3, 4, activation="mish"),
         ),
         (
