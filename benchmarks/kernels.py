@@ -39,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 import triton
 
+from benchmarks._kernels import attending
 from benchmarks._kernels.judged import BARS, Bar, Verdict, judge, table
 from benchmarks._kernels.rows import timed
 from benchmarks._kernels.timing import Call, Timer, captured
@@ -313,6 +314,7 @@ def cases(arguments: Any, timer: Timer) -> Iterator[Case]:
         if name.startswith(wanted(arguments)):
             yield from op_cases(name, make, tag, arguments, timer, **options)
     yield from rope_computed_cases()
+    yield from attention_cases(arguments)
     yield from adamw_cases(arguments)
     yield from lion_cases()
     yield from tensor_norm_cases(arguments)
@@ -508,6 +510,22 @@ def rope_computed_cases() -> Iterator[Case]:
         floor = spec.bytes_moved(*inputs) * (1 if dy is None else 2)
         call = functools.partial(ours, spec, inputs, dy)
         yield Case("rope_computed 4x4096x32/8x128", spec, passed, floor, {"ours": call})
+
+
+def attention_cases(arguments: Any) -> Iterator[Case]:
+    """Attention of both kinds, dense and packed; its limit is arithmetic, so `share` says nothing of it."""
+    for problem in attending.PROBLEMS:
+        name = "attention_packed" if problem.packed else "attention"
+        if not f"{name} {problem.tag}".startswith(wanted(arguments)):
+            continue
+        sized, few = problem.small(64) if TINY else problem, problem.small(FEW)
+        spec, inputs = bound(REGISTRY[name], sized.named()), sized.inputs(random)
+        checked = bound(REGISTRY[name], few.named())
+        for passed, dy in (("f", None), ("fb", random(*inputs[0].shape))):
+            found = functools.partial(errors, checked, functools.partial(few.drawn, random), passed)
+            variants = dict(attending.variants(sized, inputs, dy, flex=not (TINY or arguments.no_compile)))
+            floor = spec.bytes_moved(*inputs) + (0 if dy is None else spec.bytes_moved(*inputs, backward=True))
+            yield Case(f"{name} {problem.tag}", spec, passed, floor, variants, found)
 
 
 def dropout_cases() -> Iterator[Case]:

@@ -21,8 +21,10 @@ SEEDS = 5
 """How often errors are held against float64, in each element type."""
 ROWS = ("x", "residual", "targets", "gate", "up")
 """Arguments of whose axes all but the last are rows."""
-BATCHES = ("q", "k", "positions", "indices", "images")
+BATCHES = ("q", "k", "v", "mask", "positions", "indices", "images")
 """Arguments whose first axis is the batch, and whose others have a meaning too."""
+STARTS = ("q_starts", "k_starts")
+"""Arguments with one number more than there are sequences."""
 IN_PLACE = {"adam": "adamw_", "adamw": "adamw_", "lion": "lion_", "sgd": "sgd_"}
 """The operators that write, and say so in their names."""
 
@@ -46,7 +48,7 @@ def table(found: dict[str, dict[str, str]]) -> str:
 
 def names() -> list[str]:
     """The operations, in the order of the alphabet."""
-    from burn_kernels.torch.checking import DRAWN
+    from burn_kernels.torch._problems import DRAWN
 
     return sorted(DRAWN)
 
@@ -54,7 +56,7 @@ def names() -> list[str]:
 def outcomes(name: str) -> dict[str, str]:
     """What came of each trial of an operation."""
     from burn_kernels.spec import Draw
-    from burn_kernels.torch.checking import DRAWN
+    from burn_kernels.torch._problems import DRAWN
 
     draw = Draw(sum(map(ord, name)))
     calls = [DRAWN[name](draw) for _ in range(CALLS)]
@@ -133,7 +135,7 @@ def reductions(name: str, calls: list[Any]) -> str:
         if "gradients" in adapter.names:
             args[adapter.names.index("gradients")] = reduction != "none"
         y = _first(getattr(torch.ops.burn_kernels, call.op)(*args))
-        if torch.allclose(y, adapter.twin(*args), equal_nan=True):
+        if torch.allclose(y, _first(adapter.twin(*args)), equal_nan=True):
             found.append(reduction)
     return ", ".join(found)
 
@@ -171,6 +173,8 @@ def zero_size(name: str, calls: list[Any]) -> str:
             args.append(value.flatten(0, -2)[:0] if value.dim() > 1 else value[:0])
         elif known == "dim":  # no rows are left, not rows of nothing
             args.append([-1] if adapter.graded else -1)
+        elif known in STARTS:
+            args.append(value[:1])
         else:
             args.append(value[:0] if known in BATCHES and isinstance(value, torch.Tensor) else value)
             assert at or known in BATCHES
@@ -246,7 +250,7 @@ def autocast(name: str, calls: list[Any]) -> str:
     call = calls[0]
     if name in IN_PLACE:
         return "–"
-    if call.op in ("linear", "linear_cross_entropy", "convolution"):
+    if call.op in ("linear", "linear_cross_entropy", "convolution", "attention", "attention_packed"):
         return "its type"  # the functions of these names cast, as torch's do
     has = torch._C._dispatch_has_kernel_for_dispatch_key(f"burn_kernels::{call.op}", "AutocastCUDA")
     return "float32" if has else "as given"

@@ -14,9 +14,9 @@ longest_k).
 
 Limit: arithmetic.  4 * batch * heads * seq_q * seq_k * d_head operations forward, 10 backward, half of it under a
 diagonal; it moves q, k, v and y.  The scores are never in memory; the backward computes them again from lse.
-Layout: any strides with the last axis contiguous, otherwise a copy is made first; y lies as q does.  Offsets are 64-bit.
-Accumulates in float32; weights are rounded to the type of v before the product with it.  float32 products are IEEE's
-unless `precision` is "tf32".  Deterministic.
+Layout: any strides with the last axis contiguous, otherwise a copy is made first; y lies as q does.  Offsets have 64
+bits.  Accumulates in float32; weights are rounded to the type of v before the product with it.  float32 products are
+IEEE's unless `precision` is "tf32".  Deterministic.
 Source: Dao et al. 2022, algorithms 1 and 4, https://arxiv.org/abs/2205.14135; Dao 2023 for the order of loops.
 
 Candidates: torch's own kernels (`attention_library`) beside ours.  Not timed, torch's choice among its own is taken
@@ -137,10 +137,12 @@ def candidates(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) ->
         narrow = [(128, 16, 8, 1), (64, 16, 4, 1)]
         found = narrow if extras else [(128, 32, 8, 1), (64, 32, 4, 1), *narrow]
         found = found if wide <= 128 else [(64, 16, 4, 1)] if extras > 1 else [(64, 32, 8, 1), (64, 16, 4, 1)]
+    elif extras > 2:
+        found = [(128, 16, 8, 2), (128, 32, 8, 2)] if wide <= 128 else [(64, 16, 8, 2)]
     elif wide <= 64:
         found = [(128, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 2), (64, 64, 4, 3), (128, 32, 4, 4)]
         found = found[2:] if extras else found
-        found = [(128, 32, 8, 2), *found] if extras > 1 and machine.arch == 80 else found
+        found = [(128, 32, 8, 2), *found] if extras > 1 else found
     elif wide == 128:
         found = [(128, 64, 8, 3), (128, 128, 8, 2), (128, 32, 8, 2), (64, 64, 4, 3), (128, 32, 4, 3)]
         found = found[2:] if extras and machine.arch == 80 else found

@@ -5,8 +5,8 @@
 
 With a softcap ds is multiplied by its slope for dq and dk; with dropout p by the mask in dv, and dy v^T by it.
 
-Limit: arithmetic.  14 * batch * heads * seq_q * seq_k * d_head operations where 10 are needed: the scores and dy v^T are
-computed once for dq and once for dk and dv, so that each sum has one owner and no atomics; a bias takes 4 more.
+Limit: arithmetic.  14 * batch * heads * seq_q * seq_k * d_head operations where 10 are needed: the scores and dy v^T
+are computed once for dq and once for dk and dv, so that each sum has one owner and no atomics; a bias takes 4 more.
 """
 
 from __future__ import annotations
@@ -81,7 +81,10 @@ def backward_candidates(dim: int, itemsize: int, machine: Machine, *, extras: in
         found = (found if extras else [found[1], found[0]]) if wide <= 128 else [(64, 16, 8, 1)]
     elif wide <= 64:
         found = [(128, 32, 8, 2), (128, 64, 8, 2), (128, 32, 4, 3), (64, 64, 4, 2)]
-        found = [(128, 16, 8, 2), found[0]] if extras and machine.arch == 80 else found
+        if machine.arch == 80 and extras:
+            found = [(64 if extras > 1 else 128, 16, 8, 2), (64, 64, 4, 2)]
+        elif extras > 2:
+            found = [(128, 16, 8, 2), found[0]]
     elif wide == 128:
         found = [(128, 32, 8, 2), (128, 16, 8, 2), (64, 64, 8, 2), (64, 32, 4, 2)]
         if machine.arch == 80:
@@ -221,8 +224,8 @@ def _bias(
     shared: dict[str, Any],
 ) -> None:
     batches, heads, rows, cols = (1,) * (4 - db.dim()) + tuple(db.shape)
-    # a program has one tile and little to load ahead
-    block_rows, block_cols = min(config.owned, 64 if machine_of(call.q).backend != "hip" else 16), config.step
+    # a program has one tile and little to load ahead; larger ones leave too few registers beside a mask
+    block_rows, block_cols = min(config.owned, 64 if machine_of(call.q).backend != "hip" else 16), 16
     one_row, one_col = rows == 1 < call.seq_q, cols == 1 < call.seq_k
     blocks = (1 if one_row else ceil_div(rows, block_rows)) * (1 if one_col else ceil_div(cols, block_cols))
     sizes = (call.batch, batches, heads, rows, cols)
@@ -274,15 +277,14 @@ def _work(config: BackwardConfig, facts: Facts, machine: Machine) -> Work:
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
     given, options = trial_parts(facts)(facts, inputs)
     flags = facts.flags.split()
-    packed = "packed" in flags
-    run, back, plain = (
-        (reference_packed, backward_packed, reference_packed_backward)
-        if packed
-        else (reference, backward, reference_backward)
-    )
+    run: Any = reference
+    back: Any = backward
+    plain: Any = reference_backward
+    more: dict[str, Any] = {"deterministic": "any_order" not in flags, "bias_gradient": "dbias" in flags}
+    if "packed" in flags:
+        run, back, plain, more = reference_packed, backward_packed, reference_packed_backward, {}
     y, lse = run(*given, **options)
     dy = inputs.normal(*y.shape, dtype=facts.dtype)
-    more = {} if packed else {"deterministic": "any_order" not in flags, "bias_gradient": "dbias" in flags}
     return Trial(
         (dy, *given, y, lse),
         lambda given, config: [x for x in back(*given, config=config, **options, **more) if x is not None],

@@ -25,8 +25,8 @@ def _over_keys(
         v = tile(v_ptr, at, v_seq, cols, dim, DIM, EVEN, EDGE)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         s, turned = scores(
-            s, row[:, None], at[None, :], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col, scale2,
-            softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, EDGE,
+            s, row[:, None], at[None, :], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col,
+            scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, EDGE,
         )  # fmt: skip
         p = power(s - lse[:, None], TYPE)
         rise = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
@@ -49,6 +49,7 @@ def queries_backward(
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
+    """delta and dq of a block of queries."""
     blocks = tl.cdiv(seq_q, ROWS)
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
     if CAUSAL:
@@ -150,6 +151,7 @@ def keys_backward(
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
+    """dk and dv of a block of keys."""
     blocks = tl.cdiv(seq_k, COLS)  # under a diagonal the first keys are seen most, and begin first
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
     kv_heads = heads // group
@@ -176,7 +178,7 @@ def keys_backward(
     dk = tl.zeros((COLS, DIM), tl.float32)
     dv = tl.zeros((COLS, DIM), tl.float32)
     final = tl.minimum(start + COLS, cols) - 1
-    begin, end, whole, partial = queries_of(start, final, shift, rows, window, CAUSAL, WINDOW, ROWS)
+    begin, end, whole = queries_of(start, final, shift, rows, window, CAUSAL, WINDOW, ROWS)
     # heads that share these keys follow each other: their sum has one order
     for member in tl.range(0, group):
         head = kv_head * group + member
@@ -221,6 +223,7 @@ def bias_backward(
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr,
 ):  # fmt: skip
+    """The gradient of a tile of the bias."""
     # a program owns a tile of the bias and goes over all that share it, in order: batch entries, heads, and, where the
     # bias has one row or column, the blocks of queries or keys
     TYPE: tl.constexpr = k_ptr.dtype.element_ty

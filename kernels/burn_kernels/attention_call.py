@@ -1,7 +1,7 @@
 """A call of attention as its kernels take it: operands of four axes, their strides, the numbers, and what a key says.
 
-Packed sequences are given to the same kernels: their operands stand as one batch entry of all tokens, and the starts say
-where each sequence lies in it.
+Packed sequences are given to the same kernels: their operands stand as one batch entry of all tokens, and the starts
+say where each sequence lies in it.
 """
 
 from __future__ import annotations
@@ -58,10 +58,17 @@ class Call:
 
     @property
     def extras(self) -> int:
-        """What takes registers beside a diagonal: mask, bias, softcap and window count one, dropout two."""
+        """What takes registers beside a diagonal: mask, bias, softcap and window count one, dropout two, and two more
+        where mask or bias cannot be read several elements at once."""
         rule = self.rule
         said = (self.mask is not None, self.bias is not None, rule.softcap is not None, rule.window is not None)
-        return sum(said) + 2 * (rule.prob > 0.0)
+        return sum(said) + 2 * (rule.prob > 0.0) + 2 * self.scattered
+
+    @property
+    def scattered(self) -> bool:
+        """Whether the rows of a mask or bias do not begin at multiples of 16 elements, or have gaps."""
+        spread = [x for x in (self.mask, self.bias) if x is not None and x.shape[3] > 1]
+        return any(x.stride(3) > 1 or x.stride(2) % 16 for x in spread)
 
     def strides(self, x: torch.Tensor) -> tuple[int, int, int]:
         """Distances between batch entries, heads and positions; packed sequences have one batch entry."""
@@ -73,7 +80,7 @@ class Call:
 
     def arguments(self) -> tuple[Any, ...]:
         """What every kernel takes first."""
-        rule, (batch, heads, rows, dim) = self.rule, self.q.shape
+        rule, (_, heads, rows, dim) = self.rule, self.q.shape
         packed = self.q_starts is not None
         strides = [self.strides(x) for x in (self.q, self.k, self.v)]
         spread = [(0, 0, 0, 0) if x is None else x.stride() for x in (self.mask, self.bias)]
@@ -116,7 +123,7 @@ class Call:
         packed, rule = all(x.is_contiguous() for x in tensors), self.rule
         words = (
             rule.causal, rule.bottom_right and self.seq_q != self.seq_k, rule.window is not None, self.mask is not None,
-            self.bias is not None, rule.softcap is not None, rule.prob > 0.0, self.q_starts is not None,
+            self.bias is not None, rule.softcap is not None, rule.prob > 0.0, self.q_starts is not None, self.scattered,
             rule.precision,
         )  # fmt: skip
         sizes = (self.batch, self.seq_q, self.seq_k, self.heads, self.k.shape[1], self.q.shape[3])
@@ -168,7 +175,7 @@ def room_like(x: torch.Tensor) -> torch.Tensor:
 
 
 # -- selection ---------------------------------------------------------------------------------------
-_WORDS = ("causal", "bottom", "window", "mask", "bias", "softcap", "drop", "packed")
+_WORDS = ("causal", "bottom", "window", "mask", "bias", "softcap", "drop", "packed", "scattered")
 PLAIN = {"self", "causal"}
 """Flags of what torch's kernels compute too, beside other numbers of keys and of their heads."""
 
@@ -188,7 +195,8 @@ def facts_of(
 
 def extras_of(flags: list[str]) -> int:
     """`Call.extras` of the flags of a key."""
-    return sum(word in flags for word in ("mask", "bias", "softcap", "window")) + 2 * ("drop" in flags)
+    ones, twos = ("mask", "bias", "softcap", "window"), ("drop", "scattered")
+    return sum(word in flags for word in ones) + 2 * sum(word in flags for word in twos)
 
 
 def of_library(facts: Facts) -> bool:
@@ -212,10 +220,12 @@ def drawn(facts: Facts, inputs: Inputs) -> tuple[tuple[torch.Tensor, ...], dict[
 
     q, k, v = operand(heads, seq_q), operand(kv_heads, seq_k), operand(kv_heads, seq_k)
     mask = inputs.integers(0, 4, batch, 1, 1, seq_k) > 0 if "mask" in flags else None
-    bias = inputs.normal(1, heads, seq_q, seq_k, dtype=facts.dtype) if "bias" in flags else None
+    # rows that begin at multiples of 16 elements, or all but one of them not
+    width = seq_k + 1 if "scattered" in flags else (seq_k + 15) // 16 * 16
+    bias = inputs.normal(1, heads, seq_q, width, dtype=facts.dtype)[..., :seq_k] if "bias" in flags else None
     options: dict[str, Any] = {"causal": "causal" in flags}
     options |= {"align": "bottom_right"} if "bottom" in flags else {}
-    options |= {"window": max(1, seq_k // 4)} if "window" in flags else {}
+    options |= {"window": max(3, seq_k // 4)} if "window" in flags else {}
     options |= {"softcap": 20.0} if "softcap" in flags else {}
     options |= {"prob": 0.1, "key": 7, "stream": 11} if "drop" in flags else {}
     return (q, k, v, mask, bias), options  # type: ignore[return-value]  # the last two may be None
@@ -244,7 +254,7 @@ def trial_parts(facts: Facts) -> Callable[[Facts, Inputs], tuple[tuple[torch.Ten
 def problems_of(rows: int, cols: int, dtype: torch.dtype) -> list[Facts]:
     """Self-attention over `rows` positions with `cols` columns in heads of 64 where that divides them."""
     dim = next(d for d in (64, 49, cols) if cols % d == 0 and d <= 256) if cols % 64 == 0 or cols <= 256 else 40
-    heads = max(1, cols // dim)
+    heads = max(1, min(64, cols // dim))
     align = alignment(dim * dtype.itemsize)
     shared = f" kv_heads={heads // 4}" if heads % 4 == 0 else ""
     flags = ("self", "self causal", f"self{shared} causal", "self mask bias", "self causal window softcap", "self drop")

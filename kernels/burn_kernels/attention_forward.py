@@ -8,8 +8,8 @@ from burn_kernels.attention_scores import drops, keys_of, lse_of, power, scores,
 
 @triton.jit
 def _attend(
-    y, total, top, q, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col, row, begin,
-    end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale, number,
+    y, total, top, q, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col, row,
+    begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale, number,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, KEY: tl.constexpr,
     STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr, COLS: tl.constexpr,
     EDGE: tl.constexpr,
@@ -20,8 +20,8 @@ def _attend(
         k = tile(k_ptr, at, k_seq, cols, dim, DIM, EVEN, EDGE)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         s, _ = scores(
-            s, row[:, None], at[None, :], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col, scale2,
-            softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, EDGE,
+            s, row[:, None], at[None, :], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col,
+            scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, EDGE,
         )  # fmt: skip
         higher = tl.maximum(top, tl.max(s, 1))
         base = higher
@@ -48,6 +48,7 @@ def attention_forward(
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
+    """y and lse of a block of queries."""
     blocks = tl.cdiv(seq_q, ROWS)
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
     if CAUSAL:  # the last queries see most: they begin first

@@ -5,9 +5,9 @@
     3 cudnn       cuDNN's flash attention, half types
     4 torch's     whichever of these torch would take, or none of them
 
-They give y and lse as our kernels do, so that a backward of one may follow a forward of another.  On CPU tensors each of
-the numbers stands for torch's flash attention on the host.  Their backwards on a GPU sum with float atomics, unless torch
-is told to be deterministic, so they are candidates only where the caller allows that.
+They give y and lse as our kernels do, so that a backward of one may follow a forward of another.  On CPU tensors each
+of the numbers stands for torch's flash attention on the host.  Their backwards on a GPU sum with float atomics, unless
+torch is told to be deterministic, so they are candidates only where the caller allows that.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def chosen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> i
     grouped = q.shape[1] != k.shape[1]
     with torch.enable_grad():
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-        number = int(torch._fused_sdp_choice(*leaves, None, 0.0, causal, enable_gqa=grouped))
+        choice: Any = torch._fused_sdp_choice  # of which the stubs know another signature
+        number = int(choice(*leaves, None, 0.0, causal, enable_gqa=grouped))
     return number if number in numbers(q.dtype, q.shape[3], grouped=grouped) else 0
 
 

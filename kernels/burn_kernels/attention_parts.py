@@ -6,6 +6,7 @@ A `Rule` says how scores become weights; `Sizes` how the operands lie.  Sequence
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -122,9 +123,10 @@ def check_dense(
             explain(
                 f"{op}: the sizes do not fit",
                 given=describe(tensors),
-                expected="q (batch, heads, seq_q, d_head), k and v (batch, kv_heads, seq_k, d_head), kv_heads a divisor "
-                "of heads; mask and bias of up to four axes that broadcast to (batch, heads, seq_q, seq_k)",
-                mend="pass views: q.transpose(1, 2) of (batch, seq, heads, d_head), mask[:, None, None] of (batch, seq_k)",
+                expected="q (batch, heads, seq_q, d_head), k and v (batch, kv_heads, seq_k, d_head), kv_heads a "
+                "divisor of heads; mask and bias of up to four axes that broadcast to (batch, heads, seq_q, seq_k)",
+                mend="pass views: q.transpose(1, 2) of (batch, seq, heads, d_head), mask[:, None, None] of (batch, "
+                "seq_k)",
             )
         )
     if (mask is not None and mask.dtype != torch.bool) or (bias is not None and not bias.is_floating_point()):
@@ -158,8 +160,8 @@ def check_packed(
             explain(
                 f"{op}: the sizes do not fit",
                 given=f"{describe(tensors)}, longest_q {longest[0]}, longest_k {longest[1]}",
-                expected="q (total_q, heads, d_head), k and v (total_k, kv_heads, d_head), kv_heads a divisor of heads; "
-                "q_starts and k_starts (sequences + 1,); the longest lengths from 0",
+                expected="q (total_q, heads, d_head), k and v (total_k, kv_heads, d_head), kv_heads a divisor of "
+                "heads; q_starts and k_starts (sequences + 1,); the longest lengths from 0",
                 mend="starts are 0 and the running sums of the lengths; the last one is the total",
             )
         )
@@ -176,9 +178,9 @@ def check_packed(
     if q.device.type == "cpu":
         starts = (q_starts.tolist(), k_starts.tolist())
         ends = (q.shape[0], k.shape[0])
-        rising = all(a <= b for s in starts for a, b in zip(s, s[1:], strict=False))
+        rising = all(a <= b for s in starts for a, b in itertools.pairwise(s))
         inside = all(s[0] == 0 and s[-1] == end for s, end in zip(starts, ends, strict=True))
-        most = [max((b - a for a, b in zip(s, s[1:], strict=False)), default=0) for s in starts]
+        most = [max((b - a for a, b in itertools.pairwise(s)), default=0) for s in starts]
         if not (rising and inside and most[0] <= longest[0] and most[1] <= longest[1]):
             raise KernelArgumentError(
                 explain(
@@ -249,7 +251,7 @@ def reference_backward(
     """The gradients of q, k, v and bias in plain torch, all scores in memory."""
     rule = rule_of("attention backward", q, **options)
     weights, _, slope = _weigh(q, k, mask, bias, rule)
-    return _differentiate(dy, q, k, v, bias, y, weights, _dense_kept(weights, rule), slope, rule)
+    return _differentiate(dy, q, k, v, bias, weights, _dense_kept(weights, rule), slope, rule)
 
 
 def reference_packed(
@@ -268,7 +270,7 @@ def reference_packed(
     kept = _packed_kept(q, longest_k, rule)
     ys, lses = [], []
     for rows, cols in _sequences(q_starts, k_starts):
-        part, lse, _ = _weigh(*(_dense(x) for x in (q[rows], k[cols])), None, None, rule)
+        part, lse, _ = _weigh(_dense(q[rows]), _dense(k[cols]), None, None, rule)
         drop = None if kept is None else kept[None, :, rows, : part.shape[3]]
         ys.append(_read(part, drop, _dense(v[cols]))[0].transpose(0, 1))
         lses.append(lse[0])
@@ -299,8 +301,7 @@ def reference_packed_backward(
         parts = _dense(q[rows]), _dense(k[cols])
         weights, _, slope = _weigh(*parts, None, None, rule)
         drop = None if kept is None else kept[None, :, rows, : weights.shape[3]]
-        upstream, value, seen = _dense(dy[rows]), _dense(v[cols]), _dense(y[rows])
-        found = _differentiate(upstream, *parts, value, None, seen, weights, drop, slope, rule)
+        found = _differentiate(_dense(dy[rows]), *parts, _dense(v[cols]), None, weights, drop, slope, rule)
         for whole, part, place in zip((dq, dk, dv), found[:3], (rows, cols, cols), strict=True):
             assert part is not None
             whole[place] = part[0].transpose(0, 1)
@@ -329,7 +330,7 @@ def _weigh(
         scores, slope = turned * rule.softcap, 1.0 - turned * turned
     if bias is not None:
         scores = scores + bias
-    seen = seen_by(rule, *scores.shape[2:], scores.device)
+    seen = seen_by(rule, scores.shape[2], scores.shape[3], scores.device)
     for part in (mask, seen):
         if part is not None:
             scores = torch.where(part, scores, -math.inf)
@@ -350,7 +351,6 @@ def _differentiate(
     k: torch.Tensor,
     v: torch.Tensor,
     bias: torch.Tensor | None,
-    y: torch.Tensor,
     weights: torch.Tensor,
     kept: torch.Tensor | None,
     slope: torch.Tensor | None,
@@ -362,7 +362,8 @@ def _differentiate(
     dropped = weights
     if kept is not None:
         rise, dropped = rise * kept, weights * kept
-    slopes = weights * (rise - (g * y.to(wide)).sum(-1, keepdim=True))
+    # what sum(dy * y) is, from what was not rounded to the type of y
+    slopes = weights * (rise - (weights * rise).sum(-1, keepdim=True))
     dbias = None if bias is None else slopes.sum_to_size(bias.shape).to(bias.dtype)
     slopes = (slopes if slope is None else slopes * slope) * rule.scale
     dq = slopes @ _repeated(k, q).to(wide)

@@ -1,9 +1,9 @@
 """What the kernels of attention share: where a sequence lies, which keys a query sees, and the scores of a tile.
 
-Scores of half types are kept in base 2, so that a weight is one exp2: the scale that comes with them is scale * log2(e),
-or scale over the softcap, which is multiplied by log2(e) itself.  Those of float32 stay in base e, so that a rounded
-log2(e) costs no digits.  Tiles are (queries, keys) or (keys, queries): `row` and `col` come
-with an axis of one where the other runs.
+Scores of half types are kept in base 2, so that a weight is one exp2: the scale that comes with them is scale *
+log2(e), or scale over the softcap, which is multiplied by log2(e) itself.  Those of float32 stay in base e, so that a
+rounded log2(e) costs no digits.  Tiles are (queries, keys) or (keys, queries): `row` and `col` come with an axis of one
+where the other runs.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ def tile(x_ptr, at, stride, length, dim, DIM: tl.constexpr, EVEN: tl.constexpr, 
     d = tl.arange(0, DIM)[None, :]
     place = x_ptr + at.to(tl.int64)[:, None] * stride + d
     if EDGE and not EVEN:
-        return tl.load(place, mask=(at < length)[:, None] & (d < dim), other=0.0)
+        x = tl.load(place, mask=(at < length)[:, None] & (d < dim), other=0.0)
     elif EDGE:
-        return tl.load(place, mask=(at < length)[:, None], other=0.0)
+        x = tl.load(place, mask=(at < length)[:, None], other=0.0)
     elif not EVEN:
-        return tl.load(place, mask=d < dim, other=0.0)
+        x = tl.load(place, mask=d < dim, other=0.0)
     else:
-        return tl.load(place)
+        x = tl.load(place)
+    return x
 
 
 # -- who sees whom -----------------------------------------------------------------------------------
@@ -67,8 +68,9 @@ def keys_of(
 def queries_of(
     first, last, shift, length, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """For keys [first, last]: the queries that see some of them, and in it those that see all, as `keys_of`."""
-    begin, end, whole, partial = 0, length, 0, length
+    """For keys [first, last]: [begin, end) of the queries that see some, and in it from `whole` on those that see all,
+    where there is no window; begin and whole are multiples of BLOCK."""
+    begin, end, whole = 0, length, 0
     if CAUSAL:
         begin = tl.maximum(begin, first - shift)
         whole = tl.maximum(whole, last - shift)
@@ -77,10 +79,9 @@ def queries_of(
         whole = tl.maximum(whole, last - shift - window + 1)
     if WINDOW:
         end = tl.minimum(end, last - shift + window)
-        partial = tl.minimum(partial, first - shift + window)
     begin = begin // BLOCK * BLOCK
     whole = (whole + BLOCK - 1) // BLOCK * BLOCK
-    return begin, tl.maximum(end, begin), whole, tl.maximum(partial, whole) // BLOCK * BLOCK
+    return begin, tl.maximum(end, begin), whole
 
 
 # -- scores ------------------------------------------------------------------------------------------
@@ -88,17 +89,19 @@ def queries_of(
 def power(x, TYPE: tl.constexpr):
     """exp2(x) of half types, exp(x) of float32."""
     if TYPE == tl.float32:
-        return exp(x)
+        y = exp(x)
     else:
-        return tl.exp2(x)
+        y = tl.exp2(x)
+    return y
 
 
 @triton.jit
 def _turned(x, TYPE: tl.constexpr):
     if TYPE == tl.float32:
-        return tanh(x)
+        y = tanh(x)
     else:  # right to 1e-7, not to the last place: what is added to a score's own rounding is less than that
-        return 1.0 - 2.0 / (tl.exp2(x * (2.0 * LOG2E)) + 1.0)
+        y = 1.0 - 2.0 / (tl.exp2(x * (2.0 * LOG2E)) + 1.0)
+    return y
 
 
 @triton.jit
@@ -155,10 +158,10 @@ def drops(
 @triton.jit
 def base_of(lse, TYPE: tl.constexpr):
     """What exponents of weights are counted from: lse in their base; infinite for a query that sees nothing."""
-    if TYPE == tl.float32:
-        return tl.where(lse == float("-inf"), float("inf"), lse)
-    else:
-        return tl.where(lse == float("-inf"), float("inf"), lse * LOG2E)
+    base = lse
+    if TYPE != tl.float32:
+        base = lse * LOG2E
+    return tl.where(lse == float("-inf"), float("inf"), base)
 
 
 @triton.jit
@@ -167,6 +170,7 @@ def lse_of(top, total, TYPE: tl.constexpr):
     blind = total == 0.0
     rest = tl.where(blind, 1.0, total)
     if TYPE == tl.float32:
-        return tl.where(blind, float("-inf"), top + tl.log(rest))
+        lse = top + tl.log(rest)
     else:
-        return tl.where(blind, float("-inf"), (top + tl.log2(rest)) * LN2)
+        lse = (top + tl.log2(rest)) * LN2
+    return tl.where(blind, float("-inf"), lse)

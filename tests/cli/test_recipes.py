@@ -118,7 +118,7 @@ def test_csv_table_of_classes(burn, data, tmp_path):
         ("a,b\n1\n", "line 2: 1 cells"),
         ("a,a\n1,2\n", "a more than once"),
         ("", "an empty file"),
-        ("a,b\n1,2\n", "1 rows, 2 columns"),
+        ("a,b\n1,2\n", "1 row, 2 columns"),
         ('a,b\n"1,2\n', "line 2: unexpected end of data"),
         ("a,b\n1,2\n2,\n3,4\n4,5\n", "line 3: b = ''"),
         ("a,b\n,1\n,2\n,3\n", "the column a cannot be read"),

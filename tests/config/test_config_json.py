@@ -139,7 +139,7 @@ def test_a_variant_by_itself_keeps_its_tag():
         ('{"d_model": 1, "initializer": "Uniform"}', "2 faults"),
         (
             '{"d_model": 1, "padding": {"Explicit": [1]}}',
-            r"wrong length\n  given:    padding.Explicit has 1 items\n  exp.*2 \(int",
+            r"wrong length\n  given:    padding.Explicit has 1 item\n  exp.*2 \(int",
         ),
         (
             '{"d_model": 1, "padding": {"Explicit": [1, true]}}',

@@ -148,7 +148,7 @@ def test_fields_are_checked_together_after_all_changes():
             "optimizer.lr.x=1",
             r"nothing below this\n  given:    optimizer.lr.x leads into optimizer.lr\n|nothing below this",
         ),
-        ("optimizer.betas=1", r"wrong length\n  given:    optimizer.betas has 1 items"),
+        ("optimizer.betas=1", r"wrong length\n  given:    optimizer.betas has 1 item"),
         ("optimizer.betas=[1", r"no value\n  given:    optimizer.betas = '\[1'"),
         (
             "optimizer.clipping=Nrom",

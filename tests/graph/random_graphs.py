@@ -255,7 +255,8 @@ def _binary(*rows: Any) -> Callable[[_Builder], None]:
         if x is None:
             return
         y = b.tensor(lambda y: y.dtype is x.dtype and _broadcasts(x.shape, y.shape))
-        other = b.choose((y, b.number(whole=not x.dtype.is_float)))
+        number = b.number(whole=not x.dtype.is_float)
+        other = number if y is None else b.choose((y, number))  # none fits where x itself is too large to be joined
         pair = (x, other) if b.choose((True, True, False)) else (other, x)
         b.make(b.choose(rows), *pair)
 
@@ -267,7 +268,7 @@ def _float_binary(*rows: Any) -> Callable[[_Builder], None]:
         x = b.float()
         if x is not None:
             y = b.tensor(lambda y: y.dtype is x.dtype and _broadcasts(x.shape, y.shape))
-            b.make(b.choose(rows), x, b.choose((y, b.number())))
+            b.make(b.choose(rows), x, b.number() if y is None else b.choose((y, b.number())))
 
     return maker
 
@@ -277,7 +278,7 @@ def _logic(b: _Builder) -> None:
     if mask is None:
         return
     other = b.tensor(lambda x: x.dtype.is_bool and _broadcasts(x.shape, mask.shape))
-    if b.choose((True, False)):
+    if other is None or b.choose((True, False)):
         b.make(ops.bool_not, mask)
     else:
         b.make(b.choose((ops.bool_and, ops.bool_or, ops.bool_xor)), mask, other)

@@ -13,6 +13,7 @@ import torch
 
 from burn_kernels import (
     activation,
+    attention,
     batch_norm,
     convolution,
     cross_entropy,
@@ -144,6 +145,37 @@ def reduce_calls(new: Meta) -> None:
     reduce.var_backward(channels, images, new(130, of=torch.float32), (0, 2, 3))
 
 
+def attention_calls(new: Meta) -> None:
+    q, k, lse = new(2, 8, 1024, 64), new(2, 2, 1024, 64), new(2, 8, 1024, of=torch.float32)
+    attention.forward(q, k, k, causal=True)
+    attention.backward(q, q, k, k, None, None, q, lse, causal=True)
+    attention.forward(q, q, q, new(2, 1, 1, 1024, of=torch.bool), new(1, 8, 1024, 1024))
+
+
+def attention_rule_calls(new: Meta) -> None:
+    # heads of 64 columns, padded ones, and in half types wide ones; shared keys; each thing that changes the scores
+    wide = (128,) if new().dtype != torch.float32 else ()
+    rules: list[dict[str, Any]] = [{"causal": True}, {"window": 256}, {"softcap": 30.0, "causal": True}]
+    for dim in (64, *wide):
+        q, k, lse = new(2, 8, 1024, dim), new(2, 2, 1024, dim), new(2, 8, 1024, of=torch.float32)
+        for rule in rules if dim == 64 else rules[:1]:
+            attention.forward(q, k, k, **rule)
+            attention.backward(q, q, k, k, None, None, q, lse, **rule)
+    # rows of the bias that begin at multiples of 16 elements, and that do not
+    for seq, dim in ((1024, 40), (1000, 64)):
+        q, mask, bias = new(2, 8, seq, dim), new(2, 1, 1, seq, of=torch.bool), new(1, 8, seq, seq)
+        attention.forward(q, q, q, mask, bias)
+        attention.backward(q, q, q, q, mask, bias, q, new(2, 8, seq, of=torch.float32))
+
+
+def packed_attention_calls(new: Meta) -> None:
+    q, k, starts = new(5000, 8, 64), new(5000, 2, 64), new(9, of=torch.int32)
+    rule: Any = {"longest_q": 1024, "longest_k": 1024, "causal": True, "prob": 0.1, "key": 2**62 + 1, "stream": 3}
+    attention.forward_packed(q, k, k, starts, starts, **rule)
+    lse = new(8, 5000, of=torch.float32)
+    attention.backward_packed(q, q, k, k, starts, starts, q, lse, **rule)
+
+
 def embedding_calls(new: Meta) -> None:
     indices = new(4, 512, of=torch.int64)
     embedding.backward(new(4, 512, 4096), indices, rows=50_257)
@@ -226,12 +258,18 @@ OTHERS = {
     "convolution": convolution_calls,
     "group_norm": group_norm_calls,
     "embedding": embedding_calls,
+    "attention": attention_calls,
     "matmul": matmul_calls,
 }
 CASES: dict[str, Callable[..., None]] = {
     f"{name}-{cols}": functools.partial(call, cols=cols) for name, call in ROW_WISE.items() for cols in WIDTHS
 }
 CASES |= OTHERS
+SLOW: dict[str, Callable[..., None]] = {
+    "attention with all": attention_rule_calls,
+    "attention, packed": packed_attention_calls,
+}
+"""What takes minutes to compile."""
 
 
 def launched(call: Callable[..., None], dtype: torch.dtype, machine: Machine) -> list[Launch]:
@@ -265,11 +303,11 @@ def test_defaults_compile_elsewhere_without_spills(case: str, machine: Machine) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *SLOW])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: str(machine.arch))
 def test_defaults_compile_everywhere_in_every_type(case: str, dtype: torch.dtype, machine: Machine) -> None:
-    assert spilled(CASES[case], dtype, machine) == {}
+    assert spilled((CASES | SLOW)[case], dtype, machine) == {}
 
 
 @pytest.mark.slow

@@ -14,6 +14,8 @@ from burn_kernels import (
     REGISTRY,
     Problem,
     activation,
+    attention,
+    attention_library,
     batch_norm,
     convolution,
     cross_entropy,
@@ -31,6 +33,7 @@ from burn_kernels import (
     tensor_norm,
     verify,
 )
+from burn_kernels.attention_backward import backward_candidates
 from burn_kernels.launch import machine_of
 from burn_kernels.spec import Draw
 
@@ -75,6 +78,19 @@ def large(name: str, draw: Draw) -> Iterator[Problem]:
         for interleaved in (False, True):
             heads = draw.normal(2, 100, 8, 128), draw.normal(2, 100, 2, 128)
             yield Problem(heads, {"turns": rope.turns(128), "interleaved": interleaved, "offset": 100_000})
+    if name == "attention":
+        q, k, v = (draw.normal(2, heads, seq, 64) for heads, seq in ((4, 300), (2, 200), (2, 200)))
+        rules: list[dict[str, Any]] = [{"causal": True}, {"causal": True, "align": "bottom_right", "window": 70}]
+        rules += [{"softcap": 20.0}, {"prob": 0.1, "key": 5, "stream": 6}]
+        yield from (Problem((q, k, v, None, None), rule) for rule in rules)
+        yield Problem((q, k, v, draw.integers(0, 4, 2, 1, 1, 200) > 0, draw.normal(1, 4, 300, 200)))
+        for dim in (40, 96, 128, 256):
+            same = (draw.normal(1, 2, 200, dim) for _ in "qkv")
+            yield Problem((*same, None, None), {"causal": True})
+    if name == "attention_packed":
+        starts = torch.tensor([0, 100, 133, 133, 300], dtype=torch.int32)
+        operands = draw.normal(300, 4, 64), draw.normal(300, 2, 64), draw.normal(300, 2, 64)
+        yield Problem((*operands, starts, starts), {"longest_q": 167, "longest_k": 167, "causal": True})
     if name == "tensor_norm":
         yield Problem(([draw.normal(100, 331), draw.normal(7)],))
     if name == "lion":
@@ -230,6 +246,8 @@ def test_launchers_never_wait_so_a_graph_can_hold_them() -> None:
     w = torch.randn(1000, device="cuda")
     y, mean, rstd = norm.layer_norm(x, w, w)
     table = optimizer.table([x.clone()], [x], [x.clone()], [x * x], in_place=True)
+    heads = torch.randn(2, 4, 100, 64, device="cuda", dtype=torch.bfloat16)
+    read, sums = attention.forward(heads, heads, heads, softcap=9.0)
     norms, steps = tensor_norm.table([x, w]), rope.turns(100, device="cuda")
     images, kernels = x.view(10, 10, 8, 80), torch.randn(10, 10, 3, 3, device="cuda")
     calls: list[Callable[[], Any]] = [
@@ -244,6 +262,8 @@ def test_launchers_never_wait_so_a_graph_can_hold_them() -> None:
         lambda: embedding.backward(x, targets, rows=1000, scale_by_frequency=True),
         lambda: rope.forward_computed(x.view(1, 64, 10, 100), None, steps),
         lambda: tensor_norm.clip_factor(norms, 1.0),
+        lambda: attention.forward(heads, heads, heads, causal=True),
+        lambda: attention.backward(heads, heads, heads, heads, None, None, read, sums, softcap=9.0)[:3],
         lambda: matmul.slope_and_bias(y, matmul.forward(x, x.T @ x), kind="silu"),
         lambda: optimizer.adamw_(table, lr=1e-3, step=4),
         lambda: batch_norm.forward(images, None, None, activation="relu")[:3],
@@ -296,3 +316,51 @@ def test_convolutions_of_both_kinds_agree_with_float64(library: bool) -> None:
         assert other is not None
         # sums of 37000 products of order 1
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=2e-3)
+
+
+def test_attention_is_the_same_by_every_config_and_twice() -> None:
+    q, dy = (torch.randn(2, 8, 700, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    k, v = (torch.randn(2, 2, 700, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    bias = torch.randn(1, 8, 700, 700, device="cuda", dtype=torch.bfloat16)
+    for added, rule in ((None, {"causal": True}), (bias, {"softcap": 20.0})):
+        run: Any = functools.partial(attention.forward, **rule)
+        back: Any = functools.partial(attention.backward, **rule)
+        y, lse = attention.reference(q, k, v, None, added, **rule)
+        exact = attention.reference_backward(dy, q, k, v, None, added, y, lse, **rule)
+        machine = machine_of(q)
+        for config in attention.candidates(64, 2, machine, extras=len(rule)):
+            torch.testing.assert_close(run(q, k, v, None, added, config=config)[0], y, rtol=2e-2, atol=2e-2)
+        for loop in backward_candidates(64, 2, machine, extras=len(rule)):
+            found, again = (back(dy, q, k, v, None, added, y, lse, config=loop) for _ in range(2))
+            for one, other, expected in zip(found, again, exact, strict=True):
+                if one is not None:
+                    assert torch.equal(one, other)
+                    torch.testing.assert_close(one, expected, rtol=5e-2, atol=5e-2)
+
+
+@pytest.mark.parametrize("number", [attention_library.FLASH, attention_library.CUDNN, attention_library.EFFICIENT])
+def test_torchs_kernels_and_ours_can_follow_each_other(number: int) -> None:
+    q, k, v, dy = (torch.randn(2, 4, 300, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+    theirs = attention.Config(number, 0, 0, 0, 0)
+    y, lse = attention.forward(q, k, v, causal=True, config=theirs)
+    exact = attention.reference(q, k, v, causal=True)
+    torch.testing.assert_close(y, exact[0], rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(lse, exact[1], rtol=1e-3, atol=1e-3)
+    expected = attention.reference_backward(dy, q, k, v, None, None, *exact, causal=True)
+    back = attention.BackwardConfig(number, 0, 0, 0, 0)
+    for config, deterministic in ((None, True), (back, False)):
+        found = attention.backward(
+            dy, q, k, v, None, None, y, lse, causal=True, config=config, deterministic=deterministic
+        )
+        for one, other in zip(found[:3], expected[:3], strict=True):
+            assert one is not None
+            torch.testing.assert_close(one, other, rtol=5e-2, atol=5e-2)
+
+
+def test_attention_past_32_bits() -> None:
+    # the third batch entry begins past element 2^31
+    room = torch.empty(2 * 2**30 + 2**20, device="cuda", dtype=torch.bfloat16)
+    far = room.as_strided((3, 1, 64, 64), (2**30 + 8, 4096, 64, 1)).copy_(torch.randn(3, 1, 64, 64))
+    near = far.contiguous()
+    y, _ = attention.forward(far, far, far, softcap=9.0)
+    torch.testing.assert_close(y, attention.forward(near, near, near, softcap=9.0)[0], rtol=0.0, atol=0.0)

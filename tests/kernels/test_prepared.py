@@ -133,7 +133,8 @@ def launches_of(name: str) -> list[Launch]:
     spec, found = REGISTRY[name], list[Launch]()
     for problem in itertools.islice(spec.problems(Draw(1)), 3):
         with recording(H200) as launches:
-            spec.forward(*cast(problem.inputs, torch.float32, "cpu"), **problem.options)
+            inputs, options = cast((problem.inputs, problem.options), torch.float32, "cpu")
+            spec.forward(*inputs, **options)
         found += launches
     return found
 

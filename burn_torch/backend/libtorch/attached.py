@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from burn_torch.backend.libtorch.attached_rows import ROWS
 from burn_torch.backend.libtorch.c_words import Cipher
 from burn_torch.backend.libtorch.fused import fused_kernel, held_form
 from burn_torch.backend.libtorch.products import product_form, product_kernel
@@ -178,6 +179,7 @@ _ATTACHED: Final[dict[str, Callable[[Call], Callable[..., Any] | None]]] = {
     "dropout": _dropout,
     "dropout_mask": _dropout_mask,
     "sum": _sum,
+    **ROWS,
 }
 
 
@@ -188,9 +190,14 @@ def attached(call: Call) -> Callable[..., Any] | None:
     if call.op is product:
         return product_kernel(call)
     make = _ATTACHED.get(call.op.name)
-    if make is None or not call.result.place.startswith("cuda") or not _has_triton():
+    if make is None or not _place(call).startswith("cuda") or not _has_triton():
         return None
     return make(call)
+
+
+def _place(call: Call) -> str:
+    """Where the results are: rows with several results may leave some out."""
+    return next((spec.place for spec in call.results if isinstance(spec, TensorSpec)), "")
 
 
 def device_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:

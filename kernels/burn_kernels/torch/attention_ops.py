@@ -41,7 +41,7 @@ def _options(op: str, seed: torch.Tensor | None, *rule: Any) -> dict[str, Any]:
 
 def _ordered(x: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:
     """x as `room_like` has it: itself, or a copy."""
-    room = room_like(like)
+    room = room_like(operand)
     return x if x.stride() == room.stride() else room.copy_(x)
 
 

@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import Launch, observing
 from burn_kernels.spec import Draw
-from burn_kernels.torch import _drawn, _images  # noqa: F401  # they fill the tables of _problems
+from burn_kernels.torch import _drawn, _images, _sequences  # noqa: F401  # they fill the tables of _problems
 from burn_kernels.torch._drawn import cast_call
 from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call
 from burn_kernels.verify import compare, poisoned

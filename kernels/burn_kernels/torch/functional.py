@@ -18,6 +18,7 @@ from burn_kernels.torch import channel_norms as _channel_norms  # noqa: F401  # 
 from burn_kernels.torch import convolutions as _convolutions  # noqa: F401  # registers its operators
 from burn_kernels.torch import linear as _linear  # noqa: F401  # registers its operators
 from burn_kernels.torch import losses as _losses  # noqa: F401  # registers its operators
+from burn_kernels.torch.attending import attention, attention_packed, scaled_dot_product_attention
 from burn_kernels.torch.defining import note_fallback
 from burn_kernels.torch.ops import last_axes, least_eps, mixed, new_seed
 from burn_kernels.torch.reductions import amax, amin, argmax, argmin, logsumexp, mean, sum, var
@@ -30,6 +31,8 @@ __all__ = [
     "amin",
     "argmax",
     "argmin",
+    "attention",
+    "attention_packed",
     "batch_norm",
     "clip_grad_norm_",
     "conv2d",
@@ -54,6 +57,7 @@ __all__ = [
     "rms_norm",
     "rope",
     "rope_computed",
+    "scaled_dot_product_attention",
     "silu",
     "softmax",
     "sum",

@@ -142,7 +142,10 @@ for _kind in (modules.BatchNorm1d, modules.BatchNorm2d, modules.BatchNorm3d):
     RULES[f"{_TORCH}batchnorm.{_kind.__name__}"] = _always(_kind)
 for _norm in (modules.InstanceNorm1d, modules.InstanceNorm2d, modules.InstanceNorm3d):
     RULES[f"{_TORCH}instancenorm.{_norm.__name__}"] = _instance_norm(_norm)
-_REASONS = {f"{_TORCH}linear.Linear": "a matrix product, which cuBLAS computes either way"}
+_REASONS = {
+    f"{_TORCH}activation.MultiheadAttention": "calls torch's attention, which has flash attention and cuDNN",
+    f"{_TORCH}linear.Linear": "a matrix product, which cuBLAS computes either way",
+}
 _LONE = "an activation alone: torch's own kernel moves as few bytes"
 
 

@@ -11,6 +11,7 @@ import torch
 from burn_kernels import (
     REGISTRY,
     activation,
+    attention,
     batch_norm,
     convolution,
     cross_entropy,
@@ -78,6 +79,7 @@ CONVOLUTION = (
     "dilation_w=1 groups=1"
 )
 ANGLES = torch.zeros(3, 4)
+STARTS, LSE = torch.tensor([0, 2, 6]), torch.zeros(2, 4, 40)
 ONE, RATE = torch.zeros((), dtype=torch.int64), torch.zeros(())
 BF = "bfloat16 packed align=16"
 CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
@@ -304,6 +306,30 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: batch_norm.backward(x(6, 3, 7, 7), x(6, 3, 7, 7), V, V, V, V, activation="silu"),
         ["batch_norm backward rows<=8 channels=3 cols=49 bfloat16 packed align=2 planes silu w b"],
     ),
+    "attention": (
+        lambda: attention.forward(*[x(2, 4, 40, 64)] * 3, causal=True),
+        [f"attention batch<=2 seq<=64 heads=4 d_head=64 {BF} self causal"],
+    ),
+    "attention, shared keys with a mask": (
+        lambda: attention.forward(x(2, 4, 9, 64), *[x(2, 2, 40, 64)] * 2, x(9, 40) > 0, x(9, 40), softcap=2.0),
+        [f"attention batch<=2 seq<=16 heads=4 d_head=64 {BF} keys<=64 kv_heads=2 mask bias softcap scattered"],
+    ),
+    "attention, positions first": (
+        lambda: attention.forward(*[x(2, 9, 4, 40).transpose(1, 2)] * 3, window=3, prob=0.1, precision="tf32"),
+        ["attention batch<=2 seq<=16 heads=4 d_head=40 bfloat16 strided align=16 self window drop tf32"],
+    ),
+    "attention of packed sequences": (
+        lambda: attention.forward_packed(*[x(6, 4, 64)] * 3, *[STARTS] * 2, longest_q=4, longest_k=4, causal=True),
+        ["attention batch<=2 seq<=4 heads=4 d_head=64 bfloat16 strided align=16 self causal packed"],
+    ),
+    "attention back": (
+        lambda: attention.backward(*[x(2, 4, 40, 64)] * 4, None, x(40, 40), x(2, 4, 40, 64), LSE),
+        [f"attention backward batch<=2 seq<=64 heads=4 d_head=64 {BF} self bias scattered dbias"],
+    ),
+    "attention back in any order": (
+        lambda: attention.backward(*[x(2, 4, 40, 64)] * 4, None, None, x(2, 4, 40, 64), LSE, deterministic=False),
+        [f"attention backward batch<=2 seq<=64 heads=4 d_head=64 {BF} self any_order"],
+    ),
     "group_norm": (
         lambda: group_norm.forward(x(6, 4, 8, 8), None, None, 2, activation="silu"),
         [f"group_norm batch<=8 channels=4 groups=2 space=64 {BF} planes silu"],
@@ -360,6 +386,7 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
         "convolution_backward",
         "convolution_kernels",
         "channel_norm_kernels",
+        *(f"attention_{part}" for part in ("backward", "backward_kernels", "forward", "library", "scores")),
     )
     others = {f"burn_kernels.{part}" for part in parts}
     assert {source for made in TUNABLES.values() for source in made.sources} == modules | others

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from burn_kernels.torch.checking import DRAWN
+from burn_kernels.torch._problems import DRAWN
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parents[2] / "kernels" / "burn_kernels"

@@ -38,7 +38,7 @@ PROMISED = {
     "same bits twice": "yes",
     "error": "kept",
 }
-PRODUCTS = ("linear", "linear_cross_entropy", "convolution")
+PRODUCTS = ("attention", "attention_packed", "linear", "linear_cross_entropy", "convolution")
 LOSSES = ("cross_entropy", "linear_cross_entropy")
 WRITERS = {"adam": "adamw_", "adamw": "adamw_", "lion": "lion_", "sgd": "sgd_"}
 PLACES = ("argmax", "argmin")

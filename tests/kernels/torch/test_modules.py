@@ -443,7 +443,7 @@ def test_convolution_with_what_follows_is_the_three_modules() -> None:
 def test_convolution_of_other_layouts_and_paddings_goes_to_torch() -> None:
     defining._FALLBACKS.clear()
     x = torch.randn(2, 3, 5, 4).contiguous(memory_format=torch.channels_last)
-    ours = bk.Conv2d(3, 4, 3, padding=1, padding_mode="circular")
+    ours: Any = bk.Conv2d(3, 4, 3, padding=1, padding_mode="circular")
     with pytest.warns(RuntimeWarning, match="plain torch computes conv2d: of images that are not in order"):
         y = ours(x)
     ours.__class__ = nn.Conv2d

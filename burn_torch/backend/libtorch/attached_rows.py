@@ -1,0 +1,99 @@
+"""Kernels of `burn_kernels` for rows along the last axis: softmax, layer norm, RMS norm, and their backwards.
+
+As the entries of `attached`: each makes the plan of a Call, or None where the kernel does not take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from burn_torch.core.dtype import DType
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.op import Call
+
+__all__ = ["ROWS"]
+
+_FLOATS: Final = (DType.F32, DType.F16, DType.BF16)
+
+
+def _fits(call: Call) -> bool:
+    """Whether all tensors that are alike are of a type that kernels take, and there is something to compute."""
+    x = call.specs[0]
+    return isinstance(x, TensorSpec) and x.dtype in _FLOATS and x.ndim > 0 and x.numel > 0
+
+
+# -- softmax -------------------------------------------------------------------------------------------
+def _softmax(name: str) -> Callable[[Call], Callable[..., Any] | None]:
+    def make(call: Call) -> Callable[..., Any] | None:
+        x = call.specs[0]
+        if not _fits(call) or call.attrs["dim"] != x.ndim - 1:  # type: ignore[union-attr]  # a tensor: it fits
+            return None
+        from burn_kernels import softmax
+
+        run: Callable[..., Any] = getattr(softmax, name)
+        return run
+
+    return make
+
+
+# -- norms ---------------------------------------------------------------------------------------------
+def _layer_norm(call: Call) -> Callable[..., Any] | None:
+    if not _fits(call):
+        return None
+    from burn_kernels import norm
+
+    return norm.layer_norm
+
+
+def _rms_norm(call: Call) -> Callable[..., Any] | None:
+    if not _fits(call):
+        return None
+    from burn_kernels import norm
+
+    return norm.rms_norm
+
+
+def _layer_norm_backward(call: Call) -> Callable[..., Any] | None:
+    live, gamma = call.attrs["live"], call.specs[4]
+    if not _fits(call) or not live[0] or (gamma is None and (live[1] or live[2])):
+        return None
+    from burn_kernels import norm
+
+    def run(
+        g: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, gamma: torch.Tensor | None
+    ) -> Sequence[torch.Tensor | None]:
+        grads = norm.layer_norm_backward(g, x, gamma, mean, rstd, bias=live[2])
+        return [grad if wanted else None for grad, wanted in zip(grads, live, strict=True)]
+
+    return run
+
+
+def _rms_norm_backward(call: Call) -> Callable[..., Any] | None:
+    live, gamma = call.attrs["live"], call.specs[3]
+    if not _fits(call) or not live[0] or (gamma is None and live[1]):
+        return None
+    from burn_kernels import norm
+
+    def run(
+        g: torch.Tensor, x: torch.Tensor, rstd: torch.Tensor, gamma: torch.Tensor | None
+    ) -> Sequence[torch.Tensor | None]:
+        grads = norm.rms_norm_backward(g, x, gamma, rstd)
+        return [grad if wanted else None for grad, wanted in zip(grads, live, strict=True)]
+
+    return run
+
+
+ROWS: Final[Mapping[str, Callable[[Call], Callable[..., Any] | None]]] = {
+    "layer_norm": _layer_norm,
+    "layer_norm_backward": _layer_norm_backward,
+    "log_softmax": _softmax("log_forward"),
+    "log_softmax_backward": _softmax("log_backward"),
+    "rms_norm": _rms_norm,
+    "rms_norm_backward": _rms_norm_backward,
+    "softmax": _softmax("forward"),
+    "softmax_backward": _softmax("backward"),
+}
+"""By the row's name."""

@@ -1,0 +1,74 @@
+"""Rows along the last axis: what `burn_kernels` computes of them has the results of torch's candidates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from burn_torch.backend import LibTorch
+from burn_torch.backend.libtorch.attached import attached
+from burn_torch.backend.libtorch.attached_rows import ROWS
+from burn_torch.core.dtype import DType
+from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
+from burn_torch.ops.op import REGISTRY, Call
+from burn_torch.ops.torch_types import TO_TORCH
+
+
+def call(name: str, dtype: DType, place: str = "cpu", **changes: Any) -> Call:
+    def spec(*shape: int, of: DType = dtype) -> TensorSpec:
+        return TensorSpec.of(shape, of, place)
+
+    x, w, s = spec(3, 5, 17), spec(17), spec(3, 5, 1, of=DType.F32)
+    specs: dict[str, tuple[list[Any], dict[str, Any]]] = {
+        "softmax": ([x], {"dim": 2}),
+        "softmax_backward": ([x, x], {"dim": 2}),
+        "log_softmax": ([x], {"dim": 2}),
+        "log_softmax_backward": ([x, x], {"dim": 2}),
+        "layer_norm": ([x, w, w, FLOAT_NUMBER], {}),
+        "layer_norm_backward": ([x, x, s, s, w], {"live": (True, True, True)}),
+        "rms_norm": ([x, w, FLOAT_NUMBER], {}),
+        "rms_norm_backward": ([x, x, s, w], {"live": (True, True)}),
+    }
+    given, attrs = specs[name]
+    return REGISTRY[name].bind(given, attrs | changes)
+
+
+def results(found: Any) -> list[torch.Tensor | None]:
+    return list(found) if isinstance(found, (tuple, list)) else [found]
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16], ids=str)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_results_are_those_of_torch(name: str, device: str, dtype: DType) -> None:
+    made = call(name, dtype)
+    torch.manual_seed(0)
+    inputs = [
+        (torch.rand(spec.shape) + 0.5).to(device, TO_TORCH[spec.dtype]) if isinstance(spec, TensorSpec) else 1e-3
+        for spec in made.specs
+    ]
+    run = ROWS[name](made)
+    assert run is not None
+    expected = results(LibTorch().execute(made, inputs))
+    found = results(run(*inputs))
+    for one, other, spec in zip(found, expected, made.results, strict=True):
+        assert one is not None
+        assert isinstance(spec, TensorSpec)
+        assert (tuple(one.shape), one.dtype) == (spec.shape, TO_TORCH[spec.dtype])
+        assert other is not None
+        unit = 1e-5 if dtype is DType.F32 else 2e-2
+        torch.testing.assert_close(one.double(), other.double(), rtol=unit, atol=unit)
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_what_kernels_do_not_take_is_left_to_torch(name: str) -> None:
+    assert ROWS[name](call(name, DType.F32)) is not None
+    assert attached(call(name, DType.F32)) is None  # on a CPU torch computes all of them
+    if "soft" in name:
+        assert ROWS[name](call(name, DType.F64)) is None
+        assert ROWS[name](call(name, DType.F32, dim=0)) is None
+    if "backward" in name and "soft" not in name:
+        live = call(name, DType.F32).attrs["live"]
+        assert ROWS[name](call(name, DType.F32, live=(False, *live[1:]))) is None
