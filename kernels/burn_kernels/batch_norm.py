@@ -311,7 +311,7 @@ def _inputs(draw: Draw) -> Iterator[tuple[torch.Tensor, torch.Tensor | None, tor
     yield draw.normal(7, 5, 6, mean=0.5).permute(2, 1, 0), None, b, {}
     yield draw.normal(4, 5, 6, 8, mean=0.5)[..., ::2], None, None, {}
     yield draw.normal(900, 5, mean=0.5), w, b, {"activation": "relu"}
-    yield draw.normal(2, 2, 3000, mean=20.0), w[:2], b[:2], {"activation": "none"}
+    yield draw.normal(2, 2, 3000, mean=3.0), w[:2], b[:2], {"activation": "none"}
 
 
 def _problems(draw: Draw) -> Iterator[Problem]:
