@@ -106,6 +106,7 @@ def breaks(net: Any, ids: torch.Tensor) -> tuple[int, set[str]]:
     }
 
 
+@pytest.mark.filterwarnings("default")  # of torch.compile about the plain model, whose graph it has to break
 @pytest.mark.parametrize("kind", ["Llama", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
 def test_compiled_without_a_new_break(kind: str) -> None:
     plain = build(kind)
