@@ -23,11 +23,11 @@ def bytes_moved(
     x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None, *,
     backward: bool = False, **_: Any,
 ) -> int:  # fmt: skip
-    """x, w and what is added read, the output written; backward dout, x, w read, dx and dw written."""
+    """x, w and what is added read, the output written; backward dout, x, w read, all gradients written."""
     operands = x.numel() + w.numel()
-    out = x.numel() // max(1, x.shape[-1]) * w.shape[0]
+    out = math.prod(x.shape[:-1]) * w.shape[0]
     added = sum(t.numel() for t in (bias, residual) if t is not None)
-    return (2 * operands + out if backward else operands + added + out) * x.element_size()
+    return ((2 if backward else 1) * operands + added + out) * x.element_size()
 
 
 def flops(x: torch.Tensor, w: torch.Tensor, *_: Any, backward: bool = False, **__: Any) -> int:
