@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -14,6 +16,22 @@ if TYPE_CHECKING:
     from burn_torch import Device
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+if importlib.util.find_spec("hypothesis") and os.environ.get("BURN_TORCH_SLOW") != "1":
+    from hypothesis import settings
+
+    # the quick tests draw the same examples in every run; the slow ones look further each time
+    settings.register_profile("quick", derandomize=True)
+    settings.load_profile("quick")
+
+
+@pytest.fixture(autouse=True)
+def numbers_of_torch(request: pytest.FixtureRequest) -> None:
+    """What torch draws in a test is the same in every run too."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(zlib.crc32(request.node.nodeid.encode()))
 
 
 @pytest.fixture
