@@ -356,27 +356,16 @@ class _CWriter(Writer):
         spec = tensor(node.call.result)
         return self._emit(self.numbers.operand(node.inputs[0], computed_in(spec.dtype)), spec, False, False)
 
-    def _pointwise(self, node: Node, operands: Sequence[Key | None]) -> Tile:
-        call = node.call
-        spec = tensor(call.result)
-        tiles = self._tiles(call, operands)
-        made = computed_in(spec.dtype)
-        kinds = [tile.dtype for tile in tiles if tile is not None and not tile.dtype.is_bool]
-        kind = kinds[0] if kinds else made
-        x = any(tile.x for tile in tiles if tile is not None)
-        r = any(tile.r for tile in tiles if tile is not None)
-        if "dtype" in call.attrs:  # a cast
-            (tile,) = tiles
-            assert tile is not None
-            if tile.dtype is made:
-                return self._rounded(tile, spec)
-            return self._emit(f"{tile.name} != 0" if made.is_bool else tile.name, spec, x, r)
+    def _cast(self, tile: Tile, made: DType) -> str:
+        return f"{tile.name} != 0" if made.is_bool else tile.name
+
+    def _expressed(self, node: Node, tiles: Sequence[Tile | None], kind: DType) -> str:
+        assert node.call.op.pointwise is not None
         names = [
             self.numbers.operand(i, kind) if tile is None else tile.name
             for i, tile in zip(node.inputs, tiles, strict=True)
         ]
-        assert call.op.pointwise is not None
-        return self._emit(c_expression(call.op.pointwise, names, kind, used=self.helpers), spec, x, r)
+        return c_expression(node.call.op.pointwise, names, kind, used=self.helpers)
 
     def _drawn(self, node: Node, index: tuple[Index, ...]) -> Tile:
         law, spec = node.call.op.law(Draws), tensor(node.call.result)

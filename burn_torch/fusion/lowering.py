@@ -458,16 +458,21 @@ class Writer:
         tiles = self._tiles(call, operands)
         made = computed_in(spec.dtype)
         kinds = [tile.dtype for tile in tiles if tile is not None and not tile.dtype.is_bool]
-        kind = kinds[0] if kinds else made
         x = any(tile.x for tile in tiles if tile is not None)
         r = any(tile.r for tile in tiles if tile is not None)
-        if "dtype" in call.attrs:  # a cast
-            (tile,) = tiles
-            assert tile is not None
-            if tile.dtype is made:
-                return self._rounded(tile, spec)
-            text = f"({tile.name} != 0)" if made.is_bool else f"{tile.name}.to({TYPES[made]})"
-            return self._emit(text, spec, x, r)
+        if "dtype" not in call.attrs:
+            return self._emit(self._expressed(node, tiles, kinds[0] if kinds else made), spec, x, r)
+        (tile,) = tiles  # a cast
+        assert tile is not None
+        return self._rounded(tile, spec) if tile.dtype is made else self._emit(self._cast(tile, made), spec, x, r)
+
+    def _cast(self, tile: Tile, made: DType) -> str:
+        """A value in another type."""
+        return f"({tile.name} != 0)" if made.is_bool else f"{tile.name}.to({TYPES[made]})"
+
+    def _expressed(self, node: Node, tiles: Sequence[Tile | None], kind: DType) -> str:
+        """What an element-wise row makes of values, and of numbers as `kind`."""
+        call, spec = node.call, tensor(node.call.result)
         assert call.op.pointwise is not None
         names = [
             partial(self.numbers.operand, i, kind) if tile is None else tile.name
@@ -480,9 +485,8 @@ class Writer:
         }
         rounded = spec.dtype if not self.strict and spec.dtype in (DType.F16, DType.BF16) else None
         text = expression(call.op.pointwise, names, kind, rounded=rounded, used=self.helpers, divisors=divisors)
-        if not made.is_bool:
-            text = f"{text}.to({TYPES[made]})"
-        return self._emit(text, spec, x, r)
+        made = computed_in(spec.dtype)
+        return text if made.is_bool else f"{text}.to({TYPES[made]})"
 
     def _emit(self, text: str, spec: TensorSpec, x: bool, r: bool) -> Tile:
         name = self._name("v")

@@ -93,3 +93,23 @@ def test_what_fails_without_the_kernel_too_is_the_error(broken: list[str]) -> No
     graph = traced(lambda x, y: row("tanh")(x) * y, [tensor(3), tensor(3)])
     with pytest.raises(RuntimeError, match="size of tensor"):
         FusedKernel(graph, strict=False)(torch.ones(3), torch.ones(4))
+
+
+def test_a_lack_of_memory_is_no_fault_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the caller's to see: the operations one by one would need more, and the kernel is run again later."""
+    from burn_torch.backend.libtorch.fused import FusedKernel
+
+    launch = burn_kernels.launch.launch
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    kernel = FusedKernel(traced(lambda x: row("tanh")(x) * 0.5, [tensor(3)]), strict=False)
+    monkeypatch.setattr(burn_kernels.launch, "launch", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        kernel(torch.ones(3))
+    monkeypatch.setattr(burn_kernels.launch, "launch", launch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(kernel(torch.ones(3))[0], torch.tanh(torch.ones(3)) * 0.5)
+    assert kernel.without is None

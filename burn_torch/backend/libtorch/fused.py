@@ -193,13 +193,14 @@ class FusedKernel:
         """The outputs; with `slots`, numbers are read from there, in the order of the kernel's arguments.
 
         A kernel that does not compile or run is told of, and its operations run one by one from then on; with `slots`,
-        where nobody knows the numbers any more, the error has its name and file.
+        where nobody knows the numbers any more, the error has its name and file.  A lack of memory is no fault of the
+        kernel: its operations would need more.
         """
         if self.without is not None:
             return self.without(*inputs)
         try:
             return self._launched(inputs, slots)
-        except AssertionError:  # ours: what must not happen is no fault of the kernel
+        except (AssertionError, torch.OutOfMemoryError, MemoryError):  # the first is ours: what must not happen
             raise
         except Exception as fault:
             if slots is not None:
