@@ -1,4 +1,4 @@
-"""The head of a language model in chunks: found with its gradients, the same values, and left alone where it must be."""
+"""The head of a language model in chunks: found with its gradients, the same values, and where it is left alone."""
 
 from __future__ import annotations
 
