@@ -141,8 +141,8 @@ def data_gradient(
         arguments = (dz, w, None, dx, None, *dz.stride(), *weights, count, *sizes, *made[7:13], 0, 0, 0, 1.0)
         if config.channels:
             launch(
-                convolve_tiles, (ceil_div(count, config.pixels), made.groups * blocks), x, dz, w, None, dx, *dz.stride(),
-                *weights, count, *sizes, *made[7:13], warps=config.warps, BACK=True,
+                convolve_tiles, (ceil_div(count, config.pixels), made.groups * blocks), x, dz, w, None, dx,
+                *dz.stride(), *weights, count, *sizes, *made[7:13], warps=config.warps, BACK=True,
                 STRIDED=made.stride_h * made.stride_w > 1, MASKED=True, KERNEL_H=made.kernel_h, KERNEL_W=made.kernel_w,
                 PRECISION="tf32" if in_tf32(x.dtype) else "ieee", ROUNDED=rounds(x.dtype), OUTS=config.outs,
                 CHANNELS=config.channels, PIXELS=config.pixels,

@@ -51,7 +51,7 @@ def words_of(dtype: torch.dtype, *words: str) -> str:
 
 
 def in_tiles(facts: Facts) -> bool:
-    """Whether cores for tensors may compute this: in half types, in tf32 where it is allowed, and nothing but a bias."""
+    """Whether cores for tensors may compute this: half types, tf32 where it is allowed, and nothing but a bias."""
     words = set(facts.flags.split())
     return words <= {"b", "tf32"} and (facts.dtype != torch.float32 or "tf32" in words)
 
