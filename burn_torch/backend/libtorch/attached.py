@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from burn_torch.backend.libtorch.attached_convolutions import CONVOLUTIONS
 from burn_torch.backend.libtorch.attached_rows import ROWS
 from burn_torch.backend.libtorch.c_words import Cipher
 from burn_torch.backend.libtorch.fused import fused_kernel, held_form
@@ -203,6 +204,7 @@ _ATTACHED: Final[dict[str, Callable[[Call], Callable[..., Any] | None]]] = {
     "dropout_mask": _dropout_mask,
     "linear_cross_entropy_with_gradients": _linear_cross_entropy,
     "sum": _sum,
+    **CONVOLUTIONS,
     **ROWS,
 }
 
