@@ -273,7 +273,7 @@ def _expanded(graph: Graph, form: Form) -> Graph:
         node = Node(node.call, inputs, node.outputs, node.origin)
         known = known_numbers(node, numbers)
         reads = not node.call.is_number and bool(run_time_numbers(known))
-        # half a collective in other rows, the other half as it is, would be no pair; both are launched plainly anyway
+        # half of a transfer in other rows, and the other half as it is, would be no pair; they are not recorded anyway
         whole = node.call.op.decomposition is None or node.call.op.collective is not None
         if not reads or whole or form(node.call, known) is not None:
             nodes.append(node)

@@ -41,8 +41,7 @@ def group_updates(graph: Graph) -> Graph:
     for position, node in enumerate(graph.nodes):
         if position not in members:
             nodes.append(node)
-        for group in last.get(position, ()):
-            nodes.append(_joined([graph.nodes[p] for p in group]))
+        nodes += [_joined([graph.nodes[p] for p in group]) for group in last.get(position, ())]
     return Graph(graph.inputs, in_order(graph, nodes), graph.outputs)
 
 
