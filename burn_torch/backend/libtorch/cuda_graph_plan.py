@@ -106,6 +106,8 @@ def plan(
     specs: dict[int, Spec] = graph.specs() | {i: TensorSpec.of((), dtype, place) for i, dtype in divider.slots.items()}
     owned = {i for position, (i, _) in enumerate(graph.inputs) if position in donate}
     for captured, nodes in reversed(runs):
+        # a recording of nothing but views would launch nothing
+        captured = captured and not all(node.call.aliases for node in nodes)
         segments.append(_segment(nodes, captured, specs, wanted, owned))
         wanted |= set(segments[-1].reads)
     needed = sorted({i for i in wanted if i in numbers} | {i for pack in divider.packs for i in pack.numbers})
