@@ -72,9 +72,9 @@ def test_tune_again_measures_what_is_there_and_tune_does_not(
 
 
 def test_parts_are_all_keys_and_none_twice(
-    selector: Selector, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fake: Any, selector: Selector, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = warmup.TUNABLES["double"]
+    made = fake.tunable()
     monkeypatch.setattr(warmup, "TUNABLES", {"double": made, "other": dataclasses.replace(made, name="other")})
     for part in range(3):
         assert main(["tune", "--only", "oth,dou", "--part", f"{part}/3"]) == 0
