@@ -23,6 +23,8 @@ NO_RIVALS = ("bare product",)
 OURS = {"linear_cross_entropy": "ours, bf16 sums"}
 """The form of ours that stands for it, where that is not `ours`."""
 
+PEAK, ERROR = "peak MiB, ours / best", "error, ours / eager"
+
 Rows = Mapping[str, Mapping[str, Any]]
 
 
@@ -56,10 +58,7 @@ def rival_table(run: Mapping[str, Any], name: str) -> str:
             f"JAX {run.get('jax') or 'absent'}; median of {run['rounds']} rounds, `benchmarks/data/{name}`."
         ),
         "",
-        (
-            f"| operation | | ms | share | best rival | {' | '.join(COLUMNS.values())} | others | peak MiB, ours / best "
-            "| error, ours / eager |"
-        ),
+        f"| operation | | ms | share | best rival | {' | '.join(COLUMNS.values())} | others | {PEAK} | {ERROR} |",
         "| --- |" + " --- |" * (len(COLUMNS) + 7),
     ]
     lines += [_rival_line(case, passed, rows) for (case, passed), rows in cases.items()]
