@@ -5,8 +5,8 @@
     flat_index((row, col), (3, 4))               # x again: equal indexes are equal objects
 
 An `Index` is a whole number: a sum of multiples of atoms and a constant.  Atoms are loop variables, quotients and
-remainders of sums by constants, and places in a part of an axis.  Every index knows the range that it stays in, which is what simplifies it: what is
-below d has no quotient by d, and is its own remainder.
+remainders of sums by constants, and places in a part of an axis.  Every index knows the range that it stays in, which
+is what simplifies it: what is below d has no quotient by d, and is its own remainder.
 
 Multiples, constants and the ends of ranges may be symbolic (`core/sizes.py`).  Only what holds whatever the symbols
 are simplifies an index; what is merely true of the sizes at hand is never asked.
