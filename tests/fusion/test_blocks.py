@@ -36,10 +36,10 @@ CEILINGS = {
     # L: 4 linear, 8 products, a norm, two GELUs: 15.  G: residual + norm; residual + loss + bias; two GELU backwards +
     # bias; two norm backwards with columns and biases; the finish of the token bias, of other columns; the other: 8.
     "MLP-mixer": 23,
-    # L: 2 linear, 4 products, 2 `cat` that put weights side by side: 8.  G: the biases side by side; the gates; the cell
-    # and its hidden state; the results side by side less the target; all of the backward; two gradients of gates side
-    # by side, each with the sums of its bias; the gradient of x, of `pad` of three slices: 8.  One kernel for gates and
-    # cell would hold more at once than the operations do.
+    # L: 2 linear, 4 products, 2 `cat` that put weights side by side: 8.  G: the biases side by side; the gates; the
+    # cell and its hidden state; the results side by side less the target; all of the backward; two gradients of gates
+    # side by side, each with the sums of its bias; the gradient of x, of `pad` of three slices: 8.  One kernel for
+    # gates and cell would hold more at once than the operations do.
     "LSTM cell": 16,
     # L: 2 convolutions, 4 gradients, pooling there and back: 8.  G: two norms + ReLU, and their backwards; the results
     # side by side less the target: 5.
