@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from burn_torch.backend.libtorch.attached_convolutions import CONVOLUTIONS
 from burn_torch.backend.libtorch.attached_rows import ROWS
 from burn_torch.backend.libtorch.c_words import Cipher
 from burn_torch.backend.libtorch.fused import fused_kernel, held_form
@@ -179,6 +180,7 @@ _ATTACHED: Final[dict[str, Callable[[Call], Callable[..., Any] | None]]] = {
     "dropout": _dropout,
     "dropout_mask": _dropout_mask,
     "sum": _sum,
+    **CONVOLUTIONS,
     **ROWS,
 }
 
@@ -239,17 +241,13 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
         return 1.0 - rate * decay, rate / (1.0 - beta_1**count), 1.0 / math.sqrt(1.0 - beta_2**count)
 
     def step(slots: Sequence[torch.Tensor], groups: Sequence[list[torch.Tensor]]) -> None:
-        dense = params, grads, means, squares = [[x.contiguous() for x in group] for group in groups]
+        params, grads, means, squares = groups
         if not staged:
             staged.append(optimizer.staging_for(params))
         elif not torch.cuda.is_current_stream_capturing():
             torch.cuda.current_stream().synchronize()  # a copy of the run before may still read it
         table = optimizer.table(params, grads, means, squares, in_place=True, staging=staged[0])
         optimizer.adamw_held(table, *slots, betas=(beta_1, beta_2), eps=epsilon)
-        for group, made in zip((groups[0], *groups[2:]), (dense[0], *dense[2:]), strict=True):
-            for x, y in zip(group, made, strict=True):
-                if x is not y:  # one with gaps was updated in a copy
-                    x.copy_(y)
 
     return writing(call, known, 4, (DType.F32,) * 3, pack, step)
 
