@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from burn_torch.backend import LibTorch
-from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import explain, plan_of
 from burn_torch.fusion.again import kept_less
@@ -45,9 +44,8 @@ def layers(x: Any, *weights: Any) -> Any:
 
 
 def graph_of(function: Any = layers) -> Graph:
-    # in double precision, as the gradients of this stack magnify roundings
     shapes = [(ROWS, WIDTH), *[(WIDTH,), (WIDTH,), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH)] * LAYERS]
-    return traced(function, [tensor(*shape, dtype=DType.F64) for shape in shapes])
+    return traced(function, [tensor(*shape) for shape in shapes])
 
 
 def values(graph: Graph) -> list[Any]:
@@ -62,9 +60,11 @@ def test_gelu_and_norm_do_not_wait_for_the_backward() -> None:
     after = kept_less(before)
     verify(after.graph)
     given = values(graph)
-    found, expected = (interpret(g, LibTorch(), given) for g in (after.graph, graph))
-    torch.testing.assert_close(found, expected)
-    assert peak_bytes(after.graph) < peak_bytes(before.graph) - 2 * 8 * ROWS * 4 * WIDTH
+    found, planned, expected = (interpret(g, LibTorch(), given) for g in (after.graph, before.graph, graph))
+    torch.testing.assert_close(found, planned)
+    # sums in another order, which the gradients of this stack magnify: some 1e-5 of the largest
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-2)
+    assert peak_bytes(after.graph) < peak_bytes(before.graph) - 2 * 4 * ROWS * 4 * WIDTH
     again = [group for group in after.groups if {"gelu_approximate", "gelu_approximate_backward"} <= {*group.rows}]
     assert len(again) == LAYERS - 1  # the last layer's is read where the peak is
     assert len(explain(after).kernels) == len(explain(before).kernels)
@@ -77,9 +77,9 @@ def test_a_value_that_is_returned_waits() -> None:
         return (*layers(x, *weights), y)
 
     graph = graph_of(returned)
-    after = kept_less(plan_of(graph))
-    given = values(graph)
-    torch.testing.assert_close(interpret(after.graph, LibTorch(), given), interpret(graph, LibTorch(), given))
+    before = plan_of(graph)
+    after, given = kept_less(before), values(graph)
+    torch.testing.assert_close(interpret(after.graph, LibTorch(), given), interpret(before.graph, LibTorch(), given))
 
 
 def test_a_forward_alone_is_left_as_it_is() -> None:
