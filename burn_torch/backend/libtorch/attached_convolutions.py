@@ -1,8 +1,8 @@
 """Kernels of `burn_kernels` for convolutions over two axes and their gradients, where few channels are read or made.
 
 As the entries of `attached`.  Without timings `burn_kernels.convolution.is_direct` decides, from bytes and operations;
-where it takes the kernels, timings choose among them, torch's convolution included.  In float32 they multiply as torch's
-do: in tf32 where `torch.backends.cudnn` allows it.
+where it takes the kernels, timings choose among them, torch's convolution included.  In float32 they multiply as
+torch's do: in tf32 where `torch.backends.cudnn` allows it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ def _options(attrs: Mapping[str, Any], x: TensorSpec, w: Shape) -> dict[str, Any
     from burn_kernels.convolution import Geometry, is_direct
 
     pads = tuple(a for a, _ in padding)
-    batch, channels, height, width = x.shape
-    made = Geometry(batch, channels, height, width, w[0], w[2], w[3], *stride, *pads, *dilation, groups)
+    made = Geometry(*x.shape, w[0], *w[2:], *stride, *pads, *dilation, groups)  # type: ignore[call-arg]  # two axes
     if not is_direct(made, TO_TORCH[x.dtype]):
         return None
     return {"stride": stride, "padding": pads, "dilation": dilation, "groups": groups}
