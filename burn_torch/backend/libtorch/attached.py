@@ -241,17 +241,13 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
         return 1.0 - rate * decay, rate / (1.0 - beta_1**count), 1.0 / math.sqrt(1.0 - beta_2**count)
 
     def step(slots: Sequence[torch.Tensor], groups: Sequence[list[torch.Tensor]]) -> None:
-        dense = params, grads, means, squares = [[x.contiguous() for x in group] for group in groups]
+        params, grads, means, squares = groups
         if not staged:
             staged.append(optimizer.staging_for(params))
         elif not torch.cuda.is_current_stream_capturing():
             torch.cuda.current_stream().synchronize()  # a copy of the run before may still read it
         table = optimizer.table(params, grads, means, squares, in_place=True, staging=staged[0])
         optimizer.adamw_held(table, *slots, betas=(beta_1, beta_2), eps=epsilon)
-        for group, made in zip((groups[0], *groups[2:]), (dense[0], *dense[2:]), strict=True):
-            for x, y in zip(group, made, strict=True):
-                if x is not y:  # one with gaps was updated in a copy
-                    x.copy_(y)
 
     return writing(call, known, 4, (DType.F32,) * 3, pack, step)
 

@@ -31,7 +31,8 @@ def _options(attrs: Mapping[str, Any], x: TensorSpec, w: Shape) -> dict[str, Any
     from burn_kernels.convolution import Geometry, is_direct
 
     pads = tuple(a for a, _ in padding)
-    made = Geometry(*x.shape, w[0], *w[2:], *stride, *pads, *dilation, groups)  # type: ignore[call-arg]  # two axes
+    batch, channels, height, width = x.shape
+    made = Geometry._make((batch, channels, height, width, w[0], w[2], w[3], *stride, *pads, *dilation, groups))
     if not is_direct(made, TO_TORCH[x.dtype]):
         return None
     return {"stride": stride, "padding": pads, "dilation": dilation, "groups": groups}

@@ -220,7 +220,9 @@ def _device_call(call: Call, form: DeviceForm, specs: Sequence[Spec | None]) -> 
     rule.__doc__ = f"{call.op.name} with numbers on the device."
     compute = form.compute if form.over is None else _on_copies(form.compute, form.over)
     inplace = None if form.over is None else Over(form.compute, form.over)
-    row = Op(rule, {**_FIELDS, "torch": PerCall(lambda _: compute), "inplace": inplace}, None)
+    # an update's results lie as what they are written over, however its gradients do
+    fields = {**_FIELDS, "torch": PerCall(lambda _: compute), "inplace": inplace, "runs": call.op.runs}
+    row = Op(rule, fields, None)
     made = Call(row, tuple(specs), {}, call.results, call.multiple)
     made.memo["table_call"] = call
     return made

@@ -20,6 +20,7 @@ from burn_torch.core.errors import ArgumentError, DeviceError
 from burn_torch.core.philox import fold, stream_of
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, TensorSpec
 from burn_torch.graph import Graph, Trace, dead_code, interpret
+from burn_torch.graph.passes.memory import memory_plan
 from burn_torch.ops.torch_types import FROM_TORCH as FROM
 from burn_torch.ops.value import Value
 
@@ -261,6 +262,25 @@ def test_an_update_whose_outputs_come_in_another_order_writes_in_place() -> None
 
 
 # -- who holds what ----------------------------------------------------------------------------------------
+def test_an_update_is_in_place_though_a_gradient_lies_otherwise() -> None:
+    """The gradient of a transposed product has its axes in another order: all state was copied twice for it."""
+
+    def build(p: Any, turned: Any, m: Any, v: Any, lr: Any) -> list[Any]:
+        g = ops.permute(turned, axes=(1, 0))
+        return list(ops.adam_update(lr, 0.9, 0.99, 1e-8, 0.0, 0.0, 3, p, g, m, v, amsgrad=False, cautious=False))
+
+    graph = elementwise(build, spec(3, 5), spec(5, 3), spec(3, 5), spec(3, 5), FLOAT_NUMBER)
+    (segment,) = plan(graph, "cpu", (0, 2, 3)).segments
+    written = memory_plan(segment.graph, segment.donated).in_place
+    assert [len(pairs) for pairs in written.values()] == [3]
+    program, _ = captured(graph, (0, 2, 3))
+    given = [torch.rand(3, 5), torch.rand(5, 3), torch.rand(3, 5), torch.rand(3, 5)]
+    expected = interpret(graph, LibTorch(), [*(x.clone() for x in given), 0.1])
+    found = program(*given, 0.1)
+    torch.testing.assert_close(list(found), expected, rtol=1e-6, atol=1e-7)
+    assert all(x is given[i] for x, i in zip(found, (0, 2, 3), strict=True))
+
+
 def test_a_swap_of_state_is_a_swap_each_time() -> None:
     """Outputs that are inputs of another position: what comes back lies in the wrong buffers."""
     graph = elementwise(lambda a, b: [b, a * 1.0], spec(3), spec(3))
