@@ -14,6 +14,7 @@ from burn_torch import Device, compile
 from burn_torch.fusion.row import kernel
 from burn_torch.graph.interpreter import stepwise
 from tests.fusion.blocks import BLOCKS, REAL
+from tests.fusion.profiling import profiling
 
 pytestmark = [
     pytest.mark.gpu,
@@ -23,15 +24,14 @@ pytestmark = [
 
 def launched(run: Callable[[], Any]) -> Counter[str]:
     """The names of the kernels that run on the device meanwhile; copies and fills by the driver are none."""
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity
 
     run()  # compiles, tunes and chooses
     torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
+    with profiling(ProfilerActivity.CUDA, ProfilerActivity.CPU) as found:
         run()
         torch.cuda.synchronize()
-    names = [event.name for event in found.events() if event.device_type == DeviceType.CUDA]
+    names = [event.name for event in found.events() if event.device_type.name == "CUDA"]
     return Counter(name for name in names if not name.startswith(("Memcpy", "Memset")))
 
 

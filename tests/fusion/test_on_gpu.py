@@ -31,6 +31,7 @@ from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.optim import AdamWConfig, GradientsParams
 from tests.fusion.checking import agree, cooked, drawn, in_float64, made
+from tests.fusion.profiling import profiling
 from tests.fusion.programs import PROGRAMS, row, tensor, traced
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -130,8 +131,7 @@ def test_a_known_launch_is_quick_and_counted() -> None:
     kernel(x, y)
     quick = kernel.quick
     assert quick.__name__ == "launch"
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
+    with profiling() as profile:
         found = [kernel(x, y)[0] for _ in range(3)]
         torch.cuda.synchronize()
     assert kernel.quick is quick
@@ -328,7 +328,7 @@ def test_a_chain_and_its_backward_keep_no_intermediate(stream: Stream) -> None:
 
     def both() -> Any:
         y, pull = vjp(gelu, x)
-        dx = pull(g)
+        (dx,) = pull(g)
         del pull
         device.flush()
         return y, dx
@@ -351,8 +351,7 @@ def test_a_stream_of_operations_is_one_kernel_for_the_profiler(stream: Stream) -
     device = Device.cuda(0).fused()
     x = Tensor.from_torch(torch.randn(512, 512, device="cuda"), device)
     gelu(x).into_torch()
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
+    with profiling() as profile:
         y = gelu(x)
         device.flush()
         torch.cuda.synchronize()
@@ -367,8 +366,7 @@ def test_launches_of_the_library_are_known_the_second_time() -> None:
     x = torch.randn(300, 1000, device="cuda")
     first = softmax.forward(x)
     count = len(prepared._known)
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
+    with profiling() as profile:
         again = [softmax.forward(x) for _ in range(3)]
         torch.cuda.synchronize()
     assert len(prepared._known) == count > 0

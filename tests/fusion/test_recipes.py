@@ -100,6 +100,25 @@ def test_no_more_than_eight_operations_are_done_again(stream: Stream, seed: np.r
         torch.testing.assert_close(y.inner().into_torch(), x.inner().into_torch() + n)
 
 
+def test_what_several_operations_read_counts_once(stream: Stream, seed: np.random.Generator) -> None:
+    """Eight operations make what is clamped; each way from there to x counted by itself, they would be 16."""
+    x, bias, scale, residual = leaf(seed, 4, 6), leaf(seed, 1, 6).inner(), leaf(seed, 1, 6).inner(), leaf(seed, 4, 6)
+    bias, scale = (Tensor.from_inner(t) for t in (bias, scale))
+
+    def chain_of_12(x: Tensor) -> Tensor:
+        y = (activation.sigmoid(x + bias) * scale).tanh() + residual
+        return (y * y - y * 0.5).clamp(-2.0, 2.0) + y.abs().neg().exp()
+
+    kept = chain_of_12(x)
+    stream.flush()
+    assert written(stream) == 1
+    found = x.grad(kept.sum().backward())
+    assert found is not None
+    plain = Device.cpu().autodiff()
+    bias, scale, residual = (Tensor.from_torch(t.inner().into_torch(), plain) for t in (bias, scale, residual))
+    torch.testing.assert_close(found.into_torch(), eager(chain_of_12, x), rtol=1e-12, atol=1e-12)
+
+
 def test_what_a_library_or_a_reduction_makes_is_written(stream: Stream, seed: np.random.Generator) -> None:
     x = leaf(seed, 3, 3)
     product, total, twice = x @ x, x.sum_dim(1), x @ x.transpose()

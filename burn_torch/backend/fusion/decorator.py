@@ -25,7 +25,7 @@ from burn_torch.fusion.patterns import literals, on_change
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Literal
 from burn_torch.graph.origin import Origin
-from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves
+from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor
 
@@ -310,8 +310,11 @@ def _is_library(call: Call) -> bool:
     found: bool | None = call.memo.get(_is_library)
     if found is None:
         op = call.op
+        regions = op.law(Regions)
         if op.pointwise is not None or call.aliases or any(op.law(law) for law in (Folds, Draws, Moves, Fill, Copies)):
             found = False
+        elif regions is not None:
+            found = regions.of(call) is None
         else:
             parts = expanded(call)
             found = parts is None or any(_is_library(node.call) for node in parts.nodes)

@@ -18,6 +18,9 @@ __all__ = ["Given", "can_be_again", "deferred", "inputs_of", "steps_of"]
 
 _MOST: Final = 8
 
+_NEVER: Final = frozenset(range(-1, -2 - _MOST, -1))
+"""More operations than any recipe has: of what is not computed again."""
+
 Given = tuple[str, Any, int]
 """What a recipe reads: ("lazy", value, 0), ("outside", primitive, its version then), or ("number", number, 0)."""
 
@@ -30,20 +33,21 @@ def can_be_again(call: Call) -> bool:
 
 def deferred(entries: Sequence[tuple[Step, Any, Any]], live: Sequence[bool], wanted: int | None) -> set[int]:
     """Which of the live results stay recipes; `wanted` is read now, so it does not."""
-    cost: dict[int, int] = {}
+    again: dict[int, frozenset[int]] = {}
+    """For a result, what is computed to have it: what several operations read is computed once."""
     found: set[int] = set()
     for step, _, _ in entries:
         call, slot = step.call, step.first
         if call is None or not can_be_again(call):
             continue
-        operations = 1
+        operations = frozenset([slot])
         for i, spec in zip(step.slots, call.specs, strict=True):
             if spec is None or isinstance(spec, NumberSpec) or not isinstance(i, int) or i < 0:
                 continue
             if not live[i] or i in found:
-                operations += cost.get(i, _MOST)
-        cost[slot] = operations
-        if step.taped and live[slot] and slot != wanted and operations <= _MOST:
+                operations |= again.get(i, _NEVER)
+        again[slot] = operations
+        if step.taped and live[slot] and slot != wanted and len(operations) <= _MOST:
             found.add(slot)
     return found
 
