@@ -385,6 +385,16 @@ def forward_with_gradient_(
     return _with_gradient(x, targets, options, config, write="over")
 
 
+def part_with_gradient_(
+    x: torch.Tensor, targets: torch.Tensor, options: Options, divisor: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `forward_with_gradient_` of some of a batch's rows: the sum of their losses, their gradients over `divisor`.
+
+    Nothing is checked: a caller has checked the whole.
+    """
+    return _with_gradient(x, targets, options, None, write="over", divisor=divisor)
+
+
 def _options(
     x: torch.Tensor,
     targets: torch.Tensor,
@@ -402,14 +412,23 @@ def _options(
 
 
 def _with_gradient(
-    x: torch.Tensor, targets: torch.Tensor, options: Options, config: Config | None, write: str
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    options: Options,
+    config: Config | None,
+    write: str,
+    divisor: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     require_one_upstream(options.reduction)
     if not runs_kernel("cross_entropy", x):
         loss, lse = plain(x, targets, options)
-        dx = plain_backward(torch.ones_like(loss), x, targets, lse, options)
+        upstream = torch.ones_like(loss)
+        if divisor is not None:
+            upstream = upstream / divisor
+        dx = plain_backward(upstream, x, targets, lse, options)
         return loss, x.copy_(dx) if write == "over" else dx
-    divisor = options.divisor(targets, x) if options.reduction == "mean" else None
+    if options.reduction == "mean":
+        divisor = options.divisor(targets, x)
     losses, _, dx = _run(x, targets, None, None, divisor, options, config, write=write)
     return reduce(losses, targets, options), dx
 
