@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from burn_torch.backend.libtorch.attached_attention import ATTENTIONS
 from burn_torch.backend.libtorch.attached_convolutions import CONVOLUTIONS
 from burn_torch.backend.libtorch.attached_rows import ROWS
 from burn_torch.backend.libtorch.c_words import Cipher
@@ -180,6 +181,7 @@ _ATTACHED: Final[dict[str, Callable[[Call], Callable[..., Any] | None]]] = {
     "dropout": _dropout,
     "dropout_mask": _dropout_mask,
     "sum": _sum,
+    **ATTENTIONS,
     **CONVOLUTIONS,
     **ROWS,
 }
