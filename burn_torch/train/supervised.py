@@ -97,6 +97,7 @@ class SupervisedTraining:
         self._execution: ExecutionStrategy = SingleDevice()
         self._compiled = True
         self._precision: Precision = "float32"
+        self._fuse: bool | None = None
         self._strategy: CheckpointingStrategy = default_strategy()
         self._chosen_strategy = False
         self._every: CheckpointEvery | None = None
@@ -162,6 +163,13 @@ class SupervisedTraining:
         line says why.  On the CPU the bits are the same either way.
         """
         return self._with(_compiled=flag)
+
+    def fuse(self, flag: bool | None = True) -> Self:
+        """Whether compiled steps run in generated kernels; None, the default: where devices are fused.
+
+        On a CPU they are C, and round otherwise than op by op: a run that is resumed keeps its bits if this stays.
+        """
+        return self._with(_fuse=flag)
 
     def precision(self, precision: Precision) -> Self:
         """Of matrix products, convolutions and attention in compiled steps; parameters stay float32."""
@@ -323,6 +331,7 @@ class SupervisedTraining:
                 execution=execution,
                 compiled=self._compiled,
                 precision=self._precision,
+                fuse=self._fuse,
                 store=shared_store(
                     file_store(
                         artifact.checkpoints,
@@ -395,6 +404,7 @@ class SupervisedTraining:
             run.say("there is no checkpoint yet: the run starts from the beginning")
         else:
             path, checkpoint = found
+            _check_length(checkpoint, parts.num_epochs)
             self._check_order(checkpoint, parts.train, run)
             run.restore(checkpoint, path)
             LOG.info("goes on from %s", path.name)
@@ -444,6 +454,8 @@ class SupervisedTraining:
         if self._precision != "float32" and not self._compiled:
             given = f"precision({self._precision!r}) with compile(False)"
             faults.append((given, "compiled steps, or float32", "leave one of them out"))
+        if self._fuse and not self._compiled:
+            faults.append(("fuse() with compile(False)", "compiled steps, or no fuse()", "leave one of them out"))
         steps = ["train_step"] if self._valid_loader is None else ["train_step", "valid_step"]
         for name in steps:
             if not callable(getattr(learner.model, name, None)):
@@ -520,6 +532,20 @@ def _status_of(err: BaseException) -> str:
     if isinstance(err, NonFiniteError):
         return "diverged"
     return "failed" if isinstance(err, Exception) else "aborted"
+
+
+def _check_length(checkpoint: Checkpoint, num_epochs: int) -> None:
+    position = checkpoint.position
+    if position.epoch > num_epochs:
+        given = f"{position.epoch} epochs" if position.complete else f"batch {position.batch} of epoch {position.epoch}"
+        raise ConfigError(
+            explain(
+                "the run to resume is past the epoch that it is to end with",
+                given=f"num_epochs {num_epochs}, and a checkpoint with {given} trained",
+                expected=f"{position.epoch} epochs or more",
+                mend="ask for more epochs; a shorter run is one of its own, in another directory",
+            )
+        )
 
 
 def _key_of(seed: int) -> int:
