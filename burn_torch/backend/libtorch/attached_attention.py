@@ -99,8 +99,8 @@ def _attention_backward(call: Call) -> Callable[..., Any] | None:
         softcap: float | None,
     ) -> tuple[torch.Tensor | None, ...]:
         # whatever lse is of a query that sees nothing: its weights are exp(-inf)
-        tensors = (g, query, key, value, _seen(mask), bias, y, lse)
-        found = attention.backward(*tensors, bias_gradient=True in live[3:], **rule, **_numbers(scale, softcap))
+        options = {"bias_gradient": True in live[3:], **rule, **_numbers(scale, softcap)}
+        found = attention.backward(g, query, key, value, _seen(mask), bias, y, lse, **options)
         return tuple(grad if used else None for grad, used in zip(found, live, strict=False))  # without a bias three
 
     return run
