@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from burn_torch.backend.libtorch.attached_attention import ATTENTIONS
 from burn_torch.backend.libtorch.attached_convolutions import CONVOLUTIONS
 from burn_torch.backend.libtorch.attached_rows import ROWS
 from burn_torch.backend.libtorch.c_words import Cipher
@@ -204,6 +205,7 @@ _ATTACHED: Final[dict[str, Callable[[Call], Callable[..., Any] | None]]] = {
     "dropout_mask": _dropout_mask,
     "linear_cross_entropy_with_gradients": _linear_cross_entropy,
     "sum": _sum,
+    **ATTENTIONS,
     **CONVOLUTIONS,
     **ROWS,
 }
