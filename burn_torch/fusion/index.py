@@ -14,6 +14,7 @@ are simplifies an index; what is merely true of the sizes at hand is never asked
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Final, final
@@ -192,6 +193,30 @@ class Index:
                 total = total + inner * count
         return total
 
+    def stride(self, variable: Var) -> Whole:
+        """How much more it is one step of a loop on, except where a quotient or a remainder carries."""
+        total: Whole = 0
+        for atom, count in self.terms.items():
+            if isinstance(atom, Var):
+                total = total + (count if atom == variable else 0)
+            elif isinstance(atom, _Remainder | Part):
+                total = total + atom.of.stride(variable) * count
+        return total
+
+    def constant_run(self, variable: Var) -> int:
+        """How many steps of a loop, from a multiple of so many on, leave it as it is; 0 where that is not known."""
+        runs: list[int] = []
+        for atom in self.terms:
+            if not isinstance(atom, _Quotient | _Remainder):
+                runs.append(0)
+            elif isinstance(atom, _Remainder):
+                runs.append(atom.of.constant_run(variable))
+            elif isinstance(atom.by, int) and atom.of.terms.keys() == {variable} and atom.of.stride(variable) == 1:
+                runs.append(atom.by if _is(atom.of.constant, 0) else 0)
+            else:
+                runs.append(0)
+        return math.gcd(*runs) if runs and all(runs) else 0
+
     # -- arithmetic --------------------------------------------------------------------------
     def __add__(self, other: Index | Whole) -> Index:
         if not isinstance(other, Index):
@@ -333,6 +358,14 @@ def part_of(of: Index, start: Whole, size: Whole) -> Index | None:
     return _atom(Part(of, start, size))
 
 
+def _digits_above(index: Index, quotient: Index, scale: Whole) -> _Remainder | None:
+    """In a sum, quotient % d * scale: above the digit quotient * by + remainder it is one more of the same number."""
+    for atom, count in index.terms.items():
+        if isinstance(atom, _Remainder) and atom.of == quotient and same_size(count, scale):
+            return atom
+    return None
+
+
 def _joined(index: Index) -> Index:
     """The sum with quotient * d + remainder put together again, as often as there are such pairs."""
     found = True
@@ -344,6 +377,12 @@ def _joined(index: Index) -> Index:
             quotient = atom.of // atom.by
             if len(quotient.terms) != 1 or not _is(quotient.constant, 0):
                 continue
+            if (upper := _digits_above(index, quotient, count * atom.by)) is not None:
+                terms = {a: c for a, c in index.terms.items() if a not in (atom, upper)}
+                both = _atom(_Remainder(atom.of, atom.by * upper.by)) * count
+                index = Index({**terms, **{a: terms.get(a, 0) + c for a, c in both.terms.items()}}, index.constant)
+                found = True
+                break
             ((other, scale),) = quotient.terms.items()
             if _is(scale, 1) and same_size(index.terms.get(other, 0), count * atom.by):
                 terms = {a: c for a, c in index.terms.items() if a not in (atom, other)}

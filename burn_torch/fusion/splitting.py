@@ -30,7 +30,7 @@ FOR_LARGE: Final = 4
 """So many times as many programs for so many elements: each has one tile on its way, and two a multiprocessor are not
 what memory can deliver."""
 
-COLUMNS_TOGETHER: Final = 32
+COLUMNS_TOGETHER: Final = 64
 """Columns that one program reduces side by side; see `configs.py`."""
 
 LEAST_PART: Final = 256
@@ -44,6 +44,9 @@ LONG_ROW: Final = 1 << 16
 """Elements of a row that one program takes so long for that, with few rows, a device waits for the last ones."""
 
 MOST_PARTS: Final = 1024
+MOST_GATHERED: Final = 1 << 19
+"""Sums that all parts gather: 2 MiB, which no plan needs to count, and the second step reads from a cache."""
+
 ROWS_OF_A_PART: Final = 16
 """Rows that a program gathers columns of at least: what it writes is then at most a sixteenth of what it reads."""
 
@@ -71,7 +74,7 @@ def beside_rows(call: Call, rows: Collection[tuple[int, int]]) -> Graph | None:
     count = x.numel // max(length, 1)
     if (count, length) not in rows or not 1 < length <= LONGEST_GATHERED:
         return None
-    most = min(MOST_PARTS, size_hint(count) // ROWS_OF_A_PART)
+    most = min(MOST_PARTS, size_hint(count) // ROWS_OF_A_PART, MOST_GATHERED // size_hint(length))
     parts = next((n for n in range(most, 0, -1) if exact_quotient(count, n) is not None), 1)
     if parts < FEWEST_PARTS:
         return None

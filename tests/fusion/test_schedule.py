@@ -279,7 +279,7 @@ def test_indexes_have_64_bits_where_memory_is_long() -> None:
     assert not narrow.wide
     assert "int64" not in narrow.source
     assert wide.wide
-    assert "r = tl.arange(0, RB).to(tl.int64)" in wide.source
+    assert "r = r0 + tl.arange(0, RB).to(tl.int64)" in wide.source
     assert "x = tl.program_id(0).to(tl.int64)" in wide.source
     last = traced(lambda x: x * 2.0, [tensor((1 << 31) - 8)])
     assert lower(last).wide, "the last tile would begin again below zero"

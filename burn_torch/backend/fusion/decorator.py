@@ -11,11 +11,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, ClassVar, Final, final
 
 from burn_torch.backend.base import Backend
-from burn_torch.backend.fusion.plans import Planner, Ready, changed
+from burn_torch.backend.fusion.plans import Planner, Ready, changed, version_reader
 from burn_torch.backend.fusion.recipes import can_be_again
 from burn_torch.backend.fusion.stream import Computed, Failed, Lazy, Recipe, Stream, recorder
 from burn_torch.backend.fusion.trie import TAPED, Step
@@ -86,8 +85,7 @@ class Fusion(Backend):
         stack.lasting = inner.lasting
         stack.origins = getattr(inner, "origins", None)
         stack.version_expression = getattr(inner, "version_expression", None)
-        # read off the primitive where it has one: quicker, and what was moved away says so
-        stack.version_of = attrgetter("_version") if stack.version_expression == "{}._version" else inner.version
+        stack.version_of = version_reader(inner)
         stack.planner = Planner(inner)
         stack.planned = stack.planner.planned
         stack._locals = {}

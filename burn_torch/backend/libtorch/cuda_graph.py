@@ -143,6 +143,8 @@ class CapturedProgram:
         tensors = [i for i, (_, spec) in enumerate(graph.inputs) if isinstance(spec, TensorSpec)]
         self._donated: Final = [i for i in tensors if i in donate]
         self._held = [i for i in tensors if i in hold and i not in donate]
+        owned = set(self._donated)
+        self._given: Final = [i for i in range(len(graph.inputs)) if i not in owned]
         self._numbers: Final = [i for i, (_, spec) in enumerate(graph.inputs) if isinstance(spec, NumberSpec)]
         self._refused: dict[Call, str] = {}
         self._place: Final = _place_of(arena.device)
@@ -189,6 +191,29 @@ class CapturedProgram:
                 elif self._held and not recorded.holds(inputs):
                     recorded = self._recorded = self._record_again(inputs)
                 return recorded.run(inputs, kept)
+        except RuntimeError as fault:
+            if _is_lost(fault):
+                raise _lost(fault) from fault
+            raise
+
+    def again(self, given: Sequence[Any]) -> list[Any]:
+        """A call whose donated tensors are those of the last one: of the other inputs, in order, the outputs that take
+        no donated memory over, in order.
+        """
+        inputs: list[Any] = [None] * len(self.graph.inputs)
+        for i, x in zip(self._given, given, strict=True):
+            inputs[i] = x
+        try:
+            with self._lock, self.arena.lock, self.arena.entered():
+                recorded = self._recorded
+                if recorded is None:
+                    self._require_open()
+                    raise AssertionError("what was never lent came back")
+                if self._held and not recorded.holds(inputs):
+                    for i, x in recorded.state.items():
+                        inputs[i] = x
+                    recorded = self._recorded = self._record_again(inputs)
+                return recorded.again(inputs)
         except RuntimeError as fault:
             if _is_lost(fault):
                 raise _lost(fault) from fault
@@ -348,6 +373,18 @@ class _Recorded:
         """One replay.  `kept`: the donated inputs are the state's buffers."""
         if not kept and not all(map(is_, self._get_state(inputs), self._owned)):
             self._take_state(inputs)
+        outputs = self._outputs.copy()
+        for at, x in self._replayed(inputs):
+            outputs[at] = x
+        return tuple(outputs)
+
+    def again(self, inputs: Sequence[Any]) -> list[Any]:
+        """One replay on the state's buffers: the outputs that do not lie there.  Donated tensors may be absent."""
+        found = dict(self._replayed(inputs))
+        return [found.get(at) for at in self._others]
+
+    def _replayed(self, inputs: Sequence[Any]) -> list[tuple[int, Any]]:
+        """The outputs of a replay that lie in no buffer of the state, each with its number."""
         for get, buffers in self._batches:
             if len(buffers) == 1:
                 buffers[0].copy_(get(inputs)[0], non_blocking=True)
@@ -357,24 +394,17 @@ class _Recorded:
         values: dict[int, Any] = {i: inputs[position] for position, i in self._free}
         for step in self._steps:
             step(numbers, values)
-        return self._handed_out(numbers, values)
-
-    def _handed_out(self, numbers: dict[int, Any], values: dict[int, Any]) -> Sequence[Any]:
-        outputs = self._outputs.copy()
-        for at, i in self._number_outputs:
-            outputs[at] = numbers[i]
-        for at, i in self._plain_outputs:
-            outputs[at] = values[i].clone()
+        outputs = [(at, numbers[i]) for at, i in self._number_outputs]
+        outputs += [(at, values[i].clone()) for at, i in self._plain_outputs]
         if len(self._pool_outputs) == 1:
             at, x = self._pool_outputs[0]
-            outputs[at] = x.clone()
+            outputs.append((at, x.clone()))
         elif self._pool_outputs:
             given = [x for _, x in self._pool_outputs]
             fresh = [torch.empty_like(x) for x in given]
             torch._foreach_copy_(fresh, given)
-            for (at, _), x in zip(self._pool_outputs, fresh, strict=True):
-                outputs[at] = x
-        return tuple(outputs)
+            outputs += [(at, x) for (at, _), x in zip(self._pool_outputs, fresh, strict=True)]
+        return outputs
 
     # -- recording --------------------------------------------------------------------------------------------
     def record(self, inputs: Sequence[Any]) -> None:
@@ -396,14 +426,30 @@ class _Recorded:
         prepare_kernels(_place_of(self.arena.device))
         known: dict[int, Any] = dict(self._static)  # what lies at an address that stays
         written: set[int] = set()
+        made_by: dict[int, tuple[Recording, int]] = {}
         for number, (segment, program) in enumerate(zip(self.plan.segments, programs, strict=True)):
+            self._forget(number, known, made_by)
             if segment.captured:
                 written = self._record_segment(segment, program, known, ends=number == len(programs) - 1)
+                made_by.update((i, (self.recordings[-1], at)) for at, i in enumerate(segment.makes))
             else:
                 self._steps.append(self._plain(segment, program, known))
                 self._keep_results(segment, number, known)
         self._write_rest(known, written)
         self._find_outputs(known)
+
+    def _forget(self, number: int, known: dict[int, Any], made_by: dict[int, tuple[Recording, int]]) -> None:
+        """Drops results that neither segment `number` nor a later one reads: what is recorded now may lie there.
+
+        What a plain segment reads stays where it is, since what it makes may be a view of that.
+        """
+        segments = enumerate(self.plan.segments)
+        read = {i for at, segment in segments if at >= number or not segment.captured for i in segment.reads}
+        read.update(i for i in self.plan.outputs if i is not None)
+        for i in [i for i in made_by if i not in read]:
+            recording, at = made_by.pop(i)
+            recording.forget(at)
+            del known[i]
 
     def _record_segment(self, segment: Segment, program: Any, known: dict[int, Any], *, ends: bool) -> set[int]:
         """Records a segment and puts its results into `known`; the last one of a program also writes the state.
@@ -446,7 +492,7 @@ class _Recorded:
         return values
 
     def _plain(self, segment: Segment, program: Any, known: dict[int, Any]) -> Any:
-        fixed, state = dict(known), {_memory(x) for x in self._owned}
+        fixed, state = {i: known[i] for i in segment.reads if i in known}, {_memory(x) for x in self._owned}
         outputs = [i for i in segment.makes if i in self.plan.outputs]
 
         def step(numbers: dict[int, Any], values: dict[int, Any]) -> None:
@@ -497,7 +543,7 @@ class _Recorded:
 
     def _write_rest(self, known: dict[int, Any], written: Collection[int]) -> None:
         """Writes after the last segment what no recording writes: results of plain segments, or of earlier ones."""
-        fixed, done = dict(known), set(written)
+        fixed, done = {i: known[i] for i in self.plan.outputs if i is not None and i in known}, set(written)
         takes = self.plan.takes
         left = {
             i
@@ -533,6 +579,7 @@ class _Recorded:
         plain = {i for segment in self.plan.segments if not segment.captured for i in segment.makes}
         plain |= {i for _, i in self._free} | self._saved
         self._outputs: list[Any] = [None] * len(self.plan.outputs)
+        self._others = [at for at, position in enumerate(self.plan.takes) if position is None]
         self._number_outputs: list[tuple[int, int]] = []
         self._plain_outputs: list[tuple[int, int]] = []
         self._pool_outputs: list[tuple[int, torch.Tensor]] = []

@@ -27,11 +27,20 @@ from burn_torch.ops.value import Value
 
 # -- an arena without a GPU --------------------------------------------------------------------------------
 class Replayed:
-    """A recording that computes again and leaves results where the first run left them."""
+    """A recording that computes again and leaves results where the first run left them.
 
-    def __init__(self, run: Callable[[], Sequence[Any]], outputs: Sequence[Any]) -> None:
+    It may lie in memory of earlier ones that these have given up: each replay writes NaN to that.
+    """
+
+    def __init__(
+        self, run: Callable[[], Sequence[Any]], outputs: Sequence[Any], earlier: Sequence[Replayed] = ()
+    ) -> None:
         self._run = run
         self.outputs = outputs
+        self.given_up: set[int] = set()
+        kept = {_memory(x) for other in earlier for at, x in enumerate(other.outputs) if at not in other.given_up}
+        given_up = [other.outputs[at] for other in earlier for at in other.given_up]
+        self._spoils = [x for x in given_up if _memory(x) not in kept and x.is_floating_point()]
         self.launches: int | None = 7
         self.replay: Callable[[], None] = self._replay
         self.replays = 0
@@ -39,12 +48,21 @@ class Replayed:
     def _replay(self) -> None:
         self.replays += 1
         made = self._run()
+        for x in self._spoils:
+            x.fill_(torch.nan)
         for kept, new in zip(self.outputs, made, strict=True):
             if kept.data_ptr() != new.data_ptr():
                 kept.copy_(new)
 
+    def forget(self, position: int) -> None:
+        self.given_up.add(position)
+
     def free(self) -> None:
         self.outputs = ()
+
+
+def _memory(x: torch.Tensor) -> int:
+    return x.untyped_storage().data_ptr()
 
 
 class HostArena:
@@ -80,7 +98,7 @@ class HostArena:
         for x in outputs:  # nothing has run yet
             if x.is_floating_point() and x.untyped_storage().data_ptr() not in ours:
                 x.fill_(torch.nan)
-        made = Replayed(run, outputs)
+        made = Replayed(run, outputs, self.recordings)
         self.recordings.append(made)
         return made
 
@@ -545,6 +563,75 @@ def test_memory_that_runs_out_is_told_as_it_is() -> None:
     program = capture(elementwise(lambda a: [ops.exp(a)], spec(3)), arena=Full())
     with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 9 GiB"):
         program(torch.ones(3))
+
+
+def test_a_later_part_may_lie_where_an_earlier_one_left_what_nobody_reads_any_more() -> None:
+    def build(a: Any, x: Any) -> list[Any]:
+        h = ops.sin(a + x)
+        k = h * ops.exp(a * 2.0)  # exp is refused: a part for itself
+        return [a + ops.exp(k * 0.5), k]
+
+    graph = elementwise(build, spec(3), spec(3))
+    program, arena = captured(graph, (0,), refuses=("exp",))
+    a, b = torch.zeros(3), torch.zeros(3)
+    for number in range(3):
+        x = torch.full((3,), float(number))
+        expected = interpret(graph, LibTorch(), [b, x])
+        a, k = program(a, x)
+        b = expected[0]
+        assert torch.equal(a, b)
+        assert torch.equal(k, expected[1])
+    assert [len(one.given_up) for one in arena.recordings[-3:]] == [1, 0, 0]  # h, behind the second part
+    assert [len(one._spoils) for one in arena.recordings[-3:]] == [0, 0, 1]
+
+
+class Twin:
+    """A process group of two that hold the same values: sums are there when somebody waits for them."""
+
+    class Work:
+        def __init__(self, x: torch.Tensor) -> None:
+            self.x = x
+
+        def wait(self) -> None:
+            self.x.mul_(2)
+
+    def all_reduce(self, x: torch.Tensor, async_op: bool) -> Work:
+        assert async_op
+        return self.Work(x)
+
+
+def test_a_transfer_weighted_by_a_number_that_changes_is_launched_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start was written in other rows, to read the number from the device; the wait found nothing under way."""
+    monkeypatch.setattr("burn_torch.ops.collectives._group", lambda world: Twin())
+
+    def build(a: Any, x: Any, n: Any) -> list[Any]:
+        flats = [ops.mean_start(n * 2.0, y, x, world=2) for y in (ops.sin(x), ops.exp(a))]
+        one, other = (ops.mean_wait(flat, world=2) for flat in flats)
+        return [a + ops.slice(one, ranges=((0, 3, 1),)), ops.cos(other)]
+
+    graph = elementwise(build, spec(3), spec(3), FLOAT_NUMBER)
+    program, _ = captured(graph, (0,))
+    a, b = torch.zeros(3), torch.zeros(3)
+    for number in range(1, 4):
+        x = torch.full((3,), float(number))
+        a, found = program(a, x, 0.5 * number)
+        torch.testing.assert_close(found, torch.cos(torch.cat([torch.exp(b), x])))
+        b = b + torch.sin(x)
+        torch.testing.assert_close(a, b)
+    assert [split.call.partition("(")[0] for split in program.splits] == ["mean_start"] * 2 + ["mean_wait"] * 2
+
+
+def test_a_part_of_nothing_but_views_is_not_recorded() -> None:
+    def build(x: Any) -> list[Any]:
+        y = ops.permute(ops.exp(ops.sin(x)), axes=(1, 0))
+        return [ops.cos(ops.exp(y))]
+
+    graph = elementwise(build, spec(2, 3))
+    program, _ = captured(graph, refuses=("exp",))
+    x = torch.arange(6.0).reshape(2, 3) / 6
+    for factor in (1.0, 2.0):
+        torch.testing.assert_close(program(x * factor)[0], torch.cos(torch.exp(torch.exp(torch.sin(x * factor)).T)))
+    assert program.sizes.recordings == 2
 
 
 def test_a_number_without_a_form_splits_and_says_which() -> None:
