@@ -358,6 +358,10 @@ def part_of(of: Index, start: Whole, size: Whole) -> Index | None:
     return _atom(Part(of, start, size))
 
 
+def _divides(by: Whole, number: Whole) -> bool:
+    return exact_quotient(number, by) is not None
+
+
 def _digits_above(index: Index, digit: _Remainder, quotient: Index, scale: Whole) -> tuple[Atom, Whole] | None:
     """In a sum, quotient % d * scale: above a digit n % by it is one more of the same number, and n % (d * by) both.
 
@@ -370,8 +374,8 @@ def _digits_above(index: Index, digit: _Remainder, quotient: Index, scale: Whole
             return atom, digit.by * atom.by
         if isinstance(atom, _Quotient) and same_size(atom.by, digit.by) and len(atom.of.terms) == 1:
             ((inner, times),) = atom.of.terms.items()
-            whole = _is(times, 1) and _is(atom.of.constant, 0) and isinstance(inner, _Remainder)
-            if whole and inner.of == digit.of and exact_quotient(inner.by, digit.by) is not None:
+            alone = _is(times, 1) and _is(atom.of.constant, 0)
+            if alone and isinstance(inner, _Remainder) and inner.of == digit.of and _divides(digit.by, inner.by):
                 return atom, inner.by
     return None
 
