@@ -12,16 +12,17 @@ from typing import Any, Final
 
 import torch
 
+from burn_torch.backend.libtorch.attached_attention import ATTENTIONS
 from burn_torch.backend.libtorch.attached_convolutions import CONVOLUTIONS
 from burn_torch.backend.libtorch.attached_rows import ROWS
 from burn_torch.backend.libtorch.c_words import Cipher
 from burn_torch.backend.libtorch.fused import fused_kernel, held_form
-from burn_torch.backend.libtorch.products import product_form, product_kernel
+from burn_torch.backend.libtorch.products import anchor_form, anchor_kernel
 from burn_torch.core import philox
 from burn_torch.core.distribution import check_probability
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.product_row import product
+from burn_torch.fusion.product_row import convolution, product
 from burn_torch.fusion.row import kernel
 from burn_torch.ops import philox_torch
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, keyed
@@ -204,6 +205,7 @@ _ATTACHED: Final[dict[str, Callable[[Call], Callable[..., Any] | None]]] = {
     "dropout_mask": _dropout_mask,
     "linear_cross_entropy_with_gradients": _linear_cross_entropy,
     "sum": _sum,
+    **ATTENTIONS,
     **CONVOLUTIONS,
     **ROWS,
 }
@@ -213,8 +215,8 @@ def attached(call: Call) -> Callable[..., Any] | None:
     """What computes this Call in place of the row's torch candidate; None where that one does."""
     if call.op is kernel:
         return fused_kernel(call)
-    if call.op is product:
-        return product_kernel(call)
+    if call.op in (product, convolution):
+        return anchor_kernel(call)
     make = _ATTACHED.get(call.op.name)
     if make is None or not _place(call).startswith("cuda") or not _has_triton():
         return None
@@ -230,8 +232,8 @@ def device_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     """How the Call reads its run-time numbers from the device; None where it cannot.  See `ops/device_numbers.py`."""
     if call.op is kernel:
         return held_form(call, known)
-    if call.op is product:
-        return product_form(call, known)
+    if call.op in (product, convolution):
+        return anchor_form(call, known)
     found = None
     run = attached(call)
     if run is not None and call.op.random:
