@@ -179,7 +179,7 @@ def losses_with_gradient(
         loss, dlogits = cross_entropy.forward_with_gradient_(logits, targets[rows], dloss=dloss[rows], **by_chunk)
         losses.append(loss)
         sums.add(rows, dlogits)
-    return torch.cat(losses) if losses else _nothing(x, 0), sums.dx, sums.dw, sums.db
+    return torch.cat(losses) if losses else _nothing(x, 0), sums.dx, sums.weight(), sums.db
 
 
 def backward(
@@ -243,8 +243,12 @@ class _Sums:
         if self.db is not None:
             self.db += dlogits.sum(0, dtype=self.kind)
 
+    def weight(self) -> torch.Tensor:
+        """dw as it is summed; zeros where there was no chunk."""
+        return torch.zeros(self.w.shape, dtype=self.kind, device=self.w.device) if self.dw is None else self.dw
+
     def results(self, scale: torch.Tensor | None) -> Gradients:
-        dw = torch.zeros(self.w.shape, dtype=self.kind, device=self.w.device) if self.dw is None else self.dw
+        dw = self.weight()
         if scale is not None:
             for x in (self.dx, dw, self.db):
                 if x is not None:
