@@ -9,9 +9,10 @@
 ops   GELU from primitives, a chain of 12 operations, dropout + residual + norm, batch norm + ReLU: forward (f) with
       gradients recorded, and forward and backward (fb).  Ours is what a user writes, on a fused device.  As in
       benchmarks/kernels.py: in turns, from a cold L2 cache, captured into CUDA graphs so that no host's time counts,
-      medians; `share` is the time of a copy of the bytes that must be moved over the variant's.  `peak` is what a call
-      allocates beyond its inputs: results alone, where no intermediate is kept.  JAX answers from a process of its own,
-      before and after the turns; its figures are of a queue of calls, f and b in one function.
+      medians; a replay has to write each result over poison, or its variant is not timed.  `share` is the time of a
+      copy of the bytes that must be moved over the variant's.  `peak` is what a call allocates beyond its inputs:
+      results alone, where no intermediate is kept.  JAX answers from a process of its own, before and after the turns;
+      its figures are of a queue of calls, f and b in one function.
 host  recording, flushes and launches; a chain of five operations on small tensors, and each part of it.
 gpt2  a training step of GPT-2 124M, and of the CNN of Burn's guide: as in benchmarks/steps.py, compiled with generated
 mnist kernels and without, beside torch.compile with a fused optimizer, the same in one CUDA graph, and JAX.
@@ -58,6 +59,8 @@ GROUPS = ("ops", "host", "gpt2", "mnist")
 SHARES = {"ops": 0.45, "host": 0.1, "gpt2": 0.55, "mnist": 1.0}
 """Of the time that is left when a group begins."""
 MODES: dict[str, dict[str, Any]] = {"compile": {}, "compile max-autotune": {"mode": "max-autotune-no-cudagraphs"}}
+MOST_APART = 4.0
+"""The error of ours against float64, over that of eager torch: a result that is further off is wrong."""
 NEEDED_S = {"compile": 10.0, "compile max-autotune": 25.0}
 """What torch.compile may take for one operation: with less time left a variant is left out."""
 
@@ -187,7 +190,10 @@ def _rows(
     with tuning:
         found = timed(operation.name, passed, moved, variants, timer, errors=errors)
     if OURS not in {row["variant"] for row in found}:
-        run.wrong.append(f"{operation.name} {passed}: ours did not run")
+        run.wrong.append(f"{operation.name} {passed}: ours did not run, or not all of it while it was timed")
+    apart = {row["variant"]: row["error"] for row in found if row["error"] is not None}
+    if apart.get(OURS, 0.0) > MOST_APART * apart.get("eager", 0.0) + 1e-6:
+        run.wrong.append(f"{operation.name} {passed}: {apart[OURS]:.2e} from float64, eager torch {apart['eager']:.2e}")
     samples = [ms for ms in (before, _of_jax(run, jax, operation, passed)) if ms is not None]
     if samples:
         ms = statistics.median(samples)

@@ -1,10 +1,11 @@
-"""Times the kernel library beside PyTorch on one GPU: eager, torch.compile, and Liger where it is installed.
+"""Times the kernel library on one GPU beside PyTorch, eager and compiled, and beside Liger and JAX where they are.
 
     python benchmarks/kernels.py                     every case; rows to benchmarks/data/kernels-<device>.json
     python benchmarks/kernels.py --only softmax      operations whose name begins so
     python benchmarks/kernels.py --tuned             beside the defaults, the configs that are fastest here
     python benchmarks/kernels.py --tune              every candidate config instead of rivals
     python benchmarks/kernels.py --judged            the cases that have a bar, beside eager and torch.compile, in 250 s
+    python benchmarks/kernels.py --rivals            a few cases of every family, beside JAX too, in 120 s
     python benchmarks/kernels.py --judged --tiny     few rows, on a CPU where there is no GPU: does everything run?
 
 How: all variants of a case in one process, in turns (A B C, C B A, ...), the L2 cache overwritten before each, time
@@ -24,6 +25,7 @@ import gc
 import json
 import os
 import platform
+import re
 import statistics
 import sys
 import time
@@ -40,7 +42,17 @@ import torch
 import triton
 
 from benchmarks._kernels import attending
-from benchmarks._kernels.judged import BARS, Bar, Verdict, judge, table
+from benchmarks._kernels.judged import BARS, Verdict, judge, table
+from benchmarks._kernels.rivals import (
+    CHOSEN,
+    Jax,
+    Task,
+    attention_task,
+    liger_function,
+    prepared_beside,
+    task,
+    tensors_task,
+)
 from benchmarks._kernels.rows import timed
 from benchmarks._kernels.timing import Call, Timer, captured
 from burn_kernels import (
@@ -67,8 +79,8 @@ TINY = False
 WIDTHS: tuple[int, ...] = (1024, 4096, 5120, 8192, 16384, 32768)
 VIEWS = ("sum", "mean")
 """Operations whose backward is a view of the upstream gradient: nothing to time."""
-JUDGED_S = 250.0
-"""Of the machine's time, for all bars."""
+JUDGED_S, RIVALS_S = 250.0, 120.0
+"""Of the machine's time, for all bars, and for all rivals."""
 
 
 @dataclass
@@ -147,7 +159,7 @@ def op_cases(
                 variants["ours in place"] = functools.partial(cross_entropy.forward_with_gradient_, spare, inputs[1])
                 variants |= {"ours in place, tuned": tuned["in place"]} if tuned else {}
         if name == "linear" and passed == "f":
-            variants |= layer_variants(inputs, options["kind"])
+            variants |= layer_variants(inputs, options["kind"], all_configs=not arguments.rivals)
         if tuned and passed in tuned:
             variants["ours, tuned"] = tuned[passed]
         elif tuned:
@@ -161,9 +173,11 @@ def op_cases(
         yield Case(f"{name} {tag}", spec, passed, floor, variants, found)
 
 
-def layer_variants(inputs: tuple[Any, ...], kind: str) -> dict[str, Call]:
+def layer_variants(inputs: tuple[Any, ...], kind: str, *, all_configs: bool) -> dict[str, Call]:
     """Every way to compute a layer without gradients, and the product alone: what G12 is judged by."""
     x, w = inputs[:2]
+    if not all_configs:
+        return {"bare product": functools.partial(torch.mm, x, w.T)}
     flags = f"{kind} bias"
     found = matmul.candidates(x.shape[0], w.shape[0], x.element_size(), machine_of(x), flags=flags)
     calls: dict[str, Call] = {
@@ -209,28 +223,6 @@ def rival(name: str, spec: KernelSpec, options: dict[str, Any]) -> Callable[...,
     return lambda x, *others: plain(torch.nn.functional.dropout(x, options["prob"]), *others)
 
 
-def liger_function(name: str, options: dict[str, Any]) -> Callable[..., Any] | None:
-    try:
-        from liger_kernel import ops  # type: ignore[import-not-found]  # optional
-    except ImportError:
-        return None
-    found: dict[str, Callable[..., Any]] = {
-        "softmax": ops.LigerSoftmaxFunction.apply,
-        "layer_norm": lambda x, w, b: ops.LigerLayerNormFunction.apply(x, w, b, 1e-5),
-        "rms_norm": lambda x, w: ops.LigerRMSNormFunction.apply(x, w, 1e-5, 0.0, "llama", False),
-        "swiglu": ops.LigerSiLUMulFunction.apply,
-    }
-    if name == "residual_rms_norm" and not options["prob"] and hasattr(ops, "LigerFusedAddRMSNormFunction"):
-        found[name] = lambda x, r, w: ops.LigerFusedAddRMSNormFunction.apply(x, r, w, 1e-5, 0.0, "llama", False)
-    if name == "rope" and not options["interleaved"]:
-        # heads before positions, doubled tables; it writes over q and k
-        cos, sin = (torch.cat([options[part]] * 2, -1)[None].bfloat16() for part in ("cos", "sin"))
-        found["rope"] = lambda q, k: ops.LigerRopeFunction.apply(
-            q.transpose(1, 2).clone(), k.transpose(1, 2).clone(), cos, sin
-        )
-    return found.get(name)
-
-
 def gpt2(scale: float) -> list[torch.Tensor]:
     """Tensors in the shapes of GPT-2 124M's parameters: 148 tensors, 124.4 million numbers in float32."""
     shapes = [(50257, 768), (1024, 768), (768,), (768,)]
@@ -268,12 +260,21 @@ def adamw_cases(arguments: Any) -> Iterator[Case]:
     yield Case("adamw 124M, clip, bf16 copy", spec, "step", floor, {"ours": step})
 
 
-def lion_cases() -> Iterator[Case]:
-    """A step over GPT-2 124M; torch has no Lion of its own."""
+def lion_cases(arguments: Any) -> Iterator[Case]:
+    """A step over GPT-2 124M; torch has no Lion of its own, so the formula stands for it."""
     spec, groups = REGISTRY["lion"], (gpt2(1), gpt2(1e-2), gpt2(1e-2))
     made = optimizer.table(*groups, in_place=True)
-    step = functools.partial(lion.lion_, made, lr=1e-4)
-    yield Case("lion 124M", spec, "step", spec.bytes_moved(groups[0]), {"ours": step})
+
+    def plain() -> None:
+        params, grads, means = groups
+        ways = torch._foreach_sign(torch._foreach_lerp(means, grads, 0.1))
+        torch._foreach_add_(params, ways, alpha=-1e-4)
+        torch._foreach_lerp_(means, grads, 0.01)
+
+    variants: dict[str, Call] = {"ours": functools.partial(lion.lion_, made, lr=1e-4), "eager foreach": plain}
+    if not arguments.no_compile:
+        variants["compile"] = compiled_by_torch(plain)
+    yield Case("lion 124M", spec, "step", spec.bytes_moved(groups[0]), variants)
 
 
 def tensor_norm_cases(arguments: Any) -> Iterator[Case]:
@@ -316,9 +317,57 @@ def cases(arguments: Any, timer: Timer) -> Iterator[Case]:
     yield from rope_computed_cases()
     yield from attention_cases(arguments)
     yield from adamw_cases(arguments)
-    yield from lion_cases()
+    yield from lion_cases(arguments)
     yield from tensor_norm_cases(arguments)
-    yield from dropout_cases()
+    yield from dropout_cases(arguments)
+
+
+def rival_cases(arguments: Any, timer: Timer) -> Iterator[Case]:
+    """The chosen cases of every family, in their order; of those that are prepared, every so many-th."""
+    known = {f"{name} {tag}": (name, make, tag, options) for name, make, tag, options in operations()}
+    chosen = [(case, passes) for case, passes in CHOSEN.items() if case.startswith(wanted(arguments))]
+    first, step = (int(part) for part in (arguments.warm or "0/1").split("/"))
+    for case, passes in chosen[first::step]:
+        name, _, tag = in_this_run(case).partition(" ")
+        if f"{name} {tag}" in known:
+            name, make, tag, options = known[f"{name} {tag}"]
+            found = op_cases(name, make, tag, arguments, timer, **options)
+        elif name.startswith("attention"):
+            found = attention_cases(argparse.Namespace(**vars(arguments) | {"only": case}))
+        else:
+            # torch.compile takes longer for a step of AdamW than for all the rest, and fused AdamW is faster
+            given = argparse.Namespace(**vars(arguments) | {"no_compile": arguments.no_compile or name == "adamw"})
+            found = {"adamw": adamw_cases, "lion": lion_cases, "tensor_norm": tensor_norm_cases,
+                     "dropout": dropout_cases}[name](given)  # fmt: skip
+        yield from (one for one in found if one.name == f"{name} {tag}" and one.passed in passes)
+
+
+def jax_tasks(arguments: Any) -> Iterator[Task]:
+    """The chosen cases for JAX, from tensors that hold nothing."""
+    global DEVICE
+    device, DEVICE = DEVICE, "meta"
+    try:
+        known = {f"{name} {tag}": (name, make, options) for name, make, tag, options in operations()}
+        attentions = {f"attention {problem.tag}": problem for problem in attending.PROBLEMS}
+        groups = {"adamw": 4, "lion": 3, "tensor_norm": 1}
+        for case, passes in CHOSEN.items():
+            named = in_this_run(case)
+            for passed in passes if case.startswith(wanted(arguments)) else ():
+                made: Task | None = None
+                if named in known:
+                    name, make, options = known[named]
+                    made = task(named, passed, name, make(ROWS), options)
+                elif case in attentions:
+                    problem = attentions[case].small(64) if TINY else attentions[case]
+                    made = attention_task(case, passed, problem, gpu=device == "cuda")
+                elif case.partition(" ")[0] in groups:
+                    made = tensors_task(named, passed, groups[case.partition(" ")[0]], gpt2(1.0))
+                elif case.startswith("dropout"):
+                    made = task(named, passed, "dropout", (random(ROWS, 8192),), {"prob": 0.1})
+                if made is not None:
+                    yield made
+    finally:
+        DEVICE = device
 
 
 def judged_cases(arguments: Any, timer: Timer, left_s: Callable[[], float]) -> Iterator[Case]:
@@ -335,16 +384,19 @@ def judged_cases(arguments: Any, timer: Timer, left_s: Callable[[], float]) -> I
             given.no_compile = True  # the case with a bar has no rival, and the other one is not timed
             found = adamw_cases(given)
         else:
-            name, make, tag, options = known[in_this_run(bar).case]
+            name, make, tag, options = known[in_this_run(bar.case)]
             found = op_cases(name, make, tag, given, timer, **options)
-        yield from (case for case in found if (case.name, case.passed) == (in_this_run(bar).case, bar.passed))
+        yield from (case for case in found if (case.name, case.passed) == (in_this_run(bar.case), bar.passed))
 
 
-def in_this_run(bar: Bar) -> Bar:
-    """The bar with the sizes that a tiny run has in their place."""
-    if not TINY:
-        return bar
-    return replace(bar, case=bar.case.replace("16384x16384", f"{2 * ROWS}x16384").replace("8192x", f"{ROWS}x", 1))
+def in_this_run(case: str) -> str:
+    """The case with the sizes that a tiny run has in their place."""
+    name, _, tag = case.partition(" ")
+    if not TINY or name.startswith(("attention", "convolution", "rope")):
+        return case
+    if name == "linear":
+        return f"{name} {2 * ROWS}x16x64 {tag.split()[-1]}"
+    return f"{name} {re.sub('^8192x', f'{ROWS}x', re.sub('^16384', str(2 * ROWS), tag))}"
 
 
 Other = tuple[str, Callable[[int], tuple[Any, ...]], str, dict[str, Any]]
@@ -528,14 +580,16 @@ def attention_cases(arguments: Any) -> Iterator[Case]:
             yield Case(f"{name} {problem.tag}", spec, passed, floor, variants, found)
 
 
-def dropout_cases() -> Iterator[Case]:
+def dropout_cases(arguments: Any) -> Iterator[Case]:
     """Dropout; PyTorch's saves a mask of a byte an element, ours none."""
     spec, x = REGISTRY["dropout"], random(ROWS, 8192)
     leaf = x.clone().requires_grad_()
-    variants = {
+    variants: dict[str, Call] = {
         "ours": functools.partial(dropout.forward, x, 0.1, 7, 11),
         "eager": functools.partial(torch.nn.functional.dropout, leaf, 0.1),
     }
+    if not arguments.no_compile:
+        variants["compile"] = functools.partial(compiled_by_torch(torch.nn.functional.dropout), leaf, 0.1)
     yield Case(f"dropout {ROWS}x8192", spec, "f", spec.bytes_moved(x), variants)
 
 
@@ -637,6 +691,12 @@ def main() -> None:
     parser.add_argument("--tuned", action="store_true", help="beside the default, the config that is fastest here")
     parser.add_argument("--widths", default="", help="columns of the row-wise operations")
     parser.add_argument("--judged", action="store_true", help="the cases that have a bar, and whether they clear it")
+    parser.add_argument("--rivals", action="store_true", help="a few cases of every family beside every rival")
+    parser.add_argument("--workers", type=int, default=8, help="processes that compile for --rivals before it times")
+    parser.add_argument(
+        "--warm", default="", metavar="I/N", help="call every N-th case of --rivals once, from the I-th"
+    )
+    parser.add_argument("--jax-python", default="", help="an interpreter that has jax, where this one has none")
     parser.add_argument("--tiny", action="store_true", help="few rows and no clock worth reading: does everything run?")
     parser.add_argument("--rounds", type=int, default=0, help="of turns; 31, in a tiny run 2")
     parser.add_argument("--budget-s", type=float, default=0.0, help="begin no case after so many seconds")
@@ -650,9 +710,26 @@ def main() -> None:
         raise SystemExit("benchmarks/kernels.py times GPU kernels, and torch finds no CUDA device here; --tiny runs")
     if arguments.widths:
         WIDTHS = tuple(int(n) for n in arguments.widths.split(","))
-    arguments.rounds = arguments.rounds or (2 if TINY else 31)
-    arguments.budget_s = arguments.budget_s or (JUDGED_S if arguments.judged else 1e9)
-    run(arguments)
+    arguments.rounds = arguments.rounds or (2 if TINY else 15 if arguments.rivals else 31)
+    usual = JUDGED_S if arguments.judged else RIVALS_S if arguments.rivals else 1e9
+    arguments.budget_s = arguments.budget_s or usual
+    if arguments.warm:
+        warm(arguments)
+    else:
+        run(arguments)
+
+
+def warm(arguments: Any) -> None:
+    """Calls the variants of some cases once, so that what they compile is known when others time them."""
+    for case in rival_cases(arguments, Timer(1, DEVICE)):
+        for name, call in case.variants.items():
+            try:
+                call()
+            except Exception as error:  # said where it is timed, too
+                print(f"{case.name} {case.passed} {name}: {type(error).__name__}", file=sys.stderr)
+        del case
+        if DEVICE != "cpu":
+            torch.cuda.empty_cache()
 
 
 def run(arguments: Any) -> None:
@@ -667,7 +744,8 @@ def run(arguments: Any) -> None:
         "python": platform.python_version(),
         "rounds": arguments.rounds,
     } | ({"tiny": True} if TINY else {})
-    kind = "tune-" if arguments.tune else "judged-" if arguments.judged else ""
+    kind = "tune-" if arguments.tune else "judged-" if arguments.judged else "rivals-" if arguments.rivals else ""
+    jax: Jax | None = None
     folder = Path(os.environ.get("OUT") or Path(__file__).parent / "data")
     out = Path(arguments.out or folder / f"kernels-{kind}{'tiny' if TINY else device.split()[-1].lower()}.json")
 
@@ -679,17 +757,30 @@ def run(arguments: Any) -> None:
         out.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
 
     def verdicts() -> list[Verdict]:
-        return judge((in_this_run(bar) for bar in BARS if bar.case.startswith(wanted(arguments))), rows)
+        return judge(
+            (replace(bar, case=in_this_run(bar.case)) for bar in BARS if bar.case.startswith(wanted(arguments))), rows
+        )
 
+    if arguments.rivals:
+        jax = Jax(list(jax_tasks(arguments)), arguments.jax_python, DEVICE)
+        head |= {"jax": jax.version}
+        if not TINY:
+            command = [sys.executable, *sys.argv]
+            well = prepared_beside(command, arguments.workers, patience_s=0.4 * arguments.budget_s)
+            print(f"{well} of {arguments.workers} processes prepared in {time.monotonic() - begun:.0f} s", flush=True)
     torch.manual_seed(0)
     if arguments.judged:
         chosen = judged_cases(arguments, timer, left_s)
+    elif arguments.rivals:
+        chosen = rival_cases(arguments, timer)
     else:
         chosen = tuning_cases() if arguments.tune else cases(arguments, timer)
     for case in chosen:
         if not case.name.startswith(wanted(arguments)):
             continue
         rows += measure(case, timer, arguments.tune)
+        theirs_too = jax.row(case.name, case.passed, 1 if TINY else 10) if jax is not None else None
+        rows += [theirs_too] if theirs_too is not None else []
         write()
         del case
         gc.collect()
@@ -699,6 +790,8 @@ def run(arguments: Any) -> None:
         if left_s() < 0:
             print("the time is up; cases are left out")
             break
+    if jax is not None:
+        jax.close()
     print(f"{len(rows)} rows in {time.monotonic() - begun:.0f} s: {os.path.relpath(out)}")
     if arguments.judged:
         print(table(verdicts()))

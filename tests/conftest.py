@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
+import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -38,6 +41,36 @@ def numbers_of_torch(request: pytest.FixtureRequest) -> None:
 def seed(request: pytest.FixtureRequest) -> np.random.Generator:
     """A generator of its own for each test: the same numbers in every run, whatever else runs."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def memory_of_the_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test on a GPU leaves in torch's cache goes back: as many processes as workers share the memory."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is None or not request.node.get_closest_marker("gpu") or not torch.cuda.is_initialized():
+        return
+    if torch.cuda.memory_reserved() > GIB:
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+@pytest.fixture
+def alone_on_the_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """For tests that take tens of GiB of the GPU: one of them at a time, and none where 40 GiB are not free."""
+    torch = pytest.importorskip("torch")
+    fcntl = pytest.importorskip("fcntl")
+    name = f"burn_torch-tests-gpu-{os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}.lock"
+    with (Path(tempfile.gettempdir()) / name).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        free = torch.cuda.mem_get_info()[0]
+        if free < 40 * GIB:
+            pytest.skip(f"only {free // GIB} GiB of the GPU are free, and this test takes up to 40")
+        yield
+        torch.cuda.empty_cache()
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])

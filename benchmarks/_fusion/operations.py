@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks._kernels.judged import Bar
-from benchmarks._kernels.timing import Call
+from benchmarks._kernels.timing import Call, results_of
 from burn_torch import Device, Tensor, ops, vjp
 from burn_torch.core.dtype import DType
 from burn_torch.tensor import activation
@@ -62,7 +62,10 @@ class Operation:
 
     # -- variants --------------------------------------------------------------------------------------
     def lazily(self, inputs: Sequence[torch.Tensor], upstream: Sequence[torch.Tensor] | None, device: Device) -> Call:
-        """Ours on a fused device: recorded, and computed by a flush."""
+        """Ours on a fused device: recorded, computed, and held, all results of it.
+
+        `device.flush()` alone may leave a cheap result under a tape as the recipe for it.
+        """
         if upstream is None:
             tape = device.autodiff()
             given = [Tensor.from_torch(x, tape) for x in inputs]
@@ -70,7 +73,7 @@ class Operation:
 
             def forward() -> Any:
                 y = self.ours(*given)
-                device.flush()
+                results_of(y)
                 return y
 
             return forward
@@ -88,7 +91,7 @@ class Operation:
             y, pull = vjp(of_leaves, *leaves)
             gradients = pull(pulled if isinstance(y, tuple) else pulled[0])
             del pull  # the tape, which holds what the backward read
-            device.flush()
+            results_of((y, gradients))
             return y, gradients
 
         return both
@@ -122,21 +125,14 @@ class Operation:
             return {}
         inputs = self.inputs(place, rows)
         pulled = self.upstream(inputs) if passed == "fb" else None
-        exact = _flat(
+        exact = results_of(
             self.by_torch([x.double() for x in inputs], pulled and [g.double() for g in pulled], self.theirs)()
         )
         calls = {OURS: self.lazily(inputs, pulled, device), "eager": self.by_torch(inputs, pulled, self.theirs)}
         return {
-            name: max(_apart(y, z) for y, z in zip(_flat(call()), exact, strict=True)) for name, call in calls.items()
+            name: max(_apart(y, z) for y, z in zip(results_of(call()), exact, strict=True))
+            for name, call in calls.items()
         }
-
-
-def _flat(found: Any) -> list[torch.Tensor]:
-    if isinstance(found, tuple | list):
-        return [x for part in found for x in _flat(part)]
-    value = found.inner() if isinstance(found, Tensor) and found.backend.is_autodiff else found
-    tensor = value.into_torch() if isinstance(value, Tensor) else value
-    return [tensor.detach()]
 
 
 def _apart(found: torch.Tensor, exact: torch.Tensor) -> float:

@@ -1,7 +1,8 @@
 """What is timed of attention: shapes of GPT-2 and Llama 3, a learned bias, packed sequences; ours beside torch's.
 
 Variants of a problem: `ours`, as a user gets it; `our kernel`, where `ours` takes one of torch's; `ours, any order`,
-whose backward may be torch's; `eager`, torch's scaled_dot_product_attention; `flex`, its compiled flex_attention.
+whose backward may be torch's; `eager`, torch's scaled_dot_product_attention; `cudnn` and `flash`, the same told which
+kernels to take; `flex`, its compiled flex_attention.
 Packed sequences stand beside the same ones padded to the longest.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from burn_kernels import attention
 from burn_kernels.launch import machine_of
@@ -94,6 +96,11 @@ def variants(
         yield "ours, any order", functools.partial(_ours, problem, inputs, dy, deterministic=False)
     if "softcap" not in problem.options:
         yield "eager", functools.partial(_differentiated, *_sdpa(problem, inputs), dy)
+        if inputs[0].is_cuda:
+            for name, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION), ("flash", SDPBackend.FLASH_ATTENTION)):
+                if not (problem.bias and name == "flash"):  # it takes none
+                    run, given = _sdpa(problem, inputs)
+                    yield name, functools.partial(_differentiated, functools.partial(_told, backend, run), given, dy)
     if flex and not problem.packed:
         yield "flex", functools.partial(_differentiated, _flex(problem, inputs), inputs, dy)
 
@@ -130,6 +137,11 @@ def _sdpa(problem: Problem, inputs: tuple[Any, ...]) -> tuple[Callable[..., Any]
         return functional.scaled_dot_product_attention(q, k, v, bias, is_causal=causal, enable_gqa=grouped)
 
     return run, inputs
+
+
+def _told(backend: SDPBackend, run: Callable[..., Any], *inputs: Any) -> Any:
+    with sdpa_kernel(backend):
+        return run(*inputs)
 
 
 def _flex(problem: Problem, inputs: tuple[Any, ...]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks._kernels.timing import Call, Timer, captured, peak_mib
+from benchmarks._kernels.timing import Call, Replay, Timer, captured, confirm, peak_mib
 
 __all__ = ["copies", "timed"]
 
@@ -31,7 +31,8 @@ def timed(
     peaks: bool = True,
     width: int = 62,
 ) -> list[dict[str, Any]]:
-    """The rows of a case, printed as they go to the file.  A variant that fails is told of and left out.
+    """The rows of a case, printed as they go to the file.  A variant that fails is told of and left out, and so is one
+    whose replay does not leave its results where it handed them out.
 
     errors   the relative errors of variants, by name
     peaks    whether the memory of a call is measured
@@ -44,7 +45,10 @@ def timed(
         try:
             call()
             memory[variant] = peak_mib(call, timer.device) if peaks else 0.0
-            calls[variant] = captured(call, timer.device)
+            replay = captured(call, timer.device)
+            if isinstance(replay, Replay):
+                confirm(call, replay)
+            calls[variant] = replay
         except Exception as error:  # a rival or a candidate that fails is a finding, not the end of the run
             told = (str(error).splitlines() or ["no message"])[0]
             print(f"    {name} {passed} {variant}: {type(error).__name__}: {told}")

@@ -1,15 +1,21 @@
-"""How calls are timed: in turns, from a cold cache, between two events on the device; on a CPU, between two clocks."""
+"""How calls are timed: in turns, from a cold cache, between two events on the device; on a CPU, between two clocks.
+
+A call that is replayed has to leave its results in the memory that it handed out while it was captured: what is
+computed later, or elsewhere, would cost no time.  `captured` refuses an empty graph, and `confirm` looks.
+"""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-__all__ = ["Call", "Timer", "captured", "peak_mib"]
+__all__ = ["Call", "Replay", "Timer", "Untimed", "captured", "confirm", "peak_mib", "results_of"]
 
 Call = Callable[[], Any]
 
@@ -55,8 +61,24 @@ class Timer:
         return {name: [start.elapsed_time(end) for start, end in pairs] for name, pairs in events.items()}
 
 
+# -- replays ---------------------------------------------------------------------------------------------
+class Untimed(Exception):
+    """A call whose time would say nothing, since it does not compute what it hands out."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A captured call.  kept: what it handed out, where each replay leaves its results."""
+
+    replay: Callable[[], None]
+    kept: Any
+
+    def __call__(self) -> None:
+        self.replay()
+
+
 def captured(call: Call, device: str) -> Call:
-    """The call as a CUDA graph, or itself where it cannot be captured."""
+    """The call as a CUDA graph, or itself where it cannot be captured.  Raises: Untimed for a graph without kernels."""
     if device == "cpu":
         return call
     side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch is not typed there
@@ -67,18 +89,72 @@ def captured(call: Call, device: str) -> Call:
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            kept = call()
-    except RuntimeError as error:
-        print(f"    not captured, so host time counts: {str(error).splitlines()[0]}")
-        torch.cuda.synchronize()
-        return call
+    # noted and not raised: torch would stay on the stream of the capture
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            with torch.cuda.graph(graph):
+                kept = call()
+        except RuntimeError as error:
+            print(f"    not captured, so host time counts: {str(error).splitlines()[0]}")
+            torch.cuda.synchronize()
+            return call
+    refuse_empty([str(one.message) for one in told])
+    return Replay(graph.replay, kept)
 
-    def replay(graph: Any = graph, kept: Any = kept) -> None:
-        graph.replay()
 
-    return replay
+def refuse_empty(told: Sequence[str]) -> None:
+    """Raises: Untimed where torch warned, while it captured, that there was nothing."""
+    if any("graph is empty" in line.lower() for line in told):
+        raise Untimed("its CUDA graph is empty: the call launches nothing, so its results are computed later")
+
+
+def results_of(found: Any) -> list[torch.Tensor]:
+    """The tensors that a call handed out; a lazy one is computed by this."""
+    if isinstance(found, tuple | list):
+        return [x for part in found for x in results_of(part)]
+    while getattr(getattr(found, "backend", None), "is_autodiff", False):
+        found = found.inner()
+    if hasattr(found, "into_torch"):
+        found = found.into_torch()
+    return [found.detach()] if isinstance(found, torch.Tensor) else []
+
+
+def confirm(call: Call, replay: Replay, *, tolerance: float = 1e-2) -> None:
+    """Replays over poisoned results, and compares what is there with what a plain call gives.
+
+    What draws new random numbers at each call is only looked at for poison.  Results in memory of the caller (of calls
+    that work in place) are left alone.
+
+    Raises: Untimed for results that the replay does not write, or that differ by more than `tolerance`, relatively.
+    """
+    expected, second = results_of(call()), results_of(call())
+    kept = results_of(replay.kept)
+    own = {x.untyped_storage().data_ptr() for x in expected}
+    watched = [i for i, x in enumerate(kept) if x.numel() and x.untyped_storage().data_ptr() not in own]
+    repeats = all(_apart(second[i], expected[i]) <= tolerance for i in watched)
+    del second
+    for i in watched:
+        kept[i].fill_(_POISON if kept[i].is_floating_point() else 1 if kept[i].dtype is torch.bool else -1)
+    replay()
+    for i in watched:
+        if kept[i].is_floating_point() and bool(kept[i].isnan().any()):
+            raise Untimed(f"a replay does not write result {i} of {len(kept)}: it is computed later, or elsewhere")
+        if repeats and not (apart := _apart(kept[i], expected[i])) <= tolerance:
+            raise Untimed(f"a replay leaves result {i} of {len(kept)} wrong: {apart:.2e} from that of a plain call")
+
+
+_POISON = float("nan")
+
+
+def _apart(found: torch.Tensor, exact: torch.Tensor) -> float:
+    """The relative root mean square of what differs; of whole numbers, the share of those that do."""
+    if not exact.is_floating_point():
+        return float((found != exact).float().mean())
+    # what is NaN in both, as an undefined result, agrees
+    difference = torch.where(found.isnan() & exact.isnan(), 0, found - exact)
+    size = float(exact.nan_to_num().float().norm())
+    return float(difference.float().norm()) / size if size else float(difference.abs().max())
 
 
 def peak_mib(call: Call, device: str) -> float:

@@ -57,8 +57,11 @@ def places() -> dict[str, str]:
     return found
 
 
-def device(text: str) -> Device:
-    """The device that `--devices` names.  Raises: DeviceError."""
+def device(text: str, *, fused: bool | None = None) -> Device:
+    """The device that `--devices` names.  Raises: DeviceError.
+
+    fused: False for one whose operations are not; else it is as devices of its kind are.  (`compile` fuses on any.)
+    """
     from burn_torch.tensor import Device
 
     word = text.strip().lower()
@@ -72,7 +75,7 @@ def device(text: str) -> Device:
             )
         )
     try:
-        return Device.parse(word)
+        return Device.parse(word, fused=False if fused is False else None)
     except DeviceError:
         found = places()
     kind = word.partition(":")[0]

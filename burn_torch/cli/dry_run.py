@@ -62,6 +62,7 @@ def _everything(one: OneStep, folder: Path, *, compiled: bool) -> tuple[int, lis
         .with_config(one.settings.config)
         .compile(compiled)
         .precision(one.precision)
+        .fuse(one.settings.config.fuse)
         .renderer(SilentRenderer())
     )
     result = training.num_epochs(1).launch(one.learner)

@@ -67,7 +67,7 @@ class OneStep:
     def of(recipe: Recipe, settings: Settings, args: argparse.Namespace) -> OneStep:
         """Reads the data and makes the model, exactly as `train` does."""
         options.set_up_machine(args)
-        device = devices.device(args.devices).autodiff()
+        device = devices.device(args.devices, fused=settings.config.fuse).autodiff()
         settings = options.prepared(recipe, settings)
         config = settings.config
         seed(config.seed)
@@ -93,7 +93,7 @@ class OneStep:
 
     def compiled(self) -> Compiled[..., Any]:
         """The step as the Learner compiles it."""
-        return compile(step, donate=("model", "optim"), precision=self.precision)
+        return compile(step, donate=("model", "optim"), precision=self.precision, fuse=self.settings.config.fuse)
 
     def run(self, function: Callable[..., Any], learner: Learner[Any], number: int = 0) -> tuple[Learner[Any], Any]:
         """One step by a function like `step`."""
@@ -108,7 +108,8 @@ class OneStep:
     def explain_valid(self) -> Explanation:
         """How the validation step is compiled.  Raises: TraceError where it cannot be."""
         model = self.learner.model.valid()
-        return compile(valid_step, precision=self.precision).explain(model, self.valid_batch, KEY)
+        compiled = compile(valid_step, precision=self.precision, fuse=self.settings.config.fuse)
+        return compiled.explain(model, self.valid_batch, KEY)
 
     def layers(self) -> list[Layer]:
         """The layers of a validation step, in the order in which they run.  Raises: TraceError."""

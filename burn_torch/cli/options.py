@@ -30,7 +30,13 @@ __all__ = ["PREFIX", "Settings", "add_machine", "add_settings", "prepared", "rea
 PREFIX: Final = "BURN_TORCH_SET__"
 """Variables that begin so are settings: BURN_TORCH_SET__OPTIMIZER__LR=0.01 is --set optimizer.lr=0.01."""
 
-_OPTIONS: Final = {"epochs": "num_epochs", "seed": "seed", "workers": "num_workers", "batch_size": "batch_size"}
+_OPTIONS: Final = {
+    "epochs": "num_epochs",
+    "seed": "seed",
+    "workers": "num_workers",
+    "batch_size": "batch_size",
+    "fuse": "fuse",
+}
 """Options that are settings under a shorter name."""
 
 
@@ -96,6 +102,12 @@ def add_settings(parser: argparse.ArgumentParser, *, epochs: bool = True) -> Non
     group.add_argument("--seed", type=whole, metavar="N", help="decides parameters, dropout and the order of data")
     group.add_argument("--batch-size", type=whole, metavar="N", help="how many items a step sees")
     group.add_argument("--workers", type=whole, metavar="N", help="threads that make batches ahead; same bits for any")
+    group.add_argument(
+        "--fuse",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="run steps in generated kernels, which round otherwise: on a CPU they are C (default: on fused devices)",
+    )
     add_data(group)
 
 
@@ -131,7 +143,8 @@ def read_settings(recipe: Recipe, args: argparse.Namespace, base: Config | None 
     for option, name in _OPTIONS.items():
         value = getattr(args, option, None)
         if value is not None:
-            edits.append(Edit([name], str(value), origin=f"--{option.replace('_', '-')}"))
+            given = f"--{'no-' if value is False else ''}{option.replace('_', '-')}"
+            edits.append(Edit([name], str(value).lower(), origin=given))
     if getattr(args, "data_dir", None) is not None:  # absolute: a resume may be started from elsewhere
         edits.append(Edit(["data_dir"], str(args.data_dir.absolute()), origin="--data"))
     config, origins = from_sources(recipe.config() if base is None else base, edits, place)

@@ -39,17 +39,18 @@ class Placement:
     """The devices as the user named them."""
 
     @staticmethod
-    def of(args: argparse.Namespace) -> Placement:
+    def of(args: argparse.Namespace, *, fuse: bool | None = None) -> Placement:
         """What the command line and the environment say; joins the other processes of torchrun.
+
+        fuse: whether steps are fused; None leaves it to the devices.
 
         Raises: DeviceError for a device that is not here; ConfigError for what does not go together.
         """
         import burn_torch.distributed as distributed
         from burn_torch.core.exit_code import exit_code
-        from burn_torch.tensor import Device
 
         words = [word for word in args.devices.split(",") if word.strip()] or [args.devices]
-        found = tuple(device(word) for word in words)
+        found = tuple(device(word, fused=fuse) for word in words)
         world = distributed.init(code_of=exit_code)
         if world.size > 1 and len(found) > 1:
             raise _not_together(f"--devices {args.devices} in {world.size} processes", "one device a process")
@@ -57,7 +58,7 @@ class Placement:
             expected = "several devices (--devices cuda:0,cuda:1), or several processes (torchrun)"
             raise _not_together(f"--shard-optimizer with --devices {args.devices}", expected)
         if world.size > 1 and found[0].place.startswith("cuda"):
-            found = (Device.cuda(world.local_rank),)
+            found = (device(f"cuda:{world.local_rank}", fused=fuse),)
         return Placement(tuple(one.autodiff() for one in found), world, args.shard_optimizer, args.devices)
 
     @property
@@ -80,6 +81,10 @@ class Placement:
             optim = MultiDeviceOptim.OptimSharded if self.sharded else MultiDeviceOptim.OptimMainDevice
             return training.with_training_strategy(MultiDevice(self.devices, optim))
         return training
+
+    def fuse(self, wanted: bool | None) -> bool | None:
+        """What a SupervisedTraining is told; several devices in one process are not fused where they are made so."""
+        return None if wanted is False and len(self.devices) > 1 else wanted
 
     def from_main(self, value: str) -> str:
         """What process 0 gives."""

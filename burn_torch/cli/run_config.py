@@ -30,6 +30,8 @@ class RunConfig(Config):
     batch_size: int = 64
     num_workers: int = 0
     seed: int = 42
+    fuse: bool | None = None
+    """Whether steps run in generated kernels; None: where the device is fused, which no CPU is."""
     optimizer: OptimizerSettings = OptimizerSettings()
 
     def __post_init__(self) -> None:

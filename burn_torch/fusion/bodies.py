@@ -12,7 +12,7 @@ from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.products import may_be_product
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.graph.ir import Graph, Input, Node
-from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves
+from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
 
 __all__ = ["Role", "Source", "role_of"]
@@ -59,7 +59,7 @@ def _role_of(call: Call) -> tuple[str, Unfusible | None]:
         )
     if call.is_input:
         return Role.FOLLOWS, None
-    if op.pointwise is None and op.law(Folds) is None and op.law(Draws) is None:
+    if op.pointwise is None and not any(op.law(law) for law in (Folds, Draws, Regions)):
         if may_be_product(call):
             return Role.APART, Unfusible(Reason.LIBRARY, f"no timing puts a generated {op.name} before the library's")
         known = Reason.LIBRARY if op.cost == "expensive" else Reason.UNSUPPORTED

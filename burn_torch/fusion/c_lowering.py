@@ -359,6 +359,12 @@ class _CWriter(Writer):
     def _cast(self, tile: Tile, made: DType) -> str:
         return f"{tile.name} != 0" if made.is_bool else tile.name
 
+    def _either(self, test: str, yes: str, no: str) -> str:
+        return f"(({test.replace('//', '/')}) ? {yes} : {no})"
+
+    def _typed(self, text: str, made: DType) -> str:
+        return text
+
     def _expressed(self, node: Node, tiles: Sequence[Tile | None], kind: DType) -> str:
         assert node.call.op.pointwise is not None
         names = [
@@ -447,6 +453,9 @@ class _CWriter(Writer):
         self.read_at.setdefault(i, set()).add(flat if layout is None else None)
         self.read_in[i] = self.phase
         text = f"{pointer}[{_c(flat)}]"
+        tests = dict.fromkeys(test for part in flat.parts() for test in part.tests())
+        if tests:
+            text = self._either(" & ".join(tests), text, "0")
         if spec.dtype is DType.BF16:
             self.helpers.add("bf16")
             text = f"from_bf16({text})"
@@ -458,8 +467,7 @@ class _CWriter(Writer):
         """Notes whether the lanes of an access lie side by side."""
         if not any(self.lane in atom.variables() for atom in flat.terms):
             return
-        together = all(atom == self.lane for atom in flat.terms if self.lane in atom.variables())
-        if together and flat.terms.get(self.lane) == 1:
+        if flat.step(self.lane) == 1:
             self.beside += 1
         else:
             self.apart += 1

@@ -4,9 +4,9 @@
     row, col = split_index(x, (3, 4))            # x // 4, x % 4
     flat_index((row, col), (3, 4))               # x again: equal indexes are equal objects
 
-An `Index` is a whole number: a sum of multiples of atoms and a constant.  Atoms are loop variables, and quotients and
-remainders of sums by constants.  Every index knows the range that it stays in, which is what simplifies it: what is
-below d has no quotient by d, and is its own remainder.
+An `Index` is a whole number: a sum of multiples of atoms and a constant.  Atoms are loop variables, quotients and
+remainders of sums by constants, and places in a part of an axis.  Every index knows the range that it stays in, which
+is what simplifies it: what is below d has no quotient by d, and is its own remainder.
 
 Multiples, constants and the ends of ranges may be symbolic (`core/sizes.py`).  Only what holds whatever the symbols
 are simplifies an index; what is merely true of the sizes at hand is never asked.
@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, final
 
 from burn_torch.core.sizes import Size, exact_quotient, greatest_divisor, known_below, same_size
 
-__all__ = ["Index", "Var", "constant", "flat_index", "split_index"]
+__all__ = ["Index", "Part", "Var", "constant", "flat_index", "part_of", "split_index"]
 
 Whole = int | Size
 
@@ -115,6 +115,37 @@ class _Remainder(Atom):
 
 
 @final
+class Part(Atom):
+    """of - start where that lies in [0, size); elsewhere it is none that anybody may use, whatever it is."""
+
+    __slots__ = ("of", "size", "start")
+
+    def __init__(self, of: Index, start: Whole, size: Whole) -> None:
+        self.of: Final = of
+        self.start: Final = start
+        self.size: Final = size
+        self.key = ("part", of.key, _key(start), _key(size))
+        self.high = size - 1
+
+    def variables(self) -> frozenset[Var]:
+        """Those of what it is a part of."""
+        return self.of.variables()
+
+    def tests(self) -> list[str]:
+        """Where it may be used, as source."""
+        low = [] if known_below(self.start - 1, self.of.low) else [f"({self.of!r} >= {self.start})"]
+        end = self.start + self.size
+        return low if known_below(self.of.high, end) else [*low, f"({self.of!r} < {end})"]
+
+    def __repr__(self) -> str:
+        return repr(self.of) if _is(self.start, 0) else f"{self.of!r} - {_bracketed(self.start)}"
+
+
+def _bracketed(value: Whole) -> str:
+    return f"({value})" if isinstance(value, Size) else str(value)
+
+
+@final
 class Index:
     """A sum of multiples of atoms and a constant, in [low, high].  Equal sums are equal."""
 
@@ -140,14 +171,36 @@ class Index:
         """The loops that it depends on."""
         return frozenset().union(*(atom.variables() for atom in self.terms))
 
-    def step(self, variable: Var) -> Whole:
+    def parts(self) -> Iterator[Part]:
+        """The parts of axes that it lies in."""
+        for atom in self.terms:
+            if isinstance(atom, Part):
+                yield atom
+            if not isinstance(atom, Var):
+                assert isinstance(atom, Part | _Quotient | _Remainder)
+                yield from atom.of.parts()
+
+    def step(self, variable: Var) -> Whole | None:
+        """By how much it grows with a loop variable; None where unevenly."""
+        total: Whole = 0
+        for atom, count in self.terms.items():
+            if atom == variable:
+                total = total + count
+            elif variable in atom.variables():
+                inner = atom.of.step(variable) if isinstance(atom, Part) else None
+                if inner is None:
+                    return None
+                total = total + inner * count
+        return total
+
+    def stride(self, variable: Var) -> Whole:
         """How much more it is one step of a loop on, except where a quotient or a remainder carries."""
         total: Whole = 0
         for atom, count in self.terms.items():
             if isinstance(atom, Var):
                 total = total + (count if atom == variable else 0)
-            elif isinstance(atom, _Remainder):
-                total = total + atom.of.step(variable) * count
+            elif isinstance(atom, Part | _Remainder):
+                total = total + atom.of.stride(variable) * count
         return total
 
     def constant_run(self, variable: Var) -> int:
@@ -158,7 +211,7 @@ class Index:
                 runs.append(0)
             elif isinstance(atom, _Remainder):
                 runs.append(atom.of.constant_run(variable))
-            elif isinstance(atom.by, int) and atom.of.terms.keys() == {variable} and atom.of.step(variable) == 1:
+            elif isinstance(atom.by, int) and atom.of.terms.keys() == {variable} and atom.of.stride(variable) == 1:
                 runs.append(atom.by if _is(atom.of.constant, 0) else 0)
             else:
                 runs.append(0)
@@ -245,6 +298,8 @@ class Index:
                 part = _atom(atom) if found is None else found
             elif isinstance(atom, _Quotient):
                 part = atom.of.replaced(values) // atom.by
+            elif isinstance(atom, Part):
+                part = _atom(Part(atom.of.replaced(values), atom.start, atom.size))
             else:
                 assert isinstance(atom, _Remainder)
                 part = atom.of.replaced(values) % atom.by
@@ -292,6 +347,15 @@ def index_of(variable: Var) -> Index:
 
 def _atom(atom: Atom) -> Index:
     return Index({atom: 1}, 0)
+
+
+def part_of(of: Index, start: Whole, size: Whole) -> Index | None:
+    """of - start, to be used where it lies in [0, size); None where it never does."""
+    if known_below(of.high, start) or known_below(start + size - 1, of.low) or _is(size, 0):
+        return None
+    if known_below(start - 1, of.low) and known_below(of.high, start + size):
+        return of if _is(start, 0) else of + start * -1
+    return _atom(Part(of, start, size))
 
 
 def _digits_above(index: Index, quotient: Index, scale: Whole) -> _Remainder | None:

@@ -26,10 +26,11 @@ from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, 
 from burn_torch.fusion.loops import Argument, Domain, Kernel, domain_of, tensor
 from burn_torch.fusion.numbers import Numbers
 from burn_torch.fusion.reasons import Reason, Unfusible
+from burn_torch.fusion.regions import regions_at
 from burn_torch.fusion.side_by_side import lowered_beside
 from burn_torch.fusion.two_loops import rows_of, tiles_of_turned
 from burn_torch.graph.ir import Graph, Node
-from burn_torch.ops.laws import Draws, Fill, Folds, Moves
+from burn_torch.ops.laws import Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
 
 __all__ = ["Key", "Tile", "Writer", "lower"]
@@ -449,6 +450,11 @@ class Writer:
             i = node.inputs[0]
             assert isinstance(i, int)
             return [(i, tuple(_as_index(at) for at in moves.source(call, output, index)))]
+        if call.op.law(Regions) is not None:
+            given = [(node.inputs[region.input], region.index) for region in regions_at(call, index)]
+            return [
+                (i, at) if isinstance(i, int) and isinstance(self.specs[i], TensorSpec) else None for i, at in given
+            ]
         if call.op.law(Draws) is not None and call.attrs["start"]:
             raise Unfusible(Reason.UNSUPPORTED, f"{call.op.name} begins inside of its stream")
         if call.op.law(Fill) is not None or call.op.law(Draws) is not None:
@@ -488,7 +494,36 @@ class Writer:
             return self._filled(node)
         if call.op.law(Draws) is not None:
             return self._drawn(node, index)
+        if call.op.law(Regions) is not None:
+            return self._chosen(node, operands, index)
         return self._pointwise(node, operands)
+
+    def _chosen(self, node: Node, operands: Sequence[Key | None], index: tuple[Index, ...]) -> Tile:
+        """The value of the region that an element is in."""
+        spec, regions = tensor(node.call.result), regions_at(node.call, index)
+        made = computed_in(spec.dtype)
+        tiles = [None if key is None else self._value(*key) for key in operands]
+        names = [
+            self._number(self.numbers.operand(node.inputs[region.input], made), made) if tile is None else tile.name
+            for tile, region in zip(tiles, regions, strict=True)
+        ]
+        if len(regions) == 1 and tiles[0] is not None:
+            return tiles[0]
+        flags = [(tile.x, tile.r) for tile in tiles if tile is not None]
+        flags += [self._varies(part.of) for region in regions[:-1] for part in region.parts]
+        text = names[-1]
+        for name, region in reversed(list(zip(names[:-1], regions[:-1], strict=True))):
+            text = self._either(" & ".join(region.tests), name, text)
+        return self._emit(self._typed(text, made), spec, any(x for x, _ in flags), any(r for _, r in flags))
+
+    def _number(self, text: str, made: DType) -> str:
+        return f"({text} != 0)" if made.is_bool else text
+
+    def _either(self, test: str, yes: str, no: str) -> str:
+        return f"tl.where({test}, {yes}, {no})"
+
+    def _typed(self, text: str, made: DType) -> str:
+        return text if made.is_bool else f"{text}.to({TYPES[made]})"
 
     def _filled(self, node: Node) -> Tile:
         spec = tensor(node.call.result)
@@ -589,7 +624,7 @@ class Writer:
         self.read_at.setdefault(i, set()).add(flat if layout is None else None)
         self._count_bytes(flat, spec)
         name = self._name("v")
-        text = f"tl.load({pointer} + {self._offset(flat)}{self._masked(x, r)})"
+        text = f"tl.load({pointer} + {self._offset(flat)}{self._masked(flat, x, r)})"
         if made is not spec.dtype:
             text += f".to({TYPES[made]})"
         if made.is_bool:
@@ -601,8 +636,8 @@ class Writer:
         """Adds to what lies side by side along a loop what is read or written at an index."""
         self.flat.add(flat)
         if all(self._varies(flat)):
-            self.along_x += spec.dtype.itemsize if same_size(flat.step(self.x_var), 1) else 0
-            self.along_r += spec.dtype.itemsize if same_size(flat.step(self.r_var), 1) else 0
+            self.along_x += spec.dtype.itemsize if same_size(flat.stride(self.x_var), 1) else 0
+            self.along_r += spec.dtype.itemsize if same_size(flat.stride(self.r_var), 1) else 0
 
     def _varies(self, flat: Index) -> tuple[bool, bool]:
         variables = flat.variables()
@@ -615,13 +650,17 @@ class Writer:
             return f"tl.full({shape}, {text}, {'tl.int64' if self.wide else 'tl.int32'})"
         return text if "+" not in text and " " not in text else f"({text})"
 
-    def _masked(self, x: bool, r: bool) -> str:
+    def _masked(self, flat: Index, x: bool, r: bool) -> str:
         if not self.reduces:
-            return ", mask=inside, other=0" if x else ""
-        conditions = [f"x < {self.domain.rows}"] * x + [f"r < {self.domain.length}"] * r
-        if len(conditions) == 2:
-            return ", mask=inside, other=0"
-        return f", mask={conditions[0]}, other=0" if conditions else ""
+            conditions = ["inside"] * x
+        elif x and r:
+            conditions = ["inside"]
+        else:
+            conditions = [f"x < {self.domain.rows}"] * x + [f"r < {self.domain.length}"] * r
+        tests = dict.fromkeys(test for part in flat.parts() for test in part.tests())
+        if tests:
+            conditions = [f"({condition})" for condition in conditions] + list(tests)
+        return f", mask={' & '.join(conditions)}, other=0" if conditions else ""
 
     def _store(self, number: int, i: int, index: tuple[Index, ...], full: bool) -> None:
         spec = tensor(self.specs[i])

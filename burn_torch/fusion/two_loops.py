@@ -47,7 +47,7 @@ def tiles_of_turned(domain: Domain, x: Var, read: Collection[Index]) -> Domain |
     shape = domain.shape
     if domain.reduced is not None or any(isinstance(size, Size) for size in shape) or len(shape) < 2:
         return None
-    turned = [index for index in read if index.step(x) not in (0, 1)]
+    turned = [index for index in read if index.stride(x) not in (0, 1)]
     if min(shape[-2:]) < _SHORTEST_SIDE or not turned:
         return None
     first = len(shape) == 2 and shape[0] < shape[1]
@@ -57,7 +57,7 @@ def tiles_of_turned(domain: Domain, x: Var, read: Collection[Index]) -> Domain |
     along, other = Var("x", found.rows), Var("r", found.length)
     flat = index_of(other) * found.rows + index_of(along) if first else index_of(along) * found.length + index_of(other)
     other, along = (along, other) if first else (other, along)
-    return found if any(index.replaced({x: flat}).step(along) == 1 for index in turned) else None
+    return found if any(index.replaced({x: flat}).stride(along) == 1 for index in turned) else None
 
 
 def _with_last(domain: Domain, length: int) -> Domain | None:

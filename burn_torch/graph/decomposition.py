@@ -28,7 +28,12 @@ def decomposed(call: Call) -> Graph:
 
 
 def expanded(call: Call) -> Graph | None:
-    """What a Call does, for whoever looks into it: its expansion, else its decomposition; None where it has neither."""
+    """What a Call does, for whoever looks into it: its expansion, else its decomposition; None where it has neither.
+
+    A collective is not opened: half of a transfer, in other rows, would wait for nothing.
+    """
+    if call.op.collective is not None:
+        return None
     law = call.op.law(Expands)
     if law is None:
         return None if call.op.decomposition is None else decomposed(call)

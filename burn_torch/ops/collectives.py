@@ -10,7 +10,7 @@ of all processes' losses: what one process that did all the work would have.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -255,8 +255,9 @@ _works: Final[Any] = WeakTensorKeyDictionary()
 """What is under way, by the tensor that it will be in."""
 
 
-def _packed_type(spec: TensorSpec) -> DType:
-    return DType.F64 if spec.dtype is DType.F64 else DType.F32  # counts and sums need more than a half type
+def _packed_type(specs: Iterable[TensorSpec]) -> DType:
+    # counts and sums need more than a half type
+    return DType.F64 if any(spec.dtype is DType.F64 for spec in specs) else DType.F32
 
 
 def _start(call: Call) -> Callable[..., Any]:
@@ -265,10 +266,7 @@ def _start(call: Call) -> Callable[..., Any]:
 
     def run(weight, *xs):
         flat = torch.empty(call.result.shape[0], dtype=kind, device=device)
-        at = 0
-        for x in xs:
-            flat[at : at + x.numel()].copy_(x.reshape(-1))
-            at += x.numel()
+        at = _pack(flat, xs)
         flat[:at].mul_(weight)
         flat[at:].copy_(weight.reshape(1)) if isinstance(weight, torch.Tensor) else flat[at:].fill_(weight)
         if world > 1:
@@ -276,6 +274,27 @@ def _start(call: Call) -> Callable[..., Any]:
         return flat
 
     return run
+
+
+def _pack(flat: torch.Tensor, xs: Sequence[torch.Tensor]) -> int:
+    """Copies tensors into a row of numbers, one behind the other; gives how many elements they are.
+
+    Those without gaps are copied by one launch for each type, which casts as well.
+    """
+    alike: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    at = 0
+    for x in xs:
+        place = flat[at : at + x.numel()].view(x.shape)
+        at += x.numel()
+        if x.is_contiguous():
+            places, values = alike.setdefault(x.dtype, ([], []))
+            places.append(place)
+            values.append(x)
+        else:
+            place.copy_(x)
+    for places, values in alike.values():
+        torch._foreach_copy_(places, values)
+    return at
 
 
 def _start_numpy(call: Call) -> Callable[..., Any]:
@@ -306,22 +325,25 @@ def mean_start(weight: Operand, *xs: TensorSpec, world: int) -> TensorSpec:
 
         y = [xs, 1] * weight, in one row of numbers, which is being summed over the processes
 
-    Shapes: xs any; weight a number or (1) -> (elements + 1).  Dtypes: xs floats of one type -> f64 for f64, else f32.
+    Shapes: xs any; weight a number or (1) -> (elements + 1).
+    Dtypes: xs floats, f64 with nothing else -> f64 for f64, else f32.
     """
     _check(world)
-    if not xs or any(spec.dtype is not xs[0].dtype for spec in xs):
+    if not xs or len({spec.dtype is DType.F64 for spec in xs}) > 1:
         raise dtype_fault(
-            "xs are none, or of several types", expected="floats of one type", mend="send each type alone"
+            "xs are none, or f64 and narrower floats together",
+            expected="floats that are packed in one type",
+            mend="send f64 alone",
         )
     if isinstance(weight, TensorSpec) and weight.shape != (1,):
         raise shape_fault(f"weight has the shape {weight.shape}", expected="(1,) or a number", mend="reshape it")
     count = sum(spec.require(FLOAT).numel for spec in xs)
-    return TensorSpec.of((count + 1,), _packed_type(xs[0]), xs[0].place)
+    return TensorSpec.of((count + 1,), _packed_type(xs), xs[0].place)
 
 
 @mean_start.decomposes
 def _(weight, *xs, world):
-    row, kind = REGISTRY, _packed_type(xs[0])
+    row, kind = REGISTRY, _packed_type(x.spec for x in xs)
     wide = [row["reshape"](row["cast"](x, dtype=kind), shape=(x.spec.numel,)) for x in xs]
     tensor = isinstance(weight, Value) and isinstance(weight.spec, TensorSpec)
     factor = row["cast"](weight, dtype=kind) if tensor else wide[0].new_full((1,), weight)

@@ -36,14 +36,23 @@ def _slot(call: Call, numbers: int) -> DType:
 def writing(
     call: Call, known: Sequence[Any], groups: int, dtypes: Sequence[DType], pack: Callable[..., Any], step: Any
 ) -> DeviceForm:
-    """A form that writes: `step(slots, groups of tensors)`; the gradients are group 1, all others are written over."""
+    """A form that writes: `step(slots, groups of tensors)`; the gradients are group 1, all others are written over.
+
+    The tensors that `step` gets lie in order.
+    """
     n = sum(1 for value in known if value is None) // groups
     tensors = len(dtypes) + len(known) - len(run_time_numbers(known)) - groups * n
     over = tuple(tensors + group * n + i for group in range(groups) if group != 1 for i in range(n))
 
     def compute(*inputs: Any) -> Sequence[torch.Tensor]:
-        step(inputs[: len(dtypes)], _groups(inputs[tensors:], groups))
-        return [inputs[i] for i in over]
+        # kernels go by addresses: a transposed gradient would be a wrong one
+        dense = [*inputs[:tensors], *(x.contiguous() for x in inputs[tensors:])]
+        step(dense[: len(dtypes)], _groups(dense[tensors:], groups))
+        written = [inputs[i] for i in over]
+        for i, x in zip(over, written, strict=True):
+            if dense[i] is not x:
+                x.copy_(dense[i])
+        return written
 
     return DeviceForm(tuple(dtypes), pack, compute, over)
 

@@ -26,6 +26,7 @@ __all__ = [
     "Neutral",
     "OfEqual",
     "OnHost",
+    "Regions",
     "Rewrite",
     "Select",
     "SelfInverse",
@@ -117,6 +118,19 @@ class Moves:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Regions:
+    """Every element of the result is an element of one of the inputs; which one, its place in the result says.
+
+    of  `of(call)`: regions of the result, each as its input and (start, size) on each axis; the input's element lies at
+        the place less the starts.  An element is that of the first region that it is in; it is in one of them.  A
+        number has a region too.  Starts and sizes may be symbolic.  None: this Call has no such regions.
+    """
+
+    of: Callable[[Any], Sequence[tuple[int, Sequence[tuple[Any, Any]]]] | None]
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Folds:
     """Input 0 is reduced over the axes of the attribute `dims`, which stay with size 1, in any order.
 
@@ -201,6 +215,7 @@ Law = (
     | Draws
     | Converts
     | Moves
+    | Regions
     | Uniform
     | OnHost
     | OfEqual

@@ -14,7 +14,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT
 from burn_torch.core.errors import ConfigError
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.laws import Moves
+from burn_torch.ops.laws import Moves, Regions
 from burn_torch.ops.op import Call, Number, PerCall, RuleFault, op, shape_fault
 from burn_torch.ops.rules import elementwise, front_axis, same_dtype
 from burn_torch.ops.samples import sample, uniform
@@ -126,9 +126,19 @@ def _numpy_slice_assign(x, values, *, ranges):
     return y
 
 
+def _assigned(call: Call) -> list[tuple[int, list[tuple[Any, Any]]]] | None:
+    """The values in their range, x around it; None where the range has steps."""
+    ranges, x = call.attrs["ranges"], call.specs[0]
+    assert isinstance(x, TensorSpec)
+    if any(step != 1 for _, _, step in ranges):
+        return None
+    return [(1, [(start, end - start) for start, end, _ in ranges]), (0, [(0, size) for size in x.shape])]
+
+
 @op(
     torch=PerCall(_torch_slice_assign),
     numpy=_numpy_slice_assign,
+    laws=[Regions(_assigned)],
     samples=[
         sample(uniform(-1, 1, (5, 4)), uniform(-1, 1, (2, 4)), ranges=((1, 3, 1), (0, 4, 1))),
         sample(uniform(-1, 1, (7, 4)), uniform(-1, 1, (3, 1)), ranges=((1, 6, 2), (3, 4, 3))),
@@ -157,9 +167,22 @@ def _(g, y, x, values, *, ranges):
 
 
 # -- cat -------------------------------------------------------------------------------------------------
+def _joined(call: Call) -> list[tuple[int, list[tuple[Any, Any]]]]:
+    """Each part behind the one before it."""
+    found: list[tuple[int, list[tuple[Any, Any]]]] = []
+    start: Any = 0
+    for i, x in enumerate(call.specs):
+        assert isinstance(x, TensorSpec)
+        dim = call.attrs["dim"]
+        found.append((i, [(start if axis == dim else 0, size) for axis, size in enumerate(x.shape)]))
+        start = start + x.shape[dim]
+    return found
+
+
 @op(
     torch=PerCall(lambda call: TorchCode("cat(({all},), {dim})", cat=torch.cat, dim=call.attrs["dim"])),
     numpy=lambda *xs, dim: np.concatenate(xs, dim),
+    laws=[Regions(_joined)],
     samples=[
         sample(uniform(-1, 1, (2, 3)), uniform(-1, 1, (1, 3)), uniform(-1, 1, (4, 3)), dim=0),
         sample(uniform(-1, 1, (2, 3, 1)), uniform(-1, 1, (2, 0, 1)), uniform(-1, 1, (2, 2, 1)), dim=1),
@@ -297,9 +320,21 @@ def _numpy_pad(x, value, *, padding, mode):
     return np.pad(x, padding, mode=mode) if padding else np.array(x)
 
 
+def _surrounded(call: Call) -> list[tuple[int, list[tuple[Any, Any]]]] | None:
+    """x, and the number around it; None where elements of x are repeated."""
+    x, y = call.specs[0], call.result
+    assert isinstance(x, TensorSpec)
+    assert isinstance(y, TensorSpec)
+    if call.attrs["mode"] != "constant":
+        return None
+    inside = [(before, size) for (before, _), size in zip(call.attrs["padding"], x.shape, strict=True)]
+    return [(0, inside), (1, [(0, size) for size in y.shape])]
+
+
 @op(
     torch=PerCall(_torch_pad),
     numpy=_numpy_pad,
+    laws=[Regions(_surrounded)],
     samples=[
         sample(uniform(-1, 1, (2, 3)), 1.5, padding=((1, 0), (2, 3)), mode="constant"),
         sample(uniform(-1, 1, (0, 3)), 0.0, padding=((1, 1), (0, 0)), mode="constant"),

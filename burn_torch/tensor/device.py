@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
 from burn_torch.backend import Autodiff, Backend, Fusion, LibTorch, NdArray
-from burn_torch.backend.fusion import fusion_of, is_fused
+from burn_torch.backend.fusion import fused_by_default, fusion_of, is_fused
 from burn_torch.backend.tracing import active
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, explain
@@ -26,7 +26,11 @@ class Device:
         Device.cpu()                    torch on the host
         Device.cuda(0).autodiff()       torch on a GPU, with gradients
         Device.cpu().fused()            operations that are computed together, see `fused`
+        Device.cuda(0, fused=False)     each operation by itself, whatever is the default
         Device.ndarray()                numpy on the host
+
+    Devices of torch are fused where `fused` says so, or without it where that is the default of their kind: on none,
+    unless the variable BURN_TORCH_FUSION is 1 (CUDA devices) or all (the CPU too).
 
     Equal places with equal stacks are one object.  Raises: DeviceError where this machine has no such place.
     """
@@ -63,14 +67,14 @@ class Device:
 
     # -- constructors ------------------------------------------------------------------
     @staticmethod
-    def cpu() -> Device:
+    def cpu(*, fused: bool | None = None) -> Device:
         """torch on the host."""
-        return Device(LibTorch(), "cpu")
+        return _of_torch("cpu", fused)
 
     @staticmethod
-    def cuda(index: int = 0) -> Device:
+    def cuda(index: int = 0, *, fused: bool | None = None) -> Device:
         """torch on an NVIDIA or AMD GPU."""
-        return Device(LibTorch(), f"cuda:{index}")
+        return _of_torch(f"cuda:{index}", fused)
 
     @staticmethod
     def mps() -> Device:
@@ -84,13 +88,13 @@ class Device:
 
     @staticmethod
     def libtorch() -> Device:
-        """Burn's name for `Device.cpu()`."""
-        return Device.cpu()
+        """Burn's name for `Device.cpu(fused=False)`."""
+        return Device.cpu(fused=False)
 
     @staticmethod
     def libtorch_cuda(index: int = 0) -> Device:
-        """Burn's name for `Device.cuda(index)`."""
-        return Device.cuda(index)
+        """Burn's name for `Device.cuda(index, fused=False)`."""
+        return Device.cuda(index, fused=False)
 
     @staticmethod
     def libtorch_mps() -> Device:
@@ -98,17 +102,17 @@ class Device:
         return Device.mps()
 
     @staticmethod
-    def parse(text: str) -> Device:
+    def parse(text: str, *, fused: bool | None = None) -> Device:
         """The device that a word names: "cpu", "cuda", "cuda:1", "mps", "ndarray".  Raises: DeviceError."""
         word = text.strip().lower()
         if word == "ndarray":
             return Device.ndarray()
-        return Device(LibTorch(), "cuda:0" if word == "cuda" else word)
+        return _of_torch("cuda:0" if word == "cuda" else word, fused)
 
     @staticmethod
     def enumerate() -> list[Device]:
         """All devices of this machine, torch's first."""
-        return [Device(LibTorch(), place) for place in LibTorch().places()] + [Device.ndarray()]
+        return [_of_torch(place, None) for place in LibTorch().places()] + [Device.ndarray()]
 
     # -- stacks ---------------------------------------------------------------------------
     def autodiff(self, checkpoint: str = "none") -> Device:
@@ -132,7 +136,7 @@ class Device:
         """The same place with operations that are recorded, and computed in fused kernels when a value is needed.
 
         Under a tape: `Device.cpu().autodiff().fused()` is `Device.cpu().fused().autodiff()`.  Generated kernels run on
-        CUDA devices; on a CPU the operations run one by one.  It is the default on no device yet.
+        CUDA devices; on a CPU the operations run one by one.
         """
         return Device(_fused(self._stack), self.place)
 
@@ -190,6 +194,11 @@ class Device:
             checkpoints.append(backend.checkpoint)
             backend = backend.inner
         return (_rebuild, (backend.leaf().name, tuple(reversed(checkpoints)), self.place, self.is_fused()))
+
+
+def _of_torch(place: str, fused: bool | None) -> Device:
+    device = Device(LibTorch(), place)
+    return device.fused() if (fused_by_default(place) if fused is None else fused) else device
 
 
 def _fused(stack: Backend) -> Backend:

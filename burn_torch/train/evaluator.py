@@ -83,6 +83,7 @@ class EvaluatorBuilder:
         self._application: ApplicationLogger | str | None = "default"
         self._summary = False
         self._compiled = True
+        self._fuse: bool | None = None
         self._seed = 0
 
     def metrics(self, *metrics: Metric | Iterable[Metric]) -> Self:
@@ -115,6 +116,10 @@ class EvaluatorBuilder:
     def compile(self, flag: bool = True) -> Self:
         """Whether steps are compiled, as they are unless this says False."""
         return self._with(_compiled=flag)
+
+    def fuse(self, flag: bool | None = True) -> Self:
+        """Whether compiled steps run in generated kernels; None, the default: where devices are fused."""
+        return self._with(_fuse=flag)
 
     def seed(self, seed: int) -> Self:
         """The key of what a model draws at random in `valid_step`; 0 unless given."""
@@ -162,7 +167,9 @@ class Evaluator:
         self._builder = builder
         self._directory = builder._directory
         self._reader = builder._renderer
-        self._compiled: Any = compile(valid_step) if builder._compiled and isinstance(model, Module) else None
+        self._compiled: Any = (
+            compile(valid_step, fuse=builder._fuse) if builder._compiled and isinstance(model, Module) else None
+        )
 
     def eval(self, name: str, loader: Any) -> Evaluation:
         """Measures one data set and writes its values below `test/<name>`, in the place of earlier ones.
@@ -205,7 +212,7 @@ class Evaluator:
 
     def _evaluated(self, name: str, loader: Any) -> Evaluation:
         if isinstance(self.model, TorchModel):
-            device: Any = Device.parse(str(self.model.device()))
+            device: Any = Device.parse(str(self.model.device()), fused=False)
         else:
             device = next(iter(self.model.devices()), None)
         batches = Batches(loader, device, name)

@@ -76,6 +76,7 @@ class Parts:
     execution: ExecutionStrategy
     compiled: bool
     precision: Precision
+    fuse: bool | None
     store: CheckpointStore
     early_stopping: EarlyStoppingStrategy | None
     publisher: Publisher
@@ -88,6 +89,14 @@ class Parts:
     """Whether NaN and infinities are followed to where they came from."""
     tuning: Callable[[], str | None] = _nothing_chosen
     """Gives the choices between kernels so far."""
+
+    @property
+    def fused(self) -> bool:
+        """Whether its compiled steps are to run in generated kernels."""
+        if self.fuse is not None:
+            return self.fuse
+        return self.compiled and self.device.is_fused() and self.device.backend.generates(self.device.place)
+
     peers: Peers = ALONE
 
 
@@ -117,7 +126,7 @@ class Run:
         self._lr = math.nan
         self._steps: Final = steps_of(
             parts.execution, learner, parts.accumulation, parts.compiled, self.say, parts.precision,
-            looks=parts.watched and may_hide(learner),
+            looks=parts.watched and may_hide(learner), fuse=parts.fuse,
         )  # fmt: skip
         self._watch = _watch_of(self._steps, parts)
         patience = patience_of(parts.device.place)
@@ -567,7 +576,7 @@ class Run:
         if parts.peers.is_main and status in ("completed", "early_stopped", "stopped", "time_limit"):
             self.learner.model.save_file(parts.artifact.model)
         definitions = [(meter.split, d) for meter in (self._train, self._valid) for d in meter.definitions]
-        summary = str(LearnerSummary(self.history, definitions, str(self.learner.model)))
+        summary = str(LearnerSummary(self.history, definitions, str(self.learner.model), fused=parts.fused))
         self.write_result(status, None)
         shown = summary if parts.show_summary else None
         self._publish(RunEnded(status, shown, exit_code_of(status), parts.interrupter.get_message()))

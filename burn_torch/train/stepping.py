@@ -44,7 +44,7 @@ class Steps:
 
     def __init__(
         self, execution: ExecutionStrategy, learner: Learner[Any], accumulation: int, compiled: bool,
-        say: Callable[[str], None], precision: Precision = "float32", looks: bool = False,
+        say: Callable[[str], None], precision: Precision = "float32", looks: bool = False, fuse: bool | None = None,
     ) -> None:  # fmt: skip
         self._execution: Final = execution
         self._accumulation: Final = accumulation
@@ -63,12 +63,11 @@ class Steps:
             self._give_up(f"the optimizer is a {type(learner.optim).__name__}, which is no immutable Optimizer")
         self._validates_compiled = compiled
         if functions is not None:
-            self._step = compile(functions.step, donate=("model", "optim"), static="share", precision=precision)
-            self._gradients = compile(
-                functions.gradients, donate=("model", "window"), static="share", precision=precision
-            )
-            self._update = compile(functions.update, donate=("model", "optim", "window"))
-        self._valid = compile(valid_step, static="share", precision=precision)
+            shared: Any = {"static": "share", "precision": precision, "fuse": fuse}
+            self._step = compile(functions.step, donate=("model", "optim"), **shared)
+            self._gradients = compile(functions.gradients, donate=("model", "window"), **shared)
+            self._update = compile(functions.update, donate=("model", "optim", "window"), fuse=fuse)
+        self._valid = compile(valid_step, static="share", precision=precision, fuse=fuse)
 
     # -- training ----------------------------------------------------------------------------------------
     def train(self, learner: Learner[Any], lr: float, batch: Any, key: int) -> tuple[Learner[Any], Any, bool]:
@@ -197,13 +196,22 @@ def _rates(lr: float) -> Any:
 
 def steps_of(
     execution: ExecutionStrategy, learner: Learner[Any], accumulation: int, compiled: bool,
-    say: Callable[[str], None], precision: Precision = "float32", looks: bool = False,
+    say: Callable[[str], None], precision: Precision = "float32", looks: bool = False, fuse: bool | None = None,
 ) -> Stepper:  # fmt: skip
     """What executes the steps of a run: the strategy's own way, or `Steps`.
 
-    Raises: ConfigError for a precision with a strategy whose training steps the run does not compile.
+    Raises: ConfigError for a precision or fuse with a strategy whose training steps the run does not compile.
     """
     own = isinstance(execution, SteppingStrategy) or getattr(execution, "functions", None) is None
+    if fuse is not None and own:
+        raise ConfigError(
+            explain(
+                "this strategy fuses as its devices do",
+                given=f"fuse({fuse}) with {type(execution).__name__}",
+                expected="devices that are fused, or not, or a strategy whose steps are compiled by the run",
+                mend="leave fuse() out, and give Device.cuda(0).fused(), or Device.cuda(0, fused=False)",
+            )
+        )
     if precision != "float32" and own:
         raise ConfigError(
             explain(
@@ -215,4 +223,4 @@ def steps_of(
         )
     if isinstance(execution, SteppingStrategy):
         return execution.make_steps(learner, accumulation, compiled, say)
-    return Steps(execution, learner, accumulation, compiled, say, precision, looks)
+    return Steps(execution, learner, accumulation, compiled, say, precision, looks, fuse)

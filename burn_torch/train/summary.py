@@ -15,10 +15,21 @@ _HEAD = ("Split", "Metric", "Min.", "Epoch", "Max.", "Epoch")
 
 @final
 class LearnerSummary:
-    """The smallest and largest value of each metric over the epochs, and when they were reached."""
+    """The smallest and largest value of each metric over the epochs, and when they were reached.
 
-    def __init__(self, history: History, definitions: Iterable[tuple[Split, MetricDefinition]], model: str) -> None:
+    fused: its steps ran in generated kernels
+    """
+
+    def __init__(
+        self,
+        history: History,
+        definitions: Iterable[tuple[Split, MetricDefinition]],
+        model: str,
+        *,
+        fused: bool = False,
+    ) -> None:
         self.model = model
+        self.fused = fused
         self.epochs = len(history.epochs(Split.TRAIN))
         self.rows = [
             row for split, definition in definitions if (row := _row(history, split, definition.name)) is not None
@@ -33,7 +44,8 @@ class LearnerSummary:
         ]
         rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
         title = f"{'=' * 24} Learner Summary {'=' * 24}"
-        return "\n".join([title, "Model:", self.model, f"Total Epochs: {self.epochs}", "", lines[0], rule, *lines[1:]])
+        facts = [f"Total Epochs: {self.epochs}", *(["Steps: fused"] if self.fused else [])]
+        return "\n".join([title, "Model:", self.model, *facts, "", lines[0], rule, *lines[1:]])
 
 
 def _row(history: History, split: Split, name: str) -> tuple[str, ...] | None:

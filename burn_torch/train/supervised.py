@@ -97,6 +97,7 @@ class SupervisedTraining:
         self._execution: ExecutionStrategy = SingleDevice()
         self._compiled = True
         self._precision: Precision = "float32"
+        self._fuse: bool | None = None
         self._strategy: CheckpointingStrategy = default_strategy()
         self._chosen_strategy = False
         self._every: CheckpointEvery | None = None
@@ -162,6 +163,13 @@ class SupervisedTraining:
         line says why.  On the CPU the bits are the same either way.
         """
         return self._with(_compiled=flag)
+
+    def fuse(self, flag: bool | None = True) -> Self:
+        """Whether compiled steps run in generated kernels; None, the default: where devices are fused.
+
+        On a CPU they are C, and round otherwise than op by op: a run that is resumed keeps its bits if this stays.
+        """
+        return self._with(_fuse=flag)
 
     def precision(self, precision: Precision) -> Self:
         """Of matrix products, convolutions and attention in compiled steps; parameters stay float32."""
@@ -323,6 +331,7 @@ class SupervisedTraining:
                 execution=execution,
                 compiled=self._compiled,
                 precision=self._precision,
+                fuse=self._fuse,
                 store=shared_store(
                     file_store(
                         artifact.checkpoints,
@@ -444,6 +453,8 @@ class SupervisedTraining:
         if self._precision != "float32" and not self._compiled:
             given = f"precision({self._precision!r}) with compile(False)"
             faults.append((given, "compiled steps, or float32", "leave one of them out"))
+        if self._fuse and not self._compiled:
+            faults.append(("fuse() with compile(False)", "compiled steps, or no fuse()", "leave one of them out"))
         steps = ["train_step"] if self._valid_loader is None else ["train_step", "valid_step"]
         for name in steps:
             if not callable(getattr(learner.model, name, None)):

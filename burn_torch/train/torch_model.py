@@ -100,7 +100,7 @@ class TorchModel:
     def named_params(self) -> Iterator[tuple[str, Any]]:
         """Paths and parameters: their ids are made of the paths."""
         for path, param in self.module.named_parameters():
-            yield path, _Named(_id_of(path), Device.parse(str(param.device)), param.requires_grad)
+            yield path, _Named(_id_of(path), Device.parse(str(param.device), fused=False), param.requires_grad)
 
     def valid(self) -> Self:
         """Itself: its steps say in which mode it is."""

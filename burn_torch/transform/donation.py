@@ -17,7 +17,7 @@ import torch
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.module.tree import Tree
 from burn_torch.tensor import Tensor
-from burn_torch.transform.flatten import Walk
+from burn_torch.transform.flatten import Flat, Walk
 from burn_torch.transform.moved import Moved
 from burn_torch.transform.structure import leaf_of
 
@@ -30,7 +30,7 @@ def take_over(walk: Walk, donated: Collection[int], by: str) -> None:
     """Makes the donated leaves the program's own, and marks what held them as moved to the function `by`."""
     moved = Moved(by)
     times = Counter(id(tree) for _, tree, _ in walk.roots) if len(walk.roots) > 1 else {}
-    for at, tree, flat in walk.roots:
+    for number, (at, tree, flat) in enumerate(walk.roots):
         if at not in donated:
             continue
         if not flat.private or times.get(id(tree), 1) > 1:  # one tree in two places: the program counts them as two
@@ -40,6 +40,8 @@ def take_over(walk: Walk, donated: Collection[int], by: str) -> None:
                 if leaf is not None:
                     walk.leaves[position] = leaf.stack.copy(walk.leaves[position])
                 position += part.size
+            # theirs go with the tree, unless somebody holds them: before the program needs memory of its own
+            walk.roots[number] = (at, tree, Flat(flat.root, (), private=False))
         move(tree, moved)
     loose = [(at, tensor) for at, tensor in walk.loose if at in donated]
     for at, tensor in loose:

@@ -61,6 +61,7 @@ from burn_kernels.channel_norm_parts import (
     check_count,
     check_norm,
     ordered,
+    scaled,
     unfolded,
     words,
 )
@@ -332,7 +333,7 @@ def _twin(
     running_var: torch.Tensor | None = None, momentum: float = 0.1, eps: float = 1e-5, activation: str = "none",
 ) -> torch.Tensor:  # fmt: skip
     mean, var = (None if r is None else r.clone() for r in (running_mean, running_var))
-    y = torch.nn.functional.batch_norm(x, mean, var, _wide(x, w), _wide(x, b), True, momentum, eps)
+    y = torch.nn.functional.batch_norm(x, mean, var, _wide(x, scaled(w, b)), _wide(x, b), True, momentum, eps)
     return PLAIN[activation](y)
 
 
@@ -340,7 +341,7 @@ def _given_twin(
     x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, *, mean: torch.Tensor, var: torch.Tensor,
     eps: float = 1e-5, activation: str = "none",
 ) -> torch.Tensor:  # fmt: skip
-    y = torch.nn.functional.batch_norm(x, mean, var, _wide(x, w), _wide(x, b), False, 0.0, eps)
+    y = torch.nn.functional.batch_norm(x, mean, var, _wide(x, scaled(w, b)), _wide(x, b), False, 0.0, eps)
     return PLAIN[activation](y)
 
 

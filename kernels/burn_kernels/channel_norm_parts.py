@@ -21,6 +21,11 @@ PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+def scaled(w: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor | None:
+    """w for torch's own norms, ones where only b is there: for a bias alone they have no gradient on a GPU."""
+    return torch.ones_like(b) if w is None and b is not None else w
+
+
 # -- layouts -----------------------------------------------------------------------------------------
 class Tiling(NamedTuple):
     """A tensor as kept indexes (outer, inner), one result each, by reduced ones (rows, cols), cols side by side."""

@@ -33,8 +33,27 @@ from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.convolution_backward import backward
-from burn_kernels.convolution_choice import call_of, facts_of, geometry_of, problems, supports, with_library
-from burn_kernels.convolution_kernels import LIBRARY, LIBRARY_WEIGHTS, Config, WeightConfig, convolve, direct_candidates
+from burn_kernels.convolution_choice import (
+    call_of,
+    digits_of,
+    facts_of,
+    geometry_of,
+    in_tf32,
+    in_tiles,
+    problems,
+    supports,
+    with_library,
+    words_of,
+)
+from burn_kernels.convolution_kernels import (
+    LIBRARY,
+    LIBRARY_WEIGHTS,
+    Config,
+    WeightConfig,
+    convolve,
+    direct_candidates,
+    tile_candidates,
+)
 from burn_kernels.convolution_parts import (
     POOLS,
     After,
@@ -50,6 +69,7 @@ from burn_kernels.convolution_parts import (
     reference,
     reference_backward,
 )
+from burn_kernels.convolution_tiles import convolve_tiles, rounds
 from burn_kernels.launch import FLOATS, Machine, ceil_div, launch, machine_of, runs_kernel
 from burn_kernels.random import Number
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
@@ -102,8 +122,7 @@ def default(made: Geometry, dtype: torch.dtype, machine: Machine) -> Config:
 
 def candidates(made: Geometry, dtype: torch.dtype, machine: Machine) -> list[Config]:
     """What a tuner may try for the forward, the default first."""
-    direct = direct_candidates(made.targets, made.kernel_w, made.pixels * made.groups, machine)
-    return with_library(LIBRARY, direct, facts_of(dtype, made, 0, True, ""))
+    return _candidates(facts_of(dtype, made, 0, True, words_of(dtype)), machine)
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -154,6 +173,16 @@ def forward(
         pixels, blocks = shape[0] * shape[2] * shape[3], ceil_div(made.targets, config.outs)
         weights = (made.targets * made.sources * made.taps, made.sources * made.taps, made.taps)
         sizes = (made.height, made.width, made.out_h, made.out_w, made.sources, made.targets, made.groups)
+        if config.channels:
+            launch(
+                convolve_tiles, (ceil_div(pixels, config.pixels), made.groups * blocks), x, x, w, b, y, *x.stride(),
+                *weights, pixels, *sizes, *made[7:13], warps=config.warps, BACK=False, STRIDED=False,
+                MASKED=made.pad_h + made.pad_w > 0, KERNEL_H=made.kernel_h, KERNEL_W=made.kernel_w,
+                PRECISION="tf32" if in_tf32(x.dtype) else "ieee", ROUNDED=rounds(x.dtype), OUTS=config.outs,
+                CHANNELS=config.channels, PIXELS=config.pixels,
+            )  # fmt: skip
+            found.append((y, passed))
+            return
         drop = (*random.numbers(key, stream), *dropout.mask_numbers(prob, x.dtype)) if prob else (0, 0, 0, 1.0)
         held = random.flags(key, stream) if prob else random.flags(0, 0)
         arguments = (x, w, b, y, passed, *x.stride(), *weights, pixels, *sizes, *made[7:13], *drop)
@@ -165,7 +194,7 @@ def forward(
         )  # fmt: skip
         found.append((y, passed))
 
-    words = f"{'b ' if b is not None else ''}{rest.words}".strip()
+    words = words_of(x.dtype, "b" if b is not None else "", rest.words)
     FORWARD.run(x, config, call_of(made, x, words, machine), run)
     return found[-1]
 
@@ -200,9 +229,9 @@ def _work(config: Config, facts: Facts, machine: Machine) -> Work:
     blocks, tiles = ceil_div(made.targets, config.outs), ceil_div(made.pixels, config.pixels)
     useful = made.pixels * made.targets / (tiles * config.pixels * blocks * config.outs)
     programs = tiles * made.groups * blocks
-    return Work(
-        programs, config.warps, config.pixels, size, made.elements * size, made.flops, useful, config.outs + 4.0
-    )
+    live = min(made.sources, config.channels) * made.taps if config.channels else config.outs
+    flops = made.flops // (4 if config.channels else 1)  # in tiles, another core's
+    return Work(programs, config.warps, config.pixels, size, made.elements * size, flops, useful, live + 4.0)
 
 
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
@@ -222,7 +251,10 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
 def _candidates(facts: Facts, machine: Machine) -> list[Config]:
     made = geometry_of(facts)
     drop, pixels = "drop" in facts.flags.split(), made.pixels * made.groups
-    return with_library(LIBRARY, direct_candidates(made.targets, made.kernel_w, pixels, machine, drop=drop), facts)
+    found = direct_candidates(made.targets, made.kernel_w, pixels, machine, drop=drop)
+    if in_tiles(facts):
+        found += tile_candidates(made.sources, made.targets, made.taps, pixels, machine)
+    return with_library(LIBRARY, found, facts)
 
 
 FORWARD = tunable(
@@ -236,10 +268,16 @@ FORWARD = tunable(
         supports=supports,
         work=_work,
         trial=_trial,
-        sources=(__name__, "burn_kernels.convolution_kernels", "burn_kernels.random"),
+        sources=(
+            __name__,
+            "burn_kernels.convolution_kernels",
+            "burn_kernels.convolution_tiles",
+            "burn_kernels.random",
+        ),
         problems=functools.partial(problems, ("b", "b drop", "b relu max2")),
         shapes=((64, 8), (512, 8)),
         dtype=torch.float32,
+        judged_in=digits_of,
     )
 )
 

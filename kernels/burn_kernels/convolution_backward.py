@@ -12,7 +12,18 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.convolution_choice import call_of, facts_of, geometry_of, problems, supports, with_library
+from burn_kernels.convolution_choice import (
+    call_of,
+    digits_of,
+    facts_of,
+    geometry_of,
+    in_tf32,
+    in_tiles,
+    problems,
+    supports,
+    with_library,
+    words_of,
+)
 from burn_kernels.convolution_kernels import (
     LIBRARY,
     LIBRARY_WEIGHTS,
@@ -25,6 +36,8 @@ from burn_kernels.convolution_kernels import (
     join_weights,
     shares,
     spread,
+    tile_candidates,
+    tile_weight_candidates,
     weigh,
 )
 from burn_kernels.convolution_parts import (
@@ -38,6 +51,7 @@ from burn_kernels.convolution_parts import (
     pooled_shape,
     reference_backward,
 )
+from burn_kernels.convolution_tiles import convolve_tiles, rounds, weigh_tiles
 from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel
 from burn_kernels.random import Number
 
@@ -125,6 +139,16 @@ def data_gradient(
         weights = (made.targets * made.sources * made.taps, made.taps, made.sources * made.taps)
         sizes = (made.out_h, made.out_w, made.height, made.width, made.targets, made.sources, made.groups)
         arguments = (dz, w, None, dx, None, *dz.stride(), *weights, count, *sizes, *made[7:13], 0, 0, 0, 1.0)
+        if config.channels:
+            launch(
+                convolve_tiles, (ceil_div(count, config.pixels), made.groups * blocks), x, dz, w, None, dx,
+                *dz.stride(), *weights, count, *sizes, *made[7:13], warps=config.warps, BACK=True,
+                STRIDED=made.stride_h * made.stride_w > 1, MASKED=True, KERNEL_H=made.kernel_h, KERNEL_W=made.kernel_w,
+                PRECISION="tf32" if in_tf32(x.dtype) else "ieee", ROUNDED=rounds(x.dtype), OUTS=config.outs,
+                CHANNELS=config.channels, PIXELS=config.pixels,
+            )  # fmt: skip
+            found.append(dx)
+            return
         launch(
             convolve, (ceil_div(count, config.pixels), made.groups * blocks), x, *arguments, warps=config.warps,
             BACK=True, STRIDED=made.stride_h * made.stride_w > 1, MASKED=True, KERNEL_H=made.kernel_h,
@@ -133,7 +157,7 @@ def data_gradient(
         )  # fmt: skip
         found.append(dx)
 
-    DATA.run(x, config, call_of(made, dz, "", machine), run)
+    DATA.run(x, config, call_of(made, dz, words_of(x.dtype), machine), run)
     return found[-1]
 
 
@@ -157,15 +181,25 @@ def weight_gradient(
         part = torch.empty(parts, cols, dtype=torch.float32, device=x.device)
         sizes = (made.height, made.width, made.out_h, made.out_w, made.sources, made.targets, made.groups)
         arguments = (dz, x, part, *x.stride(), made.pixels, each, *sizes, *made[7:13])
-        launch(
-            weigh, (parts, blocks), x, *arguments, warps=config.warps, MASKED=made.pad_h + made.pad_w > 0, BIAS=bias,
-            KERNEL_H=made.kernel_h, KERNEL_W=made.kernel_w, ROWS=config.rows, OUTS=config.outs, PIXELS=config.pixels,
-        )  # fmt: skip
+        shape = {"KERNEL_H": made.kernel_h, "KERNEL_W": made.kernel_w, "MASKED": made.pad_h + made.pad_w > 0}
+        if config.channels:
+            precision = "tf32" if in_tf32(x.dtype) else "ieee"
+            launch(
+                weigh_tiles, (parts, blocks), x, *arguments, warps=config.warps, **shape, BIAS=bias,
+                PRECISION=precision, ROUNDED=rounds(x.dtype), CHANNELS=config.channels, PIXELS=config.pixels,
+            )  # fmt: skip
+        else:
+            launch(
+                weigh, (parts, blocks), x, *arguments, warps=config.warps, **shape, BIAS=bias, ROWS=config.rows,
+                OUTS=config.outs, PIXELS=config.pixels,
+            )  # fmt: skip
+        # many parts at once: each step of the loop waits for memory
+        at_once = min(256, max(32, next_power(parts)))
         joined = (part, dw, db, parts, dw.numel(), cols)
-        launch(join_weights, (ceil_div(cols, 32),), x, *joined, warps=4, PARTS=32, BLOCK=32)
+        launch(join_weights, (ceil_div(cols, 16),), x, *joined, warps=at_once // 32, PARTS=at_once, BLOCK=16)
         found.append((dw, db))
 
-    WEIGHTS.run(x, config, call_of(made, x, "b" if bias else "", machine), run)
+    WEIGHTS.run(x, config, call_of(made, x, words_of(x.dtype, "b" if bias else ""), machine), run)
     return found[-1]
 
 
@@ -176,10 +210,10 @@ def _work(config: Config, facts: Facts, machine: Machine) -> Work:
         return Work(machine.processors, 8, 4096, size, made.elements * size, made.flops, 1.0)
     pixels, blocks = made.batch * made.height * made.width, ceil_div(made.sources, config.outs)
     programs = ceil_div(pixels, config.pixels) * made.groups * blocks
+    live = min(made.targets, config.channels) * made.taps if config.channels else config.outs
+    flops = made.flops // (4 if config.channels else 1)  # in tiles, another core's
     useful = pixels * made.sources / (ceil_div(pixels, config.pixels) * config.pixels * blocks * config.outs)
-    return Work(
-        programs, config.warps, config.pixels, size, made.elements * size, made.flops, useful, config.outs + 4.0
-    )
+    return Work(programs, config.warps, config.pixels, size, made.elements * size, flops, useful, live + 4.0)
 
 
 def _weight_work(config: WeightConfig, facts: Facts, machine: Machine) -> Work:
@@ -188,8 +222,9 @@ def _weight_work(config: WeightConfig, facts: Facts, machine: Machine) -> Work:
         return Work(machine.processors, 8, 4096, size, made.elements * size, made.flops, 1.0)
     blocks, parts, each = shares(made, config, machine)
     useful = made.pixels / (parts * each)
-    live = config.outs * (config.rows * made.kernel_w + 2.0)
-    return Work(blocks * parts, config.warps, config.pixels, size, made.elements * size, made.flops, useful, live)
+    live = config.channels * made.taps + 48.0 if config.channels else config.outs * (config.rows * made.kernel_w + 2.0)
+    flops = made.flops // (4 if config.channels else 1)  # in tiles, another core's
+    return Work(blocks * parts, config.warps, config.pixels, size, made.elements * size, flops, useful, live)
 
 
 def _inputs(facts: Facts, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Geometry]:
@@ -229,23 +264,36 @@ def _weight_trial(facts: Facts, inputs: Inputs) -> Trial:
 def _data_candidates(facts: Facts, machine: Machine) -> list[Config]:
     made = geometry_of(facts)
     pixels = made.batch * made.height * made.width * made.groups
-    direct = direct_candidates(made.sources, made.kernel_w, pixels, machine)
-    return with_library(LIBRARY, direct, facts)
+    found = direct_candidates(made.sources, made.kernel_w, pixels, machine)
+    if in_tiles(facts):
+        found += tile_candidates(made.targets, made.sources, made.taps, pixels, machine)
+    return with_library(LIBRARY, found, facts)
 
 
 def _weight_candidates(facts: Facts, machine: Machine) -> list[WeightConfig]:
-    return with_library(LIBRARY_WEIGHTS, direct_weight_candidates(geometry_of(facts), machine), facts)
+    made = geometry_of(facts)
+    found = direct_weight_candidates(made, machine)
+    if in_tiles(facts):
+        found += tile_weight_candidates(made, machine)
+    return with_library(LIBRARY_WEIGHTS, found, facts)
 
 
 def _weights_fit(config: WeightConfig, facts: Facts) -> bool:
     made = geometry_of(facts)
     if config == LIBRARY_WEIGHTS:
         return True
+    if config.channels:
+        return in_tiles(facts) and supports(LIBRARY, facts)
     few = config.outs * config.rows * made.kernel_w <= max(SUMS, made.kernel_w)
     return few and made.kernel_h % config.rows == 0 and supports(LIBRARY, facts)
 
 
-_SOURCES = (__name__, "burn_kernels.convolution_kernels", "burn_kernels.random")
+_SOURCES = (
+    __name__,
+    "burn_kernels.convolution_kernels",
+    "burn_kernels.convolution_tiles",
+    "burn_kernels.random",
+)
 DATA = tunable(
     Tunable(
         name="convolution data gradient",
@@ -261,6 +309,7 @@ DATA = tunable(
         problems=functools.partial(problems, ("",)),
         shapes=((64, 8), (512, 8)),
         dtype=torch.float32,
+        judged_in=digits_of,
     )
 )
 WEIGHTS = tunable(
@@ -278,5 +327,6 @@ WEIGHTS = tunable(
         problems=functools.partial(problems, ("b",)),
         shapes=((64, 8), (512, 8)),
         dtype=torch.float32,
+        judged_in=digits_of,
     )
 )

@@ -32,6 +32,35 @@ def geometry_of(facts: Facts) -> Geometry:
     return Geometry(*facts.free, *facts.exact)
 
 
+def in_tf32(dtype: torch.dtype) -> bool:
+    """Whether torch's convolutions multiply float32 as tf32 here, so that these may."""
+    if dtype != torch.float32 or torch.version.hip:
+        return False
+    settings: Any = torch.backends.cudnn
+    conv = getattr(settings, "conv", None)  # from torch 2.9
+    if conv is None:
+        return bool(settings.allow_tf32)
+    general: Any = torch.backends
+    asked = (conv.fp32_precision, settings.fp32_precision, general.fp32_precision)
+    return next((word for word in asked if word != "none"), "ieee") == "tf32"
+
+
+def words_of(dtype: torch.dtype, *words: str) -> str:
+    """The flags of a call."""
+    return " ".join(word for word in (*words, "tf32" if in_tf32(dtype) else "") if word)
+
+
+def in_tiles(facts: Facts) -> bool:
+    """Whether cores for tensors may compute this: half types, tf32 where it is allowed, and nothing but a bias."""
+    words = set(facts.flags.split())
+    return words <= {"b", "tf32"} and (facts.dtype != torch.float32 or "tf32" in words)
+
+
+def digits_of(facts: Facts) -> torch.dtype:
+    """The type whose digits the results have: a product in tf32 has those of a float16."""
+    return torch.float16 if "tf32" in facts.flags.split() else facts.dtype
+
+
 def with_library(library: Choice, direct: Sequence[Choice], facts: Facts) -> list[Choice]:
     """The candidates: torch's convolution first where the rule takes it without timing, last where it does not."""
     return [*direct, library] if is_direct(geometry_of(facts), facts.dtype) else [library, *direct]
@@ -41,11 +70,14 @@ def supports(config: Config, facts: Facts) -> bool:
     """Whether a config is legal: pixels are counted in 32 bits."""
     made = geometry_of(facts)
     most = made.batch * max(made.height * made.width, made.out_h * made.out_w)
-    return config == LIBRARY or (config.outs * config.pixels <= MOST_SUMS and most < 2**31 - 65_536)
+    if config == LIBRARY:
+        return True
+    fits = in_tiles(facts) if config.channels else config.outs * config.pixels <= MOST_SUMS
+    return fits and most < 2**31 - 65_536
 
 
 def problems(flags: Sequence[str], rows: int, cols: int, dtype: torch.dtype) -> list[Facts]:
     """The second layer of the Burn book's network for `rows` images, with `cols` channels in, twice as many out."""
     cols = min(cols, 64)
     made = Geometry(rows, cols, 26, 26, 2 * cols, 3, 3, 1, 1, 0, 0, 1, 1, 1)
-    return [facts_of(dtype, made, 0, True, flag) for flag in flags]
+    return [facts_of(dtype, made, 0, True, words_of(dtype, flag)) for flag in flags]

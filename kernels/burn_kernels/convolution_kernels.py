@@ -12,28 +12,39 @@ from dataclasses import dataclass
 from burn_kernels import random
 from burn_kernels._triton import tl, triton
 from burn_kernels.convolution_parts import Geometry
-from burn_kernels.launch import Machine, ceil_div
+from burn_kernels.launch import Machine, ceil_div, next_power
+
+MOST_COLUMNS = 80
+"""Numbers that a lane loads, one after the other, before it multiplies any: registers."""
 
 
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
-    """`outs` channels of `pixels` pixels a program, `warps` of 32 threads; all 0: torch's convolution."""
+    """`outs` channels of `pixels` pixels a program, `warps` of 32 threads; all 0: torch's convolution.
+
+    With `channels` they are multiplied as tiles, that many channels at a time (`convolution_tiles`), else one by one.
+    """
 
     outs: int
     pixels: int
     warps: int
+    channels: int = 0
 
 
 @dataclass(frozen=True)
 class WeightConfig:
-    """`outs` channels by `rows` rows of a kernel, over tiles of `pixels`; `programs` a processor; or all 0."""
+    """`outs` channels by `rows` rows of a kernel, over tiles of `pixels`; `programs` a processor; or all 0.
+
+    With `channels`, all rows of the kernels from that many channels, multiplied as tiles.
+    """
 
     outs: int
     rows: int
     pixels: int
     warps: int
     programs: int
+    channels: int = 0
 
 
 LIBRARY, LIBRARY_WEIGHTS = Config(0, 0, 0), WeightConfig(0, 0, 0, 0, 0)
@@ -64,9 +75,34 @@ def direct_weight_candidates(made: Geometry, machine: Machine) -> list[WeightCon
     return list(dict.fromkeys(found))
 
 
+def tile_candidates(sources: int, outs: int, taps: int, pixels: int, machine: Machine) -> list[Config]:
+    """Configs of tiles for the sum over so many channels, the default first; none where a kernel has too many taps."""
+    channels = min(sources, MOST_COLUMNS // taps)
+    if not channels:
+        return []
+    rows = min(32, max(8, next_power(outs)))
+    found = []
+    for warps, share in ((4, 1), (2, 1), (1, 1), (4, 2), (8, 1)):
+        some = max(1, channels // share)
+        found.append(Config(rows, 32 * warps, warps, some))
+    return list(dict.fromkeys(found))
+
+
+def tile_weight_candidates(made: Geometry, machine: Machine) -> list[WeightConfig]:
+    """Configs of tiles for the weight gradient, the default first."""
+    channels = min(made.sources, MOST_COLUMNS // made.taps)
+    found = []
+    for programs, warps, share in ((8, 1, 1), (4, 1, 1), (16, 1, 2), (16, 1, 4), (8, 2, 2), (16, 1, 1)):
+        if channels:
+            some = max(1, channels // share)
+            found.append(WeightConfig(16, made.kernel_h, 32 * warps, warps, programs, some))
+    return list(dict.fromkeys(found))
+
+
 def shares(made: Geometry, config: WeightConfig, machine: Machine) -> tuple[int, int, int]:
     """Programs for the weights, parts of the pixels, and pixels of a part."""
-    blocks = made.groups * ceil_div(made.targets, config.outs) * made.sources * ceil_div(made.kernel_h, config.rows)
+    read = ceil_div(made.sources, config.channels or 1)
+    blocks = made.groups * ceil_div(made.targets, config.outs) * read * ceil_div(made.kernel_h, config.rows)
     # at least eight tiles a part: its sums over lanes must be small beside its products
     parts = max(1, min(machine.processors * config.programs // blocks, made.pixels // (8 * config.pixels)))
     each = ceil_div(ceil_div(made.pixels, parts), config.pixels) * config.pixels
@@ -75,7 +111,7 @@ def shares(made: Geometry, config: WeightConfig, machine: Machine) -> tuple[int,
 
 # -- forward and data gradient -----------------------------------------------------------------------
 @triton.jit
-def _none():
+def nothing():
     """A tuple to add to."""
     return ()
 
@@ -83,14 +119,14 @@ def _none():
 @triton.jit
 def _zeros(COUNT: tl.constexpr, PIXELS: tl.constexpr):
     """A tuple of so many vectors of zeros."""
-    found = _none()
+    found = nothing()
     for _ in tl.static_range(COUNT):
         found = found + (tl.zeros((PIXELS,), tl.float32),)
     return found
 
 
 @triton.jit
-def _source(at, k, stride, pad, dilation, size, BACK: tl.constexpr, STRIDED: tl.constexpr):
+def source(at, k, stride, pad, dilation, size, BACK: tl.constexpr, STRIDED: tl.constexpr):
     """Which row (or column) of the source a tap reads for place `at`, and whether there is one."""
     if BACK:
         s = at + pad - k * dilation
@@ -118,19 +154,19 @@ def _sums(
     weights = w_ptr + group * w_group
     SIGN: tl.constexpr = -1 if BACK else 1
     if not STRIDED:  # a tap is one distance from here for all lanes
-        y0, _ = _source(oy, 0, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
-        x0, _ = _source(ox, 0, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
+        y0, _ = source(oy, 0, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
+        x0, _ = source(ox, 0, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
         image += y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
     for at in tl.range(0, sources * KERNEL_H):
         c, ky = at // KERNEL_H, at % KERNEL_H
-        sy, row_there = _source(oy, ky, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
+        sy, row_there = source(oy, ky, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
         line = image + tl.cast(c, tl.int64) * x_channel
         if STRIDED:
             line += sy.to(tl.int64) * x_row
         else:
             line += SIGN * tl.cast(ky * dilation_h, tl.int64) * x_row
         for kx in tl.static_range(KERNEL_W):
-            sx, col_there = _source(ox, kx, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
+            sx, col_there = source(ox, kx, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
             inside = valid
             if MASKED:
                 inside = valid & row_there & col_there
@@ -139,14 +175,14 @@ def _sums(
             else:
                 from_x = line + SIGN * kx * dilation_w * x_col
             x = tl.load(from_x, mask=inside, other=0.0).to(tl.float32)
-            more = _none()
+            more = nothing()
             for o in tl.static_range(OUTS):
                 # past the last channel the last one's weight is read, and the sum not written
                 place = tl.minimum(out + o, targets - 1) * w_out + c * w_in + ky * KERNEL_W + kx
                 more = more + (tl.fma(x, tl.load(weights + place).to(tl.float32), total[o]),)
             total = more
     if b_ptr is not None:
-        more = _none()
+        more = nothing()
         for o in tl.static_range(OUTS):
             b = tl.load(b_ptr + group * targets + tl.minimum(out + o, targets - 1)).to(tl.float32)
             more = more + (total[o] + b,)
@@ -182,7 +218,7 @@ def convolve(
             height, width, sources, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK, STRIDED,
             MASKED, KERNEL_H, KERNEL_W, OUTS, PIXELS,
         )  # fmt: skip
-        more, passed = _none(), _none()
+        more, passed = nothing(), nothing()
         for o in tl.static_range(OUTS):
             v = total[o]
             alive = tl.full((PIXELS,), 1.0, tl.float32)
@@ -268,18 +304,18 @@ def weigh(
         n = (p // area).to(tl.int64)
         place = p % area
         oy, ox = place // out_w, place % out_w
-        g = _none()
+        g = nothing()
         for o in tl.static_range(OUTS):
             inside = valid & (out + o < targets)
             from_dz = outputs + (n * groups * targets + o) * area + place
             g = g + (tl.load(from_dz, mask=inside, other=0.0).to(tl.float32),)
-        y0, _ = _source(oy, top, stride_h, pad_h, dilation_h, height, False, False)
-        x0, _ = _source(ox, 0, stride_w, pad_w, dilation_w, width, False, False)
+        y0, _ = source(oy, top, stride_h, pad_h, dilation_h, height, False, False)
+        x0, _ = source(ox, 0, stride_w, pad_w, dilation_w, width, False, False)
         here = image + n * x_batch + y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
-        more = _none()
+        more = nothing()
         for tap in tl.static_range(ROWS * KERNEL_W):
-            _, row_there = _source(oy, top + tap // KERNEL_W, stride_h, pad_h, dilation_h, height, False, False)
-            _, col_there = _source(ox, tap % KERNEL_W, stride_w, pad_w, dilation_w, width, False, False)
+            _, row_there = source(oy, top + tap // KERNEL_W, stride_h, pad_h, dilation_h, height, False, False)
+            _, col_there = source(ox, tap % KERNEL_W, stride_w, pad_w, dilation_w, width, False, False)
             inside = valid
             if MASKED:
                 inside = valid & row_there & col_there
@@ -289,7 +325,7 @@ def weigh(
                 more = more + (tl.fma(g[o], x, total[tap * OUTS + o]),)
         total = more
         if BIAS:
-            more = _none()
+            more = nothing()
             for o in tl.static_range(OUTS):
                 more = more + (bias[o] + g[o],)
             bias = more

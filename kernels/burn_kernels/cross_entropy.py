@@ -310,6 +310,7 @@ def forward_with_gradient_(
     x: torch.Tensor,
     targets: torch.Tensor,
     *,
+    dloss: torch.Tensor | None = None,
     weight: torch.Tensor | None = None,
     reduction: str = "mean",
     smoothing: float = 0.0,
@@ -317,9 +318,14 @@ def forward_with_gradient_(
     z_loss: Number = 0.0,
     config: Config | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `forward_with_gradient`, but the gradient takes the place of x: no second tensor of that size."""
+    """As `forward_with_gradient`, but the gradient takes the place of x: no second tensor of that size.
+
+    dloss: (rows,), the upstream gradients where the reduction is "none".
+    """
     options = _options(x, targets, weight, reduction, smoothing, ignore_index, z_loss)
-    return _with_gradient(x, targets, options, config, write="over")
+    if dloss is not None:
+        check("cross_entropy", {"dloss": dloss, "x": x}, {"dloss": x.shape[:1]}, alike=["x"])
+    return _with_gradient(x, targets, options, config, write="over", dloss=dloss)
 
 
 def _options(
@@ -339,15 +345,21 @@ def _options(
 
 
 def _with_gradient(
-    x: torch.Tensor, targets: torch.Tensor, options: Options, config: Config | None, write: str
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    options: Options,
+    config: Config | None,
+    write: str,
+    dloss: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    require_one_upstream(options.reduction)
+    if dloss is None:
+        require_one_upstream(options.reduction)
     if not runs_kernel("cross_entropy", x):
         loss, lse = plain(x, targets, options)
-        dx = plain_backward(torch.ones_like(loss), x, targets, lse, options)
+        dx = plain_backward(torch.ones_like(loss) if dloss is None else dloss, x, targets, lse, options)
         return loss, x.copy_(dx) if write == "over" else dx
     divisor = options.divisor(targets, x) if options.reduction == "mean" else None
-    losses, _, dx = _run(x, targets, None, None, divisor, options, config, write=write)
+    losses, _, dx = _run(x, targets, None, dloss, divisor, options, config, write=write)
     return reduce(losses, targets, options), dx
 
 

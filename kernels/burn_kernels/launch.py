@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +34,7 @@ __all__ = [
     "rows_of",
     "runs_kernel",
     "seen",
+    "undisturbed",
     "unobserved",
     "warn_without_triton",
 ]
@@ -236,6 +237,19 @@ def recorded() -> Machine | None:
 def seen() -> bool:
     """Whether launches are recorded or observed just now: then all must go through `launch`."""
     return bool(_OBSERVERS) or _RECORDER.get() is not None
+
+
+def undisturbed(settled: Callable[[], bool], watchers: tuple[Any, Any]) -> Callable[[], bool]:
+    """What tells whether a prepared launch may go on as it did: `settled` says so, nobody records or observes
+    launches, and nobody has asked Triton to be told of them.
+    """
+    before, after = watchers
+    recorder, observers = _RECORDER.get, _OBSERVERS
+
+    def holds() -> bool:
+        return settled() and not (observers or before.calls or after.calls) and recorder() is None
+
+    return holds
 
 
 @contextlib.contextmanager

@@ -147,6 +147,36 @@ def forward_with_gradient(
     return total / divisor, *sums.results(_share(divisor, x))
 
 
+def losses_with_gradient(
+    dloss: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    targets: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    weight: torch.Tensor | None = None,
+    smoothing: float = 0.0,
+    ignore_index: int = -100,
+    z_loss: Number = 0.0,
+    accumulate: torch.dtype | None = None,
+    config: Config | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """The loss of each row, and the gradients of x, w and bias for upstream gradients that are known beforehand.
+
+    Shapes: dloss (rows,), which may repeat one number -> (rows,), as x, as w, as bias.
+    Dtypes: dx that of x; dw and db as they are summed: `accumulate`, by default float32, and float64 of float64.
+    """
+    options = _options(x, w, targets, bias, weight, "none", smoothing, ignore_index, z_loss)
+    check("linear_cross_entropy", {"dloss": dloss, "x": x}, {"dloss": x.shape[:1]}, alike=["x"])
+    sums, by_chunk = _Sums(x, w, bias, accumulate), _by_chunk(options)
+    losses = []
+    for rows, logits in _chunks(x, w, bias, config):
+        loss, dlogits = cross_entropy.forward_with_gradient_(logits, targets[rows], dloss=dloss[rows], **by_chunk)
+        losses.append(loss)
+        sums.add(rows, dlogits)
+    return torch.cat(losses) if losses else _nothing(x, 0), sums.dx, sums.dw, sums.db
+
+
 def backward(
     dloss: torch.Tensor,
     x: torch.Tensor,

@@ -31,13 +31,18 @@ class Prepared:
     """A compiled kernel on one device.
 
     submit   (x, y, z programs, stream, *head, *arguments); pointers are tensors or whole numbers
-    watched  whether somebody (a profiler) wants to be told of launches, which only Triton's own do
+    watchers what Triton tells of launches: somebody (a profiler) may have asked, and only Triton's own tell
     """
 
     submit: Callable[..., None]
     head: tuple[Any, ...]
-    watched: Callable[[], bool]
+    watchers: tuple[Any, Any]
     device: int
+
+    def watched(self) -> bool:
+        """Whether somebody wants to be told of launches."""
+        before, after = self.watchers
+        return bool(before.calls or after.calls)
 
 
 def prepared(compiled: Any, device: int) -> Prepared | None:
@@ -49,8 +54,8 @@ def prepared(compiled: Any, device: int) -> Prepared | None:
     target = getattr(metadata, "target", None)
     if target is None or target.backend != "cuda" or getattr(compiled, "function", None) is None:
         return None
-    watched = _watchers()
-    if watched is None:
+    watchers = _watchers()
+    if watchers is None:
         return None
     run, packed, function = compiled.run, compiled.packed_metadata, compiled.function
     if run.__class__.__name__ != "CudaLauncher":
@@ -61,8 +66,8 @@ def prepared(compiled: Any, device: int) -> Prepared | None:
     submit: Any = getattr(run, "launch", None)
     if _takes_pointers_at_once(submit, run):
         flags = (run.launch_cooperative_grid, run.launch_pdl)
-        return Prepared(submit, (function, *flags, None, None, packed, *hooks), watched, device)
-    return Prepared(run, (function, packed, *hooks), watched, device)
+        return Prepared(submit, (function, *flags, None, None, packed, *hooks), watchers, device)
+    return Prepared(run, (function, packed, *hooks), watchers, device)
 
 
 def _takes_pointers_at_once(submit: Any, run: Any) -> bool:
@@ -73,20 +78,14 @@ def _takes_pointers_at_once(submit: Any, run: Any) -> bool:
     return known and hasattr(run, "launch_cooperative_grid") and hasattr(run, "launch_pdl")
 
 
-def _watchers() -> Callable[[], bool] | None:
-    """What tells whether launches are watched; None where this Triton has other means."""
+def _watchers() -> tuple[Any, Any] | None:
+    """What Triton tells before and after a launch; None where this Triton has other means."""
     from triton import knobs
 
     runtime = knobs.runtime
     before: Any = getattr(runtime, "launch_enter_hook", None)
     after: Any = getattr(runtime, "launch_exit_hook", None)
-    if not hasattr(before, "calls") or not hasattr(after, "calls"):
-        return None
-
-    def watched() -> bool:
-        return bool(before.calls or after.calls)
-
-    return watched
+    return (before, after) if hasattr(before, "calls") and hasattr(after, "calls") else None
 
 
 # -- launches by their kind ----------------------------------------------------------------------------

@@ -36,6 +36,14 @@ def test_a_share_and_a_ratio_to_the_fastest_rival() -> None:
     assert (ratio.found, ratio.needed, ratio.holds) == (1.25, 1.3, False)  # a form of our own is no rival
 
 
+def test_a_share_that_no_memory_allows_holds_nothing() -> None:
+    bar = Bar(case="norm 8x8", passed="fb", share=0.9, ahead=1.3, peak_mib=1.0)
+    verdicts = judge([bar], [row("ours", 0.1, 1.57), row("eager", 2.0)])
+    assert [(v.found, v.holds) for v in verdicts] == [(1.57, False), (None, False), (None, False)]
+    assert "not above 1.1" in table(verdicts)
+    assert all(v.holds for v in judge([bar], [row("ours", 0.1, 1.09), row("eager", 2.0)]))
+
+
 def test_only_the_rivals_that_a_bar_names_count() -> None:
     bar = Bar(case="norm 8x8", passed="fb", variant="ours, bf16 sums", ahead=1.0, against=("compile",), peak_mib=100.0)
     rows = [row("ours, bf16 sums", 1.0, peak=101.0), row("eager", 0.5), row("compile", 1.0)]

@@ -152,7 +152,8 @@ def training(options: dict[str, Any], strategy: Any) -> SupervisedTraining:
 
 
 def run(options: dict[str, Any], strategy: Any = None) -> dict[str, Any]:
-    strategy = Ddp(sharded=options.get("sharded", False), bucket_bytes=300) if strategy is None else strategy
+    if strategy is None:
+        strategy = Ddp(sharded=options.get("sharded", False), bucket_bytes=options.get("bucket_bytes", 300))
     optim = AdamConfig(grad_clipping=GradientClippingConfig.Norm(0.5)).init()
     model = net(place=options.get("place", "cpu"))
     if options.get("fails", "none") == os.environ.get("RANK"):

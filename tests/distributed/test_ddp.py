@@ -45,6 +45,13 @@ def test_two_processes_train_as_one_does(launch: Callable[..., Any], tmp_path: P
     assert names == sorted(path.name for path in (tmp_path / "one").iterdir())
 
 
+def test_a_shard_waits_for_gradients_that_only_another_one_needs(launch: Callable[..., Any], tmp_path: Path) -> None:
+    """A transfer of gradients of which a process updates nothing was dead code there, and the others hung in it."""
+    found = launch("training", dir=str(tmp_path / "two"), sharded=True, bucket_bytes=1, epochs=1).results()
+    require_equal(found[0], alone(tmp_path / "one", epochs=1))
+    assert found[0]["digest"] == found[1]["digest"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("world", "options"),

@@ -69,6 +69,32 @@ def rotated(x: Any, cosine: Any, sine: Any) -> Any:
     return a * cosine - b * sine, b * cosine + a * sine
 
 
+def rotary(x: Any, cos: Any, sin: Any) -> Any:
+    """Rotary embedding with halves that change sides, as most write it."""
+    half = x.shape[1] // 2
+    left, right = row("split")(x, sizes=(half, half), dim=1)
+    return x * cos + row("cat")(row("neg")(right), left, dim=1) * sin
+
+
+def joined(x: Any, y: Any, z: Any) -> Any:
+    """The gradient of a split, and what the bias below it gets."""
+    g = row("cat")(row("tanh")(x), y * z, row("sigmoid")(z), dim=1)
+    return g, row("sum")(g, dims=(0,))
+
+
+def surrounded(x: Any) -> Any:
+    """A padded border, and a softmax over it."""
+    return row("softmax")(row("pad")(x * 2.0, 1.5, padding=((1, 0), (2, 3)), mode="constant"), dim=1)
+
+
+def assigned(x: Any, y: Any) -> Any:
+    """A range of columns that is written to."""
+    rows, cols = x.shape
+    left = row("slice")(y, ranges=((0, rows, 1), (0, cols // 2, 1)))
+    right = ((0, rows, 1), (cols // 2, cols // 2 * 2, 1))
+    return row("slice_assign")(x * 2.0, row("tanh")(left), ranges=right) + 1.0
+
+
 ROWS, COLS = 6, 10
 MATRIX, VECTOR, COLUMN = tensor(ROWS, COLS), tensor(COLS), tensor(ROWS, 1)
 
@@ -84,6 +110,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[Spec], int]] = {
     ),
     "norm_backward": (norm_backward, [MATRIX, MATRIX, COLUMN, COLUMN, VECTOR], 1),
     "bias_gradient": (bias_gradient, [MATRIX, MATRIX], 1),
+    "rotary": (rotary, [MATRIX, MATRIX, MATRIX], 1),
+    "joined": (joined, [MATRIX, MATRIX, MATRIX], 1),
+    "surrounded": (surrounded, [MATRIX], 1),
+    "assigned": (assigned, [MATRIX, MATRIX], 1),
     "rotated": (rotated, [MATRIX, tensor(ROWS, COLS // 2), tensor(ROWS, COLS // 2)], 1),
 }
 """Each function, its inputs, and how many kernels it is."""

@@ -15,8 +15,13 @@ from burn_kernels.convolution_backward import data_gradient, weight_gradient
 from burn_kernels.launch import H200
 from burn_kernels.spec import Draw
 
-CONFIGS = [Config(4, 32, 1), Config(3, 64, 2)]
-WEIGHT_CONFIGS = [WeightConfig(2, 3, 32, 1, 8), WeightConfig(3, 1, 32, 1, 2)]
+CONFIGS = [Config(4, 32, 1), Config(3, 64, 2), Config(8, 32, 1, 2), Config(16, 64, 2, 1)]
+WEIGHT_CONFIGS = [
+    WeightConfig(2, 3, 32, 1, 8),
+    WeightConfig(3, 1, 32, 1, 2),
+    WeightConfig(16, 3, 32, 1, 8, 2),
+    WeightConfig(16, 3, 64, 2, 1, 1),
+]
 
 
 def close(found: Any, expected: Any, config: object) -> None:

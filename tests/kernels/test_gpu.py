@@ -141,6 +141,7 @@ def test_errors_are_those_of_torch_at_five_seeds(name: str, dtype: torch.dtype) 
             assert verify(REGISTRY[name], problem, dtype=dtype, device="cuda", seed=seed) == []
 
 
+@pytest.mark.usefixtures("alone_on_the_gpu")
 def test_offsets_past_32_bits() -> None:
     # the last rows lie behind element 2^31
     rows, cols = 2**31 // 16384 + 8, 16384
@@ -193,6 +194,7 @@ def test_every_way_to_a_linear_layer(dtype: torch.dtype) -> None:
                     assert verify(spec, problem, dtype=dtype, device="cuda") == [], (config, shape)
 
 
+@pytest.mark.usefixtures("alone_on_the_gpu")
 def test_tiles_past_32_bits() -> None:
     # the last rows of x and of the output lie behind element 2^31
     x = torch.randn(2**31 // 4096 + 40, 4096, device="cuda", dtype=torch.bfloat16)
@@ -357,6 +359,7 @@ def test_torchs_kernels_and_ours_can_follow_each_other(number: int) -> None:
             torch.testing.assert_close(one, other, rtol=5e-2, atol=5e-2)
 
 
+@pytest.mark.usefixtures("alone_on_the_gpu")
 def test_attention_past_32_bits() -> None:
     # the third batch entry begins past element 2^31
     room = torch.empty(2 * 2**30 + 2**20, device="cuda", dtype=torch.bfloat16)

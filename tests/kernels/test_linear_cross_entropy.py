@@ -39,6 +39,20 @@ def test_chunks_do_not_change_the_result(rows: int, reduction: str) -> None:
         torch.testing.assert_close((loss, *grads), (expected, *one))
 
 
+@pytest.mark.parametrize("rows", [3, 64])
+def test_upstream_gradients_that_are_known_come_in_with_the_losses(rows: int) -> None:
+    dloss = torch.rand(10, dtype=torch.float64, generator=DRAW.generator)
+    found = linear_cross_entropy.losses_with_gradient(dloss, X, W, TARGETS, B, smoothing=0.1, config=Config(rows))
+    losses = linear_cross_entropy.reference(X, W, TARGETS, B, reduction="none", smoothing=0.1)
+    exact = linear_cross_entropy.reference_backward(dloss, X, W, TARGETS, B, reduction="none", smoothing=0.1)
+    torch.testing.assert_close(found, (losses, *exact))
+    same = linear_cross_entropy.losses_with_gradient(torch.ones((), dtype=torch.float64).expand(10), X, W, TARGETS)
+    ones = linear_cross_entropy.reference_backward(torch.ones(10, dtype=torch.float64), X, W, TARGETS, reduction="none")
+    torch.testing.assert_close(same[1:3], ones[:2])
+    with pytest.raises(KernelShapeError, match=r"(?s)dloss has another shape.*dloss \(9,\).*dloss \(10,\)"):
+        linear_cross_entropy.losses_with_gradient(dloss[:9], X, W, TARGETS)
+
+
 def test_weight_gradients_are_summed_in_float32_unless_told_otherwise() -> None:
     x, w = X.bfloat16().repeat(40, 1), W.bfloat16()
     targets = TARGETS.repeat(40)

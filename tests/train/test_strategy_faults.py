@@ -86,7 +86,7 @@ def test_watching_for_anomalies_where_steps_cannot_be_run_again(tmp_path: Path) 
 
 def test_rows_of_transfers_and_draws() -> None:
     x = small.Batcher().batch(small.items(2), Device.cpu()).inputs
-    with pytest.raises(DTypeError, match="mean_start: xs are none, or of several types"):
+    with pytest.raises(DTypeError, match="mean_start: xs are none, or f64 and narrower floats together"):
         ops.mean_start(1.0, x, x.cast(DType.F64), world=1)
     with pytest.raises(ShapeError, match=r"mean_start: weight has the shape \(2, 6\)"):
         ops.mean_start(x, x, world=1)

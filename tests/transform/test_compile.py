@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from burn_torch.module.tree import Tree
 from burn_torch.nn import BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig
 from burn_torch.optim import AdamWConfig, CosineAnnealingLrSchedulerConfig, GradientsParams, SgdConfig
 from burn_torch.transform import RetraceWarning
+from burn_torch.transform.program import Program
 
 CPU = Device.cpu()
 TAPE = CPU.autodiff()
@@ -392,6 +394,26 @@ def test_memory_that_torch_or_numpy_hold_is_not_written_to() -> None:
     array = torch.tensor([1.0, 2.0]).numpy()
     assert step(Tensor.from_torch(torch.from_numpy(array))).tolist() == [2.0, 4.0]
     assert array.tolist() == [1.0, 2.0]
+
+
+def test_what_was_donated_is_let_go_before_the_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call of a large model copied its state and kept the old one alive beside it until its end."""
+    model = net()
+    held = [weakref.ref(bits(param.val())) for _, param in model.named_params()]
+    alive: list[int] = []
+    run = Program.__call__
+
+    def counted(self: Program, *args: Any, **options: Any) -> Any:
+        alive.append(sum(ref() is not None for ref in held))
+        return run(self, *args, **options)
+
+    monkeypatch.setattr(Program, "__call__", counted)
+    arguments = [model, AdamWConfig().init()]
+    del model
+    step = compile(training_step, donate=("model", "optim"))
+    step(*arguments, Tensor.ones((3, 4), CPU), Tensor.ones((3, 2), CPU), 0.1)
+    assert len(held) == 4
+    assert alive == [0]
 
 
 def test_one_tensor_donated_under_two_names_counts_twice() -> None:

@@ -1,6 +1,7 @@
 """Fusion: operations are recorded, and computed together when a value is needed."""
 
 from burn_torch.backend.fusion.decorator import Fusion, fusion_of, is_fused
+from burn_torch.backend.fusion.default import fused_by_default
 from burn_torch.backend.fusion.plans import FusionWarning
 
-__all__ = ["Fusion", "FusionWarning", "fusion_of", "is_fused"]
+__all__ = ["Fusion", "FusionWarning", "fused_by_default", "fusion_of", "is_fused"]

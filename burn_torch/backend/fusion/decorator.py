@@ -11,11 +11,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, ClassVar, Final, final
 
 from burn_torch.backend.base import Backend
-from burn_torch.backend.fusion.plans import Planner, Ready, changed
+from burn_torch.backend.fusion.plans import Planner, Ready, changed, version_reader
 from burn_torch.backend.fusion.recipes import can_be_again
 from burn_torch.backend.fusion.stream import Computed, Failed, Lazy, Recipe, Stream, recorder
 from burn_torch.backend.fusion.trie import TAPED, Step
@@ -26,7 +25,7 @@ from burn_torch.fusion.patterns import literals, on_change
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Literal
 from burn_torch.graph.origin import Origin
-from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves
+from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor
 
@@ -86,8 +85,7 @@ class Fusion(Backend):
         stack.lasting = inner.lasting
         stack.origins = getattr(inner, "origins", None)
         stack.version_expression = getattr(inner, "version_expression", None)
-        # read off the primitive where it has one: quicker, and what was moved away says so
-        stack.version_of = attrgetter("_version") if stack.version_expression == "{}._version" else inner.version
+        stack.version_of = version_reader(inner)
         stack.planner = Planner(inner)
         stack.planned = stack.planner.planned
         stack._locals = {}
@@ -312,8 +310,11 @@ def _is_library(call: Call) -> bool:
     found: bool | None = call.memo.get(_is_library)
     if found is None:
         op = call.op
+        regions = op.law(Regions)
         if op.pointwise is not None or call.aliases or any(op.law(law) for law in (Folds, Draws, Moves, Fill, Copies)):
             found = False
+        elif regions is not None:
+            found = regions.of(call) is None
         else:
             parts = expanded(call)
             found = parts is None or any(_is_library(node.call) for node in parts.nodes)

@@ -13,6 +13,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Final, final
 
 from burn_torch.backend.base import Backend
@@ -30,7 +31,7 @@ from burn_torch.graph.interpreter import executed, interpret, stepwise
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes import algebra, common_subexpressions, dead_code, fold_constants, fold_views, group_updates
 
-__all__ = ["FusionWarning", "Planner", "Ready", "changed", "replayed"]
+__all__ = ["FusionWarning", "Planner", "Ready", "changed", "replayed", "version_reader"]
 
 _MASKS: Final = 8
 """So many choices of wanted results one sequence may have; from then on all of them are computed."""
@@ -45,6 +46,15 @@ _MISSES: Final = 64
 _FORMS: Final = 4096
 
 
+def version_reader(inner: Any) -> Callable[[Any], int]:
+    """What counts writes to a primitive: read off it where it has that, which is quicker, and what was moved away says
+    so."""
+    if getattr(inner, "version_expression", None) == "{}._version":
+        return attrgetter("_version")
+    found: Callable[[Any], int] = inner.version
+    return found
+
+
 @final
 class Ready:
     """A sequence of operations, ready to run.
@@ -54,7 +64,7 @@ class Ready:
     """
 
     __slots__ = (
-        "_given", "_graph", "_key", "_plan", "_reads", "_run", "fused", "gives", "inner", "lock", "program",
+        "_given", "_graph", "_key", "_plan", "_reads", "_run", "_version", "fused", "gives", "inner", "lock", "program",
         "runs", "symbolic",
     )  # fmt: skip
 
@@ -74,6 +84,7 @@ class Ready:
         self._graph = graph
         self._key: str | None = None
         self._given: Final = len(outside)
+        self._version: Final = version_reader(inner)
         self._reads: Final = None if list(outside) == list(range(len(outside))) else tuple(outside)
         self._plan: Plan | None = None
         self._run: Callable[..., Sequence[Any]] | None = None
@@ -123,19 +134,30 @@ class Ready:
     def compute(self, outside: Sequence[tuple[Any, int]], numbers: Sequence[Any]) -> Sequence[Any]:
         """The wanted results; in the place of one that cannot be computed, the error."""
         self.runs += 1
-        outside = outside[: self._given] if self._reads is None else [outside[i] for i in self._reads]
-        version = self.inner.version
-        given = [x if version(x) == before else changed(self.inner.spec(x), self.graph) for x, before in outside]
-        spoilt = any(x.__class__ is AutodiffError for x in given)
+        if self._reads is not None:
+            outside = [outside[i] for i in self._reads]
+        elif len(outside) > self._given:
+            outside = outside[: self._given]
+        version = self._version
+        given: list[Any] = []
+        for x, before in outside:
+            if version(x) != before:
+                return self._spoilt(outside, numbers)
+            given.append(x)
         given += numbers
-        if spoilt:
-            return replayed(self.graph, self.inner, given)
         try:
             if self.program is not None and self.runs == _OFTEN and self.fused:
                 self._run = self.inner.program(self.program).run
-            return interpret(self.graph, self.inner, given) if self._run is None else self._run(*given)
+            run = self._run
+            return interpret(self.graph, self.inner, given) if run is None else run(*given)
         except Exception as fault:
             return self._rescued(fault, given)
+
+    def _spoilt(self, outside: Sequence[tuple[Any, int]], numbers: Sequence[Any]) -> Sequence[Any]:
+        """The results where values from outside were written to since they were read."""
+        inner = self.inner
+        given = [x if inner.version(x) == then else changed(inner.spec(x), self.graph) for x, then in outside]
+        return replayed(self.graph, inner, [*given, *numbers])
 
     def _rescued(self, fault: Exception, given: Sequence[Any]) -> Sequence[Any]:
         """The results without generated kernels.  If they come out, a kernel was at fault: it is told of, and not run

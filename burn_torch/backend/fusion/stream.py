@@ -129,14 +129,19 @@ class Stream:
 
         What is cheap to compute again may stay a recipe; `wanted` does not.
         """
+        fusion = self.fusion
         if self.segment is segment:
-            self.segment = Segment(self, self.fusion.root)
+            self.segment = Segment(self, fusion.root)
         segment.closed = True
         entries = segment.ops.copy()
-        made = [y for entry in entries for y in entry[1]]
+        made: list[Any] = []
+        numbers: list[Any] = []
+        for _, results, given in entries:
+            made += results
+            numbers += given
         live = tuple(map(lt, repeat(_UNHELD), map(sys.getrefcount, made)))
         last = entries[-1][0]
-        if None in made:
+        if last.absent:
             live = tuple([alive and y is not None for alive, y in zip(live, made, strict=True)])
         if last.recipes and True in live:
             left = deferred(entries, live, None if wanted is None else wanted.slot)
@@ -147,15 +152,15 @@ class Stream:
                     y.recipe = (entries[n][0].call, inputs_of(entries[n], made, segment.outside))
                     y.__class__ = Recipe
                 live = tuple([alive and i not in left for i, alive in enumerate(live)])
-        if True in live:
-            self.fusion.planner.flushes += 1
-            ready = last.plans.get(live) or self.fusion.planned(last, live, self.place)
+        ready = last.plans.get(live)
+        if ready is not None or True in live:
+            if ready is None:
+                ready = fusion.planned(last, live, self.place)
+            fusion.planner.flushes += 1
             self.history.append(ready)
-            values = ready.compute(segment.outside, [n for entry in entries for n in entry[2]])
-            version = self.fusion.version_of
-            for i, value in zip(ready.gives, values, strict=True):
+            version = fusion.version_of
+            for i, value in zip(ready.gives, ready.compute(segment.outside, numbers), strict=True):
                 y = made[i]
-                assert y is not None
                 y.value = value
                 if isinstance(value, BaseException):
                     y.__class__ = Failed

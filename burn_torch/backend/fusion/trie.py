@@ -33,11 +33,14 @@ class Step:
     count   results up to here
     taped   whether its result may stay a recipe, see `recipes.py`
     recipes whether that of any operation up to here may
+    absent  whether a result of any operation up to here is not made
     origin  the user's line where this sequence was first recorded
     plans   what was made of the sequence up to here, by which results were wanted
     """
 
-    __slots__ = ("call", "count", "first", "met", "next", "origin", "parent", "plans", "recipes", "slots", "taped")
+    __slots__ = (
+        "absent", "call", "count", "first", "met", "next", "origin", "parent", "plans", "recipes", "slots", "taped",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class Step:
         self.plans: Final[dict[tuple[bool, ...], Any]] = {}
         self.taped: Final = taped
         self.recipes: Final[bool] = taped or (parent is not None and parent.recipes)
+        self.absent: Final[bool] = (call is not None and None in call.results) or (parent is not None and parent.absent)
         self.met = False
         """Whether a sequence ended here before."""
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from burn_torch.backend.libtorch.attached_convolutions import CONVOLUTIONS
 from burn_torch.backend.libtorch.attached_rows import ROWS
 from burn_torch.backend.libtorch.c_words import Cipher
 from burn_torch.backend.libtorch.fused import fused_kernel, held_form
@@ -125,6 +126,29 @@ def _cross_entropy_backward(call: Call) -> Callable[..., Any] | None:
     return run
 
 
+_CHUNKS: Final = 4
+_CHUNK_BYTES: Final = 512 << 20
+"""Of logits at once: fewer, larger chunks read and write the sum of the weight's gradient less often."""
+
+
+def _linear_cross_entropy(call: Call) -> Callable[..., Any] | None:
+    x, weight = call.specs[1:3]
+    assert isinstance(x, TensorSpec)
+    assert isinstance(weight, TensorSpec)
+    rows, classes = x.shape[0], weight.shape[0]
+    if x.dtype not in _FLOATS or len(call.attrs["pad_tokens"]) > 1 or not x.numel or not weight.numel:
+        return None
+    from burn_kernels import linear_cross_entropy
+
+    ignored, largest = _ignored(call), max(512, _CHUNK_BYTES // (classes * x.dtype.itemsize) // 512 * 512)
+    config = linear_cross_entropy.Config(min(largest, -(-rows // _CHUNKS)))
+
+    def run(g: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
+        return linear_cross_entropy.losses_with_gradient(g, x, weight, targets, ignore_index=ignored, config=config)[:3]
+
+    return run
+
+
 def _sum(call: Call) -> Callable[..., Any] | None:
     """The gradient of a bias that was added to channels: torch's one pass over (batch, height, width) has few readers
     of neighbours, 13 us for (64, 16, 24, 24) on an H100; first the images, then the batch."""
@@ -178,7 +202,9 @@ _ATTACHED: Final[dict[str, Callable[[Call], Callable[..., Any] | None]]] = {
     "cross_entropy_backward": _cross_entropy_backward,
     "dropout": _dropout,
     "dropout_mask": _dropout_mask,
+    "linear_cross_entropy_with_gradients": _linear_cross_entropy,
     "sum": _sum,
+    **CONVOLUTIONS,
     **ROWS,
 }
 
@@ -239,17 +265,13 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
         return 1.0 - rate * decay, rate / (1.0 - beta_1**count), 1.0 / math.sqrt(1.0 - beta_2**count)
 
     def step(slots: Sequence[torch.Tensor], groups: Sequence[list[torch.Tensor]]) -> None:
-        dense = params, grads, means, squares = [[x.contiguous() for x in group] for group in groups]
+        params, grads, means, squares = groups
         if not staged:
             staged.append(optimizer.staging_for(params))
         elif not torch.cuda.is_current_stream_capturing():
             torch.cuda.current_stream().synchronize()  # a copy of the run before may still read it
         table = optimizer.table(params, grads, means, squares, in_place=True, staging=staged[0])
         optimizer.adamw_held(table, *slots, betas=(beta_1, beta_2), eps=epsilon)
-        for group, made in zip((groups[0], *groups[2:]), (dense[0], *dense[2:]), strict=True):
-            for x, y in zip(group, made, strict=True):
-                if x is not y:  # one with gaps was updated in a copy
-                    x.copy_(y)
 
     return writing(call, known, 4, (DType.F32,) * 3, pack, step)
 

@@ -396,14 +396,30 @@ class _Recorded:
         prepare_kernels(_place_of(self.arena.device))
         known: dict[int, Any] = dict(self._static)  # what lies at an address that stays
         written: set[int] = set()
+        made_by: dict[int, tuple[Recording, int]] = {}
         for number, (segment, program) in enumerate(zip(self.plan.segments, programs, strict=True)):
+            self._forget(number, known, made_by)
             if segment.captured:
                 written = self._record_segment(segment, program, known, ends=number == len(programs) - 1)
+                made_by.update((i, (self.recordings[-1], at)) for at, i in enumerate(segment.makes))
             else:
                 self._steps.append(self._plain(segment, program, known))
                 self._keep_results(segment, number, known)
         self._write_rest(known, written)
         self._find_outputs(known)
+
+    def _forget(self, number: int, known: dict[int, Any], made_by: dict[int, tuple[Recording, int]]) -> None:
+        """Drops results that neither segment `number` nor a later one reads: what is recorded now may lie there.
+
+        What a plain segment reads stays where it is, since what it makes may be a view of that.
+        """
+        segments = enumerate(self.plan.segments)
+        read = {i for at, segment in segments if at >= number or not segment.captured for i in segment.reads}
+        read.update(i for i in self.plan.outputs if i is not None)
+        for i in [i for i in made_by if i not in read]:
+            recording, at = made_by.pop(i)
+            recording.forget(at)
+            del known[i]
 
     def _record_segment(self, segment: Segment, program: Any, known: dict[int, Any], *, ends: bool) -> set[int]:
         """Records a segment and puts its results into `known`; the last one of a program also writes the state.
@@ -446,7 +462,7 @@ class _Recorded:
         return values
 
     def _plain(self, segment: Segment, program: Any, known: dict[int, Any]) -> Any:
-        fixed, state = dict(known), {_memory(x) for x in self._owned}
+        fixed, state = {i: known[i] for i in segment.reads if i in known}, {_memory(x) for x in self._owned}
         outputs = [i for i in segment.makes if i in self.plan.outputs]
 
         def step(numbers: dict[int, Any], values: dict[int, Any]) -> None:
@@ -497,7 +513,7 @@ class _Recorded:
 
     def _write_rest(self, known: dict[int, Any], written: Collection[int]) -> None:
         """Writes after the last segment what no recording writes: results of plain segments, or of earlier ones."""
-        fixed, done = dict(known), set(written)
+        fixed, done = {i: known[i] for i in self.plan.outputs if i is not None and i in known}, set(written)
         takes = self.plan.takes
         left = {
             i

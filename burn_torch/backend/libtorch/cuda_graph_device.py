@@ -35,6 +35,9 @@ class Recording(Protocol):
     def replay(self) -> None:
         """Submits the program again."""
 
+    def forget(self, position: int) -> None:
+        """Nobody reads this result any more once the recordings so far have run: later ones may lie in its memory."""
+
     def free(self) -> None:
         """Gives its memory back."""
 
@@ -211,16 +214,21 @@ class _Mark:
 class _CudaRecording:
     def __init__(self, graph: torch.cuda.CUDAGraph, outputs: Sequence[Any], launches: int | None, nbytes: int) -> None:
         self._graph: Final = graph
-        self.outputs = outputs
+        self._results: Final = list(outputs)
+        self.outputs: Sequence[Any] = self._results
         self.launches = launches
         self.nbytes: Final = nbytes
         self.live = True
         self.replay: Final[Callable[[], None]] = graph.replay
 
+    def forget(self, position: int) -> None:
+        """See `Recording.forget`: the allocator hands out the memory again, within this pool."""
+        self._results[position] = None
+
     def free(self) -> None:
         if self.live:
             self.live = False
-            self.outputs = ()
+            self._results.clear()
             self._graph.reset()
 
 

@@ -106,6 +106,8 @@ def plan(
     specs: dict[int, Spec] = graph.specs() | {i: TensorSpec.of((), dtype, place) for i, dtype in divider.slots.items()}
     owned = {i for position, (i, _) in enumerate(graph.inputs) if position in donate}
     for captured, nodes in reversed(runs):
+        # a recording of nothing but views would launch nothing
+        captured = captured and not all(node.call.aliases for node in nodes)
         segments.append(_segment(nodes, captured, specs, wanted, owned))
         wanted |= set(segments[-1].reads)
     needed = sorted({i for i in wanted if i in numbers} | {i for pack in divider.packs for i in pack.numbers})
@@ -220,7 +222,9 @@ def _device_call(call: Call, form: DeviceForm, specs: Sequence[Spec | None]) -> 
     rule.__doc__ = f"{call.op.name} with numbers on the device."
     compute = form.compute if form.over is None else _on_copies(form.compute, form.over)
     inplace = None if form.over is None else Over(form.compute, form.over)
-    row = Op(rule, {**_FIELDS, "torch": PerCall(lambda _: compute), "inplace": inplace}, None)
+    # an update's results lie as what they are written over, however its gradients do
+    fields = {**_FIELDS, "torch": PerCall(lambda _: compute), "inplace": inplace, "runs": call.op.runs}
+    row = Op(rule, fields, None)
     made = Call(row, tuple(specs), {}, call.results, call.multiple)
     made.memo["table_call"] = call
     return made
@@ -269,7 +273,9 @@ def _expanded(graph: Graph, form: Form) -> Graph:
         node = Node(node.call, inputs, node.outputs, node.origin)
         known = known_numbers(node, numbers)
         reads = not node.call.is_number and bool(run_time_numbers(known))
-        if not reads or node.call.op.decomposition is None or form(node.call, known) is not None:
+        # half of a transfer in other rows, and the other half as it is, would be no pair; they are not recorded anyway
+        whole = node.call.op.decomposition is None or node.call.op.collective is not None
+        if not reads or whole or form(node.call, known) is not None:
             nodes.append(node)
             return
         body = decomposed(node.call)

@@ -32,7 +32,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import explain
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.frames import user_level
-from burn_torch.core.spec import TensorSpec
+from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.fusion.configs import Tiles
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower
@@ -307,7 +307,7 @@ class Variant:
 
     def quick(self, inputs: Sequence[Any], otherwise: Run) -> Run | None:
         """A quicker way for inputs like the last ones; None while Triton's own is the only one."""
-        from burn_kernels.launch import seen
+        from burn_kernels.launch import seen, undisturbed
         from burn_kernels.prepared import prepared
 
         if self.last is None or any(self.lows) or seen():
@@ -318,12 +318,10 @@ class Variant:
         settled = None if ready is None else self.tunable.settled(index, self._call(self.lows), tiles)
         if ready is None or settled is None:
             return None
-        watched, self.settled = ready.watched, settled
-
-        def holds() -> bool:
-            return settled() and not seen() and not watched()
-
-        return quick_launch(self.kernel, self.over, tiles, ready, holds, launched_with, otherwise, count=len(inputs))
+        self.settled = settled
+        holds = undisturbed(settled, ready.watchers)
+        numbers = [isinstance(spec, NumberSpec) for _, spec in self.body.inputs]
+        return quick_launch(self.kernel, self.over, tiles, ready, holds, launched_with, otherwise, numbers=numbers)
 
     def prepare(self, lows: tuple[int, ...], place: str) -> None:
         """Compiles and loads it for addresses with these lowest bits; launches nothing."""

@@ -2,6 +2,21 @@
 
 Written as source for the kernel at hand, since it runs once a launch: it asks whether the inputs lie as they did, takes
 their addresses, makes the outputs and calls the driver.  What it does not expect goes the way that Triton offers.
+
+    def launch(inputs):
+        nonlocal known
+        x0, x1, = inputs
+        if not (x0.is_contiguous() and holds()):
+            return otherwise(inputs)
+        ...
+        k1, n0, n1 = known
+        if x1 is not k1:
+            n0 = number0(inputs)
+            n1 = number1(inputs)
+            known = (x1, n0, n1)
+
+What a kernel takes of the numbers of a program is kept with those numbers: a program's own are the same objects in each
+call.  They are compared by identity, since 0.0 equals -0.0.
 """
 
 from __future__ import annotations
@@ -34,23 +49,27 @@ def quick_launch(
     passed: Callable[[Argument, Sequence[Any]], Any],
     otherwise: Run,
     *,
-    count: int,
+    numbers: Sequence[bool],
 ) -> Run:
-    """A function of all `count` inputs of a body that launches its kernel.
+    """A function of all inputs of a body that launches its kernel.
 
     over       outputs that are written over inputs, by their positions
     ready      the compiled kernel, as `burn_kernels.prepared` gives it, for inputs without gaps at aligned addresses
     holds      whether the tiles are still those to use, and nobody watches
     passed     a number as the kernel takes it
     otherwise  what runs where anything is not as expected
+    numbers    which inputs are numbers
     """
     read = [f"x{position}" for position in kernel.inputs]
     names: dict[str, Any] = {
-        "submit": ready.submit, "head": ready.head, "holds": holds, "otherwise": otherwise, "device": _current_device(),
-        "stream": _current_stream(),
+        "submit": ready.submit, "head": ready.head, "holds": holds, "otherwise": otherwise, "stream": _current_stream(),
     }  # fmt: skip
-    lines = [f"{''.join(f'x{i}, ' for i in range(count))}= inputs"] if count else []
-    asked = [*(f"{x}.is_contiguous()" for x in read), f"device() == {ready.device}", "holds()"]
+    lines = [f"{''.join(f'x{i}, ' for i in range(len(numbers)))}= inputs"] if numbers else []
+    asked = [*(f"{x}.is_contiguous()" for x in read), "holds()"]
+    device = _current_device()
+    if device is not None:
+        names["device"] = device
+        asked.append(f"device() == {ready.device}")
     lines += [f"if not ({' and '.join(asked)}):", "    return otherwise(inputs)"]
     lines += [f"p{n} = {x}.data_ptr()" for n, x in enumerate(read)]
     if read:
@@ -63,19 +82,37 @@ def quick_launch(
             names[f"make{n}"] = _maker(spec, ready.device)
             lines.append(f"q{n} = make{n}()")
         given.append(f"q{n}.data_ptr()")
-    for n, argument in enumerate(kernel.numbers):
-        names[f"number{n}"] = partial(passed, argument)
-        given.append(f"number{n}(inputs)")
+    head: list[str] = []
+    if kernel.numbers:
+        names |= {f"number{n}": partial(passed, argument) for n, argument in enumerate(kernel.numbers)}
+        head, taken = _kept_numbers(len(kernel.numbers), [i for i, is_number in enumerate(numbers) if is_number])
+        lines += taken
+        given += [f"n{n}" for n in range(len(kernel.numbers))]
     given += map(str, kernel.sizes)
     given += map(str, tiles.blocks(kernel).values())
     lines.append(f"submit({tiles.programs(kernel)}, 1, 1, stream({ready.device}), *head, {', '.join(given)})")
     lines.append(f"return [{', '.join(f'q{n}' for n in range(len(kernel.outputs)))}]")
+    if head:
+        lines.insert(0, "nonlocal known")
     body = "".join(f"        {line}\n" for line in lines)
-    source = f"def make({', '.join(names)}):\n    def launch(inputs):\n{body}    return launch\n"
+    source = f"def make({', '.join(names)}):\n{''.join(head)}    def launch(inputs):\n{body}    return launch\n"
     namespace: dict[str, Any] = {}
     exec(compile(source, f"<burn_torch launch of {kernel.name}>", "exec"), namespace)
     launch: Run = namespace["make"](**names)
     return launch
+
+
+def _kept_numbers(count: int, at: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Lines before the function and in it that give `count` arguments, made of the numbers at these positions."""
+    made = [f"n{n}" for n in range(count)]
+    kept = ", ".join([*(f"k{i}" for i in at), *made])
+    changed = " or ".join(f"x{i} is not k{i}" for i in at) or "n0 is None"  # or of no number of run time: made once
+    return [f"    known = (None,) * {len(at) + count}\n"], [
+        f"{kept}, = known",
+        f"if {changed}:",
+        *(f"    {n} = number{n[1:]}(inputs)" for n in made),
+        f"    known = ({''.join(f'x{i}, ' for i in at)}{', '.join(made)},)",
+    ]
 
 
 def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -99,7 +136,10 @@ def _maker(spec: TensorSpec, index: int) -> Callable[[], torch.Tensor]:
     return partial(short, spec.shape, packed_strides(spec.shape), dtype)
 
 
-def _current_device() -> Callable[[], int]:
+def _current_device() -> Callable[[], int] | None:
+    """What tells the current device; None where there is but one."""
+    if torch.cuda.device_count() <= 1:
+        return None
     return getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device
 
 

@@ -49,13 +49,14 @@ def run(args: argparse.Namespace) -> int:
     changes = {"batch_size": args.batch_size, "num_workers": args.workers}
     changes["data_dir"] = None if args.data_dir is None else str(args.data_dir.absolute())
     config = replace(config, **{name: value for name, value in changes.items() if value is not None})
-    device = devices.device(args.devices)
+    device = devices.device(args.devices, fused=config.fuse)
     model = trained_model(recipe, config, device, args, args.artifact_dir)
     loaders = dict(recipe.evaluation(config, device, given=args.data_dir is not None))
     if args.name is not None:
         several = len(loaders) > 1
         loaders = {f"{args.name}-{name}" if several else args.name: loader for name, loader in loaders.items()}
     builder = EvaluatorBuilder(args.artifact_dir).metrics(*recipe.metrics(config)).seed(config.seed)
+    builder = builder.fuse(config.fuse)
     units = {metric.name: metric.unit for metric in recipe.metrics(config)}
     for found in builder.build(model).eval_all(loaders):
         if args.json:

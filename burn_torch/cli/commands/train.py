@@ -142,6 +142,8 @@ def resumed_settings(recipe: Recipe, artifact_dir: Path, args: argparse.Namespac
     for name in ("seed", "batch_size"):
         value = getattr(args, name, None)
         given += [] if value is None else [f"--{name.replace('_', '-')} {value}"]
+    fuse = getattr(args, "fuse", None)
+    given += [] if fuse is None else ["--fuse" if fuse else "--no-fuse"]
     if given:
         raise ConfigError(
             explain(
@@ -192,8 +194,17 @@ def launch(recipe: Recipe, settings: Settings, artifact_dir: Path, args: argpars
                 mend="leave one of them out",
             )
         )
+    if settings.config.fuse and not args.compiled:
+        raise ConfigError(
+            explain(
+                "kernels are generated for compiled steps",
+                given=f"fuse = true, from {settings.origins.get('fuse', 'config.json')}, with --no-compile",
+                expected="one of them",
+                mend="leave one of them out",
+            )
+        )
     options.set_up_machine(args)
-    place = Placement.of(args)
+    place = Placement.of(args, fuse=settings.config.fuse)
     with place.together():
         return _launched(recipe, settings, Path(place.from_main(str(artifact_dir))), args, place)
 
@@ -228,6 +239,7 @@ def _launched(
         .with_config(config)
         .compile(args.compiled)
         .precision("bfloat16" if args.precision == "bfloat16" else "float32")
+        .fuse(place.fuse(config.fuse))
         .summary()
         .renderer(
             Following(
@@ -244,7 +256,8 @@ def _launched(
     if args.tensorboard:
         training = training.tensorboard()
     say = _silent if quiet else _say
-    say(f"{'resumes' if args.resume else 'trains'} {recipe.name} on {place}, kept in {artifact_dir}")
+    how = ", fused" if config.fuse else ""
+    say(f"{'resumes' if args.resume else 'trains'} {recipe.name} on {place}{how}, kept in {artifact_dir}")
     result = place.applied(survival.applied(training, args)).resume(args.resume).launch(learner)
     _tell_end(say, recipe, result, artifact_dir, args, config)
     return _EXIT.get(result.status, 0)

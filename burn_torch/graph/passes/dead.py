@@ -10,14 +10,15 @@ __all__ = ["dead_code"]
 def dead_code(graph: Graph) -> Graph:
     """Removes nodes that no output needs, and tells rows with a `live` attribute which outputs are read.
 
-    Inputs stay, read or not: they are the graph's signature.
+    Inputs stay, read or not: they are the graph's signature.  Collectives stay too: another process may need what this
+    one does not, and would wait for it for ever.
     """
     needed = {i for i in graph.outputs if i is not None}
     kept: list[Node] = []
     changed = False
     for node in reversed(graph.nodes):
         live = tuple([i in needed for i in node.outputs])
-        if True not in live:
+        if True not in live and node.call.op.collective is None:
             changed = True
             continue
         if "live" in node.call.attrs and live != node.call.attrs["live"]:

@@ -88,6 +88,7 @@ def pipeline(
         steps.append(("recompute", lambda g: recompute(g, donated, target_bytes=memory_limit_bytes)))
     if fuse is not None:
         steps += [("fuse", fuse), ("fold_views", lambda g: fold_views(g, "fast")), ("dead_code", dead_code)]
+        steps.append(("launch_early", launch_early))  # what was fused is in an order of its own
     steps.append(("isolate_outputs", lambda g: isolate_outputs(g, donated)))
     reports: list[PassReport] = []
     size = peak_bytes(graph, donated)

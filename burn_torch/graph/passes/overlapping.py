@@ -1,29 +1,89 @@
-"""Transfers begin as soon as what they send exists."""
+"""Transfers begin as soon as what they send exists, and are waited for when somebody reads what came."""
 
 from __future__ import annotations
 
-from burn_torch.graph.ir import Graph, Node
+from collections.abc import Iterator
+from typing import Final
+
+from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.ir import Graph, Input, Node
+from burn_torch.ops.op import Call
 
 __all__ = ["launch_early"]
 
 
 def launch_early(graph: Graph) -> Graph:
-    """Moves each row that starts a transfer to right behind the last of its inputs that is computed.
+    """Moves each row that starts a transfer to right behind the last of its inputs that takes work to compute.
 
     A step writes its transfers after the backward that makes the gradients; here they move between its operations, so
-    that they travel while the rest of it computes.  What an input needs besides, such as the number of items, moves
-    with them.  Every process has the same graph, so transfers keep one order.  No bit changes.
+    that they travel while the rest of it computes.  What lies between the backward and a transfer and costs little
+    (views, casts, element-wise rows) moves with it, as does what an input needs besides, such as the number of items; a
+    cast to the type in which the transfer packs its inputs is left to the packing.  Rows that wait for a transfer move
+    the other way, with the views of what came, to right before the first that computes with it.  Every process has the
+    same graph, so transfers keep one order.  No bit changes.
     """
-    nodes = graph.nodes
-    starts = [i for i, node in enumerate(nodes) if node.call.op.collective == "starts"]
-    if not starts:
+    if not any(_starts(node.call) for node in graph.nodes):
         return graph
+    return _waiting_late(_starting_early(_without_casts(graph)))
+
+
+def _starts(call: Call) -> bool:
+    return call.op.collective == "starts"
+
+
+def _is_light(call: Call) -> bool:
+    return call.aliases or (call.op.cost == "cheap" and not call.op.barrier and call.op.collective is None)
+
+
+# -- what is sent ---------------------------------------------------------------------------------------
+def _without_casts(graph: Graph) -> Graph:
+    """Transfers read what a cast to their own type reads: packing casts anyway, in the pass that it makes."""
+    source = {
+        node.outputs[0]: node
+        for node in graph.nodes
+        if node.call.op.name == "cast" and isinstance(node.outputs[0], int)
+    }
+
+    def uncast(x: Input, packed: TensorSpec) -> tuple[Input, TensorSpec] | None:
+        node = source.get(x) if isinstance(x, int) else None
+        if node is None or node.call.result.dtype is not packed.dtype:
+            return None
+        spec = node.call.specs[0]
+        exact = isinstance(spec, TensorSpec) and spec.dtype.is_float and spec.dtype.itemsize < packed.dtype.itemsize
+        return (node.inputs[0], spec) if exact and isinstance(spec, TensorSpec) else None
+
+    nodes: list[Node] = []
+    changed = False
+    for node in graph.nodes:
+        if _starts(node.call):
+            inputs, specs = list(node.inputs), list(node.call.specs)
+            for at in range(1, len(inputs)):
+                found = uncast(inputs[at], node.call.result)
+                if found is not None:
+                    inputs[at], specs[at] = found
+            if inputs != list(node.inputs):
+                changed = True
+                node = Node(node.call.op.bind(specs, node.call.attrs), inputs, node.outputs, node.origin)
+        nodes.append(node)
+    if not changed:
+        return graph
+    read = {x for node in nodes for x in node.inputs if isinstance(x, int)} | set(graph.outputs)
+    return Graph(graph.inputs, [n for n in nodes if n.outputs[0] not in source or n.outputs[0] in read], graph.outputs)
+
+
+# -- starts -----------------------------------------------------------------------------------------------
+def _starting_early(graph: Graph) -> Graph:
+    nodes = graph.nodes
     makes = {output: i for i, node in enumerate(nodes) for output in node.outputs if output is not None}
     needs = [[makes[x] for x in node.inputs if isinstance(x, int) and x in makes] for node in nodes]
+    ready: list[int] = []  # behind which node each could be computed, at little cost
+    for i, node in enumerate(nodes):
+        ready.append(max((ready[k] for k in needs[i]), default=-1) if _is_light(node.call) else i)
+    starts = [i for i, node in enumerate(nodes) if _starts(node.call)]
     after: dict[int, list[int]] = {}
     moved: set[int] = set()
     # the tensors that are sent decide; the weight before them may come from anything that does not need them
-    places = {i: max((makes[x] for x in nodes[i].inputs[1:] if isinstance(x, int) and x in makes), default=-1)
+    places = {i: max((ready[makes[x]] for x in nodes[i].inputs[1:] if isinstance(x, int) and x in makes), default=-1)
               for i in starts}  # fmt: skip
     for start in sorted(starts, key=lambda i: (places[i], i)):  # what several need moves with the first of them
         place = places[start]
@@ -50,3 +110,37 @@ def _late(node: int, place: int, needs: list[list[int]]) -> set[int]:
             found.add(i)
             waiting += needs[i]
     return found
+
+
+# -- waits ------------------------------------------------------------------------------------------------
+def _waiting_late(graph: Graph) -> Graph:
+    """Waits and views of what came, right before the first row that computes with it: first all waits, then views."""
+    begun = {i for node in graph.nodes if _starts(node.call) for i in node.outputs}
+    late: dict[Input, Node] = {}
+    """Values of waits, and views of these, by id."""
+    order: Final = {node: position for position, node in enumerate(graph.nodes)}
+    made: list[Node] = []
+
+    def demanded(inputs: tuple[Input, ...] | list[Input]) -> Iterator[Node]:
+        waiting = list(inputs)
+        while waiting:
+            node = late.get(waiting.pop())
+            if node is not None:
+                for i in node.outputs:
+                    late.pop(i, None)
+                yield node
+                waiting += node.inputs
+
+    def put(inputs: tuple[Input, ...] | list[Input]) -> None:
+        found = sorted(demanded(inputs), key=lambda node: (node.call.op.collective is None, order[node]))
+        made.extend(found)
+
+    for node in graph.nodes:
+        waits = node.call.op.collective == "blocks" and any(x in begun for x in node.inputs)
+        if waits or (node.call.aliases and any(x in late for x in node.inputs)):
+            late.update((i, node) for i in node.outputs if i is not None)
+            continue
+        put(node.inputs)
+        made.append(node)
+    put([node.outputs[0] for node in graph.nodes if node.outputs[0] in late])
+    return Graph(graph.inputs, made, graph.outputs)

@@ -1,9 +1,10 @@
 """Gradients of one process to those of all: weighted by items, in buckets, sent while the backward still computes.
 
 Each process's gradients are of a mean over its own items, so they count as many times as it has items; running
-statistics are averaged with the same weights.  Small tensors travel together, the ones of the last layers first, since
-their gradients are there first.  Each bucket is one `mean_start`, which the pass `launch_early` moves in between the
-operations of the backward, and one `mean_wait`.
+statistics are averaged with the same weights.  Small tensors travel together, those that are there first before the
+others: a compiled step knows in which order its backward makes them, otherwise it is taken to be from the last layer to
+the first.  Each bucket is one `mean_start`, which the pass `launch_early` moves in between the operations of the
+backward, and one `mean_wait`, which it moves to where the mean is read.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.core.share import Share
 from burn_torch.distributed import world_size
+from burn_torch.graph import Slot
 from burn_torch.module import RunningState
 from burn_torch.module.tree import walk
 from burn_torch.optim import GradientsParams
@@ -27,7 +29,10 @@ BUCKET_BYTES: Final = 25 << 20
 
 
 def mean_over_processes(xs: Sequence[Tensor], weight: Tensor | float, bucket_bytes: int = BUCKET_BYTES) -> list[Tensor]:
-    """The means of tensors over all processes, each of which counts `weight` times.  The last one is sent first."""
+    """The means of tensors over all processes, each of which counts `weight` times.
+
+    What is there first is sent first; where nobody knows, the last one.
+    """
     world = world_size()
     groups = list(_buckets(xs, bucket_bytes))
     flats = [ops.mean_start(weight, *(xs[i] for i in group), world=world) for group in groups]
@@ -43,9 +48,9 @@ def mean_over_processes(xs: Sequence[Tensor], weight: Tensor | float, bucket_byt
 
 
 def _buckets(xs: Sequence[Tensor], limit: int) -> Iterable[list[int]]:
-    """Positions of tensors of one type that travel together, from the last one to the first."""
+    """Positions of tensors of one type that travel together, in the order in which they are sent."""
     open_ones: dict[DType, tuple[list[int], int]] = {}
-    for i in reversed(range(len(xs))):
+    for i in sorted(range(len(xs)), key=lambda i: (_made(xs[i]), -i)):
         if not xs[i].spec.numel:
             continue
         members, size = open_ones.get(xs[i].dtype, ([], 0))
@@ -56,6 +61,11 @@ def _buckets(xs: Sequence[Tensor], limit: int) -> Iterable[list[int]]:
             members, size = [], 0
         open_ones[xs[i].dtype] = (members, size)
     yield from (members for members, _ in open_ones.values() if members)
+
+
+def _made(x: Tensor) -> int:
+    """When a traced value is made, among those of its trace; 0 for one that is there already."""
+    return x.primitive.index if isinstance(x.primitive, Slot) else 0
 
 
 def reduced(

@@ -43,7 +43,7 @@ class TorchTraining:
                     mend="Learner(net, torch.optim.AdamW(net.parameters()), 1e-3)",
                 )
             )
-        return learner, Device.parse(str(learner.model.device())).autodiff()
+        return learner, Device.parse(str(learner.model.device()), fused=False).autodiff()
 
     def make_steps(
         self, learner: Learner[Any], accumulation: int, compiled: bool, say: Callable[[str], None], /

@@ -53,7 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     part = commands.add_parser("tune", help="measure candidates on a GPU and keep the timings")
-    part.add_argument("--only", default="", metavar="OP", help="ops whose name begins so")
+    part.add_argument("--only", default="", metavar="OP,...", help="ops whose name begins so, in this order")
+    part.add_argument("--part", type=_part, default=(0, 1), metavar="I/N", help="every N-th key, from the I-th")
     part.add_argument("--shapes", type=_shapes, metavar="ROWSxCOLS,...", help="instead of each op's own shapes")
     part.add_argument("--dtype", choices=sorted(DTYPES), help="instead of each op's own type (mostly bfloat16)")
     part.add_argument("--device", type=_device, default=0, metavar="N", help="the GPU's number, or cuda:N")
@@ -85,6 +86,13 @@ def _shapes(text: str) -> list[tuple[int, int]]:
     return found
 
 
+def _part(text: str) -> tuple[int, int]:
+    first, _, step = text.partition("/")
+    if not (first.isdigit() and step.isdigit() and int(first) < int(step)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not I/N with I below N, 0/4 for example")
+    return int(first), int(step)
+
+
 def _device(text: str) -> int:
     number = text.removeprefix("cuda:")
     if not number.isdigit():
@@ -97,7 +105,13 @@ def _tune(asked: argparse.Namespace) -> int:
     budget.process_s = 3600.0 if asked.budget_s is None else asked.budget_s
     dtype = DTYPES.get(asked.dtype)
     found = tune(
-        asked.only, asked.shapes, dtype=dtype, device=asked.device, again=asked.again, progress=lambda m: _say(told(m))
+        asked.only,
+        asked.shapes,
+        dtype=dtype,
+        device=asked.device,
+        again=asked.again,
+        part=asked.part,
+        progress=lambda m: _say(told(m)),
     )
     kept = sum(not measured.why_not for measured in found)
     _say(f"{kept} of {len(found)} keys measured in {budget.spent_s:.0f} s; python -m burn_kernels report shows them")

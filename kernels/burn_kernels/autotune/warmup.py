@@ -44,11 +44,14 @@ def tune(
     dtype: torch.dtype | None = None,
     device: int = 0,
     again: bool = False,
+    part: tuple[int, int] = (0, 1),
     progress: Progress = lambda measured: None,
 ) -> list[Measured]:
     """Measures every op whose name begins with `only`, for shapes (rows, cols) or those that each op names itself.
 
-    What is in the store is not measured again unless `again`.
+    `only` may be several beginnings, separated by commas: ops are measured in their order.  What is in the store is not
+    measured again unless `again`.  `part` (i, n) measures every n-th key from the i-th: for n processes beside each
+    other, each with a GPU of its own.
     Raises: KernelDeviceError where no GPU is, KernelArgumentError for an op that is not there, CandidateError if a
     candidate broke the device.
     """
@@ -61,7 +64,7 @@ def tune(
                 mend="run this on the machine with the GPU, or import timings that one exported",
             )
         )
-    return tune_with(current(), only, shapes, dtype=dtype, device=device, again=again, progress=progress)
+    return tune_with(current(), only, shapes, dtype=dtype, device=device, again=again, part=part, progress=progress)
 
 
 def tune_with(
@@ -72,11 +75,14 @@ def tune_with(
     dtype: torch.dtype | None = None,
     device: int = 0,
     again: bool = False,
+    part: tuple[int, int] = (0, 1),
     progress: Progress = lambda measured: None,
 ) -> list[Measured]:
     """As `tune`, by a selector that is given."""
-    wanted = [made for name, made in sorted(TUNABLES.items()) if name.startswith(only)]
-    if not wanted:
+    beginnings = only.split(",")
+    wanted = dict.fromkeys(made for begin in beginnings for name, made in sorted(TUNABLES.items())
+                           if name.startswith(begin))  # fmt: skip
+    if not all(any(name.startswith(begin) for name in TUNABLES) for begin in beginnings):
         raise KernelArgumentError(
             explain(
                 "autotune: no such op",
@@ -90,10 +96,10 @@ def tune_with(
         for rows, cols in shapes or made.shapes:
             for facts in made.problems(rows, cols, dtype or made.dtype):
                 plan = selector.plan(made, device, facts)
-                if again or plan.source != "measured":
-                    plans[plan.place.key] = plan
+                plans[plan.place.key] = plan
+    mine = list(plans.values())[part[0] :: part[1]]
     try:
-        return _all(selector, list(plans.values()), again, progress)
+        return _all(selector, [plan for plan in mine if again or plan.source != "measured"], again, progress)
     finally:
         selector.forget()  # what was decided before follows the new timings
 

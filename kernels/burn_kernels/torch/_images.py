@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from burn_kernels import convolution
-from burn_kernels.channel_norm_parts import ACTIVATIONS, PLAIN
+from burn_kernels.channel_norm_parts import ACTIVATIONS, PLAIN, scaled
 from burn_kernels.spec import Draw
 from burn_kernels.torch import convolutions
 from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call
@@ -39,11 +39,11 @@ def _weights(draw: Draw, channels: int) -> tuple[torch.Tensor | None, ...]:
 
 # -- batch norm ----------------------------------------------------------------------------------------
 def _batch_norm(x: Any, w: Any, b: Any, mean: Any, var: Any, momentum: float, eps: float, activation: str) -> Any:
-    return PLAIN[activation](F.batch_norm(x, None, None, w, b, True, momentum, eps))
+    return PLAIN[activation](F.batch_norm(x, None, None, scaled(w, b), b, True, momentum, eps))
 
 
 def _batch_norm_eval(x: Any, w: Any, b: Any, mean: Any, var: Any, eps: float, activation: str) -> Any:
-    return PLAIN[activation](F.batch_norm(x, mean, var, w, b, False, 0.0, eps))
+    return PLAIN[activation](F.batch_norm(x, mean, var, scaled(w, b), b, False, 0.0, eps))
 
 
 def _draw_batch_norm(draw: Draw) -> Call:
@@ -64,8 +64,7 @@ def _draw_batch_norm_eval(draw: Draw) -> Call:
 
 # -- group norm ----------------------------------------------------------------------------------------
 def _group_norm(x: Any, w: Any, b: Any, groups: int, eps: float, activation: str) -> Any:
-    scale = torch.ones_like(b) if w is None and b is not None else w
-    return PLAIN[activation](F.group_norm(x, groups, scale, b, eps))
+    return PLAIN[activation](F.group_norm(x, groups, scaled(w, b), b, eps))
 
 
 def _draw_group_norm(draw: Draw) -> Call:

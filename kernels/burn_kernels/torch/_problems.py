@@ -51,6 +51,8 @@ class Adapter:
     """The operation's name as users know it."""
     floor: Callable[[Sequence[Any], torch.Tensor], float] = lambda args, dy: 0.0
     """(args, dy) -> the size of the numbers whose difference a gradient is; see `verify.compare`."""
+    size: Callable[[Sequence[Any]], float] = lambda args: 0.0
+    """(args) -> the same of the output."""
     far: Callable[[Sequence[Any], Any], Far] | None = None
     """(args, room) -> the same call with rows that lie far apart."""
     outputs: Callable[[Sequence[Any]], int] = lambda args: 1
@@ -159,6 +161,17 @@ def _floor_norm(args: Sequence[Any], dy: torch.Tensor) -> float:
     eps = next(a for a in args if isinstance(a, float))
     scales = [float(v.abs().max()) for v in vectors if v.dim() == 1]
     return float(dy.abs().max()) * max(1.0, *scales, 0.0) / math.sqrt(eps)
+
+
+def _size_sum(kind: str, args: Sequence[Any]) -> float:
+    """How large a sum of so many numbers usually is: one in which all cancels is off by units of that size."""
+    x, dim, *_ = args
+    if kind not in ("sum", "mean") or not x.numel():
+        return 0.0
+    axes = tuple(range(x.dim())) if dim is None else tuple(dim)
+    usual = x.double().square().sum(axes).sqrt()
+    count = x.numel() / max(1, usual.numel()) if kind == "mean" else 1.0
+    return float(usual.max()) / count
 
 
 # -- rows that lie far apart ---------------------------------------------------------------------------
@@ -336,6 +349,7 @@ ADAPTERS: dict[str, Adapter] = {
             graded=() if kind.startswith("arg") else (0,),
             twin=functools.partial(_reduction, kind),
             label=functools.partial(_named, kind),
+            size=functools.partial(_size_sum, kind),
             far=_far_reduction,
         )
         for kind in reduce_parts.KINDS

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from burn_kernels import batch_norm, group_norm
-from burn_kernels.channel_norm_parts import PLAIN, room_like
+from burn_kernels.channel_norm_parts import PLAIN, room_like, scaled
 from burn_kernels.launch import wide_type
 from burn_kernels.torch.defining import define, differentiate, in_float32, nothing, or_reference, present, second
 
@@ -111,7 +111,7 @@ def _second(ctx: Any, *upstream: torch.Tensor | None) -> Any:
     activate, eps = PLAIN[ctx.activation], ctx.eps
 
     def twin(x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor:
-        return activate(torch.nn.functional.batch_norm(x, None, None, w, b, True, 0.0, eps))
+        return activate(torch.nn.functional.batch_norm(x, None, None, scaled(w, b), b, True, 0.0, eps))
 
     return *second(twin, dy, (x, w, b), upstream), None, None, None, None
 
@@ -182,7 +182,7 @@ def _eval_second(ctx: Any, *upstream: torch.Tensor | None) -> Any:
     activate, eps = PLAIN[ctx.activation], ctx.eps
 
     def twin(x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor:
-        return activate(torch.nn.functional.batch_norm(x, mean, var, w, b, False, 0.0, eps))
+        return activate(torch.nn.functional.batch_norm(x, mean, var, scaled(w, b), b, False, 0.0, eps))
 
     return *second(twin, dy, (x, w, b), upstream), None, None, None, None
 

@@ -26,17 +26,21 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from burn_kernels._triton import AVAILABLE
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import Launch, observing
 from burn_kernels.spec import Draw
 from burn_kernels.torch import _drawn, _images, _sequences  # noqa: F401  # they fill the tables of _problems
 from burn_kernels.torch._drawn import cast_call
 from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call
+from burn_kernels.torch.defining import fallbacks
 from burn_kernels.verify import compare, poisoned
 
 __all__ = ["Finding", "Report", "check"]
 
 REFERENCE = "reference used: no kernel runs on these tensors"
+LIBRARY = "torch's own kernels: they were chosen here"
+"""What a finding says where no kernel of ours was launched, though they run on such tensors."""
 
 
 # -- the report ----------------------------------------------------------------------------------------
@@ -287,9 +291,26 @@ def _bytes(x: torch.Tensor) -> torch.Tensor:
 def _examine(call: Call, seed: int) -> Finding:
     adapter = ADAPTERS[call.op]
     errors: dict[str, tuple[float, float]] = {}
-    with observing() as launches:
+    with _watched() as seen:
         faults = _faults(lambda: _compare(adapter, call, seed, errors))
-    return _finding(adapter, call, launches, faults, errors)
+    return _finding(adapter, call, seen, faults, errors)
+
+
+@dataclass
+class _Seen:
+    """What ran while a call was looked at."""
+
+    launches: list[Launch]
+    fell_back: bool = False
+
+
+@contextlib.contextmanager
+def _watched() -> Iterator[_Seen]:
+    before = fallbacks()
+    with observing() as launches:
+        seen = _Seen(launches)
+        yield seen
+    seen.fell_back = fallbacks() != before
 
 
 def _faults(look: Callable[[], list[str]]) -> list[str]:
@@ -302,7 +323,7 @@ def _faults(look: Callable[[], list[str]]) -> list[str]:
 def _finding(
     adapter: Adapter,
     call: Call,
-    launches: Sequence[Launch],
+    seen: _Seen,
     faults: Sequence[str],
     errors: Mapping[str, tuple[float, float]],
 ) -> Finding:
@@ -311,7 +332,7 @@ def _finding(
         where=call.where,
         inputs=_inputs(adapter, call.args),
         dtype=_dtype(call.args),
-        config=_config(launches),
+        config=_config(seen, on_gpu=AVAILABLE and any(x.is_cuda for x in _tensors(call.args))),
         faults=tuple(faults),
         errors=errors,
     )
@@ -327,9 +348,10 @@ def _compare(adapter: Adapter, call: Call, seed: int, errors: dict[str, tuple[fl
     common, common_leaves = _plain(adapter, call.args, None)
     kind = next(x.dtype for x in call.args if isinstance(x, torch.Tensor) and x.is_floating_point())
     outputs = ["output"] if len(exact) == 1 else [f"output {number}" for number in range(len(exact))]
+    size = adapter.size(call.args)
     for name, *results in zip(outputs, ys, exact, common, strict=True):
         found, sure, usual_one = results
-        faults += compare(name, found, sure, usual_one, kind)
+        faults += compare(name, found, sure, usual_one, kind, floor=size)
         _note(errors, name, found, sure, usual_one)
     if not leaves:
         again = _forward(call, adapter)[0]
@@ -445,17 +467,20 @@ def _inputs(adapter: Adapter, args: Sequence[Any]) -> str:
     return ", ".join(words)
 
 
+def _tensors(args: Sequence[Any]) -> list[torch.Tensor]:
+    return [x for x in torch.utils._pytree.tree_leaves(list(args)) if isinstance(x, torch.Tensor)]
+
+
 def _dtype(args: Sequence[Any]) -> str:
-    flat = torch.utils._pytree.tree_leaves(list(args))
-    kinds = {str(x.dtype).removeprefix("torch.") for x in flat if isinstance(x, torch.Tensor) and x.is_floating_point()}
+    kinds = {str(x.dtype).removeprefix("torch.") for x in _tensors(args) if x.is_floating_point()}
     return ", ".join(sorted(kinds))
 
 
-def _config(launches: Sequence[Launch]) -> str:
-    if not launches:
-        return REFERENCE
+def _config(seen: _Seen, *, on_gpu: bool) -> str:
+    if not seen.launches:
+        return LIBRARY if on_gpu and not seen.fell_back else REFERENCE
     words = []
-    for launch in launches:
+    for launch in seen.launches:
         name = getattr(getattr(launch.kernel, "fn", launch.kernel), "__name__", "kernel")
         constants = ", ".join(f"{key}={value}" for key, value in launch.constants.items())
         words.append(f"{name}({constants}) {launch.warps} warps")
@@ -471,7 +496,7 @@ def _offsets(calls: Sequence[Call], findings: Sequence[Finding], notes: list[str
     """Runs each kind of call once more with three rows that lie FAR apart; the third begins past element 2^31."""
     kinds: dict[Any, Call] = {}
     for call, finding in zip(calls, findings, strict=True):
-        if finding.config != REFERENCE and ADAPTERS[call.op].far is not None:
+        if finding.config not in (REFERENCE, LIBRARY) and ADAPTERS[call.op].far is not None:
             x = call.args[0]
             kinds.setdefault((call.op, finding.op, x.dtype, x.device), call)
     found = []
@@ -485,6 +510,9 @@ def _offsets(calls: Sequence[Call], findings: Sequence[Finding], notes: list[str
             notes.append(f"{adapter.label(call.args)}: offsets past 32 bits were not looked at: {first}")
             continue
         found.append(_examine_far(replace(call, args=far.args), far.dy, adapter))
+        del far
+        if x.is_cuda:
+            torch.cuda.empty_cache()  # gigabytes that nobody wants again, and that other processes may
     return found
 
 
@@ -514,9 +542,9 @@ class _Room:
 
 
 def _examine_far(call: Call, dy: torch.Tensor | None, adapter: Adapter) -> Finding:
-    with observing() as launches:
+    with _watched() as seen:
         faults = _faults(lambda: _compare_far(call, dy, adapter))
-    return _finding(adapter, call, launches, [f"offsets past 32 bits: {fault}" for fault in faults], {})
+    return _finding(adapter, call, seen, [f"offsets past 32 bits: {fault}" for fault in faults], {})
 
 
 def _compare_far(call: Call, dy: torch.Tensor | None, adapter: Adapter) -> list[str]:

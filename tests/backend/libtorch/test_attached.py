@@ -109,6 +109,46 @@ def test_bins_that_overlap_are_torch_s() -> None:
     assert table._ATTACHED["adaptive_avg_pool"](call) is None
 
 
+CONV_SETTINGS = {"stride": (2, 1), "padding": ((1, 1), (0, 0)), "dilation": (1, 2), "groups": 2}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_convolutions_of_few_channels(dtype: torch.dtype) -> None:
+    x, w, b = drawn(3, 4, 9, 8, dtype=dtype), drawn(6, 2, 3, 2, dtype=dtype), drawn(6, dtype=dtype)
+    for bias in (b, None):
+        found, expected = both("conv", [x, w, bias], CONV_SETTINGS)
+        torch.testing.assert_close(found, expected)
+    g = drawn(*expected.shape, dtype=dtype)
+    found, expected = both("conv_input_gradient", [g, w], {"size": (9, 8), **CONV_SETTINGS})
+    torch.testing.assert_close(found, expected)
+    found, expected = both("conv_weight_gradient", [x, g], {"kernel": (3, 2), **CONV_SETTINGS})
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "changes", "dtype"),
+    [
+        ((3, 4, 9), (6, 2, 3), {"stride": (1,), "padding": ((0, 0),), "dilation": (1,)}, DType.F32),
+        ((3, 4, 9, 8), (6, 2, 3, 2), {"padding": ((1, 0), (0, 0))}, DType.F32),
+        ((3, 4, 9, 8), (6, 2, 3, 2), {"padding": ((-1, -1), (0, 0))}, DType.F32),
+        ((0, 4, 9, 8), (6, 2, 3, 2), {}, DType.F32),
+        ((3, 4, 9, 8), (6, 2, 3, 2), {}, DType.F64),
+        ((32, 64, 56, 56), (64, 64, 3, 3), {"groups": 1}, DType.F32),
+    ],
+    ids=["one axis", "other padding after", "cut off", "empty", "double", "many channels"],
+)
+def test_other_convolutions_are_torch_s(
+    x: tuple[int, ...], w: tuple[int, ...], changes: dict[str, Any], dtype: DType
+) -> None:
+    attrs: dict[str, Any] = {**CONV_SETTINGS, "stride": (1, 1), "dilation": (1, 1), **changes}
+    x_spec, w_spec = TensorSpec.of(x, dtype, "cuda:0"), TensorSpec.of(w, dtype, "cuda:0")
+    call = ops.conv.bind((x_spec, w_spec, None), attrs)
+    assert table.attached(call) is None
+    y = call.result
+    assert table.attached(ops.conv_input_gradient.bind((y, w_spec), {"size": x[2:], **attrs})) is None
+    assert table.attached(ops.conv_weight_gradient.bind((x_spec, y), {"kernel": w[2:], **attrs})) is None
+
+
 def test_nothing_is_attached_on_the_cpu_nor_in_double() -> None:
     assert table.attached(ops.dropout.bind((spec(drawn(3)), FLOAT_NUMBER, INT_NUMBER, INT_NUMBER), {})) is None
     double = spec(drawn(3, dtype=torch.float64), "cuda:0")

@@ -20,17 +20,27 @@ from burn_torch.core.errors import ArgumentError, DeviceError
 from burn_torch.core.philox import fold, stream_of
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, TensorSpec
 from burn_torch.graph import Graph, Trace, dead_code, interpret
+from burn_torch.graph.passes.memory import memory_plan
 from burn_torch.ops.torch_types import FROM_TORCH as FROM
 from burn_torch.ops.value import Value
 
 
 # -- an arena without a GPU --------------------------------------------------------------------------------
 class Replayed:
-    """A recording that computes again and leaves results where the first run left them."""
+    """A recording that computes again and leaves results where the first run left them.
 
-    def __init__(self, run: Callable[[], Sequence[Any]], outputs: Sequence[Any]) -> None:
+    It may lie in memory of earlier ones that these have given up: each replay writes NaN to that.
+    """
+
+    def __init__(
+        self, run: Callable[[], Sequence[Any]], outputs: Sequence[Any], earlier: Sequence[Replayed] = ()
+    ) -> None:
         self._run = run
         self.outputs = outputs
+        self.given_up: set[int] = set()
+        kept = {_memory(x) for other in earlier for at, x in enumerate(other.outputs) if at not in other.given_up}
+        given_up = [other.outputs[at] for other in earlier for at in other.given_up]
+        self._spoils = [x for x in given_up if _memory(x) not in kept and x.is_floating_point()]
         self.launches: int | None = 7
         self.replay: Callable[[], None] = self._replay
         self.replays = 0
@@ -38,12 +48,21 @@ class Replayed:
     def _replay(self) -> None:
         self.replays += 1
         made = self._run()
+        for x in self._spoils:
+            x.fill_(torch.nan)
         for kept, new in zip(self.outputs, made, strict=True):
             if kept.data_ptr() != new.data_ptr():
                 kept.copy_(new)
 
+    def forget(self, position: int) -> None:
+        self.given_up.add(position)
+
     def free(self) -> None:
         self.outputs = ()
+
+
+def _memory(x: torch.Tensor) -> int:
+    return x.untyped_storage().data_ptr()
 
 
 class HostArena:
@@ -79,7 +98,7 @@ class HostArena:
         for x in outputs:  # nothing has run yet
             if x.is_floating_point() and x.untyped_storage().data_ptr() not in ours:
                 x.fill_(torch.nan)
-        made = Replayed(run, outputs)
+        made = Replayed(run, outputs, self.recordings)
         self.recordings.append(made)
         return made
 
@@ -261,6 +280,25 @@ def test_an_update_whose_outputs_come_in_another_order_writes_in_place() -> None
 
 
 # -- who holds what ----------------------------------------------------------------------------------------
+def test_an_update_is_in_place_though_a_gradient_lies_otherwise() -> None:
+    """The gradient of a transposed product has its axes in another order: all state was copied twice for it."""
+
+    def build(p: Any, turned: Any, m: Any, v: Any, lr: Any) -> list[Any]:
+        g = ops.permute(turned, axes=(1, 0))
+        return list(ops.adam_update(lr, 0.9, 0.99, 1e-8, 0.0, 0.0, 3, p, g, m, v, amsgrad=False, cautious=False))
+
+    graph = elementwise(build, spec(3, 5), spec(5, 3), spec(3, 5), spec(3, 5), FLOAT_NUMBER)
+    (segment,) = plan(graph, "cpu", (0, 2, 3)).segments
+    written = memory_plan(segment.graph, segment.donated).in_place
+    assert [len(pairs) for pairs in written.values()] == [3]
+    program, _ = captured(graph, (0, 2, 3))
+    given = [torch.rand(3, 5), torch.rand(5, 3), torch.rand(3, 5), torch.rand(3, 5)]
+    expected = interpret(graph, LibTorch(), [*(x.clone() for x in given), 0.1])
+    found = program(*given, 0.1)
+    torch.testing.assert_close(list(found), expected, rtol=1e-6, atol=1e-7)
+    assert all(x is given[i] for x, i in zip(found, (0, 2, 3), strict=True))
+
+
 def test_a_swap_of_state_is_a_swap_each_time() -> None:
     """Outputs that are inputs of another position: what comes back lies in the wrong buffers."""
     graph = elementwise(lambda a, b: [b, a * 1.0], spec(3), spec(3))
@@ -525,6 +563,75 @@ def test_memory_that_runs_out_is_told_as_it_is() -> None:
     program = capture(elementwise(lambda a: [ops.exp(a)], spec(3)), arena=Full())
     with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 9 GiB"):
         program(torch.ones(3))
+
+
+def test_a_later_part_may_lie_where_an_earlier_one_left_what_nobody_reads_any_more() -> None:
+    def build(a: Any, x: Any) -> list[Any]:
+        h = ops.sin(a + x)
+        k = h * ops.exp(a * 2.0)  # exp is refused: a part for itself
+        return [a + ops.exp(k * 0.5), k]
+
+    graph = elementwise(build, spec(3), spec(3))
+    program, arena = captured(graph, (0,), refuses=("exp",))
+    a, b = torch.zeros(3), torch.zeros(3)
+    for number in range(3):
+        x = torch.full((3,), float(number))
+        expected = interpret(graph, LibTorch(), [b, x])
+        a, k = program(a, x)
+        b = expected[0]
+        assert torch.equal(a, b)
+        assert torch.equal(k, expected[1])
+    assert [len(one.given_up) for one in arena.recordings[-3:]] == [1, 0, 0]  # h, behind the second part
+    assert [len(one._spoils) for one in arena.recordings[-3:]] == [0, 0, 1]
+
+
+class Twin:
+    """A process group of two that hold the same values: sums are there when somebody waits for them."""
+
+    class Work:
+        def __init__(self, x: torch.Tensor) -> None:
+            self.x = x
+
+        def wait(self) -> None:
+            self.x.mul_(2)
+
+    def all_reduce(self, x: torch.Tensor, async_op: bool) -> Work:
+        assert async_op
+        return self.Work(x)
+
+
+def test_a_transfer_weighted_by_a_number_that_changes_is_launched_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start was written in other rows, to read the number from the device; the wait found nothing under way."""
+    monkeypatch.setattr("burn_torch.ops.collectives._group", lambda world: Twin())
+
+    def build(a: Any, x: Any, n: Any) -> list[Any]:
+        flats = [ops.mean_start(n * 2.0, y, x, world=2) for y in (ops.sin(x), ops.exp(a))]
+        one, other = (ops.mean_wait(flat, world=2) for flat in flats)
+        return [a + ops.slice(one, ranges=((0, 3, 1),)), ops.cos(other)]
+
+    graph = elementwise(build, spec(3), spec(3), FLOAT_NUMBER)
+    program, _ = captured(graph, (0,))
+    a, b = torch.zeros(3), torch.zeros(3)
+    for number in range(1, 4):
+        x = torch.full((3,), float(number))
+        a, found = program(a, x, 0.5 * number)
+        torch.testing.assert_close(found, torch.cos(torch.cat([torch.exp(b), x])))
+        b = b + torch.sin(x)
+        torch.testing.assert_close(a, b)
+    assert [split.call.partition("(")[0] for split in program.splits] == ["mean_start"] * 2 + ["mean_wait"] * 2
+
+
+def test_a_part_of_nothing_but_views_is_not_recorded() -> None:
+    def build(x: Any) -> list[Any]:
+        y = ops.permute(ops.exp(ops.sin(x)), axes=(1, 0))
+        return [ops.cos(ops.exp(y))]
+
+    graph = elementwise(build, spec(2, 3))
+    program, _ = captured(graph, refuses=("exp",))
+    x = torch.arange(6.0).reshape(2, 3) / 6
+    for factor in (1.0, 2.0):
+        torch.testing.assert_close(program(x * factor)[0], torch.cos(torch.exp(torch.exp(torch.sin(x * factor)).T)))
+    assert program.sizes.recordings == 2
 
 
 def test_a_number_without_a_form_splits_and_says_which() -> None:

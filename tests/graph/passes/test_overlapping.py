@@ -1,17 +1,26 @@
-"""Transfers begin right behind what they send, and nothing else changes."""
+"""Transfers begin right behind what they send, waits come where somebody reads, and nothing else changes."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
+import torch
 from hypothesis import given, settings
 
-from burn_torch import Device, Tensor, compile, ops
+from burn_torch import Device, Module, Tensor, compile, ops, seed
+from burn_torch.backend.libtorch.cuda_graph_plan import plan
 from burn_torch.backend.libtorch.leaf import LibTorch
 from burn_torch.core.dtype import DType
+from burn_torch.core.share import Share
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
-from burn_torch.graph import Graph, Trace, interpret
-from burn_torch.graph.passes import launch_early
-from tests.graph.passes.checks import check, names
+from burn_torch.graph import Graph, Trace, dead_code, interpret, verify
+from burn_torch.graph.passes import launch_early, memory_plan
+from burn_torch.nn import Linear, LinearConfig
+from burn_torch.optim import AdamWConfig
+from burn_torch.train import Ddp, LossInput, TrainOutput
+from tests.graph.passes.checks import check, names, spec, traced
 from tests.graph.random_graphs import Program, programs
 
 X = TensorSpec.of((2, 3), DType.F64, "cpu")
@@ -85,3 +94,103 @@ def test_a_compiled_step_sends_between_the_operations_of_its_backward() -> None:
     products = [i for i, name in enumerate(order) if name == "matmul"]
     assert len(starts) == 3
     assert starts[0] < starts[1] < products[-1]  # the last layers' gradients travel while the first one's is computed
+
+
+def test_what_is_light_goes_with_a_transfer_and_packing_casts() -> None:
+    """Casts of bf16 gradients stood before each transfer, behind the whole backward, and held all of them there."""
+
+    def build(x: Any) -> tuple[Any, ...]:
+        one = ops.matmul(x, x)
+        other = ops.matmul(one, one)
+        wide = ops.cast(one, dtype=DType.F32)
+        flat = ops.mean_start(2.0, ops.permute(ops.cast(other, dtype=DType.F32), axes=(1, 0)), world=1)
+        return ops.mean_wait(ops.mean_start(2.0, wide, world=1), world=1), ops.mean_wait(flat, world=1)
+
+    graph = traced(build, spec(3, 3, dtype=DType.BF16))
+    moved = launch_early(graph)
+    verify(moved)
+    # the second cast is read by a view, so it stays
+    assert names(moved) == ["matmul", "mean_start", "matmul", "cast", "permute", "mean_start", "mean_wait", "mean_wait"]
+    x = torch.randn(3, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
+    for a, b in zip(interpret(graph, LibTorch(), [x]), interpret(moved, LibTorch(), [x]), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_cast_that_rounds_is_not_left_to_packing() -> None:
+    graph = traced(lambda x: ops.mean_start(2.0, ops.cast(x, dtype=DType.F32), world=1), X)
+    assert names(launch_early(graph)) == ["cast", "mean_start"]
+
+
+def test_a_wait_and_its_views_come_where_they_are_read() -> None:
+    def build(x: Any) -> tuple[Any, ...]:
+        one, other = (ops.mean_wait(ops.mean_start(2.0, y, world=1), world=1) for y in (x, ops.exp(x)))
+        parts = [ops.reshape(y, shape=(3, 2)) for y in (one, other)]
+        work = ops.matmul(ops.permute(x, axes=(1, 0)), x)
+        return ops.sin(parts[1]), work, ops.cos(parts[0])
+
+    graph = traced(build, X)
+    moved = launch_early(graph)
+    verify(moved)
+    wait = ["mean_wait", "reshape"]
+    assert names(moved) == ["mean_start", "exp", "mean_start", "permute", "matmul", *wait, "sin", *wait, "cos"]
+
+
+def test_a_wait_that_nobody_reads_stays() -> None:
+    """A process reads the means of its own parameters alone, but the others wait for it in all of them."""
+    trace = Trace()
+    x = trace.input(X)
+    kept = ops.exp(x)
+    ops.mean_wait(ops.mean_start(2.0, kept, world=1), world=1)
+    graph = trace.graph([kept])
+    assert names(launch_early(dead_code(graph))) == ["exp", "mean_start", "mean_wait"]
+
+
+class Model(Module):
+    """Three layers; the first one's weight is the last one's too, so its gradient is there last."""
+
+    tied: Linear
+    layers: tuple[Linear, ...]
+
+    def train_step(self, batch: Tensor) -> TrainOutput[LossInput]:
+        """See TrainStep."""
+        y = self.tied.forward(batch)
+        for layer in self.layers:
+            y = layer.forward(y).tanh()
+        loss = self.tied.forward(y).sum()
+        return TrainOutput.new(self, loss.backward(), LossInput(loss.detach(), batch.shape[0]))
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_a_recorded_step_of_two_processes_sends_between_parts_of_its_backward(
+    monkeypatch: pytest.MonkeyPatch, fuse: bool
+) -> None:
+    from burn_torch.train.strategies import reducing
+
+    monkeypatch.setattr(reducing, "world_size", lambda: 2)
+    device = Device.cpu().autodiff()
+    seed(3)
+    model = Model(LinearConfig(8, 8).init(device), tuple(LinearConfig(8, 8).init(device) for _ in range(3)))
+    x = Tensor.from_data(np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32), device)
+    step = compile(
+        Ddp(device, bucket_bytes=280).functions.step, donate=("model", "optim"), static="share", precision="bfloat16",
+        numerics="fast", fuse=fuse,
+    )  # fmt: skip
+    step.opened(model, AdamWConfig().init(), x, 0.1, 1, Share(0, 4, 8))
+    program = next(iter(step._programs.values()))
+    recorded = plan(program.graph, "cpu", program.donated)
+    told = [
+        "record" if segment.captured else " ".join(node.call.op.name for node in segment.graph.nodes)
+        for segment in recorded.segments
+    ]
+    # each layer's gradients leave before those of the layer below are computed; the update that needs the last
+    # transfer follows the others
+    assert told[:6] == ["record", "mean_start"] * 3
+    assert told[6:] == ["record", "mean_start mean_wait mean_wait mean_wait", "record", "mean_wait", "record"]
+    parts = [segment.graph for segment in recorded.segments if segment.captured]
+    heavy = ["matmul", "fused_product", "kernel"]
+    for part in parts[:4]:
+        assert any(name in heavy for name in names(part)), names(part)
+    for part, segment in zip(parts[4:], [s for s in recorded.segments if s.captured][4:], strict=True):
+        [update] = [i for i, name in enumerate(names(part)) if name == "adam_update_on_device"]
+        over = memory_plan(part, segment.donated).in_place[update]
+        assert len(over) == len(part.nodes[update].outputs)  # parameters and both moments where they lie

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -68,6 +69,24 @@ def test_tune_again_measures_what_is_there_and_tune_does_not(
     assert len(fake.ran) > count
     (slow,) = [t.median_ms for t in selector.store.all_timings() if t.candidate == CONFIG]
     assert slow == 5.0
+
+
+def test_parts_are_all_keys_and_none_twice(
+    fake: Any, selector: Selector, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = fake.tunable()
+    monkeypatch.setattr(warmup, "TUNABLES", {"double": made, "other": dataclasses.replace(made, name="other")})
+    for part in range(3):
+        assert main(["tune", "--only", "oth,dou", "--part", f"{part}/3"]) == 0
+    lines = [line.partition("] ")[2] for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
+    assert [line.split(" cols")[0] for line in lines] == [  # in the order that was asked for, every third of it
+        *("other rows<=8", "double rows<=128", "other rows<=128", "double rows<=8")
+    ]
+    with pytest.raises(SystemExit):
+        main(["tune", "--part", "3/3"])
+    assert "'3/3' is not I/N" in capsys.readouterr().err
+    with pytest.raises(KernelArgumentError, match="no such op"):
+        tune("double,triple")
 
 
 def test_tuning_is_the_same_whatever_level_and_lockfile_hold(fake: Any, selector: Selector, tmp_path: Path) -> None:

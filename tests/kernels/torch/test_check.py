@@ -10,6 +10,8 @@ from torch import nn
 
 import burn_kernels.torch as bk
 from burn_kernels import REGISTRY, KernelArgumentError
+from burn_kernels.spec import Draw
+from burn_kernels.torch import checking
 from burn_kernels.torch._problems import ADAPTERS, DRAWN, OPTIMIZERS, Call
 from burn_kernels.torch.checking import _examine
 
@@ -136,3 +138,45 @@ def test_a_model_without_fused_operations_is_refused() -> None:
 def test_an_unknown_operation_is_refused() -> None:
     with pytest.raises(KernelArgumentError, match=r"(?s)no such operation.*sinh.*sgd, silu.*leave ops out"):
         bk.check(ops=["sinh"])
+
+
+def test_torchs_own_kernels_are_no_reference_on_a_gpu() -> None:
+    def told(*, on_gpu: bool, fell_back: bool = False) -> str:
+        return checking._config(checking._Seen([], fell_back), on_gpu=on_gpu)
+
+    assert told(on_gpu=True) == checking.LIBRARY
+    assert told(on_gpu=True, fell_back=True) == checking.REFERENCE
+    assert told(on_gpu=False) == checking.REFERENCE
+
+
+@pytest.mark.parametrize(("name", "count"), [("sum", 1), ("mean", 77)])
+def test_a_sum_in_which_all_cancels_may_be_off_by_units_of_what_was_added(name: str, count: int) -> None:
+    x = Draw(5).normal(7, 11)
+    x -= x.mean()
+    size = ADAPTERS[name].size((x.float(), None, False))
+    assert size == pytest.approx(float(x.norm()) / count, rel=1e-5)
+    assert size > 1e4 * float(x.float().sum().abs()) / count  # a floor that counts here
+    assert ADAPTERS["amax"].size((x, None, False)) == 0.0
+
+
+@pytest.mark.parametrize("name", ["batch_norm", "batch_norm_eval", "group_norm"])
+def test_torchs_norms_are_given_ones_where_only_a_bias_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # torch's kernels of a GPU raise in the backward of a batch norm with a bias and no weight
+    seen: list[Any] = []
+    own = getattr(nn.functional, name.removesuffix("_eval"))
+
+    def watched(*args: Any) -> Any:
+        seen.append(args[2 if name == "group_norm" else 3])
+        return own(*args)
+
+    monkeypatch.setattr(nn.functional, name.removesuffix("_eval"), watched)
+    x, b = torch.randn(3, 4, 5), torch.randn(4)
+    rest = (
+        (2, 1e-5, "none")
+        if name == "group_norm"
+        else (b, b.square(), *((0.1,) if name == "batch_norm" else ()), 1e-5, "none")
+    )
+    ADAPTERS[name].twin(x, None, b, *rest)
+    assert torch.equal(seen[0], torch.ones(4))
+    ADAPTERS[name].twin(x, None, None, *rest)
+    assert seen[1] is None

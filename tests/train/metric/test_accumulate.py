@@ -391,6 +391,7 @@ def test_a_checkpoint_keeps_arrays_of_states_as_tensors(program, tmp_path, seed)
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature")
 def test_on_a_gpu_the_values_are_those_of_the_cpu_and_no_update_waits(tensor, feed):
     import torch
 

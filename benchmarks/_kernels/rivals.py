@@ -1,0 +1,239 @@
+"""Every family beside every rival that has it: which cases, what Liger and JAX call them, and who prepares what.
+
+Compiling takes longer than timing.  So before anything is timed, processes beside each other call each case once, which
+fills the caches of Triton and torch.compile, while JAX compiles in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks._kernels.attending import Problem
+from benchmarks._steps.asking import Asked, jax_environment
+from benchmarks._steps.measure import Failed
+from burn_kernels import reduce_parts
+
+__all__ = ["CHOSEN", "Jax", "Task", "attention_task", "liger_function", "prepared_beside", "task", "tensors_task"]
+
+CHOSEN: Mapping[str, tuple[str, ...]] = {
+    "batch_norm 256x64x56x56 relu": ("fb",),
+    "batch_norm 256x64x56x56 relu channels last": ("fb",),
+    "batch_norm 256x512x7x7 relu": ("fb",),
+    "group_norm 8x320x64x64 silu": ("fb",),
+    "convolution 64x1x28x28 to 8 float32": ("fb",),
+    "convolution 512x8x26x26 to 16 float32": ("f", "fb"),
+    "convolution 64x8x26x26 to 16 float32 relu max": ("fb",),
+    "convolution 32x3x224x224 to 64 7x7 float32": ("fb",),
+    "convolution 64x96x56x56 depthwise": ("fb",),
+    "linear 8192x4096x16384 gelu": ("f", "fb"),
+    "linear 16384x768x3072 gelu_tanh": ("f", "fb"),
+    "linear 16384x128x8192 silu": ("f", "fb"),
+    "attention 16x12x1024x64 causal": ("f", "fb"),
+    "attention 8x32x4096x128 causal, 8 kv heads": ("f", "fb"),
+    "attention 8x16x2048x64": ("f", "fb"),
+    "attention 4x16x2048x64 bias": ("f", "fb"),
+    "attention 4x16x4096x128 causal, softcap, window 1024": ("f", "fb"),
+    "attention_packed 16x16 to 4096x64 causal, packed": ("f", "fb"),
+    "rope 4x4096x32/8x128 packed": ("fb",),
+    "swiglu 8192x14336": ("fb",),
+    "geglu 8192x14336": ("fb",),
+    "gelu 8192x8192": ("fb",),
+    "dropout 8192x8192": ("f",),
+    "embedding_backward 16384 of 50257x768": ("f",),
+    "tensor_norm 124M": ("f",),
+    "lion 124M": ("step",),
+    "adamw 124M": ("step",),
+    "residual_rms_norm 16384x4096": ("fb",),
+    "residual_layer_norm 16384x4096 dropout": ("fb",),
+    "softmax 8192x4096": ("f", "fb"),
+    "softmax 8192x32768": ("f", "fb"),
+    "layer_norm 8192x4096": ("fb",),
+    "layer_norm 8192x16384": ("fb",),
+    "rms_norm 8192x4096": ("fb",),
+    "rms_norm 8192x32768": ("fb",),
+    "sum 16384x16384 dim 1": ("f",),
+    "sum 16384x16384 dim 0": ("f",),
+    "var 16384x16384 dim 1": ("f",),
+    "logsumexp 16384x16384 dim 1": ("f",),
+    "argmax 16384x16384 dim 1": ("f",),
+    "cross_entropy 8192x32000": ("fb",),
+    "cross_entropy 8192x128256": ("fb",),
+    "linear_cross_entropy 8192x4096x128256": ("fb",),
+}
+"""Cases and passes in the order in which they are timed: the families that no bar names first."""
+
+
+# -- Liger -----------------------------------------------------------------------------------------------
+def liger_function(name: str, options: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """What Liger has for an operation, called as the operation is; None where it has nothing, or is not there."""
+    try:
+        from liger_kernel import ops  # type: ignore[import-not-found]  # optional
+    except ImportError:
+        return None
+    found: dict[str, Callable[..., Any]] = {
+        "softmax": ops.LigerSoftmaxFunction.apply,
+        "layer_norm": lambda x, w, b: ops.LigerLayerNormFunction.apply(x, w, b, 1e-5),
+        "rms_norm": lambda x, w: ops.LigerRMSNormFunction.apply(x, w, 1e-5, 0.0, "llama", False),
+        "swiglu": ops.LigerSiLUMulFunction.apply,
+        "geglu": ops.LigerGELUMulFunction.apply,  # by tanh, which is less work
+        "cross_entropy": lambda x, targets: ops.LigerCrossEntropyFunction.apply(x, targets, None)[0],  # over x
+        "linear_cross_entropy": lambda x, w, targets: ops.LigerFusedLinearCrossEntropyFunction.apply(x, w, targets)[0],
+    }
+    if name == "residual_rms_norm" and not options["prob"] and hasattr(ops, "LigerFusedAddRMSNormFunction"):
+        found[name] = lambda x, r, w: ops.LigerFusedAddRMSNormFunction.apply(x, r, w, 1e-5, 0.0, "llama", False)
+    if name == "group_norm":
+        found[name] = lambda x, w, b, groups: torch.nn.functional.silu(
+            ops.LigerGroupNormFunction.apply(x, w, b, x.shape[1], groups, 1e-5)
+        )
+    if name == "rope" and not options["interleaved"]:
+        # heads before positions, doubled tables; it writes over q and k
+        cos, sin = (torch.cat([options[part]] * 2, -1)[None].bfloat16() for part in ("cos", "sin"))
+        found["rope"] = lambda q, k: ops.LigerRopeFunction.apply(
+            q.transpose(1, 2).clone(), k.transpose(1, 2).clone(), cos, sin
+        )
+    return found.get(name)
+
+
+# -- JAX -------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Task:
+    """One function for JAX; its inputs are (shape, type, limit), where a limit makes whole numbers below it."""
+
+    name: str
+    function: str
+    inputs: Sequence[tuple[Sequence[int], str, int]]
+    graded: Sequence[int] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+TAKEN: Mapping[str, tuple[str, ...]] = {
+    "residual_layer_norm": ("prob",),
+    "residual_rms_norm": ("prob",),
+    "embedding_backward": ("rows",),
+    "linear": ("kind",),
+    "batch_norm": ("activation",),
+    "group_norm": ("activation",),
+    "convolution": ("stride", "padding", "groups", "relu", "pool"),
+    "dropout": ("prob",),
+}
+"""The options that a function of the worker has too."""
+
+
+def task(case: str, passed: str, name: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Task | None:
+    """An operation for JAX; None where JAX has no such thing."""
+    taken: dict[str, Any] = {key: options[key] for key in TAKEN.get(name, ()) if key in options}
+    function, last = name, case.endswith("channels last")
+    if name in reduce_parts.KINDS:
+        function, taken = "reduction", {"kind": name, "dim": options["dim"]}
+    elif name == "batch_norm":
+        taken["last"] = last
+    elif name == "group_norm":
+        taken["groups"] = inputs[3]
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+    limit = options.get("rows", tensors[0].shape[-1] if name == "cross_entropy" else 0)
+    if name == "linear_cross_entropy":
+        limit = tensors[1].shape[0]
+    made = [_input(x.movedim(1, -1) if last and x.dim() > 2 else x, limit) for x in tensors]
+    graded = [at for at, x in enumerate(tensors) if x.is_floating_point()] if passed == "fb" else []
+    return Task(f"{case} {passed}", function, made, graded, taken)
+
+
+def _input(x: torch.Tensor, limit: int) -> tuple[list[int], str, int]:
+    if x.is_floating_point():
+        return list(x.shape), str(x.dtype).removeprefix("torch."), 0
+    return list(x.shape), "int32", limit
+
+
+def attention_task(case: str, passed: str, problem: Problem, *, gpu: bool) -> Task | None:
+    """Attention for JAX, by cuDNN on a GPU; a softcap, a window or packed sequences it has not, or not so."""
+    if problem.packed or set(problem.options) - {"causal"}:
+        return None
+    shapes = [(problem.batch, problem.seq, heads, problem.dim)
+              for heads in (problem.heads, problem.kv_heads, problem.kv_heads)]  # fmt: skip
+    if problem.bias:
+        shapes.append((1, problem.heads, problem.seq, problem.seq))
+    options = {"causal": bool(problem.options.get("causal")), "gpu": gpu}
+    graded = list(range(len(shapes))) if passed == "fb" else []
+    return Task(f"{case} {passed}", "attention", [(shape, "bfloat16", 0) for shape in shapes], graded, options)
+
+
+def tensors_task(case: str, passed: str, groups: int, tensors: Sequence[torch.Tensor]) -> Task:
+    """A step of an optimizer, or the norm, over so many lists of such tensors."""
+    inputs = [(list(x.shape), "float32", 0) for x in tensors] * groups
+    return Task(f"{case} {passed}", case.partition(" ")[0], inputs)
+
+
+class Jax:
+    """JAX in a process of its own, which compiles all tasks at once; without JAX it answers nothing, and says why."""
+
+    def __init__(self, tasks: Sequence[Task], python: str, device: str) -> None:
+        self.version = ""
+        self._asked: Asked | None = None
+        self._known = {made.name for made in tasks}
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "tasks.json"
+            file.write_text(json.dumps([vars(made) for made in tasks]), encoding="utf-8")
+            command = [python or sys.executable, str(Path(__file__).with_name("jax_worker.py")), str(file)]
+            try:
+                self._asked = Asked(command, jax_environment(device, torch.get_num_threads()))
+            except Failed as error:
+                print(f"  no JAX: {error}", flush=True)
+                return
+        self.version = f"{self._asked.ready['ready']} on {self._asked.ready['device']}"
+
+    def row(self, case: str, passed: str, calls: int) -> dict[str, Any] | None:
+        """The row of a case; None where there is none, told of if it failed."""
+        if self._asked is None or f"{case} {passed}" not in self._known:
+            return None
+        try:
+            answer = self._asked.ask({"time": f"{case} {passed}", "calls": calls})
+        except Failed as error:
+            answer, self._asked = {"error": str(error)}, None
+        if "error" in answer:
+            print(f"    {case} {passed} jax: {answer['error']}", flush=True)
+            return None
+        found = {"case": case, "pass": passed, "variant": "jax", "median_ms": round(answer["ms"], 5)}
+        print(f"{case:<30}{passed:<12}{'jax':<20}{answer['ms']:9.4f} ms", flush=True)
+        return found
+
+    def close(self) -> None:
+        """Ends it."""
+        if self._asked is not None:
+            self._asked.close()
+
+
+# -- preparation -----------------------------------------------------------------------------------------
+def prepared_beside(command: Sequence[str], count: int, patience_s: float) -> int:
+    """Runs `command --warm I/N` for each of so many processes at once; returns how many ended well.
+
+    Those that take longer are ended: what they did not compile is compiled when it is timed.
+    """
+    running = [
+        subprocess.Popen([*command, "--warm", f"{at}/{count}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for at in range(count)
+    ]
+
+    def end() -> None:
+        for one in running:
+            one.terminate()
+
+    timer = threading.Timer(patience_s, end)
+    timer.start()
+    well = 0
+    for one in running:
+        _, told = one.communicate()
+        well += one.returncode == 0
+        if one.returncode > 0:
+            print(f"    preparing failed: {(told.decode().strip().splitlines() or ['no word'])[-1][:160]}")
+    timer.cancel()
+    return well

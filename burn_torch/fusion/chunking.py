@@ -1,0 +1,252 @@
+"""The head of a language model: a product, its cross entropy and their gradients, in chunks of rows.
+
+    logits = x w^T     losses = cross_entropy(logits, targets)     d = cross_entropy_backward(g, logits, targets)
+    dx = d w           dw = d^T x
+
+16,384 tokens of a vocabulary of 50,304 are 1.5 GiB of bf16 logits and as much of d, while all that the backward of the
+layers below needs is held too.  Where forward and backward are one graph and g is known before the losses (1/items of
+a mean), one row computes losses, dx and dw of some rows after the other, and no more logits exist than of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from burn_torch.core.spec import TensorSpec
+from burn_torch.graph.ir import Graph, Input, Node
+from burn_torch.graph.passes.grouping import in_order
+from burn_torch.ops.linear_losses import linear_cross_entropy_with_gradients as whole
+from burn_torch.ops.losses import cross_entropy, cross_entropy_backward
+from burn_torch.ops.op import Call
+from burn_torch.ops.products import linear, matmul
+from burn_torch.ops.selection import cast
+from burn_torch.ops.shapes import permute, reshape
+
+__all__ = ["chunk_losses"]
+
+LEAST_BYTES: Final = 512 << 20
+"""Of logits: below, one product of all rows is quicker, and memory is elsewhere."""
+
+
+def chunk_losses(graph: Graph, *, least_bytes: int = LEAST_BYTES) -> Graph:
+    """The graph with one row in place of each such head whose logits take `least_bytes` at least.
+
+    Left alone: logits that somebody else reads, a bias, weights of classes, smoothing, a g that is made of the losses,
+    and a head of which only one gradient is needed.
+    """
+    found = _Finder(graph, least_bytes).run()
+    return graph if found is None else found
+
+
+@final
+@dataclass(frozen=True)
+class _Matrix:
+    """A value as a matrix of what it is a view of: `base` seen as rows, or that transposed."""
+
+    base: int
+    turned: bool
+
+
+@final
+class _Finder:
+    def __init__(self, graph: Graph, least_bytes: int) -> None:
+        self.graph: Final = graph
+        self.least_bytes: Final = least_bytes
+        self.specs: Final = graph.specs()
+        self.maker: Final = {i: node for node in graph.nodes for i in node.outputs if i is not None}
+        self.readers: Final[dict[int, list[Node]]] = {}
+        for node in graph.nodes:
+            for i in {i for i in node.inputs if isinstance(i, int)}:
+                self.readers.setdefault(i, []).append(node)
+        self.returned: Final = {i for i in graph.outputs if i is not None}
+        self.fresh = 1 + max(self.specs, default=-1)
+        self.renamed: Final[dict[int, int]] = {}
+        """Values that a row makes in place of another: gradients of weights as they were summed."""
+
+    def run(self) -> Graph | None:
+        """The graph with all heads replaced; None where there is none."""
+        gone: set[int] = set()
+        made: dict[int, list[Node]] = {}
+        for node in self.graph.nodes:
+            if node.call.op is cross_entropy_backward:
+                head = self._head(node)
+                if head is not None:
+                    gone |= {id(old) for old in head[0]}
+                    made[id(node)] = head[1]
+        if not made:
+            return None
+        nodes: list[Node] = []
+        for node in self.graph.nodes:
+            if id(node) in made:
+                nodes += made[id(node)]
+            elif id(node) not in gone and not self.renamed.keys() & {*node.outputs}:
+                nodes.append(node)
+        nodes = [self._read(node) for node in nodes]
+        outputs = [self.renamed.get(i, i) if i is not None else None for i in self.graph.outputs]
+        return Graph(self.graph.inputs, in_order(self.graph, nodes), outputs)
+
+    def _read(self, node: Node) -> Node:
+        """The node, reading what was renamed by its new name."""
+        inputs = [self.renamed.get(i, i) if isinstance(i, int) else i for i in node.inputs]
+        return node if inputs == list(node.inputs) else Node(node.call, inputs, node.outputs, node.origin)
+
+    # -- looking ---------------------------------------------------------------------------------------
+    def _head(self, backward: Node) -> tuple[list[Node], list[Node]] | None:
+        """The nodes of the head around a backward, and what stands in their place."""
+        g, logits, targets, *rest = backward.inputs
+        pads = backward.call.attrs["pad_tokens"]
+        if not isinstance(logits, int) or not isinstance(g, int) or rest != [None, None] or len(pads) > 1:
+            return None
+        spec = self.specs[logits]
+        assert isinstance(spec, TensorSpec)
+        if spec.numel * spec.dtype.itemsize < self.least_bytes:
+            return None
+        product, between = self._product(logits)
+        if product is None:
+            return None
+        forward = [n for n in self.readers[logits] if n.call.op is cross_entropy]
+        if len(forward) != 1 or list(forward[0].inputs[1:]) != [targets, None, None]:
+            return None
+        if forward[0].call.attrs != backward.call.attrs or self._needs(g, forward[0]):
+            return None
+        x, w = self._matrix(product.inputs[0]), self._matrix(product.inputs[1])
+        grads = self._gradients(backward, x, w, spec)
+        members = [product, *between, forward[0], backward]
+        alone = all(
+            set(map(id, self.readers.get(i, ()))) <= set(map(id, members)) and i not in self.returned
+            for node in (product, *between)
+            for i in node.outputs
+            if i is not None
+        )
+        if grads is None or not alone or x is None or w is None or x.turned:
+            return None
+        return [*members, *grads[2]], self._written(backward, forward[0], x, w, grads, spec)
+
+    def _product(self, logits: int) -> tuple[Node | None, list[Node]]:
+        """The product that makes logits, and the reshapes after it."""
+        between: list[Node] = []
+        while (node := self.maker.get(logits)) is not None and node.call.op is reshape:
+            between.append(node)
+            logits = node.inputs[0]  # type: ignore[assignment]  # a reshape is of a value
+        if (
+            node is None
+            or node.call.op not in (linear, matmul)
+            or (len(node.inputs) > 2 and node.inputs[2] is not None)
+        ):
+            return None, between
+        weight = node.call.specs[1]
+        return (node if isinstance(weight, TensorSpec) and weight.ndim == 2 else None), between
+
+    def _matrix(self, i: Input) -> _Matrix | None:
+        """What a value is a view of, through reshapes that keep the last axis and transpositions of matrices."""
+        turned = False
+        while isinstance(i, int) and (node := self.maker.get(i)) is not None and node.inputs:
+            spec, result = node.call.specs[0], node.call.result
+            if node.call.op is permute and node.call.attrs["axes"] == (1, 0):
+                turned = not turned
+            elif node.call.op is not reshape or spec.shape[-1:] != result.shape[-1:]:  # type: ignore[union-attr]
+                break
+            i = node.inputs[0]
+        return _Matrix(i, turned) if isinstance(i, int) else None
+
+    def _gradients(
+        self, backward: Node, x: _Matrix | None, w: _Matrix | None, logits: TensorSpec
+    ) -> tuple[Node, Node, list[Node]] | None:
+        """The products that give dx and dw, with all between them and the backward; None where others read it."""
+        if x is None or w is None:
+            return None
+        dlogits = backward.outputs[0]
+        views: list[Node] = []
+        products: list[Node] = []
+        waiting = [dlogits]
+        while waiting:
+            value = waiting.pop()
+            assert isinstance(value, int)
+            if value in self.returned:
+                return None
+            for node in self.readers.get(value, ()):
+                if node.call.op in (reshape, permute):
+                    views.append(node)
+                    waiting.append(node.outputs[0])
+                elif node.call.op is matmul and node not in products:
+                    products.append(node)
+                else:
+                    return None
+        if len(products) != 2:
+            return None
+        found: dict[str, Node] = {}
+        for node in products:
+            left, right = self._matrix(node.inputs[0]), self._matrix(node.inputs[1])
+            d, d_turned = _Matrix(dlogits, False), _Matrix(dlogits, True)  # type: ignore[arg-type]  # made by the backward
+            if node.call.result.ndim != 2:
+                return None
+            if left == d and right == _Matrix(w.base, not w.turned):
+                found["dx"] = node
+            elif (left, right) in ((_Matrix(x.base, not x.turned), d), (d_turned, x)):
+                found["dw"] = node
+        return (found["dx"], found["dw"], [*views, *products]) if len(found) == 2 else None
+
+    def _needs(self, value: int, node: Node) -> bool:
+        """Whether a value is made of what a node makes."""
+        seen: set[int] = set()
+        waiting = [value]
+        while waiting:
+            i = waiting.pop()
+            maker = self.maker.get(i)
+            if maker is node:
+                return True
+            if maker is not None and i not in seen:
+                seen.add(i)
+                waiting += [j for j in maker.inputs if isinstance(j, int)]
+        return False
+
+    # -- writing ---------------------------------------------------------------------------------------
+    def _written(
+        self,
+        backward: Node,
+        forward: Node,
+        x: _Matrix,
+        w: _Matrix,
+        grads: tuple[Node, Node, Sequence[Node]],
+        logits: TensorSpec,
+    ) -> list[Node]:
+        dx, dw, _ = grads
+        items = logits.shape[0]
+        made: list[Node] = []
+        origin = forward.origin
+
+        def add(op: Any, inputs: Sequence[int], attrs: dict[str, Any], outputs: Sequence[int] | None = None) -> int:
+            call: Call = op.bind([specs[i] for i in inputs], attrs)
+            if outputs is None:
+                outputs = [self.fresh]
+                self.fresh += 1
+            specs.update(zip(outputs, call.results, strict=True))
+            made.append(Node(call, tuple(inputs), tuple(outputs), origin))
+            return outputs[0]
+
+        specs: dict[int, Any] = dict(self.specs)
+        rows = add(reshape, [x.base], {"shape": (items, specs[x.base].shape[-1])})
+        # the product has w^T (cols, classes): one that is not turned lies as (classes, cols)
+        weight = w.base if w.turned else add(permute, [w.base], {"axes": (1, 0)})
+        sums = self.fresh
+        self.fresh += 1
+        g, targets = backward.inputs[0], backward.inputs[2]
+        assert isinstance(g, int)
+        assert isinstance(targets, int)
+        results = [forward.outputs[0], dx.outputs[0], sums]
+        add(whole, [g, rows, weight, targets], dict(backward.call.attrs), results)  # type: ignore[arg-type]  # all are made
+        turned = self._matrix(dw.inputs[1]) == _Matrix(backward.outputs[0], False)  # type: ignore[arg-type]  # it is made
+        wide = add(permute, [sums], {"axes": (1, 0)}) if turned else sums
+        name, before = dw.outputs[0], dw.call.result
+        assert isinstance(name, int)
+        if specs[wide] is before:
+            self.renamed[name] = wide
+            return made
+        readers = self.readers.get(name, [])
+        widening = [n for n in readers if n.call.op is cast and n.call.result is specs[wide]]
+        self.renamed.update((n.outputs[0], wide) for n in widening)  # type: ignore[misc]  # they are made
+        if len(widening) < len(readers) or name in self.returned:
+            add(cast, [wide], {"dtype": before.dtype}, [name])
+        return made

@@ -1,0 +1,74 @@
+"""The tables of measured kernels: each number is one of the rows, and the fastest rival is the one that counts."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = {
+    "device": "NVIDIA H200",
+    "date": "2026-11-22",
+    "torch": "2.11",
+    "triton": "3.6",
+    "jax": "0.11 on gpu",
+    "rounds": 15,
+}
+
+
+@pytest.fixture(scope="module")
+def measured() -> Any:
+    generate = str(ROOT / "docs" / "generate")
+    sys.path.insert(0, generate)
+    try:
+        spec = importlib.util.spec_from_file_location("measured", ROOT / "docs" / "generate" / "measured.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(generate)
+    return module
+
+
+def row(variant: str, ms: float, **more: Any) -> dict[str, Any]:
+    return {"case": "norm 8x8", "pass": "fb", "variant": variant, "median_ms": ms} | more
+
+
+def last(text: str) -> list[str]:
+    return [cell.strip() for cell in text.strip().splitlines()[-1].strip("|").split("|")]
+
+
+def test_the_fastest_rival_counts_and_forms_of_our_own_do_not(measured: Any) -> None:
+    rows = [
+        row("ours", 2.0, share_of_copy=0.914, peak_mib=3.0, error=1.2e-3),
+        row("our kernel", 0.1),
+        row("bare product", 0.2),
+        row("eager", 5.0, peak_mib=9.0, error=1.3e-3),
+        row("compile", 3.0, peak_mib=4.0),
+        row("flash", 4.0, peak_mib=5.0),
+        row("jax", 2.5),
+    ]
+    text = measured.rival_table(RUN | {"rows": rows}, "rows.json")
+    assert last(text) == [
+        *("norm 8x8", "fb", "2.0000", "91 %", "jax **1.25**", "2.50", "1.50", "", "1.25", "flash 2.00"),
+        *("3 / –", "1.20e-3 / 1.30e-3"),
+    ]
+    assert "JAX 0.11 on gpu" in text
+    alone = measured.rival_table(RUN | {"rows": rows[:1]}, "rows.json")
+    assert last(alone)[4:6] == ["none", ""]
+
+
+def test_bars_say_what_was_not_timed(measured: Any) -> None:
+    bar = {"case": "norm 8x8", "passed": "f", "asked": "share of copy", "needed": 0.9, "holds": True}
+    text = measured.bar_table(RUN | {"bars": [bar | {"found": 0.95}, bar | {"found": None, "holds": False}]}, "b.json")
+    assert "1 of 2 held on 2026-11-22" in text
+    assert last(text) == ["norm 8x8", "f", "share of copy", "0.900", "not timed", "no"]
+
+
+def test_the_page_is_fresh(measured: Any) -> None:
+    assert measured.main(check=True) == []

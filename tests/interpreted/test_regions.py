@@ -1,0 +1,52 @@
+"""cat, pad and slice_assign inside of Triton kernels, under the interpreter, against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+
+from burn_torch.backend.libtorch.fused import FusedKernel  # after the check for triton
+from burn_torch.core.dtype import DType
+from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion import lowering, plan_of
+from burn_torch.fusion.row import body_of
+from tests.fusion.checking import agree, in_float64, made
+from tests.fusion.programs import row, tensor, traced
+from tests.fusion.regions import REGIONS
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16], ids=str)
+@pytest.mark.parametrize("name", REGIONS)
+def test_values(name: str, dtype: DType, seed: np.random.Generator) -> None:
+    function, specs, _ = REGIONS[name]
+    typed = [s.with_dtype(dtype) if isinstance(s, TensorSpec) and s.dtype.is_float else s for s in specs]
+    plan = plan_of(traced(function, typed))
+    (body,) = [body_of(node.call.attrs["body"]) for node in plan.graph.nodes if "body" in node.call.attrs]
+    inputs = made([spec for _, spec in body.inputs], seed)
+    agree(FusedKernel(body, strict=False)(*inputs), in_float64(body, inputs))
+
+
+def test_rows_in_steps(seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowering, "LONGEST_ROW", 8)
+
+    def function(x: Any, y: Any) -> Any:
+        z = row("pad")(row("cat")(x, y, dim=1), -1.0, padding=((0, 0), (1, 2)), mode="constant")
+        return row("softmax")(z, dim=1)
+
+    body = traced(function, [tensor(3, 30), tensor(3, 11)])
+    inputs = made([spec for _, spec in body.inputs], seed)
+    opened = plan_of(traced(lambda x, y: function(x, y) * 2.0, [tensor(3, 30), tensor(3, 11)]))
+    (inner,) = [body_of(node.call.attrs["body"]) for node in opened.graph.nodes if "body" in node.call.attrs]
+    assert "for r0 in range" in lowering.lower(inner).source
+    agree(FusedKernel(inner, strict=False)(*inputs), [y * 2.0 for y in in_float64(body, inputs)])
+
+
+def test_inputs_that_are_strided(seed: np.random.Generator) -> None:
+    body = traced(lambda x, y: row("cat")(x, y * 2.0, dim=0) + 1.0, [tensor(5, 4), tensor(3, 4)])
+    x, y = made([tensor(4, 5), tensor(3, 8)], seed)
+    inputs = [x.t(), y[:, ::2]]
+    agree(FusedKernel(body, strict=False)(*inputs), in_float64(body, inputs))
