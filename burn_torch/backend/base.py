@@ -52,6 +52,10 @@ class Recorded(Protocol):
     def __call__(self, *inputs: Any, kept: bool = False) -> Sequence[Any]:
         """The outputs.  `kept`: the caller knows that the donated inputs are the memory that the last call returned."""
 
+    def again(self, given: Sequence[Any]) -> Sequence[Any]:
+        """A call whose donated tensors are the memory that the last call returned: of all other inputs, in order, the
+        outputs that take no memory over, in order."""
+
     @property
     def takes(self) -> Sequence[int | None]:
         """For each output, the position of the donated input whose memory it takes over."""

@@ -214,7 +214,7 @@ class Compiled(Generic[P, R]):
         """The function's results.  Raises: see `compile`."""
         if active() is not None:
             return self.function(*args, **kwargs)
-        walk = Walk()
+        walk = Walk(apart=True)
         key = self._key(walk, args, kwargs)
         program = self._programs.get(key)
         if program is not None and program.settings is not None:
@@ -235,13 +235,20 @@ class Compiled(Generic[P, R]):
             return self._run(program, walk, settled)
         with TURNS:
             if any(tree._flat is not flat for _, tree, flat in walk.roots if flat.private):
-                walk = Walk()  # another thread's call has given it copies meanwhile
+                walk = Walk(apart=True)  # another thread's call has given it copies meanwhile
                 self._key(walk, args, kwargs)
             return self._run(program, walk, settled)
 
     def _run(self, program: Program, walk: Walk, settled: Sequence[tuple[Tree, Any]]) -> R:
         extra = program.beside(walk.trees)
         kept = program.is_handed_back(walk)
+        if kept and program.lends_in_parts and not settled:
+            moved = Moved(self.name)
+            for at, tree, _ in walk.roots:
+                if at in program.donated:
+                    move(tree, moved)
+            return program.again(walk.changing(program.donated) + extra)  # type: ignore[no-any-return]
+        walk.complete()
         if self._donate:
             take_over(walk, program.donated, self.name)
             for optimizer, moved in settled:

@@ -7,7 +7,7 @@ first read (flatten and unflatten of 200 parameters cost 564 us, a listed tree 1
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -40,36 +40,70 @@ from burn_torch.transform.structure import (
     interned,
 )
 
-__all__ = ["Fault", "Flat", "Walk", "bare", "opened"]
+__all__ = ["Fault", "Flat", "Lent", "Walk", "bare", "opened"]
+
+
+@final
+class Lent:
+    """The leaves of a tree that a recorded program returned, in two parts: hundreds lie in its memory and are the same
+    tensors at every call, so nobody goes through them before somebody asks.
+
+    lasting   all leaves, with anything in the place of those that change
+    at        the positions of these
+    changing  what they are now
+    """
+
+    __slots__ = ("_at", "_lasting", "changing")
+
+    def __init__(self, lasting: Sequence[Any], at: Sequence[int], changing: Sequence[Any]) -> None:
+        self._lasting: Final = lasting
+        self._at: Final = at
+        self.changing: Final = changing
+
+    def __iter__(self) -> Iterator[Any]:
+        leaves = list(self._lasting)
+        for i, leaf in zip(self._at, self.changing, strict=True):
+            leaves[i] = leaf
+        return iter(leaves)
 
 
 @final
 class Flat:
     """The leaves of a Tree in order.
 
+    handle   the object that they came as: whoever lent it knows it again
     private  whether nobody but the tree holds them, so that a program may write over them
     cells    running states among them, whose value may change: (position, cell, the value listed)
     asked    the identities of leaves that ask for gradients
     lender   who gives them copies before their memory is overwritten; it lives as long as they need it
     """
 
-    __slots__ = ("asked", "cells", "leaves", "lender", "private", "root")
+    __slots__ = ("_leaves", "asked", "cells", "handle", "lender", "private", "root")
 
     def __init__(
         self,
         root: Root,
-        leaves: Sequence[Any],
+        leaves: Sequence[Any] | Lent,
         private: bool,
         cells: Sequence[tuple[int, RunningState, Tensor]] = (),
         asked: frozenset[int] = frozenset(),
         lender: Any = None,
     ) -> None:
         self.root: Final = root
-        self.leaves: Final = tuple(leaves)
+        self.handle: Final = leaves if leaves.__class__ is Lent else tuple(leaves)
+        self._leaves: tuple[Any, ...] | None = None
         self.private: Final = private
         self.cells: Final = tuple(cells)
         self.asked: Final = asked
         self.lender = lender
+
+    @property
+    def leaves(self) -> tuple[Any, ...]:
+        """All of them."""
+        found = self._leaves
+        if found is None:
+            found = self._leaves = tuple(self.handle)
+        return found
 
     def renewed(self) -> Flat:
         """These leaves with the present values of the running states."""
@@ -115,10 +149,15 @@ class Walk:
     loose   tensors that stand in no tree, alone or in a parameter or a running state: (position, tensor)
 
     as_read: of a tree that a program returned, the tensors that its readers see instead of its private ones.
+    apart: leaves of trees are left out; positions count them.  `complete` puts them in, `changing` those that change.
     """
 
-    def __init__(self, *, as_read: bool = False) -> None:
+    def __init__(self, *, as_read: bool = False, apart: bool = False) -> None:
         self._as_read: Final = as_read
+        self._apart: Final = apart
+        self._left_out: list[tuple[int, Flat]] = []
+        """Where among the leaves those of a tree belong, for each of the roots."""
+        self._missing = 0
         self.leaves: list[Any] = []
         self.roots: list[tuple[int, Tree, Flat]] = []
         self.loose: list[tuple[int, Tensor]] = []
@@ -135,7 +174,7 @@ class Walk:
         """
         kind = value.__class__
         if kind is Tensor:
-            self.loose.append((len(self.leaves), value))
+            self.loose.append((len(self.leaves) + self._missing, value))
             return self._tensor(value)
         spec = NUMBER_SPECS.get(kind)
         if spec is not None and kind is not bool:
@@ -145,16 +184,20 @@ class Walk:
             flat = _listed(value)
             if flat.private and self._as_read:
                 flat = _read(value)
-            self.roots.append((len(self.leaves), value, flat))
-            self.leaves += flat.leaves
+            self.roots.append((len(self.leaves) + self._missing, value, flat))
+            if self._apart:
+                self._left_out.append((len(self.leaves), flat))
+                self._missing += flat.root.size
+            else:
+                self.leaves += flat.leaves
             return flat.root
         if isinstance(value, Value):  # a run-time number of a trace
             return self._traced_number(value)
         if kind is Param:
-            self.loose.append((len(self.leaves), value.val()))
+            self.loose.append((len(self.leaves) + self._missing, value.val()))
             return self._param(value)
         if kind is RunningState:
-            self.loose.append((len(self.leaves), value.value()))
+            self.loose.append((len(self.leaves) + self._missing, value.value()))
             return self._state(value)
         parts = opened(value)
         if parts is None:
@@ -165,6 +208,24 @@ class Walk:
     def trees(self) -> list[Tree]:
         """The trees among the values."""
         return [tree for _, tree, _ in self.roots]
+
+    def complete(self) -> None:
+        """Puts in what was left out."""
+        for at, flat in reversed(self._left_out):
+            self.leaves[at:at] = flat.leaves
+        self._left_out, self._missing = [], 0
+
+    def changing(self, kept: Collection[int]) -> list[Any]:
+        """The leaves, without those of trees at the positions `kept` that last."""
+        found: list[Any] = []
+        before = 0
+        for (at, flat), (position, _, _) in zip(self._left_out, self.roots, strict=True):
+            found += self.leaves[before:at]
+            before = at
+            handle = flat.handle
+            found += handle.changing if position in kept and isinstance(handle, Lent) else flat.leaves
+        found += self.leaves[before:]
+        return found
 
     def cells(self) -> dict[int, RunningState]:
         """The running states by their position: what may have another value later."""
@@ -281,7 +342,7 @@ class Walk:
 
     def _state(self, cell: RunningState) -> Structure:
         value = cell.value()
-        self._cells.append((len(self.leaves), cell, value))
+        self._cells.append((len(self.leaves) + self._missing, cell, value))
         return interned(StateStructure, cell.id, self._tensor(value))  # type: ignore[no-any-return]
 
     def _traced_number(self, value: Value) -> Structure:

@@ -44,11 +44,11 @@ class Lender:
         for tree in trees:
             tree._flat.lender = self
         if self._order is not None:
-            self._lent = [trees[i]._flat.leaves for i in self._order]
+            self._lent = [trees[i]._flat.handle for i in self._order]
 
-    def is_handed_back(self, leaves: Sequence[Any]) -> bool:
-        """Whether the leaves of the donated trees are those that were lent last: one comparison a tree."""
-        return len(leaves) == len(self._lent) and all(map(is_, leaves, self._lent))
+    def is_handed_back(self, handles: Sequence[Any]) -> bool:
+        """Whether the leaves of the donated trees, by their handles, are those that were lent last."""
+        return len(handles) == len(self._lent) and all(map(is_, handles, self._lent))
 
     def save(self, about: set[int]) -> None:
         """Gives copies to the living trees that hold one of the buffers with these identities."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, final
 
@@ -14,6 +14,7 @@ from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import Plan
+from burn_torch.fusion.again import kept_less
 from burn_torch.fusion.chunking import chunk_losses
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.variants import Schedules
@@ -23,7 +24,7 @@ from burn_torch.graph.trace import Slot, Trace
 from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.transform.closed_over import Watch, changed, name_of
-from burn_torch.transform.flatten import Fault, Walk, bare
+from burn_torch.transform.flatten import Fault, Lent, Walk, bare
 from burn_torch.transform.lending import Lender, save_holders
 from burn_torch.transform.scope import DrawPart, TraceScope, node_at
 from burn_torch.transform.structure import Container, Leaf, Number, Root, Structure, leaf_of
@@ -136,10 +137,17 @@ class Program:
             (i, drawn[s.draw], s.part) for i, s in enumerate(traced.sources) if isinstance(s, DrawPart)
         ]
         self._public: Final = self._public_outputs()
-        self._lender: Final = Lender(self._order(arguments)) if self.recorded is not None and donated else None
+        order = self._order(arguments) if self.recorded is not None and donated else None
+        self._lender: Final = Lender(order) if self.recorded is not None and donated else None
+        starts = [start for start, _ in _trees(Container(tuple, (), tuple(arguments)))]
+        # a tree that is taken over has its running states in the result
+        handed_in = any(starts[number] not in donated for number, _, _ in self._handed_in)
+        self.lends_in_parts: Final = order is not None and not (self._public or handed_in or self._literals)
+        """Whether a call whose state comes back needs nothing but what changes, see `again`."""
+        self._shares: _Shares | None = None
 
     def _fused(self, schedules: Schedules, graph: Graph) -> Graph:
-        self.plan = schedules.of(chunk_losses(graph))
+        self.plan = kept_less(schedules.of(chunk_losses(graph)))
         return self.plan.graph
 
     def _public_outputs(self) -> list[int]:
@@ -181,7 +189,7 @@ class Program:
         """Whether the donated arguments are what the last call of a recorded program returned."""
         if self._lender is None or any(at in self.donated for at, _ in walk.loose):
             return False
-        return self._lender.is_handed_back([flat.leaves for at, _, flat in walk.roots if at in self.donated])
+        return self._lender.is_handed_back([flat.handle for at, _, flat in walk.roots if at in self.donated])
 
     def beside(self, trees: Sequence[Tree]) -> list[Any]:
         """The inputs besides the arguments' leaves: data of the function, captured states, keys of the scope around."""
@@ -198,6 +206,10 @@ class Program:
     def __call__(self, leaves: list[Any], trees: Sequence[Tree], kept: bool = False) -> Any:
         """The results, of all inputs and of the trees among the arguments; `kept` as `is_handed_back` says."""
         outputs: Sequence[Any] = self.run(*leaves, kept=True) if kept else self.run(*leaves)
+        if self.lends_in_parts:
+            assert self.recorded is not None
+            shares = self._shares = _Shares(self.recorded.takes, list(_trees(self._result)), outputs)
+            return self._lent(shares.of([outputs[i] for i in shares.others]))
         if self._public:
             outputs = list(outputs)
             for i in self._public:
@@ -212,6 +224,20 @@ class Program:
                 outputs.insert(position, number)
         if self._lender is None:
             return self._result.build(outputs, 0, RESULTS, {})
+        return self._lent(outputs)
+
+    def again(self, given: Sequence[Any]) -> Any:
+        """The results of a call whose donated arguments are what the last one returned, of all other inputs in order.
+
+        No time is spent on what lies where it lay.
+        """
+        assert self.recorded is not None
+        shares = self._shares
+        assert shares is not None
+        return self._lent(shares.of(self.recorded.again(given)))
+
+    def _lent(self, outputs: Any) -> Any:
+        assert self._lender is not None
         lending = Lending()
         result = self._result.build(outputs, 0, lending, {})
         self._lender.lend(lending.trees)
@@ -222,6 +248,48 @@ class Program:
             tree = trees[number]
             if tree._unread is None or tree._flat is not None:  # one that was taken over has its states in the result
                 node_at(tree, path).update(RESULTS.tensor(leaf, value))
+
+
+class _Shares:
+    """Which outputs of a recorded program change from call to call, and what the trees of its results share of them.
+
+    others  the outputs that lie in no donated memory
+    """
+
+    def __init__(self, takes: Sequence[int | None], trees: Sequence[tuple[int, int]], outputs: Sequence[Any]) -> None:
+        self.others: Final = [i for i, at in enumerate(takes) if at is None]
+        self._index: Final = {i: n for n, i in enumerate(self.others)}
+        self._roots: Final[dict[tuple[int, int], tuple[Any, ...]]] = {}
+        for begin, size in trees:
+            changing = [i for i in range(begin, begin + size) if takes[i] is None]
+            first = self._index[changing[0]] if changing else 0
+            lasting = tuple(None if takes[i] is None else outputs[i] for i in range(begin, begin + size))
+            at = tuple(i - begin for i in changing)
+            self._roots[begin, begin + size] = (lasting, at, first, first + len(changing))
+
+    def of(self, found: Sequence[Any]) -> _Outputs:
+        """The outputs of a call, of those that change."""
+        return _Outputs(self._index, self._roots, found)
+
+
+@final
+class _Outputs:
+    """Outputs as `Structure.build` takes them: single ones, and those of a tree in one slice."""
+
+    __slots__ = ("_found", "_index", "_roots")
+
+    def __init__(
+        self, index: Mapping[int, int], roots: Mapping[tuple[int, int], tuple[Any, ...]], found: Sequence[Any]
+    ) -> None:
+        self._index: Final = index
+        self._roots: Final = roots
+        self._found: Final = found
+
+    def __getitem__(self, key: Any) -> Any:
+        if key.__class__ is not slice:
+            return self._found[self._index[key]]
+        lasting, at, first, end = self._roots[key.start, key.stop]
+        return Lent(lasting, at, self._found[first:end])
 
 
 def trace(

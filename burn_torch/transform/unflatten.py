@@ -10,7 +10,7 @@ from burn_torch.backend.tracing import Session
 from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.tensor import Tensor
-from burn_torch.transform.flatten import Flat
+from burn_torch.transform.flatten import Flat, Lent
 from burn_torch.transform.structure import Leaf, Root, leaf_of
 
 __all__ = ["RESULTS", "TURNS", "Lending", "Results", "TracedArguments", "evacuate"]
@@ -45,7 +45,7 @@ class Results:
         """The tensor of a leaf."""
         return Tensor(leaf.stack, _asking(leaf.stack, primitive, leaf), leaf.spec)
 
-    def root(self, root: Root, leaves: Sequence[Any]) -> Any:
+    def root(self, root: Root, leaves: Sequence[Any] | Lent) -> Any:
         """A tree without fields."""
         tree = object.__new__(root.kind)
         _set(tree, "_flat", Flat(root, leaves, True))
@@ -64,7 +64,7 @@ class Lending:
         """The tensor of a leaf."""
         return RESULTS.tensor(leaf, primitive)
 
-    def root(self, root: Root, leaves: Sequence[Any]) -> Any:
+    def root(self, root: Root, leaves: Sequence[Any] | Lent) -> Any:
         """A tree without fields."""
         tree = RESULTS.root(root, leaves)
         self.trees.append(tree)
@@ -87,7 +87,7 @@ class _Unread:
 
     __slots__ = ("_leaves", "_root")
 
-    def __init__(self, root: Root, leaves: Sequence[Any]) -> None:
+    def __init__(self, root: Root, leaves: Sequence[Any] | Lent) -> None:
         self._root = root
         self._leaves = leaves
 
@@ -121,13 +121,13 @@ def evacuate(tree: Tree) -> None:
         _set(tree, "_unread", _Unread(flat.root, leaves))
 
 
-def _copies(root: Root, leaves: Sequence[Any]) -> list[Any]:
-    copies = list(leaves)
+def _copies(root: Root, leaves: Sequence[Any] | Lent) -> list[Any]:
+    copies = list(leaves)  # once: of what a program lent it puts them together
     at = 0
     for _, part in root.tree.parts(""):
         leaf = leaf_of(part)
         if leaf is not None:
-            copies[at] = leaf.stack.copy(leaves[at])
+            copies[at] = leaf.stack.copy(copies[at])
         at += part.size
     return copies
 

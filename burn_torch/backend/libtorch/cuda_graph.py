@@ -20,9 +20,9 @@ What cannot be recorded is launched plainly between recorded parts; `program.spl
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from operator import is_, itemgetter
 from typing import Any, Final, final
 
@@ -65,16 +65,28 @@ def arena_of(place: str) -> CudaArena:
 
 def precision_settings() -> tuple[Any, ...]:
     """torch's settings that a recorded program keeps from the time it was recorded: part of what names a program."""
+    return tuple([ask() for ask in _asked_of_torch()])
+
+
+@cache
+def _asked_of_torch() -> tuple[Callable[[], Any], ...]:
+    """What tells each of the settings: torch's C functions where it has them, which answer in a tenth of the time."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    return (
-        torch.get_float32_matmul_precision(),
-        getattr(getattr(cudnn, "conv", None), "fp32_precision", None),
-        matmul.allow_fp16_reduced_precision_reduction,
-        matmul.allow_bf16_reduced_precision_reduction,
-        cudnn.enabled,
-        cudnn.deterministic,
-        torch.are_deterministic_algorithms_enabled(),
-    )
+    ways: dict[str, Callable[[], Any]] = {
+        "_get_float32_matmul_precision": torch.get_float32_matmul_precision,
+        "_get_cublas_allow_fp16_reduced_precision_reduction": lambda: matmul.allow_fp16_reduced_precision_reduction,
+        "_get_cublas_allow_bf16_reduced_precision_reduction": lambda: matmul.allow_bf16_reduced_precision_reduction,
+        "_get_cudnn_enabled": lambda: cudnn.enabled,
+        "_get_cudnn_deterministic": lambda: cudnn.deterministic,
+        "_get_deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
+    }
+    of_type = getattr(torch._C, "_get_fp32_precision_getter", None)
+    asked = [getattr(torch._C, name, way) for name, way in ways.items()]
+    return (partial(of_type, "cuda", "conv") if of_type else _precision_of_convolutions, *asked)
+
+
+def _precision_of_convolutions() -> Any:
+    return getattr(getattr(torch.backends.cudnn, "conv", None), "fp32_precision", None)
 
 
 def capture(
@@ -143,6 +155,8 @@ class CapturedProgram:
         tensors = [i for i, (_, spec) in enumerate(graph.inputs) if isinstance(spec, TensorSpec)]
         self._donated: Final = [i for i in tensors if i in donate]
         self._held = [i for i in tensors if i in hold and i not in donate]
+        owned = set(self._donated)
+        self._given: Final = [i for i in range(len(graph.inputs)) if i not in owned]
         self._numbers: Final = [i for i, (_, spec) in enumerate(graph.inputs) if isinstance(spec, NumberSpec)]
         self._refused: dict[Call, str] = {}
         self._place: Final = _place_of(arena.device)
@@ -189,6 +203,26 @@ class CapturedProgram:
                 elif self._held and not recorded.holds(inputs):
                     recorded = self._recorded = self._record_again(inputs)
                 return recorded.run(inputs, kept)
+        except RuntimeError as fault:
+            if _is_lost(fault):
+                raise _lost(fault) from fault
+            raise
+
+    def again(self, given: Sequence[Any]) -> list[Any]:
+        """A call whose donated tensors are those of the last one: of the other inputs, in order, the outputs that take
+        no donated memory over, in order.
+        """
+        inputs = dict(zip(self._given, given, strict=True))
+        try:
+            with self._lock, self.arena.lock, self.arena.entered():
+                recorded = self._recorded
+                if recorded is None:
+                    self._require_open()
+                    raise AssertionError("what was never lent came back")
+                if self._held and not recorded.holds(inputs):
+                    inputs |= recorded.state
+                    recorded = self._recorded = self._record_again([inputs[i] for i in range(len(inputs))])
+                return recorded.again(inputs)
         except RuntimeError as fault:
             if _is_lost(fault):
                 raise _lost(fault) from fault
@@ -321,15 +355,14 @@ class _Recorded:
         for position, buffer in self._copied:
             by_type.setdefault(buffer.dtype, []).append((position, buffer))
         self._batches = [
-            (_getter([position for position, _ in group]), [buffer for _, buffer in group])
-            for group in by_type.values()
+            ([position for position, _ in group], [buffer for _, buffer in group]) for group in by_type.values()
         ]
 
     def _new(self, buffer: torch.Tensor) -> torch.Tensor:
         self.static_bytes += buffer.numel() * buffer.element_size()
         return buffer
 
-    def holds(self, inputs: Sequence[Any]) -> bool:
+    def holds(self, inputs: Sequence[Any] | Mapping[int, Any]) -> bool:
         """Whether the held inputs are the tensors that the recording reads."""
         return all(inputs[i] is x for i, x in zip(self._held, self._holding, strict=True))
 
@@ -348,40 +381,45 @@ class _Recorded:
         """One replay.  `kept`: the donated inputs are the state's buffers."""
         if not kept and not all(map(is_, self._get_state(inputs), self._owned)):
             self._take_state(inputs)
-        for get, buffers in self._batches:
+        outputs = self._outputs.copy()
+        for at, x in self._replayed(inputs):
+            outputs[at] = x
+        return tuple(outputs)
+
+    def again(self, inputs: Mapping[int, Any]) -> list[Any]:
+        """One replay on the state's buffers, of the inputs that do not lie there: the outputs that do not, either."""
+        found = dict(self._replayed(inputs))
+        return [found.get(at) for at in self._others]
+
+    def _replayed(self, inputs: Sequence[Any] | Mapping[int, Any]) -> list[tuple[int, Any]]:
+        """The outputs of a replay that lie in no buffer of the state, each with its number."""
+        for positions, buffers in self._batches:
             if len(buffers) == 1:
-                buffers[0].copy_(get(inputs)[0], non_blocking=True)
+                buffers[0].copy_(inputs[positions[0]], non_blocking=True)
             else:
-                torch._foreach_copy_(buffers, list(get(inputs)))
+                torch._foreach_copy_(buffers, [inputs[i] for i in positions])
         numbers = self._block.fill([inputs[i] for i in self._number_inputs])
         values: dict[int, Any] = {i: inputs[position] for position, i in self._free}
         for step in self._steps:
             step(numbers, values)
-        return self._handed_out(numbers, values)
-
-    def _handed_out(self, numbers: dict[int, Any], values: dict[int, Any]) -> Sequence[Any]:
-        outputs = self._outputs.copy()
-        for at, i in self._number_outputs:
-            outputs[at] = numbers[i]
-        for at, i in self._plain_outputs:
-            outputs[at] = values[i].clone()
+        outputs = [(at, numbers[i]) for at, i in self._number_outputs]
+        outputs += [(at, values[i].clone()) for at, i in self._plain_outputs]
         if len(self._pool_outputs) == 1:
             at, x = self._pool_outputs[0]
-            outputs[at] = x.clone()
+            outputs.append((at, x.clone()))
         elif self._pool_outputs:
             given = [x for _, x in self._pool_outputs]
             fresh = [torch.empty_like(x) for x in given]
             torch._foreach_copy_(fresh, given)
-            for (at, _), x in zip(self._pool_outputs, fresh, strict=True):
-                outputs[at] = x
-        return tuple(outputs)
+            outputs += [(at, x) for (at, _), x in zip(self._pool_outputs, fresh, strict=True)]
+        return outputs
 
     # -- recording --------------------------------------------------------------------------------------------
     def record(self, inputs: Sequence[Any]) -> None:
         """Warms the program up on copies of the state, then records its segments.  Trains nothing."""
-        for get, buffers in self._batches:
-            for buffer, x in zip(buffers, get(inputs), strict=True):
-                buffer.copy_(x)
+        for positions, buffers in self._batches:
+            for buffer, i in zip(buffers, positions, strict=True):
+                buffer.copy_(inputs[i])
         numbers = self._block.fill([inputs[i] for i in self._number_inputs])
         # what warms up owns nothing: an update then writes to copies, made where it needs them, and trains nothing
         borrowing = [self._compile(segment.graph, ()) for segment in self.plan.segments]
@@ -549,6 +587,7 @@ class _Recorded:
         plain = {i for segment in self.plan.segments if not segment.captured for i in segment.makes}
         plain |= {i for _, i in self._free} | self._saved
         self._outputs: list[Any] = [None] * len(self.plan.outputs)
+        self._others = [at for at, position in enumerate(self.plan.takes) if position is None]
         self._number_outputs: list[tuple[int, int]] = []
         self._plain_outputs: list[tuple[int, int]] = []
         self._pool_outputs: list[tuple[int, torch.Tensor]] = []
