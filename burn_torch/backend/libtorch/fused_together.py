@@ -118,6 +118,13 @@ def _driver() -> Any:
     return found if all(hasattr(found, name) for name in _NAMES) else None
 
 
+@cache
+def _setting() -> Any:
+    """What sets the parameters of a kernel.  It waits for nothing, so Python's lock is kept: given away at each of
+    eight kernels, busy threads would take it."""
+    return ctypes.PyDLL("libcuda.so.1").cuGraphExecKernelNodeSetParams_v2
+
+
 @final
 class _Node:
     """A kernel in the graph: its arguments as words of 8 bytes, of which the driver takes what it needs."""
@@ -261,7 +268,7 @@ def _written(program: Together, nodes: Sequence[_Node], graph: _Graph, driver: A
     device = kernel_device(nodes[0].kernel.variants[next(iter(nodes[0].kernel.variants))].kernel)
     names: dict[str, Any] = {
         "holds": holds, "capturing": _capturing(), "plain": program.one_by_one, "lock": threading.Lock(),
-        "set_": driver.cuGraphExecKernelNodeSetParams_v2, "launch": driver.cuGraphLaunch, "graph": graph,
+        "set_": _setting(), "launch": driver.cuGraphLaunch, "graph": graph,
         "stream": current_stream(), "Stream": ctypes.c_void_p, "done": _done, "refill": _refill(program.graph, nodes),
     }  # fmt: skip
     asked = [*(f"{x}.is_contiguous()" for x in tensors), "holds()", "not capturing()"]
