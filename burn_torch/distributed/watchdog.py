@@ -1,4 +1,4 @@
-"""When one process dies, all end: soon, with its exit code, and with its traceback first.
+"""When one process dies, all end: soon, with its exit code, and what it failed with is shown first.
 
 A collective waits for every process, so without this the others would wait until its timeout.  Each process gives a
 sign of life in the store of torch.distributed, watches the next one in the ring, and looks for a report of failure:
@@ -27,7 +27,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, final
 
-from burn_torch.core.errors import DistributedError
+from burn_torch.core.errors import BurnTorchError, DistributedError
 
 __all__ = ["Watchdog", "default_code"]
 
@@ -103,8 +103,8 @@ class Watchdog:
         self._reported = True
         if _follows(err):
             self._stop.wait(self._silence_s + 3.0)  # the watching thread ends the process if it finds another's failure
-        trace = "".join(traceback.format_exception(err))
-        self._fail(self.rank, self._code_of(err), f"{type(err).__name__}: {err}", trace)
+        code = self._code_of(err)
+        self._fail(self.rank, code, f"{type(err).__name__}: {err}", _told(err, code))
 
     # -- the thread ------------------------------------------------------------------------------------
     def _watch(self) -> None:
@@ -219,6 +219,13 @@ def _follows(err: BaseException) -> bool:
         return False
     text = str(err).lower()
     return type(err).__name__.startswith("Dist") or any(word in text for word in _CONNECTION_WORDS)
+
+
+def _told(err: BaseException, code: int) -> str:
+    """What one of the others shows: of a mistake that has a code of its own our message, else the traceback."""
+    if isinstance(err, BurnTorchError) and code != 1:
+        return "\n".join([f"error: {err}", *(f"  {note}" for note in getattr(err, "__notes__", ()))])
+    return "".join(traceback.format_exception(err))
 
 
 def _worded(message: str, trace: str) -> str:

@@ -105,7 +105,7 @@ class Columns:
         """The lines of the kernel.  lanes: of a row; at: the type of indexes."""
         per = self.rows // self.parts
         lines = [f"part = {start}", f"r = {lanes}[None, :]", *self.head]
-        lines.append(f"for x0 in range(0, {per}, XB):")
+        lines.append(f"for x0 in tl.range(0, {per}, XB, num_stages=STAGES):")
         inside = [
             "of_part = x0 + tl.arange(0, XB)[:, None]",
             f"x = tl.where(of_part < {per}, part * {per} + of_part, {self.rows}){at}",

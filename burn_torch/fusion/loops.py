@@ -89,6 +89,13 @@ class Kernel:
     """Whether its numbers lie on the device, and it takes pointers to them."""
     sizes: tuple[Any, ...] = ()
     """What it takes beside, where its sizes are symbols: sizes made of these; of a kernel `at` some, whole numbers."""
+    turned: bool = False
+    """Whether neighbours in memory lie along `x` in some of what it reads and along `r` in some."""
+
+    @property
+    def steps(self) -> bool:
+        """Whether a program goes over something in steps: what later ones read may be on its way before."""
+        return self.domain.reduced is not None and (not self.whole_rows or self.domain.parts > 0)
 
     def at(self, loops: Sequence[tuple[int, ...]], outputs: Sequence[TensorSpec], sizes: Sequence[int]) -> Kernel:
         """The kernel of symbolic sizes at some of them.  loops: `kept`, `reduced` and `shape` of its domain."""

@@ -22,12 +22,13 @@ from burn_torch.core.sizes import Size, known_below, known_multiple, largest_siz
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.fusion.columns import Columns, of_rows
 from burn_torch.fusion.expressions import TYPES, compares, computed_in, expression, jumps
-from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
+from burn_torch.fusion.index import Index, Var, constant, flat_index, in_fours, index_of, split_index
 from burn_torch.fusion.loops import Argument, Domain, Kernel, domain_of, tensor
 from burn_torch.fusion.numbers import Numbers
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.regions import regions_at
 from burn_torch.fusion.side_by_side import lowered_beside
+from burn_torch.fusion.two_loops import rows_of, tiles_of_turned
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
@@ -75,7 +76,12 @@ def lower(
     """
 
     def whole(body: Graph, layouts: Sequence[tuple[int, ...] | None] | None) -> Kernel:
-        return Writer(body, domain_of(body), strict=strict, layouts=layouts, held=held, over=over).kernel()
+        how: Any = {"strict": strict, "layouts": layouts, "held": held, "over": over}
+        writer = Writer(body, domain_of(body), **how)
+        kernel = writer.kernel()
+        if writer.steps_are_better(kernel):
+            return Writer(body, domain_of(body), in_steps=True, **how).kernel()
+        return writer.in_two_loops(how) or kernel
 
     try:
         return whole(body, layouts)
@@ -90,10 +96,16 @@ _MOST_NARROW: Final = (1 << 31) - (1 << 16)
 """Elements that indexes of 32 bits reach; the last program's tile goes beyond the last element."""
 
 _ONE_EACH: Final = 1024
-"""Elements of a tile of element-wise work of which each thread has its own."""
+"""Elements of a tile of which each thread has its own."""
 
 LONGEST_ROW: Final = 16384
 """Elements of a row that a program holds at once."""
+
+LONGEST_COLUMN: Final = 512
+"""Elements of each column that a program holds, which holds 32 of them side by side: less is not 64 bytes of a row."""
+
+SHORT_COLUMN: Final = 64
+"""Elements of columns that are held though one pass over them would do: they are a step anyway."""
 
 
 class Writer:
@@ -108,6 +120,7 @@ class Writer:
         layouts: Sequence[tuple[Any, ...] | None] | None,
         held: bool,
         over: bool,
+        in_steps: bool = False,
     ) -> None:
         self.body: Final = body
         self.domain: Final = domain
@@ -117,7 +130,11 @@ class Writer:
         self.later: Final[list[str] | None] = [] if over else None
         """Stores that wait until all is read."""
         self.read_at: Final[dict[int, set[Index | None]]] = {}
+        self.stored: list[str] = []
+        """Of a step of a loop, where they wait for what the step reads."""
         self.written_at: Final[dict[int, Index]] = {}
+        self.full: Final[set[int]] = set()
+        """Outputs that have an element for each step of both loops."""
         self.specs: Final = body.specs()
         self.maker: Final = {i: (node, k) for node in body.nodes for k, i in enumerate(node.outputs) if i is not None}
         self.position: Final = {i: position for position, (i, _) in enumerate(body.inputs)}
@@ -126,7 +143,7 @@ class Writer:
         self.x_var: Final = Var("x", domain.rows)
         self.r_var: Final = Var("r", domain.length)
         self.reduces: Final = domain.reduced is not None
-        self.whole_rows: Final = domain.length <= LONGEST_ROW
+        self.whole_rows: Final = not in_steps and domain.length <= LONGEST_ROW
         self.read: Final[dict[int, str]] = {}
         self.numbers: Numbers = Numbers(body, held=held)
         self.helpers: Final[set[str]] = set()
@@ -139,7 +156,13 @@ class Writer:
         self.levels: Final[dict[Any, int]] = {}
         self.folds: Final[dict[Key, tuple[int, Key]]] = {}
         self.loads = 0
-        self.strides: Final[list[tuple[int | Size, int | Size]]] = []
+        self.flat: Final[set[Index]] = set()
+        """Where all lies that is read or written."""
+        self.along_x = 0
+        self.along_r = 0
+        """Bytes of an element of all that lies side by side along a loop, of what is read or written in both."""
+        self.phases = 1
+        """Passes over a row: a reduction that needs the result of another comes after it."""
         self.columns: Final = Columns(domain.parts, domain.rows, domain.length) if domain.parts else None
         reached = [spec.numel for spec in self.specs.values() if isinstance(spec, TensorSpec)]
         for (_, spec), layout in zip(body.inputs, layouts or (), strict=bool(layouts)):
@@ -161,8 +184,10 @@ class Writer:
             for i in self.body.outputs
             if i is not None
         ]
-        for i, _, (index, _) in outputs:
-            self._level(self._summed(i) if i in summed else i, index)
+        for i, _, (index, full) in outputs:
+            level = self._level(self._summed(i) if i in summed else i, index)
+            self.phases = max(self.phases, level + 1 if full else level)
+        self.phases = max([self.phases, *(level + 1 for level, _ in self.folds.values())])
         if self.whole_rows or not self.reduces:
             for number, (i, _, (index, full)) in enumerate(outputs):
                 if i in summed:
@@ -171,11 +196,10 @@ class Writer:
                     self._store(number, i, index, full)
         else:
             self._in_steps(outputs)
-        self.outer.extend(self._barrier() + (self.later or []))
+        if self.later:
+            self.outer.extend([*self._barrier(step=self.columns is not None), *self.later])
         source, sizes = self._with_sizes(self._source(len(outputs)))
         name = "fused_" + hashlib.sha256(source.encode()).hexdigest()[:16]
-        along_x = sum(x == 1 for x, _ in self.strides)
-        along_r = sum(r == 1 for _, r in self.strides)
         return Kernel(
             name,
             source.replace("KERNEL", name),
@@ -183,14 +207,34 @@ class Writer:
             tuple(spec for _, spec, _ in outputs),
             tuple(self.numbers.arguments.values()),
             self.domain,
-            self.reduces and along_x > along_r,
+            self.reduces and self.along_x > self.along_r,
             self.whole_rows,
             self.loads,
             self.wide,
             self._over(),
             self.held,
             sizes,
+            not self.whole_rows and not self.folds and bool(self.along_x and self.along_r),
         )
+
+    def steps_are_better(self, kernel: Kernel) -> bool:
+        """Whether columns are reduced that are too long to be held, by many at a time, without need."""
+        if not (kernel.rows_together and self.whole_rows) or self.columns is not None:
+            return False
+        if self.phases == 1:
+            return not known_below(self.domain.length, SHORT_COLUMN + 1)
+        return bool(self.domain.length > LONGEST_COLUMN)
+
+    def in_two_loops(self, how: dict[str, Any]) -> Kernel | None:
+        """Element-wise work in tiles or by rows, where that is better."""
+        turned = tiles_of_turned(self.domain, self.x_var, self.flat)
+        domain = turned or rows_of(self.domain, self.x_var, self.flat)
+        if domain is None:
+            return None
+        try:
+            return Writer(self.body, domain, in_steps=turned is not None, **how).kernel()
+        except Unfusible:
+            return None
 
     def _at(self, spec: TensorSpec) -> tuple[tuple[Index, ...], bool]:
         """The index at which an output is computed, and whether it has an element for each step of both loops."""
@@ -244,19 +288,20 @@ class Writer:
         rows = {key: level for key, (level, _) in self.folds.items()}
         level_of = {number: self._level(i, index) for number, (i, _, (index, _)) in enumerate(outputs)}
         full = {number for number, (_, _, (_, whole)) in enumerate(outputs) if whole}
-        last = max([*rows.values(), *(level_of[n] for n in full)], default=0)
-        for phase in range(last + 1):
+        for phase in range(self.phases):
             folds = [key for key, level in rows.items() if level == phase]
             stores = [number for number in sorted(full) if level_of[number] == phase]
             if not folds and not stores:
                 continue
-            self.loop, self.in_loop = [], {}
+            self.loop, self.in_loop, self.stored = [], {}, []
             finished: list[Callable[[], None]] = [self._accumulate(key) for key in folds]
             for number in stores:
                 i, _, (index, whole) = outputs[number]
                 self._store(number, i, index, whole)
             body, self.loop = self.loop, None
-            self.outer.append(f"for r0 in range(0, {self.domain.length}, RB):")
+            if self.stored:
+                body += [*self._barrier(step=True), *self.stored]
+            self.outer.append(f"for r0 in tl.range(0, {self.domain.length}, RB, num_stages=STAGES):")
             self.outer.append(f"    r = r0 + {self._lanes('RB')}[None, :]")
             self.outer.append(f"    inside = (x < {self.domain.rows}) & (r < {self.domain.length})")
             self.outer.extend(f"    {line}" for line in body)
@@ -577,7 +622,7 @@ class Writer:
         x, r = self._varies(flat)
         self.loads += 1
         self.read_at.setdefault(i, set()).add(flat if layout is None else None)
-        self.strides.append((flat.step(self.x_var) or 0, flat.step(self.r_var) or 0))
+        self._count_bytes(flat, spec)
         name = self._name("v")
         text = f"tl.load({pointer} + {self._offset(flat)}{self._masked(flat, x, r)})"
         if made is not spec.dtype:
@@ -586,6 +631,13 @@ class Writer:
             text = f"({text} != 0)"
         self._lines(x, r).append(f"{name} = {text}")
         return Tile(name, made, x, r)
+
+    def _count_bytes(self, flat: Index, spec: TensorSpec) -> None:
+        """Adds to what lies side by side along a loop what is read or written at an index."""
+        self.flat.add(flat)
+        if all(self._varies(flat)):
+            self.along_x += spec.dtype.itemsize if same_size(flat.stride(self.x_var), 1) else 0
+            self.along_r += spec.dtype.itemsize if same_size(flat.stride(self.r_var), 1) else 0
 
     def _varies(self, flat: Index) -> tuple[bool, bool]:
         variables = flat.variables()
@@ -623,16 +675,21 @@ class Writer:
             at = flat.written() if flat.variables() else f"{flat.written()} + tl.zeros({shape}, tl.int32)"
         value = tile.name if (tile.x and (tile.r or not full)) else f"tl.broadcast_to({tile.name}, {shape})"
         self.written_at[number] = flat
-        lines = self.loop if self.loop is not None and full else self.outer if self.later is None else self.later
+        self._count_bytes(flat, spec)
+        self.full.update([number] * full)
+        lines = self.outer if self.later is None else self.later
+        if self.loop is not None and full:
+            lines = self.loop if self.later is None else self.stored
         lines.append(f"tl.store(q{number} + ({at}), {value}.to(q{number}.dtype.element_ty), mask={mask})")
 
     # -- over inputs ------------------------------------------------------------------------------------
     def _over(self) -> tuple[tuple[int, int], ...]:
         """Which outputs may be written over which inputs: every element is read where it is written, and nowhere else.
 
-        Not where a row is read in steps: later steps read it again.
+        Not where a row is read in steps more than once; in a loop, not what each step has one of: nothing there waits
+        for all threads.
         """
-        if self.reduces and not self.whole_rows:
+        if self.reduces and not self.whole_rows and self.phases > 1:
             return ()
         outputs = [i for i in self.body.outputs if i is not None]
         return tuple(
@@ -640,15 +697,18 @@ class Writer:
             for number, at in self.written_at.items()
             for i in self.read
             if self.read_at[i] == {at} and self.specs[i] is self.specs[outputs[number]]
+            if self.columns is None or number in self.full
         )
 
-    def _barrier(self) -> list[str]:
-        """Threads that hold an element twice, or hold a row together, have all read it before one of them writes."""
-        return (
-            ["tl.debug_barrier()"]
-            if self.later and (self.reduces or not known_below(_ONE_EACH - 1, self.domain.rows))
-            else []
-        )
+    def _barrier(self, *, step: bool = False) -> list[str]:
+        """Threads that hold an element twice, or hold a row together, have all read it before one of them writes.
+
+        In a step of a loop tiles with an element for each thread do without: before a barrier nothing of later steps
+        would be on its way.
+        """
+        if step:
+            return [f"if XB * RB < {_ONE_EACH}:", "    tl.debug_barrier()"]
+        return ["tl.debug_barrier()"] if self.reduces or not known_below(_ONE_EACH - 1, self.domain.rows) else []
 
     # -- random values -----------------------------------------------------------------------------------
     def _drawn(self, node: Node, index: tuple[Index, ...]) -> Tile:
@@ -678,6 +738,11 @@ class Writer:
         if fours and self.domain.length >= 4:
             begin = self._offset(rest)
             return "row_words", f"{begin}, RB" if self.whole_rows else f"{begin} + r0, RB"
+        if self.reduces and self.columns is None and self.domain.length >= 4 and in_fours(flat, self.r_var):
+            # every fourth place of the loop, as the number of its first word
+            lanes = f"{'' if self.whole_rows else 'r0 + '}4 * {self._lanes('RB // 4')}[None, :]"
+            first = Var(f"({lanes})", self.r_var.size)
+            return "fours_at", self._offset(flat.replaced({self.r_var: index_of(first)}))
         return "word_at", self._offset(flat)
 
     # -- source ---------------------------------------------------------------------------------------------
@@ -688,7 +753,9 @@ class Writer:
             *(self._parameter(a) for a in self.numbers.arguments.values()),
             "SIZES",
         ]
-        blocks = "XB: tl.constexpr, RB: tl.constexpr" if self.reduces else "XB: tl.constexpr"
+        names += ["XB: tl.constexpr", *["RB: tl.constexpr"] * self.reduces]
+        if self.reduces and (self.columns is not None or not self.whole_rows):
+            names.append("STAGES: tl.constexpr")
         lines = [f'"""{self._title()}"""', "", "from burn_kernels._triton import tl, triton"]
         if self.helpers:
             lines.append(f"from burn_kernels.prims import {', '.join(sorted(self.helpers))}")
@@ -697,7 +764,7 @@ class Writer:
         # a kernel for each number, or for each place of one on the device, would be compiled again and again
         numbers = [argument.name for argument in self.numbers.arguments.values()]
         lines += ["", "", f"@triton.jit(do_not_specialize={numbers!r})" if numbers else "@triton.jit"]
-        lines += [f"def KERNEL({', '.join([*names, blocks])}):"]
+        lines += [f"def KERNEL({', '.join(names)}):"]
         start = "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
         if self.columns is not None:
             at = ".to(tl.int64)" if self.wide else ""

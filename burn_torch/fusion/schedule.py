@@ -7,13 +7,17 @@ nothing that lies between them needs the one and is needed by the other.  The pl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
+from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.bodies import Role, Source, role_of
+from burn_torch.fusion.deviations import deviations
 from burn_torch.fusion.groups import Cut, Grouping
+from burn_torch.fusion.lowering import LONGEST_ROW
 from burn_torch.fusion.order import least_alive
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import Reason, Unfusible
@@ -186,7 +190,7 @@ def _opened(graph: Graph) -> tuple[Graph, _Whole]:
 
     Also, for each position in it that came from one, that operation and the positions of all its parts.
     """
-    opened, whole = _in_parts(graph, {}, lambda _, node: _parts(node))
+    opened, whole = _with_deviations(*_in_parts(graph, {}, lambda _, node: _parts(node)))
     rows = rows_reduced(opened)
     folds = {n: node.call for n, node in enumerate(opened.nodes) if node.call.op.law(Folds) is not None}
     kept = {_over(folds[n]) for n in folds if n in whole and columns_in_two_steps(folds[n]) is None}
@@ -204,14 +208,65 @@ def _opened(graph: Graph) -> tuple[Graph, _Whole]:
     return _without_unread(*_in_parts(opened, whole, split))
 
 
+def _with_deviations(graph: Graph, whole: _Whole) -> tuple[Graph, _Whole]:
+    """The graph with sums of squared deviations in the pass over what they deviate from, where rows are long."""
+
+    def long(n: int, call: Call) -> bool:
+        if role_of(call)[0] != Role.COMPUTES:
+            return False
+        x = call.specs[0]
+        assert isinstance(x, TensorSpec)
+        length = math.prod(size_hint(x.shape[dim]) for dim in call.attrs["dims"])
+        return length > LONGEST_ROW or (columns_in_two_steps if n in whole else in_two_steps)(call) is not None
+
+    found = deviations(graph, long)
+    if not found:
+        return graph, whole
+    totals = {one.total: one for one in found.values()}
+    calls = {n: graph.nodes[n] for n in (*found, *totals)}
+    split, whole = _in_parts(graph, whole, lambda n, node: totals[n].sum_in_parts(node.call) if n in totals else None)
+    now = {node.outputs[0]: n for n, node in enumerate(split.nodes) if node.outputs}
+    specs = split.specs()
+
+    def taken_along(n: int, node: Node) -> tuple[Graph, list[int]] | None:
+        one = after.get(n)
+        if one is None:
+            return None
+        finish = now[calls[one.total].outputs[0]]
+        sums = next(
+            i
+            for node in reversed(split.nodes[:finish])
+            for i in node.outputs
+            if i is not None and _folds_parts(node, one.apart)
+        )
+        x, b = specs[one.x], specs[one.b]
+        assert isinstance(x, TensorSpec)
+        assert isinstance(b, TensorSpec)
+        return one.sum_of(node.call, x, b), [one.x, one.b, sums]
+
+    after = {now[calls[n].outputs[0]]: one for n, one in found.items()}
+    return _in_parts(split, whole, taken_along)
+
+
+def _folds_parts(node: Node, apart: Sequence[int]) -> bool:
+    """Whether it sums over parts of this shape."""
+    x = node.call.specs[0] if node.call.specs else None
+    return node.call.op.law(Folds) is not None and isinstance(x, TensorSpec) and x.shape == tuple(apart)
+
+
 def _over(call: Call) -> tuple[Any, ...]:
     """What a reduction reduces: a shape, over which axes."""
     x = call.specs[0]
     return (x.shape if isinstance(x, TensorSpec) else None), tuple(sorted(call.attrs["dims"]))
 
 
-def _in_parts(graph: Graph, whole: _Whole, parts: Callable[[int, Node], Graph | None]) -> tuple[Graph, _Whole]:
-    """The graph with `parts` in place of nodes; what came from a composite operation still does."""
+def _in_parts(
+    graph: Graph, whole: _Whole, parts: Callable[[int, Node], Graph | tuple[Graph, list[int]] | None]
+) -> tuple[Graph, _Whole]:
+    """The graph with `parts` in place of nodes; what came from a composite operation still does.
+
+    Parts read what the node reads, or the values that come with them.
+    """
     nodes: list[Node] = []
     now: dict[int, list[int]] = {}
     alone: _Whole = {}
@@ -225,7 +280,9 @@ def _in_parts(graph: Graph, whole: _Whole, parts: Callable[[int, Node], Graph | 
             nodes.append(node)
             now[n] = [first]
             continue
-        given = [i for i in node.inputs if i is not None]
+        given: list[Any] = [i for i in node.inputs if i is not None]
+        if isinstance(body, tuple):
+            body, given = body
         names: dict[int, Input] = dict(zip((i for i, _ in body.inputs), given, strict=True))
         for made, wanted in zip(body.outputs, node.outputs, strict=True):
             if made is not None and wanted is not None and made not in names:

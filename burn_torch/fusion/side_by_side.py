@@ -114,10 +114,15 @@ def _joined(body: Graph, parts: Sequence[_Part], *, held: bool) -> Kernel:
         values = [_moved(argument, part.given, f"n{len(numbers) + k}") for k, argument in enumerate(kernel.numbers)]
         numbers += values
         functions.append(_function(kernel, f"part_{count}", imports))
-        blocks = [tiles.x] if kernel.domain.reduced is None else [tiles.x, tiles.r]
         end = begin + tiles.programs(kernel)
         program = f"program - {begin}" if begin else "program"
-        words = [program, *given, *written, *(argument.name for argument in values), *map(str, blocks)]
+        words = [
+            program,
+            *given,
+            *written,
+            *(argument.name for argument in values),
+            *map(str, tiles.blocks(kernel).values()),
+        ]
         head = "if" if not count else "elif" if count < len(parts) - 1 else "else"
         calls.append(f"    {head}{f' program < {end}' if head != 'else' else ''}:")
         calls.append(f"        part_{count}({', '.join(words)})")

@@ -36,6 +36,11 @@ class LearnerSummary:
         ]
 
     def __str__(self) -> str:
+        title = f"{'=' * 24} Learner Summary {'=' * 24}"
+        facts = [f"Total Epochs: {self.epochs}", *(["Steps: fused"] if self.fused else [])]
+        head = [title, "Model:", self.model, *facts, ""]
+        if not self.rows:
+            return "\n".join([*head, "No epoch is over, so no metric has a value of one."])
         table = [_HEAD, *self.rows]
         widths = [max(len(row[column]) for row in table) for column in range(len(_HEAD))]
         lines = [
@@ -43,9 +48,7 @@ class LearnerSummary:
             for row in table
         ]
         rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-        title = f"{'=' * 24} Learner Summary {'=' * 24}"
-        facts = [f"Total Epochs: {self.epochs}", *(["Steps: fused"] if self.fused else [])]
-        return "\n".join([title, "Model:", self.model, *facts, "", lines[0], rule, *lines[1:]])
+        return "\n".join([*head, lines[0], rule, *lines[1:]])
 
 
 def _row(history: History, split: Split, name: str) -> tuple[str, ...] | None:

@@ -404,6 +404,7 @@ class SupervisedTraining:
             run.say("there is no checkpoint yet: the run starts from the beginning")
         else:
             path, checkpoint = found
+            _check_length(checkpoint, parts.num_epochs)
             self._check_order(checkpoint, parts.train, run)
             run.restore(checkpoint, path)
             LOG.info("goes on from %s", path.name)
@@ -531,6 +532,20 @@ def _status_of(err: BaseException) -> str:
     if isinstance(err, NonFiniteError):
         return "diverged"
     return "failed" if isinstance(err, Exception) else "aborted"
+
+
+def _check_length(checkpoint: Checkpoint, num_epochs: int) -> None:
+    position = checkpoint.position
+    if position.epoch > num_epochs:
+        given = f"{position.epoch} epochs" if position.complete else f"batch {position.batch} of epoch {position.epoch}"
+        raise ConfigError(
+            explain(
+                "the run to resume is past the epoch that it is to end with",
+                given=f"num_epochs {num_epochs}, and a checkpoint with {given} trained",
+                expected=f"{position.epoch} epochs or more",
+                mend="ask for more epochs; a shorter run is one of its own, in another directory",
+            )
+        )
 
 
 def _key_of(seed: int) -> int:

@@ -14,6 +14,7 @@ from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import Plan
+from burn_torch.fusion.again import kept_less
 from burn_torch.fusion.chunking import chunk_losses
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.variants import Schedules
@@ -146,7 +147,7 @@ class Program:
         self._shares: _Shares | None = None
 
     def _fused(self, schedules: Schedules, graph: Graph) -> Graph:
-        self.plan = schedules.of(chunk_losses(graph))
+        self.plan = kept_less(schedules.of(chunk_losses(graph)))
         return self.plan.graph
 
     def _public_outputs(self) -> list[int]:

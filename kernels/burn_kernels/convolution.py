@@ -39,7 +39,7 @@ from burn_kernels.convolution_choice import (
     facts_of,
     geometry_of,
     in_tf32,
-    in_tiles,
+    offers_tiles,
     problems,
     supports,
     with_library,
@@ -252,7 +252,7 @@ def _candidates(facts: Facts, machine: Machine) -> list[Config]:
     made = geometry_of(facts)
     drop, pixels = "drop" in facts.flags.split(), made.pixels * made.groups
     found = direct_candidates(made.targets, made.kernel_w, pixels, machine, drop=drop)
-    if in_tiles(facts):
+    if offers_tiles(facts, machine):
         found += tile_candidates(made.sources, made.targets, made.taps, pixels, machine)
     return with_library(LIBRARY, found, facts)
 

@@ -19,6 +19,7 @@ from burn_kernels.convolution_choice import (
     geometry_of,
     in_tf32,
     in_tiles,
+    offers_tiles,
     problems,
     supports,
     with_library,
@@ -265,7 +266,7 @@ def _data_candidates(facts: Facts, machine: Machine) -> list[Config]:
     made = geometry_of(facts)
     pixels = made.batch * made.height * made.width * made.groups
     found = direct_candidates(made.sources, made.kernel_w, pixels, machine)
-    if in_tiles(facts):
+    if offers_tiles(facts, machine):
         found += tile_candidates(made.targets, made.sources, made.taps, pixels, machine)
     return with_library(LIBRARY, found, facts)
 
@@ -273,7 +274,7 @@ def _data_candidates(facts: Facts, machine: Machine) -> list[Config]:
 def _weight_candidates(facts: Facts, machine: Machine) -> list[WeightConfig]:
     made = geometry_of(facts)
     found = direct_weight_candidates(made, machine)
-    if in_tiles(facts):
+    if offers_tiles(facts, machine):
         found += tile_weight_candidates(made, machine)
     return with_library(LIBRARY_WEIGHTS, found, facts)
 

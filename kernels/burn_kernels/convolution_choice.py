@@ -51,9 +51,14 @@ def words_of(dtype: torch.dtype, *words: str) -> str:
 
 
 def in_tiles(facts: Facts) -> bool:
-    """Whether cores for tensors may compute this: half types, tf32 where it is allowed, and nothing but a bias."""
+    """Whether cores for tensors may compute it: in half types, in tf32 where it is allowed, and nothing but a bias."""
     words = set(facts.flags.split())
     return words <= {"b", "tf32"} and (facts.dtype != torch.float32 or "tf32" in words)
+
+
+def offers_tiles(facts: Facts, machine: Machine) -> bool:
+    """Whether tiles are candidates on a machine; AMD's cores for tensors have no tf32 that rounds."""
+    return in_tiles(facts) and (machine.backend != "hip" or facts.dtype != torch.float32)
 
 
 def digits_of(facts: Facts) -> torch.dtype:

@@ -4,7 +4,7 @@
     dw[o, k] = sum over p of dz[p, o] * x[p, k]
 
 The matrix x[p, k] is never in memory.  As in the direct kernels lanes are pixels: a lane loads what its pixel reads,
-one tap after the other, neighbours from neighbouring places, and the columns are joined to a tile that stays on chip.
+one tap after the other, neighbours from neighbouring places; the columns are joined to a tile that stays on the chip.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def convolve_tiles(
     oy, ox = place // out_w, place % out_w
     image = x_ptr + n * x_batch + (group * sources).to(tl.int64) * x_channel
     if not STRIDED:  # a tap is one distance from here for all lanes
-        y0, _above = source(oy, 0, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
-        x0, _beside = source(ox, 0, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
+        y0, _row = source(oy, 0, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
+        x0, _col = source(ox, 0, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
         image += y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
     o = out + tl.arange(0, OUTS)
     weights = w_ptr + group * w_group + o[None, :] * w_out
@@ -149,8 +149,8 @@ def weigh_tiles(
         from_dz = outputs + n * (groups * targets) * area + place
         for o in tl.static_range(16):
             gradients = gradients + (tl.load(from_dz + o * area, mask=valid & (out + o < targets), other=0.0),)
-        y0, _above = source(oy, 0, stride_h, pad_h, dilation_h, height, False, False)
-        x0, _beside = source(ox, 0, stride_w, pad_w, dilation_w, width, False, False)
+        y0, _row = source(oy, 0, stride_h, pad_h, dilation_h, height, False, False)
+        x0, _col = source(ox, 0, stride_w, pad_w, dilation_w, width, False, False)
         image = images + n * x_batch + y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
         columns = _columns(
             image, oy, ox, valid, c, sources, x_channel, x_row, x_col, height, width, stride_h, stride_w, pad_h, pad_w,

@@ -48,7 +48,18 @@ from burn_kernels.cross_entropy_parts import (
     twin,
 )
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, next_power, runs_kernel
-from burn_kernels.prims import LOWEST, add_exponentials, edge_columns, exp_for, halves, quotient, row_parts, wide
+from burn_kernels.prims import (
+    LOG2E,
+    LOWEST,
+    add_exponentials,
+    edge_columns,
+    exp,
+    exp_for,
+    halves,
+    quotient,
+    row_parts,
+    wide,
+)
 from burn_kernels.random import held
 from burn_kernels.spec import KernelSpec, register
 
@@ -85,6 +96,7 @@ class Config:
 
     lanes: int
     warps: int
+    registers: int = 0
 
 
 def default(cols: int, itemsize: int, machine: Machine, *, gradient: bool = False, weighted: bool = False) -> Config:
@@ -110,14 +122,46 @@ def candidates(
 
 # -- kernels -----------------------------------------------------------------------------------------
 @triton.jit
-def _gradient(x, lse, rise, chosen, others, hit, quiet, TYPE: tl.constexpr):
-    """exp(x - lse) * rise - q * scale, the second being `chosen` where the target is hit, `others` elsewhere."""
+def _power(shift, TYPE: tl.constexpr):
+    """What `_raised` takes of a shift."""
     if TYPE == tl.float32:
-        high, low = halves(lse)
-        below = x - high - low
+        high, low = halves(shift)
     else:
-        below = x - lse
-    return tl.where(quiet, 0.0, tl.fma(exp_for(below, TYPE), rise, -tl.where(hit, chosen, others)))
+        high, low = shift * -LOG2E, 0.0
+    return high, low
+
+
+@triton.jit
+def _raised(x, high, low, TYPE: tl.constexpr):
+    """exp(x - shift); of half types by one multiply-add and one exp2."""
+    if TYPE == tl.float32:
+        y = exp(x - high - low)
+    else:
+        y = tl.exp2(x * LOG2E + high)
+    return y
+
+
+@triton.jit
+def _add(m, total, x, TYPE: tl.constexpr):
+    """`add_exponentials` with the multiplication by log2(e) and the difference in one step, of half types."""
+    if TYPE == tl.float32:
+        peak, total = add_exponentials(m, total, x, TYPE)
+    else:
+        peak = tl.maximum(m, tl.max(x, 1))
+        # no lower, so that the product is finite: logits below -2.3e38 count as -inf
+        high, low = _power(tl.maximum(peak, -2.3e38, propagate_nan=tl.PropagateNan.ALL), TYPE)
+        total = total * exp_for(m - peak, TYPE) + tl.sum(_raised(x, high[:, None], low, TYPE), 1)
+    return peak, total
+
+
+@triton.jit
+def _again(x):
+    """x in float32 by other instructions than `.to`: so the compiler keeps the halves, not what it made of them."""
+    if x.dtype == tl.bfloat16:
+        y = (x.to(tl.int16, bitcast=True).to(tl.int32) << 16).to(tl.float32, bitcast=True)
+    else:
+        y = x.to(tl.float32)
+    return y
 
 
 @triton.jit
@@ -125,6 +169,7 @@ def _cross_entropy(
     x_ptr, target_ptr, w_ptr, total_ptr, loss_ptr, lse_ptr, dx_ptr, dloss_ptr, count_ptr, stride, dloss_stride, cols,
     ignored, smoothing, z, LOSS: tl.constexpr, GRADIENT: tl.constexpr, SMOOTH: tl.constexpr, EACH: tl.constexpr,
     ZLOSS: tl.constexpr, HELD: tl.constexpr, EDGES: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr,
+    ONCE: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
     row = tl.program_id(0).to(tl.int64)
@@ -148,15 +193,21 @@ def _cross_entropy(
     if ZLOSS:
         z = held(z, HELD)
 
+    STEP: tl.constexpr = LANES * VECTOR
+    if ONCE:  # the row in registers
+        row_held = tl.load(x_ptr + body + at, mask=(at < size) & (target != ignored), other=float("-inf"))
     if LOSS:
         m = tl.full((LANES,), LOWEST, tl.float32)
         total = tl.zeros((LANES,), tl.float32)
         sums = tl.zeros((LANES,), tl.float32)
-        for start in tl.range(0, size, LANES * VECTOR):
+        for start in tl.range(0, size, STEP):
             inside = start + at < size
-            read = tl.load(x_ptr + body + start + at, mask=inside, other=float("-inf"), eviction_policy="evict_last")
-            x = read.to(tl.float32)
-            m, total = add_exponentials(m, total, x, TYPE)
+            if ONCE:
+                x = row_held.to(tl.float32)
+            else:
+                x = tl.load(x_ptr + body + start + at, mask=inside, other=float("-inf"), eviction_policy="evict_last")
+                x = x.to(tl.float32)
+            m, total = _add(m, total, x, TYPE)
             if SMOOTH:
                 if EACH:
                     x *= tl.load(w_ptr + lead + start + at, mask=inside, other=0.0).to(tl.float32)
@@ -210,22 +261,34 @@ def _cross_entropy(
         if ZLOSS:
             rise += wide(scale, TYPE) * 2.0 * z * lse
         rise = rise.to(tl.float32)
-        quiet = target == ignored
-        for start in tl.range(0, size, LANES * VECTOR):
-            inside = start + at < size
-            again = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first")
-            hit = lead + start + at == target
+        # a row that is ignored is not read: what is nowhere cannot make its zeros NaN
+        live = target != ignored
+        rise, others = tl.where(live, rise, 0.0), tl.where(live, others, 0.0)
+        high, low = _power(tl.where(live, lse, 0.0), TYPE)
+        last = (size - 1) // STEP * STEP
+        for back in tl.range(0, size, STEP):
+            start = last - back  # what was read last is still near
+            inside = (start + at < size) & live
+            if ONCE:
+                again = _again(row_held)
+            else:
+                again = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first")
+                again = again.to(tl.float32)
             share = others
             if EACH:
                 share *= tl.load(w_ptr + lead + start + at, mask=inside, other=0.0).to(tl.float32)
-            dx = _gradient(again.to(tl.float32), lse, rise, chosen, share, hit, quiet, TYPE)
+            dx = _raised(again, high, low, TYPE) * rise - share
             # what is written is not read again: rows that wait for their second reading need the cache more
-            tl.store(dx_ptr + body + start + at, dx.to(TYPE), mask=inside, eviction_policy="evict_first")
+            tl.store(dx_ptr + body + start + at, dx.to(TYPE), mask=start + at < size, eviction_policy="evict_first")
         if EDGES:
             if EACH:
-                others *= tl.load(w_ptr + edge, mask=edge_inside, other=0.0).to(tl.float32)
-            dends = _gradient(ends, lse, rise, chosen, others, edge == target, quiet, TYPE)
+                others *= tl.load(w_ptr + edge, mask=edge_inside & live, other=0.0).to(tl.float32)
+            dends = _raised(tl.where(live, ends, 0.0), high, low, TYPE) * rise - others
             tl.store(dx_ptr + begin + edge, dends.to(TYPE), mask=edge_inside)
+        # the target's own gradient takes the place of what the pass above wrote there: no comparison an element
+        tl.debug_barrier()
+        own = _raised(picked, high, low, TYPE) * rise - chosen
+        tl.store(dx_ptr + begin + target, own.to(TYPE), mask=legal & live)
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -328,6 +391,16 @@ def forward_with_gradient_(
     return _with_gradient(x, targets, options, config, write="over", dloss=dloss)
 
 
+def part_with_gradient_(
+    x: torch.Tensor, targets: torch.Tensor, options: Options, divisor: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `forward_with_gradient_` of some of a batch's rows: the sum of their losses, their gradients over `divisor`.
+
+    Nothing is checked: a caller has checked the whole.
+    """
+    return _with_gradient(x, targets, options, None, write="over", divisor=divisor)
+
+
 def _options(
     x: torch.Tensor,
     targets: torch.Tensor,
@@ -351,14 +424,19 @@ def _with_gradient(
     config: Config | None,
     write: str,
     dloss: torch.Tensor | None = None,
+    divisor: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     if dloss is None:
         require_one_upstream(options.reduction)
     if not runs_kernel("cross_entropy", x):
         loss, lse = plain(x, targets, options)
-        dx = plain_backward(torch.ones_like(loss) if dloss is None else dloss, x, targets, lse, options)
+        upstream = torch.ones_like(loss) if dloss is None else dloss
+        if divisor is not None:
+            upstream = upstream / divisor
+        dx = plain_backward(upstream, x, targets, lse, options)
         return loss, x.copy_(dx) if write == "over" else dx
-    divisor = options.divisor(targets, x) if options.reduction == "mean" else None
+    if options.reduction == "mean":
+        divisor = options.divisor(targets, x)
     losses, _, dx = _run(x, targets, None, dloss, divisor, options, config, write=write)
     return reduce(losses, targets, options), dx
 
@@ -395,7 +473,10 @@ def _run(
         flags |= {"ZLOSS": options.has_z, "HELD": isinstance(options.z_loss, torch.Tensor), "EDGES": edges}
 
         def run(config: Config) -> None:
-            sizes = {"LANES": config.lanes, "VECTOR": vector}
+            once = config.lanes * vector >= cols and not known and write is not None
+            sizes = {"LANES": config.lanes, "VECTOR": vector, "ONCE": once}
+            if config.registers:
+                sizes["maxnreg"] = config.registers
             launch(_cross_entropy, (rows,), x, *arguments, *numbers, warps=config.warps, **flags, **sizes)
 
         # weights of the targets alone and z_loss are a number a row: nothing that a choice depends on

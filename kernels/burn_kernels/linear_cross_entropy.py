@@ -9,14 +9,15 @@ Layout: any.  Deterministic: chunks follow each other in order.
 
 The rows are cut into chunks.  A chunk's logits go into one buffer that all chunks share, cross entropy turns them into
 their own gradient there, and two products add what they give to dx, dw and db, so the backward has nothing to compute.
-dw and db are summed in float32 unless `accumulate` says otherwise: with many chunks a half type loses digits.  The sum
-over the rows is taken first and divided by their count last, so that small gradients keep their digits in float16.
+dw and db are summed in float32 unless `accumulate` says otherwise: with many chunks a half type loses digits.  Each
+chunk reads and writes all of dw once, so few chunks are faster.  In float16 the sum over the rows is taken first and
+divided by their count last, so that small gradients keep their digits; other types are divided with the chunks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -134,17 +135,21 @@ def forward_with_gradient(
     """
     options = _options(x, w, targets, bias, weight, reduction, smoothing, ignore_index, z_loss)
     require_one_upstream(reduction)
-    sums, by_chunk = _Sums(x, w, bias, accumulate), _by_chunk(options)
+    sums, part = _Sums(x, w, bias, accumulate), replace(options, reduction="sum")
+    divisor = None if reduction == "sum" else options.divisor(targets, x)  # on the device: nothing waits
+    # another reading and writing of dw is saved where no digits are at stake
+    early = None
+    if divisor is not None and x.dtype != torch.float16:
+        early = torch.where(divisor > 0, divisor.to(wide_type(x.dtype)), torch.inf)  # of no rows all gradients are 0
     losses = []
     for rows, logits in _chunks(x, w, bias, config):
-        loss, dlogits = cross_entropy.forward_with_gradient_(logits, targets[rows], **by_chunk)
+        loss, dlogits = cross_entropy.part_with_gradient_(logits, targets[rows], part, early)
         losses.append(loss)
         sums.add(rows, dlogits)
     total = torch.stack(losses).sum() if losses else _nothing(x)
-    if reduction == "sum":
+    if divisor is None:
         return total, *sums.results(None)
-    divisor = options.divisor(targets, x)  # on the device: nothing waits
-    return total / divisor, *sums.results(_share(divisor, x))
+    return total / divisor, *sums.results(_share(divisor, x) if early is None else None)
 
 
 def losses_with_gradient(
@@ -174,7 +179,7 @@ def losses_with_gradient(
         loss, dlogits = cross_entropy.forward_with_gradient_(logits, targets[rows], dloss=dloss[rows], **by_chunk)
         losses.append(loss)
         sums.add(rows, dlogits)
-    return torch.cat(losses) if losses else _nothing(x, 0), sums.dx, sums.dw, sums.db
+    return torch.cat(losses) if losses else _nothing(x, 0), *sums.wide()
 
 
 def backward(
@@ -217,31 +222,39 @@ class _Sums:
     def __init__(
         self, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, accumulate: torch.dtype | None
     ) -> None:
-        kind = accumulate or wide_type(x.dtype)
-        self.x, self.w = x, w
+        self.x, self.w, self.kind = x, w, accumulate or wide_type(x.dtype)
         self.dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        self.dw = torch.zeros(w.shape, dtype=kind, device=x.device)
-        self.db = None if bias is None else torch.zeros(bias.shape, dtype=kind, device=x.device)
+        self.dw: torch.Tensor | None = None  # the first chunk's product makes it
+        self.db = None if bias is None else torch.zeros(bias.shape, dtype=self.kind, device=x.device)
 
     def add(self, rows: slice, dlogits: torch.Tensor) -> None:
         torch.mm(dlogits, self.w, out=self.dx[rows])
         across, x = dlogits.T, self.x[rows]
-        if self.dw.dtype == x.dtype:
-            self.dw.addmm_(across, x)
-        elif x.is_cuda:  # the product of halves is added in float32 by the matrix unit's own accumulators
-            torch.ops.aten.addmm.dtype_out(self.dw, across, x, self.dw.dtype, out=self.dw)
+        if self.kind != x.dtype and x.is_cuda:
+            # the product of halves is added in float32 by the matrix unit's own accumulators
+            if self.dw is None:
+                self.dw = torch.ops.aten.mm.dtype(across, x, self.kind)
+            else:
+                torch.ops.aten.addmm.dtype_out(self.dw, across, x, self.kind, out=self.dw)
+        elif self.dw is None:
+            self.dw = across.to(self.kind) @ x.to(self.kind)
         else:
-            self.dw.addmm_(across.to(self.dw.dtype), x.to(self.dw.dtype))
+            self.dw.addmm_(across.to(self.kind), x.to(self.kind))
         if self.db is not None:
-            self.db += dlogits.sum(0, dtype=self.db.dtype)
+            self.db += dlogits.sum(0, dtype=self.kind)
+
+    def wide(self) -> Gradients:
+        """dx, and dw and db as they are summed."""
+        dw = torch.zeros(self.w.shape, dtype=self.kind, device=self.w.device) if self.dw is None else self.dw
+        return self.dx, dw, self.db
 
     def results(self, scale: torch.Tensor | None) -> Gradients:
+        dx, dw, db = self.wide()
         if scale is not None:
-            for x in (self.dx, self.dw, self.db):
+            for x in (dx, dw, db):
                 if x is not None:
                     x.mul_(scale)
-        db = None if self.db is None else self.db.to(self.w.dtype)
-        return self.dx, self.dw.to(self.w.dtype), db
+        return dx, dw.to(self.w.dtype), None if db is None else db.to(self.w.dtype)
 
 
 def _chunks(

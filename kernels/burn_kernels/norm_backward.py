@@ -47,7 +47,8 @@ from burn_kernels.norm_parts import (
 class BackwardConfig:
     """Backward: `programs` a processor stride over tiles of `rows` rows and `block` columns, `stages` loads ahead.
 
-    A block that holds all columns is the one-kernel form; a smaller one cuts the row into slabs.
+    A block that holds all columns is the one-kernel form; a smaller one cuts the row into slabs.  With `tiles`, a
+    program takes one row at a time as so many tiles of `block` columns, and `reads` x and dy once or twice.
     """
 
     rows: int
@@ -55,6 +56,9 @@ class BackwardConfig:
     warps: int
     programs: int
     stages: int
+    tiles: int = 0
+    reads: int = 1
+    group: int = 1
 
 
 def backward_default(cols: int, itemsize: int, machine: Machine, *, centred: bool = True) -> BackwardConfig:
@@ -178,6 +182,114 @@ def _backward(
 
 
 @triton.jit
+def _tile(row_ptr, col, cols, WHOLE: tl.constexpr):
+    """A tile of a row; WHOLE where no column is beyond its end."""
+    if WHOLE:
+        x = tl.load(row_ptr + col)
+    else:
+        x = tl.load(row_ptr + col, mask=col < cols, other=0.0)
+    return x
+
+
+@triton.jit
+def _joined(first, second):
+    """The two tuples as one."""
+    return first + second
+
+
+@triton.jit
+def _add_both(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
+def _backward_tiles(
+    dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, dy_stride, x_stride, rows, cols,
+    CENTRED: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, ALL: tl.constexpr, EVEN: tl.constexpr,
+    READS: tl.constexpr, GROUP: tl.constexpr, KEEP: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """The gradients of TILES tiles of every row; the means are over ALL, which each of the slabs reads."""
+    base = tl.program_id(0) * (TILES * BLOCK) + tl.arange(0, BLOCK)
+    dw, db, weights = (), (), ()
+    for t in tl.static_range(TILES):
+        dw = _joined(dw, (tl.zeros((BLOCK,), tl.float32),))
+        db = _joined(db, (tl.zeros((BLOCK,), tl.float32),))
+        if w_ptr is not None and KEEP:
+            weights = _joined(weights, (_tile(w_ptr, base + t * BLOCK, cols, EVEN),))
+    for row in tl.range(tl.program_id(1), rows, tl.num_programs(1), num_stages=STAGES):
+        place = row + tl.full((), 0, tl.int64)
+        x_row, dy_row, dx_row = x_ptr + place * x_stride, dy_ptr + place * dy_stride, dx_ptr + place * cols
+        rstd = tl.load(rstd_ptr + row)
+        mean = 0.0
+        if CENTRED:
+            mean = tl.load(mean_ptr + row)
+        along = tl.zeros((BLOCK,), tl.float32)
+        offset = tl.zeros((BLOCK,), tl.float32)
+        xs, dys = (), ()
+        if READS == 1:
+            for t in tl.static_range(TILES):
+                col = base + t * BLOCK
+                x, dy = _tile(x_row, col, cols, EVEN), _tile(dy_row, col, cols, EVEN)
+                xs, dys = _joined(xs, (x,)), _joined(dys, (dy,))
+                g = dy.to(tl.float32)
+                if w_ptr is not None:
+                    if KEEP:
+                        g *= weights[t].to(tl.float32)
+                    else:
+                        g *= _tile(w_ptr, col, cols, EVEN).to(tl.float32)
+                along += g * (x.to(tl.float32) - mean)
+                offset += g
+        else:
+            # the tiles that are read again come last, and the second reading begins with the one that was read last
+            for first in tl.range(0, ALL, GROUP):
+                for t in tl.static_range(GROUP):
+                    tile = (tl.program_id(0) + 1) * TILES + first + t
+                    tile = tl.where(tile >= ALL, tile - ALL, tile)
+                    col = tile * BLOCK + tl.arange(0, BLOCK)
+                    x, g = _tile(x_row, col, cols, EVEN), _tile(dy_row, col, cols, EVEN).to(tl.float32)
+                    if w_ptr is not None:
+                        g *= _tile(w_ptr, col, cols, EVEN).to(tl.float32)
+                    along += g * (x.to(tl.float32) - mean)
+                    offset += g
+        shift = 0.0
+        if CENTRED:
+            total, totals = tl.reduce((along, offset), 0, _add_both)
+            shift = -totals * rstd / cols
+        else:
+            total = tl.sum(along, 0)
+        slope = -total * rstd * rstd / cols
+        new_dw, new_db = (), ()
+        for t in tl.static_range(TILES - 1, -1, -1):
+            col = base + t * BLOCK
+            if READS == 1:
+                x, dy = xs[t], dys[t]
+            else:
+                x, dy = _tile(x_row, col, cols, EVEN), _tile(dy_row, col, cols, EVEN)
+            g = dy.to(tl.float32)
+            n = (x.to(tl.float32) - mean) * rstd
+            new_dw = _joined((dw[t] + g * n,), new_dw)
+            new_db = _joined((db[t] + g,), new_db)
+            if w_ptr is not None:
+                if KEEP:
+                    g *= weights[t].to(tl.float32)
+                else:
+                    g *= _tile(w_ptr, col, cols, EVEN).to(tl.float32)
+            dx = (g * rstd + (n * slope + shift)).to(dx_ptr.dtype.element_ty)
+            if EVEN:
+                tl.store(dx_row + col, dx)
+            else:
+                tl.store(dx_row + col, dx, mask=col < cols)
+        dw, db = new_dw, new_db
+    share = tl.program_id(1).to(tl.int64) * cols
+    for t in tl.static_range(TILES):
+        col = base + t * BLOCK
+        if dw_ptr is not None:
+            tl.store(dw_ptr + share + col, dw[t], mask=col < cols)
+        if db_ptr is not None:
+            tl.store(db_ptr + share + col, db[t], mask=col < cols)
+
+
+@triton.jit
 def _add_shares(dw_share_ptr, db_share_ptr, dw_ptr, db_ptr, shares, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     dw = tl.zeros((ROWS, BLOCK), tl.float32)
@@ -254,21 +366,29 @@ def _run_backward(
     inputs = (flat_dy, flat_x, w, mean, rstd)
 
     def run(config: BackwardConfig) -> None:
-        slabs = ceil_div(cols, config.block)
+        slabs = _slabs(config, cols)
         shares = _shares(config, rows, cols, machine)
         # one share needs no second kernel, but a float32 result may still need rounding: always the same two steps
         dw_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if dw is not None else None
         db_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if db is not None else None
         sizes = {"CENTRED": mean is not None, "ROWS": config.rows, "BLOCK": config.block, "STAGES": config.stages}
         along = offset = None
-        if slabs > 1:
+        if slabs > 1 and not config.tiles:
             along = torch.empty(rows, dtype=torch.float32, device=x.device)
             offset = torch.empty_like(along) if mean is not None else None
             means = (*inputs, along, offset, *strides, cols)
             block = 2_048 if cols * x.element_size() % 16 else 4_096
             launch(_row_means, (rows,), x, *means, warps=8, CENTRED=mean is not None, BLOCK=block)
         arguments = (*inputs, along, offset, dx, dw_shares, db_shares, *strides, rows, cols)
-        launch(_backward, (slabs, shares), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
+        if config.tiles:
+            tiles = (*inputs, dx, dw_shares, db_shares, *strides, rows, cols)
+            even = cols % (config.block * config.tiles) == 0
+            sizes = {"CENTRED": mean is not None, "BLOCK": config.block, "STAGES": config.stages, "EVEN": even}
+            sizes["KEEP"] = config.tiles * config.block <= 768 * config.warps  # weights of 24 columns a thread, at most
+            sizes |= {"TILES": config.tiles, "ALL": slabs * config.tiles, "READS": config.reads, "GROUP": config.group}
+            launch(_backward_tiles, (slabs, shares), x, *tiles, warps=config.warps, stages=config.stages, **sizes)
+        else:
+            launch(_backward, (slabs, shares), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
         if dw is not None or db is not None:
             sums = (dw_shares, db_shares, dw, db, shares, cols)
             # narrow blocks, so that few columns spread over the machine too; 8 float32 are one sector of 32 bytes
@@ -283,8 +403,12 @@ def _run_backward(
 
 def _shares(config: BackwardConfig, rows: int, cols: int, machine: Machine) -> int:
     """Programs that stride over the rows, each of which leaves its share of dw and db."""
-    slabs = ceil_div(cols, config.block)
-    return max(1, min(ceil_div(rows, config.rows), machine.processors * config.programs // slabs))
+    return max(1, min(ceil_div(rows, config.rows), machine.processors * config.programs // _slabs(config, cols)))
+
+
+def _slabs(config: BackwardConfig, cols: int) -> int:
+    """Programs across a row."""
+    return ceil_div(cols, config.block * max(1, config.tiles))
 
 
 # -- selection ---------------------------------------------------------------------------------------
@@ -293,7 +417,7 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
 
     def work(config: BackwardConfig, facts: Facts, machine: Machine) -> Work:
         (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
-        slabs, shares = ceil_div(cols, config.block), _shares(config, rows, cols, machine)
+        slabs, shares = _slabs(config, cols), _shares(config, rows, cols, machine)
         moved = (3 if slabs == 1 else 5) * rows * cols * size + 8 * shares * cols * len(facts.flags.split())
         steps = ceil_div(ceil_div(rows, config.rows), shares)
         useful = rows * cols / (steps * shares * config.rows * slabs * config.block)

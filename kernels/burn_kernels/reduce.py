@@ -240,7 +240,7 @@ def _forward(
             a = torch.empty(parts, kept, dtype=partial, device=x.device)
             b = torch.empty_like(a) if kind in ("var", "logsumexp") else None
         numbers = (kept, *plan[2:5], plan.length, plan.stride, chunks, chunk, plan.far_stride, blocks, divisor)
-        tile = {"KEPT": config.kept, "BLOCK": config.block}
+        tile = {"KEPT": config.kept, "BLOCK": config.block, "AHEAD": config.ahead}
         arguments = (plan.x, like, a, b, y, middle, *numbers)
         launch(reduce_once, (blocks * parts,), x, *arguments, warps=config.warps,
                KIND=kind, WHOLE=parts == 1, SPREAD=spread, **tile)  # fmt: skip

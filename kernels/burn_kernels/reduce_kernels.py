@@ -1,8 +1,9 @@
 """The kernels of reductions, and how their work is cut; the formulas are in `reduce`.
 
-Each lane of a tile keeps its own running value (of var mean and squares by Welford, of logsumexp the maximum and one
-exp an element, of argmax value and place), joined once.  Where results are too few to fill the machine, the reduced
-axis is cut, and a second, small kernel joins the parts; argmax carries (key, place) as one 64-bit number.
+Each lane of a tile keeps its own running value (of var mean and squares, of logsumexp maximum and sum, of argmax value
+and place), joined once.  Tiles are taken in groups: the loads of a group leave together, and only the last group has
+masks.  Where results are too few to fill the machine, the reduced axis is cut, and a second, small kernel joins the
+parts; argmax carries (key, place) as one 64-bit number.
 """
 
 from __future__ import annotations
@@ -21,12 +22,19 @@ MOST = 1 << 30
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
-    """A tile of `kept` results by `block` elements, `warps` of 32 threads, `programs` a processor to aim at."""
+    """A tile of `kept` results by `block` elements, `warps` of 32 threads, `programs` a processor to aim at.
+
+    The forward takes `ahead` tiles at once.
+    """
 
     kept: int
     block: int
     warps: int
     programs: int
+    ahead: int = 1
+
+
+TRIED = ((2048, 4, 8, 4), (2048, 4, 8, 2), (4096, 8, 4, 4), (4096, 4, 8, 1), (2048, 4, 16, 2))
 
 
 def default(kept: int, length: int, itemsize: int, machine: Machine, *, along: bool = True) -> Config:
@@ -37,14 +45,15 @@ def default(kept: int, length: int, itemsize: int, machine: Machine, *, along: b
 def candidates(kept: int, length: int, itemsize: int, machine: Machine, *, along: bool = True) -> list[Config]:
     """What a tuner may try, the default first."""
     found = []
-    for elements, warps, programs in ((4096, 4, 8), (8192, 8, 4), (4096, 8, 8), (2048, 4, 16)):
-        size = max(32, elements // itemsize)
+    # bytes of a tile: one access of 16 bytes a thread, or two
+    for span, warps, programs, ahead in TRIED:
+        size = max(32, span // itemsize)
         if along:
             block = min(next_power(length), size)
-            found.append(Config(min(next_power(kept), max(1, size // block)), block, warps, programs))
+            found.append(Config(min(next_power(kept), max(1, size // block)), block, warps, programs, ahead))
         else:
             wide = min(next_power(kept), 256 // itemsize)
-            found.append(Config(wide, min(next_power(length), max(1, size // wide)), warps, programs))
+            found.append(Config(wide, min(next_power(length), max(1, size // wide)), warps, programs, ahead))
     return list(dict.fromkeys(found))
 
 
@@ -53,9 +62,10 @@ def grid(outer: int, inner: int, far: int, length: int, config: Config, machine:
     spread = outer > 1 and inner < FEW
     blocks = ceil_div(outer * inner, config.kept) if spread else outer * ceil_div(inner, config.kept)
     wanted = machine.processors * config.programs // (blocks * far)
-    longest = ceil_div(length, 4 * config.block)  # a part has four tiles at least
+    step = config.ahead * config.block
+    longest = ceil_div(length, max(2 * step, 4 * config.block))  # a part has four tiles at least
     chunks = max(1, min(wanted, longest), ceil_div(length, MOST))
-    chunk = ceil_div(ceil_div(length, chunks), config.block) * config.block
+    chunk = ceil_div(ceil_div(length, chunks), step) * step
     return blocks, spread, ceil_div(length, chunk), chunk
 
 
@@ -101,10 +111,45 @@ def _pack(value, place):
 
 
 @triton.jit
+def _higher(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _take(a, b, place, x, group, like, KIND: tl.constexpr, AHEAD: tl.constexpr, TYPE: tl.constexpr):
+    """Takes a group of tiles (KEPT, BLOCK, AHEAD), all of it there, into the lanes' running values."""
+    SIGN: tl.constexpr = -1.0 if KIND == "amin" or KIND == "argmin" else 1.0
+    if KIND == "sum" or KIND == "mean":
+        a += tl.sum(x, 2)
+    elif KIND == "ties":
+        a += tl.sum(tl.where(x == like, 1.0, 0.0), 2)
+    elif KIND == "var":
+        # the group's own mean and squares, joined to the lane's by Chan's rule: one division a group
+        middle = tl.sum(x, 2) * (1.0 / AHEAD)
+        away = x - middle[:, :, None]
+        gap = middle - a
+        a += gap * (1.0 / (group + 1.0))
+        b += tl.sum(away * away, 2) + gap * (middle - a) * AHEAD
+    elif KIND == "logsumexp":
+        # the larger of the two has exponential 1: one exp an element
+        e = exp_for(-tl.abs(x - a), TYPE)
+        b = tl.where(x > a, b * e + 1.0, b + e)
+        a = _higher(a, x)
+    elif KIND == "amax" or KIND == "amin":
+        a = _higher(a, SIGN * x)
+    else:
+        # a sum with 0 makes of -0 the 0 that it equals; a lane that is NaN stays so, bit by bit, so the first one wins
+        top = _higher(a, SIGN * x + 0.0)
+        place = tl.where(top.to(tl.int32, bitcast=True) != a.to(tl.int32, bitcast=True), group, place)
+        a = top
+    return a, b, place
+
+
+@triton.jit
 def reduce_once(
     x_ptr, like_ptr, a_ptr, b_ptr, y_ptr, mean_ptr, kept, inner, outer_stride, inner_stride, length, stride, chunks,
     chunk, far_stride, blocks, divisor, KIND: tl.constexpr, WHOLE: tl.constexpr, SPREAD: tl.constexpr,
-    KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    KEPT: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Reduces a tile of results over one part of their elements: to the end if WHOLE, else to (a, b) of the part."""
     first, k, valid, start, end, part = _place(
@@ -112,44 +157,45 @@ def reduce_once(
     )
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
     SIGN: tl.constexpr = -1.0 if KIND == "amin" or KIND == "argmin" else 1.0
+    PEAK: tl.constexpr = KIND != "sum" and KIND != "mean" and KIND != "var"
+    PLACES: tl.constexpr = KIND == "argmax" or KIND == "argmin"
+    STEP: tl.constexpr = AHEAD * BLOCK
     lane = tl.arange(0, BLOCK)
-    a = tl.zeros((KEPT, BLOCK), tl.float32)
-    b = tl.zeros((KEPT, BLOCK), tl.float32)
-    place = tl.zeros((KEPT, BLOCK), tl.int32)
-    if KIND == "amax" or KIND == "amin" or KIND == "argmax" or KIND == "argmin":
-        a += float("-inf")
-    if KIND == "logsumexp":
-        a += LOWEST
+    each = lane[None, :, None] + (tl.arange(0, AHEAD) * BLOCK)[None, None, :]
+    place, like = 0, 0.0
+    if PEAK and KIND != "ties":  # elements of a group have values of their own; of sums, a group is one step
+        a = tl.full((KEPT, BLOCK, AHEAD), LOWEST if KIND == "logsumexp" else float("-inf"), tl.float32)
+        b = tl.zeros((KEPT, BLOCK, AHEAD), tl.float32)
+        if PLACES:
+            place = tl.zeros((KEPT, BLOCK, AHEAD), tl.int32)
+    else:
+        a = tl.zeros((KEPT, BLOCK), tl.float32)
+        b = tl.zeros((KEPT, BLOCK), tl.float32)
     if KIND == "ties":
-        like = tl.load(like_ptr + k, mask=valid, other=0.0).to(tl.float32)[:, None]
-    for at in tl.range(start, end, BLOCK):
-        r = at + lane
-        inside = valid[:, None] & (r < end)[None, :]
-        where = x_ptr + first[:, None] + (r * stride)[None, :]
-        if KIND == "sum" or KIND == "mean":
-            a += tl.load(where, mask=inside, other=0.0).to(tl.float32)
-        elif KIND == "ties":
-            x = tl.load(where, mask=inside, other=float("nan")).to(tl.float32)
-            a += tl.where(x == like, 1.0, 0.0)
-        elif KIND == "var":
-            x = tl.load(where, mask=inside, other=0.0).to(tl.float32)
-            gap = tl.where(inside, x - a, 0.0)
-            a += gap * (1.0 / ((at - start) // BLOCK + 1).to(tl.float32))
-            b += gap * tl.where(inside, x - a, 0.0)
-        elif KIND == "logsumexp":
-            x = tl.load(where, mask=inside, other=float("-inf")).to(tl.float32)
-            # the larger of the two has exponential 1: one exp an element
-            e = exp_for(-tl.abs(x - a), TYPE)
-            b = tl.where(x > a, b * e + 1.0, b + e)
-            a = tl.maximum(a, x, propagate_nan=tl.PropagateNan.ALL)
+        like = tl.load(like_ptr + k, mask=valid, other=0.0).to(tl.float32)[:, None, None]
+    groups = ((end - start) // STEP).to(tl.int32)
+    here = x_ptr + first[:, None, None] + (start + each) * stride
+    for group in tl.range(0, groups):  # of int32, as places are
+        x = tl.load(here, mask=valid[:, None, None], other=0.0).to(tl.float32)
+        here += STEP * stride
+        a, b, place = _take(a, b, place, x, group, like, KIND, AHEAD, TYPE)
+    # at most one turn; an `if` in its place makes Triton 3.6 refuse sums of float32 (OptimizeThreadLocality)
+    for begun in tl.range(groups * STEP, (end - start).to(tl.int32), STEP):
+        inside = valid[:, None, None] & (begun + each < end - start)
+        # what changes nothing: a value that is no number equals none
+        NEUTRAL: tl.constexpr = float("nan") if KIND == "ties" else -SIGN * float("inf") if PEAK else 0.0
+        x = tl.load(here, mask=inside, other=NEUTRAL).to(tl.float32)
+        if KIND == "var":
+            added = tl.sum(tl.where(inside, 1.0, 0.0), 2)
+            middle = tl.sum(x, 2) / tl.maximum(added, 1.0)
+            away = tl.where(inside, x - middle[:, :, None], 0.0)
+            gap = middle - a
+            before = (groups * AHEAD).to(tl.float32)
+            share = added / tl.maximum(before + added, 1.0)
+            b += tl.sum(away * away, 2) + gap * gap * before * share
+            a += gap * share
         else:
-            x = SIGN * tl.load(where, mask=inside, other=-SIGN * float("inf")).to(tl.float32)
-            if KIND == "amax" or KIND == "amin":
-                a = tl.maximum(a, x, propagate_nan=tl.PropagateNan.ALL)
-            else:
-                better = (x > a) | ((x != x) & (a == a))
-                a = tl.where(better, x, a)
-                place = tl.where(better, (at - start).to(tl.int32), place)
+            a, b, place = _take(a, b, place, x, groups, like, KIND, AHEAD, TYPE)
     out = part * kept + k
     if KIND == "sum" or KIND == "mean" or KIND == "ties":
         total = tl.sum(a, 1)
@@ -169,27 +215,29 @@ def reduce_once(
             tl.store(a_ptr + out, mean, mask=valid)
             tl.store(b_ptr + out, squares, mask=valid)
     elif KIND == "logsumexp":
-        top = _peak(a, 1)
-        total = tl.sum(b * exp_for(a - top[:, None], TYPE), 1)
+        top = _peak(_peak(a, 2), 1)
+        total = tl.sum(tl.sum(b * exp_for(a - top[:, None, None], TYPE), 2), 1)
         if WHOLE:
             tl.store(y_ptr + k, _logarithm(top, total).to(y_ptr.dtype.element_ty), mask=valid)
         else:
             tl.store(a_ptr + out, top, mask=valid)
             tl.store(b_ptr + out, total, mask=valid)
     elif KIND == "amax" or KIND == "amin":
-        top = _peak(a, 1)
+        top = _peak(_peak(a, 2), 1)
         if WHOLE:
             tl.store(y_ptr + k, (SIGN * top).to(y_ptr.dtype.element_ty), mask=valid)
         else:
             tl.store(a_ptr + out, top, mask=valid)
     else:
-        packed = _pack(a, place + lane[None, :])
-        packed = tl.where((start + lane < end)[None, :], packed, -0x7FFFFFFFFFFFFFFF)
-        top = tl.max(packed, 1)
+        top = _peak(_peak(a, 2), 1)
+        same = (a == top[:, None, None]) | ((a != a) & (top != top)[:, None, None])
+        where = place * STEP + each
+        where = tl.where(same & (where < end - start), where, 0x7FFFFFFF)
+        local = tl.min(tl.min(where, 2), 1)
         if WHOLE:
-            tl.store(y_ptr + k, start + 0x7FFFFFFF - (top & 0x7FFFFFFF), mask=valid)
+            tl.store(y_ptr + k, start + local, mask=valid)
         else:
-            tl.store(a_ptr + out, top, mask=valid)
+            tl.store(a_ptr + out, _pack(top, local), mask=valid)
 
 
 @triton.jit
@@ -215,16 +263,16 @@ def join_parts(
     if KIND == "amax" or KIND == "amin" or KIND == "logsumexp":
         a += float("-inf")
     for at in tl.range(0, parts, PARTS):
-        part = (at + lane).to(tl.int64)
+        part = at + lane
         inside = (part < parts)[:, None] & valid[None, :]
-        where = (part * kept)[:, None] + k[None, :]
+        where = (part.to(tl.int64) * kept)[:, None] + k[None, :]
         if KIND == "argmax" or KIND == "argmin":
             packed = tl.load(a_ptr + where, mask=inside, other=-0x7FFFFFFFFFFFFFFF)
             better = (packed >> 32) > (best >> 32)
             best = tl.where(better, packed, best)
-            place = tl.where(better, (part * chunk)[:, None], place)
+            place = tl.where(better, (part.to(tl.int64) * chunk)[:, None], place)
         elif KIND == "var":
-            seen = tl.minimum(length - (part % chunks) * chunk, chunk).to(tl.float32)[:, None]
+            seen = tl.minimum(length - (part % chunks).to(tl.int64) * chunk, chunk).to(tl.float32)[:, None]
             a += seen * tl.load(a_ptr + where, mask=inside, other=0.0)
         elif KIND == "sum" or KIND == "mean" or KIND == "ties":
             a += tl.load(a_ptr + where, mask=inside, other=0.0)
@@ -247,11 +295,11 @@ def join_parts(
         else:
             middle = _peak(a, 0)
         for at in tl.range(0, parts, PARTS):
-            part = (at + lane).to(tl.int64)
+            part = at + lane
             inside = (part < parts)[:, None] & valid[None, :]
-            where = (part * kept)[:, None] + k[None, :]
+            where = (part.to(tl.int64) * kept)[:, None] + k[None, :]
             if KIND == "var":
-                seen = tl.minimum(length - (part % chunks) * chunk, chunk).to(tl.float32)[:, None]
+                seen = tl.minimum(length - (part % chunks).to(tl.int64) * chunk, chunk).to(tl.float32)[:, None]
                 away = tl.load(a_ptr + where, mask=inside, other=0.0) - middle[None, :]
                 away = tl.where(inside, away, 0.0)
                 b += tl.load(b_ptr + where, mask=inside, other=0.0) + seen * away * away

@@ -116,6 +116,9 @@ CASES = [
     Case("resume run --epochs 3 --workers 2", out=("resumes digits on cpu, kept in run", "epoch 3/3  train"),
          new=RESUMED),
     Case("resume run", out=("epoch 2 of 2 is over: there is nothing left to train",), new=RESUMED),
+    Case("resume run --epochs 1", 2, out=("resumes digits",), err=(
+        "past the epoch that it is to end with", "num_epochs 1, and .* with 2 epochs", "2 epochs or more"),
+        new=("run/experiment.log",)),
     Case("resume damaged-events --epochs 3", out=("epoch 3/3  train",), new=("damaged-events/*",)),
     Case("resume nowhere", 2, err=("no artifact directory", "nowhere, which is no directory")),
     Case("resume", 2, err=("required: DIR",)),

@@ -48,6 +48,20 @@ def test_several_devices_and_several_processes_train_alike(burn, torchrun, tree,
     }
 
 
+def test_a_mistake_of_one_process_is_told_in_words_by_all(torchrun, tmp_path):
+    """The others showed a traceback of ours for a directory that holds another run."""
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "model.safetensors").write_bytes(b"")
+    code, out, err = torchrun("train", "digits", *SMALL, "--artifact-dir", "taken", cwd=tmp_path)
+    assert (code, out) == (1, "")  # torchrun's own code
+    told = err.partition("torch/distributed/elastic")[0]
+    assert "error: the artifact directory holds another run\n  given:    taken with model.safetensors\n" in told
+    assert "the first failure, of rank 0:\nerror: the artifact directory holds another run" in told
+    assert "rank 1 ends with code 2: rank 0 failed with ArtifactError: the artifact directory holds" in told
+    assert "Traceback" not in told
+    assert "exitcode  : 2" in err
+
+
 @pytest.mark.slow
 def test_processes_stop_together_go_on_together_and_end_together(torchrun, tmp_path):
     code, _, err = torchrun("train", "digits", *SMALL, "--artifact-dir", "whole", cwd=tmp_path)

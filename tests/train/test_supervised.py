@@ -107,6 +107,15 @@ def test_summary_table(program, tmp_path):
     assert [line.split("|")[1].strip() for line in lines[at + 4 :]] == ["Train"] * 3 + ["Valid"] * 2
 
 
+def test_summary_of_a_run_without_an_epoch_has_no_empty_table(program, tmp_path):
+    training = program.make_training(tmp_path / "run", 2).summary()
+    training.interrupter().stop("at once")
+    result = training.launch(program.make_learner())
+    assert result.status == "stopped"
+    assert result.summary.splitlines()[-2:] == ["", "No epoch is over, so no metric has a value of one."]
+    assert "| Split" not in result.summary
+
+
 def test_application_log_touches_no_root_logger(program, tmp_path, caplog):
     root, ours = logging.getLogger(), logging.getLogger("burn_torch")
     before = (root.level, list(root.handlers), ours.level, list(ours.handlers))

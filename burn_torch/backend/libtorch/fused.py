@@ -338,7 +338,7 @@ class Variant:
         def loaded(tiles: Tiles) -> None:
             given = (*read, *written, *numbers, *kernel.sizes)
             found = self.function.run(*given, grid=(1,), warmup=True, num_warps=tiles.warps, num_stages=1,
-                                      **self._blocks(tiles))  # fmt: skip
+                                      **tiles.blocks(self.kernel))  # fmt: skip
             _ = found.run  # the first look at it loads it
 
         block, like = _loading_on(place)
@@ -351,9 +351,6 @@ class Variant:
             address |= low
         return (address, *self.loops)
 
-    def _blocks(self, tiles: Tiles) -> dict[str, int]:
-        return {"XB": tiles.x} if self.kernel.domain.reduced is None else {"XB": tiles.x, "RB": tiles.r}
-
     def _outputs(self, inputs: Sequence[Any], device: torch.device) -> list[torch.Tensor]:
         return [
             inputs[self.over[j]] if j in self.over else _empty(spec, device)
@@ -365,7 +362,7 @@ class Variant:
 
         given = (*arguments, *outputs, *numbers, *self.kernel.sizes)
         grid = (tiles.programs(self.kernel),)
-        return launch(self.function, grid, outputs[0], *given, warps=tiles.warps, **self._blocks(tiles))
+        return launch(self.function, grid, outputs[0], *given, warps=tiles.warps, **tiles.blocks(self.kernel))
 
     def _tried(self, inputs: Sequence[Any], tiles: Tiles) -> list[torch.Tensor]:
         """The outputs with tiles that are on trial; numbers lie on the device where the kernel reads them there."""

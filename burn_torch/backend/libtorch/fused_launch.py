@@ -89,7 +89,7 @@ def quick_launch(
         lines += taken
         given += [f"n{n}" for n in range(len(kernel.numbers))]
     given += map(str, kernel.sizes)
-    given += [str(tiles.x)] if kernel.domain.reduced is None else [str(tiles.x), str(tiles.r)]
+    given += map(str, tiles.blocks(kernel).values())
     lines.append(f"submit({tiles.programs(kernel)}, 1, 1, stream({ready.device}), *head, {', '.join(given)})")
     lines.append(f"return [{', '.join(f'q{n}' for n in range(len(kernel.outputs)))}]")
     if head:

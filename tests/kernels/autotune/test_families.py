@@ -385,6 +385,7 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
         "group_norm_backward",
         "convolution_backward",
         "convolution_kernels",
+        "convolution_tiles",
         "channel_norm_kernels",
         *(f"attention_{part}" for part in ("backward", "backward_kernels", "forward", "library", "scores")),
     )

@@ -1,0 +1,46 @@
+"""Norm backwards that take a row as tiles: whole rows, ragged ends, slabs, one reading and two; against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from burn_kernels import norm  # after the check for triton
+from burn_kernels.norm_backward import BackwardConfig
+from burn_kernels.spec import Draw
+
+FORMS = {
+    "five tiles": (40, BackwardConfig(1, 8, 1, 1, 1, tiles=5)),
+    "a ragged end": (37, BackwardConfig(1, 8, 1, 1, 1, tiles=5)),
+    "read twice": (64, BackwardConfig(1, 8, 1, 1, 1, tiles=8, reads=2, group=4)),
+    "two slabs": (64, BackwardConfig(1, 8, 1, 2, 1, tiles=4, reads=2, group=2)),
+    "two slabs, ragged": (61, BackwardConfig(1, 8, 1, 2, 1, tiles=4, reads=2, group=4)),
+    "beyond what weights in registers take": (8200, BackwardConfig(1, 4096, 1, 1, 1, tiles=3)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("weights", ["w b", "w", "b", ""])
+def test_gradients(form: str, weights: str) -> None:
+    cols, config = FORMS[form]
+    draw = Draw(11)
+    x, dy = draw.normal(5, cols, mean=0.5).float(), draw.normal(5, cols).float()
+    w = draw.normal(cols, mean=1.0).float() if "w" in weights else None
+    cases: list[tuple[Any, Any, Any]] = []
+    _, mean, rstd = norm.layer_norm_reference(x, w, None)
+    saved = [x, w, mean, rstd]
+    cases.append((norm.layer_norm_backward, norm.layer_norm_reference_backward, (saved, {"bias": "b" in weights})))
+    if "b" not in weights:
+        saved = [x, w, norm.rms_norm_reference(x, w)[1]]
+        cases.append((norm.rms_norm_backward, norm.rms_norm_reference_backward, (saved, {})))
+    for run, plain, (given, options) in cases:
+        found = run(dy, *given, **options, config=config)
+        expected = plain(*(t if t is None else t.double() for t in (dy, *given)), **options)
+        for y, z in zip(found, expected, strict=True):
+            assert (y is None) == (z is None)
+            if y is not None:
+                torch.testing.assert_close(y.double(), z, rtol=1e-5, atol=1e-5)
