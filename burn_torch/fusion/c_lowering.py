@@ -32,6 +32,7 @@ from burn_torch.fusion.loops import Argument, Domain, domain_of, tensor
 from burn_torch.fusion.lowering import Key, Tile, Writer
 from burn_torch.fusion.numbers import Numbers
 from burn_torch.fusion.reasons import Unfusible
+from burn_torch.fusion.regions import Region
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.ops.laws import Draws, Moves
 
@@ -369,6 +370,9 @@ class _CWriter(Writer):
 
     def _cast(self, tile: Tile, made: DType) -> str:
         return f"{tile.name} != 0" if made.is_bool else tile.name
+
+    def _value_in(self, region: Region, key: Key) -> Tile:
+        return self._value(*key)
 
     def _either(self, test: str, yes: str, no: str) -> str:
         return f"(({test.replace('//', '/')}) ? {yes} : {no})"
