@@ -503,8 +503,7 @@ class Writer:
         spec, regions = tensor(node.call.result), regions_at(node.call, index)
         made = computed_in(spec.dtype)
         tiles = [
-            None if key is None else self._value_in(region, key)
-            for key, region in zip(operands, regions, strict=True)
+            None if key is None else self._value_in(region, key) for key, region in zip(operands, regions, strict=True)
         ]
         names = [
             self._number(self.numbers.operand(node.inputs[region.input], made), made) if tile is None else tile.name

@@ -20,7 +20,7 @@ from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.ops.laws import Regions
 from burn_torch.ops.op import Call
 
-__all__ = ["COSTLY", "Region", "regions_at"]
+__all__ = ["COSTLY", "COSTLY_IN_C", "Region", "regions_at"]
 
 _MOST: Final = 12
 """Of regions that an index may be in: each element is pulled in all of them."""
@@ -28,6 +28,9 @@ _MOST: Final = 12
 
 COSTLY: Final = re.compile(r"\b(?:exp|expm1|log1p|tanh|erf|sigmoid|word_at|tl\.(?:exp|log|sin|cos|erf))\w*\(")
 """Functions that take more than the test whether a program lies in a region."""
+
+COSTLY_IN_C: Final = re.compile(r"\b(?:exp|expm1|log|log1p|tanh|erf|sigmoid|sin|cos|word_at)f?_?\(|\bwords\d+\[")
+"""Functions that take more than a pass over memory."""
 
 
 @final
