@@ -161,6 +161,8 @@ class Writer:
         self.along_x = 0
         self.along_r = 0
         """Bytes of an element of all that lies side by side along a loop, of what is read or written in both."""
+        self.streamed = 0
+        """Bytes for each step of both loops, of all that is read."""
         self.phases = 1
         """Passes over a row: a reduction that needs the result of another comes after it."""
         self.columns: Final = Columns(domain.parts, domain.rows, domain.length) if domain.parts else None
@@ -214,6 +216,7 @@ class Writer:
             self._over(),
             self.held,
             sizes,
+            self.streamed,
             not self.whole_rows and not self.folds and bool(self.along_x and self.along_r),
         )
 
@@ -645,6 +648,7 @@ class Writer:
         self.loads += 1
         self.read_at.setdefault(i, set()).add(flat if layout is None else None)
         self._count_bytes(flat, spec)
+        self.streamed += spec.dtype.itemsize if x and r else 0
         name = self._name("v")
         text = f"tl.load({pointer} + {self._offset(flat)}{self._masked(flat, x, r)})"
         if made is not spec.dtype:
