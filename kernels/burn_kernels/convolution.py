@@ -43,6 +43,7 @@ from burn_kernels.convolution_choice import (
     problems,
     supports,
     with_library,
+    with_tiles,
     words_of,
 )
 from burn_kernels.convolution_kernels import (
@@ -253,7 +254,8 @@ def _candidates(facts: Facts, machine: Machine) -> list[Config]:
     drop, pixels = "drop" in facts.flags.split(), made.pixels * made.groups
     found = direct_candidates(made.targets, made.kernel_w, pixels, machine, drop=drop)
     if offers_tiles(facts, machine):
-        found += tile_candidates(made.sources, made.targets, made.taps, pixels, machine)
+        tiles = tile_candidates(made.sources, made.targets, made.taps)
+        found = with_tiles(found, tiles, made.sources * made.taps, made.targets)
     return with_library(LIBRARY, found, facts)
 
 

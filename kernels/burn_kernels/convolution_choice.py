@@ -66,6 +66,16 @@ def digits_of(facts: Facts) -> torch.dtype:
     return torch.float16 if "tf32" in facts.flags.split() else facts.dtype
 
 
+FEW_TERMS, FEW_RESULTS = 16, 8
+"""Below so many products a sum, or channels of the result, tiles are mostly empty and direct kernels as fast: H200, one
+channel to 8 and 32 to 3, 3 x 3."""
+
+
+def with_tiles(direct: Sequence[Choice], tiles: Sequence[Choice], terms: int, results: int) -> list[Choice]:
+    """Both kinds, tiles first where a sum has enough terms and there are enough channels of results."""
+    return [*tiles, *direct] if terms >= FEW_TERMS and results >= FEW_RESULTS else [*direct, *tiles]
+
+
 def with_library(library: Choice, direct: Sequence[Choice], facts: Facts) -> list[Choice]:
     """The candidates: torch's convolution first where the rule takes it without timing, last where it does not."""
     return [*direct, library] if is_direct(geometry_of(facts), facts.dtype) else [library, *direct]
