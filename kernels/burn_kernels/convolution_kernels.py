@@ -103,8 +103,9 @@ def shares(made: Geometry, config: WeightConfig, machine: Machine) -> tuple[int,
     """Programs for the weights, parts of the pixels, and pixels of a part."""
     read = ceil_div(made.sources, config.channels or 1)
     blocks = made.groups * ceil_div(made.targets, config.outs) * read * ceil_div(made.kernel_h, config.rows)
-    # at least eight tiles a part: its sums over lanes must be small beside its products
-    parts = max(1, min(machine.processors * config.programs // blocks, made.pixels // (8 * config.pixels)))
+    # at least eight tiles a part: its sums over lanes must be small beside its products; other tiles have no such sums
+    least = 4 if config.channels else 8
+    parts = max(1, min(machine.processors * config.programs // blocks, made.pixels // (least * config.pixels)))
     each = ceil_div(ceil_div(made.pixels, parts), config.pixels) * config.pixels
     return blocks, ceil_div(made.pixels, each), each
 
