@@ -22,7 +22,7 @@ from burn_torch.core.sizes import Size, known_below, known_multiple, largest_siz
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.fusion.columns import Columns, of_rows
 from burn_torch.fusion.expressions import TYPES, compares, computed_in, expression, jumps
-from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
+from burn_torch.fusion.index import Index, Var, constant, flat_index, in_fours, index_of, split_index
 from burn_torch.fusion.loops import Argument, Domain, Kernel, domain_of, tensor
 from burn_torch.fusion.numbers import Numbers
 from burn_torch.fusion.reasons import Reason, Unfusible
@@ -738,6 +738,11 @@ class Writer:
         if fours and self.domain.length >= 4:
             begin = self._offset(rest)
             return "row_words", f"{begin}, RB" if self.whole_rows else f"{begin} + r0, RB"
+        if self.reduces and self.columns is None and self.domain.length >= 4 and in_fours(flat, self.r_var):
+            # every fourth place of the loop, as the number of its first word
+            lanes = f"{'' if self.whole_rows else 'r0 + '}4 * {self._lanes('RB // 4')}[None, :]"
+            first = Var(f"({lanes})", self.r_var.size)
+            return "fours_at", self._offset(flat.replaced({self.r_var: index_of(first)}))
         return "word_at", self._offset(flat)
 
     # -- source ---------------------------------------------------------------------------------------------

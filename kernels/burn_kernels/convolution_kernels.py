@@ -142,7 +142,7 @@ def source(at, k, stride, pad, dilation, size, BACK: tl.constexpr, STRIDED: tl.c
 
 
 @triton.jit
-def _sums(
+def sums_at(
     x_ptr, w_ptr, b_ptr, n, oy, ox, valid, group, out, x_batch, x_channel, x_row, x_col, w_group, w_out, w_in, height,
     width, sources, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK: tl.constexpr,
     STRIDED: tl.constexpr, MASKED: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, OUTS: tl.constexpr,
@@ -213,7 +213,7 @@ def convolve(
     bit = 1.0
     for step in tl.range(0, WINDOW * WINDOW):
         oy, ox = py * WINDOW + step // WINDOW, px * WINDOW + step % WINDOW
-        total = _sums(
+        total = sums_at(
             x_ptr, w_ptr, b_ptr, n, oy, ox, valid, group, out, x_batch, x_channel, x_row, x_col, w_group, w_out, w_in,
             height, width, sources, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK, STRIDED,
             MASKED, KERNEL_H, KERNEL_W, OUTS, PIXELS,

@@ -179,9 +179,9 @@ def reduce_once(
         x = tl.load(here, mask=valid[:, None, None], other=0.0).to(tl.float32)
         here += STEP * stride
         a, b, place = _take(a, b, place, x, group, like, KIND, AHEAD, TYPE)
-    rest = end - start - groups * STEP
-    if rest > 0:
-        inside = valid[:, None, None] & (each < rest)
+    # at most one turn; an `if` in its place makes Triton 3.6 refuse sums of float32 (OptimizeThreadLocality)
+    for begun in tl.range(groups * STEP, (end - start).to(tl.int32), STEP):
+        inside = valid[:, None, None] & (begun + each < end - start)
         # what changes nothing: a value that is no number equals none
         NEUTRAL: tl.constexpr = float("nan") if KIND == "ties" else -SIGN * float("inf") if PEAK else 0.0
         x = tl.load(here, mask=inside, other=NEUTRAL).to(tl.float32)

@@ -12,16 +12,17 @@ from typing import Any, Final
 
 import torch
 
+from burn_torch.backend.libtorch.attached_attention import ATTENTIONS
 from burn_torch.backend.libtorch.attached_convolutions import CONVOLUTIONS
 from burn_torch.backend.libtorch.attached_rows import ROWS
 from burn_torch.backend.libtorch.c_words import Cipher
 from burn_torch.backend.libtorch.fused import fused_kernel, held_form
-from burn_torch.backend.libtorch.products import product_form, product_kernel
+from burn_torch.backend.libtorch.products import anchor_form, anchor_kernel
 from burn_torch.core import philox
 from burn_torch.core.distribution import check_probability
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.product_row import product
+from burn_torch.fusion.product_row import convolution, product
 from burn_torch.fusion.row import kernel
 from burn_torch.ops import philox_torch
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, keyed
@@ -204,6 +205,7 @@ _ATTACHED: Final[dict[str, Callable[[Call], Callable[..., Any] | None]]] = {
     "dropout_mask": _dropout_mask,
     "linear_cross_entropy_with_gradients": _linear_cross_entropy,
     "sum": _sum,
+    **ATTENTIONS,
     **CONVOLUTIONS,
     **ROWS,
 }
@@ -213,8 +215,8 @@ def attached(call: Call) -> Callable[..., Any] | None:
     """What computes this Call in place of the row's torch candidate; None where that one does."""
     if call.op is kernel:
         return fused_kernel(call)
-    if call.op is product:
-        return product_kernel(call)
+    if call.op in (product, convolution):
+        return anchor_kernel(call)
     make = _ATTACHED.get(call.op.name)
     if make is None or not _place(call).startswith("cuda") or not _has_triton():
         return None
@@ -230,8 +232,8 @@ def device_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     """How the Call reads its run-time numbers from the device; None where it cannot.  See `ops/device_numbers.py`."""
     if call.op is kernel:
         return held_form(call, known)
-    if call.op is product:
-        return product_form(call, known)
+    if call.op in (product, convolution):
+        return anchor_form(call, known)
     found = None
     run = attached(call)
     if run is not None and call.op.random:
@@ -248,7 +250,7 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     """One launch over chunks of 8,192 elements: 541 thousand parameters take torch's kernel, whose chunks are 65,536,
     54 us on an H100."""
     lr, beta_1, beta_2, epsilon, penalty, decay, time = known[:7]
-    types = {spec.dtype for spec in call.specs[7:] if isinstance(spec, TensorSpec)}
+    types = {spec.dtype for spec in call.results}
     fixed = RUN_TIME not in (beta_1, beta_2, epsilon, penalty, decay)
     if not fixed or penalty or call.attrs["amsgrad"] or (call.attrs["cautious"] and decay) or len(types) != 1:
         return None
@@ -256,7 +258,7 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
         return None
     from burn_kernels import optimizer
 
-    staged: list[torch.Tensor] = []
+    staged: dict[torch.dtype, torch.Tensor] = {}
 
     def pack(*given: float) -> Sequence[float]:
         values = iter(given)
@@ -265,15 +267,17 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
         return 1.0 - rate * decay, rate / (1.0 - beta_1**count), 1.0 / math.sqrt(1.0 - beta_2**count)
 
     def step(slots: Sequence[torch.Tensor], groups: Sequence[list[torch.Tensor]]) -> None:
-        params, grads, means, squares = groups
-        if not staged:
-            staged.append(optimizer.staging_for(params))
-        elif not torch.cuda.is_current_stream_capturing():
+        if staged and not torch.cuda.is_current_stream_capturing():
             torch.cuda.current_stream().synchronize()  # a copy of the run before may still read it
-        table = optimizer.table(params, grads, means, squares, in_place=True, staging=staged[0])
-        optimizer.adamw_held(table, *slots, betas=(beta_1, beta_2), eps=epsilon)
+        for dtype in dict.fromkeys(g.dtype for g in groups[1]):  # gradients of a product in bf16 among others
+            chosen = [i for i, g in enumerate(groups[1]) if g.dtype == dtype]
+            tensors = [[group[i] for i in chosen] for group in groups]
+            if dtype not in staged:
+                staged[dtype] = optimizer.staging_for(tensors[0])
+            table = optimizer.table(*tensors, in_place=True, staging=staged[dtype])
+            optimizer.adamw_held(table, *slots, betas=(beta_1, beta_2), eps=epsilon)
 
-    return writing(call, known, 4, (DType.F32,) * 3, pack, step)
+    return writing(call, known, 4, (DType.F32,) * 3, pack, step, narrow=True)
 
 
 _FORMS: Final[dict[str, Callable[[Call, Sequence[Any]], DeviceForm | None]]] = {"adam_update": _adam}

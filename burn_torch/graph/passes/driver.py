@@ -15,6 +15,7 @@ from burn_torch.graph.passes.grouping import group_updates
 from burn_torch.graph.passes.identities import algebra
 from burn_torch.graph.passes.isolation import isolate_outputs
 from burn_torch.graph.passes.memory import peak_bytes
+from burn_torch.graph.passes.narrowing import narrow_gradients
 from burn_torch.graph.passes.overlapping import launch_early
 from burn_torch.graph.passes.recomputing import recompute
 from burn_torch.graph.passes.rewrite import Numerics
@@ -82,6 +83,7 @@ def pipeline(
         ("common_subexpressions", lambda g: common_subexpressions(g, numerics)),
         ("dead_code", dead_code),
         ("group_updates", group_updates),
+        ("narrow_gradients", narrow_gradients),
         ("launch_early", launch_early),
     ]
     if memory_limit_bytes is not None:
