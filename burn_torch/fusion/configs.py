@@ -120,12 +120,11 @@ def _ahead(kernel: Kernel, tiles: Tiles) -> float:
 
 
 def _fitting(kernel: Kernel, tiles: Tiles) -> Tiles:
-    """With fewer stages, where shared memory does not hold what they read ahead; one where there is one step."""
-    step = tiles.x * tiles.r * max(kernel.streamed, 1)
-    along = kernel.domain.rows // kernel.domain.parts if kernel.domain.parts else kernel.domain.length
-    alone = along <= (tiles.x if kernel.domain.parts else tiles.r)
-    stages = 1 if alone else max(min(tiles.stages, 1 + _MOST_AHEAD // step), 1)
-    return replace(tiles, stages=stages)
+    """With no more stages than there are steps, nor than shared memory holds of what is read ahead."""
+    domain = kernel.domain
+    steps = -(-(domain.rows // domain.parts) // tiles.x) if domain.parts else -(-domain.length // tiles.r)
+    room = 1 + _MOST_AHEAD // (tiles.x * tiles.r * max(kernel.streamed, 1))
+    return replace(tiles, stages=max(min(tiles.stages, steps, room), 1))
 
 
 def _parts(kernel: Kernel) -> Iterator[Tiles]:
