@@ -135,10 +135,10 @@ def _parts(kernel: Kernel) -> Iterator[Tiles]:
         warps = max(min(4, x * r // 256), x * r // 512) * more
         return _fitting(kernel, Tiles(x, r, max(1, min(16, warps)), stages))
 
-    x = max(min(most, 1024 // r), 1)
-    if _ahead(kernel, of(x, 3)) < _AHEAD and 2 * x <= most and 2 * x * r <= 2048:
-        x = 2 * x
-    yield of(x, 3 if _ahead(kernel, of(x, 3)) >= _AHEAD else 4)
+    x, stages = max(min(most, 1024 // r), 1), 3
+    if _ahead(kernel, of(x, 3)) < _AHEAD:  # not both: on AMD what is read ahead lies in registers
+        x, stages = (2 * x, 3) if 2 * x <= most and 2 * x * r <= 2048 else (x, 4)
+    yield of(x, stages)
     less = max(x // 2, 1)
     for tiles in (
         of(x, 1), of(x, 2), of(x, 3), of(x, 4), of(less, 3), of(less, 4), of(2 * x, 3), of(2 * x, 1), of(x, 3, 2),
