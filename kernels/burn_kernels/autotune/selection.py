@@ -350,7 +350,7 @@ def _is_of_a_capture(error: Exception) -> bool:
 
 
 def _name_of(tunable: Tunable, numbers: Mapping[str, int]) -> str:
-    """The candidate with these numbers; nothing where a kernel's configs have other fields than when it was measured."""
+    """The candidate with these numbers; nothing where configs have other fields than when it was measured."""
     try:
         return Candidate.of(tunable.parse(numbers)).name
     except ValueError:
