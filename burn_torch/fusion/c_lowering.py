@@ -29,10 +29,11 @@ from burn_torch.fusion.c_totals import COLUMNS, Total
 from burn_torch.fusion.expressions import computed_in
 from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of
 from burn_torch.fusion.loops import Argument, Domain, domain_of, tensor
-from burn_torch.fusion.lowering import Key, Tile, Writer
+from burn_torch.fusion.lowering import Writer
 from burn_torch.fusion.numbers import Numbers
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.regions import COSTLY_IN_C, Region
+from burn_torch.fusion.values import Key, Tile
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.ops.laws import Draws, Moves
 
