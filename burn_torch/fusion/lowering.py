@@ -85,7 +85,7 @@ SHORT_COLUMN: Final = 64
 
 
 class Writer(Values):
-    """Writes one kernel, in Triton; `c_lowering` writes the same in C."""
+    """Writes one kernel, in Triton; `c_writer` writes the same in C."""
 
     def __init__(
         self,
