@@ -57,13 +57,23 @@ def in_tiles(facts: Facts) -> bool:
 
 
 def offers_tiles(facts: Facts, machine: Machine) -> bool:
-    """Whether tiles are candidates on a machine; AMD's cores for tensors have no tf32 that rounds."""
-    return in_tiles(facts) and (machine.backend != "hip" or facts.dtype != torch.float32)
+    """Whether tiles are candidates on a machine: not on AMD's, where scalars for so many taps do not fit registers."""
+    return in_tiles(facts) and machine.backend != "hip"
 
 
 def digits_of(facts: Facts) -> torch.dtype:
     """The type whose digits the results have: a product in tf32 has those of a float16."""
     return torch.float16 if "tf32" in facts.flags.split() else facts.dtype
+
+
+FEW_TERMS, FEW_RESULTS = 16, 8
+"""Below so many products a sum, or channels of the result, tiles are mostly empty and direct kernels as fast: H200, one
+channel to 8 and 32 to 3, 3 x 3."""
+
+
+def with_tiles(direct: Sequence[Choice], tiles: Sequence[Choice], terms: int, results: int) -> list[Choice]:
+    """Both kinds, tiles first where a sum has enough terms and there are enough channels of results."""
+    return [*tiles, *direct] if terms >= FEW_TERMS and results >= FEW_RESULTS else [*direct, *tiles]
 
 
 def with_library(library: Choice, direct: Sequence[Choice], facts: Facts) -> list[Choice]:

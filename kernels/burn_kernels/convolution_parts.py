@@ -304,15 +304,17 @@ SMALL = {torch.float32: 1.0e9, torch.float16: 2.5e8, torch.bfloat16: 2.5e8}
 """Operations up to which a convolution of few channels is small: cuDNN took 22 us for the 9e7 operations of the Burn
 book's two layers at 64 images (H200), 4e12 a second, a twelfth of what the cores do; ten times as many is where tiles
 of its size begin to fill the machine.  Half types have tensor cores: a quarter."""
-FEW_CHANNELS = 16
+FEW_CHANNELS, FEW_PAIRS = 32, 256
+"""Channels read or made, and pairs of them: 3 to 32 and 16 to 16 were timed, no more."""
 
 
 def is_direct(made: Geometry, dtype: torch.dtype) -> bool:
-    """Whether the direct kernels are taken without timing: where memory rules, or few channels and little work."""
+    """Whether the kernels here are taken without timing: where memory rules, or few channels and little work."""
     moved = made.elements * dtype.itemsize
     if made.flops <= INTENSITY * moved:
         return True
-    return max(made.sources, made.targets) <= FEW_CHANNELS and made.flops <= SMALL.get(dtype, 0.0)
+    few = max(made.sources, made.targets) <= FEW_CHANNELS and made.sources * made.targets <= FEW_PAIRS
+    return few and made.flops <= SMALL.get(dtype, 0.0)
 
 
 def pooled_shape(made: Geometry, rest: After) -> tuple[int, int, int, int]:
