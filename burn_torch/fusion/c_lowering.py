@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
+from burn_torch.core.sizes import Real, Size, exact_quotient, known_multiple, same_size, size_hint, sizes_in
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.c_expressions import C_TYPES, c_expression, c_number
 from burn_torch.fusion.c_prims import helpers_for
@@ -29,7 +31,8 @@ from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of
 from burn_torch.fusion.loops import Argument, Domain, domain_of, tensor
 from burn_torch.fusion.lowering import Key, Tile, Writer
 from burn_torch.fusion.numbers import Numbers
-from burn_torch.fusion.reasons import Unfusible
+from burn_torch.fusion.reasons import Reason, Unfusible
+from burn_torch.fusion.regions import COSTLY_IN_C, Region
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.ops.laws import Draws, Moves
 
@@ -63,6 +66,7 @@ class CKernel:
     numbers  further arguments
     over     (output, position of the body's input): the first may be written over the second
     work     operations on elements, which say whether threads are worth their start
+    sizes    what it takes beside, where its sizes are symbols: sizes made of these; of a kernel at some, whole numbers
     """
 
     name: str
@@ -72,7 +76,8 @@ class CKernel:
     numbers: tuple[Argument, ...]
     domain: Domain
     over: tuple[tuple[int, int], ...]
-    work: int
+    work: Any
+    sizes: tuple[Any, ...] = ()
 
 
 @final
@@ -85,12 +90,12 @@ class _Loops:
 
 
 def lower_to_c(
-    body: Graph, *, strict: bool = False, layouts: Sequence[tuple[int, ...] | None] | None = None
+    body: Graph, *, strict: bool = False, layouts: Sequence[tuple[Any, ...] | None] | None = None
 ) -> CKernel:
     """The kernel of a body; of all ways to cut its loops, the one whose lanes lie side by side most often.
 
     strict    rounds after each operation, as unfused execution does
-    layouts   strides of the body's inputs in elements, None for row-major ones
+    layouts   strides of the body's inputs in elements, None for row-major ones; symbolic ones where sizes are
 
     Raises: Unfusible, with the reason.
     """
@@ -106,7 +111,7 @@ def lower_to_c(
             continue
         if found is None or writer.cost() < found[0]:
             found = writer.cost(), kernel
-        if not writer.apart and loops.inner >= _FEW_LANES:
+        if not writer.apart and size_hint(loops.inner) >= _FEW_LANES:
             break
     if found is None:
         assert fault is not None
@@ -127,7 +132,7 @@ def lowered_for_cpu(body: Graph, *, strict: bool) -> CKernel | None:
 def _pays(body: Graph) -> bool:
     """Measured (benchmarks/notes/fusion_cpu.md): a call costs about as much as two of torch's operations."""
     work = sum(node.call.op.law(Moves) is None for node in body.nodes)
-    elements = max((spec.numel for spec in body.specs().values() if isinstance(spec, TensorSpec)), default=0)
+    elements = max((size_hint(spec.numel) for spec in body.specs().values() if isinstance(spec, TensorSpec)), default=0)
     return work >= FEW or (work > 1 and elements >= MANY)
 
 
@@ -146,12 +151,18 @@ def _stretches(shape: Sequence[int]) -> list[int]:
     return list(dict.fromkeys(found)) or [1]
 
 
+def _stretches_in(count: Any, inner: Any) -> Any:
+    """How many stretches of `inner` elements a loop is; it is a whole number of them."""
+    found = 1 if same_size(count, inner) else exact_quotient(count, inner)
+    return count // inner if found is None else found
+
+
 @final
 class _CNumbers(Numbers):
     """Numbers as C writes them."""
 
     def operand(self, i: Input, kind: DType) -> str:
-        if isinstance(i, Literal):
+        if isinstance(i, Literal) and not isinstance(i.value, Size | Real):
             value = float(i.value) if kind.is_float and not isinstance(i.value, bool) else i.value
             return c_number(value, kind)
         return super().operand(i, kind)
@@ -197,7 +208,7 @@ class _CWriter(Writer):
         loops: _Loops,
         *,
         strict: bool,
-        layouts: Sequence[tuple[int, ...] | None] | None,
+        layouts: Sequence[tuple[Any, ...] | None] | None,
     ) -> None:
         super().__init__(body, domain, strict=strict, layouts=layouts, held=False, over=False)
         self.numbers = _CNumbers(body, held=False)
@@ -206,14 +217,14 @@ class _CWriter(Writer):
         self.lane: Final = Var("xi" if loops.columns else "ri", loops.inner)
         lane = index_of(self.lane)
         if domain.reduced is None:
-            self.x = index_of(Var("x", domain.rows // loops.inner)) * loops.inner + lane
+            self.x = index_of(Var("x", _stretches_in(domain.rows, loops.inner))) * loops.inner + lane
             self.r = constant(0)
         elif loops.columns:
-            self.x = index_of(Var("xo", domain.rows // loops.inner)) * loops.inner + lane
+            self.x = index_of(Var("xo", _stretches_in(domain.rows, loops.inner))) * loops.inner + lane
             self.r = index_of(Var("r", domain.length))
         else:
             self.x = index_of(Var("x", domain.rows))
-            self.r = index_of(Var("ro", domain.length // loops.inner)) * loops.inner + lane
+            self.r = index_of(Var("ro", _stretches_in(domain.length, loops.inner))) * loops.inner + lane
         self.sums: Final[dict[int, tuple[str, str]]] = {}
         """Sums of columns beside rows, by output: the array and its type."""
         self.phase = 0
@@ -235,7 +246,7 @@ class _CWriter(Writer):
 
     def cost(self) -> float:
         """What the accesses of the innermost loop cost, of a short one more."""
-        return (self.apart * 8 + self.beside) * (1.0 + 16.0 / self.inner)
+        return (self.apart * 8 + self.beside) * (1.0 + 16.0 / size_hint(self.inner))
 
     # -- the whole ---------------------------------------------------------------------------------
     def c_kernel(self) -> CKernel:
@@ -255,7 +266,7 @@ class _CWriter(Writer):
             for number, (i, _, (index, _)) in enumerate(outputs):
                 self._store(number, i, index, full=True)
             self.steps.append(_Pass(self.loop, []))
-        source = self._c_source(len(outputs))
+        source, sizes = self._c_source(len(outputs))
         name = "fused_" + hashlib.sha256(source.encode()).hexdigest()[:16]
         return CKernel(
             name,
@@ -266,6 +277,7 @@ class _CWriter(Writer):
             self.domain,
             self._over(),
             self.domain.rows * self.domain.length * max(len(self.body.nodes), 1),
+            sizes,
         )
 
     def _passes(self, outputs: Sequence[Any]) -> None:
@@ -359,6 +371,15 @@ class _CWriter(Writer):
     def _cast(self, tile: Tile, made: DType) -> str:
         return f"{tile.name} != 0" if made.is_bool else tile.name
 
+    def _value_in(self, region: Region, key: Key) -> Tile:
+        lines = self.loop if self.loop is not None else []
+        begin = len(lines)
+        tile = self._value(*key)
+        # lanes outside of the region compute it too: 6 times slower than op by op where it is a tanh
+        if region.parts and any(map(COSTLY_IN_C.search, lines[begin:])):
+            raise Unfusible(Reason.LIMIT, "every element would be computed in every part of what is joined")
+        return tile
+
     def _either(self, test: str, yes: str, no: str) -> str:
         return f"(({test.replace('//', '/')}) ? {yes} : {no})"
 
@@ -387,8 +408,8 @@ class _CWriter(Writer):
     def _word(self, key: str, stream: str, flat: Index) -> str:
         """The word of an element; neighbours share a cipher where four of them begin a block."""
         rest = flat + index_of(self.lane) * -1
-        fours = all(count % 4 == 0 for count in rest.terms.values()) and rest.constant % 4 == 0
-        if self.by_columns or self.inner % 4 or not fours or any(self.lane in atom.variables() for atom in rest.terms):
+        fours = all(known_multiple(count, 4) for count in (*rest.terms.values(), rest.constant, self.inner))
+        if self.by_columns or not fours or any(self.lane in atom.variables() for atom in rest.terms):
             self.helpers.add("word_at")
             return f"(int64_t)word_at_({key}, {stream}, {_c(flat)})"
         self.helpers.add("words")
@@ -510,7 +531,7 @@ class _CWriter(Writer):
         )
 
     # -- source ---------------------------------------------------------------------------------------------
-    def _c_source(self, outputs: int) -> str:
+    def _c_source(self, outputs: int) -> tuple[str, tuple[Size, ...]]:
         arguments = [
             *(f"const {C_TYPES[tensor(self.specs[i]).dtype]} *{name}" for i, name in self.read.items()),
             *(
@@ -518,19 +539,34 @@ class _CWriter(Writer):
                 for n, i in enumerate(i for i in self.body.outputs if i is not None)
             ),
             *(f"{_NUMBERS[a.kind]} {a.name}" for a in self.numbers.arguments.values()),
-            "int threads",
         ]
-        nest = self._nest()  # first: it may need helpers
+        nest, names, sizes = self._with_arguments(self._nest())  # first: it may need helpers
+        arguments += [*(f"int64_t {name}" for name in names), "int threads"]
         lines = [f"/* {self._title()} */", "#include <stdint.h>", "", helpers_for(self.helpers)]
         lines += [f"void KERNEL({', '.join(arguments)}) {{"]
         lines += [f"    {line}" for line in nest]
-        return "\n".join([*lines, "}", ""])
+        return "\n".join([*lines, "}", ""]), sizes
+
+    def _with_arguments(self, lines: list[str]) -> tuple[list[str], list[str], tuple[Size, ...]]:
+        """The lines with an argument for each symbol in them, named in the order of their use, and what these are."""
+        scope = next((n.scope for s in self.specs.values() for n in sizes_in(getattr(s, "shape", ()))), None)
+        if scope is None:
+            return lines, [], ()
+        text = "\n".join(lines)
+        names = dict.fromkeys(re.findall(r"\b[sd]\d+\b", text))
+        new = {name: f"s{n}" for n, name in enumerate(names)}
+        text = re.sub(r"\b[sd]\d+\b", lambda found: new[found[0]], text)
+        return text.split("\n"), list(new.values()), tuple(map(scope.factor, names))
 
     def _nest(self) -> list[str]:
         if self.by_columns:
             return self._column_nest()
-        rows = self.domain.rows // (self.domain.parts or 1) if self.reduces else self.domain.rows // self.inner
-        share_row = not self.reduces and rows < _FEW_ROWS
+        rows = (
+            self.domain.rows // (self.domain.parts or 1)
+            if self.reduces
+            else _stretches_in(self.domain.rows, self.inner)
+        )
+        share_row = not self.reduces and size_hint(rows) < _FEW_ROWS
         begin, end = ("0", str(rows)) if not self.sums else (f"part_of_rows * {rows}", f"(part_of_rows + 1) * {rows}")
         lines = [] if share_row or self.sums else [_PARALLEL]
         lines += [f"for (int64_t x = {begin}; x < {end}; ++x) {{", *_indented(self.declared)]
@@ -561,8 +597,8 @@ class _CWriter(Writer):
     def _row_pass(self, step: _Pass, share_row: bool) -> list[str]:
         lines, totals = step.lines, step.totals
         found = [total.declared() for total in totals]
-        if self.reduces and self.domain.length > self.inner:
-            found.append(f"for (int64_t ro = 0; ro < {self.domain.length // self.inner}; ++ro)")
+        if self.reduces and not same_size(self.domain.length, self.inner):
+            found.append(f"for (int64_t ro = 0; ro < {_stretches_in(self.domain.length, self.inner)}; ++ro)")
         if share_row:
             found.append(_PARALLEL)
         found.append(f"for (int64_t part = 0; part < {self.inner}; part += {CHUNK}) {{")
@@ -575,7 +611,7 @@ class _CWriter(Writer):
         return found
 
     def _column_nest(self) -> list[str]:
-        groups = self.domain.rows // self.inner
+        groups = _stretches_in(self.domain.rows, self.inner)
         lines = [
             _PARALLEL.replace("schedule", "collapse(2) schedule"),
             f"for (int64_t xo = 0; xo < {groups}; ++xo)",

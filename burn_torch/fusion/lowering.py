@@ -26,7 +26,7 @@ from burn_torch.fusion.index import Index, Var, constant, flat_index, in_fours, 
 from burn_torch.fusion.loops import Argument, Domain, Kernel, domain_of, tensor
 from burn_torch.fusion.numbers import Numbers
 from burn_torch.fusion.reasons import Reason, Unfusible
-from burn_torch.fusion.regions import regions_at
+from burn_torch.fusion.regions import COSTLY, Region, regions_at
 from burn_torch.fusion.side_by_side import lowered_beside
 from burn_torch.fusion.two_loops import rows_of, tiles_of_turned
 from burn_torch.graph.ir import Graph, Node
@@ -161,6 +161,8 @@ class Writer:
         self.along_x = 0
         self.along_r = 0
         """Bytes of an element of all that lies side by side along a loop, of what is read or written in both."""
+        self.streamed = 0
+        """Bytes for each step of both loops, of all that is read."""
         self.phases = 1
         """Passes over a row: a reduction that needs the result of another comes after it."""
         self.columns: Final = Columns(domain.parts, domain.rows, domain.length) if domain.parts else None
@@ -214,6 +216,7 @@ class Writer:
             self._over(),
             self.held,
             sizes,
+            self.streamed,
             not self.whole_rows and not self.folds and bool(self.along_x and self.along_r),
         )
 
@@ -502,7 +505,9 @@ class Writer:
         """The value of the region that an element is in."""
         spec, regions = tensor(node.call.result), regions_at(node.call, index)
         made = computed_in(spec.dtype)
-        tiles = [None if key is None else self._value(*key) for key in operands]
+        tiles = [
+            None if key is None else self._value_in(region, key) for key, region in zip(operands, regions, strict=True)
+        ]
         names = [
             self._number(self.numbers.operand(node.inputs[region.input], made), made) if tile is None else tile.name
             for tile, region in zip(tiles, regions, strict=True)
@@ -515,6 +520,26 @@ class Writer:
         for name, region in reversed(list(zip(names[:-1], regions[:-1], strict=True))):
             text = self._either(" & ".join(region.tests), name, text)
         return self._emit(self._typed(text, made), spec, any(x for x, _ in flags), any(r for _, r in flags))
+
+    def _value_in(self, region: Region, key: Key) -> Tile:
+        """A value that is wanted in a region: where it costs much, programs that lie outside leave it out."""
+        if self.reduces or not region.parts or key in self.known:
+            return self._value(*key)
+        begin, before = len(self.outer), set(self.known)
+        tile = self._value(*key)
+        lines = self.outer[begin:]
+        if not tile.x or not any(map(COSTLY.search, lines)):
+            return tile
+        for made in set(self.known) - before:
+            del self.known[made]
+        name = self._name("v")
+        self.outer[begin:] = [
+            f"{name} = tl.zeros((XB,), {TYPES[tile.dtype]})",
+            f"if tl.max(({' & '.join(region.tests)}).to(tl.int32), 0) > 0:",
+            *(f"    {line}" for line in lines),
+            f"    {name} = {tile.name}",
+        ]
+        return Tile(name, tile.dtype, True, False)
 
     def _number(self, text: str, made: DType) -> str:
         return f"({text} != 0)" if made.is_bool else text
@@ -623,6 +648,7 @@ class Writer:
         self.loads += 1
         self.read_at.setdefault(i, set()).add(flat if layout is None else None)
         self._count_bytes(flat, spec)
+        self.streamed += spec.dtype.itemsize if x and r else 0
         name = self._name("v")
         text = f"tl.load({pointer} + {self._offset(flat)}{self._masked(flat, x, r)})"
         if made is not spec.dtype:

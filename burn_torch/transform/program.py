@@ -17,6 +17,7 @@ from burn_torch.fusion import Plan
 from burn_torch.fusion.again import kept_less
 from burn_torch.fusion.chunking import chunk_losses
 from burn_torch.fusion.patterns import replaced
+from burn_torch.fusion.tables import add_rows
 from burn_torch.fusion.variants import Schedules
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision, dead_code, pipeline
@@ -147,7 +148,7 @@ class Program:
         self._shares: _Shares | None = None
 
     def _fused(self, schedules: Schedules, graph: Graph) -> Graph:
-        self.plan = kept_less(schedules.of(chunk_losses(graph)))
+        self.plan = kept_less(schedules.of(add_rows(chunk_losses(graph))))
         return self.plan.graph
 
     def _public_outputs(self) -> list[int]:

@@ -47,10 +47,10 @@ def driver() -> Iterator[StubCuda]:
 def stub(driver: StubCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubCuda]:
     """Tensors of the CPU are taken for those of a GPU: addresses are all that a launch takes of them."""
     monkeypatch.setenv("BURN_TORCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(fused_launch, "_current_device", lambda: lambda: 0)
-    monkeypatch.setattr(fused_launch, "_current_stream", lambda: lambda index: STREAM)
-    on_host = fused_launch._maker
-    monkeypatch.setattr(fused_launch, "_maker", lambda spec, i: on_host(tensor(*spec.shape, dtype=spec.dtype), i))
+    monkeypatch.setattr(fused_launch, "current_device", lambda: lambda: 0)
+    monkeypatch.setattr(fused_launch, "current_stream", lambda: lambda index: STREAM)
+    on_host = fused_launch.maker
+    monkeypatch.setattr(fused_launch, "maker", lambda spec, i: on_host(tensor(*spec.shape, dtype=spec.dtype), i))
     monkeypatch.setattr(
         Tunable, "run", lambda self, like, config, call, launch: self.run_on(0, call, launch) if not config else None
     )
@@ -219,7 +219,7 @@ def test_a_quick_way_is_made_once(stub: StubCuda, monkeypatch: pytest.MonkeyPatc
     """Where another device is the current one, each call goes the long way, and makes no quick one."""
     function, specs, sizes = BODIES["rows"]
     kernel = FusedKernel(traced(function, specs), strict=False)
-    monkeypatch.setattr(fused_launch, "_current_device", lambda: lambda: 1)
+    monkeypatch.setattr(fused_launch, "current_device", lambda: lambda: 1)
     told(stub, kernel, inputs_of(specs), sizes)
     quick = kernel.quick
     told(stub, kernel, inputs_of(specs), sizes)
