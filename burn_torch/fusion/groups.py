@@ -28,6 +28,10 @@ _FEW: Final = 8
 _SMALL_BYTES: Final = 4 << 20
 """Of groups that are put side by side: alone they fill no device, so a launch of each costs more than what they do."""
 
+_FEW_BYTES: Final = 640 << 10
+_MOST_SUMS: Final = 4
+"""Reductions of more than so much in one kernel whose programs each do a part of all: twelve spilled registers."""
+
 _SMALL_SHARE: Final = 256
 """Of the peak of memory at least so many times what such a group holds: the first of them waits for the last."""
 
@@ -173,10 +177,19 @@ class Grouping:
             domain = domain_of(cut.body)
             alike.setdefault((domain.rows, domain.length), []).append(name)
         for names in alike.values():
-            into = names[0]
+            into, held = names[0], self._sums(names[0])
             for name in names[1:]:
-                if not self._join(into, name):
-                    into = name
+                more = self._sums(name)
+                if held + more <= _MOST_SUMS and self._join(into, name):
+                    held += more
+                else:
+                    into, held = name, more
+
+    def _sums(self, name: int) -> int:
+        """How many reductions of much a group has: each holds a tile of its own in registers."""
+        nodes = [self.source.graph.nodes[n] for n in self.members[name]]
+        read = sum(self.source.bytes_of(i) for node in nodes for i in node.inputs if isinstance(i, int))
+        return sum(node.call.op.law(Folds) is not None for node in nodes) if read > _FEW_BYTES else 0
 
     def side_by_side(self, peak: int) -> Grouping:
         """Another grouping: small groups that need nothing of each other in one launch, each with programs of its own.
