@@ -43,6 +43,7 @@ import triton
 
 from benchmarks._kernels import attending
 from benchmarks._kernels.judged import BARS, Verdict, judge, table
+from benchmarks._kernels.problems import SIZES, gpt2, operations, random, row_wise
 from benchmarks._kernels.rivals import (
     CHOSEN,
     Jax,
@@ -58,7 +59,6 @@ from benchmarks._kernels.timing import Call, Timer, captured
 from burn_kernels import (
     REGISTRY,
     KernelSpec,
-    activation,
     cross_entropy,
     dropout,
     glu,
@@ -73,10 +73,6 @@ from burn_kernels import (
 )
 from burn_kernels.launch import machine_of
 
-DEVICE = "cuda"
-ROWS, FEW = 8192, 256
-TINY = False
-WIDTHS: tuple[int, ...] = (1024, 4096, 5120, 8192, 16384, 32768)
 VIEWS = ("sum", "mean")
 """Operations whose backward is a view of the upstream gradient: nothing to time."""
 JUDGED_S, RIVALS_S = 250.0, 120.0
@@ -96,10 +92,6 @@ class Case:
 
 
 # -- cases -------------------------------------------------------------------------------------------
-def random(*shape: int, scale: float = 1.0, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    return (torch.randn(shape, device=DEVICE) * scale).to(dtype)
-
-
 def bound(spec: KernelSpec, options: dict[str, Any]) -> KernelSpec:
     """The operation with its options given."""
     names = ("forward", "gradient", "twin", "bytes_moved") if spec.gradient else ("forward", "twin", "bytes_moved")
@@ -135,7 +127,7 @@ def op_cases(
     name: str, make: Callable[[int], tuple[Any, ...]], tag: str, arguments: Any, timer: Timer, **options: Any
 ) -> Iterator[Case]:
     """The forward, and the forward with backward, of a registered operation."""
-    spec, inputs, liger = bound(REGISTRY[name], options), make(ROWS), liger_function(name, options)
+    spec, inputs, liger = bound(REGISTRY[name], options), make(SIZES.rows), liger_function(name, options)
     upstreams = tuple(random(*y.shape, dtype=y.dtype) for y in many(spec.twin(*inputs)))
     dy = upstreams if len(upstreams) > 1 else upstreams[0]
     twin = rival(name, spec, options)
@@ -183,17 +175,17 @@ def layer_variants(inputs: tuple[Any, ...], kind: str, *, all_configs: bool) -> 
     calls: dict[str, Call] = {
         f"ours, {c}": functools.partial(matmul.forward, *inputs, kind=kind, config=c) for c in found
     }
-    return {"bare product": functools.partial(torch.mm, x, w.T)} | (calls if DEVICE == "cuda" else {})
+    return {"bare product": functools.partial(torch.mm, x, w.T)} | (calls if SIZES.device == "cuda" else {})
 
 
 def compiled_by_torch(function: Callable[..., Any]) -> Callable[..., Any]:
     """By its default mode; in a tiny run, which only asks whether all is in place, by nothing."""
-    return torch.compile(function, dynamic=False, backend="eager" if TINY else "inductor")
+    return torch.compile(function, dynamic=False, backend="eager" if SIZES.tiny else "inductor")
 
 
 def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str) -> dict[str, float]:
     """The worst relative RMS error against float64 of ours and of eager torch, on 256 rows."""
-    inputs = make(FEW)
+    inputs = make(SIZES.few)
 
     def apart(found: Any, exact: Any) -> float:
         pairs = [(a, b) for a, b in zip(found, exact, strict=False) if a is not None]
@@ -223,16 +215,6 @@ def rival(name: str, spec: KernelSpec, options: dict[str, Any]) -> Callable[...,
     return lambda x, *others: plain(torch.nn.functional.dropout(x, options["prob"]), *others)
 
 
-def gpt2(scale: float) -> list[torch.Tensor]:
-    """Tensors in the shapes of GPT-2 124M's parameters: 148 tensors, 124.4 million numbers in float32."""
-    shapes = [(50257, 768), (1024, 768), (768,), (768,)]
-    for _ in range(12):
-        shapes += [(768,)] * 4 + [(2304, 768), (2304,), (768, 768), (768,), (3072, 768), (3072,), (768, 3072), (768,)]
-    if TINY:
-        shapes = [tuple(n // 96 for n in shape) for shape in shapes]
-    return [random(*shape, scale=scale, dtype=torch.float32) for shape in shapes]
-
-
 def gpt2_table() -> optimizer.Table:
     return optimizer.table(gpt2(1), gpt2(1e-2), gpt2(1e-2), [x * x for x in gpt2(1e-2)], in_place=True)
 
@@ -254,7 +236,7 @@ def adamw_cases(arguments: Any) -> Iterator[Case]:
     yield case
     copies = [torch.empty_like(p, dtype=torch.bfloat16) for p in table.inputs[0]]
     with_copies = optimizer.table(*table.inputs, copies=copies, in_place=True)
-    clip = torch.tensor(0.5, device=DEVICE)
+    clip = torch.tensor(0.5, device=SIZES.device)
     floor = case.floor_bytes + 2 * sum(p.numel() for p in table.inputs[0])
     step = functools.partial(optimizer.adamw_, with_copies, lr=1e-4, step=100, clip=clip)
     yield Case("adamw 124M, clip, bf16 copy", spec, "step", floor, {"ours": step})
@@ -292,23 +274,6 @@ def tensor_norm_cases(arguments: Any) -> Iterator[Case]:
     yield Case("tensor_norm 124M", spec, "f", spec.bytes_moved(grads), variants)
 
 
-def row_wise() -> Iterator[tuple[str, Callable[[int], tuple[Any, ...]], str]]:
-    """Each operation on rows and width: its name, what draws inputs of so many rows, and the shape in words."""
-    draw: dict[str, Callable[[int, int], tuple[Any, ...]]] = {
-        "softmax": lambda cols, n: (random(n, cols),),
-        "layer_norm": lambda cols, n: (random(n, cols), random(cols), random(cols)),
-        "rms_norm": lambda cols, n: (random(n, cols), random(cols)),
-        "cross_entropy": lambda cols, n: (random(n, cols, scale=2.0), torch.randint(0, cols, (n,), device=DEVICE)),
-        "swiglu": lambda cols, n: (random(n, cols), random(n, cols)),
-        "geglu": lambda cols, n: (random(n, cols), random(n, cols)),
-    }
-    widths = {"softmax": (*WIDTHS, 50257), "cross_entropy": (32000, 50257, 128256), "swiglu": (14336,)}
-    widths["geglu"] = widths["swiglu"]
-    for name, inputs in draw.items():
-        for cols in widths.get(name, WIDTHS):
-            yield name, functools.partial(inputs, cols), f"{ROWS}x{cols}"
-
-
 def cases(arguments: Any, timer: Timer) -> Iterator[Case]:
     """All cases, one at a time: each holds gigabytes."""
     for name, make, tag, options in operations():
@@ -344,8 +309,7 @@ def rival_cases(arguments: Any, timer: Timer) -> Iterator[Case]:
 
 def jax_tasks(arguments: Any) -> Iterator[Task]:
     """The chosen cases for JAX, from tensors that hold nothing."""
-    global DEVICE
-    device, DEVICE = DEVICE, "meta"
+    device, SIZES.device = SIZES.device, "meta"
     try:
         known = {f"{name} {tag}": (name, make, options) for name, make, tag, options in operations()}
         attentions = {f"attention {problem.tag}": problem for problem in attending.PROBLEMS}
@@ -356,18 +320,18 @@ def jax_tasks(arguments: Any) -> Iterator[Task]:
                 made: Task | None = None
                 if named in known:
                     name, make, options = known[named]
-                    made = task(named, passed, name, make(ROWS), options)
+                    made = task(named, passed, name, make(SIZES.rows), options)
                 elif case in attentions:
-                    problem = attentions[case].small(64) if TINY else attentions[case]
+                    problem = attentions[case].small(64) if SIZES.tiny else attentions[case]
                     made = attention_task(case, passed, problem, gpu=device == "cuda")
                 elif case.partition(" ")[0] in groups:
                     made = tensors_task(named, passed, groups[case.partition(" ")[0]], gpt2(1.0))
                 elif case.startswith("dropout"):
-                    made = task(named, passed, "dropout", (random(ROWS, 8192),), {"prob": 0.1})
+                    made = task(named, passed, "dropout", (random(SIZES.rows, 8192),), {"prob": 0.1})
                 if made is not None:
                     yield made
     finally:
-        DEVICE = device
+        SIZES.device = device
 
 
 def judged_cases(arguments: Any, timer: Timer, left_s: Callable[[], float]) -> Iterator[Case]:
@@ -392,171 +356,16 @@ def judged_cases(arguments: Any, timer: Timer, left_s: Callable[[], float]) -> I
 def in_this_run(case: str) -> str:
     """The case with the sizes that a tiny run has in their place."""
     name, _, tag = case.partition(" ")
-    if not TINY or name.startswith(("attention", "convolution", "rope")):
+    if not SIZES.tiny or name.startswith(("attention", "convolution", "rope")):
         return case
     if name == "linear":
-        return f"{name} {2 * ROWS}x16x64 {tag.split()[-1]}"
-    return f"{name} {re.sub('^8192x', f'{ROWS}x', re.sub('^16384', str(2 * ROWS), tag))}"
-
-
-Other = tuple[str, Callable[[int], tuple[Any, ...]], str, dict[str, Any]]
-
-
-def operations() -> Iterator[Other]:
-    """All registered operations that are timed alike."""
-    for name, make, tag in row_wise():
-        yield name, make, tag, {}
-    yield from others()
-
-
-def others() -> Iterator[Other]:
-    """Operations with options: name, what draws inputs for so many rows, the shape in words, the options."""
-    yield from rope_problems()
-    yield from residual_norm_problems()
-    for kind in activation.KINDS:
-        yield kind, lambda n: (random(n, 8192),), f"{ROWS}x8192", {}
-    yield from reduce_problems()
-    yield from embedding_problems()
-    yield from head_problems()
-    yield from layer_problems()
-    yield from image_problems()
-    yield "gelu", lambda n: (random(n, 8192, dtype=torch.float32),), f"{ROWS}x8192 float32", {}
-
-
-def image_problems() -> Iterator[Other]:
-    """Norms of a residual network and a diffusion network; the Burn book's convolutions, a stem, a depthwise layer."""
-
-    def images(batch: int, channels: int, side: int, last: bool, n: int) -> torch.Tensor:
-        x = random(batch if n == ROWS and not TINY else 4, channels, side, side)
-        return x.contiguous(memory_format=torch.channels_last) if last else x
-
-    def norm_inputs(batch: int, channels: int, side: int, last: bool, n: int) -> tuple[Any, ...]:
-        vectors = (random(channels, dtype=torch.float32) for _ in range(2))
-        return images(batch, channels, side, last, n), *vectors
-
-    for channels, side in ((64, 56), (128, 28), (512, 7)):
-        for last in (False, True):
-            make = functools.partial(norm_inputs, 256, channels, side, last)
-            tag = f"256x{channels}x{side}x{side} relu{' channels last' if last else ''}"
-            yield "batch_norm", make, tag, {"activation": "relu"}
-
-    def groups(batch: int, channels: int, side: int, n: int) -> tuple[Any, ...]:
-        return images(batch, channels, side, False, n), random(channels), random(channels), 32
-
-    for batch, channels, side in ((8, 320, 64), (64, 256, 32)):
-        tag = f"{batch}x{channels}x{side}x{side} silu"
-        yield "group_norm", functools.partial(groups, batch, channels, side), tag, {"activation": "silu"}
-
-    def layer(batch: int, x: tuple[int, ...], w: tuple[int, ...], dtype: torch.dtype, n: int) -> tuple[Any, ...]:
-        count = batch if n == ROWS and not TINY else 4
-        return random(count, *x, dtype=dtype), random(*w, scale=0.2, dtype=dtype), random(w[0], dtype=dtype)
-
-    for batch in (64, 512):
-        for x, w in (((1, 28, 28), (8, 1, 3, 3)), ((8, 26, 26), (16, 8, 3, 3))):
-            make = functools.partial(layer, batch, x, w, torch.float32)
-            yield "convolution", make, f"{batch}x{x[0]}x{x[1]}x{x[2]} to {w[0]} float32", {}
-    second = functools.partial(layer, 64, (8, 26, 26), (16, 8, 3, 3), torch.float32)
-    yield "convolution", second, "64x8x26x26 to 16 float32 relu max", {"relu": True, "pool": "max"}
-    for dtype, word in ((torch.float32, " float32"), (torch.bfloat16, "")):
-        stem = functools.partial(layer, 32, (3, 224, 224), (64, 3, 7, 7), dtype)
-        yield "convolution", stem, f"32x3x224x224 to 64 7x7{word}", {"stride": 2, "padding": 3}
-    depthwise = functools.partial(layer, 64, (96, 56, 56), (96, 1, 3, 3), torch.bfloat16)
-    yield "convolution", depthwise, "64x96x56x56 depthwise", {"groups": 96, "padding": 1}
-
-
-def reduce_problems() -> Iterator[Other]:
-    """16384 x 16384 along each axis and over all; the sum over batch and pixels, which is a convolution's bias."""
-
-    def square(n: int) -> tuple[Any, ...]:
-        return (random(2 * n, 16_384),) if n == ROWS else (random(n, 1024),)
-
-    def images(n: int) -> tuple[Any, ...]:
-        return (random(256 if n == ROWS else 4, 64, 56, 56),)
-
-    for kind in ("sum", "mean", "var", "logsumexp", "amax", "argmax"):
-        for dim in (1, 0, None):
-            yield kind, square, f"{2 * ROWS}x16384 dim {dim}", {"dim": dim}
-    for kind in ("sum", "var"):
-        yield kind, images, "256x64x56x56 dim (0, 2, 3)", {"dim": (0, 2, 3)}
-
-
-def embedding_problems() -> Iterator[Other]:
-    """The tables of GPT-2 and Llama 3, with indices spread evenly, and as words are: the n-th as often as 1/n."""
-
-    def draw(rows: int, cols: int, words: bool, n: int) -> tuple[Any, ...]:
-        tokens = 2 * n if n == ROWS else n
-        indices = torch.rand(tokens, device=DEVICE, dtype=torch.float64)
-        indices = (rows**indices - 1.0).long() if words else (rows * indices).long()
-        return random(tokens, cols), indices
-
-    for rows, cols in ((50_257, 768), (128_256, 4096)):
-        for words in (False, True):
-            tag = f"{2 * ROWS} of {rows}x{cols}{' as words' if words else ''}"
-            yield "embedding_backward", functools.partial(draw, rows, cols, words), tag, {"rows": rows}
-
-
-def head_problems() -> Iterator[Other]:
-    """Llama 3's last layer with its loss."""
-    vocab, cols = 128_256, 8 if TINY else 4096
-
-    def draw(n: int) -> tuple[Any, ...]:
-        return random(n, cols), random(vocab, cols, scale=0.02), torch.randint(0, vocab, (n,), device=DEVICE)
-
-    yield "linear_cross_entropy", draw, f"{ROWS}x4096x{vocab}", {}
-
-
-def layer_problems() -> Iterator[Other]:
-    """First layers of MLPs: of Llama's size, of GPT-2's, and one that is narrow, where what follows costs the most."""
-
-    def draw(cols: int, features: int, n: int) -> tuple[Any, ...]:
-        rows = 2 * n if n == ROWS and cols < 4096 else n
-        return random(rows, cols), random(features, cols, scale=0.02), random(features), None
-
-    for cols, features, kind in ((4096, 16_384, "gelu"), (768, 3072, "gelu_tanh"), (128, 8192, "silu")):
-        if TINY:
-            cols, features = 16, 64
-        rows = ROWS if cols >= 4096 else 2 * ROWS
-        yield "linear", functools.partial(draw, cols, features), f"{rows}x{cols}x{features} {kind}", {"kind": kind}
-
-
-def residual_norm_problems() -> Iterator[Other]:
-    """Twice the rows of the other norms, so that 4096 columns are as large as 8192 there; with dropout and without."""
-
-    def draw(cols: int, weights: int, n: int) -> tuple[Any, ...]:
-        rows = 2 * n if n == ROWS else n
-        return (random(rows, cols), random(rows, cols), *(random(cols) for _ in range(weights)))
-
-    for cols in WIDTHS:
-        for name, weights in (("residual_layer_norm", 2), ("residual_rms_norm", 1)):
-            for prob in (0.0, 0.1):
-                if cols > 8192 and prob:
-                    continue
-                tag = f"{2 * ROWS}x{cols}{' dropout' if prob else ''}"
-                yield name, functools.partial(draw, cols, weights), tag, {"prob": prob, "key": 7, "stream": 11}
-
-
-def rope_problems() -> Iterator[Other]:
-    """Llama 3's heads at 4 sequences of 4096; 256 rows stand for 256 positions of one."""
-
-    def packed(n: int) -> tuple[Any, ...]:
-        batch, seq = (4, 4096) if n == ROWS else (1, n)
-        return random(batch, seq, 32, 128), random(batch, seq, 8, 128)
-
-    def fused(n: int) -> tuple[Any, ...]:
-        batch, seq = (4, 4096) if n == ROWS else (1, n)
-        qkv = random(batch, seq, 48, 128)
-        return qkv[:, :, :32], qkv[:, :, 32:40]
-
-    angle = torch.arange(4096, device=DEVICE)[:, None] * 10_000.0 ** (-torch.arange(64, device=DEVICE) / 64)
-    for interleaved in (False, True):
-        for make, kind in ((packed, "packed"), (fused, "fused qkv")):
-            tag = f"4x4096x32/8x128 {kind}{' interleaved' if interleaved else ''}"
-            yield "rope", make, tag, {"cos": angle.cos(), "sin": angle.sin(), "interleaved": interleaved}
+        return f"{name} {2 * SIZES.rows}x16x64 {tag.split()[-1]}"
+    return f"{name} {re.sub('^8192x', f'{SIZES.rows}x', re.sub('^16384', str(2 * SIZES.rows), tag))}"
 
 
 def rope_computed_cases() -> Iterator[Case]:
     """As the packed case of rope, without tables."""
-    spec = bound(REGISTRY["rope_computed"], {"turns": rope.turns(128, device=DEVICE)})
+    spec = bound(REGISTRY["rope_computed"], {"turns": rope.turns(128, device=SIZES.device)})
     inputs = random(4, 4096, 32, 128), random(4, 4096, 8, 128)
     for passed, dy in (("f", None), ("fb", inputs)):
         floor = spec.bytes_moved(*inputs) * (1 if dy is None else 2)
@@ -570,19 +379,26 @@ def attention_cases(arguments: Any) -> Iterator[Case]:
         name = "attention_packed" if problem.packed else "attention"
         if not f"{name} {problem.tag}".startswith(wanted(arguments)):
             continue
-        sized, few = problem.small(64) if TINY else problem, problem.small(FEW)
+        sized, few = problem.small(64) if SIZES.tiny else problem, problem.small(SIZES.few)
         spec, inputs = bound(REGISTRY[name], sized.named()), sized.inputs(random)
         checked = bound(REGISTRY[name], few.named())
         for passed, dy in (("f", None), ("fb", random(*inputs[0].shape))):
             found = functools.partial(errors, checked, functools.partial(few.drawn, random), passed)
-            variants = dict(attending.variants(sized, inputs, dy, flex=not (TINY or arguments.no_compile)))
+            variants = dict(attending.variants(sized, inputs, dy, flex=_flex(arguments, problem)))
             floor = spec.bytes_moved(*inputs) + (0 if dy is None else spec.bytes_moved(*inputs, backward=True))
             yield Case(f"{name} {problem.tag}", spec, passed, floor, variants, found)
 
 
+def _flex(arguments: Any, problem: attending.Problem) -> bool:
+    """Whether flex_attention is compiled, for 10 s: among all rivals only where torch has nothing else."""
+    if SIZES.tiny or arguments.no_compile:
+        return False
+    return not arguments.rivals or problem.bias or "softcap" in problem.options
+
+
 def dropout_cases(arguments: Any) -> Iterator[Case]:
     """Dropout; PyTorch's saves a mask of a byte an element, ours none."""
-    spec, x = REGISTRY["dropout"], random(ROWS, 8192)
+    spec, x = REGISTRY["dropout"], random(SIZES.rows, 8192)
     leaf = x.clone().requires_grad_()
     variants: dict[str, Call] = {
         "ours": functools.partial(dropout.forward, x, 0.1, 7, 11),
@@ -590,7 +406,7 @@ def dropout_cases(arguments: Any) -> Iterator[Case]:
     }
     if not arguments.no_compile:
         variants["compile"] = functools.partial(compiled_by_torch(torch.nn.functional.dropout), leaf, 0.1)
-    yield Case(f"dropout {ROWS}x8192", spec, "f", spec.bytes_moved(x), variants)
+    yield Case(f"dropout {SIZES.rows}x8192", spec, "f", spec.bytes_moved(x), variants)
 
 
 # -- candidates --------------------------------------------------------------------------------------
@@ -644,15 +460,15 @@ def parts(name: str, inputs: tuple[Any, ...], dy: Any) -> list[Part]:
 def tuning_cases() -> Iterator[Case]:
     """Each candidate config of each kernel as a variant."""
     for name, make, tag in row_wise():
-        for part in parts(name, make(ROWS), make(ROWS)[0]):
+        for part in parts(name, make(SIZES.rows), make(SIZES.rows)[0]):
             variants: dict[str, Call] = {str(c): functools.partial(part.run, c) for c in part.configs}
             yield Case(f"{name} {tag}", REGISTRY[name], part.passed, part.floor_bytes, variants)
-    x = random(ROWS, 14336)
+    x = random(SIZES.rows, 14336)
     variants = {
         str(c): functools.partial(dropout.forward, x, 0.1, 7, 11, config=c)
         for c in dropout.candidates(2, machine_of(x))
     }
-    yield Case(f"dropout {ROWS}x14336", REGISTRY["dropout"], "f", 4 * x.numel(), variants)
+    yield Case(f"dropout {SIZES.rows}x14336", REGISTRY["dropout"], "f", 4 * x.numel(), variants)
     table = gpt2_table()
     found, n = optimizer.candidates(machine_of(x)), 28 * sum(p.numel() for p in table.inputs[0])
     variants = {str(c): functools.partial(optimizer.adamw_, table, lr=1e-4, step=100, config=c) for c in found}
@@ -661,7 +477,7 @@ def tuning_cases() -> Iterator[Case]:
 
 def fastest(part: Part, timer: Timer) -> Call:
     """The part with the config that a short measurement finds fastest."""
-    calls = {str(c): captured(functools.partial(part.run, c), DEVICE) for c in part.configs}
+    calls = {str(c): captured(functools.partial(part.run, c), SIZES.device) for c in part.configs}
     times = {name: statistics.median(found) for name, found in timer(calls, rounds=9).items()}
     name = min(times, key=lambda name: times[name])
     print(f"    tuned {part.passed}: {name}, {times[name]:.4f} ms; default {times[str(part.configs[0])]:.4f} ms")
@@ -702,15 +518,14 @@ def main() -> None:
     parser.add_argument("--budget-s", type=float, default=0.0, help="begin no case after so many seconds")
     parser.add_argument("--out", default="", help="the file for the rows")
     arguments = parser.parse_args()
-    global WIDTHS, DEVICE, ROWS, FEW, TINY
     if arguments.tiny:
-        ROWS, FEW, TINY = 4, 2, True
-        DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+        SIZES.rows, SIZES.few, SIZES.tiny = 4, 2, True
+        SIZES.device = "cuda" if torch.cuda.is_available() else "cpu"
     elif not torch.cuda.is_available():
         raise SystemExit("benchmarks/kernels.py times GPU kernels, and torch finds no CUDA device here; --tiny runs")
     if arguments.widths:
-        WIDTHS = tuple(int(n) for n in arguments.widths.split(","))
-    arguments.rounds = arguments.rounds or (2 if TINY else 15 if arguments.rivals else 31)
+        SIZES.widths = tuple(int(n) for n in arguments.widths.split(","))
+    arguments.rounds = arguments.rounds or (2 if SIZES.tiny else 15 if arguments.rivals else 31)
     usual = JUDGED_S if arguments.judged else RIVALS_S if arguments.rivals else 1e9
     arguments.budget_s = arguments.budget_s or usual
     if arguments.warm:
@@ -721,21 +536,21 @@ def main() -> None:
 
 def warm(arguments: Any) -> None:
     """Calls the variants of some cases once, so that what they compile is known when others time them."""
-    for case in rival_cases(arguments, Timer(1, DEVICE)):
+    for case in rival_cases(arguments, Timer(1, SIZES.device)):
         for name, call in case.variants.items():
             try:
                 call()
             except Exception as error:  # said where it is timed, too
                 print(f"{case.name} {case.passed} {name}: {type(error).__name__}", file=sys.stderr)
         del case
-        if DEVICE != "cpu":
+        if SIZES.device != "cpu":
             torch.cuda.empty_cache()
 
 
 def run(arguments: Any) -> None:
     """Times the cases that were asked for and writes their rows, after each case."""
-    begun, rows, timer = time.monotonic(), list[dict[str, Any]](), Timer(arguments.rounds, DEVICE)
-    device = "cpu" if DEVICE == "cpu" else torch.cuda.get_device_name()
+    begun, rows, timer = time.monotonic(), list[dict[str, Any]](), Timer(arguments.rounds, SIZES.device)
+    device = "cpu" if SIZES.device == "cpu" else torch.cuda.get_device_name()
     head = {
         "date": str(date.today()),
         "device": device,
@@ -743,11 +558,11 @@ def run(arguments: Any) -> None:
         "triton": triton.__version__,
         "python": platform.python_version(),
         "rounds": arguments.rounds,
-    } | ({"tiny": True} if TINY else {})
+    } | ({"tiny": True} if SIZES.tiny else {})
     kind = "tune-" if arguments.tune else "judged-" if arguments.judged else "rivals-" if arguments.rivals else ""
     jax: Jax | None = None
     folder = Path(os.environ.get("OUT") or Path(__file__).parent / "data")
-    out = Path(arguments.out or folder / f"kernels-{kind}{'tiny' if TINY else device.split()[-1].lower()}.json")
+    out = Path(arguments.out or folder / f"kernels-{kind}{'tiny' if SIZES.tiny else device.split()[-1].lower()}.json")
 
     def left_s() -> float:
         return float(arguments.budget_s) - (time.monotonic() - begun)
@@ -762,9 +577,9 @@ def run(arguments: Any) -> None:
         )
 
     if arguments.rivals:
-        jax = Jax(list(jax_tasks(arguments)), arguments.jax_python, DEVICE)
+        jax = Jax(list(jax_tasks(arguments)), arguments.jax_python, SIZES.device)
         head |= {"jax": jax.version}
-        if not TINY:
+        if not SIZES.tiny:
             command = [sys.executable, *sys.argv]
             well = prepared_beside(command, arguments.workers, patience_s=0.4 * arguments.budget_s)
             print(f"{well} of {arguments.workers} processes prepared in {time.monotonic() - begun:.0f} s", flush=True)
@@ -779,12 +594,12 @@ def run(arguments: Any) -> None:
         if not case.name.startswith(wanted(arguments)):
             continue
         rows += measure(case, timer, arguments.tune)
-        theirs_too = jax.row(case.name, case.passed, 1 if TINY else 10) if jax is not None else None
+        theirs_too = jax.row(case.name, case.passed, 1 if SIZES.tiny else 10) if jax is not None else None
         rows += [theirs_too] if theirs_too is not None else []
         write()
         del case
         gc.collect()
-        if DEVICE != "cpu":
+        if SIZES.device != "cpu":
             torch.cuda.empty_cache()
         torch._dynamo.reset()
         if left_s() < 0:

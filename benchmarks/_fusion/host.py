@@ -180,8 +180,13 @@ def _launches(ready: Any) -> dict[str, Call]:
         stream = torch.cuda.current_stream(device).cuda_stream
         programs = tiles.programs(variant.kernel)
         submit = partial(quick.submit, programs, 1, 1, stream, *quick.head, *given)
-        found["the driver's part"] = lambda y=y: submit()  # which keeps y
+        found["the driver's part"] = partial(_kept, submit, y)
     return found
+
+
+def _kept(call: Call, memory: torch.Tensor) -> None:
+    """Runs a call that writes to memory, which lives as long as this is bound to it."""
+    call()
 
 
 # -- bars ----------------------------------------------------------------------------------------------------

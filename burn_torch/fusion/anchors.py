@@ -1,8 +1,9 @@
-"""Anchors: products of matrices that take up the element-wise work around them, where that is known to pay.
+"""Anchors: products of matrices, and convolutions, that take up the element-wise work around them, where that pays.
 
 After scheduling, a product and the kernel that reads it, and the kernels that make its operands and nothing else, may
-become one (`products.py`).  Its rival is what the plan has already: the library's product, and the kernels by
-themselves.  A chooser says which is faster; without one, or without timings to go by, the library is.
+become one (`products.py`); so may a convolution of few channels and the kernel that reads it (`convolutions.py`).  Its
+rival is what the plan has already: the library's function, and the kernels by themselves.  A chooser says which is
+faster; without one, or where it knows nothing, the library is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,14 @@ from typing import Any, Final, final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.bodies import without_origins
+from burn_torch.fusion.convolutions import (
+    Convolution,
+    ConvolutionTiles,
+    convolution_in,
+    is_convolution,
+    lower_convolution,
+)
+from burn_torch.fusion.product_row import convolution as convolution_row
 from burn_torch.fusion.product_row import product as product_row
 from burn_torch.fusion.products import Product, ProductTiles, is_product, lower_product, product_in
 from burn_torch.fusion.reasons import Reason, Unfusible
@@ -27,12 +36,16 @@ from burn_torch.graph.passes.memory import peak_bytes
 from burn_torch.ops.laws import Draws, Moves
 from burn_torch.ops.op import Call
 
-__all__ = ["Chooser", "anchored", "set_chooser"]
+__all__ = ["Chooser", "ConvolutionChooser", "anchored", "set_chooser", "set_convolution_chooser"]
 
 Chooser = Callable[[Product, str], ProductTiles | None]
 """(product, what comes with it: words of "before", "after" and "kept") -> tiles that beat the library, or None."""
 
+ConvolutionChooser = Callable[[Convolution, str], ConvolutionTiles | None]
+"""As a Chooser; what comes with a convolution lies after it."""
+
 _chooser: Chooser | None = None
+_convolution_chooser: ConvolutionChooser | None = None
 
 
 def set_chooser(chooser: Chooser | None) -> Chooser | None:
@@ -42,19 +55,62 @@ def set_chooser(chooser: Chooser | None) -> Chooser | None:
     return before
 
 
+def set_convolution_chooser(chooser: ConvolutionChooser | None) -> ConvolutionChooser | None:
+    """Whom plans ask about convolutions from now on; returns the one before."""
+    global _convolution_chooser
+    before, _convolution_chooser = _convolution_chooser, chooser
+    return before
+
+
 def anchored(plan: Plan, *, strict: bool) -> Plan:
-    """The plan with products that took up what lies around them; none of symbolic sizes, for which no tile is known."""
-    chooser = _chooser
-    if chooser is None or scope_of(plan.graph) is not None:
+    """The plan with products and convolutions that took up what lies around them.
+
+    None of symbolic sizes, for which no tile is known.
+    """
+    kinds = _kinds()
+    if not kinds or scope_of(plan.graph) is not None:
         return plan
     tried: set[tuple[int | None, ...]] = set()
     anchors = _Anchors(plan, strict)
-    while waiting := [n for n in anchors.products() if plan.graph.nodes[n].outputs not in tried]:
-        tried.add(plan.graph.nodes[waiting[0]].outputs)
-        joined = anchors.joined(waiting[0], chooser)
+    while waiting := [(n, kind) for n, kind in anchors.found(kinds) if plan.graph.nodes[n].outputs not in tried]:
+        n, kind = waiting[0]
+        tried.add(plan.graph.nodes[n].outputs)
+        joined = anchors.joined(n, kind)
         if joined is not None:
             plan, anchors = joined, _Anchors(joined, strict)
     return plan
+
+
+@final
+@dataclass(frozen=True)
+class _Kind:
+    """What may be an anchor.
+
+    is_one    whether an operation is one
+    of        the operation of a body, and its sizes
+    lower     the kernel of a body
+    choose    tiles for sizes and what lies around, or None
+    row       what stands for a kernel
+    operands  how many inputs may be made in the kernel
+    """
+
+    is_one: Callable[[Call], bool]
+    of: Callable[[Graph], tuple[Node, Any]]
+    lower: Callable[..., Any]
+    choose: Callable[[Any, str], Any]
+    row: Any
+    operands: int
+
+
+def _kinds() -> list[_Kind]:
+    """The kinds about which there is somebody to ask."""
+    found: list[_Kind] = []
+    if _chooser is not None:
+        found.append(_Kind(is_product, product_in, lower_product, _chooser, product_row, 2))
+    if _convolution_chooser is not None:
+        ask = _convolution_chooser
+        found.append(_Kind(is_convolution, convolution_in, lower_convolution, ask, convolution_row, 0))
+    return found
 
 
 @final
@@ -88,30 +144,31 @@ class _Anchors:
                     self.readers.setdefault(i, []).append(n)
         self.returned: Final = {i for i in plan.graph.outputs if i is not None}
 
-    def products(self) -> list[int]:
-        """The positions of products that kernels could compute."""
-        return [n for n, node in enumerate(self.nodes) if is_product(node.call)]
+    def found(self, kinds: Sequence[_Kind]) -> list[tuple[int, _Kind]]:
+        """The positions of what kernels could compute."""
+        return [(n, kind) for n, node in enumerate(self.nodes) for kind in kinds if kind.is_one(node.call)]
 
     # -- who joins --------------------------------------------------------------------------------------
-    def joined(self, n: int, chooser: Chooser) -> Plan | None:
-        """The plan with the product at n and what joins it as one kernel; None where the library's is to stay."""
-        before = tuple(p for i in self.nodes[n].inputs[:2] for p in [self._producer(i, n)] if p is not None)
+    def joined(self, n: int, kind: _Kind) -> Plan | None:
+        """The plan with the anchor at n and what joins it as one kernel; None where the library's is to stay."""
+        operands = self.nodes[n].inputs[: kind.operands]
+        before = tuple(p for i in operands for p in [self._producer(i, n)] if p is not None)
         after = self._consumer(n)
         for some_before, some_after in dict.fromkeys([(before, after), ((), after), (before, None)]):
             if not some_before and some_after is None:
                 continue
             found = self._cut(some_before, n, some_after)
-            _, size = product_in(found.body)
+            _, size = kind.of(found.body)
             words = ["before"] * bool(some_before) + ["after"] * (some_after is not None)
             words += ["kept"] * (some_after is not None and self.nodes[n].outputs[0] in found.wanted)
-            tiles = chooser(size, " ".join(words))
+            tiles = kind.choose(size, " ".join(words))
             if tiles is None:
                 continue
             try:
-                lower_product(found.body, strict=self.strict)
+                kind.lower(found.body, strict=self.strict)
             except Unfusible:
                 continue
-            return self._with(found, tiles)
+            return self._with(found, tiles, kind.row)
         return None
 
     def _elementwise(self, n: int) -> bool:
@@ -186,13 +243,9 @@ class _Anchors:
         return i in self.returned or any(r not in members for r in self.readers.get(i, ()))
 
     # -- the plan ---------------------------------------------------------------------------------------
-    def _with(self, found: _Joined, tiles: ProductTiles) -> Plan | None:
-        attrs: dict[str, Any] = {
-            "body": found.body.to_json(),
-            "strict": self.strict,
-            "tiles": (tiles.x, tiles.r, tiles.k, tiles.group, tiles.warps, tiles.stages),
-        }
-        call = product_row.bind([self.specs[i] for i in found.given], attrs)
+    def _with(self, found: _Joined, tiles: ProductTiles | ConvolutionTiles, row: Any) -> Plan | None:
+        attrs: dict[str, Any] = {"body": found.body.to_json(), "strict": self.strict, "tiles": tiles.numbers()}
+        call = row.bind([self.specs[i] for i in found.given], attrs)
         views = {v for p in found.before for v in self._between(p, found.product)}
         views |= set() if found.after is None else set(self._between(found.product, found.after))
         members = {*found.before, *views, found.product, *([] if found.after is None else [found.after])}

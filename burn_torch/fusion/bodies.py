@@ -12,6 +12,7 @@ from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.products import may_be_product
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.graph.ir import Graph, Input, Node
+from burn_torch.ops.convolution import conv
 from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
 
@@ -62,6 +63,8 @@ def _role_of(call: Call) -> tuple[str, Unfusible | None]:
     if op.pointwise is None and not any(op.law(law) for law in (Folds, Draws, Regions)):
         if may_be_product(call):
             return Role.APART, Unfusible(Reason.LIBRARY, f"no timing puts a generated {op.name} before the library's")
+        if op is conv:
+            return Role.APART, Unfusible(Reason.LIBRARY, "nothing says that a kernel of its own beats the library's")
         known = Reason.LIBRARY if op.cost == "expensive" else Reason.UNSUPPORTED
         return Role.APART, Unfusible(known, f"no kernel is generated for {op.name}")
     try:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.sizes import Size
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.lowering import LONGEST_ROW
+from burn_torch.fusion.splitting import HELD, parts_held
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.laws import Folds
@@ -32,9 +32,8 @@ from burn_torch.ops.shapes import reshape
 
 __all__ = ["Deviations", "deviations"]
 
-HELD: Final = 4096
-"""Elements of a part of a row; of columns, which lie apart in memory, fewer: a program holds 32 of these or more."""
 HELD_OF_COLUMNS: Final = 256
+"""Elements of a part of columns, which lie apart in memory: a program holds 32 of these or more."""
 
 SHORTEST: Final = 64
 """Elements of a part: of shorter ones the sums are as much as a hundredth of what is read."""
@@ -159,17 +158,13 @@ def _is_half(x: int, maker: Mapping[int, Node], specs: Mapping[int, Any]) -> boo
 
 def _apart(x: Any, dims: Sequence[int]) -> tuple[int, ...] | None:
     """The shape of x with parts that a program holds along the first of these axes; None where there are none."""
-    if not isinstance(x, TensorSpec) or any(isinstance(size, Size) for size in x.shape):
+    if not isinstance(x, TensorSpec):
         return None
-    axis, count = dims[0], math.prod(x.shape[dim] for dim in dims)
-    most = HELD if x.ndim - 1 in dims else HELD_OF_COLUMNS
-    size = x.shape[axis]
-    for parts in range(1, size + 1):
-        if size % parts == 0 and parts > 1 and count // parts <= most:
-            break
-    else:
-        parts = size
-    held = count // parts
-    if not SHORTEST <= held <= (LONGEST_ROW if x.ndim - 1 in dims else HELD_OF_COLUMNS):
+    axis, along = dims[0], x.ndim - 1 in dims
+    parts = parts_held(x.shape, dims, HELD if along else HELD_OF_COLUMNS)
+    if parts is None:
         return None
-    return (*x.shape[:axis], parts, size // parts, *x.shape[axis + 1 :])
+    held = math.prod(x.shape[dim] for dim in dims) // parts
+    if not SHORTEST <= held <= (LONGEST_ROW if along else HELD_OF_COLUMNS):
+        return None
+    return (*x.shape[:axis], parts, x.shape[axis] // parts, *x.shape[axis + 1 :])

@@ -16,8 +16,9 @@ from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.c_lowering import lowered_for_cpu
 from burn_torch.fusion.configs import Tiles, tiles_of
+from burn_torch.fusion.convolutions import lower_convolution
 from burn_torch.fusion.lowering import lower
-from burn_torch.fusion.product_row import product, tiles_in
+from burn_torch.fusion.product_row import convolution, convolution_tiles_in, product, tiles_in
 from burn_torch.fusion.products import lower_product
 from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.schedule import Boundary, Group, Plan
@@ -173,7 +174,7 @@ def explain(plan: Plan) -> FusionExplanation:
     for node in graph.nodes:
         if node.call.is_number or node.call.aliases:
             continue
-        if node.call.op is kernel or node.call.op is product:
+        if node.call.op in (kernel, product, convolution):
             reports.append(_generated(groups[node.call.attrs["body"]].pop(0), node))
         else:
             reports.append(_of_a_library(node, specs))
@@ -193,6 +194,11 @@ def _generated(group: Group, node: Node) -> KernelReport:
         shown = Tiles(by.x, by.r, by.warps)
         return KernelReport(around.name, group.rows, origins, *moved, shown, around.source)
     strict = node.call.attrs["strict"]
+    if node.call.op is convolution:
+        direct, each = lower_convolution(group.body, strict=strict), convolution_tiles_in(node.call.attrs)
+        return KernelReport(
+            direct.name, group.rows, origins, *moved, Tiles(each.outs, each.pixels, each.warps), direct.source
+        )
     lowered = lower(group.body, strict=strict)
     here = with_hints(group.body)  # the same, but for a body of symbolic sizes
     on_cpu = lowered_for_cpu(here, strict=strict) if lowered.outputs[0].place == "cpu" else None

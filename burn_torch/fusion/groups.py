@@ -25,8 +25,8 @@ _ROUNDS: Final = 10
 _FEW: Final = 8
 """Element-wise operations that are done again at most instead of reading what they make."""
 
-_SMALL_BYTES: Final = 1 << 20
-"""Of groups that are put side by side: the launch costs more than they do."""
+_SMALL_BYTES: Final = 4 << 20
+"""Of groups that are put side by side: alone they fill no device, so a launch of each costs more than what they do."""
 
 _SMALL_SHARE: Final = 256
 """Of the peak of memory at least so many times what such a group holds: the first of them waits for the last."""
@@ -75,6 +75,7 @@ class Grouping:
         self.next_readers: Final = self._next_readers()
         self.apart: Final = self._read_apart()
         """Values that no kernel may leave out: others read them, or the graph returns them."""
+        self.given: Final = {i for i, _ in source.graph.inputs}
         self._cut: Final[dict[Any, Cut]] = {}
 
     def _read_apart(self) -> set[int]:
@@ -205,8 +206,15 @@ class Grouping:
         return [
             (name, cut)
             for name, cut in sorted(self.cuts().items())
-            if sum(map(self.source.bytes_of, [*cut.given, *cut.wanted])) <= most
+            if sum(map(self.source.bytes_of, [*cut.given, *cut.wanted])) <= most or self._begins(name, cut)
         ]
+
+    def _begins(self, name: int, cut: Cut) -> bool:
+        """Whether it is one element-wise operation on inputs, such as the cast of a weight: a program has some fifty of
+        them, which nothing delays, and what they make waits anyway.
+        """
+        (node, *more) = [self.source.graph.nodes[n] for n in self.members[name]]
+        return not more and node.call.op.pointwise is not None and all(i in self.given for i in cut.given)
 
     def _reachable(self) -> dict[int, int]:
         """For each group, and each operation in none, the bits of those that wait for it."""

@@ -19,9 +19,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Final, final
 
-from burn_torch.core.sizes import Size, exact_quotient, greatest_divisor, known_below, same_size
+from burn_torch.core.sizes import Size, exact_quotient, greatest_divisor, known_below, known_multiple, same_size
 
-__all__ = ["Index", "Part", "Var", "constant", "flat_index", "part_of", "split_index"]
+__all__ = ["Index", "Part", "Var", "constant", "flat_index", "in_fours", "part_of", "split_index"]
 
 Whole = int | Size
 
@@ -358,11 +358,25 @@ def part_of(of: Index, start: Whole, size: Whole) -> Index | None:
     return _atom(Part(of, start, size))
 
 
-def _digits_above(index: Index, quotient: Index, scale: Whole) -> _Remainder | None:
-    """In a sum, quotient % d * scale: above the digit quotient * by + remainder it is one more of the same number."""
+def _divides(by: Whole, number: Whole) -> bool:
+    return exact_quotient(number, by) is not None
+
+
+def _digits_above(index: Index, digit: _Remainder, quotient: Index, scale: Whole) -> tuple[Atom, Whole] | None:
+    """In a sum, quotient % d * scale: above a digit n % by it is one more of the same number, and n % (d * by) both.
+
+    Gives it with d * by.  It may be written as (n % (d * by)) // by.
+    """
     for atom, count in index.terms.items():
-        if isinstance(atom, _Remainder) and atom.of == quotient and same_size(count, scale):
-            return atom
+        if not same_size(count, scale):
+            continue
+        if isinstance(atom, _Remainder) and atom.of == quotient:
+            return atom, digit.by * atom.by
+        if isinstance(atom, _Quotient) and same_size(atom.by, digit.by) and len(atom.of.terms) == 1:
+            ((inner, times),) = atom.of.terms.items()
+            alone = _is(times, 1) and _is(atom.of.constant, 0)
+            if alone and isinstance(inner, _Remainder) and inner.of == digit.of and _divides(digit.by, inner.by):
+                return atom, inner.by
     return None
 
 
@@ -377,9 +391,9 @@ def _joined(index: Index) -> Index:
             quotient = atom.of // atom.by
             if len(quotient.terms) != 1 or not _is(quotient.constant, 0):
                 continue
-            if (upper := _digits_above(index, quotient, count * atom.by)) is not None:
-                terms = {a: c for a, c in index.terms.items() if a not in (atom, upper)}
-                both = _atom(_Remainder(atom.of, atom.by * upper.by)) * count
+            if (upper := _digits_above(index, atom, quotient, count * atom.by)) is not None:
+                terms = {a: c for a, c in index.terms.items() if a not in (atom, upper[0])}
+                both = _atom(_Remainder(atom.of, upper[1])) * count
                 index = Index({**terms, **{a: terms.get(a, 0) + c for a, c in both.terms.items()}}, index.constant)
                 found = True
                 break
@@ -420,3 +434,37 @@ def split_index(flat: Index, shape: Sequence[Whole]) -> tuple[Index, ...]:
             made.append(constant(0) if known_below(size, 2) else rest % size)
         rest = constant(0) if _is(size, 0) else rest // size
     return tuple(reversed(made))
+
+
+# -- neighbours --------------------------------------------------------------------------------------
+def in_fours(index: Index, variable: Var) -> bool:
+    """Whether it is 4 n, 4 n + 1, 4 n + 2 and 4 n + 3 at 4 m to 4 m + 3 of a loop, whatever the other loops do.
+
+    >>> r = Var("r", 48)
+    >>> [in_fours(i, r) for i in (index_of(r), index_of(r) % 24 + (index_of(r) // 24) * 96, index_of(r) * 2)]
+    [True, True, False]
+    """
+    climbing = [atom for atom in index.terms if not _steady(atom, variable)]
+    if len(climbing) != 1 or not _is(index.terms[climbing[0]], 1) or not _climbs(climbing[0], variable):
+        return False
+    others = (count for atom, count in index.terms.items() if atom is not climbing[0])
+    return all(known_multiple(count, 4) for count in (*others, index.constant))
+
+
+def _steady(atom: Atom, variable: Var) -> bool:
+    """Whether it is one number at 4 m to 4 m + 3 of the loop."""
+    if variable not in atom.variables():
+        return True
+    if isinstance(atom, Var | Part):
+        return False
+    assert isinstance(atom, _Quotient | _Remainder)
+    if all(_steady(inner, variable) for inner in atom.of.terms):
+        return True
+    return isinstance(atom, _Quotient) and known_multiple(atom.by, 4) and in_fours(atom.of, variable)
+
+
+def _climbs(atom: Atom, variable: Var) -> bool:
+    """Whether it grows by one within a four, from a multiple of four on."""
+    if isinstance(atom, Var):
+        return atom == variable
+    return isinstance(atom, _Remainder) and known_multiple(atom.by, 4) and in_fours(atom.of, variable)

@@ -1,15 +1,16 @@
-"""The row that stands for a generated kernel around a matrix product."""
+"""The rows that stand for generated kernels around a product of matrices or a convolution."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.convolutions import ConvolutionTiles
 from burn_torch.fusion.products import ProductTiles
 from burn_torch.fusion.row import body_of, computed
 from burn_torch.ops.op import Operand, op
 
-__all__ = ["product", "tiles_in"]
+__all__ = ["convolution", "convolution_tiles_in", "product", "tiles_in"]
 
 
 @op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=())
@@ -20,9 +21,7 @@ def product(*inputs: Operand, body: str, strict: bool, tiles: tuple[int, ...]) -
     strict  rounds after each operation of the body, as unfused execution does
     tiles   the numbers of `ProductTiles`, in their order
     """
-    graph = body_of(body)
-    specs = graph.specs()
-    return tuple(specs[i] for i in graph.outputs if i is not None)  # type: ignore[misc]  # kernels make tensors
+    return _specs(body)
 
 
 @product.decomposes
@@ -30,6 +29,31 @@ def _(*inputs: Any, body: str, strict: bool, tiles: tuple[int, ...]) -> tuple[An
     return computed(body_of(body), inputs)
 
 
+@op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=())
+def convolution(*inputs: Operand, body: str, strict: bool, tiles: tuple[int, ...]) -> tuple[TensorSpec, ...]:
+    """As `product`, of a body with one convolution and element-wise operations behind it.
+
+    tiles   the numbers of `ConvolutionTiles`, in their order
+    """
+    return _specs(body)
+
+
+@convolution.decomposes
+def _(*inputs: Any, body: str, strict: bool, tiles: tuple[int, ...]) -> tuple[Any, ...]:
+    return computed(body_of(body), inputs)
+
+
+def _specs(body: str) -> tuple[TensorSpec, ...]:
+    graph = body_of(body)
+    specs = graph.specs()
+    return tuple(specs[i] for i in graph.outputs if i is not None)  # type: ignore[misc]  # kernels make tensors
+
+
 def tiles_in(attrs: Any) -> ProductTiles:
-    """The tiles that a call names."""
+    """The tiles that a call around a product names."""
     return ProductTiles(*attrs["tiles"])
+
+
+def convolution_tiles_in(attrs: Any) -> ConvolutionTiles:
+    """The tiles that a call around a convolution names."""
+    return ConvolutionTiles(*attrs["tiles"])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
@@ -22,14 +22,24 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.expressions import TYPES
 from burn_torch.fusion.index import Index, constant, flat_index, split_index
 from burn_torch.fusion.loops import Argument, Domain, tensor
-from burn_torch.fusion.lowering import MOST_TENSORS, Tile, Writer
+from burn_torch.fusion.lowering import MOST_TENSORS, Writer
 from burn_torch.fusion.reasons import Reason, Unfusible
+from burn_torch.fusion.values import Tile
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws, Fill, Moves
 from burn_torch.ops.op import Call
 from burn_torch.ops.products import linear, matmul
 
-__all__ = ["Product", "ProductKernel", "ProductTiles", "is_product", "lower_product", "may_be_product", "product_in"]
+__all__ = [
+    "Product",
+    "ProductKernel",
+    "ProductTiles",
+    "is_product",
+    "lower_product",
+    "may_be_product",
+    "product_in",
+    "require_elementwise",
+]
 
 _FLOATS: Final = (DType.F32, DType.F16, DType.BF16)
 
@@ -58,6 +68,10 @@ class ProductTiles:
     group: int
     warps: int
     stages: int
+
+    def numbers(self) -> tuple[int, ...]:
+        """As an attribute."""
+        return astuple(self)
 
     def programs(self, product: Product) -> int:
         """How many programs run."""
@@ -121,7 +135,7 @@ def lower_product(
     """The kernel of a body with one product; arguments as of `lowering.lower`.  Raises: Unfusible, with the reason."""
     node, product = product_in(body)
     for other in body.nodes:
-        _require_elementwise(other, node)
+        require_elementwise(other, node)
     (result,) = (i for i in node.outputs if i is not None)
     options: dict[str, Any] = {"strict": strict, "layouts": layouts, "held": held}
     rows, cols, inner = product.rows, product.cols, product.inner
@@ -147,7 +161,8 @@ def lower_product(
     )
 
 
-def _require_elementwise(node: Node, product: Node) -> None:
+def require_elementwise(node: Node, product: Node) -> None:
+    """Raises: Unfusible for a node that is neither the product nor element by element."""
     call = node.call
     law = call.op.law(Moves) or call.op.law(Fill) or call.op.law(Draws)
     if node is not product and law is None and call.op.pointwise is None and not call.is_input:

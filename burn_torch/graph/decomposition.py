@@ -19,11 +19,12 @@ def decomposed(call: Call) -> Graph:
 
     Raises: TypeError where the row has no decomposition.
     """
-    graph = call.memo.get("decomposition")
+    graph: Graph | None = call.memo.get("decomposition")
     if graph is None:
         if call.op.decomposition is None:
             raise TypeError(f"{call.op.name} has no decomposition")
         graph = call.memo["decomposition"] = _traced(call, call.op.decomposition)
+        assert graph is not None, f"the decomposition of {call.op.name} gives nothing"
     return graph
 
 
@@ -37,16 +38,18 @@ def expanded(call: Call) -> Graph | None:
     law = call.op.law(Expands)
     if law is None:
         return None if call.op.decomposition is None else decomposed(call)
-    graph: Graph | None = call.memo.get("expansion")
-    if graph is None:
-        graph = call.memo["expansion"] = _traced(call, law.body)
-    return graph
+    if "expansion" not in call.memo:
+        call.memo["expansion"] = _traced(call, law.body)
+    found: Graph | None = call.memo["expansion"]
+    return found
 
 
-def _traced(call: Call, body: Callable[..., Any]) -> Graph:
+def _traced(call: Call, body: Callable[..., Any]) -> Graph | None:
     trace = Trace()
     inputs = [None if spec is None else trace.input(spec) for spec in call.specs]
     outputs = body(*inputs, **call.attrs)
+    if outputs is None:
+        return None
     values: Sequence[Value | None] = outputs if call.multiple else (outputs,)
     for value, spec in zip(values, call.results, strict=True):
         assert value is None or value.spec is spec, f"what {call} is made of gives {value and value.spec}, not {spec}"

@@ -9,11 +9,11 @@ from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
 from burn_torch.ops.attending_torch import torch_attention, torch_attention_backward
 from burn_torch.ops.comparison import equal, greater
 from burn_torch.ops.functions import exp, tanh
-from burn_torch.ops.moments import check_statistics, like, statistics_of, widened
+from burn_torch.ops.moments import alive, check_statistics, like, statistics_of, widened
 from burn_torch.ops.op import Number, Operand, PerCall, dtype_fault, op, shape_fault
 from burn_torch.ops.products import matmul, transposed
 from burn_torch.ops.reductions import logsumexp, sum
-from burn_torch.ops.rules import alike, same_dtype
+from burn_torch.ops.rules import alike, same_dtype, sum_to
 from burn_torch.ops.samples import Sample, booleans, sample, uniform
 from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import expand, reshape, triu
@@ -70,12 +70,15 @@ def _shared(query, key):
 
 
 def _scores(query, key, mask, bias, scale, softcap, *, causal, offset):
+    # the scores, and what the softcap's tanh gave
     batch, heads, seq_q, d_head = query.shape
     seq_k = key.shape[2]
     scores = matmul(reshape(query, shape=(*_shared(query, key), d_head)), transposed(key)) * scale
     scores = reshape(scores, shape=(batch, heads, seq_q, seq_k))
+    turned = None
     if softcap is not None:
-        scores = tanh(scores / softcap) * softcap
+        turned = tanh(scores / softcap)
+        scores = turned * softcap
     if bias is not None:
         scores = scores + bias
     if mask is not None:
@@ -83,7 +86,7 @@ def _scores(query, key, mask, bias, scale, softcap, *, causal, offset):
     if causal:
         future = greater(triu(query.new_full((seq_q, seq_k), 1.0), diagonal=offset + 1), 0.0)
         scores = mask_where(scores, expand(future, shape=scores.shape), -math.inf)
-    return scores
+    return scores, turned
 
 
 def _weights(scores, lse):
@@ -164,12 +167,14 @@ def attention(
 
 @attention.gradient
 def _(g, y, query, key, value, mask, bias, scale, softcap, *, causal, offset):
-    if g[0] is None or g[1] is not None or bias is not None or softcap is not None:
+    if g[0] is None or g[1] is not None:
         return NotImplemented
     if _without_pairs(query, key, value):
         return (None,) * 7
-    gradients = attention_backward(g[0], query, key, value, *y, mask, scale, causal=causal, offset=offset)
-    return *gradients, None, None, None, None
+    live = (True,) * (3 if bias is None else 4)
+    inputs = (g[0], query, key, value, *y, mask, bias, scale, softcap)
+    gradients = attention_backward(*inputs, causal=causal, offset=offset, live=live)
+    return *gradients[:3], None, None if bias is None else gradients[3], None, None
 
 
 @attention.decomposes
@@ -179,7 +184,7 @@ def _(query, key, value, mask, bias, scale, softcap, *, causal, offset):
     if _without_pairs(query, key, value):
         y, lse = (query.new_full(shape, 0.0) for shape in ((batch, heads, seq_q, d_value), (batch, heads, seq_q)))
         return y, widened(lse)
-    scores = _scores(query, key, mask, bias, scale, softcap, causal=causal, offset=offset)
+    scores, _ = _scores(query, key, mask, bias, scale, softcap, causal=causal, offset=offset)
     lse = logsumexp(widened(scores), dims=(3,))
     if not (bias is None and mask is None and not (causal and offset < 0)):  # a query may see nothing
         lse = mask_where(lse, equal(lse, -math.inf), 0.0)
@@ -191,10 +196,11 @@ def _(query, key, value, mask, bias, scale, softcap, *, causal, offset):
 
 # -- its backward -------------------------------------------------------------------------------------------
 def _backward_samples() -> list[Sample]:
-    def case(q, k, v, mask=None, **attrs) -> Sample:
+    def case(q, k, v, mask=None, bias=None, softcap=None, **attrs) -> Sample:
         y = (*q[:3], v[3])
         drawn = [uniform(-1, 1, shape) for shape in (y, q, k, v, y)]
-        return sample(*drawn, uniform(1, 2, q[:3]), mask, 0.5, **{"causal": False, **attrs})
+        settings = {"causal": False, **attrs} | ({"live": (True,) * 4} if bias is not None else {})
+        return sample(*drawn, uniform(1, 2, q[:3]), mask, bias, 0.5, softcap, **settings)
 
     q, k, v = (2, 4, 3, 5), (2, 4, 6, 5), (2, 4, 6, 7)
     return [
@@ -203,11 +209,15 @@ def _backward_samples() -> list[Sample]:
         case(q, k, k, booleans((2, 4, 3, 6))),
         case(q, k, v, booleans((1, 1, 1, 6)), causal=True, offset=3),
         case(q, (2, 2, 6, 5), (2, 2, 6, 5), causal=True),
+        case(q, k, v, booleans((2, 4, 3, 6)), uniform(-1, 1, (4, 3, 6)), 1.5),
+        case(q, k, k, None, uniform(-1, 1, (2, 1, 3, 6))),
+        case(q, (2, 1, 6, 5), (2, 1, 6, 5), softcap=2.0, causal=True, offset=3),
         case(*_ON_GPUS, causal=True),
         case(*_ON_GPUS, booleans((1, 1, 9, 9))),
         case((1, 2, 4, 3), (1, 2, 2, 3), (1, 2, 2, 3), causal=True, offset=-2),
         case((0, 2, 3, 5), (0, 2, 4, 5), (0, 2, 4, 5)),
         case((1, 2, 3, 5), (1, 2, 0, 5), (1, 2, 0, 4)),
+        case((1, 2, 3, 5), (1, 2, 0, 5), (1, 2, 0, 4), None, uniform(-1, 1, (2, 3, 1))),
     ]
 
 
@@ -227,43 +237,59 @@ def attention_backward(
     y: TensorSpec,
     lse: TensorSpec,
     mask: TensorSpec | None,
+    bias: TensorSpec | None,
     scale: Number,
+    softcap: Operand | None,
     *,
     causal: bool,
     offset: int = 0,
-) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
-    """The gradients of query, key and value from that of y, where `attention` has neither bias nor softcap.
+    live: tuple[bool, ...] = (True, True, True),
+) -> tuple[TensorSpec | None, ...]:
+    """The gradients of query, key, value, and of a bias, from that of y; only those that `live` names are computed.
 
-        p = exp(scores - lse)      ds = p * (g @ value^T - sum(g * y)) * scale
-        dquery = ds @ key      dkey = ds^T @ query      dvalue = p^T @ g
+        p = exp(scores - lse)                        ds = p * (g @ value^T - sum(g * y))
+        dbias = ds      dt = ds * (1 - tanh(t)^2) * scale, without a softcap ds * scale       dvalue = p^T @ g
+        dquery = dt @ key      dkey = dt^T @ query
 
     Shapes: g, y (batch, heads, seq_q, d_value), lse (batch, heads, seq_q), the others as in `attention` -> those of
-    query, key and value.
-    Dtypes: float, all the same, lse of half types float32; mask is bool.
+    query, key, value and, where there is one, bias.
+    Dtypes: float, all the same, lse of half types float32; mask is bool; softcap is a number or None.
     """
-    same_dtype(query.require(FLOAT), key, value, alike(g, y))
+    same_dtype(query.require(FLOAT), key, value, alike(g, y), bias)
     if mask is not None:
         mask.require(BOOL)
-    _check(query, key, value, mask=mask)
+    _check(query, key, value, mask=mask, bias=bias)
     expected = (*query.shape[:3], value.shape[3])
     if g.shape != expected:
         raise shape_fault("g does not fit query and value", expected=f"g and y {expected}", mend="pass that of y")
     check_statistics(query, query.shape[:3], lse)
-    return query, key, value
+    return alive(live, query, key, value, *(() if bias is None else (bias,)))
 
 
 @attention_backward.decomposes
-def _(g, query, key, value, y, lse, mask, scale, *, causal, offset):
+def _(g, query, key, value, y, lse, mask, bias, scale, softcap, *, causal, offset, live):
     if _without_pairs(query, key, value):
-        return tuple(x.new_full(x.shape, 0.0) for x in (query, key, value))
-    scores = _scores(query, key, mask, None, scale, None, causal=causal, offset=offset)
+        inputs = (query, key, value, *(() if bias is None else (bias,)))
+        return tuple(x.new_full(x.shape, 0.0) if used else None for x, used in zip(inputs, live, strict=True))
+    scores, turned = _scores(query, key, mask, bias, scale, softcap, causal=causal, offset=offset)
     shared, seq_k = _shared(query, key), key.shape[2]
     weights = _weights(scores, lse)
     upstream = reshape(g, shape=(*shared, value.shape[3]))
-    rise = reshape(widened(matmul(upstream, transposed(value))), shape=scores.shape)
-    mean = sum(widened(g) * widened(y), dims=(3,))
-    slopes = reshape(like(query, weights * (rise - mean) * scale), shape=(*shared, seq_k))
-    dquery = reshape(matmul(slopes, key), shape=query.shape)
-    dkey = matmul(transposed(slopes), reshape(query, shape=(*shared, query.shape[3])))
-    dvalue = matmul(transposed(reshape(like(value, weights), shape=(*shared, seq_k))), upstream)
-    return dquery, dkey, dvalue
+    dquery = dkey = dvalue = dbias = None
+    bias_too = bias is not None and live[3]
+    if live[0] or live[1] or bias_too:
+        rise = reshape(widened(matmul(upstream, transposed(value))), shape=scores.shape)
+        slopes = weights * (rise - sum(widened(g) * widened(y), dims=(3,)))
+        if bias_too:
+            dbias = like(bias, sum_to(slopes, bias))
+        if turned is not None:
+            turned = widened(turned)
+            slopes = slopes * (1.0 - turned * turned)
+        slopes = reshape(like(query, slopes * scale), shape=(*shared, seq_k))
+        if live[0]:
+            dquery = reshape(matmul(slopes, key), shape=query.shape)
+        if live[1]:
+            dkey = matmul(transposed(slopes), reshape(query, shape=(*shared, query.shape[3])))
+    if live[2]:
+        dvalue = matmul(transposed(reshape(like(value, weights), shape=(*shared, seq_k))), upstream)
+    return dquery, dkey, dvalue, *(() if bias is None else (dbias,))

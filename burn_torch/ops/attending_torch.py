@@ -182,14 +182,21 @@ def torch_attention(call: Call) -> Callable[..., Any] | None:
 
 
 def torch_attention_backward(call: Call) -> Callable[..., Any] | None:
-    """The backward of a Call of `attention_backward`, three gradients; None where its decomposition computes."""
+    """The backward of a Call of `attention_backward`, its gradients; None where its decomposition computes.
+
+    torch's kernels know no softcap, and the gradient of a mask that is added is not asked of them.
+    """
     query, key, value = call.specs[1:4]
     assert isinstance(query, TensorSpec)
     assert isinstance(key, TensorSpec)
     assert isinstance(value, TensorSpec)
+    live = call.attrs["live"]
     if query.numel == 0 or key.numel == 0 or value.numel == 0:
-        return lambda g, query, key, value, *_: tuple([x.new_zeros(x.shape) for x in (query, key, value)])
-    masked = call.specs[6] is not None
+        shapes = [spec.shape if isinstance(spec, TensorSpec) else None for spec in call.results]
+        return lambda g, *_: tuple([None if shape is None else g.new_zeros(shape) for shape in shapes])
+    if call.specs[9] is not None or True in live[3:]:
+        return None
+    masked = call.specs[6] is not None or call.specs[7] is not None
     causal, hidden = _causal_part(query, key, masked=masked, **call.attrs)
     masked = masked or hidden is not None
     kernel = _chosen(query, key, value, masked=masked, causal=causal)
@@ -197,16 +204,17 @@ def torch_attention_backward(call: Call) -> Callable[..., Any] | None:
         return None
     backward = kernel.backward
 
-    def run(g, query, key, value, y, lse, mask, scale):
-        added = _added(query, mask, None, hidden) if masked else None
+    def run(g, query, key, value, y, lse, mask, bias, scale, softcap):
+        added = _added(query, mask, bias, hidden) if masked else None
         tensors = (_lines(x) for x in (g, query, key, value, y))
-        return backward(*tensors, lse.contiguous(), added, causal, float(scale))
+        grads = backward(*tensors, lse.contiguous(), added, causal, float(scale))
+        return tuple([grad if used else None for grad, used in zip((*grads, None), live, strict=False)])
 
     return run
 
 
 def _causal_part(
-    query: TensorSpec, key: TensorSpec, *, masked: bool, causal: bool, offset: int
+    query: TensorSpec, key: TensorSpec, *, masked: bool, causal: bool, offset: int, **_: Any
 ) -> tuple[bool, tuple[int, int, int] | None]:
     """Whether the kernel hides what is to come, or what to hide by a mask: (seq_q, seq_k, diagonal)."""
     if not causal:

@@ -323,9 +323,9 @@ _attention_backward_folded: Final = _folded(REGISTRY["attention_backward"], 0, 1
 
 @REGISTRY["attention_backward"].batched
 def _(n, many, *inputs, **attrs):
-    mask = inputs[6]
-    if mask is not None and mask.ndim == 4 and mask.shape[0] != 1:
-        return NotImplemented
+    mask, bias = inputs[6:8]
+    if True in attrs["live"][3:] or [x for x in (mask, bias) if x is not None and x.ndim == 4 and x.shape[0] != 1]:
+        return NotImplemented  # the gradient of a shared bias is another one for each item
     return _attention_backward_folded(n, many, *inputs, **attrs)
 
 

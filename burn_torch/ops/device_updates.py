@@ -25,20 +25,27 @@ def _groups(xs: Tensors, kinds: int) -> list[list[torch.Tensor]]:
     return [list(xs[i * n : (i + 1) * n]) for i in range(kinds)]
 
 
-def _types(call: Call, numbers: int) -> set[DType]:
-    return {spec.dtype for spec in call.specs[numbers:]}  # type: ignore[union-attr]  # tensors
+def _types(call: Call) -> set[DType]:
+    return {spec.dtype for spec in call.results}
 
 
-def _slot(call: Call, numbers: int) -> DType:
-    return DType.F64 if DType.F64 in _types(call, numbers) else DType.F32
+def _slot(call: Call) -> DType:
+    return DType.F64 if DType.F64 in _types(call) else DType.F32
 
 
 def writing(
-    call: Call, known: Sequence[Any], groups: int, dtypes: Sequence[DType], pack: Callable[..., Any], step: Any
+    call: Call,
+    known: Sequence[Any],
+    groups: int,
+    dtypes: Sequence[DType],
+    pack: Callable[..., Any],
+    step: Any,
+    *,
+    narrow: bool = False,
 ) -> DeviceForm:
     """A form that writes: `step(slots, groups of tensors)`; the gradients are group 1, all others are written over.
 
-    The tensors that `step` gets lie in order.
+    The tensors that `step` gets lie in order; gradients are of their parameters' type unless it takes `narrow` ones.
     """
     n = sum(1 for value in known if value is None) // groups
     tensors = len(dtypes) + len(known) - len(run_time_numbers(known)) - groups * n
@@ -47,7 +54,10 @@ def writing(
     def compute(*inputs: Any) -> Sequence[torch.Tensor]:
         # kernels go by addresses: a transposed gradient would be a wrong one
         dense = [*inputs[:tensors], *(x.contiguous() for x in inputs[tensors:])]
-        step(dense[: len(dtypes)], _groups(dense[tensors:], groups))
+        given = _groups(dense[tensors:], groups)
+        if not narrow:
+            given[1] = [g if g.dtype == p.dtype else g.to(p.dtype) for p, g in zip(*given[:2], strict=True)]
+        step(dense[: len(dtypes)], given)
         written = [inputs[i] for i in over]
         for i, x in zip(over, written, strict=True):
             if dense[i] is not x:
@@ -61,7 +71,7 @@ def writing(
 def _sgd(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     if known[0] is not RUN_TIME or known[1] is RUN_TIME:
         return None
-    penalty, slot = known[1], _slot(call, 2)
+    penalty, slot = known[1], _slot(call)
 
     def fused(slots: Tensors, groups: list[list[torch.Tensor]]) -> None:
         torch._fused_sgd_(
@@ -75,12 +85,12 @@ def _sgd(call: Call, known: Sequence[Any]) -> DeviceForm | None:
             grads = list(torch._foreach_add(grads, params, alpha=penalty))
         torch._foreach_sub_(params, torch._foreach_mul(grads, slots[0]))
 
-    return writing(call, known, 2, (slot,), lambda lr: (lr,), fused if _fusable(call, 2) else plain)
+    return writing(call, known, 2, (slot,), lambda lr: (lr,), fused if _fusable(call) else plain)
 
 
-def _fusable(call: Call, numbers: int) -> bool:
+def _fusable(call: Call) -> bool:
     # one type for all; in double the fused kernels would round the learning rate to float32
-    types = _types(call, numbers)
+    types = _types(call)
     return len(types) == 1 and DType.F64 not in types
 
 
@@ -88,7 +98,7 @@ def _momentum(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     lr, penalty, momentum, share = known[:4]
     if RUN_TIME in (penalty, momentum):
         return None
-    slot, nesterov = _slot(call, 4), call.attrs["nesterov"]
+    slot, nesterov = _slot(call), call.attrs["nesterov"]
 
     def pack(*numbers: float) -> Sequence[float]:
         given = iter(numbers)
@@ -118,7 +128,7 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
         values = iter(given)
         return (next(values) if lr is RUN_TIME else lr), (next(values) if time is RUN_TIME else time)
 
-    if _fusable(call, 7) and not (penalty and decay) and not (cautious and decay):
+    if _fusable(call) and not (penalty and decay) and not (cautious and decay):
         kernel = torch._fused_adamw_ if decay else torch._fused_adam_
 
         def fused(slots: Tensors, groups: list[list[torch.Tensor]]) -> None:
@@ -155,7 +165,7 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
             torch._foreach_add_(moves, torch._foreach_mul(shrunk, shrink))
         torch._foreach_sub_(params, moves)
 
-    return writing(call, known, kinds, (_slot(call, 7),) * 3, pack, step)
+    return writing(call, known, kinds, (_slot(call),) * 3, pack, step)
 
 
 sgd_update.device_numbers = _sgd

@@ -145,6 +145,7 @@ class Folds:
 class Expands:
     """The same with other rows, for whoever wants to see into it: `body(*inputs, **attrs)`, on values.
 
+    The body gives None for a Call that it has no rows for.
     Unlike a decomposition, it is nothing to compute with: rounding and layout may differ.
     """
 

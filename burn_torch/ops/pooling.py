@@ -13,9 +13,12 @@ import numpy as np
 import torch
 
 from burn_torch.core.dtype import FLOAT, DType
+from burn_torch.core.sizes import Size
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.laws import Expands
 from burn_torch.ops.op import Call, PerCall, dtype_fault, op
 from burn_torch.ops.samples import distinct, sample, uniform
+from burn_torch.ops.shapes import expand, reshape
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.windows import (
     Faults,
@@ -584,9 +587,23 @@ def _numpy_adaptive_avg_pool_backward(g, *, size):
     return x
 
 
+def _spread_evenly(g, *, size):
+    """Bins of one size that tile the image: each element as often as its bin has places.  None for others."""
+    counts = g.shape[2:]
+    if any(isinstance(s, Size) for s in (*size, *g.shape)):
+        return None
+    if any(s % n or not s for s, n in zip(size, counts, strict=True)):
+        return None
+    sides = [s // n for s, n in zip(size, counts, strict=True)]
+    shares = reshape(g * (1.0 / math.prod(sides)), shape=(*g.shape[:2], *(n for c in counts for n in (c, 1))))
+    places = (*g.shape[:2], *(n for pair in zip(counts, sides, strict=True) for n in pair))
+    return reshape(expand(shares, shape=places), shape=(*g.shape[:2], *size))
+
+
 @op(
     torch=PerCall(_torch_adaptive_avg_pool_backward),
     numpy=_numpy_adaptive_avg_pool_backward,
+    laws=[Expands(_spread_evenly)],
     samples=[sample(uniform(-1, 1, (*shape[:2], *size)), size=shape[2:]) for shape, size in _ADAPTIVE_CASES],
 )
 def adaptive_avg_pool_backward(g: TensorSpec, *, size: Shape) -> TensorSpec:

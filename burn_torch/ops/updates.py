@@ -21,6 +21,7 @@ import torch
 
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.moments import HALF, like
 from burn_torch.ops.op import REGISTRY, Call, Number, PerCall, op, shape_fault
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.torch_code import Over
@@ -42,13 +43,30 @@ def _spec_groups(xs: tuple[TensorSpec, ...], kinds: int) -> list[list[TensorSpec
     groups = _groups(xs, kinds)
     for same in zip(*groups, strict=True):
         same[0].require(FLOAT)
-        if any(spec is not same[0] for spec in same):
+        if any(spec is not same[0] and not (kind == 1 and _narrow(spec, same[0])) for kind, spec in enumerate(same)):
             raise shape_fault(
                 f"a gradient or a state does not fit its parameter {same[0]}: {same[1:]}",
-                expected="the parameter's shape and element type",
+                expected="the parameter's shape and element type; a gradient of float32 may be of a half type",
                 mend="compute gradients of the parameters that are updated",
             )
     return groups
+
+
+def _narrow(gradient: TensorSpec, parameter: TensorSpec) -> bool:
+    """Whether it is what a product in half precision gives for a float32 parameter."""
+    return parameter.dtype is DType.F32 and gradient.dtype in HALF and gradient.with_dtype(DType.F32) is parameter
+
+
+def _numpy_groups(xs, kinds: int):
+    """`xs` in equal runs, gradients in the type of their parameters."""
+    params, grads, *states = _groups(xs, kinds)
+    return [params, [np.asarray(g, p.dtype) for p, g in zip(params, grads, strict=True)], *states]
+
+
+def _traced_groups(xs, kinds: int):
+    """The same of values of a trace."""
+    params, grads, *states = _groups(xs, kinds)
+    return [params, [like(p, g) for p, g in zip(params, grads, strict=True)], *states]
 
 
 # -- torch's fused kernels -------------------------------------------------------------------------------
@@ -79,6 +97,7 @@ def _fused(update: Callable[..., None], numbers: int, kinds: Callable[[Call], in
             if copies:
                 params, *states = ([x.clone() for x in group] for group in (params, *states))
             params, grads, *states = map(_dense, (params, grads, *states))
+            grads = [g if g.dtype == p.dtype else g.to(p.dtype) for p, g in zip(params, grads, strict=True)]
             for members in types.values():
                 groups = (params, grads, *states)
                 if len(types) > 1:
@@ -120,7 +139,7 @@ _sgd_kernel, _sgd_over = _fused(_torch_sgd, 2, lambda call: 2)
 
 
 def _numpy_sgd(lr, penalty, *xs):
-    params, grads = _groups(xs, 2)
+    params, grads = _numpy_groups(xs, 2)
     return [p - lr * (g + penalty * p if penalty else g) for p, g in zip(params, grads, strict=True)]
 
 
@@ -138,14 +157,15 @@ def _numpy_sgd(lr, penalty, *xs):
 def sgd_update(lr: Number, penalty: Number, *xs: TensorSpec) -> tuple[TensorSpec, ...]:
     """Steps down the gradient: p - lr (g + penalty p).
 
-    Shapes: n parameters, n gradients of the same shapes -> n parameters.  Dtypes: float.
+    Shapes: n parameters, n gradients of the same shapes -> n parameters.
+    Dtypes: float; gradients of float32 parameters may be of a half type.
     """
     return tuple(_spec_groups(xs, 2)[0])
 
 
 @sgd_update.decomposes
 def _(lr, penalty, *xs):
-    params, grads = _groups(xs, 2)
+    params, grads = _traced_groups(xs, 2)
     return tuple(p - (g + p * penalty) * lr for p, g in zip(params, grads, strict=True))
 
 
@@ -168,7 +188,7 @@ _momentum_kernel, _momentum_over = _fused(_torch_momentum, 4, lambda call: 3)
 
 
 def _numpy_momentum(lr, penalty, momentum, share, *xs, nesterov):
-    params, grads, velocities = _groups(xs, 3)
+    params, grads, velocities = _numpy_groups(xs, 3)
     if penalty:
         grads = [g + penalty * p for g, p in zip(grads, params, strict=True)]
     new = [momentum * v + share * g for v, g in zip(velocities, grads, strict=True)]
@@ -194,7 +214,8 @@ def momentum_update(
 
     g has penalty p added first.  `share` is 1 in the first step and 1 - dampening later, as in Burn.
 
-    Shapes: n parameters, n gradients, n velocities -> n parameters, n velocities.  Dtypes: float.
+    Shapes: n parameters, n gradients, n velocities -> n parameters, n velocities.
+    Dtypes: float; gradients of float32 parameters may be of a half type.
     Source: Sutskever et al. 2013, https://proceedings.mlr.press/v28/sutskever13.html.
     """
     params, _, velocities = _spec_groups(xs, 3)
@@ -203,7 +224,7 @@ def momentum_update(
 
 @momentum_update.decomposes
 def _(lr, penalty, momentum, share, *xs, nesterov):
-    params, grads, velocities = _groups(xs, 3)
+    params, grads, velocities = _traced_groups(xs, 3)
     grads = [g + p * penalty for g, p in zip(grads, params, strict=True)]
     new = [v * momentum + g * share for v, g in zip(velocities, grads, strict=True)]
     steps = [g + v * momentum for g, v in zip(grads, new, strict=True)] if nesterov else new
@@ -240,7 +261,7 @@ _adam_kernel, _adam_over = _fused(_torch_adam, 7, lambda call: 5 if call.attrs["
 
 def _numpy_adam(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious):
     groups = [[], [], [], []]  # type: ignore[var-annotated]
-    for p, g, m, v, *largest in zip(*_groups(xs, 5 if amsgrad else 4), strict=True):
+    for p, g, m, v, *largest in zip(*_numpy_groups(xs, 5 if amsgrad else 4), strict=True):
         if penalty:
             g = g + penalty * p
         m = beta_1 * m + (1 - beta_1) * g
@@ -290,7 +311,7 @@ def adam_update(
     amsgrad: the largest v' so far stands in the root.  cautious: decays only where p and m' agree in sign.
 
     Shapes: n parameters, n gradients, n first, n second moments (n largest ones) -> the same without gradients.
-    Dtypes: float.
+    Dtypes: float; gradients of float32 parameters may be of a half type.
     Source: Kingma, Ba 2015, algorithm 1; Loshchilov, Hutter 2019, algorithm 2; Chen et al. 2025 (cautious decay).
     """
     params, _, *states = _spec_groups(xs, 5 if amsgrad else 4)
@@ -302,7 +323,7 @@ def _(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious)
     groups = [[], [], [], []]  # type: ignore[var-annotated]
     root = (1 - beta_2**time) ** 0.5
     rate = lr / (1 - beta_1**time)
-    for p, g, m, v, *largest in zip(*_groups(xs, 5 if amsgrad else 4), strict=True):
+    for p, g, m, v, *largest in zip(*_traced_groups(xs, 5 if amsgrad else 4), strict=True):
         g = g + p * penalty
         m = m * beta_1 + g * (1 - beta_1)
         v = v * beta_2 + g * g * (1 - beta_2)

@@ -294,7 +294,7 @@ class Container(Structure):
         values = []
         for child in self.children:
             value = child.build(leaves, at, wrap, shared)
-            if child.size == 1 and not isinstance(child, Container | Root | First):
+            if child.size == 1 and not isinstance(child, _WITH_PARTS):
                 shared[at] = value
             values.append(value)
             at += child.size
@@ -308,6 +308,8 @@ class Container(Structure):
     def __repr__(self) -> str:
         return f"{self.kind.__name__} of {len(self.children)} parts"
 
+
+_WITH_PARTS: Final = (Container, Root, First)
 
 _Open = Callable[[Any], tuple[tuple[Any, ...], Sequence[Any]]]
 _Close = Callable[[tuple[Any, ...], Sequence[Any]], Any]

@@ -9,6 +9,7 @@ import dis
 import enum
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from operator import is_
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any, Final, final
 
@@ -49,28 +50,31 @@ class Surroundings:
         owner = getattr(function, "__self__", None)
         self._owners: Final = () if owner is None else (owner,)
         self._has_attributes: Final[dict[type[Any], bool]] = {}
+        self._without_objects: Final[set[tuple[type[Any], ...]]] = set()
+        """Types of arguments among which none has attributes that count."""
         self._last: tuple[list[Any], Container] | None = None
+        """What the names stood for and the key of that, where nothing of it can change by itself."""
 
     def key(self, args: Sequence[Any]) -> Container:
         """Names and values as they are now, for these arguments; one object as long as nothing changes."""
-        get = self._globals.get
-        now = [_contents(cell) for cell in self._cells]
-        now += [get(name) for name in self._global_names]
-        captures = self._captures
-        now = [value if _is_guarded(value) or id(value) in captures else _UNGUARDED for value in now]
-        objects = [arg for arg in (*self._owners, *args) if self._is_plain_object(arg)]
+        there = [_contents(cell) for cell in self._cells]
+        there += map(self._globals.get, self._global_names)
+        kinds = tuple(map(type, args))
         last = self._last
-        fixed = not objects and not any(map(_may_change, now))
-        if fixed and last is not None and all(a is b for a, b in zip(now, last[0], strict=True)):
+        if last is not None and kinds in self._without_objects and all(map(is_, there, last[0])):
             return last[1]
+        captures = self._captures
+        now = [value if _is_guarded(value) or id(value) in captures else _UNGUARDED for value in there]
+        objects = [arg for arg in (*self._owners, *args) if self._is_plain_object(arg)]
+        if not objects:
+            self._without_objects.add(kinds)
         found = [(name, _Capture(value) if id(value) in captures else value)
                  for name, value in zip(self._names, now, strict=True)]  # fmt: skip
         found += [item for value in objects for item in self._read_of(value)]
         found = [(name, value) for name, value in found if value is not _UNGUARDED]
         constants = [interned(Constant, constant_key(value), Held(value)) for _, value in found]
         key: Container = interned(Container, dict, tuple([name for name, _ in found]), tuple(constants))
-        if fixed:
-            self._last = (now, key)
+        self._last = None if objects or any(map(_may_change, there)) else (there, key)
         return key
 
     def _is_plain_object(self, value: Any) -> bool:

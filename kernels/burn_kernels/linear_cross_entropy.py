@@ -180,7 +180,7 @@ def losses_with_gradient(
         loss, dlogits = cross_entropy.forward_with_gradient_(logits, targets[rows], dloss=dloss[rows], **by_chunk)
         losses.append(loss)
         sums.add(rows, dlogits)
-    return torch.cat(losses) if losses else _nothing(x, 0), sums.dx, sums.all_dw(), sums.db
+    return torch.cat(losses) if losses else _nothing(x, 0), *sums.wide()
 
 
 def backward(
@@ -244,18 +244,18 @@ class _Sums:
         if self.db is not None:
             self.db += dlogits.sum(0, dtype=self.kind)
 
-    def all_dw(self) -> torch.Tensor:
-        """dw of all chunks; zeros where there were none."""
-        return torch.zeros(self.w.shape, dtype=self.kind, device=self.w.device) if self.dw is None else self.dw
+    def wide(self) -> Gradients:
+        """dx, and dw and db as they are summed."""
+        dw = torch.zeros(self.w.shape, dtype=self.kind, device=self.w.device) if self.dw is None else self.dw
+        return self.dx, dw, self.db
 
     def results(self, scale: torch.Tensor | None) -> Gradients:
-        dw = self.all_dw()
+        dx, dw, db = self.wide()
         if scale is not None:
-            for x in (self.dx, dw, self.db):
+            for x in (dx, dw, db):
                 if x is not None:
                     x.mul_(scale)
-        db = None if self.db is None else self.db.to(self.w.dtype)
-        return self.dx, dw.to(self.w.dtype), db
+        return dx, dw.to(self.w.dtype), None if db is None else db.to(self.w.dtype)
 
 
 def _chunks(

@@ -38,6 +38,9 @@ class Prepared:
     head: tuple[Any, ...]
     watchers: tuple[Any, Any]
     device: int
+    by_c: bool = False
+    """Whether `submit` is Triton's C function: `head` begins with the driver's function, and whether programs wait for
+    each other or for an earlier launch; its sixth part are warps, programs of a cluster, and bytes of shared memory."""
 
     def watched(self) -> bool:
         """Whether somebody wants to be told of launches."""
@@ -66,7 +69,7 @@ def prepared(compiled: Any, device: int) -> Prepared | None:
     submit: Any = getattr(run, "launch", None)
     if _takes_pointers_at_once(submit, run):
         flags = (run.launch_cooperative_grid, run.launch_pdl)
-        return Prepared(submit, (function, *flags, None, None, packed, *hooks), watchers, device)
+        return Prepared(submit, (function, *flags, None, None, packed, *hooks), watchers, device, by_c=True)
     return Prepared(run, (function, packed, *hooks), watchers, device)
 
 

@@ -95,6 +95,13 @@ def row_words(key, stream, begin, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def fours_at(key, stream, element):
+    """The words of elements (n, m), all multiples of four, and of the three that follow each: (n, 4 * m)."""
+    w0, w1, w2, w3 = cipher(key, stream, element.to(tl.int64) // 4)
+    return tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), (element.shape[0], 4 * element.shape[1]))
+
+
+@triton.jit
 def kept(key, stream, last, row, start, cols, QUADS: tl.constexpr, BLOCK: tl.constexpr):
     """Which elements of the columns [start, start + BLOCK) of rows (n,) a dropout keeps: (n, BLOCK).
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burn_torch.core.sizes import Scope, Size
-from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, split_index
+from burn_torch.fusion.index import Index, Var, constant, flat_index, in_fours, index_of, split_index
 
 
 @st.composite
@@ -61,6 +61,39 @@ def test_chains_of_views(chain: list[tuple[tuple[int, ...], tuple[int, ...]]]) -
     assert symbolic.high >= max(numbers)
     if all(axes == tuple(sorted(axes)) for _, axes in chain):
         assert symbolic == index_of(x), "reshapes leave the order alone, and the index says so"
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.permutations([2, 3, 4, 4, 5]), st.permutations(range(4)), st.integers(0, 3))
+def test_neighbours_in_fours(sizes: list[int], axes: list[int], joined: int) -> None:
+    """Of a turned tensor, the last axes of which are the loop: where it says so, each four is one, in every row."""
+    shape = (*sizes[:3], sizes[3] * sizes[4])
+    moved = tuple(shape[axis] for axis in axes)
+    rows, length = math.prod(moved[:joined]), math.prod(moved[joined:])
+    x, r = Var("x", rows), Var("r", length)
+    parts = split_index(flat_index([index_of(x), index_of(r)], (rows, length)), moved)
+    flat = flat_index([parts[axes.index(axis)] for axis in range(4)], shape)
+    computed = eval(f"lambda x, r: {flat.written()}")
+    fours = all(
+        computed(n, m) % 4 == 0
+        and [computed(n, m + i) for i in range(4)] == list(range(computed(n, m), computed(n, m) + 4))
+        for n in range(rows)
+        for m in range(0, length - 3, 4)
+    )
+    assert fours or not in_fours(flat, r)
+    if fours and length % 4 == 0 and axes == [1, 0, 2, 3]:
+        assert in_fours(flat, r)
+
+
+def test_images_are_summed_in_fours() -> None:
+    """The gradient of a convolution's bias: 8 channels of 5 images of 26 x 26."""
+    x, r = Var("x", 8), Var("r", 5 * 676)
+    image, row, col = split_index(index_of(r), (5, 26, 26))
+    flat = flat_index([image, index_of(x), row, col], (5, 8, 26, 26))
+    assert repr(flat) == "((r) // 676) * 5408 + x * 676 + ((r) % 676)"
+    assert in_fours(flat, r)
+    assert not in_fours(flat + 2, r)
+    assert not in_fours(flat_index([image, index_of(x), col, row], (5, 8, 26, 26)), r)
 
 
 def test_equal_indexes_are_equal() -> None:
@@ -182,3 +215,30 @@ def test_symbolic_indexes_are_simplified() -> None:
     assert (x * s1 + y).written() == "x * s1 + y"
     assert (y * -1 + (s1 - 1)).low == 0, "a flip stays in its axis"
     assert not scope.guards
+
+
+def test_digits_of_one_number_are_one_remainder() -> None:
+    """Three axes of a reduction that lie side by side are read as one."""
+    r = index_of(Var("r", 50176))
+    parts = split_index(r, (4, 4, 56, 56))
+    assert flat_index(parts[1:], (4, 56, 56)) == r % 12544
+    assert flat_index(parts, (4, 4, 56, 56)) == r
+
+
+def test_how_far_apart_neighbours_lie() -> None:
+    x = Var("x", 24576)
+    at = index_of(x)
+    columns = (at // 3072) * 6291456 + at % 3072
+    assert columns.stride(x) == 1, "but for where a remainder begins anew"
+    assert (at * 768).stride(x) == 768
+    assert ((at % 768) * 50304 + at // 768).stride(x) == 50304
+    assert (at // 3072).stride(x) == 0
+
+
+def test_how_long_an_index_stays_the_same() -> None:
+    x = Var("x", 1 << 20)
+    at = index_of(x)
+    assert ((at // 3136) % 64).constant_run(x) == 3136
+    assert ((at // 12) + (at // 8) * 4).constant_run(x) == 4
+    assert (at % 64).constant_run(x) == 0
+    assert at.constant_run(x) == 0

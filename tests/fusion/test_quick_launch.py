@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -44,10 +47,10 @@ def driver() -> Iterator[StubCuda]:
 def stub(driver: StubCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubCuda]:
     """Tensors of the CPU are taken for those of a GPU: addresses are all that a launch takes of them."""
     monkeypatch.setenv("BURN_TORCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(fused_launch, "_current_device", lambda: lambda: 0)
-    monkeypatch.setattr(fused_launch, "_current_stream", lambda: lambda index: STREAM)
-    on_host = fused_launch._maker
-    monkeypatch.setattr(fused_launch, "_maker", lambda spec, i: on_host(tensor(*spec.shape, dtype=spec.dtype), i))
+    monkeypatch.setattr(fused_launch, "current_device", lambda: lambda: 0)
+    monkeypatch.setattr(fused_launch, "current_stream", lambda: lambda index: STREAM)
+    on_host = fused_launch.maker
+    monkeypatch.setattr(fused_launch, "maker", lambda spec, i: on_host(tensor(*spec.shape, dtype=spec.dtype), i))
     monkeypatch.setattr(
         Tunable, "run", lambda self, like, config, call, launch: self.run_on(0, call, launch) if not config else None
     )
@@ -112,6 +115,80 @@ def test_the_driver_is_told_the_same(name: str, stub: StubCuda) -> None:
     assert told(stub, kernel, others, sizes)[0] == again
 
 
+def test_numbers_are_made_again_where_they_are_others(stub: StubCuda) -> None:
+    """Kept by identity: -0.0 equals 0.0 and is another number."""
+    kernel = FusedKernel(traced(lambda x, rate: x * rate, [MATRIX, FLOAT_NUMBER]), strict=False)
+    (x,) = inputs_of([MATRIX])
+    sizes = [8, 8, 4]
+    stub.expect(3)
+
+    def word(rate: float) -> int:
+        kernel(x, rate)
+        return stub.last(sizes).words[2]
+
+    zero, one = 0.0, float("1.0")
+    bits = {number: int(np.float32(number).view(np.uint32)) for number in (2.0, 3.0)}
+    assert [word(rate) for rate in (2.0, 2.0, 3.0, 3.0, 2.0)] == [bits[n] for n in (2.0, 2.0, 3.0, 3.0, 2.0)]
+    assert [word(rate) for rate in (zero, -zero, zero)] == [0, 1 << 31, 0]
+    assert word(one) == word(float("1.0")) == word(1) == word(True)
+    assert word(float("nan")) == word(float("nan")) != word(2.0)
+
+
+def test_kept_numbers_are_not_made_again(stub: StubCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    original = fused.launched_with
+
+    def counted(argument: Any, inputs: Any) -> Any:
+        made.append(argument)
+        return original(argument, inputs)
+
+    monkeypatch.setattr(fused, "launched_with", counted)
+    function, specs, sizes = BODIES["numbers"]
+    kernel = FusedKernel(traced(function, specs), strict=False)
+    inputs = inputs_of(specs)
+    counts = []
+    for given in (inputs, inputs, inputs, [*inputs[:2], 0.9, *inputs[3:]]):
+        made.clear()
+        told(stub, kernel, given, sizes)
+        counts.append(len(made))
+    assert counts[2] == 0
+    assert counts[0] == counts[1] == counts[3] == 5  # by Triton; by the quick way for the first time; for another rate
+
+
+def test_kept_numbers_of_threads_are_not_mixed_up(stub: StubCuda) -> None:
+    """Each thread passes numbers of its own to one kernel."""
+    kernel = FusedKernel(traced(lambda x, a, b: x * a + b, [MATRIX, FLOAT_NUMBER, FLOAT_NUMBER]), strict=False)
+    (x,) = inputs_of([MATRIX])
+    stub.expect(4)
+    for _ in range(3):
+        kernel(x, 1.0, 1.0)
+    launch: Any = kernel.quick
+    cells = dict(zip(launch.__code__.co_freevars, launch.__closure__, strict=True))
+    wrong: list[tuple[float, float]] = []
+    submit = cells["submit"].cell_contents
+
+    def seen(*arguments: Any) -> None:
+        a, b = arguments[-3:-1]
+        if b != a + 0.5:
+            wrong.append((a, b))
+
+    cells["submit"].cell_contents = seen
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [
+            threading.Thread(target=lambda n=n: [kernel(x, float(n), n + 0.5) for _ in range(300)]) for n in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+        cells["submit"].cell_contents = submit
+    assert wrong == []
+
+
 def test_other_layouts_and_addresses_go_the_long_way(stub: StubCuda) -> None:
     function, specs, sizes = BODIES["rows"]
     kernel = FusedKernel(traced(function, specs), strict=False)
@@ -142,7 +219,7 @@ def test_a_quick_way_is_made_once(stub: StubCuda, monkeypatch: pytest.MonkeyPatc
     """Where another device is the current one, each call goes the long way, and makes no quick one."""
     function, specs, sizes = BODIES["rows"]
     kernel = FusedKernel(traced(function, specs), strict=False)
-    monkeypatch.setattr(fused_launch, "_current_device", lambda: lambda: 1)
+    monkeypatch.setattr(fused_launch, "current_device", lambda: lambda: 1)
     told(stub, kernel, inputs_of(specs), sizes)
     quick = kernel.quick
     told(stub, kernel, inputs_of(specs), sizes)

@@ -32,6 +32,7 @@ from burn_torch.backend.fusion import plans
 from burn_torch.backend.fusion.stream import Computed, Lazy, Stream
 from burn_torch.core.errors import AutodiffError
 from burn_torch.core.spec import TensorSpec
+from burn_torch.fusion.variants import Variants
 from burn_torch.module import RunningState
 
 FUSED = Device.cpu().fused()
@@ -267,13 +268,15 @@ def test_more_than_eight_choices_of_results_are_computed_whole(stream: Stream, s
 
 
 # -- storms ----------------------------------------------------------------------------------------------
-def test_one_warning_of_ever_other_shapes(stream: Stream) -> None:
-    """Without kernels a shape is planned when it comes again."""
+def in_many_shapes(make: Callable[[int], Tensor]) -> None:
+    for size in (*range(1, 12), *range(1, 12)):
+        (make(size).cos().sin() - 0.125).into_data()
 
-    def in_many_shapes(make: Callable[[int], Tensor]) -> None:
-        for size in (*range(1, 12), *range(1, 12)):
-            (make(size).cos().sin() - 0.125).into_data()
 
+def test_one_warning_of_ever_other_shapes(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where kernels are generated, and none of symbolic sizes is found."""
+    monkeypatch.setattr(LibTorch, "generates", lambda self, place: True)
+    monkeypatch.setattr(Variants, "made", lambda self, graph, sizes, plan: None)
     with pytest.warns(FusionWarning, match=r"shape of full, at .*test_stream(?s:.)*expected(?s:.)*bucket") as told:
         in_many_shapes(lambda size: Tensor.ones((size, 3), FUSED))
     assert len(told) == 1
@@ -281,6 +284,12 @@ def test_one_warning_of_ever_other_shapes(stream: Stream) -> None:
         FusionWarning, match=r"given: .*9 plans, 0 of them .*axis 1 of input 0 of cos, at .*: .*, \.\.\."
     ):
         in_many_shapes(lambda size: Tensor.from_torch(torch.ones(3, size), FUSED))
+
+
+def test_nobody_is_warned_of_shapes_where_no_kernels_are_generated(stream: Stream) -> None:
+    """A plan costs next to nothing there, and a shape has one when it comes again."""
+    in_many_shapes(lambda size: Tensor.ones((size, 5), FUSED))
+    assert sum(ready._run is not None for ready in stream.history) == 12, "the first, and all that came again"
 
 
 def test_in_a_storm_what_is_new_runs_unplanned_and_what_is_not_gets_a_plan(stream: Stream) -> None:

@@ -193,6 +193,39 @@ def test_random_rows_beside_reductions(cols: int, seed: np.random.Generator, mon
     agree(FusedKernel(graph, strict=False)(*inputs), interpret(graph, LibTorch(), inputs))
 
 
+@pytest.mark.parametrize("longest", [16, 4096])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 3, 3, 5)], ids=["in fours", "not"])
+def test_random_images_summed_over_batch_and_axes(
+    shape: tuple[int, ...], longest: int, seed: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lowering, "LONGEST_ROW", longest)
+
+    def drop(x, key, stream):
+        h = x * row("dropout_mask")(0.4, key, stream, shape=shape, dtype=DType.F32, place="cpu")
+        return h, row("sum")(h, dims=(0, 2, 3))
+
+    specs = [tensor(*shape), INT_NUMBER, INT_NUMBER]
+    graph = traced(drop, specs)
+    inputs = made(specs, seed, number=-5)
+    kernel = FusedKernel(graph, strict=False)
+    agree(kernel(*inputs), interpret(graph, LibTorch(), inputs))
+    assert ("fours_at" in lowering.lower(graph).source) is (shape[2] * shape[3] % 4 == 0)
+
+
+@pytest.mark.parametrize(("counts", "kernels"), [((2, 3), 1), ((1, 1), 1), ((3, 4), 2)])
+def test_a_pool_s_gradient_joins_where_bins_are_equal(
+    counts: tuple[int, int], kernels: int, seed: np.random.Generator
+) -> None:
+    def back(g, y):
+        return row("relu_backward")(row("adaptive_avg_pool_backward")(g, size=(4, 6)), y)
+
+    specs = [tensor(2, 3, *counts), tensor(2, 3, 4, 6)]
+    graph = traced(back, specs)
+    assert plan_of(graph).kernels == kernels
+    inputs = made(specs, seed)
+    agree(interpret(plan_of(graph).graph, LibTorch(), inputs), interpret(graph, LibTorch(), inputs))
+
+
 def test_strict_rounding_gives_the_bits_of_eager(seed: np.random.Generator) -> None:
     # in float16: the interpreter cuts float32 off to bfloat16 instead of rounding it
     specs = [tensor(6, 10, dtype=DType.F16), tensor(6, 10, dtype=DType.F16)]

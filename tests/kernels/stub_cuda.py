@@ -25,6 +25,7 @@ __all__ = ["Launched", "StubCuda", "standing_in"]
 
 SOURCE: Final = """
 #include <cuda.h>
+#include <stdlib.h>
 #include <string.h>
 static unsigned long long words[64];
 static unsigned shape[5];
@@ -36,14 +37,74 @@ unsigned long long *stub_words(void) { return words; }
 unsigned *stub_shape(void) { return shape; }
 void **stub_who(void) { return who; }
 long stub_calls(void) { return calls; }
+#define MOST 32
+static unsigned long long row[MOST][70];
+static int launched = 0;
+unsigned long long *stub_row(void) { return &row[0][0]; }
+void stub_begin(void) { launched = 0; }
+int stub_launched(void) { return launched; }
+static void note(void) { /* what is launched, in a row: arguments, shape, function and stream */
+  unsigned long long *at = row[launched++ % MOST];
+  memcpy(at, words, sizeof words);
+  for (int i = 0; i < 4; i++) at[64 + i] = shape[i];
+  at[68] = (unsigned long long)who[0]; at[69] = (unsigned long long)who[1];
+}
 CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **arguments, void **extra) {
   calls++;
   shape[0] = c->gridDimX; shape[1] = c->gridDimY; shape[2] = c->gridDimZ;
   shape[3] = c->blockDimX; shape[4] = c->sharedMemBytes;
   who[0] = (void *)f; who[1] = (void *)c->hStream;
   for (int i = 0; i < count; i++) memcpy(&words[i], arguments[i], 8);
+  note();
   return CUDA_SUCCESS;
 }
+/* graphs of kernels, one after the other */
+struct node { CUDA_KERNEL_NODE_PARAMS_v2 how; unsigned long long words[64]; };
+struct graph { int size; struct node nodes[MOST]; };
+static int refused = 0;
+void stub_refuse(int what) { refused = what; }
+static void take(struct node *n, const CUDA_KERNEL_NODE_PARAMS_v2 *p) {
+  n->how = *p;
+  for (int i = 0; i < count; i++) memcpy(&n->words[i], p->kernelParams[i], 8);
+}
+CUresult cuGraphCreate(CUgraph *g, unsigned flags) {
+  *g = (CUgraph)calloc(1, sizeof(struct graph));
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphAddKernelNode_v2(CUgraphNode *n, CUgraph g, const CUgraphNode *before, size_t many,
+                                 const CUDA_KERNEL_NODE_PARAMS_v2 *p) {
+  struct graph *graph = (struct graph *)g;
+  CUgraphNode last = (CUgraphNode)&graph->nodes[graph->size - 1];
+  if ((graph->size ? 1 : 0) != (int)many || (many && *before != last)) return CUDA_ERROR_INVALID_VALUE;
+  struct node *made = &graph->nodes[graph->size++];
+  take(made, p);
+  *n = (CUgraphNode)made;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *e, CUgraph g, unsigned long long flags) {
+  *e = (CUgraphExec)g;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec e, CUgraphNode n, const CUDA_KERNEL_NODE_PARAMS_v2 *p) {
+  if (refused) return CUDA_ERROR_INVALID_VALUE;
+  take((struct node *)n, p);
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphLaunch(CUgraphExec e, CUstream stream) {
+  struct graph *graph = (struct graph *)e;
+  for (int k = 0; k < graph->size; k++) {
+    struct node *n = &graph->nodes[k];
+    shape[0] = n->how.gridDimX; shape[1] = n->how.gridDimY; shape[2] = n->how.gridDimZ;
+    shape[3] = n->how.blockDimX; shape[4] = n->how.sharedMemBytes;
+    who[0] = (void *)n->how.func; who[1] = (void *)stream;
+    memcpy(words, n->words, sizeof n->words);
+    note();
+  }
+  calls++;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExecDestroy(CUgraphExec e) { return CUDA_SUCCESS; }
+CUresult cuGraphDestroy(CUgraph g) { free(g); return CUDA_SUCCESS; }
 CUresult cuCtxGetCurrent(CUcontext *c) { *c = (CUcontext)1; return CUDA_SUCCESS; }
 CUresult cuDeviceGet(CUdevice *d, int i) { *d = i; return CUDA_SUCCESS; }
 CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { *c = (CUcontext)1; return CUDA_SUCCESS; }
@@ -75,7 +136,12 @@ class StubCuda:
         from triton.backends.nvidia.driver import CudaLauncher
 
         self.library, self.launcher_cls, self.utils = library, CudaLauncher, self
-        for name, kind in (("words", ctypes.c_ulonglong), ("shape", ctypes.c_uint), ("who", ctypes.c_void_p)):
+        for name, kind in (
+            ("words", ctypes.c_ulonglong),
+            ("row", ctypes.c_ulonglong),
+            ("shape", ctypes.c_uint),
+            ("who", ctypes.c_void_p),
+        ):
             getattr(library, f"stub_{name}").restype = ctypes.POINTER(kind)
 
     # -- what Triton asks
@@ -108,6 +174,19 @@ class StubCuda:
         """So many arguments are noted from now on."""
         self.library.stub_expect(arguments)
         ctypes.memset(self.library.stub_words(), 0, 512)
+
+    def begin(self) -> None:
+        """Launches are noted in a row from now on."""
+        self.library.stub_begin()
+
+    def row(self) -> list[tuple[int, ...]]:
+        """The launches since then: 64 arguments as words, programs and threads, function and stream."""
+        words = self.library.stub_row()
+        return [tuple(words[70 * k : 70 * k + 70]) for k in range(self.library.stub_launched())]
+
+    def refuse(self, wanted: bool) -> None:
+        """Whether parameters of kernels in graphs are refused."""
+        self.library.stub_refuse(int(wanted))
 
     def last(self, sizes: list[int]) -> Launched:
         """The last launch, whose arguments have these sizes in bytes."""

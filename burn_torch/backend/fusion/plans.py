@@ -349,7 +349,7 @@ class Planner:
             last.plans[live] = ready
         shapes.variants.remember(sizes)
         last.met = True
-        if shapes.many and not shapes.told:
+        if generates and shapes.many and not shapes.told:  # elsewhere a plan is next to nothing
             shapes.told = True
             warnings.warn(shapes.report(graph), FusionWarning, stacklevel=user_level())
         return ready

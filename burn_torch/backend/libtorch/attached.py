@@ -12,16 +12,17 @@ from typing import Any, Final
 
 import torch
 
+from burn_torch.backend.libtorch.attached_attention import ATTENTIONS
 from burn_torch.backend.libtorch.attached_convolutions import CONVOLUTIONS
 from burn_torch.backend.libtorch.attached_rows import ROWS
 from burn_torch.backend.libtorch.c_words import Cipher
 from burn_torch.backend.libtorch.fused import fused_kernel, held_form
-from burn_torch.backend.libtorch.products import product_form, product_kernel
+from burn_torch.backend.libtorch.products import anchor_form, anchor_kernel
 from burn_torch.core import philox
 from burn_torch.core.distribution import check_probability
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.product_row import product
+from burn_torch.fusion.product_row import convolution, product
 from burn_torch.fusion.row import kernel
 from burn_torch.ops import philox_torch
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, keyed
@@ -126,25 +127,18 @@ def _cross_entropy_backward(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-_CHUNKS: Final = 4
-_CHUNK_BYTES: Final = 512 << 20
-"""Of logits at once: fewer, larger chunks read and write the sum of the weight's gradient less often."""
-
-
 def _linear_cross_entropy(call: Call) -> Callable[..., Any] | None:
     x, weight = call.specs[1:3]
     assert isinstance(x, TensorSpec)
     assert isinstance(weight, TensorSpec)
-    rows, classes = x.shape[0], weight.shape[0]
     if x.dtype not in _FLOATS or len(call.attrs["pad_tokens"]) > 1 or not x.numel or not weight.numel:
         return None
     from burn_kernels import linear_cross_entropy
 
-    ignored, largest = _ignored(call), max(512, _CHUNK_BYTES // (classes * x.dtype.itemsize) // 512 * 512)
-    config = linear_cross_entropy.Config(min(largest, -(-rows // _CHUNKS)))
+    ignored = _ignored(call)
 
     def run(g: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
-        return linear_cross_entropy.losses_with_gradient(g, x, weight, targets, ignore_index=ignored, config=config)[:3]
+        return linear_cross_entropy.losses_with_gradient(g, x, weight, targets, ignore_index=ignored)[:3]
 
     return run
 
@@ -204,6 +198,7 @@ _ATTACHED: Final[dict[str, Callable[[Call], Callable[..., Any] | None]]] = {
     "dropout_mask": _dropout_mask,
     "linear_cross_entropy_with_gradients": _linear_cross_entropy,
     "sum": _sum,
+    **ATTENTIONS,
     **CONVOLUTIONS,
     **ROWS,
 }
@@ -213,8 +208,8 @@ def attached(call: Call) -> Callable[..., Any] | None:
     """What computes this Call in place of the row's torch candidate; None where that one does."""
     if call.op is kernel:
         return fused_kernel(call)
-    if call.op is product:
-        return product_kernel(call)
+    if call.op in (product, convolution):
+        return anchor_kernel(call)
     make = _ATTACHED.get(call.op.name)
     if make is None or not _place(call).startswith("cuda") or not _has_triton():
         return None
@@ -230,8 +225,8 @@ def device_form(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     """How the Call reads its run-time numbers from the device; None where it cannot.  See `ops/device_numbers.py`."""
     if call.op is kernel:
         return held_form(call, known)
-    if call.op is product:
-        return product_form(call, known)
+    if call.op in (product, convolution):
+        return anchor_form(call, known)
     found = None
     run = attached(call)
     if run is not None and call.op.random:
@@ -248,7 +243,7 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
     """One launch over chunks of 8,192 elements: 541 thousand parameters take torch's kernel, whose chunks are 65,536,
     54 us on an H100."""
     lr, beta_1, beta_2, epsilon, penalty, decay, time = known[:7]
-    types = {spec.dtype for spec in call.specs[7:] if isinstance(spec, TensorSpec)}
+    types = {spec.dtype for spec in call.results}
     fixed = RUN_TIME not in (beta_1, beta_2, epsilon, penalty, decay)
     if not fixed or penalty or call.attrs["amsgrad"] or (call.attrs["cautious"] and decay) or len(types) != 1:
         return None
@@ -256,7 +251,7 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
         return None
     from burn_kernels import optimizer
 
-    staged: list[torch.Tensor] = []
+    staged: dict[torch.dtype, torch.Tensor] = {}
 
     def pack(*given: float) -> Sequence[float]:
         values = iter(given)
@@ -265,15 +260,17 @@ def _adam(call: Call, known: Sequence[Any]) -> DeviceForm | None:
         return 1.0 - rate * decay, rate / (1.0 - beta_1**count), 1.0 / math.sqrt(1.0 - beta_2**count)
 
     def step(slots: Sequence[torch.Tensor], groups: Sequence[list[torch.Tensor]]) -> None:
-        params, grads, means, squares = groups
-        if not staged:
-            staged.append(optimizer.staging_for(params))
-        elif not torch.cuda.is_current_stream_capturing():
+        if staged and not torch.cuda.is_current_stream_capturing():
             torch.cuda.current_stream().synchronize()  # a copy of the run before may still read it
-        table = optimizer.table(params, grads, means, squares, in_place=True, staging=staged[0])
-        optimizer.adamw_held(table, *slots, betas=(beta_1, beta_2), eps=epsilon)
+        for dtype in dict.fromkeys(g.dtype for g in groups[1]):  # gradients of a product in bf16 among others
+            chosen = [i for i, g in enumerate(groups[1]) if g.dtype == dtype]
+            tensors = [[group[i] for i in chosen] for group in groups]
+            if dtype not in staged:
+                staged[dtype] = optimizer.staging_for(tensors[0])
+            table = optimizer.table(*tensors, in_place=True, staging=staged[dtype])
+            optimizer.adamw_held(table, *slots, betas=(beta_1, beta_2), eps=epsilon)
 
-    return writing(call, known, 4, (DType.F32,) * 3, pack, step)
+    return writing(call, known, 4, (DType.F32,) * 3, pack, step, narrow=True)
 
 
 _FORMS: Final[dict[str, Callable[[Call, Sequence[Any]], DeviceForm | None]]] = {"adam_update": _adam}

@@ -20,9 +20,9 @@ What cannot be recorded is launched plainly between recorded parts; `program.spl
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from operator import is_, itemgetter
 from typing import Any, Final, final
 
@@ -31,6 +31,7 @@ import torch
 from burn_torch.backend.libtorch.cuda_graph_device import Arena, CudaArena, Recording
 from burn_torch.backend.libtorch.cuda_graph_numbers import NumberBlock
 from burn_torch.backend.libtorch.cuda_graph_plan import Plan, Segment, Split, plan, table_call
+from burn_torch.backend.libtorch.cuda_graph_transfers import is_in_place
 from burn_torch.backend.libtorch.fused import prepare_kernels
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spec import NumberSpec, TensorSpec
@@ -65,16 +66,28 @@ def arena_of(place: str) -> CudaArena:
 
 def precision_settings() -> tuple[Any, ...]:
     """torch's settings that a recorded program keeps from the time it was recorded: part of what names a program."""
+    return tuple([ask() for ask in _asked_of_torch()])
+
+
+@cache
+def _asked_of_torch() -> tuple[Callable[[], Any], ...]:
+    """What tells each of the settings: torch's C functions where it has them, which answer in a tenth of the time."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    return (
-        torch.get_float32_matmul_precision(),
-        getattr(getattr(cudnn, "conv", None), "fp32_precision", None),
-        matmul.allow_fp16_reduced_precision_reduction,
-        matmul.allow_bf16_reduced_precision_reduction,
-        cudnn.enabled,
-        cudnn.deterministic,
-        torch.are_deterministic_algorithms_enabled(),
-    )
+    ways: dict[str, Callable[[], Any]] = {
+        "_get_float32_matmul_precision": torch.get_float32_matmul_precision,
+        "_get_cublas_allow_fp16_reduced_precision_reduction": lambda: matmul.allow_fp16_reduced_precision_reduction,
+        "_get_cublas_allow_bf16_reduced_precision_reduction": lambda: matmul.allow_bf16_reduced_precision_reduction,
+        "_get_cudnn_enabled": lambda: cudnn.enabled,
+        "_get_cudnn_deterministic": lambda: cudnn.deterministic,
+        "_get_deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
+    }
+    of_type = getattr(torch._C, "_get_fp32_precision_getter", None)
+    asked = [getattr(torch._C, name, way) for name, way in ways.items()]
+    return (partial(of_type, "cuda", "conv") if of_type else _precision_of_convolutions, *asked)
+
+
+def _precision_of_convolutions() -> Any:
+    return getattr(getattr(torch.backends.cudnn, "conv", None), "fp32_precision", None)
 
 
 def capture(
@@ -200,9 +213,7 @@ class CapturedProgram:
         """A call whose donated tensors are those of the last one: of the other inputs, in order, the outputs that take
         no donated memory over, in order.
         """
-        inputs: list[Any] = [None] * len(self.graph.inputs)
-        for i, x in zip(self._given, given, strict=True):
-            inputs[i] = x
+        inputs = dict(zip(self._given, given, strict=True))
         try:
             with self._lock, self.arena.lock, self.arena.entered():
                 recorded = self._recorded
@@ -210,9 +221,8 @@ class CapturedProgram:
                     self._require_open()
                     raise AssertionError("what was never lent came back")
                 if self._held and not recorded.holds(inputs):
-                    for i, x in recorded.state.items():
-                        inputs[i] = x
-                    recorded = self._recorded = self._record_again(inputs)
+                    inputs |= recorded.state
+                    recorded = self._recorded = self._record_again([inputs[i] for i in range(len(inputs))])
                 return recorded.again(inputs)
         except RuntimeError as fault:
             if _is_lost(fault):
@@ -346,15 +356,14 @@ class _Recorded:
         for position, buffer in self._copied:
             by_type.setdefault(buffer.dtype, []).append((position, buffer))
         self._batches = [
-            (_getter([position for position, _ in group]), [buffer for _, buffer in group])
-            for group in by_type.values()
+            ([position for position, _ in group], [buffer for _, buffer in group]) for group in by_type.values()
         ]
 
     def _new(self, buffer: torch.Tensor) -> torch.Tensor:
         self.static_bytes += buffer.numel() * buffer.element_size()
         return buffer
 
-    def holds(self, inputs: Sequence[Any]) -> bool:
+    def holds(self, inputs: Sequence[Any] | Mapping[int, Any]) -> bool:
         """Whether the held inputs are the tensors that the recording reads."""
         return all(inputs[i] is x for i, x in zip(self._held, self._holding, strict=True))
 
@@ -378,18 +387,18 @@ class _Recorded:
             outputs[at] = x
         return tuple(outputs)
 
-    def again(self, inputs: Sequence[Any]) -> list[Any]:
-        """One replay on the state's buffers: the outputs that do not lie there.  Donated tensors may be absent."""
+    def again(self, inputs: Mapping[int, Any]) -> list[Any]:
+        """One replay on the state's buffers, of the inputs that do not lie there: the outputs that do not, either."""
         found = dict(self._replayed(inputs))
         return [found.get(at) for at in self._others]
 
-    def _replayed(self, inputs: Sequence[Any]) -> list[tuple[int, Any]]:
+    def _replayed(self, inputs: Sequence[Any] | Mapping[int, Any]) -> list[tuple[int, Any]]:
         """The outputs of a replay that lie in no buffer of the state, each with its number."""
-        for get, buffers in self._batches:
+        for positions, buffers in self._batches:
             if len(buffers) == 1:
-                buffers[0].copy_(get(inputs)[0], non_blocking=True)
+                buffers[0].copy_(inputs[positions[0]], non_blocking=True)
             else:
-                torch._foreach_copy_(buffers, list(get(inputs)))
+                torch._foreach_copy_(buffers, [inputs[i] for i in positions])
         numbers = self._block.fill([inputs[i] for i in self._number_inputs])
         values: dict[int, Any] = {i: inputs[position] for position, i in self._free}
         for step in self._steps:
@@ -409,9 +418,9 @@ class _Recorded:
     # -- recording --------------------------------------------------------------------------------------------
     def record(self, inputs: Sequence[Any]) -> None:
         """Warms the program up on copies of the state, then records its segments.  Trains nothing."""
-        for get, buffers in self._batches:
-            for buffer, x in zip(buffers, get(inputs), strict=True):
-                buffer.copy_(x)
+        for positions, buffers in self._batches:
+            for buffer, i in zip(buffers, positions, strict=True):
+                buffer.copy_(inputs[i])
         numbers = self._block.fill([inputs[i] for i in self._number_inputs])
         # what warms up owns nothing: an update then writes to copies, made where it needs them, and trains nothing
         borrowing = [self._compile(segment.graph, ()) for segment in self.plan.segments]
@@ -505,12 +514,24 @@ class _Recorded:
         return step
 
     def _keep_results(self, segment: Segment, number: int, known: dict[int, Any]) -> None:
-        """Buffers for results of a plain segment that a later recording reads."""
+        """Buffers for results of a plain segment that a later recording reads.
+
+        None for what is an input itself, at an address that stays: a transfer works where a recording packed it.
+        """
+        fixed: dict[Any, Any] = {
+            name: known[i] for (name, _), i in zip(segment.graph.inputs, segment.reads, strict=True) if i in known
+        }
+        for node in segment.graph.nodes:
+            if is_in_place(node.call) and node.inputs[0] in fixed:
+                fixed[node.outputs[0]] = fixed[node.inputs[0]]
+        known.update(
+            {i: fixed[name] for name, i in zip(segment.graph.outputs, segment.makes, strict=True) if name in fixed}
+        )
         later = {i for other in self.plan.segments[number + 1 :] if other.captured for i in other.reads}
         specs = segment.graph.specs()
         kept: list[tuple[int, torch.Tensor]] = []
         for i, name in zip(segment.makes, segment.graph.outputs, strict=True):
-            if i in later:
+            if i in later and i not in known:
                 spec: Any = specs[name]  # type: ignore[index]  # a segment makes what it returns
                 known[i] = self._new(torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device=self.arena.device))
                 kept.append((i, known[i]))

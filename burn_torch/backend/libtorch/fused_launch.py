@@ -32,7 +32,7 @@ from burn_torch.fusion.configs import Tiles
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["Run", "packed_strides", "quick_launch"]
+__all__ = ["Run", "current_device", "current_stream", "maker", "packed_strides", "quick_launch"]
 
 Run = Callable[[Sequence[Any]], list[torch.Tensor]]
 
@@ -62,11 +62,11 @@ def quick_launch(
     """
     read = [f"x{position}" for position in kernel.inputs]
     names: dict[str, Any] = {
-        "submit": ready.submit, "head": ready.head, "holds": holds, "otherwise": otherwise, "stream": _current_stream(),
+        "submit": ready.submit, "head": ready.head, "holds": holds, "otherwise": otherwise, "stream": current_stream(),
     }  # fmt: skip
     lines = [f"{''.join(f'x{i}, ' for i in range(len(numbers)))}= inputs"] if numbers else []
     asked = [*(f"{x}.is_contiguous()" for x in read), "holds()"]
-    device = _current_device()
+    device = current_device()
     if device is not None:
         names["device"] = device
         asked.append(f"device() == {ready.device}")
@@ -79,7 +79,7 @@ def quick_launch(
         if n in over:
             lines.append(f"q{n} = x{over[n]}")
         else:
-            names[f"make{n}"] = _maker(spec, ready.device)
+            names[f"make{n}"] = maker(spec, ready.device)
             lines.append(f"q{n} = make{n}()")
         given.append(f"q{n}.data_ptr()")
     head: list[str] = []
@@ -125,7 +125,7 @@ def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _maker(spec: TensorSpec, index: int) -> Callable[[], torch.Tensor]:
+def maker(spec: TensorSpec, index: int) -> Callable[[], torch.Tensor]:
     """What makes an output: torch's own short way, which compiled functions of torch take, else `torch.empty`."""
     dtype = TO_TORCH[spec.dtype]
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
@@ -136,13 +136,14 @@ def _maker(spec: TensorSpec, index: int) -> Callable[[], torch.Tensor]:
     return partial(short, spec.shape, packed_strides(spec.shape), dtype)
 
 
-def _current_device() -> Callable[[], int] | None:
+def current_device() -> Callable[[], int] | None:
     """What tells the current device; None where there is but one."""
     if torch.cuda.device_count() <= 1:
         return None
     return getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device
 
 
-def _current_stream() -> Callable[[int], int]:
+def current_stream() -> Callable[[int], int]:
+    """What tells the current stream of a device, as the driver has it."""
     found: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return found or (lambda index: torch.cuda.current_stream(index).cuda_stream)

@@ -22,6 +22,7 @@ import torch
 
 from burn_torch.backend.base import Program
 from burn_torch.backend.libtorch.allocator import keep_memory
+from burn_torch.backend.libtorch.fused_together import together
 from burn_torch.backend.libtorch.memory import InPlace, in_place_writes
 from burn_torch.backend.libtorch.source_file import compiled
 from burn_torch.core.dtype import DType
@@ -50,7 +51,7 @@ def write_program(
     exec(code, namespace)
     run = namespace["run"]
     namespace["told"] = functools.partial(_told, run.__code__, writer.nodes_by_line)
-    return Program(run, source, path, writer.reused, writer.memory.peak_bytes)
+    return Program(together(run, graph, writer.functions), source, path, writer.reused, writer.memory.peak_bytes)
 
 
 class _Writer:
@@ -70,6 +71,8 @@ class _Writer:
         self.comments: Final[dict[str, str]] = {}
         self.nodes_by_line: Final[dict[int, Node]] = {}
         self.reused: Final[list[tuple[int, int]]] = []
+        self.functions: Final[list[Any]] = []
+        """What computes each node; None where it works on copies."""
         outputs = {i for i in graph.outputs if i is not None}
         self._kept_to_the_end: Final = outputs | {
             i for position, (i, _) in enumerate(graph.inputs) if position not in self.donate
@@ -122,11 +125,14 @@ class _Writer:
     def _expression(self, node: Node, in_place: InPlace | None) -> str:
         call = node.call
         if call.is_number:
+            self.functions.append(None)
             return self._call(call.op.scalar, node, call)
         if in_place is None:
-            return self._call(self.plan(call), node, call)
+            self.functions.append(self.plan(call))
+            return self._call(self.functions[-1], node, call)
         copied = {position for position, legal in zip(in_place.over, in_place.legal, strict=True) if not legal}
         self.reused.extend(in_place.taken(node).items())
+        self.functions.append(None if copied else in_place.function)
         return self._call(in_place.function, node, call, copied=copied)
 
     def _call(self, function: Any, node: Node, call: Call, *, copied: Collection[int] = ()) -> str:

@@ -8,6 +8,7 @@ from burn_torch.graph.passes.grouping import group_updates
 from burn_torch.graph.passes.identities import algebra
 from burn_torch.graph.passes.isolation import isolate_outputs
 from burn_torch.graph.passes.memory import Buffer, MemoryPlan, memory_plan, peak_bytes
+from burn_torch.graph.passes.narrowing import narrow_gradients
 from burn_torch.graph.passes.overlapping import launch_early
 from burn_torch.graph.passes.recomputing import recompute
 from burn_torch.graph.passes.rewrite import Numerics
@@ -30,6 +31,7 @@ __all__ = [
     "isolate_outputs",
     "launch_early",
     "memory_plan",
+    "narrow_gradients",
     "peak_bytes",
     "pipeline",
     "recompute",

@@ -118,7 +118,7 @@ def test_cross_entropy_reads_low_logits_and_its_losses_stay_high() -> None:
 def test_what_attention_keeps_for_its_backward_stays_high() -> None:
     def function(q: Any, k: Any, v: Any, g: Any) -> Any:
         y, lse = ops.attention(q, k, v, None, None, 0.5, None, causal=True)
-        return ops.attention_backward(g, q, k, v, y, lse, None, 0.5, causal=True)
+        return ops.attention_backward(g, q, k, v, y, lse, None, None, 0.5, None, causal=True)
 
     graph = policy(traced(function, *[spec(2, 2, 3, 4)] * 4))
     forward, backward = (n.call for n in graph.nodes if n.call.op.name.startswith("attention"))

@@ -53,7 +53,9 @@ def test_compiled_without_a_break(backend: str) -> None:
     torch._dynamo.reset()
     model = Attending()
     compiled: Any = torch.compile(model, backend=backend, fullgraph=True)
-    torch.testing.assert_close(step(compiled, list(model.parameters())), step(model, list(model.parameters())))
+    found, expected = (step(net, list(model.parameters())) for net in (compiled, model))
+    # inductor sums in another order: a float32 gradient of order 10 differs by units of 1e-6 of it
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_exported() -> None:
