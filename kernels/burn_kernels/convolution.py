@@ -13,7 +13,7 @@ Sums in float32.  Deterministic: parts of dw and db in a fixed order, no atomics
 
 Three ways, of which timings choose, by measured defaults without any: direct kernels (`convolution_kernels`), a lane a
 pixel, exact in float32; tiles on the cores for tensors (`convolution_tiles`), in half types, and in float32 where torch
-may multiply convolutions as tf32 (`torch.backends.cudnn`), rounded to the nearest; and torch's convolution.
+may multiply as tf32 (`in_tf32`), rounded to the nearest; and torch's convolution.
 
 Where a pool follows, z is never written; which elements of a window gradients pass to is kept in an int16 an output.
 A ReLU's slope is read off y, a dropout's mask drawn again.  db comes from the pass over dz that gives dw.
@@ -41,7 +41,6 @@ from burn_kernels.convolution_choice import (
     digits_of,
     facts_of,
     geometry_of,
-    in_tf32,
     offers_tiles,
     problems,
     supports,
@@ -68,6 +67,7 @@ from burn_kernels.convolution_parts import (
     count,
     followed,
     geometry,
+    in_tf32,
     is_direct,
     pooled_shape,
     reference,

@@ -9,7 +9,7 @@ import torch
 
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.convolution_kernels import LIBRARY, Config
-from burn_kernels.convolution_parts import Geometry, is_direct
+from burn_kernels.convolution_parts import Geometry, in_tf32, is_direct
 from burn_kernels.launch import Machine
 
 Choice = TypeVar("Choice")
@@ -30,19 +30,6 @@ def call_of(made: Geometry, read: torch.Tensor, flags: str, machine: Machine) ->
 def geometry_of(facts: Facts) -> Geometry:
     """The sizes of a problem."""
     return Geometry(*facts.free, *facts.exact)
-
-
-def in_tf32(dtype: torch.dtype) -> bool:
-    """Whether torch's convolutions multiply float32 as tf32 here, so that these may."""
-    if dtype != torch.float32 or torch.version.hip:
-        return False
-    settings: Any = torch.backends.cudnn
-    conv = getattr(settings, "conv", None)  # from torch 2.9
-    if conv is None:
-        return bool(settings.allow_tf32)
-    general: Any = torch.backends
-    asked = (conv.fp32_precision, settings.fp32_precision, general.fp32_precision)
-    return next((word for word in asked if word != "none"), "ieee") == "tf32"
 
 
 def words_of(dtype: torch.dtype, *words: str) -> str:

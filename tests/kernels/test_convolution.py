@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from burn_kernels.convolution_kernels import (
     shares,
     tile_weight_candidates,
 )
+from burn_kernels.convolution_parts import in_tf32
 from burn_kernels.launch import A100, H200, MI300X, recording
 
 X, W = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3)
@@ -34,7 +36,7 @@ def sizes(batch: int, channels: int, side: int, outs: int, kernel: int, stride: 
         (sizes(64, 8, 26, 16, 3), torch.float32, True),  # its second: few channels, little work
         (sizes(512, 8, 26, 16, 3), torch.float32, True),
         (sizes(128, 3, 32, 32, 3), torch.float32, True),  # a first layer
-        (sizes(128, 16, 32, 16, 3), torch.float32, True),
+        (sizes(128, 16, 32, 16, 3), torch.float32, False),  # in tf32 it is, see below
         (sizes(128, 32, 16, 32, 3), torch.float32, False),  # channels for a library
         (sizes(4096, 8, 26, 16, 3), torch.float32, False),  # much work
         (sizes(512, 8, 26, 16, 3), torch.bfloat16, False),  # for which half types have tensor cores
@@ -70,12 +72,26 @@ def test_parts_cover_the_pixels_and_fill_the_machine() -> None:
     assert blocks * parts >= 4 * H200.processors
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-def test_float32_is_multiplied_in_tf32_where_torch_s_is(allowed: bool) -> None:
-    made = sizes(64, 8, 26, 16, 3)
-    with torch.backends.cudnn.flags(allow_tf32=allowed):
-        assert convolution_choice.in_tf32(torch.float32) is allowed
-        assert not convolution_choice.in_tf32(torch.bfloat16)
+@contextlib.contextmanager
+def tf32(convolutions: bool, products: bool) -> Iterator[None]:
+    """What torch allows meanwhile."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if products else "highest")
+    try:
+        with torch.backends.cudnn.flags(allow_tf32=convolutions):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("convolutions", [True, False])
+@pytest.mark.parametrize("products", [True, False])
+def test_float32_is_multiplied_in_tf32_where_somebody_asked_for_it(convolutions: bool, products: bool) -> None:
+    made, allowed = sizes(64, 8, 26, 16, 3), convolutions and products
+    with tf32(convolutions, products):
+        assert in_tf32(torch.float32) is allowed
+        assert not in_tf32(torch.bfloat16)
+        assert is_direct(sizes(128, 16, 32, 16, 3), torch.float32) is allowed
         facts = convolution_choice.facts_of(torch.float32, made, 0, True, convolution_choice.words_of(torch.float32))
         assert convolution_choice.digits_of(facts) == (torch.float16 if allowed else torch.float32)
         for machine, tiles in ((H200, allowed), (MI300X, False)):
@@ -87,10 +103,9 @@ def test_float32_is_multiplied_in_tf32_where_torch_s_is(allowed: bool) -> None:
 
 
 def test_tiles_are_for_sums_of_many_terms_to_many_channels() -> None:
-    first = [
-        convolution.candidates(made, torch.float32, H200)[0].channels
-        for made in (sizes(64, 1, 28, 8, 3), sizes(64, 8, 26, 3, 3), sizes(64, 3, 32, 32, 3), sizes(8, 8, 9, 8, 11))
-    ]
+    cases = (sizes(64, 1, 28, 8, 3), sizes(64, 8, 26, 3, 3), sizes(64, 3, 32, 32, 3), sizes(8, 8, 13, 8, 11))
+    with tf32(True, True):
+        first = [convolution.candidates(made, torch.float32, H200)[0].channels for made in cases]
     assert first == [0, 0, 3, 0]
     relu = convolution_choice.facts_of(torch.float32, sizes(64, 8, 26, 16, 3), 0, True, "b relu tf32")
     assert not convolution_choice.offers_tiles(relu, H200)
@@ -102,7 +117,7 @@ def test_the_bias_gradient_comes_from_the_pass_of_the_weight_gradient(allowed: b
         return torch.empty(shape, device="meta")
 
     x, w, b = meta(64, 8, 26, 26), meta(16, 8, 3, 3), meta(16)
-    with torch.backends.cudnn.flags(allow_tf32=allowed), recording(H200) as launches:
+    with tf32(allowed, allowed), recording(H200) as launches:
         y, passed = convolution.forward(x, w, b, relu=True, pool="max")
         convolution.backward(y, x, w, b, y, passed, relu=True, pool="max")
         convolution.backward(meta(64, 16, 24, 24), x, w, b, needs=(False, True, True))
