@@ -54,7 +54,7 @@ def kept_less(plan: Plan, limit_bytes: int | None = None, donated: Collection[in
     again.run()
     if not again.made:
         return plan
-    made = replace(plan, graph=again.graph(), groups=tuple(again.groups))
+    made = replace(plan, graph=again.graph(), groups=tuple(again.groups), boundaries=tuple(again.boundaries))
     return made if peak_bytes(made.graph, donated) < peak_bytes(plan.graph, donated) else plan
 
 
@@ -79,6 +79,7 @@ class _Again:
         self.nodes: Final[list[Node]] = list(graph.nodes)
         self.specs: Final = graph.specs()
         self.groups: Final = list(plan.groups)
+        self.boundaries: Final = list(plan.boundaries)
         self.maker: Final = {i: n for n, node in enumerate(self.nodes) for i in node.outputs if i is not None}
         self.readers: Final[dict[int, list[int]]] = {}
         for n, node in enumerate(self.nodes):
@@ -279,6 +280,9 @@ class _Again:
         names = {value: again}
         for n in late:
             old = self.nodes[n]
+            told = [k for k, b in enumerate(self.boundaries) if b.value == value and b.consumer == old.call.op.name]
+            if told:
+                self.boundaries[told[-1]] = replace(self.boundaries[told[-1]], value=again)
             given = [self._seen(i, names, at) if isinstance(i, int) else i for i in old.inputs]
             self.nodes[n] = Node(old.call, given, old.outputs, old.origin)
             for i in given:
