@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--bucket-mib", type=float, default=25.0)
     parser.add_argument("--warm-up", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=10, help="a round")
+    parser.add_argument("--steps", type=int, default=20, help="a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--timeout-s", type=float, default=280.0, help="for each world, its start included")
     options = parser.parse_args()

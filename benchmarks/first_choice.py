@@ -3,6 +3,7 @@
     python -m burn_kernels tune && python -m burn_kernels export timings.json      on the GPU, and then anywhere:
     python benchmarks/first_choice.py timings.json                                 shipped table, then cost model
     python benchmarks/first_choice.py --no-table timings.json                      the cost model alone
+    python benchmarks/first_choice.py --misses FILE timings.json                   what the model alone misses, as JSON
 
 All candidates of a key were timed in turns in one race, so the first choice's time is among them.  Nothing is measured
 here and no GPU is needed.  A share of 1 is the fastest; the bar is 0.9.  Exit status 1 where a key is below it.
@@ -95,10 +96,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", help="what python -m burn_kernels export wrote")
     parser.add_argument("--no-table", action="store_true", help="as if no timings came with the package")
+    parser.add_argument("--misses", type=Path, metavar="FILE", help="write the keys below the bar and their shares")
     arguments = parser.parse_args()
     rows = [row for file in arguments.files for row in json.loads(file.read_text(encoding="utf-8"))["timings"]]
-    found = choices(rows, table=not arguments.no_table)
+    found = choices(rows, table=not (arguments.no_table or arguments.misses))
     print(told(found))
+    if arguments.misses:
+        below = {one.key: round(one.share, 3) for one in found if one.share < BAR}
+        arguments.misses.write_text(json.dumps(below, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        return 0
     return int(any(one.share < BAR for one in found))
 
 

@@ -384,9 +384,16 @@ def attention_cases(arguments: Any) -> Iterator[Case]:
         checked = bound(REGISTRY[name], few.named())
         for passed, dy in (("f", None), ("fb", random(*inputs[0].shape))):
             found = functools.partial(errors, checked, functools.partial(few.drawn, random), passed)
-            variants = dict(attending.variants(sized, inputs, dy, flex=not (SIZES.tiny or arguments.no_compile)))
+            variants = dict(attending.variants(sized, inputs, dy, flex=_flex(arguments, problem)))
             floor = spec.bytes_moved(*inputs) + (0 if dy is None else spec.bytes_moved(*inputs, backward=True))
             yield Case(f"{name} {problem.tag}", spec, passed, floor, variants, found)
+
+
+def _flex(arguments: Any, problem: attending.Problem) -> bool:
+    """Whether flex_attention is compiled, for 10 s: among all rivals only where torch has nothing else."""
+    if SIZES.tiny or arguments.no_compile:
+        return False
+    return not arguments.rivals or problem.bias or "softcap" in problem.options
 
 
 def dropout_cases(arguments: Any) -> Iterator[Case]:

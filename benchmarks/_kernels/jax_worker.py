@@ -6,8 +6,8 @@
 
 An input is [shape, type, limit]: normal numbers, or whole ones below the limit.  Where `graded` is not empty, forward
 and backward are one function.  All tasks are compiled at once, in threads.  It answers a line of JSON by one:
-{"time": name, "calls": 20}: milliseconds of a call, of so many in a queue, the best of five queues; the tensors of most
-tasks are larger than any cache.
+{"time": name, "calls": 20}: milliseconds of a call, of so many in a queue, the best of three queues; the tensors of
+most tasks are larger than any cache.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import jax  # type: ignore[import-not-found]  # optional
 import jax.numpy as jnp  # type: ignore[import-not-found]
 
-EPSILON, QUEUES, COMPILERS = 1e-5, 5, 6
+EPSILON, QUEUES, COMPILERS = 1e-5, 3, 6
 Array = Any
 
 

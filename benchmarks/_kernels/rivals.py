@@ -186,7 +186,7 @@ class Jax:
             command = [python or sys.executable, str(Path(__file__).with_name("jax_worker.py")), str(file)]
             try:
                 self._asked = Asked(command, jax_environment(device, torch.get_num_threads()))
-            except Failed as error:
+            except (Failed, OSError) as error:
                 print(f"  no JAX: {error}", flush=True)
                 return
         self.version = f"{self._asked.ready['ready']} on {self._asked.ready['device']}"

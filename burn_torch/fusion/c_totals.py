@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from burn_torch.core.dtype import DType
+from burn_torch.core.sizes import Size
 from burn_torch.fusion.c_expressions import C_TYPES, c_number
 
 __all__ = ["COLUMNS", "Total"]
@@ -89,9 +90,11 @@ class Total:
         sign = ">" if self.kind == "max" else "<"
         return [f"{self.name} = {self.name}_part {sign} {self.name} ? {self.name}_part : {self.name};"]
 
-    def result(self, length: int) -> str:
+    def result(self, length: int | Size) -> str:
         """The reduction's value."""
         name = f"{self.name}[l]" if self.columns else self.name
+        if self.kind == "mean" and isinstance(length, Size):
+            return f"{name} / (double){length}"
         if self.kind == "mean":
             return f"{name} / {length}.0" if length else '__builtin_nan("")'
         if self.kind in ("any", "all"):

@@ -4,7 +4,7 @@ a tuner may try."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from burn_torch.fusion.loops import Kernel
@@ -103,27 +103,54 @@ def _turned(kernel: Kernel) -> Iterator[Tiles]:
         yield Tiles(min(x, most_x), min(r, most_r), warps, stages)
 
 
+_AHEAD: Final = 66_000
+"""Bytes that each multiprocessor of a large device has on their way: with 16,000 to 40,000 sums of columns took 1.2 to
+1.5 times as long (H200, torch 2.11, Triton 3.6, 2026-11-22, benchmarks/notes/fusion.md)."""
+
+_MOST_AHEAD: Final = 128 << 10
+"""Bytes that a program of what is on its way keeps in shared memory at most."""
+
+_MULTIPROCESSORS: Final = 132
+
+
+def _ahead(kernel: Kernel, tiles: Tiles) -> float:
+    """Bytes that a multiprocessor has on their way while it computes."""
+    together = max(tiles.programs(kernel) / _MULTIPROCESSORS, 1.0)
+    return (tiles.stages - 1) * tiles.x * tiles.r * kernel.streamed * together
+
+
+def _fitting(kernel: Kernel, tiles: Tiles) -> Tiles:
+    """With no more stages than there are steps, nor than shared memory holds of what is read ahead."""
+    domain = kernel.domain
+    steps = -(-(domain.rows // domain.parts) // tiles.x) if domain.parts else -(-domain.length // tiles.r)
+    room = 1 + _MOST_AHEAD // (tiles.x * tiles.r * max(kernel.streamed, 1))
+    return replace(tiles, stages=max(min(tiles.stages, steps, room), 1))
+
+
 def _parts(kernel: Kernel) -> Iterator[Tiles]:
     """Rows one after the other, whose columns are summed beside: a program for each part."""
     r, most = _power(kernel.domain.length), _power(kernel.domain.rows // kernel.domain.parts)
-    x = max(min(most, 2048 // r), 1)
-    yield Tiles(x, r, _warps(x * r))
-    less, warps, twice = max(x // 2, 1), _warps(x * r), _warps(2 * x * r)
-    for held, count, stages in (
-        (x, warps, 3), (less, warps, 1), (less, warps, 3), (less, warps, 4), (x, 2 * warps, 1), (x, 2 * warps, 3),
-        (2 * x, twice, 1), (2 * x, twice, 3),
+
+    def of(x: int, stages: int, more: int = 1) -> Tiles:
+        warps = max(min(4, x * r // 256), x * r // 512) * more
+        return _fitting(kernel, Tiles(x, r, max(1, min(16, warps)), stages))
+
+    x, stages = max(min(most, 1024 // r), 1), 3
+    if _ahead(kernel, of(x, 3)) < _AHEAD:  # not both: on AMD what is read ahead lies in registers
+        x, stages = (2 * x, 3) if 2 * x <= most and 2 * x * r <= 2048 else (x, 4)
+    yield of(x, stages)
+    less = max(x // 2, 1)
+    for tiles in (
+        of(x, 1), of(x, 2), of(x, 3), of(x, 4), of(less, 3), of(less, 4), of(2 * x, 3), of(2 * x, 1), of(x, 3, 2),
     ):  # fmt: skip
-        if held <= most and count <= 16 and held * r <= 32 * count * _MOST_HELD:
-            yield Tiles(held, r, count, stages)
+        if tiles.x <= most and tiles.x * r <= max(x * r, 4096):
+            yield tiles
 
 
 _WIDE: Final = 128
 _NARROW: Final = 32
 """Columns side by side: of the smallest types the narrowest tile reads 64 bytes of each row, of which memory delivers
 no less."""
-
-_ENOUGH: Final = 264
-"""Programs: two for each multiprocessor of a large device."""
 
 
 def _columns(kernel: Kernel) -> Iterator[Tiles]:
@@ -138,14 +165,19 @@ def _columns(kernel: Kernel) -> Iterator[Tiles]:
                 yield Tiles(wide, r, warps)
         return
     x = _WIDE
-    while x > _NARROW and kernel.domain.rows < x * _ENOUGH:
+    while x > _NARROW and kernel.domain.rows < x * 2 * _MULTIPROCESSORS:
         x //= 2
-    for wide, held, warps, stages in (
-        (x, 4096, 8, 1), (x, 4096, 8, 3), (x, 2048, 4, 1), (x, 2048, 4, 3), (x, 2048, 8, 3), (x // 2, 2048, 4, 1),
-        (2 * x, 4096, 8, 1), (2 * x, 4096, 8, 3), (x, 8192, 8, 1), (x, 1024, 4, 4),
-    ):  # fmt: skip
+
+    def of(wide: int, held: int, warps: int, stages: int) -> Tiles:
         wide = min(most, wide)
-        yield Tiles(wide, held // wide, warps, stages)
+        return _fitting(kernel, Tiles(wide, held // wide, warps, stages))
+
+    usual = of(x, 4096, 8, 3)
+    yield usual if _ahead(kernel, usual) >= _AHEAD else of(x, 8192, 8, 3)
+    yield from (
+        usual, of(x, 4096, 8, 1), of(x, 2048, 4, 3), of(x, 2048, 4, 1), of(x, 8192, 8, 1), of(x, 8192, 8, 3),
+        of(x, 2048, 8, 3), of(2 * x, 4096, 8, 3), of(x // 2, 2048, 4, 3), of(x, 1024, 4, 4),
+    )  # fmt: skip
 
 
 def _warps(elements: int) -> int:

@@ -89,6 +89,8 @@ class Kernel:
     """Whether its numbers lie on the device, and it takes pointers to them."""
     sizes: tuple[Any, ...] = ()
     """What it takes beside, where its sizes are symbols: sizes made of these; of a kernel `at` some, whole numbers."""
+    streamed: int = 0
+    """Bytes for each step of both loops, of all that it reads."""
     turned: bool = False
     """Whether neighbours in memory lie along `x` in some of what it reads and along `r` in some."""
 

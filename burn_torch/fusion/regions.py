@@ -4,11 +4,13 @@
     pad(a, 0) of (4,) to (6,)       a at x - 1 where x >= 1 and x < 5, else 0
 
 A value is pulled in each region at the index that it has there, and chosen by where the element lies.  Outside of its
-region that index is nothing to read at: what is read there is masked, and what is made of it is not chosen.
+region that index is nothing to read at: what is read there is masked, and what is made of it is not chosen.  What costs
+much to compute, programs without an element in its region leave out.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
@@ -18,10 +20,17 @@ from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.ops.laws import Regions
 from burn_torch.ops.op import Call
 
-__all__ = ["Region", "regions_at"]
+__all__ = ["COSTLY", "COSTLY_IN_C", "Region", "regions_at"]
 
 _MOST: Final = 12
 """Of regions that an index may be in: each element is pulled in all of them."""
+
+
+COSTLY: Final = re.compile(r"\b(?:exp|expm1|log1p|tanh|erf|sigmoid|word_at|tl\.(?:exp|log|sin|cos|erf))\w*\(")
+"""Functions that take more than the test whether a program lies in a region."""
+
+COSTLY_IN_C: Final = re.compile(r"\b(?:exp|expm1|log|log1p|tanh|erf|sigmoid|sin|cos|word_at)f?_?\(|\bwords\d+\[")
+"""Functions that take more than a pass over memory."""
 
 
 @final

@@ -46,9 +46,11 @@ FEWEST_ROWS: Final = 128
 LONG_ROW: Final = 1 << 16
 """Elements of a row that one program takes so long for that, with few rows, a device waits for the last ones."""
 
-MOST_PARTS: Final = 1024
+MOST_PARTS: Final = 256
+"""Programs that gather columns: two for each multiprocessor of a large device.  512 gain 3 %, and gather twice as much
+(H200, torch 2.11, Triton 3.6, 2026-11-22)."""
 MOST_GATHERED: Final = 1 << 19
-"""Sums that all parts gather: 2 MiB, which no plan needs to count, and the second step reads from a cache."""
+"""Sums that all parts gather, at most: 2 MiB, little beside what is read, and the second step finds them in a cache."""
 
 ROWS_OF_A_PART: Final = 16
 """Rows that a program gathers columns of at least: what it writes is then at most a sixteenth of what it reads."""

@@ -261,27 +261,43 @@ def _packed_type(specs: Iterable[TensorSpec]) -> DType:
 
 
 def _start(call: Call) -> Callable[..., Any]:
-    kind, world = TO_TORCH[call.result.dtype], call.attrs["world"]
-    device = torch.device(call.result.place)
+    packed, sent = packing(call), sending(call)
+    return lambda weight, *xs: sent(packed(weight, *xs))
 
-    def run(weight, *xs):
-        flat = torch.empty(call.result.shape[0], dtype=kind, device=device)
-        at = _pack(flat, xs)
-        flat[:at].mul_(weight)
-        flat[at:].copy_(weight.reshape(1)) if isinstance(weight, torch.Tensor) else flat[at:].fill_(weight)
+
+def packing(call: Call) -> Callable[..., Any]:
+    """The first part of `mean_start`: `packed(weight, *xs)`, the row of numbers that is to be summed."""
+    kind, device, count = TO_TORCH[call.result.dtype], torch.device(call.result.place), call.result.shape[0]
+
+    def packed(weight, *xs):
+        flat = torch.empty(count, dtype=kind, device=device)
+        _pack(flat, xs, weight)
+        flat[-1:].copy_(weight.reshape(1)) if isinstance(weight, torch.Tensor) else flat[-1:].fill_(weight)
+        return flat
+
+    return packed
+
+
+def sending(call: Call) -> Callable[..., Any]:
+    """The second part of `mean_start`: `sent(flat)`, which is flat itself, and is being summed from now on."""
+    world = call.attrs["world"]
+
+    def sent(flat):
         if world > 1:
             _works[flat] = _group(world).all_reduce(flat, async_op=True)
         return flat
 
-    return run
+    return sent
 
 
-def _pack(flat: torch.Tensor, xs: Sequence[torch.Tensor]) -> int:
-    """Copies tensors into a row of numbers, one behind the other; gives how many elements they are.
+def _pack(flat: torch.Tensor, xs: Sequence[torch.Tensor], weight: Any) -> None:
+    """Puts tensors times the weight into a row of numbers, one behind the other.
 
-    Those without gaps are copied by one launch for each type, which casts as well.
+    Those without gaps are copied by one launch for each type, which casts as well, and multiplied by one launch for
+    all; those with gaps, whose copy is the slow part, are multiplied as they are copied.
     """
     alike: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    bare: list[torch.Tensor] = []
     at = 0
     for x in xs:
         place = flat[at : at + x.numel()].view(x.shape)
@@ -290,11 +306,17 @@ def _pack(flat: torch.Tensor, xs: Sequence[torch.Tensor]) -> int:
             places, values = alike.setdefault(x.dtype, ([], []))
             places.append(place)
             values.append(x)
+        elif x.dtype is flat.dtype:
+            torch.mul(x, weight, out=place)
+            continue
         else:
             place.copy_(x)
+        bare.append(place)
     for places, values in alike.values():
         torch._foreach_copy_(places, values)
-    return at
+    if bare:
+        factor = weight.reshape(()).to(flat.dtype) if isinstance(weight, torch.Tensor) else weight
+        torch._foreach_mul_(bare, factor)
 
 
 def _start_numpy(call: Call) -> Callable[..., Any]:
@@ -351,9 +373,15 @@ def _(weight, *xs, world):
 
 
 def _wait(call: Call) -> Callable[..., Any]:
+    arrived = arriving(call)
+    return lambda flat: mean_of(arrived(flat))
+
+
+def arriving(call: Call) -> Callable[..., Any]:
+    """The first part of `mean_wait`: `arrived(flat)`, which is flat itself, once it holds the sum."""
     world = call.attrs["world"]
 
-    def run(flat):
+    def arrived(flat):
         if world > 1:
             work = _works.pop(flat, None)
             if work is None:
@@ -366,9 +394,18 @@ def _wait(call: Call) -> Callable[..., Any]:
                     )
                 )
             work.wait()
-        return flat[:-1] / flat[-1:].clamp_min(_LEAST)
+        return flat
 
-    return run
+    return arrived
+
+
+def mean_of(flat: torch.Tensor) -> torch.Tensor:
+    """The second part of `mean_wait`: the sum by the sum of the weights.
+
+    By a function of lists: it reads four numbers at once, where a division by a tensor of one element reads one.
+    """
+    [mean] = torch._foreach_div([flat[:-1]], flat[-1].clamp_min(_LEAST))
+    return mean
 
 
 _LEAST: Final = 1e-30

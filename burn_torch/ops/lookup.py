@@ -9,6 +9,7 @@ from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.bounds import check_numpy, indexing, require_indices
 from burn_torch.ops.op import Call, PerCall, op, shape_fault
+from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import integers, sample, uniform
 
 aten = torch.ops.aten
@@ -121,3 +122,61 @@ def embedding_backward(g: TensorSpec, indices: TensorSpec, *, rows: int) -> Tens
 @embedding_backward.gradient
 def _(h, z, g, indices, *, rows):
     return embedding(h, indices), None
+
+
+def _add_rows(call: Call):
+    # index_add_ has atomics on a GPU; see `embedding_backward`
+    place = call.results[0].place
+
+    def run(x, g, indices):
+        indices, g = indices.reshape(-1), g.reshape(-1, x.shape[1])
+        return x.index_add_(0, indices, g) if place == "cpu" else x.index_put_((indices,), g, accumulate=True)
+
+    return indexing(call, run, call.specs[0].shape[0], position=2)  # type: ignore[union-attr]  # the rule ran
+
+
+def _torch_embedding_backward_onto(call: Call):
+    run = _add_rows(call)
+    return lambda x, g, indices: run(x.clone(memory_format=torch.contiguous_format), g, indices)
+
+
+def _numpy_embedding_backward_onto(x, g, indices):
+    y, indices = np.array(x), indices.reshape(-1)
+    known = (indices >= 0) & (indices < len(y))
+    np.add.at(y, indices[known], g.reshape(-1, g.shape[-1])[known])
+    return y
+
+
+@op(
+    torch=PerCall(_torch_embedding_backward_onto),
+    inplace=PerCall(_add_rows),
+    numpy=_numpy_embedding_backward_onto,
+    packed="follows",
+    precision="high",
+    samples=[
+        sample(uniform(-1, 1, (5, 3)), uniform(-1, 1, (2, 7, 3)), integers(0, 5, (2, 7))),
+        sample(uniform(-1, 1, (5, 3)), uniform(-1, 1, (3,)), integers(0, 5, ())),
+    ],
+)
+def embedding_backward_onto(x: TensorSpec, g: TensorSpec, indices: TensorSpec) -> TensorSpec:
+    """x and, added to its rows, the rows of g that belong to each index: the gradient of a table that is used twice.
+
+    Programs write it over x, where nobody else reads that (`fusion/tables.py`).
+
+    Shapes: x (rows, d_model), g (*s, d_model), indices (*s) -> (rows, d_model).
+    Dtypes: x and g one float type, indices any integer.
+    """
+    same_dtype(x.require(FLOAT), g)
+    require_indices(indices)
+    if x.ndim != 2 or g.shape != (*indices.shape, x.shape[1]):
+        raise shape_fault(
+            "x, g and the indices do not fit together",
+            expected="x (rows, d_model), g (*s, d_model) and indices (*s)",
+            mend="pass the gradient of the output of embedding",
+        )
+    return x
+
+
+@embedding_backward_onto.gradient
+def _(h, z, x, g, indices):
+    return h, embedding(h, indices), None

@@ -27,7 +27,19 @@ from burn_torch.core.spec import NUMBER_SPECS, DTypeFault, NumberSpec, Spec, Ten
 from burn_torch.ops.laws import Law, LawT
 from burn_torch.ops.value import Executor, Value
 
-__all__ = ["REGISTRY", "Call", "Number", "Op", "Operand", "PerCall", "RuleFault", "dtype_fault", "op", "shape_fault"]
+__all__ = [
+    "REGISTRY",
+    "Call",
+    "Number",
+    "Op",
+    "Operand",
+    "PerCall",
+    "RuleFault",
+    "dtype_fault",
+    "op",
+    "shape_fault",
+    "unlisted",
+]
 
 Number: TypeAlias = NumberSpec
 """In a row's signature: a host number, known at run time."""
@@ -623,3 +635,9 @@ def op(
         return row
 
     return declare
+
+
+def unlisted(rule: Callable[..., Any], **fields: Any) -> Op:
+    """A row that is in no table: what a backend makes of another one for itself.  Fields as `op` takes them."""
+    defaults = {name: p.default for name, p in inspect.signature(op).parameters.items() if name != "namespace"}
+    return Op(rule, {**defaults, **fields}, None)

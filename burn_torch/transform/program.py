@@ -17,6 +17,7 @@ from burn_torch.fusion import Plan
 from burn_torch.fusion.again import kept_less
 from burn_torch.fusion.chunking import chunk_losses
 from burn_torch.fusion.patterns import replaced
+from burn_torch.fusion.tables import add_rows
 from burn_torch.fusion.variants import Schedules
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision, dead_code, pipeline
@@ -116,7 +117,7 @@ class Program:
             precision=precision,
             donated=donated,
             memory_limit_bytes=memory_limit_bytes,
-            fuse=partial(self._fused, schedules) if fuse else None,
+            fuse=partial(self._fused, schedules, memory_limit_bytes) if fuse else None,
         )
         if memory_limit_bytes is not None:
             _warn_above(memory_limit_bytes, self.passes[-1].bytes_after, name)
@@ -146,8 +147,8 @@ class Program:
         """Whether a call whose state comes back needs nothing but what changes, see `again`."""
         self._shares: _Shares | None = None
 
-    def _fused(self, schedules: Schedules, graph: Graph) -> Graph:
-        self.plan = kept_less(schedules.of(chunk_losses(graph)))
+    def _fused(self, schedules: Schedules, limit: int | None, graph: Graph) -> Graph:
+        self.plan = kept_less(schedules.of(add_rows(chunk_losses(graph))), limit, self.donated)
         return self.plan.graph
 
     def _public_outputs(self) -> list[int]:

@@ -66,7 +66,9 @@ def rival_table(run: Mapping[str, Any], name: str) -> str:
 
 
 def _rival_line(case: str, passed: str, rows: Rows) -> str:
-    ours = rows.get(OURS.get(case.partition(" ")[0], "ours")) or rows["ours"]
+    ours = rows.get(OURS.get(case.partition(" ")[0], "ours")) or rows.get("ours")
+    if ours is None:
+        return f"| {case} | {passed} | failed |" + " |" * (len(COLUMNS) + 5)
     rivals = {name: row for name, row in rows.items() if not name.startswith("our") and name not in NO_RIVALS}
     ratios = {name: row["median_ms"] / ours["median_ms"] for name, row in rivals.items()}
     best = min(ratios, key=lambda name: ratios[name], default="")

@@ -5,17 +5,20 @@
 
     dx = sum over o, k, l of w[o, c, k, l] * dz[n, o, ...]        dw = sum over n, i, j of dz * x      db = sum of dz
 
-Limit: 2 * pixels * outs * sources * taps operations in float32 each way, on cores without tensors: 51e12 a second on an
-H200; and memory: x in, y out.  With few channels the second is near: 3 x 3 from 1 to 8 channels in float32 takes 144
-operations for 36 bytes.  cuDNN's tiles are made for 64 channels and more, and mostly idle below.
+Limit: memory, x in and y out, and 2 * pixels * outs * sources * taps operations each way: on an H200 51e12 a second in
+float32, 400e12 in tf32.  With few channels memory is near: 3 x 3 from 1 to 8 channels in float32 takes 144 operations
+for 36 bytes.  cuDNN's tiles are made for 64 channels and more, and mostly idle below.
 Layout: x in any strides, read in place; w, and all results, in order (batch, channels, height, width).
-Accumulates in float32 by fused multiply-adds, no tf32.  Deterministic: parts of dw and db in a fixed order, no atomics.
+Sums in float32.  Deterministic: parts of dw and db in a fixed order, no atomics.
+
+Three ways, of which timings choose, by measured defaults without any: direct kernels (`convolution_kernels`), a lane a
+pixel, exact in float32; tiles on the cores for tensors (`convolution_tiles`), in half types, and in float32 where torch
+may multiply as tf32 (`in_tf32`), rounded to the nearest; and torch's convolution.
 
 Where a pool follows, z is never written; which elements of a window gradients pass to is kept in an int16 an output.
 A ReLU's slope is read off y, a dropout's mask drawn again.  db comes from the pass over dz that gives dw.
-torch's convolution (cuDNN) is a candidate beside the direct kernels (`autotune`); without timings `is_direct` decides,
-from bytes and operations alone.  What torch's is, tf32 and determinism included, torch's own settings say.
-The kernels are in `convolution_kernels`, the backward in `convolution_backward`.
+Whether torch's convolution (cuDNN) is the default, `is_direct` decides, from bytes and operations alone.  What torch's
+is, tf32 and determinism included, torch's own settings say.  The backward is in `convolution_backward`.
 """
 
 from __future__ import annotations
@@ -38,11 +41,11 @@ from burn_kernels.convolution_choice import (
     digits_of,
     facts_of,
     geometry_of,
-    in_tf32,
     offers_tiles,
     problems,
     supports,
     with_library,
+    with_tiles,
     words_of,
 )
 from burn_kernels.convolution_kernels import (
@@ -64,6 +67,7 @@ from burn_kernels.convolution_parts import (
     count,
     followed,
     geometry,
+    in_tf32,
     is_direct,
     pooled_shape,
     reference,
@@ -253,7 +257,8 @@ def _candidates(facts: Facts, machine: Machine) -> list[Config]:
     drop, pixels = "drop" in facts.flags.split(), made.pixels * made.groups
     found = direct_candidates(made.targets, made.kernel_w, pixels, machine, drop=drop)
     if offers_tiles(facts, machine):
-        found += tile_candidates(made.sources, made.targets, made.taps, pixels, machine)
+        tiles = tile_candidates(made.sources, made.targets, made.taps)
+        found = with_tiles(found, tiles, made.sources * made.taps, made.targets)
     return with_library(LIBRARY, found, facts)
 
 

@@ -17,12 +17,12 @@ from burn_kernels.convolution_choice import (
     digits_of,
     facts_of,
     geometry_of,
-    in_tf32,
     in_tiles,
     offers_tiles,
     problems,
     supports,
     with_library,
+    with_tiles,
     words_of,
 )
 from burn_kernels.convolution_kernels import (
@@ -48,6 +48,7 @@ from burn_kernels.convolution_parts import (
     Pair,
     after,
     geometry,
+    in_tf32,
     library_backward,
     pooled_shape,
     reference_backward,
@@ -194,10 +195,10 @@ def weight_gradient(
                 weigh, (parts, blocks), x, *arguments, warps=config.warps, **shape, BIAS=bias, ROWS=config.rows,
                 OUTS=config.outs, PIXELS=config.pixels,
             )  # fmt: skip
-        # many parts at once: each step of the loop waits for memory
-        at_once = min(256, max(32, next_power(parts)))
+        # as many parts at once as registers hold: each step of the loop waits for memory
+        at_once = min(1024, max(128, next_power(parts)))
         joined = (part, dw, db, parts, dw.numel(), cols)
-        launch(join_weights, (ceil_div(cols, 16),), x, *joined, warps=at_once // 32, PARTS=at_once, BLOCK=16)
+        launch(join_weights, (ceil_div(cols, 8),), x, *joined, warps=at_once // 128, PARTS=at_once, BLOCK=8)
         found.append((dw, db))
 
     WEIGHTS.run(x, config, call_of(made, x, words_of(x.dtype, "b" if bias else ""), machine), run)
@@ -267,7 +268,8 @@ def _data_candidates(facts: Facts, machine: Machine) -> list[Config]:
     pixels = made.batch * made.height * made.width * made.groups
     found = direct_candidates(made.sources, made.kernel_w, pixels, machine)
     if offers_tiles(facts, machine):
-        found += tile_candidates(made.targets, made.sources, made.taps, pixels, machine)
+        tiles = tile_candidates(made.targets, made.sources, made.taps)
+        found = with_tiles(found, tiles, made.targets * made.taps, made.sources)
     return with_library(LIBRARY, found, facts)
 
 
@@ -275,7 +277,7 @@ def _weight_candidates(facts: Facts, machine: Machine) -> list[WeightConfig]:
     made = geometry_of(facts)
     found = direct_weight_candidates(made, machine)
     if offers_tiles(facts, machine):
-        found += tile_weight_candidates(made, machine)
+        found = with_tiles(found, tile_weight_candidates(made, machine), made.sources * made.taps, made.targets)
     return with_library(LIBRARY_WEIGHTS, found, facts)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.convolution_kernels import LIBRARY, Config
-from burn_kernels.convolution_parts import Geometry, is_direct
+from burn_kernels.convolution_parts import Geometry, in_tf32, is_direct
 from burn_kernels.launch import Machine
 
 Choice = TypeVar("Choice")
@@ -32,19 +32,6 @@ def geometry_of(facts: Facts) -> Geometry:
     return Geometry(*facts.free, *facts.exact)
 
 
-def in_tf32(dtype: torch.dtype) -> bool:
-    """Whether torch's convolutions multiply float32 as tf32 here, so that these may."""
-    if dtype != torch.float32 or torch.version.hip:
-        return False
-    settings: Any = torch.backends.cudnn
-    conv = getattr(settings, "conv", None)  # from torch 2.9
-    if conv is None:
-        return bool(settings.allow_tf32)
-    general: Any = torch.backends
-    asked = (conv.fp32_precision, settings.fp32_precision, general.fp32_precision)
-    return next((word for word in asked if word != "none"), "ieee") == "tf32"
-
-
 def words_of(dtype: torch.dtype, *words: str) -> str:
     """The flags of a call."""
     return " ".join(word for word in (*words, "tf32" if in_tf32(dtype) else "") if word)
@@ -57,13 +44,23 @@ def in_tiles(facts: Facts) -> bool:
 
 
 def offers_tiles(facts: Facts, machine: Machine) -> bool:
-    """Whether tiles are candidates on a machine; AMD's cores for tensors have no tf32 that rounds."""
-    return in_tiles(facts) and (machine.backend != "hip" or facts.dtype != torch.float32)
+    """Whether tiles are candidates on a machine: not on AMD's, where scalars for so many taps do not fit registers."""
+    return in_tiles(facts) and machine.backend != "hip"
 
 
 def digits_of(facts: Facts) -> torch.dtype:
     """The type whose digits the results have: a product in tf32 has those of a float16."""
     return torch.float16 if "tf32" in facts.flags.split() else facts.dtype
+
+
+FEW_TERMS, FEW_RESULTS = 16, 8
+"""Below so many products a sum, or channels of the result, tiles are mostly empty and direct kernels as fast: H200, one
+channel to 8 and 32 to 3, 3 x 3."""
+
+
+def with_tiles(direct: Sequence[Choice], tiles: Sequence[Choice], terms: int, results: int) -> list[Choice]:
+    """Both kinds, tiles first where a sum has enough terms and there are enough channels of results."""
+    return [*tiles, *direct] if terms >= FEW_TERMS and results >= FEW_RESULTS else [*direct, *tiles]
 
 
 def with_library(library: Choice, direct: Sequence[Choice], facts: Facts) -> list[Choice]:

@@ -75,36 +75,37 @@ def direct_weight_candidates(made: Geometry, machine: Machine) -> list[WeightCon
     return list(dict.fromkeys(found))
 
 
-def tile_candidates(sources: int, outs: int, taps: int, pixels: int, machine: Machine) -> list[Config]:
+def tile_candidates(sources: int, outs: int, taps: int) -> list[Config]:
     """Configs of tiles for the sum over so many channels, the default first; none where a kernel has too many taps."""
     channels = min(sources, MOST_COLUMNS // taps)
-    if not channels:
-        return []
     rows = min(32, max(8, next_power(outs)))
-    found = []
-    for warps, share in ((4, 1), (2, 1), (1, 1), (4, 2), (8, 1)):
-        some = max(1, channels // share)
-        found.append(Config(rows, 32 * warps, warps, some))
-    return list(dict.fromkeys(found))
+    shares = ((4, 1), (2, 1), (4, 2)) if channels else ()
+    return list(dict.fromkeys(Config(rows, 32 * warps, warps, max(1, channels // n)) for warps, n in shares))
 
 
 def tile_weight_candidates(made: Geometry, machine: Machine) -> list[WeightConfig]:
     """Configs of tiles for the weight gradient, the default first."""
     channels = min(made.sources, MOST_COLUMNS // made.taps)
-    found = []
-    for programs, warps, share in ((8, 1, 1), (4, 1, 1), (16, 1, 2), (16, 1, 4), (8, 2, 2), (16, 1, 1)):
-        if channels:
-            some = max(1, channels // share)
-            found.append(WeightConfig(16, made.kernel_h, 32 * warps, warps, programs, some))
-    return list(dict.fromkeys(found))
+    if not channels:
+        return []
+    half = max(1, channels // 2)
+    found = [
+        WeightConfig(16, made.kernel_h, 32, 1, programs, some)
+        for programs, some in ((8, channels), (16, half), (16, channels), (4, channels))
+    ]
+    # few pixels make few parts: more programs then share the channels
+    parts = shares(made, found[0], machine)[1]
+    found = found[1:] + found[:1] if parts < 4 * machine.processors else found
+    return list(dict.fromkeys([*found, WeightConfig(16, made.kernel_h, 64, 2, 8, half)]))
 
 
 def shares(made: Geometry, config: WeightConfig, machine: Machine) -> tuple[int, int, int]:
     """Programs for the weights, parts of the pixels, and pixels of a part."""
     read = ceil_div(made.sources, config.channels or 1)
     blocks = made.groups * ceil_div(made.targets, config.outs) * read * ceil_div(made.kernel_h, config.rows)
-    # at least eight tiles a part: its sums over lanes must be small beside its products
-    parts = max(1, min(machine.processors * config.programs // blocks, made.pixels // (8 * config.pixels)))
+    # at least eight tiles a part: its sums over lanes must be small beside its products; other tiles have no such sums
+    least = 4 if config.channels else 8
+    parts = max(1, min(machine.processors * config.programs // blocks, made.pixels // (least * config.pixels)))
     each = ceil_div(ceil_div(made.pixels, parts), config.pixels) * config.pixels
     return blocks, ceil_div(made.pixels, each), each
 

@@ -298,21 +298,45 @@ def library_backward(
 
 
 # -- the choice without timing -----------------------------------------------------------------------
+def in_tf32(dtype: torch.dtype) -> bool:
+    """Whether the kernels here may multiply float32 as tf32: where torch may in convolutions and in matrix products.
+
+    Torch's default allows it in convolutions alone, and cuDNN seldom does it with few channels: so who has asked for
+    nothing (torch.set_float32_matmul_precision) gets exact products.
+    """
+    if dtype != torch.float32 or torch.version.hip:
+        return False
+    general: Any = torch.backends
+    conv = getattr(general.cudnn, "conv", None)  # from torch 2.9
+    if conv is None:
+        return bool(general.cudnn.allow_tf32 and general.cuda.matmul.allow_tf32)
+    return _asked(conv, general.cudnn, general) and _asked(general.cuda.matmul, general)
+
+
+def _asked(*settings: Any) -> bool:
+    """The first that says something, from the nearest on."""
+    return next((found for one in settings if (found := one.fp32_precision) != "none"), "ieee") == "tf32"
+
+
 INTENSITY = 8.0
 """Operations a byte up to which direct kernels keep up with memory: two thirds of an H200's 51e12 over 4.2e12."""
 SMALL = {torch.float32: 1.0e9, torch.float16: 2.5e8, torch.bfloat16: 2.5e8}
 """Operations up to which a convolution of few channels is small: cuDNN took 22 us for the 9e7 operations of the Burn
 book's two layers at 64 images (H200), 4e12 a second, a twelfth of what the cores do; ten times as many is where tiles
 of its size begin to fill the machine.  Half types have tensor cores: a quarter."""
-FEW_CHANNELS = 16
+FEW_CHANNELS, FEW_PAIRS, FEW_EXACT_PAIRS = 32, 256, 128
+"""Channels read or made, and pairs of them.  3 to 32 and 16 to 16 were timed, no more; exact products of 16 to 16 take
+a third longer than cuDNN's in tf32, those of 8 to 16 less."""
 
 
 def is_direct(made: Geometry, dtype: torch.dtype) -> bool:
-    """Whether the direct kernels are taken without timing: where memory rules, or few channels and little work."""
+    """Whether the kernels here are taken without timing: where memory rules, or few channels and little work."""
     moved = made.elements * dtype.itemsize
     if made.flops <= INTENSITY * moved:
         return True
-    return max(made.sources, made.targets) <= FEW_CHANNELS and made.flops <= SMALL.get(dtype, 0.0)
+    most = FEW_EXACT_PAIRS if dtype == torch.float32 and not in_tf32(dtype) else FEW_PAIRS
+    few = max(made.sources, made.targets) <= FEW_CHANNELS and made.sources * made.targets <= most
+    return few and made.flops <= SMALL.get(dtype, 0.0)
 
 
 def pooled_shape(made: Geometry, rest: After) -> tuple[int, int, int, int]:

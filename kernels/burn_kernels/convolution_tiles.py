@@ -12,8 +12,8 @@ from __future__ import annotations
 import torch
 
 from burn_kernels._triton import INTERPRETED, tl, triton
-from burn_kernels.convolution_choice import in_tf32
 from burn_kernels.convolution_kernels import nothing, source
+from burn_kernels.convolution_parts import in_tf32
 
 
 def rounds(dtype: torch.dtype) -> bool:

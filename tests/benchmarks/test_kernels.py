@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
 import json
+import math
 import os
 import subprocess
 import sys
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 
 from benchmarks._kernels.judged import BARS, Bar, judge, table
+from benchmarks._kernels.rivals import CHOSEN
 
 pytest.importorskip("triton")
 ROOT = Path(__file__).parents[2]
@@ -86,3 +90,34 @@ def test_every_bar_finds_its_case(tmp_path: Path) -> None:
     found = judged(tmp_path)
     assert [verdict["case"] for verdict in found["bars"] if verdict["found"] is None] == []
     assert len({(verdict["case"], verdict["passed"]) for verdict in found["bars"]}) == len(BARS)
+
+
+def test_every_chosen_case_is_known_and_jax_has_what_it_is_asked_for() -> None:
+    from benchmarks.kernels import jax_tasks
+
+    tasks = list(jax_tasks(argparse.Namespace(only="")))
+    asked = {f"{case} {passed}" for case, passes in CHOSEN.items() for passed in passes}
+    without = {name for name in asked if "softcap" in name or "packed, " in name or name.startswith("attention_packed")}
+    assert asked - {task.name for task in tasks} == {name for name in without if name.startswith("attention")}
+    worker = ast.parse((ROOT / "benchmarks" / "_kernels" / "jax_worker.py").read_text(encoding="utf-8"))
+    functions = {node.name: node.args for node in worker.body if isinstance(node, ast.FunctionDef)}
+    for task in tasks:
+        named = [argument.arg for argument in functions[task.function].kwonlyargs]
+        named += [argument.arg for argument in functions[task.function].args]
+        assert set(task.options) <= set(named), task.name
+        assert all(math.prod(shape) > 0 for shape, _, _ in task.inputs)
+        if task.graded:
+            assert all(task.inputs[at][1] != "int32" for at in task.graded)
+
+
+def test_rivals_are_timed_without_jax_too(tmp_path: Path) -> None:
+    variables = os.environ | {"OUT": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, str(ROOT / "benchmarks" / "kernels.py"), "--rivals", "--tiny", "--no-compile"]
+    command += ["--only", "softmax,tensor_norm", "--jax-python", str(tmp_path / "absent")]
+    ran = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads((tmp_path / "kernels-rivals-tiny.json").read_text())
+    assert found["jax"] == ""
+    assert "no JAX" in ran.stdout
+    timed = {(r["case"], r["pass"], r["variant"]) for r in found["rows"]}
+    assert timed >= {("softmax 4x4096", "fb", "eager"), ("tensor_norm 124M", "f", "ours")}

@@ -61,6 +61,9 @@ def test_the_fastest_rival_counts_and_forms_of_our_own_do_not(measured: Any) -> 
     assert "JAX 0.11 on gpu" in text
     alone = measured.rival_table(RUN | {"rows": rows[:1]}, "rows.json")
     assert last(alone)[4:6] == ["none", ""]
+    failed = last(measured.rival_table(RUN | {"rows": rows[3:]}, "rows.json"))
+    assert failed[:4] == ["norm 8x8", "fb", "failed", ""]
+    assert len(failed) == len(last(text))
 
 
 def test_bars_say_what_was_not_timed(measured: Any) -> None:

@@ -38,6 +38,9 @@ def _in_reduced_rows(x: Any, y: Any) -> Any:
     return z - row("mean")(z, dims=(1,)), row("amax")(z, dims=(1,))
 
 
+COSTLY = ("functions in parts", "random values in a part")
+"""No kernels in C: each lane would compute every part."""
+
 REGIONS: dict[str, tuple[Callable[..., Any], list[Spec], int]] = {
     "a number around": (_padded_by, [tensor(3, 5), FLOAT_NUMBER], 1),
     "in one another": (_nested, [tensor(3, 4), tensor(2, 3), tensor(2, 6)], 1),
@@ -57,6 +60,11 @@ REGIONS: dict[str, tuple[Callable[..., Any], list[Spec], int]] = {
     "booleans": (
         lambda x, y: row("bool_not")(row("pad")(x, True, padding=((0, 0), (2, 1)), mode="constant")),
         [tensor(3, 4, dtype=DType.BOOL), tensor(1)],
+        1,
+    ),
+    "functions in parts": (
+        lambda x, y: row("cat")(row("tanh")(x), row("sigmoid")(y) * 2.0, x, dim=1) + 1.0,
+        [tensor(5, 70), tensor(5, 40)],
         1,
     ),
     "random values in a part": (

@@ -15,11 +15,12 @@ from burn_torch.fusion import Reason, c_lowering, plan_of
 from burn_torch.fusion.bodies import Role, role_of
 from burn_torch.fusion.index import Index, Part, Var, constant, index_of, part_of
 from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.reasons import Unfusible
 from burn_torch.fusion.row import body_of
 from burn_torch.graph.ir import Graph
 from tests.fusion.checking import agree, in_float64, made
 from tests.fusion.programs import row, tensor, traced
-from tests.fusion.regions import REGIONS
+from tests.fusion.regions import COSTLY, REGIONS
 
 
 def bodies(graph: Graph) -> list[Graph]:
@@ -44,8 +45,24 @@ def test_values_in_c(name: str, seed: np.random.Generator, monkeypatch: pytest.M
         (body,) = bodies(traced(function, typed))
         inputs = made([spec for _, spec in body.inputs], seed)
         kernel = CFunction(body, strict=False)
-        assert kernel.kernel is not None
+        assert (kernel.kernel is None) == (name in COSTLY)
         agree(list(kernel(*inputs)), in_float64(body, inputs))
+
+
+def test_what_costs_much_is_computed_in_its_region_alone() -> None:
+    """In Triton by the programs that have an element there; in C it is no kernel, since all lanes would."""
+
+    def function(x: Any, y: Any) -> Any:
+        return row("cat")(row("tanh")(x), y * 2.0, dim=1) + 1.0
+
+    body = traced(function, [tensor(64, 128), tensor(64, 128)])
+    lines = lower(body).source.splitlines()
+    (branch,) = [n for n, line in enumerate(lines) if line.startswith("    if tl.max(")]
+    assert "tanh(" in lines[branch + 2]
+    assert lines[branch + 2].startswith("        ")
+    assert sum("tanh(" in line for line in lines) == 1
+    with pytest.raises(Unfusible, match="every element would be computed in every part"):
+        c_lowering.lower_to_c(body)
 
 
 def test_a_join_alone_is_a_librarys() -> None:

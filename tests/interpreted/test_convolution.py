@@ -54,6 +54,20 @@ def test_configs_of_each_kernel(last: bool) -> None:
     close(weight_gradient(dz, x, w, made, False, WEIGHT_CONFIGS[0]), (dw, None), "no bias")
 
 
+def test_tiles_of_groups_and_of_a_row_of_taps() -> None:
+    """Two groups of three channels, read two at a time: the fourth is none; 20 columns, in pieces of 16."""
+    draw = Draw(6)
+    x, w = draw.normal(2, 6, 3, 9).float(), draw.normal(10, 3, 2, 5).float()
+    made = convolution.geometry("", x, w, None, (1, 2), (0, 1), (1, 1), 2)
+    y, _ = convolution.reference(x, w, **made.options)
+    dz = draw.normal(*y.shape).float()
+    dx, dw, _ = convolution.reference_backward(dz, x, w, None, **made.options)
+    config = Config(8, 32, 1, 2)
+    close(convolution.forward(x, w, **made.options, config=config)[0], y, config)
+    close(data_gradient(dz, x, w, made, config), dx, config)
+    close(weight_gradient(dz, x, w, made, False, WeightConfig(16, 2, 32, 1, 8, 2))[0], dw, "weights")
+
+
 @pytest.mark.parametrize("pool", ["none", "max", "mean"])
 def test_torch_as_candidate_does_what_follows_too(pool: str) -> None:
     draw = Draw(4)

@@ -212,6 +212,20 @@ def test_random_images_summed_over_batch_and_axes(
     assert ("fours_at" in lowering.lower(graph).source) is (shape[2] * shape[3] % 4 == 0)
 
 
+@pytest.mark.parametrize(("counts", "kernels"), [((2, 3), 1), ((1, 1), 1), ((3, 4), 2)])
+def test_a_pool_s_gradient_joins_where_bins_are_equal(
+    counts: tuple[int, int], kernels: int, seed: np.random.Generator
+) -> None:
+    def back(g, y):
+        return row("relu_backward")(row("adaptive_avg_pool_backward")(g, size=(4, 6)), y)
+
+    specs = [tensor(2, 3, *counts), tensor(2, 3, 4, 6)]
+    graph = traced(back, specs)
+    assert plan_of(graph).kernels == kernels
+    inputs = made(specs, seed)
+    agree(interpret(plan_of(graph).graph, LibTorch(), inputs), interpret(graph, LibTorch(), inputs))
+
+
 def test_strict_rounding_gives_the_bits_of_eager(seed: np.random.Generator) -> None:
     # in float16: the interpreter cuts float32 off to bfloat16 instead of rounding it
     specs = [tensor(6, 10, dtype=DType.F16), tensor(6, 10, dtype=DType.F16)]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from burn_kernels import KernelArgumentError, KernelError, KernelShapeError, convolution
-from burn_kernels.convolution import LIBRARY, Geometry, is_direct
-from burn_kernels.convolution_kernels import direct_candidates, direct_weight_candidates, shares
+from burn_kernels import KernelArgumentError, KernelError, KernelShapeError, convolution, convolution_choice
+from burn_kernels.convolution import LIBRARY, Config, Geometry, is_direct
+from burn_kernels.convolution_kernels import (
+    direct_candidates,
+    direct_weight_candidates,
+    shares,
+    tile_weight_candidates,
+)
+from burn_kernels.convolution_parts import in_tf32
 from burn_kernels.launch import A100, H200, MI300X, recording
 
 X, W = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3)
@@ -28,6 +35,9 @@ def sizes(batch: int, channels: int, side: int, outs: int, kernel: int, stride: 
         (sizes(4096, 1, 28, 8, 3), torch.float32, True),
         (sizes(64, 8, 26, 16, 3), torch.float32, True),  # its second: few channels, little work
         (sizes(512, 8, 26, 16, 3), torch.float32, True),
+        (sizes(128, 3, 32, 32, 3), torch.float32, True),  # a first layer
+        (sizes(128, 16, 32, 16, 3), torch.float32, False),  # in tf32 it is, see below
+        (sizes(128, 32, 16, 32, 3), torch.float32, False),  # channels for a library
         (sizes(4096, 8, 26, 16, 3), torch.float32, False),  # much work
         (sizes(512, 8, 26, 16, 3), torch.bfloat16, False),  # for which half types have tensor cores
         (sizes(32, 64, 56, 64, 3, groups=64), torch.bfloat16, True),  # depthwise
@@ -52,26 +62,68 @@ def test_parts_cover_the_pixels_and_fill_the_machine() -> None:
     ):
         for machine in (H200, A100, MI300X):
             assert len(direct_candidates(made.targets, made.kernel_w, made.pixels, machine)) >= 1
-            for config in direct_weight_candidates(made, machine):
+            for config in (*direct_weight_candidates(made, machine), *tile_weight_candidates(made, machine)):
                 blocks, parts, each = shares(made, config, machine)
                 assert (parts - 1) * each < made.pixels <= parts * each
                 assert made.kernel_h % config.rows == 0
-                assert blocks * config.outs * config.rows >= made.outs * made.sources * made.kernel_h
+                read = config.rows * (config.channels or 1)
+                assert blocks * config.outs * read >= made.outs * made.sources * made.kernel_h
     blocks, parts, _ = shares(sizes(64, 8, 26, 16, 3), direct_weight_candidates(sizes(64, 8, 26, 16, 3), H200)[0], H200)
     assert blocks * parts >= 4 * H200.processors
 
 
-def test_the_bias_gradient_comes_from_the_pass_of_the_weight_gradient() -> None:
+@contextlib.contextmanager
+def tf32(convolutions: bool, products: bool) -> Iterator[None]:
+    """What torch allows meanwhile."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if products else "highest")
+    try:
+        with torch.backends.cudnn.flags(allow_tf32=convolutions):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("convolutions", [True, False])
+@pytest.mark.parametrize("products", [True, False])
+def test_float32_is_multiplied_in_tf32_where_somebody_asked_for_it(convolutions: bool, products: bool) -> None:
+    made, allowed = sizes(64, 8, 26, 16, 3), convolutions and products
+    with tf32(convolutions, products):
+        assert in_tf32(torch.float32) is allowed
+        assert not in_tf32(torch.bfloat16)
+        assert is_direct(sizes(128, 16, 32, 16, 3), torch.float32) is allowed
+        facts = convolution_choice.facts_of(torch.float32, made, 0, True, convolution_choice.words_of(torch.float32))
+        assert convolution_choice.digits_of(facts) == (torch.float16 if allowed else torch.float32)
+        for machine, tiles in ((H200, allowed), (MI300X, False)):
+            found = convolution.candidates(made, torch.float32, machine)
+            assert [any(c.channels for c in found), found[0].channels > 0] == [tiles, tiles]
+            assert all(convolution_choice.supports(c, facts) for c in found)
+        assert convolution_choice.supports(Config(16, 128, 4, 8), facts) is allowed
+        assert not any(c.channels for c in convolution.candidates(made, torch.bfloat16, MI300X))
+
+
+def test_tiles_are_for_sums_of_many_terms_to_many_channels() -> None:
+    cases = (sizes(64, 1, 28, 8, 3), sizes(64, 8, 26, 3, 3), sizes(64, 3, 32, 32, 3), sizes(8, 8, 13, 8, 11))
+    with tf32(True, True):
+        first = [convolution.candidates(made, torch.float32, H200)[0].channels for made in cases]
+    assert first == [0, 0, 3, 0]
+    relu = convolution_choice.facts_of(torch.float32, sizes(64, 8, 26, 16, 3), 0, True, "b relu tf32")
+    assert not convolution_choice.offers_tiles(relu, H200)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_bias_gradient_comes_from_the_pass_of_the_weight_gradient(allowed: bool) -> None:
     def meta(*shape: int) -> torch.Tensor:
         return torch.empty(shape, device="meta")
 
     x, w, b = meta(64, 8, 26, 26), meta(16, 8, 3, 3), meta(16)
-    with recording(H200) as launches:
+    with tf32(allowed, allowed), recording(H200) as launches:
         y, passed = convolution.forward(x, w, b, relu=True, pool="max")
         convolution.backward(y, x, w, b, y, passed, relu=True, pool="max")
         convolution.backward(meta(64, 16, 24, 24), x, w, b, needs=(False, True, True))
     names = [launch.kernel.fn.__name__ for launch in launches]
-    assert names == ["convolve", "spread", "convolve", "weigh", "join_weights", "weigh", "join_weights"]
+    data, weights = ("convolve_tiles", "weigh_tiles") if allowed else ("convolve", "weigh")
+    assert names == ["convolve", "spread", data, weights, "join_weights", weights, "join_weights"]
 
 
 def test_what_is_not_needed_is_not_computed() -> None:

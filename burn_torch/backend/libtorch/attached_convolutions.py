@@ -1,8 +1,8 @@
 """Kernels of `burn_kernels` for convolutions over two axes and their gradients, where few channels are read or made.
 
 As the entries of `attached`.  Without timings `burn_kernels.convolution.is_direct` decides, from bytes and operations;
-where it takes the kernels, timings choose among them, torch's convolution included.  In float32 they multiply as
-torch's do: in tf32 where `torch.backends.cudnn` allows it.
+where it takes the kernels, timings choose among them, torch's convolution included.  In float32 products are exact,
+unless torch may multiply convolutions and matrices as tf32.
 """
 
 from __future__ import annotations

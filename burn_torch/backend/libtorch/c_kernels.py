@@ -31,6 +31,7 @@ from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.c_lowering import CKernel, lower_to_c, lowered_for_cpu
+from burn_torch.fusion.c_sharing import c_kernel_at
 from burn_torch.fusion.row import body_of
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.torch_types import TO_TORCH
@@ -88,9 +89,9 @@ def _works(path: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def c_function(text: str, *, strict: bool) -> CFunction:
+def c_function(text: str, dynamic: str = "", sizes: tuple[int, ...] = (), *, strict: bool) -> CFunction:
     """A body (as `fusion::kernel` holds it) as a function of its inputs: in C where that pays, else op by op."""
-    return CFunction(body_of(text), strict=strict)
+    return CFunction(body_of(text, dynamic, sizes), strict=strict, symbols=(text, dynamic, sizes))
 
 
 _Run = Callable[..., Sequence[torch.Tensor]]
@@ -103,14 +104,19 @@ class CFunction:
     The compiler starts at once, beside the compilers of other kernels, and is waited for by the first call.  If it
     refuses the kernel, that is told of, and the operations run one by one from then on.
 
-    kernel  what is compiled; None where the operations run one by one: C does not pay, does not know one of them, or
-            there is no compiler
+    symbols  the body's text, what its sizes are made of, and what the symbols are, as a `fusion::kernel` has them:
+             where other sizes share the kernel
+    kernel   what is compiled; None where the operations run one by one: C does not pay, does not know one of them, or
+             there is no compiler
     """
 
-    def __init__(self, body: Graph, *, strict: bool) -> None:
+    def __init__(self, body: Graph, *, strict: bool, symbols: tuple[str, str, tuple[int, ...]] = ("", "", ())) -> None:
         self.body: Final = body
         self.strict: Final = strict
+        self._symbols: Final = symbols
         kernel = lowered_for_cpu(body, strict=strict)
+        if kernel is not None:
+            kernel = c_kernel_at(*symbols, strict=strict) or kernel
         if kernel is not None and compiler() is None:
             _tell_of_none()
             kernel = None
@@ -153,7 +159,9 @@ class CFunction:
         try:
             if not any(layouts):
                 return _launcher(self.kernel, self._building.result(), self.body, dict(over), self._strided)
-            kernel = lower_to_c(self.body, strict=self.strict, layouts=layouts)
+            kernel = c_kernel_at(*self._symbols, layouts, strict=self.strict) or lower_to_c(
+                self.body, strict=self.strict, layouts=layouts
+            )
             return _launcher(
                 kernel, build_apart(kernel.name, kernel.source, strict=self.strict).result(), self.body, {}, None
             )
@@ -198,6 +206,7 @@ def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, in
     kinds: list[Any] = [
         *[ctypes.c_void_p] * (len(kernel.inputs) + len(kernel.outputs)),
         *(_NUMBERS[argument.kind] for argument in kernel.numbers),
+        *[ctypes.c_int64] * len(kernel.sizes),
         ctypes.c_int,
     ]
     # a short kernel keeps the interpreter's lock: to give it back and take it again costs more
@@ -225,6 +234,7 @@ def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, in
         *(f"x{i}.data_ptr()" for i in kernel.inputs),
         *(f"y{n}.data_ptr()" for n in range(len(kernel.outputs))),
         *(f"number{n}({everything})" for n in range(len(kernel.numbers))),
+        *map(str, kernel.sizes),
         "1" if small else "threads()",
     ]
     lines.append(f"    function({', '.join(given)})")

@@ -31,6 +31,7 @@ import torch
 from burn_torch.backend.libtorch.cuda_graph_device import Arena, CudaArena, Recording
 from burn_torch.backend.libtorch.cuda_graph_numbers import NumberBlock
 from burn_torch.backend.libtorch.cuda_graph_plan import Plan, Segment, Split, plan, table_call
+from burn_torch.backend.libtorch.cuda_graph_transfers import is_in_place
 from burn_torch.backend.libtorch.fused import prepare_kernels
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spec import NumberSpec, TensorSpec
@@ -513,12 +514,24 @@ class _Recorded:
         return step
 
     def _keep_results(self, segment: Segment, number: int, known: dict[int, Any]) -> None:
-        """Buffers for results of a plain segment that a later recording reads."""
+        """Buffers for results of a plain segment that a later recording reads.
+
+        None for what is an input itself, at an address that stays: a transfer works where a recording packed it.
+        """
+        fixed: dict[Any, Any] = {
+            name: known[i] for (name, _), i in zip(segment.graph.inputs, segment.reads, strict=True) if i in known
+        }
+        for node in segment.graph.nodes:
+            if is_in_place(node.call) and node.inputs[0] in fixed:
+                fixed[node.outputs[0]] = fixed[node.inputs[0]]
+        known.update(
+            {i: fixed[name] for name, i in zip(segment.graph.outputs, segment.makes, strict=True) if name in fixed}
+        )
         later = {i for other in self.plan.segments[number + 1 :] if other.captured for i in other.reads}
         specs = segment.graph.specs()
         kept: list[tuple[int, torch.Tensor]] = []
         for i, name in zip(segment.makes, segment.graph.outputs, strict=True):
-            if i in later:
+            if i in later and i not in known:
                 spec: Any = specs[name]  # type: ignore[index]  # a segment makes what it returns
                 known[i] = self._new(torch.empty(spec.shape, dtype=TO_TORCH[spec.dtype], device=self.arena.device))
                 kept.append((i, known[i]))

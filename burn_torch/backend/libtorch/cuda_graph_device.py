@@ -82,6 +82,7 @@ class CudaArena:
         self._live: Final[weakref.WeakSet[_CudaRecording]] = weakref.WeakSet()
         self._last: torch.cuda.Stream | None = None
         self._stream = -1
+        self._swept = False
         self._entered: Final = _Entered(self)
 
     @property
@@ -128,6 +129,7 @@ class CudaArena:
         """See `Arena.warm_up`."""
         here, beside = torch.cuda.current_stream(), torch.cuda.Stream()
         beside.wait_stream(here)
+        self._swept = False
         with torch.cuda.stream(beside), _searching():
             run()
         here.wait_stream(beside)
@@ -143,8 +145,10 @@ class CudaArena:
     def _record(self, run: Run) -> _CudaRecording:
         here, beside = torch.cuda.current_stream(), torch.cuda.Stream()
         torch.cuda.synchronize(self.device)
-        gc.collect()  # a graph or a stream that is collected during the capture would end it
-        torch.cuda.empty_cache()  # warm-up leaves blocks that the private memory cannot use
+        if not self._swept:  # once a program, not once a part of it: this takes a tenth of a second
+            gc.collect()  # a graph or a stream that is collected during the capture would end it
+            torch.cuda.empty_cache()  # warm-up leaves blocks that the private memory cannot use
+            self._swept = True
         before = _reserved(self.device)
         if not any(recording.live for recording in self._live):
             # torch forgets private memory of which no graph is left, and would not know the handle again

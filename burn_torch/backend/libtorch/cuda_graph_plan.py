@@ -7,12 +7,12 @@ all of them are known before the first segment runs.  Nothing here touches a dev
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from burn_torch.backend.libtorch.attached import device_form
+from burn_torch.backend.libtorch.cuda_graph_transfers import with_transfers_apart
 from burn_torch.backend.libtorch.memory import in_place_form
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
@@ -20,7 +20,7 @@ from burn_torch.graph.decomposition import decomposed
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes import dead_code
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm, run_time_numbers
-from burn_torch.ops.op import Call, Op, PerCall, op
+from burn_torch.ops.op import Call, PerCall, unlisted
 from burn_torch.ops.torch_code import Over
 
 __all__ = ["Pack", "Plan", "Segment", "Split", "plan", "table_call"]
@@ -97,7 +97,7 @@ def plan(
     donate: positions of inputs whose memory the program may overwrite.  refused: Calls that a recorder could not take,
     each with the reason.  form: how a Call reads its run-time numbers on the device.
     """
-    graph = _expanded(graph, form)
+    graph = _expanded(with_transfers_apart(graph), form)
     numbers = _number_ids(graph)
     divider = _Divider(graph, place, numbers, dict(refused), form)
     runs = divider.runs()
@@ -208,11 +208,6 @@ def known_numbers(node: Node, numbers: Collection[int]) -> tuple[Any, ...]:
     )
 
 
-_FIELDS: Final = {
-    name: parameter.default for name, parameter in inspect.signature(op).parameters.items() if name != "namespace"
-}
-
-
 def _device_call(call: Call, form: DeviceForm, specs: Sequence[Spec | None]) -> Call:
     """A Call of a row that is in no table: the form's function over slots and the other inputs."""
 
@@ -223,8 +218,7 @@ def _device_call(call: Call, form: DeviceForm, specs: Sequence[Spec | None]) -> 
     compute = form.compute if form.over is None else _on_copies(form.compute, form.over)
     inplace = None if form.over is None else Over(form.compute, form.over)
     # an update's results lie as what they are written over, however its gradients do
-    fields = {**_FIELDS, "torch": PerCall(lambda _: compute), "inplace": inplace, "runs": call.op.runs}
-    row = Op(rule, fields, None)
+    row = unlisted(rule, torch=PerCall(lambda _: compute), inplace=inplace, runs=call.op.runs)
     made = Call(row, tuple(specs), {}, call.results, call.multiple)
     made.memo["table_call"] = call
     return made

@@ -70,7 +70,7 @@ def fused_kernel(call: Call) -> FusedKernel | CFunction | None:
     """What runs a `fusion::kernel`; None where no kernel is generated at its place."""
     place = next(spec.place for spec in call.results)
     if not generates(place):
-        return c_function(_text_of(call), strict=call.attrs["strict"]) if place == "cpu" else None
+        return c_function(*_attrs(call), strict=call.attrs["strict"]) if place == "cpu" else None
     return kernel_of(call)
 
 
@@ -79,11 +79,6 @@ def kernel_of(call: Call, *, held: bool = False) -> FusedKernel:
     attrs = call.attrs
     symbols = Symbols(*_attrs(call)) if attrs["dynamic"] else None
     return FusedKernel(body_of(*_attrs(call)), strict=attrs["strict"], held=held, symbols=symbols)
-
-
-def _text_of(call: Call) -> str:
-    text: str = call.attrs["body"]
-    return body_of(*_attrs(call)).to_json() if call.attrs["dynamic"] else text
 
 
 def _attrs(call: Call) -> tuple[str, str, tuple[int, ...]]:

@@ -199,14 +199,23 @@ DRAWN |= {
 }
 
 
+SEEDS = {
+    "dropout": 2,
+    "residual_layer_norm": 6,
+    "residual_rms_norm": 5,
+    "convolution": 11,
+    "attention": 5,
+    "attention_packed": 7,
+}
+"""Which argument is a seed: it stays on the CPU, as reading it from a device would wait for that."""
+
+
 def cast_call(call: Call, dtype: torch.dtype, device: torch.device) -> Call:
     """The same call with its floats in `dtype`, on `device`; what steers it stays where it is."""
     if call.op in OPTIMIZERS:
         *groups, options = call.args
         wide = torch.float32 if dtype != torch.float64 else dtype
         return Call(call.op, (*cast(groups, dtype, device), cast(options, wide, device)))
-    steering = {"dropout": (2,), "residual_layer_norm": (6,), "residual_rms_norm": (5,), "convolution": (11,)}.get(
-        call.op, ()
-    )
-    args = [a if at in steering else cast(a, dtype, device) for at, a in enumerate(call.args)]
+    steering = SEEDS.get(call.op)
+    args = [a if at == steering else cast(a, dtype, device) for at, a in enumerate(call.args)]
     return Call(call.op, tuple(args), call.where)

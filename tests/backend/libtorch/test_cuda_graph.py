@@ -607,18 +607,36 @@ def test_a_transfer_weighted_by_a_number_that_changes_is_launched_whole(monkeypa
     def build(a: Any, x: Any, n: Any) -> list[Any]:
         flats = [ops.mean_start(n * 2.0, y, x, world=2) for y in (ops.sin(x), ops.exp(a))]
         one, other = (ops.mean_wait(flat, world=2) for flat in flats)
-        return [a + ops.slice(one, ranges=((0, 3, 1),)), ops.cos(other)]
+        return [a + ops.slice(one, ranges=((0, 300, 1),)), ops.cos(other)]
 
-    graph = elementwise(build, spec(3), spec(3), FLOAT_NUMBER)
+    graph = elementwise(build, spec(300), spec(300), FLOAT_NUMBER)
     program, _ = captured(graph, (0,))
-    a, b = torch.zeros(3), torch.zeros(3)
+    a, b = torch.zeros(300), torch.zeros(300)
     for number in range(1, 4):
-        x = torch.full((3,), float(number))
+        x = torch.linspace(0, number, 300)
         a, found = program(a, x, 0.5 * number)
         torch.testing.assert_close(found, torch.cos(torch.cat([torch.exp(b), x])))
         b = b + torch.sin(x)
         torch.testing.assert_close(a, b)
-    assert [split.call.partition("(")[0] for split in program.splits] == ["mean_start"] * 2 + ["mean_wait"] * 2
+    # packing and division are recorded; what is summed lies where it was packed, so no part keeps a copy
+    assert [split.call.partition("(")[0] for split in program.splits] == ["mean_send"] * 2 + ["mean_arrive"] * 2
+    assert program.sizes.recordings == 3
+    assert program.sizes.static_bytes < 300 * 4 + 100  # x and the number
+
+
+def test_a_transfer_of_what_cannot_be_packed_in_a_recording_is_kept_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("burn_torch.ops.collectives._group", lambda world: Twin())
+
+    def build(x: Any) -> list[Any]:
+        return [ops.cos(ops.mean_wait(ops.mean_start(3.0, ops.sin(x), world=2), world=2))]
+
+    program, _ = captured(elementwise(build, spec(5)), refuses=("mean_pack",))
+    for number in range(3):
+        x = torch.linspace(0, number, 5)
+        torch.testing.assert_close(program(x)[0], torch.cos(torch.sin(x)))
+    assert [split.call.partition("(")[0] for split in program.splits] == ["mean_pack", "mean_send", "mean_arrive"]
 
 
 def test_a_part_of_nothing_but_views_is_not_recorded() -> None:

@@ -184,8 +184,8 @@ def test_a_recorded_step_of_two_processes_sends_between_parts_of_its_backward(
     ]
     # each layer's gradients leave before those of the layer below are computed; the update that needs the last
     # transfer follows the others
-    assert told[:6] == ["record", "mean_start"] * 3
-    assert told[6:] == ["record", "mean_start mean_wait mean_wait mean_wait", "record", "mean_wait", "record"]
+    assert told[:6] == ["record", "mean_send"] * 3
+    assert told[6:] == ["record", "mean_send mean_arrive mean_arrive mean_arrive", "record", "mean_arrive", "record"]
     parts = [segment.graph for segment in recorded.segments if segment.captured]
     heavy = ["matmul", "fused_product", "kernel"]
     for part in parts[:4]:

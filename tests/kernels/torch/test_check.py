@@ -12,6 +12,7 @@ import burn_kernels.torch as bk
 from burn_kernels import REGISTRY, KernelArgumentError
 from burn_kernels.spec import Draw
 from burn_kernels.torch import checking
+from burn_kernels.torch._drawn import SEEDS, cast_call
 from burn_kernels.torch._problems import ADAPTERS, DRAWN, OPTIMIZERS, Call
 from burn_kernels.torch.checking import _examine
 
@@ -180,3 +181,18 @@ def test_torchs_norms_are_given_ones_where_only_a_bias_is(name: str, monkeypatch
     assert torch.equal(seen[0], torch.ones(4))
     ADAPTERS[name].twin(x, None, None, *rest)
     assert seen[1] is None
+
+
+@pytest.mark.parametrize("name", sorted(SEEDS))
+def test_seeds_stay_on_the_cpu_when_a_call_moves(name: str) -> None:
+    assert ADAPTERS[name].names[SEEDS[name]] == "seed"
+    draw = Draw(0)
+    while not isinstance((call := DRAWN[name](draw)).args[SEEDS[name]], torch.Tensor):
+        pass
+    moved = cast_call(call, torch.float32, torch.device("meta"))
+    assert moved.args[SEEDS[name]].device.type == "cpu"
+    assert moved.args[0].device.type == "meta"
+
+
+def test_every_seed_is_known() -> None:
+    assert {name for name, adapter in ADAPTERS.items() if "seed" in adapter.names} == set(SEEDS)

@@ -330,6 +330,10 @@ def test_autocast_on_a_gpu_gives_the_types_of_torch() -> None:
             with warnings.catch_warnings():  # torch's own norms say so where autocast leaves weights in float32
                 warnings.filterwarnings("ignore", "Mismatch dtype between input and weight", UserWarning)
                 expected = getattr(nn.functional, name)(x.bfloat16(), *more)
+            if name == "rms_norm" and not torch._C._dispatch_has_kernel_for_dispatch_key(
+                "aten::rms_norm", "AutocastCUDA"
+            ):
+                expected = expected.float()  # torch 2.11 forgot it among the norms; ours is as newer ones
             assert found.dtype == expected.dtype, name
 
 
