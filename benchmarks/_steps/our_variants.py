@@ -153,4 +153,7 @@ def compiled(case: Case, fuse: bool | None = None) -> Any:
     if case.optimizer is None:
         return burn_torch.compile(forward_backward, fuse=fuse)
     precision: Literal["bfloat16", "float32"] = "bfloat16" if case.half else "float32"
-    return burn_torch.compile(train, donate=("model", "optim"), precision=precision, fuse=fuse)
+    limit = case.memory_limit_bytes if fuse else None
+    return burn_torch.compile(
+        train, donate=("model", "optim"), precision=precision, fuse=fuse, memory_limit_bytes=limit
+    )

@@ -9,7 +9,7 @@ whose backward reads the norm's input, mean and scale.  What reads y there then 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -21,8 +21,10 @@ from burn_torch.fusion.reasons import Unfusible
 from burn_torch.fusion.row import body_of, kernel, text_of
 from burn_torch.fusion.schedule import Group, Plan
 from burn_torch.graph.ir import Graph, Input, Node
+from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.grouping import in_order
 from burn_torch.graph.passes.memory import memory_plan, peak_bytes
+from burn_torch.ops.laws import Folds
 
 __all__ = ["kept_less"]
 
@@ -36,19 +38,24 @@ _SHARE: Final = 512
 """Of the peak of memory at most so many times what such a value takes: else it is not worth a write."""
 
 
-def kept_less(plan: Plan) -> Plan:
+def kept_less(plan: Plan, limit_bytes: int | None = None, donated: Collection[int] = ()) -> Plan:
     """The plan with kernels of the backward that make again what would wait for them; itself where there is nothing.
+
+    limit_bytes  until the planned peak is as low as this; None takes what costs no more than writing it.  A kernel
+                 that holds whole rows in registers has no room for more: for GPT-2's norms, 24 MiB each, it took 83 us
+                 in place of 64, where the write alone is 6 (H200, 2026-11-22)
+    donated      positions of inputs whose memory may be written over
 
     Its peak of memory is lower then.  Plans of symbolic sizes stay as they are.
     """
     if plan.symbolic is not None or not plan.groups:
         return plan
-    again = _Again(plan)
+    again = _Again(plan, limit_bytes, donated)
     again.run()
     if not again.made:
         return plan
     made = replace(plan, graph=again.graph(), groups=tuple(again.groups))
-    return made if peak_bytes(made.graph) < peak_bytes(plan.graph) else plan
+    return made if peak_bytes(made.graph, donated) < peak_bytes(plan.graph, donated) else plan
 
 
 @final
@@ -63,8 +70,10 @@ class _Recipe:
 
 @final
 class _Again:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, limit_bytes: int | None, donated: Collection[int]) -> None:
         graph = plan.graph
+        self.limit: Final = limit_bytes
+        self.donated: Final = frozenset(donated)
         self.inputs: Final = graph.inputs
         self.outputs: Final = graph.outputs
         self.nodes: Final[list[Node]] = list(graph.nodes)
@@ -76,9 +85,11 @@ class _Again:
             for i in dict.fromkeys(node.inputs):
                 if isinstance(i, int):
                     self.readers.setdefault(i, []).append(n)
-        memory = memory_plan(graph)
+        memory = memory_plan(graph, donated)
         self.peak: Final = memory.peak_at
         self.least: Final = max(1, memory.peak_bytes // _SHARE)
+        self.planned = memory.peak_bytes
+        """What is left of the peak, as far as it is known: each value that does not wait is gone from it."""
         self.fresh = 1 + max(self.specs, default=-1)
         self.made = 0
         self.count: Final = len(self.nodes)
@@ -90,31 +101,51 @@ class _Again:
         ordered: list[Node] = []
         for n in range(self.count):
             ordered += [self.nodes[n], *(self.nodes[m] for m in self.behind.get(n, ()))]
-        return Graph(self.inputs, in_order(Graph(self.inputs, ordered, self.outputs), ordered), self.outputs)
+        made = Graph(self.inputs, in_order(Graph(self.inputs, ordered, self.outputs), ordered), self.outputs)
+        return dead_code(made)  # a view that nobody reads any more would keep its value
 
     def run(self) -> None:
-        """Goes through all values that wait across the peak, those that were made first first."""
-        for n, node in enumerate(self.nodes[: self.peak + 1]):
-            if node.call.op is kernel or node.call.op.pointwise is not None:
-                for i in node.outputs:
-                    if i is not None and self._bytes(i) >= self.least:
-                        self._try(n, i)
+        """Goes through all values that wait across the peak: the largest first, and those that were made first."""
+        found = [
+            (-self._bytes(i), n, i)
+            for n, node in enumerate(self.nodes[: self.peak + 1])
+            if node.call.op is kernel or node.call.op.pointwise is not None
+            for i in node.outputs
+            if i is not None and self._bytes(i) >= self.least
+        ]
+        for size, n, i in sorted(found):
+            if self.limit is not None and self.planned <= self.limit:
+                self.planned = peak_bytes(self.graph(), self.donated)  # it may be elsewhere by now
+                if self.planned <= self.limit:
+                    return
+            if self._try(n, i):
+                self.planned += size
 
     def _bytes(self, i: int) -> int:
         spec = self.specs.get(i)
         return size_hint(spec.numel) * spec.dtype.itemsize if isinstance(spec, TensorSpec) else 0
 
     # -- one value -------------------------------------------------------------------------------------
-    def _try(self, n: int, value: int) -> None:
+    def _try(self, n: int, value: int) -> bool:
         late = self._late(value)
         if not late:
-            return
+            return False
         for at in self._kernels(n, value):
-            if at in late or self._needs(at, late):
+            if at in late or self._needs(at, late) or (self.limit is None and self._holds_rows(at)):
                 continue
             recipe = self._recipe(n, value, set(self.nodes[at].inputs))
             if recipe is not None and self._put(at, recipe, value, late):
-                return
+                return True
+        return False
+
+    def _holds_rows(self, at: int) -> bool:
+        """Whether the kernel at a position reduces whole rows."""
+        body = _body(self.nodes[at])
+        assert body is not None
+        return any(
+            node.call.op.law(Folds) is not None and node.call.specs[0].ndim - 1 in node.call.attrs.get("dims", ())  # type: ignore[union-attr]  # of a tensor
+            for node in body.nodes
+        )
 
     def _views(self, value: int) -> list[int]:
         """The value and all views of it."""

@@ -120,12 +120,11 @@ def _ahead(kernel: Kernel, tiles: Tiles) -> float:
 
 
 def _fitting(kernel: Kernel, tiles: Tiles) -> Tiles:
-    """With fewer stages, where shared memory does not hold what they read ahead; one where there is one step."""
-    step = tiles.x * tiles.r * max(kernel.streamed, 1)
-    along = kernel.domain.rows // kernel.domain.parts if kernel.domain.parts else kernel.domain.length
-    alone = along <= (tiles.x if kernel.domain.parts else tiles.r)
-    stages = 1 if alone else max(min(tiles.stages, 1 + _MOST_AHEAD // step), 1)
-    return replace(tiles, stages=stages)
+    """With no more stages than there are steps, nor than shared memory holds of what is read ahead."""
+    domain = kernel.domain
+    steps = -(-(domain.rows // domain.parts) // tiles.x) if domain.parts else -(-domain.length // tiles.r)
+    room = 1 + _MOST_AHEAD // (tiles.x * tiles.r * max(kernel.streamed, 1))
+    return replace(tiles, stages=max(min(tiles.stages, steps, room), 1))
 
 
 def _parts(kernel: Kernel) -> Iterator[Tiles]:
@@ -137,12 +136,12 @@ def _parts(kernel: Kernel) -> Iterator[Tiles]:
         return _fitting(kernel, Tiles(x, r, max(1, min(16, warps)), stages))
 
     x, stages = max(min(most, 1024 // r), 1), 3
-    if _ahead(kernel, of(x, stages)) < _AHEAD:
-        x, stages = (2 * x, 3) if 2 * x * r <= 2048 and 2 * x <= most else (x, 4)
+    if _ahead(kernel, of(x, 3)) < _AHEAD:  # not both: on AMD what is read ahead lies in registers
+        x, stages = (2 * x, 3) if 2 * x <= most and 2 * x * r <= 2048 else (x, 4)
     yield of(x, stages)
     less = max(x // 2, 1)
     for tiles in (
-        of(x, 1), of(x, 2), of(x, 4), of(less, 3), of(less, 4), of(2 * x, 3), of(2 * x, 1), of(x, 3, 2),
+        of(x, 1), of(x, 2), of(x, 3), of(x, 4), of(less, 3), of(less, 4), of(2 * x, 3), of(2 * x, 1), of(x, 3, 2),
     ):  # fmt: skip
         if tiles.x <= most and tiles.x * r <= max(x * r, 4096):
             yield tiles

@@ -22,8 +22,9 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.expressions import TYPES
 from burn_torch.fusion.index import Index, constant, flat_index, split_index
 from burn_torch.fusion.loops import Argument, Domain, tensor
-from burn_torch.fusion.lowering import MOST_TENSORS, Tile, Writer
+from burn_torch.fusion.lowering import MOST_TENSORS, Writer
 from burn_torch.fusion.reasons import Reason, Unfusible
+from burn_torch.fusion.values import Tile
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws, Fill, Moves
 from burn_torch.ops.op import Call

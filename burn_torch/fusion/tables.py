@@ -29,7 +29,9 @@ def add_rows(graph: Graph) -> Graph:
             continue
         for x, y in (node.inputs, node.inputs[::-1]):
             rows = maker.get(y) if isinstance(y, int) else None
-            if rows is None or rows.call.op is not embedding_backward or reads[y] > 1 or not isinstance(x, int):
+            if rows is None or rows.call.op is not embedding_backward or not isinstance(x, int):
+                continue
+            if reads[rows.outputs[0]] > 1:  # type: ignore[index]  # it is made
                 continue
             spec = node.call.specs[node.inputs.index(x)]
             if spec is rows.call.result and id(rows) not in gone:

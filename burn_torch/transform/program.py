@@ -117,7 +117,7 @@ class Program:
             precision=precision,
             donated=donated,
             memory_limit_bytes=memory_limit_bytes,
-            fuse=partial(self._fused, schedules) if fuse else None,
+            fuse=partial(self._fused, schedules, memory_limit_bytes) if fuse else None,
         )
         if memory_limit_bytes is not None:
             _warn_above(memory_limit_bytes, self.passes[-1].bytes_after, name)
@@ -147,8 +147,8 @@ class Program:
         """Whether a call whose state comes back needs nothing but what changes, see `again`."""
         self._shares: _Shares | None = None
 
-    def _fused(self, schedules: Schedules, graph: Graph) -> Graph:
-        self.plan = kept_less(schedules.of(add_rows(chunk_losses(graph))))
+    def _fused(self, schedules: Schedules, limit: int | None, graph: Graph) -> Graph:
+        self.plan = kept_less(schedules.of(add_rows(chunk_losses(graph))), limit, self.donated)
         return self.plan.graph
 
     def _public_outputs(self) -> list[int]:

@@ -113,8 +113,9 @@ class Stopping(NumericMetric):
         return Reading.of_mean(0.0)
 
 
-def net(number: int = 5, place: str = "cpu") -> Net:
-    device = (Device.cpu() if place == "cpu" else Device.cuda(int(place.removeprefix("cuda:")))).autodiff()
+def net(number: int = 5, place: str = "cpu", fused: bool = False) -> Net:
+    bare = Device.cpu() if place == "cpu" else Device.cuda(int(place.removeprefix("cuda:")))
+    device = (bare.fused() if fused else bare).autodiff()
     seed(number)
     return Net(
         LinearConfig(FEATURES, HIDDEN).init(device),
@@ -155,7 +156,7 @@ def run(options: dict[str, Any], strategy: Any = None) -> dict[str, Any]:
     if strategy is None:
         strategy = Ddp(sharded=options.get("sharded", False), bucket_bytes=options.get("bucket_bytes", 300))
     optim = AdamConfig(grad_clipping=GradientClippingConfig.Norm(0.5)).init()
-    model = net(place=options.get("place", "cpu"))
+    model = net(place=options.get("place", "cpu"), fused=options.get("fused", False))
     if options.get("fails", "none") == os.environ.get("RANK"):
         model = Failing(model.linear1, model.noise, model.dropout, model.linear2)
     learner = Learner(model, optim, CosineAnnealingLrSchedulerConfig(0.02, num_iters=30))

@@ -61,6 +61,7 @@ def test_a_shard_waits_for_gradients_that_only_another_one_needs(launch: Callabl
         (2, {"accumulation": 3}),
         (3, {"accumulation": 2, "compiled": False, "sharded": True}),
         (2, {"sharded": True}),
+        (2, {"fused": True}),  # fusion had opened the wait for a transfer, and waited no more
     ],
 )
 def test_so_do_others(launch: Callable[..., Any], tmp_path: Path, world: int, options: dict[str, Any]) -> None:

@@ -71,6 +71,19 @@ def test_gelu_and_norm_do_not_wait_for_the_backward() -> None:
     assert sum(k.bytes_written for k in explain(after).kernels) > sum(k.bytes_written for k in explain(before).kernels)
 
 
+def test_norms_wait_unless_a_limit_is_lower() -> None:
+    """Their backward holds whole rows: only a limit makes it write them again, and only as many as it takes."""
+    graph = graph_of()
+    before = plan_of(graph)
+    gelus = kept_less(before)
+    one = ROWS * WIDTH * 4
+    lower = kept_less(before, peak_bytes(gelus.graph) - one)
+    assert peak_bytes(gelus.graph) - 2 * one <= peak_bytes(lower.graph) <= peak_bytes(gelus.graph) - one
+    assert kept_less(before, peak_bytes(before.graph)) is before
+    given = values(graph)
+    torch.testing.assert_close(interpret(lower.graph, LibTorch(), given), interpret(before.graph, LibTorch(), given))
+
+
 def test_a_value_that_is_returned_waits() -> None:
     def returned(x: Any, *weights: Any) -> Any:
         y, _, _ = row("layer_norm")(x, *weights[:2], 1e-5)

@@ -17,6 +17,7 @@ from burn_torch.backend.libtorch.products import _Run
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
 from burn_torch.fusion import groups, plan_of
+from burn_torch.fusion.configs import candidates_of
 from burn_torch.fusion.product_row import product, tiles_in
 from burn_torch.fusion.row import body_of
 from burn_torch.fusion.symbolic import sizes_of
@@ -95,6 +96,51 @@ def test_columns_beside_rows_and_kernels_side_by_side_compile(
         assert len(found) == count
         for launch in found:
             assert resources(compile_launch(launch, machine)).spills == 0, launch.constants
+
+
+def activation_and_bias(g: Any, x: Any) -> Any:
+    """The backward of an activation, and of the bias that was added before it."""
+    d = row("gelu_approximate_backward")(g, x)
+    return d, row("sum_to_shape")(d, shape=(d.shape[-1],))
+
+
+def batch_norm_relu(x: Any, gamma: Any, beta: Any) -> Any:
+    return row("relu")(row("batch_norm")(x, gamma, beta, 1e-5)[0])
+
+
+def turned(x: Any, y: Any) -> Any:
+    return row("cast")(row("permute")(x, axes=(1, 0)), dtype=DType.F32) + y
+
+
+HALF, CHANNELS = DType.BF16, tensor(64, dtype=DType.BF16)
+LONG: dict[str, tuple[Any, list[TensorSpec], int]] = {
+    "columns": (activation_and_bias, [tensor(16384, 3072, dtype=HALF)] * 2, 2),
+    "channels": (batch_norm_relu, [tensor(256, 64, 56, 56, dtype=HALF), CHANNELS, CHANNELS], 3),
+    "turned": (turned, [tensor(768, 50304, dtype=HALF), tensor(50304, 768)], 1),
+}
+
+
+@pytest.mark.parametrize("machine", [H200, A100, MI300X], ids=lambda machine: str(machine.arch))
+@pytest.mark.parametrize("name", LONG)
+def test_tall_columns_deviations_and_what_is_turned_compile(name: str, machine: Machine) -> None:
+    function, specs, count = LONG[name]
+    found = launched(plan_of(traced(function, specs)).graph, machine)
+    assert len(found) == count
+    for launch in found:
+        assert resources(compile_launch(launch, machine)).spills == 0, launch.constants
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_what_a_tuner_may_try_compiles_without_spills(name: str) -> None:
+    function, specs, _ = LONG[name]
+    for group in plan_of(traced(function, specs)).groups:
+        variant = FusedKernel(group.body, strict=False).variant((None,) * len(group.body.inputs))
+        given = [torch.empty(s.shape, dtype=TO_TORCH[s.dtype], device="meta") for _, s in group.body.inputs]  # type: ignore[union-attr]  # tensors
+        for tiles in candidates_of(variant.kernel):
+            with recording(H200) as found:
+                variant._tried(given, tiles)
+            assert resources(compile_launch(found[0], H200)).spills == 0, tiles
 
 
 @pytest.mark.parametrize("machine", [H200, MI300X], ids=lambda machine: str(machine.arch))

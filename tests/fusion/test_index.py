@@ -215,3 +215,30 @@ def test_symbolic_indexes_are_simplified() -> None:
     assert (x * s1 + y).written() == "x * s1 + y"
     assert (y * -1 + (s1 - 1)).low == 0, "a flip stays in its axis"
     assert not scope.guards
+
+
+def test_digits_of_one_number_are_one_remainder() -> None:
+    """Three axes of a reduction that lie side by side are read as one."""
+    r = index_of(Var("r", 50176))
+    parts = split_index(r, (4, 4, 56, 56))
+    assert flat_index(parts[1:], (4, 56, 56)) == r % 12544
+    assert flat_index(parts, (4, 4, 56, 56)) == r
+
+
+def test_how_far_apart_neighbours_lie() -> None:
+    x = Var("x", 24576)
+    at = index_of(x)
+    columns = (at // 3072) * 6291456 + at % 3072
+    assert columns.stride(x) == 1, "but for where a remainder begins anew"
+    assert (at * 768).stride(x) == 768
+    assert ((at % 768) * 50304 + at // 768).stride(x) == 50304
+    assert (at // 3072).stride(x) == 0
+
+
+def test_how_long_an_index_stays_the_same() -> None:
+    x = Var("x", 1 << 20)
+    at = index_of(x)
+    assert ((at // 3136) % 64).constant_run(x) == 3136
+    assert ((at // 12) + (at // 8) * 4).constant_run(x) == 4
+    assert (at % 64).constant_run(x) == 0
+    assert at.constant_run(x) == 0

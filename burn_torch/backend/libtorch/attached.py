@@ -127,25 +127,18 @@ def _cross_entropy_backward(call: Call) -> Callable[..., Any] | None:
     return run
 
 
-_CHUNKS: Final = 4
-_CHUNK_BYTES: Final = 512 << 20
-"""Of logits at once: fewer, larger chunks read and write the sum of the weight's gradient less often."""
-
-
 def _linear_cross_entropy(call: Call) -> Callable[..., Any] | None:
     x, weight = call.specs[1:3]
     assert isinstance(x, TensorSpec)
     assert isinstance(weight, TensorSpec)
-    rows, classes = x.shape[0], weight.shape[0]
     if x.dtype not in _FLOATS or len(call.attrs["pad_tokens"]) > 1 or not x.numel or not weight.numel:
         return None
     from burn_kernels import linear_cross_entropy
 
-    ignored, largest = _ignored(call), max(512, _CHUNK_BYTES // (classes * x.dtype.itemsize) // 512 * 512)
-    config = linear_cross_entropy.Config(min(largest, -(-rows // _CHUNKS)))
+    ignored = _ignored(call)
 
     def run(g: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
-        return linear_cross_entropy.losses_with_gradient(g, x, weight, targets, ignore_index=ignored, config=config)[:3]
+        return linear_cross_entropy.losses_with_gradient(g, x, weight, targets, ignore_index=ignored)[:3]
 
     return run
 

@@ -86,10 +86,11 @@ def pipeline(
         ("narrow_gradients", narrow_gradients),
         ("launch_early", launch_early),
     ]
-    if memory_limit_bytes is not None:
+    if memory_limit_bytes is not None and fuse is None:
         steps.append(("recompute", lambda g: recompute(g, donated, target_bytes=memory_limit_bytes)))
     if fuse is not None:
-        steps += [("fuse", fuse), ("fold_views", lambda g: fold_views(g, "fast")), ("dead_code", dead_code)]
+        within = _fused_within(fuse, donated, memory_limit_bytes)
+        steps += [("fuse", within), ("fold_views", lambda g: fold_views(g, "fast")), ("dead_code", dead_code)]
         steps.append(("launch_early", launch_early))  # what was fused is in an order of its own
     steps.append(("isolate_outputs", lambda g: isolate_outputs(g, donated)))
     reports: list[PassReport] = []
@@ -100,3 +101,18 @@ def pipeline(
         reports.append(PassReport(name, len(graph.nodes), len(after.nodes), size, bytes_after))
         graph, size = after, bytes_after
     return graph, reports
+
+
+def _fused_within(
+    fuse: Callable[[Graph], Graph], donated: Collection[int], limit: int | None
+) -> Callable[[Graph], Graph]:
+    """Fuses; where the planned peak is above the limit then, what was cheap is made to be computed again, and fused."""
+
+    def fused(graph: Graph) -> Graph:
+        made = fuse(graph)
+        if limit is None or peak_bytes(made, donated) <= limit:
+            return made
+        less = recompute(graph, donated, target_bytes=limit)
+        return made if less is graph else fuse(less)
+
+    return fused

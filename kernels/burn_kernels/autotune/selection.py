@@ -159,7 +159,7 @@ class Selector:
         medians = {name: timed[name].median_ms for name in sound if name in timed}
         if medians:
             return "measured", _first_of(ranking(medians, list(named)), sound)
-        hints = (Candidate.of(tunable.parse(numbers)).name for numbers in self.table(tunable, facts, device))
+        hints = (_name_of(tunable, numbers) for numbers in self.table(tunable, facts, device))
         hinted = [name for name in hints if name in sound]
         if hinted:
             return "shipped", _first_of(hinted, sound)
@@ -347,6 +347,14 @@ class Selector:
 def _is_of_a_capture(error: Exception) -> bool:
     # the words of CUDA and HIP for it: ... when stream is capturing, ... due to a previous error during capture
     return isinstance(error, RuntimeError) and "captur" in str(error).lower()
+
+
+def _name_of(tunable: Tunable, numbers: Mapping[str, int]) -> str:
+    """The candidate with these numbers; nothing where configs have other fields than when it was measured."""
+    try:
+        return Candidate.of(tunable.parse(numbers)).name
+    except ValueError:
+        return ""
 
 
 def _first_of(names: list[str], sound: Mapping[str, Any]) -> dict[str, Any]:

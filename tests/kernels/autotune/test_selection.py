@@ -43,7 +43,7 @@ def test_without_anything_the_default_runs_and_nothing_is_measured(fake: Any, us
 
 def test_the_shipped_table_comes_before_the_default(fake: Any, use: Use) -> None:
     second = fake.configs[1]
-    selector = fake.selector(table=lambda *_: [{"block": 7, "warps": 7}, vars(second)])
+    selector = fake.selector(table=lambda *_: [{"lanes": 1}, {"block": 7, "warps": 7}, vars(second)])
     assert use(selector, fake.tunable()) == second
     assert next(iter(selector.decisions.values())).source == "shipped"
     assert fake.ran == []
