@@ -176,7 +176,7 @@ def _launches(ready: Any) -> dict[str, Call]:
         x = next(value for value in order if isinstance(value, torch.Tensor))
         numbers = [launched_with(argument, order) for argument in variant.kernel.numbers]
         y = torch.empty_like(x)
-        given = [x.data_ptr(), y.data_ptr(), *numbers, *variant.kernel.sizes, tiles.x]
+        given = [x.data_ptr(), y.data_ptr(), *numbers, *variant.kernel.sizes, *tiles.blocks(variant.kernel).values()]
         stream = torch.cuda.current_stream(device).cuda_stream
         programs = tiles.programs(variant.kernel)
         submit = partial(quick.submit, programs, 1, 1, stream, *quick.head, *given)

@@ -79,8 +79,6 @@ def compile_launch(launch: Launch, machine: Machine) -> Any:
             signature[name] = "fp32"
     target = GPUTarget(machine.backend, machine.arch, machine.lanes)
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
-    if "maxnreg" in launch.constants:
-        options["maxnreg"] = launch.constants["maxnreg"]
     return triton_compile(ASTSource(launch.kernel, signature, constants, attributes), target=target, options=options)
 
 

@@ -96,7 +96,6 @@ class Config:
 
     lanes: int
     warps: int
-    registers: int = 0
 
 
 def default(cols: int, itemsize: int, machine: Machine, *, gradient: bool = False, weighted: bool = False) -> Config:
@@ -111,12 +110,12 @@ def candidates(
     vectors = next_power(max(1, cols * itemsize // 16))
     most = min(16, max(1, vectors // 64))
     tried = [(most, 2), (most, 1), (most, 4), (max(1, most // 2), 4), (min(32, max(1, vectors // 64)), 2)]
-    if gradient and vectors > 8_192:
-        # fewer rows at once: 256 KiB each at 128256 bf16 columns, between their two readings, outgrow the L2 cache
-        tried.insert(0, (most, 4))
+    if gradient and vectors > 4_096:
+        # fewer rows at once: between their two readings they outgrow the L1 cache, and at 256 KiB each the L2 cache
+        tried.insert(0, (32, 2))
     found = [Config(max(32, min(vectors, 32 * warps * loads)), warps) for warps, loads in tried]
-    if weighted:  # as many numbers again to hold, four bytes each: half the lanes, or registers spill on sm_80
-        found = [Config(max(32, config.lanes // 2), config.warps) for config in found]
+    if weighted:  # as many numbers again to hold, four bytes each: fewer lanes, or registers spill on sm_80
+        found = [Config(max(32, config.lanes // itemsize), config.warps) for config in found]
     return list(dict.fromkeys(found))
 
 
@@ -475,8 +474,6 @@ def _run(
         def run(config: Config) -> None:
             once = config.lanes * vector >= cols and not known and write is not None
             sizes = {"LANES": config.lanes, "VECTOR": vector, "ONCE": once}
-            if config.registers:
-                sizes["maxnreg"] = config.registers
             launch(_cross_entropy, (rows,), x, *arguments, *numbers, warps=config.warps, **flags, **sizes)
 
         # weights of the targets alone and z_loss are a number a row: nothing that a choice depends on

@@ -46,7 +46,7 @@ from burn_kernels.norm_parts import (
     rms_norm_reference_backward,
     weights,
 )
-from burn_kernels.prims import edge_columns, row_parts
+from burn_kernels.prims import edge_columns, joined, row_parts, tile
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 __all__ = [
@@ -81,11 +81,15 @@ def flops(x: torch.Tensor, *others: Any, backward: bool = False, **_: Any) -> in
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
-    """Forward: `rows` a program at once, `block` columns at once, `warps` of 32 threads."""
+    """Forward: `rows` a program at once, `block` columns at once, `warps` of 32 threads.
+
+    With `tiles`, a program holds one row as so many tiles of `block` columns.
+    """
 
     rows: int
     block: int
     warps: int
+    tiles: int = 0
 
 
 def default(cols: int, itemsize: int, machine: Machine, *, centred: bool = True) -> Config:
@@ -105,7 +109,14 @@ def candidates(cols: int, itemsize: int, machine: Machine, *, centred: bool = Tr
     # the threads costs more in waiting for each other than it brings
     rows = max(1, 1024 // block)
     warps = min(8, max(4, rows * block // 1024))
-    return [
+    tiled = []
+    if 1_024 < cols < block and itemsize == 2 and cols % 1_024 == 0:
+        # as tiles of one access a thread no lane is idle, where in a power of two up to half of them are
+        tiled = [
+            Config(1, 256 * other, other, tiles=cols // (256 * other)) for other in (4, 8) if cols % (256 * other) == 0
+        ]
+        tiled = [config for config in tiled if config.tiles <= 8]
+    return tiled or [
         Config(rows * factor, block, other)
         for factor in (1, 2)
         for other in (warps, warps // 2, 2 * warps)
@@ -137,6 +148,51 @@ def _forward(
 
 
 @triton.jit
+def _row_tiles(row_ptr, cols, BLOCK: tl.constexpr, TILES: tl.constexpr, EVEN: tl.constexpr):
+    """A row as a tuple of tiles."""
+    xs = ()
+    for t in tl.static_range(TILES):
+        xs = joined(xs, (tile(row_ptr, t * BLOCK + tl.arange(0, BLOCK), cols, EVEN),))
+    return xs
+
+
+@triton.jit
+def _forward_tiles(
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,
+    CENTRED: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, BLOCK)
+    xs = _row_tiles(x_ptr + row * x_stride, cols, BLOCK, TILES, EVEN)
+    mean = 0.0
+    if CENTRED:
+        total = tl.zeros((BLOCK,), tl.float32)
+        for t in tl.static_range(TILES):
+            total += xs[t].to(tl.float32)
+        mean = tl.sum(total, 0) / cols
+        tl.store(mean_ptr + row, mean)
+    power = tl.zeros((BLOCK,), tl.float32)
+    for t in tl.static_range(TILES):
+        away = xs[t].to(tl.float32) - mean
+        if not EVEN:
+            away = tl.where(t * BLOCK + lane < cols, away, 0.0)
+        power += away * away
+    rstd = 1.0 / tl.sqrt_rn(tl.sum(power, 0) / cols + eps)
+    tl.store(rstd_ptr + row, rstd)
+    for t in tl.static_range(TILES):
+        col = t * BLOCK + lane
+        y = (xs[t].to(tl.float32) - mean) * rstd
+        if w_ptr is not None:
+            y *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
+        if b_ptr is not None:
+            y += tile(b_ptr, col, cols, EVEN).to(tl.float32)
+        if EVEN:
+            tl.store(y_ptr + row * cols + col, y.to(y_ptr.dtype.element_ty))
+        else:
+            tl.store(y_ptr + row * cols + col, y.to(y_ptr.dtype.element_ty), mask=col < cols)
+
+
+@triton.jit
 def _forward_wide(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,
     CENTRED: tl.constexpr, PACKED: tl.constexpr, EDGES: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr,
@@ -150,16 +206,28 @@ def _forward_wide(
         y_begin, y_body = begin, body
     lane = tl.arange(0, LANES)
     at = lane[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
-    # each lane: how many numbers it saw, their mean, and the sum of their squared distances from it
-    seen = tl.zeros((LANES,), tl.float32)
+    # each lane: the mean of the numbers it saw, and the sum of their squared distances from it
     means = tl.zeros((LANES,), tl.float32)
     squares = tl.zeros((LANES,), tl.float32)
-    for start in tl.range(0, size, LANES * VECTOR):
-        inside = start + at < size
-        read = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_last")
+    STEP: tl.constexpr = LANES * VECTOR
+    steps = size // STEP
+    for step in tl.range(0, steps):
+        read = tl.load(x_ptr + body + step * STEP + at, eviction_policy="evict_last")
         x = read.to(tl.float32)
+        if CENTRED:  # the vector's own, joined to the lane's by Chan's rule
+            mean = tl.sum(x, 1) / VECTOR
+            away = x - mean[:, None]
+            gap = mean - means
+            means += gap * (1.0 / (step + 1.0))
+            squares += tl.sum(away * away, 1) + gap * (mean - means) * VECTOR
+        else:
+            squares += tl.sum(x * x, 1)
+    seen = (steps * VECTOR).to(tl.float32) + tl.zeros((LANES,), tl.float32)
+    for start in tl.range(steps * STEP, size, STEP):  # what is no whole step
+        inside = start + at < size
+        x = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
         if CENTRED:
-            # a lane is inside with its whole vector or not at all; what it adds is joined by Chan's rule
+            # a lane is inside with its whole vector or not at all
             added = tl.where(start + lane * VECTOR < size, VECTOR, 0).to(tl.float32)
             mean = tl.sum(x, 1) / VECTOR
             away = x - mean[:, None]
@@ -190,7 +258,9 @@ def _forward_wide(
     if EDGES:
         y_ends = _scale(ends * rstd, w_ptr, b_ptr, edge, edge_inside)
         tl.store(y_ptr + y_begin + edge, y_ends.to(TYPE), mask=edge_inside)
-    for start in tl.range(0, size, LANES * VECTOR):
+    last = (size - 1) // STEP * STEP
+    for back in tl.range(0, size, STEP):
+        start = last - back  # what was read last is still near
         inside = start + at < size
         again = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first")
         col = start + at
@@ -264,7 +334,11 @@ def _run_forward(
     before, after = (flat, w, b, y, mean, rstd, stride), (cols, eps)
 
     def run(config: Config) -> None:
-        if config.block >= cols:
+        if config.tiles:
+            sizes = {"CENTRED": centred, "BLOCK": config.block, "TILES": config.tiles}
+            even = config.block * config.tiles == cols
+            launch(_forward_tiles, (rows,), x, *before, *after, warps=config.warps, EVEN=even, **sizes)
+        elif config.block >= cols:
             sizes = {"CENTRED": centred, "ROWS": config.rows, "BLOCK": config.block}
             grid = (ceil_div(rows, config.rows),)
             launch(_forward, grid, x, *before, rows, *after, warps=config.warps, **sizes)
@@ -290,7 +364,7 @@ def _tunable(name: str, *, centred: bool) -> Tunable:
         (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
         programs, tiles = ceil_div(rows, config.rows), ceil_div(cols, config.block)
         useful = rows * cols / (programs * config.rows * tiles * config.block)
-        held, passes = config.rows * config.block, min(tiles, 2)
+        held, passes = config.rows * config.block * max(1, config.tiles), 1 if config.tiles else min(tiles, 2)
         return Work(programs, config.warps, held, size, 2 * rows * cols * size, 7 * rows * cols, useful, passes=passes)
 
     def trial(facts: Facts, inputs: Inputs) -> Trial:
@@ -312,7 +386,7 @@ def _tunable(name: str, *, centred: bool) -> Tunable:
             candidates=lambda facts, machine: candidates(
                 facts.exact[0], facts.dtype.itemsize, machine, centred=centred
             ),
-            supports=lambda config, facts: config.block >= facts.exact[0] or config.rows == 1,
+            supports=lambda config, facts: config.block * max(1, config.tiles) >= facts.exact[0] or config.rows == 1,
             work=work,
             trial=trial,
             sources=(__name__,),

@@ -40,6 +40,7 @@ from burn_kernels.norm_parts import (
     rms_norm_reference_backward,
     weights,
 )
+from burn_kernels.prims import joined, tile
 
 
 # -- configs -----------------------------------------------------------------------------------------
@@ -80,6 +81,7 @@ def backward_candidates(cols: int, itemsize: int, machine: Machine, *, centred: 
         if block == 4_096:
             found.reverse()
         found += [BackwardConfig(rows, block, warps, 2 * programs, 3)]
+        found = [*_in_tiles(cols, itemsize, machine, centred), *found]
         if rows * block < 8_192:
             found += [BackwardConfig(2 * rows, block, other, programs, 3) for other in (warps, 2 * warps)]
         return found
@@ -96,7 +98,33 @@ def backward_candidates(cols: int, itemsize: int, machine: Machine, *, centred: 
         # time costs less than spilling
         whole = BackwardConfig(1, block, 16, 1, 1)
         found = [*found, whole] if centred else [whole, *found]
-    return found
+    return _in_tiles(cols, itemsize, machine, centred) or found
+
+
+def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list[BackwardConfig]:
+    """Rows cut into tiles: where a power of two is a poor fit, and where a row is too much to hold."""
+    if itemsize != 2 or machine.backend != "cuda" or not 4_096 <= cols <= 32_768 or cols % 8:
+        return []
+    if cols <= 8_192:
+        wide, narrow = ceil_div(cols, 2_048), ceil_div(cols, 1_024)
+        if cols == next_power(cols):
+            found = [BackwardConfig(1, cols // 2, cols // 512, 8_192 // cols, 3, tiles=2)]
+            return found if centred else []
+        found = [BackwardConfig(1, 2_048, 8, 1, 4, tiles=wide)]
+        if not centred and narrow <= 6:
+            found.insert(0, BackwardConfig(1, 1_024, 8, 2, 3, tiles=narrow))
+        return found
+    # dw, and db, of all columns fill the registers: x and dy are read again, from the L1 cache
+    if machine.arch != 90 or cols not in (16_384, 32_768):
+        return []
+    if cols == 16_384:
+        found = [BackwardConfig(1, 4_096, 16, 1, 1, tiles=4, reads=2, group=4)]
+        return [*found, BackwardConfig(1, 2_048, 8, 1, 1, tiles=8, reads=2, group=8)] if centred else []
+    # with db too there is room for half of the columns, and two programs read all of a row for its means
+    slabs = 2 if centred else 1
+    return [
+        BackwardConfig(1, block, 16, 1, 1, tiles=cols // block // slabs, reads=2, group=4) for block in (2_048, 4_096)
+    ]
 
 
 # -- kernels -----------------------------------------------------------------------------------------
@@ -141,8 +169,12 @@ def _backward(
         dw = tl.zeros((ROWS, BLOCK), tl.float32)
     if db_ptr is not None:
         db = tl.zeros((ROWS, BLOCK), tl.float32)
-    for tile in tl.range(tl.program_id(1), tl.cdiv(rows, ROWS), tl.num_programs(1), num_stages=STAGES):
-        row = tile * ROWS + tl.arange(0, ROWS).to(tl.int64)
+    tiles = tl.cdiv(rows, ROWS)
+    for turn in tl.range(tl.program_id(1), tiles, tl.num_programs(1), num_stages=STAGES):
+        which = turn
+        if KEEP:  # from the last row on: what a forward just before has read last may still be in the cache
+            which = tiles - 1 - turn
+        row = which * ROWS + tl.arange(0, ROWS).to(tl.int64)
         valid = row < rows
         inside = valid[:, None] & (col < cols)
         n = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0).to(tl.float32)
@@ -182,22 +214,6 @@ def _backward(
 
 
 @triton.jit
-def _tile(row_ptr, col, cols, WHOLE: tl.constexpr):
-    """A tile of a row; WHOLE where no column is beyond its end."""
-    if WHOLE:
-        x = tl.load(row_ptr + col)
-    else:
-        x = tl.load(row_ptr + col, mask=col < cols, other=0.0)
-    return x
-
-
-@triton.jit
-def _joined(first, second):
-    """The two tuples as one."""
-    return first + second
-
-
-@triton.jit
 def _add_both(a, b, c, d):
     return a + c, b + d
 
@@ -212,11 +228,12 @@ def _backward_tiles(
     base = tl.program_id(0) * (TILES * BLOCK) + tl.arange(0, BLOCK)
     dw, db, weights = (), (), ()
     for t in tl.static_range(TILES):
-        dw = _joined(dw, (tl.zeros((BLOCK,), tl.float32),))
-        db = _joined(db, (tl.zeros((BLOCK,), tl.float32),))
+        dw = joined(dw, (tl.zeros((BLOCK,), tl.float32),))
+        db = joined(db, (tl.zeros((BLOCK,), tl.float32),))
         if w_ptr is not None and KEEP:
-            weights = _joined(weights, (_tile(w_ptr, base + t * BLOCK, cols, EVEN),))
-    for row in tl.range(tl.program_id(1), rows, tl.num_programs(1), num_stages=STAGES):
+            weights = joined(weights, (tile(w_ptr, base + t * BLOCK, cols, EVEN),))
+    for turn in tl.range(tl.program_id(1), rows, tl.num_programs(1), num_stages=STAGES):
+        row = rows - 1 - turn  # from the last row on, as in `_backward`
         place = row + tl.full((), 0, tl.int64)
         x_row, dy_row, dx_row = x_ptr + place * x_stride, dy_ptr + place * dy_stride, dx_ptr + place * cols
         rstd = tl.load(rstd_ptr + row)
@@ -226,29 +243,30 @@ def _backward_tiles(
         along = tl.zeros((BLOCK,), tl.float32)
         offset = tl.zeros((BLOCK,), tl.float32)
         xs, dys = (), ()
-        if READS == 1:
+        if ALL == GROUP:
             for t in tl.static_range(TILES):
                 col = base + t * BLOCK
-                x, dy = _tile(x_row, col, cols, EVEN), _tile(dy_row, col, cols, EVEN)
-                xs, dys = _joined(xs, (x,)), _joined(dys, (dy,))
+                x, dy = tile(x_row, col, cols, EVEN), tile(dy_row, col, cols, EVEN)
+                if READS == 1:
+                    xs, dys = joined(xs, (x,)), joined(dys, (dy,))
                 g = dy.to(tl.float32)
                 if w_ptr is not None:
                     if KEEP:
                         g *= weights[t].to(tl.float32)
                     else:
-                        g *= _tile(w_ptr, col, cols, EVEN).to(tl.float32)
+                        g *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
                 along += g * (x.to(tl.float32) - mean)
                 offset += g
         else:
             # the tiles that are read again come last, and the second reading begins with the one that was read last
             for first in tl.range(0, ALL, GROUP):
+                which = (tl.program_id(0) + 1) * TILES + first
+                begun = tl.where(which >= ALL, which - ALL, which) * BLOCK
                 for t in tl.static_range(GROUP):
-                    tile = (tl.program_id(0) + 1) * TILES + first + t
-                    tile = tl.where(tile >= ALL, tile - ALL, tile)
-                    col = tile * BLOCK + tl.arange(0, BLOCK)
-                    x, g = _tile(x_row, col, cols, EVEN), _tile(dy_row, col, cols, EVEN).to(tl.float32)
+                    col = begun + t * BLOCK + tl.arange(0, BLOCK)
+                    x, g = tile(x_row, col, cols, EVEN), tile(dy_row, col, cols, EVEN).to(tl.float32)
                     if w_ptr is not None:
-                        g *= _tile(w_ptr, col, cols, EVEN).to(tl.float32)
+                        g *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
                     along += g * (x.to(tl.float32) - mean)
                     offset += g
         shift = 0.0
@@ -264,16 +282,16 @@ def _backward_tiles(
             if READS == 1:
                 x, dy = xs[t], dys[t]
             else:
-                x, dy = _tile(x_row, col, cols, EVEN), _tile(dy_row, col, cols, EVEN)
+                x, dy = tile(x_row, col, cols, EVEN), tile(dy_row, col, cols, EVEN)
             g = dy.to(tl.float32)
             n = (x.to(tl.float32) - mean) * rstd
-            new_dw = _joined((dw[t] + g * n,), new_dw)
-            new_db = _joined((db[t] + g,), new_db)
+            new_dw = joined((dw[t] + g * n,), new_dw)
+            new_db = joined((db[t] + g,), new_db)
             if w_ptr is not None:
                 if KEEP:
                     g *= weights[t].to(tl.float32)
                 else:
-                    g *= _tile(w_ptr, col, cols, EVEN).to(tl.float32)
+                    g *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
             dx = (g * rstd + (n * slope + shift)).to(dx_ptr.dtype.element_ty)
             if EVEN:
                 tl.store(dx_row + col, dx)
@@ -283,10 +301,11 @@ def _backward_tiles(
     share = tl.program_id(1).to(tl.int64) * cols
     for t in tl.static_range(TILES):
         col = base + t * BLOCK
+        inside = None if EVEN else col < cols
         if dw_ptr is not None:
-            tl.store(dw_ptr + share + col, dw[t], mask=col < cols)
+            tl.store(dw_ptr + share + col, dw[t], mask=inside)
         if db_ptr is not None:
-            tl.store(db_ptr + share + col, db[t], mask=col < cols)
+            tl.store(db_ptr + share + col, db[t], mask=inside)
 
 
 @triton.jit
@@ -385,7 +404,8 @@ def _run_backward(
             even = cols % (config.block * config.tiles) == 0
             sizes = {"CENTRED": mean is not None, "BLOCK": config.block, "STAGES": config.stages, "EVEN": even}
             sizes["KEEP"] = config.tiles * config.block <= 768 * config.warps  # weights of 24 columns a thread, at most
-            sizes |= {"TILES": config.tiles, "ALL": slabs * config.tiles, "READS": config.reads, "GROUP": config.group}
+            group = config.tiles if config.reads == 1 else config.group
+            sizes |= {"TILES": config.tiles, "ALL": slabs * config.tiles, "READS": config.reads, "GROUP": group}
             launch(_backward_tiles, (slabs, shares), x, *tiles, warps=config.warps, stages=config.stages, **sizes)
         else:
             launch(_backward, (slabs, shares), x, *arguments, warps=config.warps, stages=config.stages, **sizes)

@@ -261,6 +261,23 @@ def edge_columns(lead, size, cols, VECTOR: tl.constexpr):
     return col, tl.where(edge < VECTOR, edge < lead, col < cols)
 
 
+# -- rows in tiles -------------------------------------------------------------------------------------
+@triton.jit
+def tile(row_ptr, col, cols, WHOLE: tl.constexpr):
+    """These columns of a row; WHOLE where none is beyond its end."""
+    if WHOLE:
+        x = tl.load(row_ptr + col)
+    else:
+        x = tl.load(row_ptr + col, mask=col < cols, other=0.0)
+    return x
+
+
+@triton.jit
+def joined(first, second):
+    """Two tuples as one."""
+    return first + second
+
+
 LOWEST = tl.constexpr(-3.4028234663852886e38)  # float32's; unlike -inf, its difference with itself is a number
 
 

@@ -29,7 +29,17 @@ from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel
-from burn_kernels.reduce_kernels import Config, candidates, default, grid, join_parts, reduce_once, spread_back
+from burn_kernels.reduce_kernels import (
+    Config,
+    Form,
+    candidates,
+    default,
+    grid,
+    join_parts,
+    place_once,
+    reduce_once,
+    spread_back,
+)
 from burn_kernels.reduce_parts import (
     FEW,
     KINDS,
@@ -241,8 +251,11 @@ def _forward(
             b = torch.empty_like(a) if kind in ("var", "logsumexp") else None
         numbers = (kept, *plan[2:5], plan.length, plan.stride, chunks, chunk, plan.far_stride, blocks, divisor)
         tile = {"KEPT": config.kept, "BLOCK": config.block, "AHEAD": config.ahead}
-        arguments = (plan.x, like, a, b, y, middle, *numbers)
-        launch(reduce_once, (blocks * parts,), x, *arguments, warps=config.warps,
+        kernel: Any = reduce_once
+        arguments: tuple[Any, ...] = (plan.x, like, a, b, y, middle, *numbers)
+        if kind.startswith("arg"):
+            kernel, arguments = place_once, (plan.x, a, y, *numbers[:-1])
+        launch(kernel, (blocks * parts,), x, *arguments, warps=config.warps,
                KIND=kind, WHOLE=parts == 1, SPREAD=spread, **tile)  # fmt: skip
         if parts > 1:
             width = builtins.min(next_power(kept), 64)
@@ -323,11 +336,16 @@ def _call(plan: Plan, kind: str) -> tuple[Any, ...]:
     return (plan.x.dtype, *sizes, span, plan.x.data_ptr() & 15, along, kind)
 
 
-def _choices(facts: Facts, machine: Machine) -> list[Config]:
+def _choices(facts: Facts, machine: Machine, *, back: bool) -> list[Config]:
     outer, inner, length = facts.free
     spread = outer > 1 and inner < FEW
     along = spread or facts.flags.endswith("along")  # with few results side by side, their width is no use
-    return candidates(outer * inner if spread else inner, length, facts.dtype.itemsize, machine, along=along)
+    kept, kind = outer * inner if spread else inner, facts.flags.split()[0]
+    form: Form = "places" if kind.startswith("arg") else "peaks" if kind in _PEAKS else "sums"
+    return candidates(kept, length, facts.dtype.itemsize, machine, along=along, form="back" if back else form)
+
+
+_PEAKS = ("amax", "amin", "logsumexp")
 
 
 def _tunable(name: str, *, back: bool) -> Tunable:
@@ -375,7 +393,7 @@ def _tunable(name: str, *, back: bool) -> Tunable:
             config=Config,
             facts=_facts,
             free=("outer", "inner", "length"),
-            candidates=_choices,
+            candidates=functools.partial(_choices, back=back),
             supports=lambda config, facts: config.kept * config.block <= 65_536,
             work=work,
             trial=trial,

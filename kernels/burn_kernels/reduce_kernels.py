@@ -9,10 +9,11 @@ parts; argmax carries (key, place) as one 64-bit number.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.launch import Machine, ceil_div, next_power
-from burn_kernels.prims import LOWEST, exp_for
+from burn_kernels.prims import LOWEST, exp_for, joined
 from burn_kernels.reduce_parts import FEW
 
 MOST = 1 << 30
@@ -34,26 +35,46 @@ class Config:
     ahead: int = 1
 
 
-TRIED = ((2048, 4, 8, 4), (2048, 4, 8, 2), (4096, 8, 4, 4), (4096, 4, 8, 1), (2048, 4, 16, 2))
+Form = Literal["sums", "places", "peaks", "back"]
+"""What a choice goes by: of sums a group of tiles leaves one number a lane, of peaks each element keeps its own."""
+
+TRIED: dict[str, tuple[tuple[int, int, int, int], ...]] = {
+    "one": ((2048, 4, 4, 8), (2048, 4, 8, 4), (4096, 8, 4, 4), (4096, 4, 8, 1)),
+    "sums along": ((1024, 2, 16, 8), (2048, 4, 8, 8), (1024, 2, 16, 4), (2048, 4, 8, 4), (4096, 4, 8, 1)),
+    "sums across": ((2048, 4, 4, 8), (2048, 4, 8, 2), (2048, 4, 12, 4), (4096, 4, 8, 1)),
+    "places along": ((1024, 2, 16, 4), (2048, 4, 8, 4), (2048, 4, 8, 2), (1024, 2, 16, 8), (4096, 4, 8, 1)),
+    "places across": ((4096, 8, 4, 4), (8192, 16, 2, 4), (2048, 4, 16, 2), (4096, 4, 8, 1)),
+    "few registers": ((4096, 4, 8, 1), (2048, 4, 8, 2), (8192, 8, 4, 1), (4096, 8, 8, 1), (2048, 4, 16, 1)),
+}
+"""Bytes of a tile, warps, programs a processor, tiles at once; the first was fastest at 16384 x 16384 on an H200."""
 
 
-def default(kept: int, length: int, itemsize: int, machine: Machine, *, along: bool = True) -> Config:
+def default(
+    kept: int, length: int, itemsize: int, machine: Machine, *, along: bool = True, form: Form = "sums"
+) -> Config:
     """The config that is used without timing; `along` where the reduced axis is the one with neighbours in memory."""
-    return candidates(kept, length, itemsize, machine, along=along)[0]
+    return candidates(kept, length, itemsize, machine, along=along, form=form)[0]
 
 
-def candidates(kept: int, length: int, itemsize: int, machine: Machine, *, along: bool = True) -> list[Config]:
+def candidates(
+    kept: int, length: int, itemsize: int, machine: Machine, *, along: bool = True, form: Form = "sums"
+) -> list[Config]:
     """What a tuner may try, the default first."""
+    tried = "few registers"
+    if form in ("sums", "places") and machine.backend != "hip":  # on gfx942 groups of tiles spill
+        tried = f"{form} {'along' if along else 'across'}"
+        if kept == 1:
+            tried = "one" if form == "sums" else "places across"
     found = []
-    # bytes of a tile: one access of 16 bytes a thread, or two
-    for span, warps, programs, ahead in TRIED:
+    for span, warps, programs, ahead in TRIED[tried]:
         size = max(32, span // itemsize)
         if along:
             block = min(next_power(length), size)
-            found.append(Config(min(next_power(kept), max(1, size // block)), block, warps, programs, ahead))
+            tile = min(next_power(kept), max(1, size // block)), block
         else:
             wide = min(next_power(kept), 256 // itemsize)
-            found.append(Config(wide, min(next_power(length), max(1, size // wide)), warps, programs, ahead))
+            tile = wide, min(next_power(length), max(1, size // wide))
+        found.append(Config(*tile, warps, programs, min(ahead, next_power(ceil_div(length, tile[1])))))
     return list(dict.fromkeys(found))
 
 
@@ -116,9 +137,9 @@ def _higher(a, b):
 
 
 @triton.jit
-def _take(a, b, place, x, group, like, KIND: tl.constexpr, AHEAD: tl.constexpr, TYPE: tl.constexpr):
+def _take(a, b, x, group, like, KIND: tl.constexpr, AHEAD: tl.constexpr, TYPE: tl.constexpr):
     """Takes a group of tiles (KEPT, BLOCK, AHEAD), all of it there, into the lanes' running values."""
-    SIGN: tl.constexpr = -1.0 if KIND == "amin" or KIND == "argmin" else 1.0
+    SIGN: tl.constexpr = -1.0 if KIND == "amin" else 1.0
     if KIND == "sum" or KIND == "mean":
         a += tl.sum(x, 2)
     elif KIND == "ties":
@@ -135,14 +156,71 @@ def _take(a, b, place, x, group, like, KIND: tl.constexpr, AHEAD: tl.constexpr, 
         e = exp_for(-tl.abs(x - a), TYPE)
         b = tl.where(x > a, b * e + 1.0, b + e)
         a = _higher(a, x)
-    elif KIND == "amax" or KIND == "amin":
-        a = _higher(a, SIGN * x)
     else:
+        a = _higher(a, SIGN * x)
+    return a, b
+
+
+@triton.jit
+def place_once(
+    x_ptr, a_ptr, y_ptr, kept, inner, outer_stride, inner_stride, length, stride, chunks, chunk, far_stride, blocks,
+    KIND: tl.constexpr, WHOLE: tl.constexpr, SPREAD: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Where the highest element of one part is: to the end if WHOLE, else as (key, place) of the part.
+
+    A lane keeps its highest value and the group of tiles that it came from; the one group that holds the first of the
+    highest is read again for the place in it.
+    """
+    first, k, valid, start, end, part = _place(
+        kept, inner, outer_stride, inner_stride, length, chunks, chunk, far_stride, blocks, SPREAD, KEPT
+    )
+    SIGN: tl.constexpr = -1.0 if KIND == "argmin" else 1.0
+    STEP: tl.constexpr = AHEAD * BLOCK
+    lane = tl.arange(0, BLOCK)
+    a = tl.full((KEPT, BLOCK), float("-inf"), tl.float32)
+    place = tl.zeros((KEPT, BLOCK), tl.int32)
+    count = (end - start).to(tl.int32)
+    groups = count // STEP
+    begin = x_ptr + first[:, None] + (start + lane)[None, :] * stride
+    here = begin
+    for group in tl.range(0, groups):
+        tiles = ()
+        for u in tl.static_range(AHEAD):
+            tiles = joined(tiles, (tl.load(here + u * BLOCK * stride, mask=valid[:, None], other=0.0),))
+        here += STEP * stride
+        top = SIGN * tiles[0].to(tl.float32)  # type: ignore[misc]  # to mypy it is still empty
+        for u in tl.static_range(1, AHEAD):
+            top = _higher(top, SIGN * tiles[u].to(tl.float32))
         # a sum with 0 makes of -0 the 0 that it equals; a lane that is NaN stays so, bit by bit, so the first one wins
-        top = _higher(a, SIGN * x + 0.0)
+        top = _higher(a, top + 0.0)
         place = tl.where(top.to(tl.int32, bitcast=True) != a.to(tl.int32, bitcast=True), group, place)
         a = top
-    return a, b, place
+    for begun in tl.range(groups * STEP, count, STEP):  # what is no whole group
+        top = a
+        for u in tl.static_range(AHEAD):
+            inside = valid[:, None] & (begun + u * BLOCK + lane < count)[None, :]
+            x = tl.load(here + u * BLOCK * stride, mask=inside, other=-SIGN * float("inf"))
+            top = _higher(top, SIGN * x.to(tl.float32) + 0.0)
+        place = tl.where(top.to(tl.int32, bitcast=True) != a.to(tl.int32, bitcast=True), groups, place)
+        a = top
+    highest = _peak(a, 1)
+    same = (a == highest[:, None]) | ((a != a) & (highest != highest)[:, None])
+    which = tl.min(tl.where(same, place, 0x7FFFFFFF), 1)
+    skip = which * STEP
+    local = tl.full((KEPT, BLOCK), 0x7FFFFFFF, tl.int32)
+    here = begin + skip.to(tl.int64)[:, None] * stride
+    for u in tl.static_range(AHEAD):
+        offset = skip[:, None] + (u * BLOCK + lane)[None, :]
+        inside = valid[:, None] & (offset < count)
+        x = SIGN * tl.load(here + u * BLOCK * stride, mask=inside, other=0.0).to(tl.float32)
+        hit = (x == highest[:, None]) | ((x != x) & (highest != highest)[:, None])
+        local = tl.minimum(local, tl.where(hit & inside, offset, 0x7FFFFFFF))
+    found = tl.min(local, 1)
+    if WHOLE:
+        tl.store(y_ptr + k, start + found, mask=valid)
+    else:
+        tl.store(a_ptr + part * kept + k, _pack(highest, found), mask=valid)
 
 
 @triton.jit
@@ -156,18 +234,15 @@ def reduce_once(
         kept, inner, outer_stride, inner_stride, length, chunks, chunk, far_stride, blocks, SPREAD, KEPT
     )
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
-    SIGN: tl.constexpr = -1.0 if KIND == "amin" or KIND == "argmin" else 1.0
+    SIGN: tl.constexpr = -1.0 if KIND == "amin" else 1.0
     PEAK: tl.constexpr = KIND != "sum" and KIND != "mean" and KIND != "var"
-    PLACES: tl.constexpr = KIND == "argmax" or KIND == "argmin"
     STEP: tl.constexpr = AHEAD * BLOCK
     lane = tl.arange(0, BLOCK)
     each = lane[None, :, None] + (tl.arange(0, AHEAD) * BLOCK)[None, None, :]
-    place, like = 0, 0.0
+    like = 0.0
     if PEAK and KIND != "ties":  # elements of a group have values of their own; of sums, a group is one step
         a = tl.full((KEPT, BLOCK, AHEAD), LOWEST if KIND == "logsumexp" else float("-inf"), tl.float32)
         b = tl.zeros((KEPT, BLOCK, AHEAD), tl.float32)
-        if PLACES:
-            place = tl.zeros((KEPT, BLOCK, AHEAD), tl.int32)
     else:
         a = tl.zeros((KEPT, BLOCK), tl.float32)
         b = tl.zeros((KEPT, BLOCK), tl.float32)
@@ -175,10 +250,10 @@ def reduce_once(
         like = tl.load(like_ptr + k, mask=valid, other=0.0).to(tl.float32)[:, None, None]
     groups = ((end - start) // STEP).to(tl.int32)
     here = x_ptr + first[:, None, None] + (start + each) * stride
-    for group in tl.range(0, groups):  # of int32, as places are
+    for group in tl.range(0, groups):
         x = tl.load(here, mask=valid[:, None, None], other=0.0).to(tl.float32)
         here += STEP * stride
-        a, b, place = _take(a, b, place, x, group, like, KIND, AHEAD, TYPE)
+        a, b = _take(a, b, x, group, like, KIND, AHEAD, TYPE)
     # at most one turn; an `if` in its place makes Triton 3.6 refuse sums of float32 (OptimizeThreadLocality)
     for begun in tl.range(groups * STEP, (end - start).to(tl.int32), STEP):
         inside = valid[:, None, None] & (begun + each < end - start)
@@ -195,7 +270,7 @@ def reduce_once(
             b += tl.sum(away * away, 2) + gap * gap * before * share
             a += gap * share
         else:
-            a, b, place = _take(a, b, place, x, groups, like, KIND, AHEAD, TYPE)
+            a, b = _take(a, b, x, groups, like, KIND, AHEAD, TYPE)
     out = part * kept + k
     if KIND == "sum" or KIND == "mean" or KIND == "ties":
         total = tl.sum(a, 1)
@@ -222,22 +297,12 @@ def reduce_once(
         else:
             tl.store(a_ptr + out, top, mask=valid)
             tl.store(b_ptr + out, total, mask=valid)
-    elif KIND == "amax" or KIND == "amin":
+    else:
         top = _peak(_peak(a, 2), 1)
         if WHOLE:
             tl.store(y_ptr + k, (SIGN * top).to(y_ptr.dtype.element_ty), mask=valid)
         else:
             tl.store(a_ptr + out, top, mask=valid)
-    else:
-        top = _peak(_peak(a, 2), 1)
-        same = (a == top[:, None, None]) | ((a != a) & (top != top)[:, None, None])
-        where = place * STEP + each
-        where = tl.where(same & (where < end - start), where, 0x7FFFFFFF)
-        local = tl.min(tl.min(where, 2), 1)
-        if WHOLE:
-            tl.store(y_ptr + k, start + local, mask=valid)
-        else:
-            tl.store(a_ptr + out, _pack(top, local), mask=valid)
 
 
 @triton.jit

@@ -24,6 +24,7 @@ from burn_torch.backend import LibTorch
 from burn_torch.backend.fusion import fusion_of
 from burn_torch.backend.fusion.stream import Stream
 from burn_torch.backend.libtorch.fused import FusedKernel
+from burn_torch.backend.libtorch.fused_together import Together
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import INT_NUMBER, Spec, TensorSpec
 from burn_torch.fusion import plan_of
@@ -373,3 +374,40 @@ def test_launches_of_the_library_are_known_the_second_time() -> None:
     assert len([event for event in profile.events() if event.device_type.name == "CUDA"]) == 3
     for y in (first, *again):
         torch.testing.assert_close(y, torch.softmax(x, 1))
+
+
+# -- launches at once -----------------------------------------------------------------------------------
+def test_kernels_that_are_launched_at_once_compute_the_same() -> None:
+    """Other numbers in each step, results that die before the next one, a second thread with a stream of its own."""
+    device = Device.cuda(0).fused()
+
+    def compute(rows: list[torch.Tensor], steps: int) -> Any:
+        given = [Tensor.from_torch(x, device) for x in rows]
+        for step in range(steps):
+            rate = 0.25 * (step % 5) - 0.5
+            found = [(x * rate + 1.0).tanh() for x in given]
+            device.flush()
+            for x, y in zip(rows, found, strict=True):
+                torch.testing.assert_close(y.into_torch(), torch.tanh(x * rate + 1.0), atol=2e-6, rtol=0)
+        stack = fusion_of(device.backend)
+        assert stack is not None
+        return stack.stream(PLACE).history[-1]._run
+
+    rows = [torch.randn(64 + i, 96, device=PLACE) for i in range(5)]
+    run = compute(rows, 40)
+    assert isinstance(run, Together)
+    assert run.at_once is not None
+    faults: list[BaseException] = []
+
+    def elsewhere() -> None:
+        try:
+            with torch.cuda.stream(new_stream()):
+                compute([torch.randn_like(x) for x in rows], 40)
+        except BaseException as fault:
+            faults.append(fault)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    compute(rows, 40)
+    thread.join()
+    assert not faults

@@ -124,6 +124,43 @@ def test_the_driver_is_told_the_same(stub: StubCuda) -> None:
         assert [tuple(y.shape) for y in outputs] == [(3, 64), (5, 64), (9, 64)]
 
 
+def in_two(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of columns, and a kernel that reads them."""
+    sums = x.sum_dim(0)
+    found = sums * 2.0, (x - sums).sum_dim(1)
+    del sums
+    FUSED.flush()
+    return found
+
+
+def test_a_kernel_reads_what_an_earlier_one_wrote(stub: StubCuda) -> None:
+    (x,) = given(70)
+    for _ in range(12):
+        made = in_two(x)
+    program: Any = fusion().stream("cpu").history[-1]._run
+    assert isinstance(program, Together)
+    assert program.at_once is not None
+    del made
+    found = []
+    for run in (program.plain, program):
+        stub.begin()
+        kinds = [hasattr(spec, "shape") for _, spec in program.graph.inputs]
+        outputs = run(*[x.into_torch() if kind else 2.0 for kind in kinds])
+        names = {x.into_torch().data_ptr(): "x"} | {y.data_ptr(): f"y{i}" for i, y in enumerate(outputs)}
+        kernels = [next(iter(part.variants.values())).kernel for part in program.kernels]
+        found.append(
+            [
+                [names.get(word, "between") for word in words[: len(kernel.inputs) + len(kernel.outputs)]]
+                for words, kernel in zip(stub.row(), kernels, strict=True)
+            ]
+        )
+    first, second = found[1]
+    assert found[0] == found[1]
+    assert "between" in first
+    assert "between" in second[:2]
+    assert {"y0", "y1"} <= {*first, *second}
+
+
 def test_a_program_of_one_kernel_is_launched_as_ever(stub: StubCuda) -> None:
     (x,) = given(7)
     for _ in range(16):

@@ -44,3 +44,24 @@ def test_gradients(form: str, weights: str) -> None:
             assert (y is None) == (z is None)
             if y is not None:
                 torch.testing.assert_close(y.double(), z, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cols", "config"),
+    [(40, norm.Config(1, 8, 1, tiles=5)), (37, norm.Config(1, 8, 1, tiles=5)), (300, norm.Config(1, 64, 1))],
+    ids=["five tiles", "a ragged end", "read twice"],
+)
+@pytest.mark.parametrize("affine", [True, False])
+def test_outputs(cols: int, config: norm.Config, affine: bool) -> None:
+    draw = Draw(12)
+    x, w, b = draw.normal(5, cols, mean=50.0).float(), draw.normal(cols).float(), draw.normal(cols).float()
+    weights: tuple[Any, Any] = (w, b) if affine else (None, None)
+    exact: list[Any] = [t if t is None else t.double() for t in weights]
+    for y, z in zip(
+        norm.layer_norm(x, *weights, config=config), norm.layer_norm_reference(x.double(), *exact), strict=True
+    ):
+        torch.testing.assert_close(y.double(), z, rtol=1e-5, atol=1e-5)
+    for y, z in zip(
+        norm.rms_norm(x, weights[0], config=config), norm.rms_norm_reference(x.double(), exact[0]), strict=True
+    ):
+        torch.testing.assert_close(y.double(), z, rtol=1e-5, atol=1e-5)

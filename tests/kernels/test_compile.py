@@ -33,6 +33,7 @@ from burn_kernels import (
     tensor_norm,
 )
 from burn_kernels.ahead import compile_launch, resources
+from burn_kernels.convolution_kernels import tile_candidates
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recorded, recording
 
 pytest.importorskip("triton")
@@ -316,6 +317,24 @@ def test_defaults_compile_everywhere_in_every_type(case: str, dtype: torch.dtype
 def test_every_tile_of_a_product_compiles_without_spills(dtype: torch.dtype, machine: Machine) -> None:
     # candidates, none a default: two numbers of the largest tiles may go to memory once, after all products
     assert {kernel: size for kernel, size in spilled(every_tile, dtype, machine).items() if size > 8} == {}
+
+
+def convolution_tiles(new: Meta) -> None:
+    x, w, dy = new(64, 8, 26, 26), new(16, 8, 3, 3), new(64, 16, 24, 24)
+    for config in tile_candidates(8, 16, 9):
+        convolution.forward(x, w, new(16), config=config)
+        convolution.backward(dy, x, w, new(16), config=config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", [H200, A100], ids=lambda machine: str(machine.arch))
+def test_tiles_of_convolutions_in_tf32_compile_without_spills(machine: Machine) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert spilled(convolution_tiles, torch.float32, machine) == {}
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def candidates(cols: int, machine: Machine) -> Iterator[tuple[str, Callable[[Any], Any], list[Any]]]:

@@ -34,6 +34,7 @@ from burn_kernels import (
     verify,
 )
 from burn_kernels.attention_backward import backward_candidates
+from burn_kernels.convolution_kernels import tile_candidates
 from burn_kernels.launch import machine_of
 from burn_kernels.spec import Draw
 
@@ -318,6 +319,30 @@ def test_convolutions_of_both_kinds_agree_with_float64(library: bool) -> None:
         assert other is not None
         # sums of 37000 products of order 1
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_tiles_of_convolutions_agree_with_float64(dtype: torch.dtype) -> None:
+    x, w, b, dy = (
+        torch.randn(*shape, device="cuda").to(dtype)
+        for shape in ((32, 8, 26, 25), (16, 8, 3, 3), (16,), (32, 16, 26, 25))
+    )
+    wide_dy, *wide = (t.double() for t in (dy, x, w, b))
+    y, _ = convolution.reference(*wide, padding=1)
+    exact = y, *convolution.reference_backward(wide_dy, *wide, padding=1)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        for config in tile_candidates(8, 16, 9):
+            weights = convolution.WeightConfig(16, 3, 32, 1, 8, config.channels)
+            y, _ = convolution.forward(x, w, b, padding=1, config=config)
+            found = convolution.backward(dy, x, w, b, padding=1, config=config, weight_config=weights)
+            for one, other in zip((y, *found), exact, strict=True):
+                assert one is not None
+                assert other is not None
+                assert (one.double() - other).norm() < (1e-3 if dtype == torch.float32 else 5e-3) * other.norm(), config
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_attention_is_the_same_by_every_config_and_twice() -> None:

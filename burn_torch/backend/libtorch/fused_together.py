@@ -36,7 +36,8 @@ __all__ = ["Together", "together"]
 
 _LEAST: Final = 2
 """Kernels of a program that is worth a graph."""
-_MOST_BYTES: Final = 64 << 20
+_MOST_BYTES: Final = 16 << 20
+"""Of all results: what makes more is bound by memory, and should hold no more of it than planned."""
 _AFTER: Final = 8
 """So many runs are kernel by kernel; as many again where something is not as it was."""
 _ALIGNED: Final = 15
@@ -171,8 +172,7 @@ def _node_of(kernel: FusedKernel) -> _Node | None:
     _, cooperative, dependent, _, _, packed = ready.head[:6]
     types = list(getattr(compiled.src, "signature", {}).values())
     count = len(variant.kernel.inputs) + len(variant.kernel.outputs)
-    reduced = variant.kernel.domain.reduced is not None
-    constant = (*variant.kernel.sizes, tiles.x, *((tiles.r,) if reduced else ()))
+    constant = (*variant.kernel.sizes, *tiles.blocks(variant.kernel).values())
     known = all(kind[0] == "*" for kind in types[:count]) and set(types[count:]) <= _TYPES
     if cooperative or dependent or len(packed) != 3 or packed[1] != 1 or not known:
         return None

@@ -16,7 +16,7 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +103,10 @@ def of_rows(rows: Iterable[Mapping[str, Any]], tunables: Mapping[str, Tunable]) 
         names = {field.name for field in fields(tunables[op].config)}
         if "stages" not in names and numbers.get("stages") == 1:  # what a launch without stages has
             del numbers["stages"]
+        # a field that came later has in older rows the value that changes nothing
+        numbers = {
+            field.name: field.default for field in fields(tunables[op].config) if field.default is not MISSING
+        } | numbers
         if set(numbers) != names or tunables[op].parse(numbers) not in tunables[op].candidates(facts, H200):
             continue
         place = (op, H200.backend, H200.arch, free, exact, itemsize, facts.align, facts.layout, flags)
