@@ -77,6 +77,8 @@ OTHER_DOORS = {
     "broadcast": "burn_torch.distributed",
     "mean_start": "gradients of several processes, see burn_torch.train.strategies.reducing",
     "mean_wait": "gradients of several processes, see burn_torch.train.strategies.reducing",
+    "embedding_backward_onto": "what a compiled step makes of a tied embedding's gradient, see burn_torch.fusion.tables",
+    "linear_cross_entropy_with_gradients": "what a compiled step makes of a head and its loss: burn_torch.fusion.chunking",
     "reduce_scatter": "burn_torch.distributed",
     "reduce_to": "the gradient of broadcast",
     "batch_norm": "burn_torch.nn keeps its running statistics",
