@@ -115,7 +115,7 @@ def candidates(
         tried.insert(0, (32, 2))
     found = [Config(max(32, min(vectors, 32 * warps * loads)), warps) for warps, loads in tried]
     if weighted:  # as many numbers again to hold, four bytes each: fewer lanes, or registers spill on sm_80
-        found = [Config(max(32, config.lanes // itemsize), config.warps) for config in found]
+        found = [Config(max(32, config.lanes // 4), config.warps) for config in found]
     return list(dict.fromkeys(found))
 
 

@@ -44,6 +44,7 @@ TRIED: dict[str, tuple[tuple[int, int, int, int], ...]] = {
     "sums across": ((2048, 4, 4, 8), (2048, 4, 8, 2), (2048, 4, 12, 4), (4096, 4, 8, 1)),
     "places along": ((1024, 2, 16, 4), (2048, 4, 8, 4), (2048, 4, 8, 2), (1024, 2, 16, 8), (4096, 4, 8, 1)),
     "places across": ((4096, 8, 4, 4), (8192, 16, 2, 4), (2048, 4, 16, 2), (4096, 4, 8, 1)),
+    "places on hip": ((2048, 4, 8, 1), (4096, 8, 4, 1)),
     "few registers": ((4096, 4, 8, 1), (2048, 4, 8, 2), (8192, 8, 4, 1), (4096, 8, 8, 1), (2048, 4, 16, 1)),
 }
 """Bytes of a tile, warps, programs a processor, tiles at once; the first was fastest at 16384 x 16384 on an H200."""
@@ -60,7 +61,7 @@ def candidates(
     kept: int, length: int, itemsize: int, machine: Machine, *, along: bool = True, form: Form = "sums"
 ) -> list[Config]:
     """What a tuner may try, the default first."""
-    tried = "few registers"
+    tried = "places on hip" if form == "places" else "few registers"
     if form in ("sums", "places") and machine.backend != "hip":  # on gfx942 groups of tiles spill
         tried = f"{form} {'along' if along else 'across'}"
         if kept == 1:
