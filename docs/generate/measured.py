@@ -103,9 +103,11 @@ def _first(rows: Rows, names: Sequence[str]) -> Mapping[str, Any] | None:
 def bar_table(run: Mapping[str, Any], name: str) -> str:
     """Each bar with the number that was found."""
     held = sum(bar["holds"] for bar in run["bars"])
+    timed = sum(bar["found"] is not None for bar in run["bars"])
+    missing = f", {len(run['bars']) - timed} were not timed" if timed < len(run["bars"]) else ""
     lines = [
         (
-            f"The bars of `benchmarks/kernels.py --judged`, {held} of {len(run['bars'])} held on {run['date']} "
+            f"The bars of `benchmarks/kernels.py --judged`, {held} of {timed} held on {run['date']}{missing} "
             f"(torch {run['torch']}, Triton {run['triton']}; `benchmarks/data/{name}`):"
         ),
         "",
@@ -120,7 +122,7 @@ def bar_table(run: Mapping[str, Any], name: str) -> str:
             bar["asked"],
             f"{bar['needed']:.3f}",
             found,
-            "yes" if bar["holds"] else "no",
+            "yes" if bar["holds"] else "no" if bar["found"] is not None else "",
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])

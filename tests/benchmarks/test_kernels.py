@@ -45,7 +45,7 @@ def test_a_share_that_no_memory_allows_holds_nothing() -> None:
     verdicts = judge([bar], [row("ours", 0.1, 1.57), row("eager", 2.0)])
     assert [(v.found, v.holds) for v in verdicts] == [(1.57, False), (None, False), (None, False)]
     assert "not above 1.1" in table(verdicts)
-    assert all(v.holds for v in judge([bar], [row("ours", 0.1, 1.09), row("eager", 2.0)]))
+    assert all(v.holds for v in judge([bar], [row("ours", 0.1, 1.09), row("eager", 2.0), row("compile", 2.0)]))
 
 
 def test_only_the_rivals_that_a_bar_names_count() -> None:
@@ -62,6 +62,14 @@ def test_what_was_not_timed_does_not_hold(rows: list[dict[str, Any]]) -> None:
     assert [(verdict.found, verdict.holds) for verdict in verdicts] == [(None, False)] * 2
     assert "not timed" in table(verdicts)
     assert "0 of 2 bars hold" in table(verdicts)
+
+
+def test_without_torch_compile_nobody_is_the_best_rival() -> None:
+    bar = Bar(case="norm 8x8", passed="fb", ahead=1.0)
+    (ratio,) = judge([bar], [row("ours", 1.0), row("eager", 9.0)])
+    assert ratio.found is None
+    (ratio,) = judge([bar], [row("ours", 1.0), row("eager", 9.0), row("compile", 2.0)])
+    assert ratio.found == 2.0
 
 
 def test_without_a_rival_there_is_no_ratio() -> None:
