@@ -12,7 +12,7 @@ from collections import Counter
 
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.arithmetic import add
-from burn_torch.ops.lookup import embedding_backward, embedding_backward_onto
+from burn_torch.ops.lookup import embedding_backward, embedding_onto_backward
 
 __all__ = ["add_rows"]
 
@@ -35,7 +35,7 @@ def add_rows(graph: Graph) -> Graph:
                 continue
             spec = node.call.specs[node.inputs.index(x)]
             if spec is rows.call.result and id(rows) not in gone:
-                call = embedding_backward_onto.bind([spec, *rows.call.specs], {})
+                call = embedding_onto_backward.bind([spec, *rows.call.specs], {})
                 made[id(node)] = Node(call, (x, *rows.inputs), node.outputs, node.origin)
                 gone.add(id(rows))
                 break

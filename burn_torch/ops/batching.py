@@ -262,6 +262,7 @@ _arange: Final = REGISTRY["arange"]
 _cast: Final = REGISTRY["cast"]
 _embedding: Final = REGISTRY["embedding"]
 _embedding_backward: Final = REGISTRY["embedding_backward"]
+_embedding_onto_backward: Final = REGISTRY["embedding_onto_backward"]
 _select: Final = REGISTRY["select"]
 _linear_index: Final = REGISTRY["linear_index"]
 
@@ -284,6 +285,13 @@ def _(n, many, weight, indices):
 def _(n, many, g, indices, *, rows):
     indices = _below(n, beside(n, many[1], indices), rows)
     return _unfold(n, _embedding_backward(beside(n, many[0], g), indices, rows=n * rows))
+
+
+@_embedding_onto_backward.batched
+def _(n, many, x, g, indices):
+    x = beside(n, many[0], x)
+    indices = _below(n, beside(n, many[2], indices), x.shape[1])
+    return _unfold(n, _embedding_onto_backward(_fold(x), beside(n, many[1], g), indices))
 
 
 @_select.batched

@@ -135,12 +135,12 @@ def _add_rows(call: Call):
     return indexing(call, run, call.specs[0].shape[0], position=2)  # type: ignore[union-attr]  # the rule ran
 
 
-def _torch_embedding_backward_onto(call: Call):
+def _torch_embedding_onto_backward(call: Call):
     run = _add_rows(call)
-    return lambda x, g, indices: run(x.clone(memory_format=torch.contiguous_format), g, indices)
+    return lambda x, g, indices: run(x.clone(), g, indices)
 
 
-def _numpy_embedding_backward_onto(x, g, indices):
+def _numpy_embedding_onto_backward(x, g, indices):
     y, indices = np.array(x), indices.reshape(-1)
     known = (indices >= 0) & (indices < len(y))
     np.add.at(y, indices[known], g.reshape(-1, g.shape[-1])[known])
@@ -148,9 +148,9 @@ def _numpy_embedding_backward_onto(x, g, indices):
 
 
 @op(
-    torch=PerCall(_torch_embedding_backward_onto),
+    torch=PerCall(_torch_embedding_onto_backward),
     inplace=PerCall(_add_rows),
-    numpy=_numpy_embedding_backward_onto,
+    numpy=_numpy_embedding_onto_backward,
     packed="follows",
     precision="high",
     samples=[
@@ -158,7 +158,7 @@ def _numpy_embedding_backward_onto(x, g, indices):
         sample(uniform(-1, 1, (5, 3)), uniform(-1, 1, (3,)), integers(0, 5, ())),
     ],
 )
-def embedding_backward_onto(x: TensorSpec, g: TensorSpec, indices: TensorSpec) -> TensorSpec:
+def embedding_onto_backward(x: TensorSpec, g: TensorSpec, indices: TensorSpec) -> TensorSpec:
     """x and, added to its rows, the rows of g that belong to each index: the gradient of a table that is used twice.
 
     Programs write it over x, where nobody else reads that (`fusion/tables.py`).
@@ -177,6 +177,6 @@ def embedding_backward_onto(x: TensorSpec, g: TensorSpec, indices: TensorSpec) -
     return x
 
 
-@embedding_backward_onto.gradient
+@embedding_onto_backward.gradient
 def _(h, z, x, g, indices):
     return h, embedding(h, indices), None

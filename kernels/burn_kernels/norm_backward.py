@@ -440,7 +440,7 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
         slabs, shares = _slabs(config, cols), _shares(config, rows, cols, machine)
         moved = (3 if slabs == 1 else 5) * rows * cols * size + 8 * shares * cols * len(facts.flags.split())
         steps = ceil_div(ceil_div(rows, config.rows), shares)
-        useful = rows * cols / (steps * shares * config.rows * slabs * config.block)
+        useful = rows * cols / (steps * shares * config.rows * slabs * config.block * max(1, config.tiles))
         held, live = config.rows * config.block, 3.0 + len(facts.flags.split()) / config.rows
         return Work(
             slabs * shares, config.warps, held, size, moved, 14 * rows * cols, useful, live, ahead=config.stages

@@ -77,7 +77,6 @@ OTHER_DOORS = {
     "broadcast": "burn_torch.distributed",
     "mean_start": "gradients of several processes, see burn_torch.train.strategies.reducing",
     "mean_wait": "gradients of several processes, see burn_torch.train.strategies.reducing",
-    "embedding_backward_onto": "compiled steps write it, see burn_torch.fusion.tables",
     "linear_cross_entropy_with_gradients": "compiled steps write it, see burn_torch.fusion.chunking",
     "reduce_scatter": "burn_torch.distributed",
     "reduce_to": "the gradient of broadcast",

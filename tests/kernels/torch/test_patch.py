@@ -133,7 +133,7 @@ def test_what_is_refused_says_why() -> None:
             "own": nn.LayerNorm(4),
             "parametrized": nn.LayerNorm(4),
             "ours": bk.LayerNorm(4),
-            "convolution": nn.Conv2d(17, 1, 1),
+            "convolution": nn.Conv2d(33, 1, 1),
             "transposed": nn.ConvTranspose2d(1, 1, 1),
         }
     )
@@ -149,7 +149,7 @@ def test_what_is_refused_says_why() -> None:
     assert why["own"] == "its forward was set on the object"
     assert why["parametrized"] == "parametrized: its class is made for it, and its weights are computed"
     assert why["ours"] == "is of this library"
-    assert why["convolution"] == "more than 16 channels a group, which cuDNN computes either way"
+    assert why["convolution"] == "more than 32 channels a group, which cuDNN computes either way"
     assert why["transposed"] == "no fused form of this class"
 
 
