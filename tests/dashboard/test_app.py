@@ -433,3 +433,12 @@ def test_an_error_in_a_panel_ends_it_and_is_kept(live, monkeypatch, capfd):
 
 def test_the_dashboard_is_no_reader_inside_the_run():
     assert not isinstance(Dashboard, EventReader)
+
+
+def test_a_tick_while_the_panels_go_draws_nothing(live):
+    async def script(pilot, app):
+        await app.query_one(Progress).remove()
+        app.refresh_panels()
+        assert "Status" in text(app)
+
+    assert drive(live()[0], script).failure is None

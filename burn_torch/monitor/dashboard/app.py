@@ -150,11 +150,14 @@ class Dashboard(App[Outcome]):
 
     def refresh_panels(self) -> None:
         """Draws what has changed."""
-        self.shown.with_machine_line = not self.query_one(Machine).display
-        for panel in (Controls, Metrics, Status, Machine, Plots, Log, Progress):
-            found = self.query_one(panel)
-            if found.display:
-                found.update()
+        panels = [self.query(panel) for panel in (Machine, Controls, Metrics, Status, Plots, Log, Progress)]
+        if not all(panels):  # a tick while the dashboard closes, and its panels go one by one
+            return
+        self.shown.with_machine_line = not panels[0].first().display
+        for found in panels:
+            panel = found.first()
+            if panel.display:
+                panel.update()
 
     def on__of_run_changed(self) -> None:
         """Another metric or kind was chosen with the mouse."""
