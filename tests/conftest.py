@@ -8,9 +8,9 @@ import os
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -89,6 +89,26 @@ def shared_data() -> Path:
     if not (shared / "data").is_dir():
         pytest.skip("the folder of shared data sets is absent (BURN_TORCH_SHARED names it)")
     return shared / "data"
+
+
+@pytest.fixture(scope="session")
+def generator() -> Callable[[str], Any]:
+    """A module of docs/generate by its name."""
+    folder = Path(__file__).resolve().parents[1] / "docs" / "generate"
+
+    def load(name: str) -> Any:
+        sys.path.insert(0, str(folder))
+        try:
+            spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        finally:
+            sys.path.remove(str(folder))
+        return module
+
+    return load
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k have deselected: the look for a GPU costs the import of torch

@@ -26,7 +26,7 @@ from burn_torch.fusion.c_expressions import C_TYPES, c_expression, c_number
 from burn_torch.fusion.c_prims import helpers_for
 from burn_torch.fusion.c_totals import COLUMNS, Total
 from burn_torch.fusion.expressions import computed_in
-from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of
+from burn_torch.fusion.index import Index, Var, constant, flat_index, index_of, strided_index
 from burn_torch.fusion.loops import Argument, Domain, tensor
 from burn_torch.fusion.lowering import Writer
 from burn_torch.fusion.numbers import Numbers
@@ -394,12 +394,7 @@ class CWriter(Writer):
         made = computed_in(spec.dtype)
         pointer = self.read.setdefault(i, f"p{len(self.read)}")
         layout = None if self.layouts is None else self.layouts[self.position[i]]
-        if layout is None:
-            flat = flat_index(index, spec.shape)
-        else:
-            flat = constant(0)
-            for at, stride in zip(index, layout, strict=True):
-                flat = flat + at * stride
+        flat = flat_index(index, spec.shape) if layout is None else strided_index(index, layout)
         x, r = self._varies(flat)
         self._count(flat)
         self.read_at.setdefault(i, set()).add(flat if layout is None else None)

@@ -21,7 +21,7 @@ from typing import Final, final
 
 from burn_torch.core.sizes import Size, exact_quotient, greatest_divisor, known_below, known_multiple, same_size
 
-__all__ = ["Index", "Part", "Var", "constant", "flat_index", "in_fours", "part_of", "split_index"]
+__all__ = ["Index", "Part", "Var", "constant", "flat_index", "in_fours", "part_of", "split_index", "strided_index"]
 
 Whole = int | Size
 
@@ -419,6 +419,14 @@ def flat_index(index: Sequence[Index], shape: Sequence[Whole]) -> Index:
     for i, size in zip(reversed(index), reversed(shape), strict=True):
         total = total + i * step
         step = step * size
+    return total
+
+
+def strided_index(index: Sequence[Index], strides: Sequence[Whole]) -> Index:
+    """The place in memory of the element at `index`, in a layout of these strides, in elements."""
+    total = constant(0)
+    for at, stride in zip(index, strides, strict=True):
+        total = total + at * stride
     return total
 
 

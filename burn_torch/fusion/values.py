@@ -19,7 +19,7 @@ from burn_torch.core.sizes import Size, known_multiple, largest_sizes, same_size
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.fusion.columns import Columns
 from burn_torch.fusion.expressions import TYPES, compares, computed_in, expression, jumps
-from burn_torch.fusion.index import Index, Var, constant, flat_index, in_fours, index_of, split_index
+from burn_torch.fusion.index import Index, Var, constant, flat_index, in_fours, index_of, split_index, strided_index
 from burn_torch.fusion.loops import Domain, tensor
 from burn_torch.fusion.numbers import Numbers
 from burn_torch.fusion.reasons import Reason, Unfusible
@@ -413,12 +413,7 @@ class Values:
         made = computed_in(spec.dtype)
         pointer = self.read.setdefault(i, f"p{len(self.read)}")
         layout = None if self.layouts is None else self.layouts[self.position[i]]
-        if layout is None:
-            flat = flat_index(index, spec.shape)
-        else:
-            flat = constant(0)
-            for at, stride in zip(index, layout, strict=True):
-                flat = flat + at * stride
+        flat = flat_index(index, spec.shape) if layout is None else strided_index(index, layout)
         x, r = self._varies(flat)
         self.loads += 1
         self.read_at.setdefault(i, set()).add(flat if layout is None else None)

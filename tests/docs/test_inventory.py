@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,18 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def inventory() -> Any:
-    generate = str(ROOT / "docs" / "generate")
-    sys.path.insert(0, generate)
-    try:
-        spec = importlib.util.spec_from_file_location("inventory", ROOT / "docs" / "generate" / "inventory.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(generate)
-    return module
+def inventory(generator: Callable[[str], Any]) -> Any:
+    return generator("inventory")
 
 
 def test_no_name_of_burn_is_missing(inventory: Any) -> None:

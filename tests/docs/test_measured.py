@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
 RUN = {
     "device": "NVIDIA H200",
     "date": "2026-11-22",
@@ -21,18 +18,8 @@ RUN = {
 
 
 @pytest.fixture(scope="module")
-def measured() -> Any:
-    generate = str(ROOT / "docs" / "generate")
-    sys.path.insert(0, generate)
-    try:
-        spec = importlib.util.spec_from_file_location("measured", ROOT / "docs" / "generate" / "measured.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(generate)
-    return module
+def measured(generator: Callable[[str], Any]) -> Any:
+    return generator("measured")
 
 
 def row(variant: str, ms: float, **more: Any) -> dict[str, Any]:

@@ -41,6 +41,7 @@ _MOST_BYTES: Final = 16 << 20
 _AFTER: Final = 8
 """So many runs are kernel by kernel; as many again where something is not as it was."""
 _ALIGNED: Final = 15
+_PLACES: Final = "cuda"
 
 _Run = Callable[..., Sequence[Any]]
 
@@ -55,9 +56,6 @@ def together(run: _Run, graph: Graph, functions: Sequence[Any]) -> _Run:
     if sum(spec.numel * spec.dtype.itemsize for spec in specs if isinstance(spec, TensorSpec)) > _MOST_BYTES:
         return run
     return Together(run, graph, functions)
-
-
-_PLACES: Final = "cuda"
 
 
 @final

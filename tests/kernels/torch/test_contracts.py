@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,22 +11,10 @@ import torch
 import burn_kernels.torch as bk
 from burn_kernels.torch._problems import DRAWN
 
-ROOT = Path(__file__).resolve().parents[3]
-
 
 @pytest.fixture(scope="module")
-def contracts() -> Any:
-    generate = str(ROOT / "docs" / "generate")
-    sys.path.insert(0, generate)
-    try:
-        spec = importlib.util.spec_from_file_location("contracts", ROOT / "docs" / "generate" / "contracts.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(generate)
-    return module
+def contracts(generator: Callable[[str], Any]) -> Any:
+    return generator("contracts")
 
 
 PROMISED = {
