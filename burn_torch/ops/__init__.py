@@ -45,6 +45,7 @@ FAMILIES = (
     "attending",
     "lookup",
     "losses",
+    "linear_gelu",
     "linear_losses",
     "collectives",
 )
