@@ -15,8 +15,9 @@ import torch
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.sizes import Size
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.faults import dtype_fault
 from burn_torch.ops.laws import Expands
-from burn_torch.ops.op import Call, PerCall, dtype_fault, op
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.samples import distinct, sample, uniform
 from burn_torch.ops.shapes import expand, reshape
 from burn_torch.ops.torch_code import TorchCode

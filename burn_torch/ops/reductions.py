@@ -18,8 +18,9 @@ from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
 from burn_torch.core.sizes import real
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.laws import Expands, Folds, OfEqual
-from burn_torch.ops.op import Call, PerCall, op, shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis
 from burn_torch.ops.samples import booleans, distinct, integers, sample, uniform
 from burn_torch.ops.shapes import expand, flip, permute, reshape
