@@ -17,6 +17,7 @@ __all__ = ["REGISTRY", "Call", "Executor", "Op", "Value", "op"]
 FAMILIES = (
     "arithmetic",
     "functions",
+    "trigonometry",
     "comparison",
     "logic",
     "selection",

@@ -9,7 +9,7 @@ from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
 from burn_torch.ops.attending_torch import torch_attention, torch_attention_backward
 from burn_torch.ops.comparison import equal, greater
 from burn_torch.ops.faults import dtype_fault, shape_fault
-from burn_torch.ops.functions import exp, tanh
+from burn_torch.ops.functions import exp
 from burn_torch.ops.moments import alive, check_statistics, like, statistics_of, widened
 from burn_torch.ops.op import PerCall, op
 from burn_torch.ops.products import matmul, transposed
@@ -19,6 +19,7 @@ from burn_torch.ops.samples import Sample, booleans, sample, uniform
 from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import expand, reshape, triu
 from burn_torch.ops.signature import Number, Operand
+from burn_torch.ops.trigonometry import tanh
 
 
 # -- what the rows share ------------------------------------------------------------------------------------
