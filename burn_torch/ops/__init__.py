@@ -26,6 +26,7 @@ FAMILIES = (
     "indexing",
     "scattering",
     "reductions",
+    "extremes",
     "scans",
     "order",
     "creation",
