@@ -19,6 +19,10 @@ from burn_kernels.convolution_parts import Geometry
 from burn_kernels.launch import Machine, ceil_div
 
 
+MOST_PRODUCTS = 512
+"""Of a lane, written out one after the other: the time to compile grows faster than their number."""
+
+
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
@@ -41,15 +45,14 @@ def plane_candidates(width: int, height: int, taps: int, itemsize: int, machine:
     if machine.backend == "interpreter":  # small, so that ragged edges come up
         return [Config(2, 4, 1, 2), Config(3, 2, 1, 2)]
     vector = 16 // itemsize
-    most = vector if taps <= 25 else vector // 2
+    most = vector if taps <= 9 else min(4, vector)
     fits = next((n for n in (8, 4, 2) if n <= most and width % n == 0), 1)
     wide = [fits] if fits >= 4 else [most, fits]
-    high = [min(rows, height) for rows in (7 if height % 7 == 0 else 8, 4)]
     found = [
-        Config(rows, cols, warps, programs)
+        Config(min(rows, height, max(1, MOST_PRODUCTS // (cols * taps))), cols, warps, programs)
         for warps, programs in ((4, 8), (2, 16), (1, 32))
         for cols in wide
-        for rows in high
+        for rows in (7 if height % 7 == 0 else 8, 4)
     ]
     return list(dict.fromkeys(found))
 
