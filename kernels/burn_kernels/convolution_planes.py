@@ -18,7 +18,6 @@ from burn_kernels.convolution_kernels import nothing
 from burn_kernels.convolution_parts import Geometry
 from burn_kernels.launch import Machine, ceil_div
 
-
 MOST_PRODUCTS = 512
 """Of a lane, written out one after the other: the time to compile grows faster than their number."""
 
