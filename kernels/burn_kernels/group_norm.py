@@ -113,7 +113,7 @@ def forward(
         blocks, parts, steps = grid(tiling, config, machine)
         tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
         sizes = (tiling.kept, tiling.inner, tiling.rows, tiling.cols, tiles)
-        tile = {"KEPT": config.kept, "ROWS": config.rows, "BLOCK": config.block}
+        tile = config.tile
         compiled: dict[str, Any] = {"KIND": activation, "PLACE": place, **tile}
         if parts == 1:
             arguments = (flat, *vectors, y, *statistics, *strides, *sizes, 0.0, eps)

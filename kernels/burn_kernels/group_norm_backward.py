@@ -76,7 +76,7 @@ def backward(
         blocks, parts, steps = grid(tiling, config, machine)
         tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
         sizes = (tiling.kept, tiling.inner, tiling.rows, tiling.cols, tiles, steps, per, 0.0)
-        tile = {"KEPT": config.kept, "ROWS": config.rows, "BLOCK": config.block}
+        tile = config.tile
         along, offset = (torch.empty(parts, tiling.kept, dtype=torch.float32, device=x.device) for _ in range(2))
         means = [torch.empty(mean.shape, dtype=torch.float32, device=x.device) for _ in range(2)]
         arguments = (*inputs, along, offset, *strides, *sizes)
