@@ -295,8 +295,8 @@ def test_a_process_that_spent_its_budget_measures_no_more(fake: Any, use: Use) -
 
 
 def test_a_key_that_ran_out_of_time_holds_for_the_process_and_is_not_stored(fake: Any, use: Use) -> None:
-    fake.times = {fake.configs[0]: 9.0, fake.configs[1]: 3.0}
-    selector = fake.selector(budget=Budget(key_s=0.03, now=lambda: fake.now_s))
+    fake.times = {fake.configs[0]: 1.9, fake.configs[1]: 1.8}
+    selector = fake.selector(budget=Budget(key_s=0.01, now=lambda: fake.now_s))
     with using("on"):
         for _ in range(2):
             chosen = use(selector, fake.tunable())
