@@ -73,7 +73,7 @@ def tune(
                 mend="run this on the machine with the GPU, or import timings that one exported",
             )
         )
-    count = max(1, (os.cpu_count() or 1) - 1) if workers is None else workers
+    count = max(1, _cores() - 1) if workers is None else workers
     return tune_with(
         current(),
         only,
@@ -86,6 +86,11 @@ def tune(
         progress=progress,
         compiled=compiled,
     )
+
+
+def _cores() -> int:
+    """Of this machine, those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def tune_with(

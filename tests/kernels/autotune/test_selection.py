@@ -17,6 +17,8 @@ from burn_kernels.autotune import CandidateError, deterministic, still, tuner, u
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.selection import Selector, selecting
 from burn_kernels.autotune.store import Place, Store, Timing
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs
 from burn_kernels.autotune.tuner import Budget
 from burn_kernels.launch import A100, H200, observing, recording
 from burn_kernels.launch import launch as kernel_launch
@@ -292,6 +294,20 @@ def test_a_process_that_spent_its_budget_measures_no_more(fake: Any, use: Use) -
     count = len(fake.ran)
     assert selector.measure(selector.plan(fake.tunable(), 0, FACTS)) == "the process's 0 s for measurements are spent"
     assert len(fake.ran) == count
+
+
+def test_a_reference_that_fails_disqualifies_nobody(fake: Any) -> None:
+    def trial(facts: Facts, inputs: Inputs) -> Trial:
+        def reference(given: Any) -> torch.Tensor:
+            raise ValueError("no such type")
+
+        return Trial((inputs.normal(400, dtype=facts.dtype),), lambda given, config: given[0] * 2, reference)
+
+    selector = fake.selector()
+    plan = selector.plan(replace(fake.tunable(), trial=trial), 0, FACTS)
+    assert selector.measure(plan) == "the reference does not compute it: ValueError: no such type"
+    assert selector.store.all_faults() == selector.store.all_timings() == []
+    assert plan.config == fake.configs[0]
 
 
 def test_a_key_that_ran_out_of_time_holds_for_the_process_and_is_not_stored(fake: Any, use: Use) -> None:
