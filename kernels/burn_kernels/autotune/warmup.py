@@ -13,6 +13,7 @@ import torch
 
 from burn_kernels._triton import AVAILABLE, INTERPRETED
 from burn_kernels.autotune.compiling import Compilers, Tally, variants
+from burn_kernels.autotune.errors import CandidateError
 from burn_kernels.autotune.selection import Decision, Selector, current
 from burn_kernels.autotune.tunable import TUNABLES, Tunable
 from burn_kernels.errors import KernelArgumentError, KernelDeviceError, KernelLimitError, explain
@@ -200,6 +201,10 @@ def _all(
             why_not = selector.measure(decision, again=again)
         except KernelLimitError as error:  # no candidate is right; the other keys may fare better
             why_not = str(error).splitlines()[1].strip()
+        except CandidateError:  # the device is lost
+            raise
+        except Exception as error:  # of the problem, or its reference: said, as the other keys can still be measured
+            why_not = f"it could not be measured: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
         measured = _measured(selector, decision, number, count, why_not)
         found.append(measured)
         progress(measured)

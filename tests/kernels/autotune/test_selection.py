@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from burn_kernels import KernelArgumentError, KernelLimitError, KernelShapeError, softmax
-from burn_kernels.autotune import CandidateError, deterministic, still, tuner, using
+from burn_kernels.autotune import CandidateError, deterministic, still, tuner, using, warmup
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.selection import Selector, selecting
 from burn_kernels.autotune.store import Place, Store, Timing
@@ -296,18 +296,24 @@ def test_a_process_that_spent_its_budget_measures_no_more(fake: Any, use: Use) -
     assert len(fake.ran) == count
 
 
-def test_a_reference_that_fails_disqualifies_nobody(fake: Any) -> None:
+def test_a_reference_that_fails_disqualifies_nobody_and_ends_no_tuning(
+    fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def trial(facts: Facts, inputs: Inputs) -> Trial:
         def reference(given: Any) -> torch.Tensor:
-            raise ValueError("no such type")
+            if facts.exact == (3,):
+                raise ValueError("no such type")
+            return torch.as_tensor(given[0] * 2)
 
-        return Trial((inputs.normal(400, dtype=facts.dtype),), lambda given, config: given[0] * 2, reference)
+        x = inputs.normal(facts.free[0] * facts.exact[0], dtype=facts.dtype)
+        return Trial((x,), lambda given, config: fake.double(given[0], config), reference)
 
-    selector = fake.selector()
-    plan = selector.plan(replace(fake.tunable(), trial=trial), 0, FACTS)
-    assert selector.measure(plan) == "the reference does not compute it: ValueError: no such type"
-    assert selector.store.all_faults() == selector.store.all_timings() == []
-    assert plan.config == fake.configs[0]
+    selector, made = fake.selector(), replace(fake.tunable(), trial=trial)
+    monkeypatch.setattr(warmup, "TUNABLES", {"double": made})
+    first, second = warmup.tune_with(selector, "", [(8, 3), (8, 4)])
+    assert first.why_not == "it could not be measured: ValueError: no such type"
+    assert (second.why_not, selector.store.all_faults()) == ("", [])
+    assert {timing.place.key for timing in selector.store.all_timings()} == {second.key}
 
 
 def test_a_key_that_ran_out_of_time_holds_for_the_process_and_is_not_stored(fake: Any, use: Use) -> None:
