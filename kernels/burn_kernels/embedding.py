@@ -329,6 +329,8 @@ def _twin(
     scale_by_frequency: bool = False,
 ) -> torch.Tensor:
     padding = -1 if padding_idx is None else padding_idx
+    if not indices.numel():  # torch's kernel of a GPU is launched for none of them, which CUDA refuses
+        return dy.new_zeros(rows, dy.shape[-1])
     found: torch.Tensor = torch.ops.aten.embedding_dense_backward(dy, indices, rows, padding, scale_by_frequency)
     return found
 

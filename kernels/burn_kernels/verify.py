@@ -40,8 +40,9 @@ def verify(
         name = "reference in float64" + (f", output {number}" if len(truths) > 1 else "")
         faults += compare(name, exact[number], truth, truth, torch.float64)
     plain = (*_tuple(spec.twin(*inputs, **options)), *_tuple(spec.reference(*inputs, **options))[len(truths) :])
+    size = spec.size(*exact_inputs, **exact_options)
     for number, (found, expected, common) in enumerate(zip(outputs, exact, plain, strict=True)):
-        faults += compare(f"output {number}", found, expected, common, dtype)
+        faults += compare(f"output {number}", found, expected, common, dtype, floor=size)
     if spec.gradient is None or spec.reference_gradient is None:
         return faults
 
@@ -76,7 +77,7 @@ MANY = 16_384
 def compare(name: str, found: Any, expected: Any, common: Any, dtype: torch.dtype, *, floor: float = 0.0) -> list[str]:
     """What is wrong with `found`, if `expected` is exact and `common` is what plain torch makes of it.
 
-    `floor` is the size of the numbers whose difference `found` is, where that is known: their units count.
+    `floor` is the size of the numbers whose difference `found` may be, where that is known: their units count.
     """
     if isinstance(found, (list, tuple)):
         if len(found) != len(expected):
