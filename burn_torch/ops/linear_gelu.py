@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import op, shape_fault
+from burn_torch.ops.faults import shape_fault
+from burn_torch.ops.op import op
 from burn_torch.ops.products import linear, matmul
 from burn_torch.ops.reductions import sum_to_shape
 from burn_torch.ops.rules import same_dtype
