@@ -296,13 +296,13 @@ def launch(
     *arguments: Any,
     warps: int,
     stages: int = 1,
-    together: int = False,
+    together: Any = False,
     **constants: Any,
 ) -> Any:
     """Runs a kernel on the device of `like`; `warps` counts 32 threads each, whatever the machine's warp is.
 
     together: whether all programs run at once, or the launch fails: for those that wait for each other.  CUDA only.
-        A whole number, so that callers may pass their sizes by name.
+        Any, so that callers may pass constants of any type by name.
 
     Returns Triton's compiled kernel; None in the interpreter, and where the launch is recorded instead.
     """

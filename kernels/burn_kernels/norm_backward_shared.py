@@ -105,6 +105,14 @@ def _add_both(a, b, c, d):
     return a + c, b + d
 
 
+@triton.jit
+def _zeros(TILES: tl.constexpr, BLOCK: tl.constexpr, TYPE: tl.constexpr):
+    zeros = ()
+    for _ in tl.static_range(TILES):
+        zeros = joined(zeros, (tl.zeros((BLOCK,), TYPE),))
+    return zeros
+
+
 # -- kernel ----------------------------------------------------------------------------------------------
 @triton.jit
 def backward_shared(
@@ -122,13 +130,11 @@ def backward_shared(
     part, group = tl.program_id(0) % PARTS, tl.program_id(0) // PARTS
     groups = tl.num_programs(0) // PARTS
     base = part * (TILES * BLOCK) + tl.arange(0, BLOCK)
-    dw, db, weights, xs_before, dys_before = (), (), (), (), ()
-    for t in tl.static_range(TILES):
-        dw = joined(dw, (tl.zeros((BLOCK,), tl.float32),))
-        db = joined(db, (tl.zeros((BLOCK,), tl.float32),))
-        xs_before = joined(xs_before, (tl.zeros((BLOCK,), TYPE),))
-        dys_before = joined(dys_before, (tl.zeros((BLOCK,), TYPE),))
-        if w_ptr is not None:
+    dw, db = _zeros(TILES, BLOCK, tl.float32), _zeros(TILES, BLOCK, tl.float32)
+    xs_before, dys_before = _zeros(TILES, BLOCK, TYPE), _zeros(TILES, BLOCK, TYPE)
+    weights = ()
+    if w_ptr is not None:
+        for t in tl.static_range(TILES):
             weights = joined(weights, (tile(w_ptr, base + t * BLOCK, cols, EVEN),))
     mean_before, rstd_before = tl.full((), 0.0, tl.float32), tl.full((), 0.0, tl.float32)
     for turn in tl.range(group, rows + groups, groups, num_stages=STAGES):
