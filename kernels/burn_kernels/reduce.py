@@ -55,6 +55,7 @@ from burn_kernels.reduce_parts import (
     reference_back,
     shape_of,
     twin,
+    usual_size,
 )
 from burn_kernels.spec import KernelSpec, register
 
@@ -443,6 +444,7 @@ def _register(kind: str, run: Callable[..., Any]) -> KernelSpec:
             problems=functools.partial(problems, kind=kind),
             dtypes=FLOATS,
             limits="none in size; float64 on a GPU",
+            size=functools.partial(usual_size, kind),
         )
     )
 
