@@ -33,7 +33,18 @@ from burn_torch.nn import (
 )
 from examples.gpt2.gpt2 import Gpt2Config
 
-__all__ = ["COMPILED", "EAGER", "GRAPH", "MODES_SECONDS", "Adam", "Case", "all_cases", "scale_of", "values_of"]
+__all__ = [
+    "COMPILED",
+    "EAGER",
+    "GRAPH",
+    "MODES_SECONDS",
+    "Adam",
+    "Case",
+    "all_cases",
+    "layers_of_gpt2",
+    "scale_of",
+    "values_of",
+]
 
 Array = NDArray[Any]
 Layout = Callable[[Mapping[str, Array]], dict[str, Array]]
@@ -319,7 +330,19 @@ class Gpt2Twin(torch.nn.Module):
 
 def gpt2(tiny: bool) -> Case:
     """124 million parameters, 16 x 1024 tokens, bf16 products over float32 parameters; vocabulary rounded up to 64s."""
-    layers, d, heads, vocab, context, batch = (2, 32, 2, 512, 32, 2) if tiny else (12, 768, 12, 50304, 1024, 16)
+    sizes = (2, 32, 2, 512, 32, 2) if tiny else (12, 768, 12, 50304, 1024, 16)
+    # the limit is 0.7 of what torch.compile takes, less 270 MiB
+    return _gpt2("tiny" if tiny else "124M", sizes, None if tiny else 5_740 << 20)
+
+
+def layers_of_gpt2(layers: int, tiny: bool) -> Case:
+    """The same with few layers, words and tokens."""
+    sizes = (layers, 32, 2, 512, 32, 2) if tiny else (layers, 768, 12, 8192, 512, 8)
+    return _gpt2(f"of {layers} layers", sizes, None)
+
+
+def _gpt2(name: str, sizes: tuple[int, ...], memory_limit_bytes: int | None) -> Case:
+    layers, d, heads, vocab, context, batch = sizes
     config = Gpt2Config(vocab_size=vocab, context=context, d_model=d, n_heads=heads, n_layers=layers, dropout=0.0)
 
     def layout(values: Mapping[str, Array]) -> dict[str, Array]:
@@ -342,7 +365,7 @@ def gpt2(tiny: bool) -> Case:
         return np.ascontiguousarray(text[:, :-1]), np.ascontiguousarray(text[:, 1:])
 
     return Case(
-        name=f"GPT-2 {'tiny' if tiny else '124M'} {batch}x{context}",
+        name=f"GPT-2 {name} {batch}x{context}",
         model=config.init,
         twin=lambda: Gpt2Twin(layers, d, heads, vocab, context),
         layout=layout,
@@ -356,7 +379,7 @@ def gpt2(tiny: bool) -> Case:
         jax=f"gpt2 {heads}",
         tolerance=1e-2,  # bf16 has 8 bits; sums of it go through in another order
         visit_s=0.2,
-        memory_limit_bytes=None if tiny else 5_740 << 20,  # 0.7 of what torch.compile takes, less 270 MiB
+        memory_limit_bytes=memory_limit_bytes,
     )  # fmt: skip
 
 

@@ -83,12 +83,16 @@ class Local(Variant):
         self.steps += steps
         self.step(self.steps)  # the caches and the clock of whoever ran before
         now = CLOCKS[self.clock]
-        sync()
+        self.wait()
         begun = now()
         for i in range(first, first + steps):
             step(i)
-        sync()
+        self.wait()
         return now() - begun
+
+    def wait(self) -> None:
+        """Until all steps are done."""
+        sync()
 
     def _next(self) -> int:
         self.steps += 1

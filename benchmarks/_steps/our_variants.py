@@ -16,10 +16,10 @@ from burn_torch.core.dtype import DType
 from burn_torch.optim import AdamConfig, AdamWConfig, GradientsParams
 from burn_torch.train import fold
 
-__all__ = ["FUSED", "Ours", "loaded", "our_variants"]
+__all__ = ["EAGER_FUSED", "FUSED", "Ours", "loaded", "our_variants"]
 
-FUSED = "burn_torch compiled, fused"
-KEYS = {name: [fold(seed, i) for i in range(1024)] for seed, name in enumerate((EAGER, COMPILED, FUSED))}
+FUSED, EAGER_FUSED = "burn_torch compiled, fused", "burn_torch eager, fused"
+KEYS = {name: [fold(seed, i) for i in range(1024)] for seed, name in enumerate((EAGER, COMPILED, FUSED, EAGER_FUSED))}
 """Keys of the steps, others for each variant: the leaf remembers masks, and one may not find those of the other."""
 
 
@@ -72,7 +72,7 @@ def forward_backward(model: Any, batch: tuple[Tensor, ...]) -> tuple[Tensor, lis
 
 
 class Ours(Local):
-    """The case's step over our model."""
+    """The case's step over our model; fused where its name says so, whatever is the default."""
 
     def __init__(self, case: Case, values: Mapping[str, Array], device: str, name: str) -> None:
         self.case, self.values, self.place, self.name = case, values, device, name
@@ -81,7 +81,7 @@ class Ours(Local):
         case = self.case
         self.steps = 0
         self.read = lambda loss: float(loss.into_scalar())
-        device = (Device.cpu() if self.place == "cpu" else Device.cuda(0)).autodiff()
+        device = Device.parse(self.place, fused=self.name in (FUSED, EAGER_FUSED)).autodiff()
         model = loaded(case, self.values, device)
         self.batches = [
             tuple(Tensor.from_torch(torch.from_numpy(a).to(self.place), device) for a in batch)
@@ -103,18 +103,21 @@ class Ours(Local):
 
     def _function(self) -> Any:
         case = self.case
-        if self.name == EAGER:
+        if self.name in (EAGER, EAGER_FUSED):
             return forward_backward if case.optimizer is None else train_half if case.half else train
         return compiled(case, fuse=True if self.name == FUSED else None)
 
     def numbers(self) -> list[float]:
         if self.case.optimizer is not None:
             found = super().numbers()
-            if self.case.half and self.name != EAGER and not self._halved():
+            if self.case.half and self.name in (COMPILED, FUSED) and not self._halved():
                 raise Failed('no product of the program is in bf16, though precision="bfloat16" was asked for')
             return found
         loss, gradients = self.step(0)
         return [self.read(loss), gradient_size([g.into_torch() for g in gradients])]
+
+    def wait(self) -> None:
+        self.batches[0][0].device.sync()  # computes what is recorded
 
     def _halved(self) -> bool:
         graphs = [program.graph for program in self.function._programs.values()]

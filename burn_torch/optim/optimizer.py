@@ -49,7 +49,7 @@ class Optimizer(Tree):
     def update(
         self, lr: Any, time: Any, params: Sequence[Tensor], grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]
     ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
-        """New parameters and states of tensors of one place, in their `time`-th step (from 1)."""
+        """New parameters and states of tensors of one device, in their `time`-th step (from 1)."""
 
     def new_slots(self, params: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], ...]:
         """The states before the first step: zeros."""
@@ -109,11 +109,12 @@ class Optimizer(Tree):
             kept = [_picked(group, left)]
             return kept + (self._stepped(lr, _picked(group, here), params, gradients, clip, values) if here else [])
         time = group.time + 1
-        places: dict[str, list[int]] = {}
+        devices: dict[tuple[Any, str], list[int]] = {}
         for i, ident in enumerate(group.ids):
-            places.setdefault(params[ident].val().place, []).append(i)
+            value = params[ident].val()
+            devices.setdefault((value.backend, value.place), []).append(i)
         slots: list[list[Any]] = [[None] * len(group.ids) for _ in group.slots]
-        for members in places.values():  # one row call a place
+        for members in devices.values():  # one row call a device
             bare = [_bare(params[group.ids[i]]) for i in members]
             found: list[Any] = [gradients.get(group.ids[i]) for i in members]
             grads = found if clip is None else [clip(g) for g in found]

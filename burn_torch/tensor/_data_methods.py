@@ -10,6 +10,7 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import Autodiff, Backend, NdArray
+from burn_torch.backend.autodiff.crossing import crossed, stack_for
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
@@ -44,20 +45,16 @@ class DataMethods(FloatMethods):
         return Device(self._backend(), self.spec.place)
 
     def to_device(self, device: Device) -> Self:
-        """The same value on another device.
+        """The same value on another device.  Gradients flow back through the move, from stack to stack too.
 
-        Within one stack gradients flow through the move; from one stack to another the value arrives as a constant.
+        A device without gradients takes the value alone.  PyTorch: Tensor.to.
         """
         backend = self._backend()
         if device.backend is backend:
             return self if device.place == self.spec.place else unary(ops.to_place, self, device.place)
-        leaf, primitive = self._leaf()
-        spec = TensorSpec.of(self.spec.shape, self.spec.dtype, device.place)
-        if device.backend.leaf() is leaf:
-            moved = leaf.move(primitive, self.spec, device.place)
-        else:
-            moved = device.backend.from_data(leaf.into_data(primitive), device.place)
-        return self.__class__(device.backend, moved, spec)
+        target = stack_for(backend, device.backend)
+        moved = crossed(backend, self.primitive, self.spec, target, device.place)
+        return self.__class__(target, moved, TensorSpec.of(self.spec.shape, self.spec.dtype, device.place))
 
     # -- the host ---------------------------------------------------------------------------
     def into_data(self) -> TensorData:

@@ -17,7 +17,7 @@ _NO_LEAF: Final = -1
 
 @final
 class Gradients:
-    """The gradients of one backward: one tensor of the inner device for each tensor that asked with `require_grad`.
+    """The gradients of one backward: one tensor for each tensor that asked with `require_grad`, on its inner device.
 
     Read them with `x.grad(gradients)`, or take them out with `x.grad_remove(gradients)`.
     """
@@ -32,12 +32,12 @@ class Gradients:
     def get(self, x: Tensor) -> Tensor | None:
         """The gradient of a leaf; None if no gradient reached it."""
         primitive = self._by_leaf.get(leaf_id(x))
-        return None if primitive is None else self._tensor(self._inner, primitive, x.spec)
+        return None if primitive is None else self._tensor(_under(x), primitive, x.spec)
 
     def remove(self, x: Tensor) -> Tensor | None:
         """Takes the gradient of a leaf out; None if there is none."""
         primitive = self._by_leaf.pop(leaf_id(x), None)
-        return None if primitive is None else self._tensor(self._inner, primitive, x.spec)
+        return None if primitive is None else self._tensor(_under(x), primitive, x.spec)
 
     def replace(self, x: Tensor, gradient: Tensor) -> None:
         """Puts another gradient in the place of a leaf's.
@@ -54,12 +54,12 @@ class Gradients:
                     mend="call .require_grad() on it before the forward, or .detach().require_grad()",
                 )
             )
-        if gradient.spec is not x.spec or gradient.backend is not self._inner:
+        if gradient.spec is not x.spec or gradient.backend is not _under(x):
             raise AutodiffError(
                 explain(
                     "grad_replace: this gradient does not fit",
                     given=f"{gradient.spec} on {gradient.backend.name}",
-                    expected=f"{x.spec} on {self._inner.name}",
+                    expected=f"{x.spec} on {_under(x).name}",
                     mend="gradients live on the inner device: gradient.inner(), and have the shape of the tensor",
                 )
             )
@@ -80,6 +80,11 @@ class Gradients:
 
     def __repr__(self) -> str:
         return f"Gradients({len(self)} tensors on {self._inner.name})"
+
+
+def _under(x: Tensor) -> Executor:
+    """The backend of a leaf's gradient: where the leaf is, not where the loss was."""
+    return x.backend.inner  # type: ignore[attr-defined,no-any-return]  # an Autodiff: `leaf_id` was asked first
 
 
 def leaf_id(x: Tensor) -> int:

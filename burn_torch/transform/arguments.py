@@ -19,6 +19,7 @@ from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
 from burn_torch.transform.flatten import opened
 from burn_torch.transform.structure import rebuilder
+from burn_torch.transform.tapes import is_beside
 
 __all__ = [
     "Lifted",
@@ -273,14 +274,16 @@ def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool) -> Any:
 
     def tensor(x: Tensor) -> Tensor:
         for tape in tapes:
-            if x.backend is tape:
-                x = Tensor(tape.inner, tape.inner_primitive(x.primitive), x.spec)
+            stack: Any = x.backend
+            if stack is tape or (is_beside(tape, stack) and (not own or stack.trains == tape.trains)):  # it moved there
+                x = Tensor(stack.inner, stack.inner_primitive(x.primitive), x.spec)
         return x
 
     def under(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
             tracked = isinstance(leaf.backend, Autodiff) and leaf.backend.is_tracked(leaf.primitive)
-            return tensor(leaf) if own or tracked or leaf.backend is not tapes[-1] else leaf
+            stays = leaf.backend is tapes[-1] or is_beside(tapes[-1], leaf.backend)
+            return leaf if stays and not (own or tracked) else tensor(leaf)
         if isinstance(leaf, Param) and leaf.is_initialized():
             lower = tensor(leaf.val()) if own else _to_last(leaf.val(), tapes)
             return leaf if lower is leaf.val() else leaf.with_value(lower)

@@ -10,7 +10,7 @@ from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, differentiated, lowered
-from burn_torch.transform.tapes import constant_under, gradient_of, leaf_on, recording_on, tape_for
+from burn_torch.transform.tapes import constant_under, gradient_of, leaf_on, recording_on, root_on, tape_for
 
 __all__ = ["grad", "named", "number_of", "value_and_grad"]
 
@@ -103,13 +103,14 @@ def _differentiated(
             return value, leaf_on(tape, value)
 
         lifted = Lifted(what, args, chosen, leaf)
-        with recording_on(tape):
+        with recording_on(tape, own=own):
             result = fn(*lifted.args, **kwargs)
         number = number_of(what, result, has_aux)
         found: dict[int, Any] = {}
-        if number.backend is tape and tape.is_tracked(number.primitive):
+        root = root_on(tape, number)
+        if root is not None:
             one = Tensor(tape.inner, None, number.spec).new_full(number.shape, 1.0)
-            found = tape.backward([(number.primitive, one.primitive)], since=since)
+            found = tape.backward([(root, one.primitive)], since=since)
         gradients = lifted.derivatives([gradient_of(slot.leaf, found) for slot in lifted.slots])
         value = lowered(result, [tape], own=own)
         return value, gradients[0] if isinstance(argnums, int) else tuple(gradients)

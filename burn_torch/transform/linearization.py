@@ -11,7 +11,16 @@ from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, fits, lowered, mapped, paired, zeros_like
 from burn_torch.transform.differentiation import named, number_of
-from burn_torch.transform.tapes import constant_under, gradient_of, leaf_on, recording_on, tape_for
+from burn_torch.transform.tapes import (
+    back_on,
+    constant_under,
+    gradient_of,
+    leaf_on,
+    onward_to,
+    recording_on,
+    root_on,
+    tape_for,
+)
 
 __all__ = ["hvp", "jvp", "vjp"]
 
@@ -39,7 +48,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         return value, leaf_on(tape, value)
 
     lifted = Lifted(what, primals, range(len(primals)), leaf)
-    with recording_on(tape):
+    with recording_on(tape, own=own):
         result = fn(*lifted.args)
     outputs, more = _with_aux(what, result, has_aux)
 
@@ -52,9 +61,9 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         _require_floats(what, "cotangents", pairs)
         fits(what, "cotangents", pairs)
         roots = [
-            (y.primitive, _on_level(what, tape, g).primitive)
+            (root, _on_level(what, tape, back_on(tape, y, g)).primitive)
             for _, y, g in pairs
-            if g is not None and y.backend is tape and tape.is_tracked(y.primitive)
+            if g is not None and (root := root_on(tape, y)) is not None
         ]
         found = tape.backward(roots, retain_graph=True, since=since)
         return tuple(lifted.derivatives([gradient_of(slot.leaf, found) for slot in lifted.slots]))
@@ -89,31 +98,32 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
     with recording_on(upper):
         result = fn(*lifted.args)
     outputs, more = _with_aux(what, result, has_aux)
-    reached: list[tuple[Tensor, Tensor]] = []
+    reached: list[tuple[Tensor, Any, Tensor]] = []
 
     def cotangent(y: Any, path: str) -> Any:
         """A variable u beside an output, in which u J will be differentiated."""
-        if isinstance(y, Tensor) and y.backend is upper and upper.is_tracked(y.primitive):
+        root = root_on(upper, y) if isinstance(y, Tensor) else None
+        if root is not None:
             u = leaf_on(tape, zeros_like(Tensor(tape.inner, None, y.spec)))
-            reached.append((y, u))
+            reached.append((y, root, u))
         return y
 
     mapped(outputs, cotangent, "outputs")
-    pulled = upper.backward([(y.primitive, u.primitive) for y, u in reached], since=since)
+    pulled = upper.backward([(root, u.primitive) for _, root, u in reached], since=since)
     roots = []
     for slot, direction in zip(lifted.slots, directions, strict=True):
         row = gradient_of(slot.leaf, pulled)
         if row is not None and direction is not None and tape.is_tracked(row.primitive):
             roots.append((row.primitive, _on_level(what, tape, direction).primitive))
     found = tape.backward(roots, since=since)
-    changes = {id(y): gradient_of(u, found) for y, u in reached}
+    changes = {id(y): gradient_of(u, found) for y, _, u in reached}
     results = lowered(outputs, [upper, tape], own=own)
 
     def tangent(y: Any, path: str) -> Any:
         if not isinstance(y, Tensor) or not y.dtype.is_float:
             return None
         change = changes.get(id(y))
-        return zeros_like(Tensor(tape.inner, None, y.spec)) if change is None else change
+        return zeros_like(Tensor(tape.inner, None, y.spec)) if change is None else onward_to(upper, y, change)
 
     both = results, mapped(outputs, tangent, "outputs")
     return (*both, lowered(more, [upper, tape], own=own)) if has_aux else both
@@ -148,9 +158,10 @@ def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
     with recording_on(upper):
         number = number_of(what, fn(*lifted.args), False)
     first: dict[int, Any] = {}
-    if number.backend is upper and upper.is_tracked(number.primitive):
+    root = root_on(upper, number)
+    if root is not None:
         one = Tensor(tape, None, number.spec).new_full(number.shape, 1.0)
-        first = upper.backward([(number.primitive, one.primitive)], since=since)
+        first = upper.backward([(root, one.primitive)], since=since)
     roots = []
     for slot, direction in zip(lifted.slots, directions, strict=True):
         row = gradient_of(slot.leaf, first)

@@ -18,7 +18,7 @@ from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, differentiated, mapped
 from burn_torch.transform.differentiation import named, number_of
-from burn_torch.transform.tapes import base_of, gradient_of, leaf_on, recording_on
+from burn_torch.transform.tapes import base_of, gradient_of, leaf_on, recording_on, root_on
 
 __all__ = ["PerSampleLoopWarning", "per_sample_grad"]
 
@@ -81,9 +81,10 @@ def per_sample_grad(
             result = loss_fn(*arguments, **kwargs)
             loss = number_of(what, result, has_aux)
             found: dict[int, Any] = {}
-            if loss.backend is tape and tape.is_tracked(loss.primitive):
+            root = root_on(tape, loss)
+            if root is not None:
                 one = Tensor(batched, None, loss.spec).new_full(loss.shape, 1.0)
-                found = tape.backward([(loss.primitive, one.primitive)], since=since)
+                found = tape.backward([(root, one.primitive)], since=since)
             names = list(looped)
         _tell(what, names)
         made = lifted.derivatives([gradient_of(slot.leaf, found) for slot in lifted.slots])

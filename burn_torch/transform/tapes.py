@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from burn_torch.backend import Autodiff, Backend
+from burn_torch.backend.autodiff.crossing import crossed, levels
+from burn_torch.backend.autodiff.laid import laid
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.module import Param
 from burn_torch.module.tree import Tree, walk
@@ -24,7 +26,18 @@ from burn_torch.tensor import Tensor
 from burn_torch.transform.closed_over import visible_in
 from burn_torch.transform.flatten import opened
 
-__all__ = ["base_of", "constant_under", "gradient_of", "leaf_on", "recording_on", "tape_for"]
+__all__ = [
+    "back_on",
+    "base_of",
+    "constant_under",
+    "gradient_of",
+    "is_beside",
+    "leaf_on",
+    "onward_to",
+    "recording_on",
+    "root_on",
+    "tape_for",
+]
 
 
 class _Running(threading.local):
@@ -36,11 +49,15 @@ _running: Final = _Running()
 
 
 @contextmanager
-def recording_on(tape: Autodiff) -> Iterator[None]:
-    """Transforms that are called until the block ends record above this tape."""
+def recording_on(tape: Autodiff, *, own: bool = True) -> Iterator[None]:
+    """Transforms that are called until the block ends record above this tape.
+
+    own: whether it was laid for the transform alone; then no device names it, and values that move take it along.
+    """
     _running.tapes.append(tape)
     try:
-        yield
+        with laid(tape) if own else nullcontext():
+            yield
     finally:
         _running.tapes.pop()
 
@@ -116,3 +133,35 @@ def gradient_of(leaf: Tensor, found: dict[int, Any]) -> Tensor | None:
     """A leaf's gradient among those that a backward found, on the backend under its tape."""
     primitive = found.get(leaf.primitive.node.id)
     return None if primitive is None else Tensor(leaf.backend.inner, primitive, leaf.spec)  # type: ignore[attr-defined]  # a leaf lies on a tape
+
+
+def is_beside(tape: Autodiff, stack: Any) -> bool:
+    """Whether a stack is what a tape becomes where a value moves to a device of another stack."""
+    return isinstance(stack, Autodiff) and stack is not tape and levels(stack) == levels(tape)
+
+
+def root_on(tape: Autodiff, y: Any) -> Any:
+    """A result of a function as a root of its tape, brought back where it had moved; None if nothing leads there."""
+    primitive = y.primitive
+    if is_beside(tape, y.backend):
+        primitive = crossed(y.backend, primitive, y.spec, tape, y.place)
+    elif y.backend is not tape:
+        return None
+    return primitive if tape.is_tracked(primitive) else None
+
+
+def back_on(tape: Autodiff, y: Any, g: Tensor) -> Tensor:
+    """A cotangent beside an output that had moved, from there to the backend under the tape."""
+    if not is_beside(tape, y.backend) or levels(g.backend) != levels(tape.inner):
+        return g
+    return Tensor(tape.inner, crossed(g.backend, g.primitive, g.spec, tape.inner, g.place), g.spec)
+
+
+def onward_to(tape: Autodiff, y: Any, x: Tensor) -> Tensor:
+    """A value under the tapes beside an output that had moved, to where that is."""
+    if not is_beside(tape, y.backend):
+        return x
+    stack = y.backend
+    while levels(stack) > levels(x.backend):
+        stack = stack.inner
+    return Tensor(stack, crossed(x.backend, x.primitive, x.spec, stack, x.place), x.spec)

@@ -303,6 +303,7 @@ CHOICE = tunable(
         sources=(__name__,),
         problems=lambda rows, cols, dtype: [Facts((rows, 8 * rows), (cols,), dtype, alignment(cols * dtype.itemsize))],
         shapes=((16_384, 768), (16_384, 4096)),
+        elements=lambda facts: sum(facts.free) * facts.exact[0],
     )
 )
 

@@ -50,6 +50,7 @@ class BackwardConfig:
 
     A block that holds all columns is the one-kernel form; a smaller one cuts the row into slabs.  With `tiles`, a
     program takes one row at a time as so many tiles of `block` columns, and `reads` x and dy once or twice.
+    `passing`: dx, with 2 dy too, leaves the cache first, and what a forward just before has read of x stays.
     """
 
     rows: int
@@ -60,6 +61,7 @@ class BackwardConfig:
     tiles: int = 0
     reads: int = 1
     group: int = 1
+    passing: int = 0
 
 
 def backward_default(cols: int, itemsize: int, machine: Machine, *, centred: bool = True) -> BackwardConfig:
@@ -158,6 +160,7 @@ def _row_means(
 def _backward(
     dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dx_ptr, dw_ptr, db_ptr, dy_stride, x_stride,
     rows, cols, CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    PASSING: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     col = at[None, :]
@@ -178,7 +181,9 @@ def _backward(
         valid = row < rows
         inside = valid[:, None] & (col < cols)
         n = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0).to(tl.float32)
-        dy = tl.load(dy_ptr + row[:, None] * dy_stride + col, mask=inside, other=0.0).to(tl.float32)
+        ONCE: tl.constexpr = "evict_first" if PASSING > 1 else ""
+        dy = tl.load(dy_ptr + row[:, None] * dy_stride + col, mask=inside, other=0.0, eviction_policy=ONCE)
+        dy = dy.to(tl.float32)
         rstd = tl.load(rstd_ptr + row, mask=valid, other=0.0)
         if CENTRED:
             n -= tl.load(mean_ptr + row, mask=valid, other=0.0)[:, None]
@@ -205,7 +210,9 @@ def _backward(
                 offset = tl.load(offset_ptr + row, mask=valid, other=0.0)
             dx -= offset[:, None]
         dx *= rstd[:, None]
-        tl.store(dx_ptr + row[:, None] * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+        POLICY: tl.constexpr = "evict_first" if PASSING else ""
+        dx = dx.to(dx_ptr.dtype.element_ty)
+        tl.store(dx_ptr + row[:, None] * cols + col, dx, mask=inside, eviction_policy=POLICY)
     share = tl.program_id(1).to(tl.int64) * cols + at
     if dw_ptr is not None:
         tl.store(dw_ptr + share, tl.sum(dw, 0), mask=at < cols)
@@ -222,7 +229,7 @@ def _add_both(a, b, c, d):
 def _backward_tiles(
     dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, dy_stride, x_stride, rows, cols,
     CENTRED: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, ALL: tl.constexpr, EVEN: tl.constexpr,
-    READS: tl.constexpr, GROUP: tl.constexpr, KEEP: tl.constexpr, STAGES: tl.constexpr,
+    READS: tl.constexpr, GROUP: tl.constexpr, KEEP: tl.constexpr, STAGES: tl.constexpr, PASSING: tl.constexpr,
 ):  # fmt: skip
     """The gradients of TILES tiles of every row; the means are over ALL, which each of the slabs reads."""
     base = tl.program_id(0) * (TILES * BLOCK) + tl.arange(0, BLOCK)
@@ -293,10 +300,11 @@ def _backward_tiles(
                 else:
                     g *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
             dx = (g * rstd + (n * slope + shift)).to(dx_ptr.dtype.element_ty)
+            POLICY: tl.constexpr = "evict_first" if PASSING else ""
             if EVEN:
-                tl.store(dx_row + col, dx)
+                tl.store(dx_row + col, dx, eviction_policy=POLICY)
             else:
-                tl.store(dx_row + col, dx, mask=col < cols)
+                tl.store(dx_row + col, dx, mask=col < cols, eviction_policy=POLICY)
         dw, db = new_dw, new_db
     share = tl.program_id(1).to(tl.int64) * cols
     for t in tl.static_range(TILES):
@@ -391,6 +399,7 @@ def _run_backward(
         dw_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if dw is not None else None
         db_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if db is not None else None
         sizes = {"CENTRED": mean is not None, "ROWS": config.rows, "BLOCK": config.block, "STAGES": config.stages}
+        sizes["PASSING"] = config.passing
         along = offset = None
         if slabs > 1 and not config.tiles:
             along = torch.empty(rows, dtype=torch.float32, device=x.device)
@@ -403,6 +412,7 @@ def _run_backward(
             tiles = (*inputs, dx, dw_shares, db_shares, *strides, rows, cols)
             even = cols % (config.block * config.tiles) == 0
             sizes = {"CENTRED": mean is not None, "BLOCK": config.block, "STAGES": config.stages, "EVEN": even}
+            sizes["PASSING"] = config.passing
             sizes["KEEP"] = config.tiles * config.block <= 768 * config.warps  # weights of 24 columns a thread, at most
             group = config.tiles if config.reads == 1 else config.group
             sizes |= {"TILES": config.tiles, "ALL": slabs * config.tiles, "READS": config.reads, "GROUP": group}

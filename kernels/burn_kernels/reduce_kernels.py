@@ -213,12 +213,14 @@ def place_once(
     highest = _peak(a, 1)
     same = (a == highest[:, None]) | ((a != a) & (highest != highest)[:, None])
     which = tl.min(tl.where(same, place, 0x7FFFFFFF), 1)
+    # of that group, what the lanes read that hold it: of columns each element is a sector of its own
+    same &= place == which[:, None]
     skip = which * STEP
     local = tl.full((KEPT, BLOCK), 0x7FFFFFFF, tl.int32)
     here = begin + skip.to(tl.int64)[:, None] * stride
     for u in tl.static_range(AHEAD):
         offset = skip[:, None] + (u * BLOCK + lane)[None, :]
-        inside = valid[:, None] & (offset < count)
+        inside = valid[:, None] & (offset < count) & same
         x = SIGN * tl.load(here + u * BLOCK * stride, mask=inside, other=0.0).to(tl.float32)
         hit = (x == highest[:, None]) | ((x != x) & (highest != highest)[:, None])
         local = tl.minimum(local, tl.where(hit & inside, offset, 0x7FFFFFFF))

@@ -87,10 +87,10 @@ def compare(name: str, found: Any, expected: Any, common: Any, dtype: torch.dtyp
     if found.shape != expected.shape:
         return [f"{name}: shape {tuple(found.shape)}, expected {tuple(expected.shape)}"]
     if not found.dtype.is_floating_point:
-        wrong = (found.cpu() != expected.cpu()).sum().item()
+        wrong = (found.to(expected.device) != expected).sum().item()
         return [f"{name}: {wrong} of {expected.numel()} other integers"] if wrong else []
     on_gpu = found.is_cuda
-    found, common = (x.detach().to("cpu", torch.float64) for x in (found, common))
+    found, common = (x.detach().to(expected.device, torch.float64) for x in (found, common))
     expected = expected.detach()
     if not expected.numel():
         return []

@@ -26,7 +26,9 @@ def device() -> Device:
     found = Device.cuda(0).fused().autodiff()
     fusion = fusion_of(found.backend)
     assert fusion is not None
-    fusion.stream("cuda:0").flush()
+    stream = fusion.stream("cuda:0")
+    stream.flush()
+    stream.history.clear()
     fusion.replan()
     fusion.planner._recent.clear()
     return found

@@ -174,7 +174,9 @@ class Autodiff(Backend):
                     continue
                 if parent.recording is None:  # a leaf waits for nothing
                     before = leaves.get(parent.id)
-                    leaves[parent.id] = gradient if before is None else _sum(execute, parent.saved, before, gradient)
+                    leaves[parent.id] = (
+                        gradient if before is None else _summed(recording, parent, index, before, gradient)
+                    )
                     continue
                 slots = pending.get(parent.id)
                 if slots is None:
@@ -182,7 +184,7 @@ class Autodiff(Backend):
                 elif slots[index] is None:
                     slots[index] = gradient
                 else:
-                    slots[index] = _sum(execute, _spec_of(parent, index), slots[index], gradient)
+                    slots[index] = _summed(recording, parent, index, slots[index], gradient)
             if not retain_graph:
                 node.edges = ()
         return leaves
@@ -290,6 +292,11 @@ def _contribute(
         pending[node.id] = slots
         heappush(heap, -node.id)
     slots[index] = gradient if slots[index] is None else _sum(execute, _spec_of(node, index), slots[index], gradient)
+
+
+def _summed(child: Any, node: Node, index: int, a: Any, b: Any) -> Any:
+    """The sum of two gradients of one output, on the backend where `child` read it: a tape may hold several."""
+    return _sum(child.inner.execute, _spec_of(node, index), a, b)
 
 
 def _sum(execute: Any, spec: TensorSpec, a: Any, b: Any) -> Any:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from burn_torch.backend.autodiff.derive import Derivation, Key, derive, float_outputs
 from burn_torch.core.errors import explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.origin import Origins
 from burn_torch.ops.op import Call
+
+if TYPE_CHECKING:
+    from burn_torch.backend.autodiff.crossing import Crossing
 
 __all__ = ["CONSUMED", "Node", "Recording", "Tracked", "next_id"]
 
@@ -40,11 +43,13 @@ class Tracked:
 
 @final
 class Node:
-    """One recorded Call, or a leaf (recording None)."""
+    """One recorded Call, a move between stacks, or a leaf (recording None)."""
 
     __slots__ = ("edges", "id", "recording", "saved", "version")
 
-    def __init__(self, recording: Recording | None, edges: tuple[Edge, ...], saved: Any, version: int) -> None:
+    def __init__(
+        self, recording: Recording | Crossing | None, edges: tuple[Edge, ...], saved: Any, version: int
+    ) -> None:
         self.id: Final = next_id()
         self.recording: Final = recording
         self.edges = edges

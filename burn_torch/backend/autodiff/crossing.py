@@ -1,0 +1,109 @@
+"""Moves between stacks: a value goes to another place or another backend, and its gradient comes back the same way.
+
+    Autodiff(LibTorch)  ->  Autodiff(Fusion(LibTorch))      another backend under the tape
+    Autodiff(NdArray)   ->  Autodiff(LibTorch)              by way of the host
+
+Tapes meet level by level, the innermost first, so derivatives of derivatives cross as well.  One tape may then hold
+nodes of several backends: each node's gradients are computed where its Call was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+
+from burn_torch.backend.autodiff.decorator import Autodiff
+from burn_torch.backend.autodiff.laid import laid_tapes
+from burn_torch.backend.autodiff.tape import Node
+from burn_torch.backend.base import Backend
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.op import REGISTRY, Call
+
+__all__ = ["crossed", "levels", "stack_for"]
+
+
+def stack_for(source: Any, target: Any) -> Any:
+    """The stack on which a value of `source` lives once it has moved to a device of `target`.
+
+    That is `target`, under the tapes that running transforms have laid over `source`: no device names these, so a
+    function is differentiated through its moves too.
+    """
+    height = levels(source)
+    if any(levels(tape) == height for tape in laid_tapes()):
+        for _ in range(height - levels(target)):
+            target = Autodiff.above(target)
+    return target
+
+
+def crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: str) -> Any:
+    """A primitive of one stack as one of another, at `place`.
+
+    Where both have tapes gradients flow through the move.  Where one has fewer, its tapes are the inner ones: the
+    value leaves the other's outer tapes, or is a constant on them.
+    """
+    above = levels(source) - levels(target)
+    for _ in range(above):
+        source, primitive = source.inner, source.inner_primitive(primitive)
+    for _ in range(-above):
+        target = target.inner
+    return _crossed(source, primitive, spec, target, place)
+
+
+def _crossed(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: str) -> Any:
+    if source is target and spec.place == place:
+        return primitive
+    if not isinstance(source, Autodiff):
+        return _carried(source, primitive, spec, target, place)
+    inner = _crossed(source.inner, source.inner_primitive(primitive), spec, target.inner, place)
+    if not source.is_tracked(primitive):
+        return inner
+    crossing = Crossing(source, spec, target, place)
+    return target.tracked(inner, Node(crossing, ((primitive.node, primitive.index),), crossing.saved(), 0), 0)
+
+
+def _carried(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: str) -> Any:
+    leaf: Backend = source.leaf()
+    other: Backend = target.leaf()
+    if leaf is other:
+        return leaf.move(source.forced(primitive), spec, place)
+    if other.session is not None and leaf.session is None:  # from outside into a trace: as all such tensors
+        return other.move(other.lift(primitive, source), spec, place)
+    return target.from_data(leaf.into_data(source.forced(primitive)), place)
+
+
+@final
+class Crossing:
+    """What a `Recording` is for a Call, for the move of one tracked value from stack to stack."""
+
+    __slots__ = ("_from", "_place", "_to", "call", "inner", "only", "origins")
+
+    def __init__(self, source: Autodiff, spec: TensorSpec, target: Autodiff, place: str) -> None:
+        self.call: Final[Call] = REGISTRY["to_place"].bind([spec], {"place": place})
+        self.inner: Final = source.inner
+        """Where the gradients that it gives are added up: the parent's side."""
+        self.origins: Final = target.origins
+        self.only: Final[Callable[[Sequence[Any], Any], Sequence[Any]]] = self._back
+        self._from: Final = spec.place
+        self._to: Final = target.inner
+        self._place: Final = place
+
+    def saved(self) -> tuple[Any, ...]:
+        """What its node keeps: nothing but, over a trace, the line that it stands for."""
+        return () if self.origins is None else (self.origins.last,)
+
+    def version(self, saved: Any) -> int:
+        """No value is kept, so none can be written to."""
+        return 0
+
+    def _back(self, gradients: Sequence[Any], saved: Any) -> Sequence[Any]:
+        if self.origins is not None:
+            self.origins.walk(saved[-1])
+        return (crossed(self._to, gradients[0], self.call.results[0], self.inner, self._from),)
+
+
+def levels(stack: Any) -> int:
+    """How many tapes stand on a stack."""
+    count = 0
+    while isinstance(stack, Autodiff):
+        count, stack = count + 1, stack.inner
+    return count
