@@ -18,6 +18,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from burn_torch.core.polynomials import (
+    Factor,
+    Product,
+    Terms,
+    bounds,
+    collected,
+    leading,
+    multiplied,
+    spelt_out,
+    without,
+)
+
 __all__ = [
     "Guard",
     "Real",
@@ -32,39 +44,11 @@ __all__ = [
     "same_shape",
     "same_size",
     "size_hint",
+    "size_of",
     "sizes_in",
-    "solved",
 ]
 
-_Product = tuple["_Factor", ...]
-
 _scopes: Final = itertools.count()
-
-
-@final
-class _Factor:
-    """A symbol, or a quotient or remainder that is no polynomial.
-
-    name   as kernels call it
-    text   as a Python expression of symbols
-    hint   its value here; it lies in [low, high]
-    """
-
-    __slots__ = ("high", "hint", "key", "low", "name", "parts", "text")
-
-    def __init__(
-        self, name: str, text: str, hint: int, low: float, high: float, parts: tuple[str, Any, Any] | None
-    ) -> None:
-        self.name: Final = name
-        self.text: Final = text
-        self.hint: Final = hint
-        self.low: Final = low
-        self.high: Final = high
-        self.parts: Final = parts
-        self.key: Final = text
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 @final
@@ -110,11 +94,11 @@ class Scope:
         self.bordering: Final[list[Size]] = []
         self.granted: Final[dict[Any, Size]] = {}
         self.demanding = False
-        self.factors: Final[dict[str, _Factor]] = {}
+        self.factors: Final[dict[str, Factor]] = {}
         """By their names in kernels."""
-        self._parts: Final[dict[str, _Factor]] = {}
+        self._parts: Final[dict[str, Factor]] = {}
         for name, hint in self.hints.items():
-            self.factors[name] = _Factor(name, name, hint, 2, math.inf, None)
+            self.factors[name] = Factor(name, name, hint, 2, math.inf, None)
 
     def symbol(self, name: str) -> Size:
         """One of its symbols, a size of 2 or more."""
@@ -124,7 +108,7 @@ class Scope:
         """One more symbol."""
         name = f"s{len(self.hints)}"
         self.hints[name] = hint
-        self.factors[name] = _Factor(name, name, hint, 2, math.inf, None)
+        self.factors[name] = Factor(name, name, hint, 2, math.inf, None)
         return self.symbol(name)
 
     def factor(self, name: str) -> Size:
@@ -170,7 +154,7 @@ class Scope:
                 low = 0 if low >= 0 else -math.inf
                 high = high // _low(by) if 0 <= high < math.inf else math.inf
             name = f"d{len(self._parts)}"
-            factor = self._parts[text] = self.factors[name] = _Factor(name, text, hint, low, high, (sign, of, by))
+            factor = self._parts[text] = self.factors[name] = Factor(name, text, hint, low, high, (sign, of, by))
         return Size(self, {(factor,): 1})
 
 
@@ -205,21 +189,12 @@ class Size:
 
     __slots__ = ("high", "hint", "key", "low", "scope", "terms")
 
-    def __init__(self, scope: Scope, terms: Mapping[_Product, int]) -> None:
+    def __init__(self, scope: Scope, terms: Terms) -> None:
         self.scope: Final = scope
         self.terms: Final = dict(terms)
         self.key: Final = (scope.number, tuple(sorted((tuple(f.key for f in p), c) for p, c in self.terms.items())))
-        hint = 0
-        low: float = 0  # whole, or infinite
-        high: float = 0
-        for product, count in self.terms.items():
-            hint += count * math.prod(f.hint for f in product)
-            least, most = _range(product)
-            low += count * (least if count > 0 else most)
-            high += count * (most if count > 0 else least)
-        self.hint: Final = hint
-        self.low: Final = low
-        self.high: Final = high
+        self.hint: Final = sum(count * math.prod(f.hint for f in product) for product, count in self.terms.items())
+        self.low, self.high = bounds(self.terms)
 
     # -- arithmetic ------------------------------------------------------------------------------
     def __add__(self, other: Size | int) -> Any:
@@ -243,7 +218,7 @@ class Size:
         terms = _terms(other)
         if terms is None:
             return NotImplemented
-        return _sum(self.scope, ((_product(a, b), m * n) for a, m in self.terms.items() for b, n in terms.items()))
+        return _sum(self.scope, ((multiplied(a, b), m * n) for a, m in self.terms.items() for b, n in terms.items()))
 
     __rmul__ = __mul__
 
@@ -346,19 +321,13 @@ class Size:
 
     def written(self, *, names: bool) -> str:
         """As source; `names`: quotients and remainders by their names, not by what they are."""
-        parts: list[str] = []
-        for product, count in sorted(self.terms.items(), key=lambda t: ([f.text for f in t[0]] or ["~"], t[1])):
-            factors = [f.name if names or f.parts is None else f"({f.text})" for f in product]
-            size = abs(count)
-            text = " * ".join([*factors, *([str(size)] if size != 1 or not factors else [])])
-            parts.append(f" {'-' if count < 0 else '+'} {text}" if parts else f"{'-' if count < 0 else ''}{text}")
-        return "".join(parts)
+        return spelt_out(self.terms, names=names)
 
     def sides(self) -> tuple[str, str]:
         """Two texts whose difference it is, neither with a minus."""
         positive = {p: c for p, c in self.terms.items() if c > 0}
         negative = {p: -c for p, c in self.terms.items() if c < 0}
-        return _shown(_size(self.scope, positive)), _shown(_size(self.scope, negative))
+        return _shown(size_of(self.scope, positive)), _shown(size_of(self.scope, negative))
 
     def __str__(self) -> str:
         """As kernels write it."""
@@ -436,33 +405,18 @@ def real(count: Size | int) -> Any:
 
 
 # -- how it is done ----------------------------------------------------------------------------------
-def _terms(value: object) -> Mapping[_Product, int] | None:
+def _terms(value: object) -> Terms | None:
     if isinstance(value, Size):
         return value.terms
     return {(): int(value)} if isinstance(value, int) else None
 
 
-def _range(product: _Product) -> tuple[float, float]:
-    low: float = 1
-    high: float = 1
-    for factor in product:
-        ends = [a and b and a * b for a in (low, high) for b in (factor.low, factor.high)]  # 0 * inf is 0 here
-        low, high = min(ends), max(ends)
-    return low, high
+def _sum(scope: Scope, terms: Iterable[tuple[Product, int]]) -> Size | int:
+    return size_of(scope, collected(terms))
 
 
-def _product(a: _Product, b: _Product) -> _Product:
-    return tuple(sorted((*a, *b), key=lambda f: f.key)) if a and b else a or b
-
-
-def _sum(scope: Scope, terms: Iterable[tuple[_Product, int]]) -> Size | int:
-    total: dict[_Product, int] = {}
-    for product, count in terms:
-        total[product] = total.get(product, 0) + count
-    return _size(scope, total)
-
-
-def _size(scope: Scope, terms: Mapping[_Product, int]) -> Size | int:
+def size_of(scope: Scope, terms: Terms) -> Size | int:
+    """A sum of terms; a plain number where it has no symbol."""
     terms = {product: count for product, count in terms.items() if count}
     if not terms or (len(terms) == 1 and () in terms):
         return terms.get((), 0)
@@ -519,19 +473,6 @@ def _is_negative(value: Size | int) -> bool:
     return value.high < 0 or (value.low < 0 and value.scope.answer("<", value))
 
 
-def _leading(terms: Mapping[_Product, int]) -> tuple[_Product, int]:
-    return max(terms.items(), key=lambda term: (len(term[0]), [f.key for f in term[0]]))
-
-
-def _without(product: _Product, factors: _Product) -> _Product | None:
-    left = list(product)
-    for factor in factors:
-        if factor not in left:
-            return None
-        left.remove(factor)
-    return tuple(left)
-
-
 def exact_quotient(of: Size | int, by: Size | int) -> Any:
     """of / by where that is a polynomial with whole factors; None where it is not.  It notes nothing."""
     if isinstance(by, int):
@@ -539,16 +480,16 @@ def exact_quotient(of: Size | int, by: Size | int) -> Any:
             return None if by == 0 or of % by else of // by
         if by == 0 or any(count % by for count in of.terms.values()):
             return None
-        return _size(of.scope, {product: count // by for product, count in of.terms.items()})
+        return size_of(of.scope, {product: count // by for product, count in of.terms.items()})
     rest: Any = of
     found: Any = 0
-    product, count = _leading(by.terms)
+    product, count = leading(by.terms)
     while not isinstance(rest, int):
-        other, times = _leading(rest.terms)
-        left = _without(other, product)
+        other, times = leading(rest.terms)
+        left = without(other, product)
         if left is None or times % count:
             return None
-        part = _size(by.scope, {left: times // count})
+        part = size_of(by.scope, {left: times // count})
         rest, found = rest - by * part, found + part
     return found if rest == 0 else None
 
@@ -557,7 +498,7 @@ def greatest_divisor(a: Size | int, b: Size | int) -> Any:
     """A common divisor: of numbers the greatest, else the greatest single product.  It notes nothing."""
     if isinstance(a, int) and isinstance(b, int):
         return math.gcd(a, b)
-    terms: list[tuple[_Product, int]] = []
+    terms: list[tuple[Product, int]] = []
     for value in (a, b):
         found = _terms(value)
         assert found is not None
@@ -566,7 +507,7 @@ def greatest_divisor(a: Size | int, b: Size | int) -> Any:
     for product, _ in terms[1:]:
         left = list(product)
         common = [f for f in common if f in left and (left.remove(f) or True)]  # type: ignore[func-returns-value]  # None
-    return _size(_scope_of(a, b), {tuple(common): math.gcd(*(count for _, count in terms))})
+    return size_of(_scope_of(a, b), {tuple(common): math.gcd(*(count for _, count in terms))})
 
 
 def _divided(of: Size | int, by: Size | int, *, turned: bool = False) -> tuple[Any, Any]:
@@ -577,7 +518,7 @@ def _divided(of: Size | int, by: Size | int, *, turned: bool = False) -> tuple[A
     whole: Any = 0
     rest: Any = 0
     for product, count in (_terms(of) or {}).items():
-        term = _size(scope, {product: count})
+        term = size_of(scope, {product: count})
         quotient = exact_quotient(term, by)
         if quotient is None and isinstance(by, int) and product == ():
             quotient, left = divmod(count, by)
@@ -637,34 +578,6 @@ def same_shape(a: Sequence[Size | int], b: Sequence[Size | int]) -> bool:
 def size_hint(value: Size | int) -> int:
     """The number that a size is here; to estimate costs with, where either answer is right."""
     return value.hint if isinstance(value, Size) else value
-
-
-# -- solving -----------------------------------------------------------------------------------------
-def solved(equation: Size, order: Sequence[str]) -> tuple[str, Any] | None:
-    """A symbol and what it must be for `equation` to be 0: the first of `order` for which that is a polynomial."""
-    common = greatest_divisor(equation, equation)
-    if isinstance(common, Size):
-        equation = _as_size(exact_quotient(equation, common))
-    for name in order:
-        factor: dict[_Product, int] = {}
-        others: dict[_Product, int] = {}
-        for product, count in equation.terms.items():
-            at = [f for f in product if f.name == name and f.parts is None]
-            if not at:
-                others[product] = count
-            elif len(at) == 1:
-                left = _without(product, (at[0],))
-                assert left is not None
-                factor[left] = count
-            else:
-                break
-        else:
-            if not factor:
-                continue
-            value = exact_quotient(_size(equation.scope, others) * -1, _size(equation.scope, factor))
-            if value is not None and name not in (value.symbols() if isinstance(value, Size) else ()):
-                return name, value
-    return None
 
 
 def sizes_in(value: Any) -> Iterator[Size]:

@@ -6,6 +6,7 @@ import copy
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, final
 
 from burn_torch.core.spec import TensorSpec
@@ -13,6 +14,7 @@ from burn_torch.fusion.bodies import Role, Source
 from burn_torch.fusion.loops import domain_of
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.reasons import Reason, Unfusible
+from burn_torch.fusion.row import text_of
 from burn_torch.fusion.side_by_side import MOST_TENSORS
 from burn_torch.fusion.symbolic import scope_of
 from burn_torch.graph.ir import Graph, Node
@@ -44,6 +46,11 @@ class Cut:
     body: Graph
     given: tuple[int, ...]
     wanted: tuple[int, ...]
+
+    @cached_property
+    def text(self) -> str:
+        """What stands for its body in a graph."""
+        return text_of(self.body)
 
 
 def _reduces_columns(node: Node) -> bool:

@@ -20,12 +20,13 @@ from typing import Any
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER, Spec, TensorSpec
 from burn_torch.ops.attending import attention
+from burn_torch.ops.extremes import amax
 from burn_torch.ops.functions import exp, log, rsqrt, sqrt, square
 from burn_torch.ops.indexing import gather
 from burn_torch.ops.losses import cross_entropy
 from burn_torch.ops.normalisation import layer_norm, rms_norm
 from burn_torch.ops.products import matmul
-from burn_torch.ops.reductions import amax, mean, sum, var  # the row
+from burn_torch.ops.reductions import mean, sum, var  # the row
 from burn_torch.ops.shapes import permute, reshape
 from burn_torch.ops.softmaxes import log_softmax, softmax
 

@@ -8,7 +8,8 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.convolutions import ConvolutionTiles
 from burn_torch.fusion.products import ProductTiles
 from burn_torch.fusion.row import body_of, computed
-from burn_torch.ops.op import Operand, op
+from burn_torch.ops.op import op
+from burn_torch.ops.signature import Operand
 
 __all__ = ["convolution", "convolution_tiles_in", "product", "tiles_in"]
 

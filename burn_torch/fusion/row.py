@@ -11,7 +11,8 @@ from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.sharing import instance, kernel_at, read, shared
 from burn_torch.fusion.symbolic import scope_of
 from burn_torch.graph.ir import Graph
-from burn_torch.ops.op import Call, Operand, PerCall, op
+from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.signature import Operand
 from burn_torch.ops.torch_code import Over
 from burn_torch.ops.value import Value
 

@@ -7,6 +7,7 @@ nothing that lies between them needs the one and is needed by the other.  The pl
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from burn_torch.fusion.lowering import LONGEST_ROW
 from burn_torch.fusion.order import least_alive
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import Reason, Unfusible
-from burn_torch.fusion.row import kernel, text_of
+from burn_torch.fusion.row import kernel
 from burn_torch.fusion.splitting import beside_rows, columns_in_two_steps, in_two_steps, rows_reduced
 from burn_torch.fusion.symbolic import Symbolic
 from burn_torch.graph.decomposition import expanded
@@ -114,9 +115,15 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
         launches = _lightest(_written(beside, whole, strict), most)
         if peak_bytes(launches.graph) <= most:
             grouping, written = beside, launches
-    while (peak := peak_bytes(written.graph)) > most:
+    for turn in itertools.count():
+        peak = peak_bytes(written.graph)
+        if peak <= most:
+            break
         why = Unfusible(Reason.MEMORY, f"{peak} bytes, not {most}")
-        less = _with_less(grouping, written, whole, strict, most, why)
+        if turn < _TURNS:
+            less = _with_less(grouping, written, whole, strict, most, why)
+        else:
+            less = _undone(grouping, written, whole, strict, most, why, 1 << max(turn - _SINGLE_TURNS, 0))
         if less is None:  # composite operations that stay open take more by themselves
             return Plan(graph, (), tuple(_boundaries(grouping.source, grouping, written.closed, whole)))
         grouping, written = less
@@ -149,6 +156,36 @@ def _workspace(source: Source, whole: _Whole) -> int:
 _TRIED: Final = 4
 """Kernels next to the peak of memory, one of which is made smaller."""
 
+_TURNS: Final = 4
+_SINGLE_TURNS: Final = 40
+"""So often one kernel is made smaller by trying several, which takes nine times as long as the program is; up to so
+often the one next to the peak is undone; then 2 at once, 4, 8.  Programs take none to two turns, but one in which cheap
+values are computed again may be above its peak in every layer."""
+
+
+def _next_to_peak(written: _Written, grouping: Grouping) -> list[int]:
+    """The groups that are kernels, those next to the peak of memory first."""
+    at = memory_plan(written.graph).peak_at
+    of_values = {cut.wanted: name for name, cut in grouping.cuts().items() if name in written.named}
+    near = sorted(
+        (abs(n - at), n, of_values[node.outputs])  # type: ignore[index]  # all outputs of these are wanted
+        for n, node in enumerate(written.graph.nodes)
+        if node.call.op is kernel and node.outputs in of_values
+    )
+    return [name for _, _, name in near]
+
+
+def _undone(
+    grouping: Grouping, written: _Written, whole: _Whole, strict: bool, most: int, why: Unfusible, count: int
+) -> tuple[Grouping, _Written] | None:
+    """The plan without so many kernels next to the peak; None where none is left."""
+    names = _next_to_peak(written, grouping)[:count]
+    if not names:
+        return None
+    for name in names:
+        grouping = grouping.parted(name, [frozenset([n]) for n in sorted(grouping.members[name])], why)
+    return grouping, _lightest(_written(grouping, whole, strict), most)
+
 
 def _with_less(
     grouping: Grouping, written: _Written, whole: _Whole, strict: bool, most: int, why: Unfusible
@@ -158,17 +195,9 @@ def _with_less(
     As two where that lowers the peak; of what fits the fewest kernels, else what needs the least memory.  None where no
     kernel is left.
     """
-    memory = memory_plan(written.graph)
-    of_values: dict[tuple[int | None, ...], int] = {
-        cut.wanted: name for name, cut in grouping.cuts().items() if name in written.named
-    }
-    near = sorted(
-        (abs(n - memory.peak_at), n, of_values[node.outputs])
-        for n, node in enumerate(written.graph.nodes)
-        if node.call.op is kernel and node.outputs in of_values
-    )
+    peak = peak_bytes(written.graph)
     trials: list[tuple[bool, int, int, Grouping, _Written]] = []
-    for _, _, name in near[:_TRIED]:
+    for name in _next_to_peak(written, grouping)[:_TRIED]:
         singles = [frozenset([n]) for n in sorted(grouping.members[name])]
         for parts in (*grouping.cut_in_two(name), singles):
             other = grouping.parted(name, parts, why)
@@ -176,7 +205,7 @@ def _with_less(
             trials.append((parts is not singles, peak_bytes(made.graph), len(trials), other, made))
     if not trials:
         return None
-    lower = [trial for trial in trials if trial[0] and trial[1] < memory.peak_bytes] or trials
+    lower = [trial for trial in trials if trial[0] and trial[1] < peak] or trials
     fitting = [trial for trial in lower if trial[1] <= most]
     if fitting:
         return min(fitting, key=lambda trial: (len(trial[4].graph.nodes), trial[2]))[3:]
@@ -417,7 +446,7 @@ def _emitted(
         if len(members) == 1 and last[n] not in grouping.again:
             nodes.append(node)
             continue
-        call = kernel.bind([source.specs[i] for i in cut.given], {"body": text_of(cut.body), "strict": strict})
+        call = kernel.bind([source.specs[i] for i in cut.given], {"body": cut.text, "strict": strict})
         origins = [graph.nodes[m].origin for m in sorted(members)]
         nodes.append(Node(call, cut.given, cut.wanted, next((o for o in origins if o is not None), None)))
         named.append(last[n])

@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, final
 
 from burn_torch.core.errors import BurnTorchError
-from burn_torch.core.sizes import Guard, Real, Scope, Size, size_hint, sizes_in, solved
+from burn_torch.core.sizes import Guard, Real, Scope, Size, size_hint, sizes_in
+from burn_torch.core.solving import solved
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.origin import Origin

@@ -17,6 +17,7 @@ __all__ = ["REGISTRY", "Call", "Executor", "Op", "Value", "op"]
 FAMILIES = (
     "arithmetic",
     "functions",
+    "trigonometry",
     "comparison",
     "logic",
     "selection",
@@ -25,6 +26,7 @@ FAMILIES = (
     "indexing",
     "scattering",
     "reductions",
+    "extremes",
     "scans",
     "order",
     "creation",
@@ -35,7 +37,8 @@ FAMILIES = (
     "updates",
     "convolution",
     "folding",
-    "pooling",
+    "max_pooling",
+    "mean_pooling",
     "resampling",
     "grid_sampling",
     "smooth_activations",
@@ -45,6 +48,7 @@ FAMILIES = (
     "attending",
     "lookup",
     "losses",
+    "linear_gelu",
     "linear_losses",
     "collectives",
 )

@@ -13,12 +13,14 @@ from torch.nn import functional
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.comparison import greater
+from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.laws import Idempotent
-from burn_torch.ops.op import Call, Number, PerCall, op, shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import alike, elementwise, same_dtype, sum_to
 from burn_torch.ops.samples import Sample, distinct, sample, uniform
 from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
 

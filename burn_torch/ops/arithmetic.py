@@ -17,10 +17,11 @@ from burn_torch.ops.functions import floor, log, trunc
 from burn_torch.ops.held_numbers import division_by_zero, held, too_large
 from burn_torch.ops.laws import Associative, Exchange, Neutral, OnHost, Rewrite, SelfInverse, Uniform
 from burn_torch.ops.logic import bool_and
-from burn_torch.ops.op import Call, Operand, PerCall, op
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import elementwise, sum_to
 from burn_torch.ops.samples import distinct, sample, uniform
 from burn_torch.ops.selection import cast, mask_where
+from burn_torch.ops.signature import Operand
 from burn_torch.ops.torch_types import TO_TORCH
 
 _PAIR = [

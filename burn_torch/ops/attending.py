@@ -8,15 +8,18 @@ from burn_torch.core.dtype import BOOL, FLOAT
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
 from burn_torch.ops.attending_torch import torch_attention, torch_attention_backward
 from burn_torch.ops.comparison import equal, greater
-from burn_torch.ops.functions import exp, tanh
+from burn_torch.ops.faults import dtype_fault, shape_fault
+from burn_torch.ops.functions import exp
 from burn_torch.ops.moments import alive, check_statistics, like, statistics_of, widened
-from burn_torch.ops.op import Number, Operand, PerCall, dtype_fault, op, shape_fault
+from burn_torch.ops.op import PerCall, op
 from burn_torch.ops.products import matmul, transposed
 from burn_torch.ops.reductions import logsumexp, sum
 from burn_torch.ops.rules import alike, same_dtype, sum_to
 from burn_torch.ops.samples import Sample, booleans, sample, uniform
 from burn_torch.ops.selection import mask_where
 from burn_torch.ops.shapes import expand, reshape, triu
+from burn_torch.ops.signature import Number, Operand
+from burn_torch.ops.trigonometry import tanh
 
 
 # -- what the rows share ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.functions import rsqrt
 from burn_torch.ops.moments import (
     EPS,
@@ -26,11 +27,12 @@ from burn_torch.ops.moments import (
     wide_array,
     widened,
 )
-from burn_torch.ops.op import Call, Number, dtype_fault, op, shape_fault
+from burn_torch.ops.op import Call, op
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import alike
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.signature import Number
 
 aten = torch.ops.aten
 

@@ -20,8 +20,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
 from burn_torch.core.errors import DistributedError, explain
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import REGISTRY, Call, Operand, PerCall, dtype_fault, op, shape_fault
+from burn_torch.ops.faults import dtype_fault, shape_fault
+from burn_torch.ops.op import REGISTRY, Call, PerCall, op
 from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.signature import Operand
 from burn_torch.ops.slicing import narrow
 from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.value import Value

@@ -12,9 +12,10 @@ from burn_torch.core.dtype import BOOL, FLOAT, NUMERIC, DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops.held_numbers import beyond
 from burn_torch.ops.laws import Exchange, Uniform
-from burn_torch.ops.op import Call, Operand, PerCall, op
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import elementwise
 from burn_torch.ops.samples import fixed, integers, sample, uniform
+from burn_torch.ops.signature import Operand
 
 _PAIR = [
     sample(integers(-2, 3), integers(-2, 3)),

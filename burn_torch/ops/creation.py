@@ -10,10 +10,12 @@ import torch
 
 from burn_torch.core.dtype import NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.held_numbers import held
 from burn_torch.ops.laws import Fill
-from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, op, shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.samples import sample
+from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_types import TO_TORCH
 
 

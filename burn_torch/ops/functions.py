@@ -1,4 +1,4 @@
-"""Element-wise functions of one tensor."""
+"""Element-wise functions of one tensor: signs, powers, exponentials, logarithms, whole numbers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.ops import special
 from burn_torch.ops.laws import Idempotent
 from burn_torch.ops.op import op
-from burn_torch.ops.rules import alike
-from burn_torch.ops.samples import distinct, fixed, sample, uniform
-
-
-def _shapes(low: float, high: float):
-    # over a plain shape, without axes, without elements
-    return [uniform(low, high, (3, 5)), uniform(low, high, ()), uniform(low, high, (2, 0))]
+from burn_torch.ops.samples import distinct, fixed, on_plain_shapes, uniform
 
 
 @op(
@@ -75,7 +69,7 @@ def sign(x: TensorSpec) -> TensorSpec:
     inplace=torch.Tensor.square_,
     pointwise="({0} * {0})",
     cost="cheap",
-    samples=_shapes(-3, 3),
+    samples=on_plain_shapes(-3, 3),
 )
 def square(x: TensorSpec) -> TensorSpec:
     """x times x.
@@ -97,7 +91,7 @@ def _(g, y, x):
     pointwise="(1.0 / {0})",
     cost="cheap",
     precision="high",
-    samples=_shapes(0.5, 3),
+    samples=on_plain_shapes(0.5, 3),
 )
 def recip(x: TensorSpec) -> TensorSpec:
     """1 / x; infinite at 0, with the sign of the zero.
@@ -119,7 +113,7 @@ def _(g, y, x):
     inplace=torch.Tensor.sqrt_,
     pointwise="sqrt({0})",
     cost="cheap",
-    samples=_shapes(0.5, 3),
+    samples=on_plain_shapes(0.5, 3),
 )
 def sqrt(x: TensorSpec) -> TensorSpec:
     """The square root; NaN below 0.
@@ -142,7 +136,7 @@ def _(g, y, x):
     pointwise="rsqrt({0})",
     cost="cheap",
     precision="high",
-    samples=_shapes(0.5, 3),
+    samples=on_plain_shapes(0.5, 3),
 )
 def rsqrt(x: TensorSpec) -> TensorSpec:
     """1 / sqrt(x); infinite at 0, NaN below.
@@ -166,7 +160,7 @@ def _(g, y, x):
     pointwise="exp({0})",
     cost="cheap",
     precision="high",
-    samples=_shapes(-3, 3),
+    samples=on_plain_shapes(-3, 3),
 )
 def exp(x: TensorSpec) -> TensorSpec:
     """Element-wise exponential.
@@ -188,7 +182,7 @@ def _(g, y, x):
     pointwise="expm1({0})",
     cost="cheap",
     precision="high",
-    samples=_shapes(-2, 2),
+    samples=on_plain_shapes(-2, 2),
 )
 def expm1(x: TensorSpec) -> TensorSpec:
     """exp(x) - 1, accurate near 0.
@@ -211,7 +205,7 @@ def _(g, y, x):
     pointwise="log({0})",
     cost="cheap",
     precision="high",
-    samples=_shapes(0.3, 3),
+    samples=on_plain_shapes(0.3, 3),
 )
 def log(x: TensorSpec) -> TensorSpec:
     """The natural logarithm; -inf at 0, NaN below.
@@ -233,7 +227,7 @@ def _(g, y, x):
     pointwise="log1p({0})",
     cost="cheap",
     precision="high",
-    samples=_shapes(-0.6, 3),
+    samples=on_plain_shapes(-0.6, 3),
 )
 def log1p(x: TensorSpec) -> TensorSpec:
     """log(1 + x), accurate near 0; -inf at -1, NaN below.
@@ -255,7 +249,7 @@ def _(g, y, x):
     inplace=torch.Tensor.erf_,
     pointwise="erf({0})",
     cost="cheap",
-    samples=_shapes(-2.5, 2.5),  # past |x| = 4 the slope is 0, and a wrong rule would pass
+    samples=on_plain_shapes(-2.5, 2.5),  # past |x| = 4 the slope is 0, and a wrong rule would pass
     source="DLMF 7.2.1",
 )
 def erf(x: TensorSpec) -> TensorSpec:
@@ -269,290 +263,6 @@ def erf(x: TensorSpec) -> TensorSpec:
 @erf.gradient
 def _(g, y, x):
     return g * exp(-(x * x)) * (2 / math.sqrt(math.pi))
-
-
-# -- angles ------------------------------------------------------------------------------------------
-@op(
-    torch=torch.sin,
-    numpy=np.sin,
-    inplace=torch.Tensor.sin_,
-    pointwise="sin({0})",
-    cost="cheap",
-    samples=_shapes(-3, 3),
-)
-def sin(x: TensorSpec) -> TensorSpec:
-    """Sine of an angle in radians.
-
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
-    """
-    return x.require(FLOAT)
-
-
-@sin.gradient
-def _(g, y, x):
-    return g * cos(x)
-
-
-@op(
-    torch=torch.cos,
-    numpy=np.cos,
-    inplace=torch.Tensor.cos_,
-    pointwise="cos({0})",
-    cost="cheap",
-    samples=_shapes(-3, 3),
-)
-def cos(x: TensorSpec) -> TensorSpec:
-    """Cosine of an angle in radians.
-
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
-    """
-    return x.require(FLOAT)
-
-
-@cos.gradient
-def _(g, y, x):
-    return -(g * sin(x))
-
-
-@op(
-    torch=torch.tan,
-    numpy=np.tan,
-    inplace=torch.Tensor.tan_,
-    pointwise="tan({0})",
-    cost="cheap",
-    precision="high",
-    samples=_shapes(-1.2, 1.2),
-)
-def tan(x: TensorSpec) -> TensorSpec:
-    """Tangent of an angle in radians.
-
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
-    """
-    return x.require(FLOAT)
-
-
-@tan.gradient
-def _(g, y, x):
-    return g * (y * y + 1.0)
-
-
-@op(
-    torch=torch.asin,
-    numpy=np.arcsin,
-    inplace=torch.Tensor.asin_,
-    pointwise="asin({0})",
-    cost="cheap",
-    precision="high",
-    samples=_shapes(-0.9, 0.9),
-)
-def asin(x: TensorSpec) -> TensorSpec:
-    """The angle in [-pi/2, pi/2] whose sine is x; NaN outside [-1, 1].
-
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
-    """
-    return x.require(FLOAT)
-
-
-@asin.gradient
-def _(g, y, x):
-    return g * rsqrt(1.0 - x * x)
-
-
-@op(
-    torch=torch.acos,
-    numpy=np.arccos,
-    inplace=torch.Tensor.acos_,
-    pointwise="acos({0})",
-    cost="cheap",
-    precision="high",
-    samples=_shapes(-0.9, 0.9),
-)
-def acos(x: TensorSpec) -> TensorSpec:
-    """The angle in [0, pi] whose cosine is x; NaN outside [-1, 1].
-
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
-    """
-    return x.require(FLOAT)
-
-
-@acos.gradient
-def _(g, y, x):
-    return -(g * rsqrt(1.0 - x * x))
-
-
-@op(
-    torch=torch.atan,
-    numpy=np.arctan,
-    inplace=torch.Tensor.atan_,
-    pointwise="atan({0})",
-    cost="cheap",
-    samples=_shapes(-3, 3),
-)
-def atan(x: TensorSpec) -> TensorSpec:
-    """The angle in (-pi/2, pi/2) whose tangent is x.
-
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
-    """
-    return x.require(FLOAT)
-
-
-@atan.gradient
-def _(g, y, x):
-    return g / (x * x + 1.0)
-
-
-# -- hyperbolic functions ----------------------------------------------------------------------------
-@op(
-    torch=torch.sinh,
-    numpy=np.sinh,
-    inplace=torch.Tensor.sinh_,
-    pointwise="sinh({0})",
-    cost="cheap",
-    precision="high",
-    samples=_shapes(-3, 3),
-)
-def sinh(x: TensorSpec) -> TensorSpec:
-    """Hyperbolic sine.
-
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
-    """
-    return x.require(FLOAT)
-
-
-@sinh.gradient
-def _(g, y, x):
-    return g * cosh(x)
-
-
-@op(
-    torch=torch.cosh,
-    numpy=np.cosh,
-    inplace=torch.Tensor.cosh_,
-    pointwise="cosh({0})",
-    cost="cheap",
-    precision="high",
-    samples=_shapes(-3, 3),
-)
-def cosh(x: TensorSpec) -> TensorSpec:
-    """Hyperbolic cosine.
-
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
-    """
-    return x.require(FLOAT)
-
-
-@cosh.gradient
-def _(g, y, x):
-    return g * sinh(x)
-
-
-@op(
-    torch=torch.tanh,
-    numpy=np.tanh,
-    inplace=torch.Tensor.tanh_,
-    pointwise="tanh({0})",
-    cost="cheap",
-    samples=_shapes(-2, 2),
-)
-def tanh(x: TensorSpec) -> TensorSpec:
-    """Hyperbolic tangent.
-
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
-    """
-    return x.require(FLOAT)
-
-
-@tanh.gradient
-def _(g, y, x):
-    return tanh_backward(g, y)
-
-
-@op(
-    torch=torch.ops.aten.tanh_backward.default,
-    numpy=lambda g, y: g * (1 - y * y),
-    pointwise="({0} * (1.0 - {1} * {1}))",
-    cost="cheap",
-    samples=[
-        sample(uniform(-1, 1), uniform(-0.9, 0.9)),
-        sample(uniform(0.5, 1, ()), uniform(0.5, 0.9, ())),
-        sample(uniform(-1, 1, (0,)), uniform(-0.9, 0.9, (0,))),
-    ],
-)
-def tanh_backward(g: TensorSpec, y: TensorSpec) -> TensorSpec:
-    """g * (1 - y^2): the gradient of tanh by its output, in one pass.
-
-    Shapes: g, y (*s) -> (*s).  Dtypes: floats, both the same.
-    """
-    return alike(g, y)
-
-
-@tanh_backward.gradient
-def _(h, z, g, y):
-    return tanh_backward(h, y), h * g * (y * -2.0)
-
-
-@op(
-    torch=torch.asinh,
-    numpy=np.arcsinh,
-    inplace=torch.Tensor.asinh_,
-    pointwise="asinh({0})",
-    cost="cheap",
-    samples=_shapes(-3, 3),
-)
-def asinh(x: TensorSpec) -> TensorSpec:
-    """Inverse hyperbolic sine.
-
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
-    """
-    return x.require(FLOAT)
-
-
-@asinh.gradient
-def _(g, y, x):
-    return g * rsqrt(x * x + 1.0)
-
-
-@op(
-    torch=torch.acosh,
-    numpy=np.arccosh,
-    inplace=torch.Tensor.acosh_,
-    pointwise="acosh({0})",
-    cost="cheap",
-    samples=_shapes(1.3, 3),
-)
-def acosh(x: TensorSpec) -> TensorSpec:
-    """Inverse hyperbolic cosine, not negative; NaN below 1.
-
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
-    The gradient at 1 is infinite.
-    """
-    return x.require(FLOAT)
-
-
-@acosh.gradient
-def _(g, y, x):
-    return g * rsqrt(x * x - 1.0)
-
-
-@op(
-    torch=torch.atanh,
-    numpy=np.arctanh,
-    inplace=torch.Tensor.atanh_,
-    pointwise="atanh({0})",
-    cost="cheap",
-    samples=_shapes(-0.8, 0.8),
-)
-def atanh(x: TensorSpec) -> TensorSpec:
-    """Inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond.
-
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
-    """
-    return x.require(FLOAT)
-
-
-@atanh.gradient
-def _(g, y, x):
-    return g / (1.0 - x * x)
 
 
 # -- whole numbers -----------------------------------------------------------------------------------
@@ -583,7 +293,7 @@ def round(x: TensorSpec) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     laws=[Idempotent()],
-    samples=_shapes(-3, 3),
+    samples=on_plain_shapes(-3, 3),
 )
 def floor(x: TensorSpec) -> TensorSpec:
     """The next whole number below, or x if it is whole.
@@ -602,7 +312,7 @@ def floor(x: TensorSpec) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     laws=[Idempotent()],
-    samples=_shapes(-3, 3),
+    samples=on_plain_shapes(-3, 3),
 )
 def ceil(x: TensorSpec) -> TensorSpec:
     """The next whole number above, or x if it is whole.
@@ -621,7 +331,7 @@ def ceil(x: TensorSpec) -> TensorSpec:
     cost="cheap",
     nondifferentiable=True,
     laws=[Idempotent()],
-    samples=_shapes(-3, 3),
+    samples=on_plain_shapes(-3, 3),
 )
 def trunc(x: TensorSpec) -> TensorSpec:
     """The whole number next to x toward zero.

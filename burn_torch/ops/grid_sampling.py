@@ -18,7 +18,8 @@ import torch
 
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.op import Call, PerCall, op, shape_fault
+from burn_torch.ops.faults import shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.reductions import sum as sum_over
 from burn_torch.ops.resampling import check_choice
 from burn_torch.ops.rules import same_dtype

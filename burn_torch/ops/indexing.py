@@ -16,10 +16,12 @@ from burn_torch import ops
 from burn_torch.core.dtype import ALL, BOOL, NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.bounds import check_numpy, indexing, on_host, require_indices, widened
-from burn_torch.ops.op import Call, Number, PerCall, op, shape_fault
+from burn_torch.ops.faults import shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import elementwise, front_axis
 from burn_torch.ops.samples import booleans, fixed, integers, sample, uniform
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_types import TO_TORCH, moving
 from burn_torch.ops.value import Value
 

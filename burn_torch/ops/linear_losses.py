@@ -8,9 +8,10 @@ from __future__ import annotations
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.bounds import require_indices
+from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.losses import cross_entropy, cross_entropy_backward
 from burn_torch.ops.moments import check_statistics, statistics_of, widened
-from burn_torch.ops.op import op, shape_fault
+from burn_torch.ops.op import op
 from burn_torch.ops.products import matmul, transposed
 from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import integers, sample, uniform

@@ -11,9 +11,10 @@ from burn_torch.core.dtype import BOOL, INT
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.held_numbers import held
 from burn_torch.ops.laws import Exchange, Neutral, SelfInverse
-from burn_torch.ops.op import Operand, op
+from burn_torch.ops.op import op
 from burn_torch.ops.rules import elementwise
 from burn_torch.ops.samples import booleans, integers, sample
+from burn_torch.ops.signature import Operand
 
 _TRUTHS = [
     sample(booleans(), booleans()),

@@ -8,7 +8,8 @@ import torch
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.bounds import check_numpy, indexing, require_indices
-from burn_torch.ops.op import Call, PerCall, op, shape_fault
+from burn_torch.ops.faults import shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import integers, sample, uniform
 

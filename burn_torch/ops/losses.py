@@ -17,16 +17,18 @@ from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops.arithmetic import mul
 from burn_torch.ops.bounds import check_numpy, indexing, require_indices
 from burn_torch.ops.comparison import equal
+from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.functions import log, log1p
 from burn_torch.ops.indexing import one_hot
 from burn_torch.ops.logic import bool_or
 from burn_torch.ops.moments import check_statistics, like, statistics_dtype, statistics_of, wide_array, widened
-from burn_torch.ops.op import Call, Operand, PerCall, dtype_fault, op, shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import alike, same_dtype
 from burn_torch.ops.samples import Sample, fixed, integers, sample, uniform
 from burn_torch.ops.selection import clamp_min, mask_where
 from burn_torch.ops.shapes import expand, reshape
+from burn_torch.ops.signature import Operand
 from burn_torch.ops.smooth_activations import sigmoid
 from burn_torch.ops.softmaxes import log_softmax, softmax
 from burn_torch.ops.torch_types import TO_TORCH

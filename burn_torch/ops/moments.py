@@ -11,12 +11,14 @@ import torch
 
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
-from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, shape_fault
+from burn_torch.ops.faults import dtype_fault, shape_fault
+from burn_torch.ops.op import Call, PerCall
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import Sample, sample, uniform
 from burn_torch.ops.selection import cast
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_types import TO_TORCH
 
 __all__ = [

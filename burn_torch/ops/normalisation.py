@@ -14,6 +14,7 @@ import torch
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.arithmetic import mul
+from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.functions import rsqrt
 from burn_torch.ops.moments import (
     EPS,
@@ -31,11 +32,12 @@ from burn_torch.ops.moments import (
     wide_array,
     widened,
 )
-from burn_torch.ops.op import Call, Number, PerCall, op, shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import alike
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.shapes import reshape
+from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_types import TO_TORCH
 
 aten = torch.ops.aten

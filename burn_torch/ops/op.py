@@ -5,73 +5,33 @@
 
 The decorated function is the rule of shapes and element types.  Its signature says what the inputs are: positional
 parameters are run-time inputs (`TensorSpec`, `TensorSpec | None`, `Number`, `Operand` = tensor or number, `*xs`),
-keyword-only ones are static attributes.  `Op.bind` runs the rule once for each combination and interns the result,
-a `Call`; everything that is static is derived from the Call once and kept on it.
+keyword-only ones are static attributes (`ops/signature.py`).  `Op.bind` runs the rule once for each combination and
+interns the result, a `Call`; everything that is static is derived from the Call once and kept on it.
 """
 
 from __future__ import annotations
 
 import inspect
-import operator
-import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType, DTypeClass
-from burn_torch.core.errors import BurnTorchError, DeviceError, DTypeError, ShapeError, explain
+from burn_torch.core.errors import DeviceError, DTypeError, explain
 from burn_torch.core.frames import user_line
-from burn_torch.core.sizes import Size
 from burn_torch.core.spec import NUMBER_SPECS, DTypeFault, NumberSpec, Spec, TensorSpec
+from burn_torch.ops.faults import RuleFault
 from burn_torch.ops.laws import Law, LawT
+from burn_torch.ops.signature import Signature
 from burn_torch.ops.value import Executor, Value
 
-__all__ = [
-    "REGISTRY",
-    "Call",
-    "Number",
-    "Op",
-    "Operand",
-    "PerCall",
-    "RuleFault",
-    "dtype_fault",
-    "op",
-    "shape_fault",
-    "unlisted",
-]
-
-Number: TypeAlias = NumberSpec
-"""In a row's signature: a host number, known at run time."""
-
-Operand: TypeAlias = TensorSpec | NumberSpec
-"""In a row's signature: a tensor, or a host number that stands for a tensor of one element."""
+__all__ = ["REGISTRY", "Call", "Op", "PerCall", "op", "unlisted"]
 
 REGISTRY: Final[dict[str, Op]] = {}
 
 _CALLS_PER_OP: Final = 512
 _lock: Final = threading.RLock()
-
-
-class RuleFault(Exception):
-    """What a rule of shapes and types finds wrong; `bind` adds the op's name and what was given."""
-
-    def __init__(self, error: type[BurnTorchError], what: str, expected: str, mend: str) -> None:
-        super().__init__(what)
-        self.error: Final = error
-        self.what: Final = what
-        self.expected: Final = expected
-        self.mend: Final = mend
-
-
-def shape_fault(what: str, *, expected: str, mend: str) -> RuleFault:
-    """To be raised by a rule whose inputs do not fit in shape."""
-    return RuleFault(ShapeError, what, expected, mend)
-
-
-def dtype_fault(what: str, *, expected: str, mend: str) -> RuleFault:
-    """To be raised by a rule whose inputs do not fit in element type."""
-    return RuleFault(DTypeError, what, expected, mend)
 
 
 class PerCall:
@@ -392,159 +352,6 @@ def _cast_hint(dtypes: DTypeClass) -> str:
     if DType.F32 in dtypes:
         return "float()"
     return "int()" if DType.I64 in dtypes else "bool()"
-
-
-def _written(annotation: Any) -> str:
-    """An annotation as source writes it, with or without `from __future__ import annotations`."""
-    if isinstance(annotation, str):
-        return annotation
-    text = re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(annotation))
-    return text.replace("TensorSpec | NumberSpec", "Operand").replace("NumberSpec", "Number")
-
-
-# -- signatures -----------------------------------------------------------------------------
-_KINDS: Final = {
-    "TensorSpec": "tensor",
-    "TensorSpec | None": "optional",
-    "Number": "number",
-    "Operand": "operand",
-    "Operand | None": "optional operand",
-}
-
-
-@final
-class Signature:
-    """The inputs and attributes of a row, read off its rule."""
-
-    def __init__(self, rule: Callable[..., Any]) -> None:
-        self.inputs: Final[list[tuple[str, str]]] = []
-        self.variadic = False
-        self.attrs: Final[dict[str, tuple[str, Any]]] = {}
-        for name, parameter in inspect.signature(rule).parameters.items():
-            annotation = _written(parameter.annotation)
-            if parameter.kind is parameter.KEYWORD_ONLY:
-                if annotation not in _COERCIONS:
-                    raise TypeError(f"{rule.__name__}: attribute {name} is {annotation}, not one of {list(_COERCIONS)}")
-                self.attrs[name] = (annotation, parameter.default)
-            else:
-                if annotation not in _KINDS:
-                    raise TypeError(f"{rule.__name__}: input {name} is {annotation}, not one of {list(_KINDS)}")
-                self.variadic = self.variadic or parameter.kind is parameter.VAR_POSITIONAL
-                self.inputs.append((name, _KINDS[annotation]))
-
-    def complete(self, op_name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """All attributes in the declared order, coerced by declared type (1 == True == 1.0 hash alike).
-
-        Raises: TypeError for one that is missing, unknown or of another type.
-        """
-        complete: dict[str, Any] = {}
-        for name, (annotation, default) in self.attrs.items():
-            value = attrs.get(name, default)
-            if value is inspect.Parameter.empty:
-                raise TypeError(f"{op_name}({self}): missing attribute {name}")
-            try:
-                complete[name] = _COERCIONS[annotation](value)
-            except TypeError as err:
-                raise TypeError(f"{op_name}: attribute {name} is {value!r}, not {annotation}: {err}") from None
-        if len(attrs) > len(complete) or any(name not in complete for name in attrs):
-            unknown = sorted(set(attrs) - set(complete))
-            raise TypeError(f"{op_name}({self}): unknown attributes {unknown}, expected {list(self.attrs)}")
-        return complete
-
-    def check(self, op_name: str, specs: tuple[Spec | None, ...]) -> None:
-        """Raises RuleFault where the number or the kind of inputs is not the declared one."""
-        fixed = len(self.inputs) - (1 if self.variadic else 0)
-        if len(specs) < fixed or (len(specs) > fixed and not self.variadic):
-            raise shape_fault(
-                f"takes {fixed} inputs, {len(specs)} given", expected=str(self), mend=f"call {op_name}({self})"
-            )
-        for (name, kind), spec in zip(self.kinds(len(specs)), specs, strict=True):
-            if spec is None:
-                fits = kind.startswith("optional")
-            elif isinstance(spec, TensorSpec):
-                fits = kind != "number"
-            else:
-                fits = kind in ("number", "operand", "optional operand")
-            if not fits:
-                raise dtype_fault(
-                    f"{name} is {'None' if spec is None else spec}",
-                    expected=f"{name}: {kind}",
-                    mend="pass a tensor" if kind in ("tensor", "optional") else "pass a Python number",
-                )
-
-    def kinds(self, count: int) -> list[tuple[str, str]]:
-        """Name and kind of each of `count` inputs."""
-        if not self.variadic:
-            return self.inputs
-        *fixed, (name, kind) = self.inputs
-        return fixed + [(f"{name}[{i}]", kind) for i in range(count - len(fixed))]
-
-    def name_of(self, specs: tuple[Spec | None, ...], spec: Spec) -> str:
-        """The name of the first input with this spec."""
-        return next(
-            (name for (name, _), other in zip(self.kinds(len(specs)), specs, strict=False) if other is spec), "an input"
-        )
-
-    def describe(self, specs: tuple[Spec | None, ...], attrs: Mapping[str, Any]) -> str:
-        """The inputs in the words of an error: "lhs (4, 3) f32, rhs (4, 5) f32, dim 1"."""
-        words: list[str] = []
-        names = self.kinds(len(specs)) if self.variadic or len(specs) == len(self.inputs) else [("input", "")] * 99
-        places = {spec.place for spec in specs if isinstance(spec, TensorSpec)}
-        for (name, _), spec in zip(names, specs, strict=False):
-            if isinstance(spec, TensorSpec):
-                words.append(f"{name} {spec.shape} {spec.dtype}" + (f" on {spec.place}" if len(places) > 1 else ""))
-            else:
-                words.append(f"{name} {'None' if spec is None else 'a ' + str(spec)}")
-        words += [f"{name} {value}" for name, value in attrs.items() if name != "live"]
-        return ", ".join(words)
-
-    def __str__(self) -> str:
-        words = [
-            f"*{name}" if self.variadic and i == len(self.inputs) - 1 else name
-            for i, (name, _) in enumerate(self.inputs)
-        ]
-        if self.attrs:
-            words += ["*", *self.attrs]
-        return ", ".join(words)
-
-
-def _no_float(value: Any) -> Any:
-    return value if isinstance(value, Size) else int(operator.index(value))  # True stays True in operator.index
-
-
-def _boolean(value: Any) -> bool:
-    if value is not True and value is not False:
-        raise TypeError(f"a bool was expected, {value!r} given")
-    return value
-
-
-def _integers(value: Any) -> tuple[int, ...]:
-    return tuple([_no_float(v) for v in value])
-
-
-def _optional(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else inner(value)
-
-
-def _dtype(value: Any) -> DType:
-    if not isinstance(value, DType):
-        raise TypeError(f"a DType was expected, {value!r} given")
-    return value
-
-
-_COERCIONS: Final[dict[str, Callable[[Any], Any]]] = {
-    "int": _no_float,
-    "bool": _boolean,
-    "str": str,
-    "DType": _dtype,
-    "Shape": _integers,
-    "tuple[int, ...]": _integers,
-    "tuple[bool, ...]": lambda value: tuple(_boolean(v) for v in value),
-    "tuple[tuple[int, int], ...]": lambda value: tuple((_no_float(a), _no_float(b)) for a, b in value),
-    "tuple[tuple[int, int, int], ...]": lambda value: tuple(_integers(v) for v in value),
-    "int | None": _optional(_no_float),
-    "Shape | None": _optional(_integers),
-}
 
 
 def _packed(fields: Mapping[str, Any]) -> str:

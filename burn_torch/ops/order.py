@@ -14,7 +14,8 @@ import torch
 from burn_torch import ops
 from burn_torch.core.dtype import NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.op import Call, PerCall, op, shape_fault
+from burn_torch.ops.faults import shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import front_axis
 from burn_torch.ops.samples import Drawer, distinct, sample
 

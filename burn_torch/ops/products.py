@@ -9,7 +9,8 @@ import torch
 
 from burn_torch.core.dtype import NUMERIC
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import Call, PerCall, op, shape_fault
+from burn_torch.ops.faults import shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, front_axis, same_dtype, sum_to
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.shapes import permute, reshape

@@ -18,9 +18,10 @@ from burn_torch.core.dtype import BOOL, FLOAT, INT, NUMERIC, DType, DTypeClass
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.philox import fold
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
+from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.laws import Draws
 from burn_torch.ops.mask_cache import MASKS
-from burn_torch.ops.op import Call, Number, PerCall, dtype_fault, op, shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.samples import sample
 from burn_torch.ops.samples import uniform as evenly
 from burn_torch.ops.sampling import (
@@ -34,6 +35,7 @@ from burn_torch.ops.sampling import (
     threshold,
     uniform_map,
 )
+from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_types import TO_TORCH
 
 _HALF = (DType.F16, DType.BF16)

@@ -18,10 +18,11 @@ from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
 from burn_torch.core.sizes import real
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.laws import Expands, Folds, OfEqual
-from burn_torch.ops.op import Call, PerCall, op, shape_fault
-from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis
-from burn_torch.ops.samples import booleans, distinct, integers, sample, uniform
+from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.rules import broadcast_shapes, front_axes
+from burn_torch.ops.samples import booleans, integers, sample, uniform
 from burn_torch.ops.shapes import expand, flip, permute, reshape
 from burn_torch.ops.slicing import narrow, pad
 from burn_torch.ops.torch_code import TorchCode
@@ -50,11 +51,13 @@ def _dims_of(call: Call) -> tuple[TensorSpec, tuple[int, ...]]:
     return spec, call.attrs["dims"]
 
 
-def _same(x):
+def unchanged(x):
+    """What a reduction over no axes computes."""
     return x
 
 
-def _is_input(call: Call) -> bool:
+def is_input(call: Call) -> bool:
+    """Whether a reduction over `dims` gives its input itself."""
     return not call.attrs["dims"] and call.result is call.specs[0]
 
 
@@ -71,7 +74,7 @@ _REDUCED = [
 def _torch_sum(call: Call):
     spec, dims = _dims_of(call)
     if not dims:  # torch reads an empty list as "all axes"
-        return _same
+        return unchanged
     if spec.dtype.is_float:
         return TorchCode("sum({0}, {dims}, True)", sum=torch.sum, dims=dims)
     return partial(torch.sum, dim=dims, keepdim=True, dtype=TO_TORCH[spec.dtype])  # torch widens integers to int64
@@ -81,7 +84,7 @@ def _torch_sum(call: Call):
     torch=PerCall(_torch_sum),
     numpy=lambda x, *, dims: np.sum(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)) if dims else x,
     view="same",
-    same=_is_input,
+    same=is_input,
     laws=[Folds("sum"), OfEqual(lambda value, count: value * count)],
     precision="high",
     samples=[*_REDUCED, sample(uniform(-1, 1, (2, 0)), dims=(1,))],
@@ -101,7 +104,7 @@ def _(g, y, x, *, dims):
 
 def _torch_mean(call: Call):
     _, dims = _dims_of(call)
-    return TorchCode("mean({0}, {dims}, True)", mean=torch.mean, dims=dims) if dims else _same
+    return TorchCode("mean({0}, {dims}, True)", mean=torch.mean, dims=dims) if dims else unchanged
 
 
 def _numpy_mean(x, *, dims):
@@ -116,7 +119,7 @@ def _numpy_mean(x, *, dims):
     torch=PerCall(_torch_mean),
     numpy=_numpy_mean,
     view="same",
-    same=_is_input,
+    same=is_input,
     laws=[Folds("mean"), OfEqual(lambda value, count: value)],
     precision="high",
     samples=_REDUCED,
@@ -207,7 +210,7 @@ def _(g, y, x, *, shape):
 def _torch_prod(call: Call):
     spec, dims = _dims_of(call)
     if not dims:
-        return _same
+        return unchanged
     dtype = TO_TORCH[spec.dtype]
     if len(dims) == 1:
         return lambda x: torch.prod(x, dims[0], True, dtype=dtype)
@@ -224,7 +227,7 @@ def _torch_prod(call: Call):
     torch=PerCall(_torch_prod),
     numpy=lambda x, *, dims: np.prod(x, axis=dims, keepdims=True, dtype=accumulated(x.dtype)) if dims else x,
     view="same",
-    same=_is_input,
+    same=is_input,
     precision="high",
     laws=[Folds("prod")],
     samples=[
@@ -273,161 +276,6 @@ def product_before(x, dim: int):
     return ops.cumprod(shifted, dim=dim)
 
 
-# -- extremes ----------------------------------------------------------------------------------------------
-def _extreme(x: TensorSpec, dims: tuple[int, ...]) -> TensorSpec:
-    shape = reduced(x.require(NUMERIC), dims)
-    _not_empty(x, dims)
-    return x.with_shape(shape)
-
-
-def _not_empty(x: TensorSpec, dims: tuple[int, ...]) -> None:
-    empty = [dim for dim in dims if x.shape[dim] == 0]
-    if empty:
-        raise shape_fault(
-            f"axis {empty[0]} is empty",
-            expected="at least one element to choose from",
-            mend="check for emptiness first, or reduce over another axis",
-        )
-
-
-_CHOSEN = [
-    sample(distinct((3, 4)), dims=(0,)),
-    sample(distinct((2, 3, 4)), dims=(0, 2)),
-    sample(distinct((0, 3)), dims=(1,)),
-    sample(distinct((2, 3)), dims=()),
-]
-
-
-@op(
-    torch=PerCall(lambda call: partial(torch.amax, dim=d, keepdim=True) if (d := call.attrs["dims"]) else _same),
-    numpy=lambda x, *, dims: np.max(x, axis=dims, keepdims=True) if dims else x,
-    view="same",
-    same=_is_input,
-    laws=[Folds("max"), OfEqual(lambda value, count: value)],
-    samples=_CHOSEN,
-)
-def amax(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
-    """Largest element over axes; NaN if one of them is NaN.
-
-    Shapes: x (*s) -> (*s with dims of size 1).  Dtypes: numbers in, the same out.
-    The gradient is shared evenly by equal maxima, and is NaN where the result is.
-    """
-    return _extreme(x, dims)
-
-
-@op(
-    torch=PerCall(lambda call: partial(torch.amin, dim=d, keepdim=True) if (d := call.attrs["dims"]) else _same),
-    numpy=lambda x, *, dims: np.min(x, axis=dims, keepdims=True) if dims else x,
-    view="same",
-    same=_is_input,
-    laws=[Folds("min"), OfEqual(lambda value, count: value)],
-    samples=_CHOSEN,
-)
-def amin(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
-    """Smallest element over axes; NaN if one of them is NaN.
-
-    Shapes: x (*s) -> (*s with dims of size 1).  Dtypes: numbers in, the same out.
-    The gradient is shared evenly by equal minima, and is NaN where the result is.
-    """
-    return _extreme(x, dims)
-
-
-@amax.gradient
-@amin.gradient
-def _(g, y, x, *, dims):
-    if not dims:
-        return g
-    chosen = ops.cast(ops.equal(x, y), dtype=g.dtype)
-    return chosen * (g / sum(chosen, dims=dims))
-
-
-def _along(x: TensorSpec, dim: int) -> TensorSpec:
-    front_axis(dim, x.require(NUMERIC).ndim)
-    _not_empty(x, (dim,))
-    return x.with_shape(tuple(1 if i == dim else size for i, size in enumerate(x.shape)))
-
-
-_LINES = [
-    sample(distinct((3, 4)), dim=0),
-    sample(distinct((2, 3, 4)), dim=2),
-    sample(distinct((2, 3, 4)), dim=1),
-    sample(distinct((0, 3)), dim=1),
-    sample(distinct((1,)), dim=0),
-]
-
-
-@op(
-    torch=PerCall(lambda call: partial(torch.argmax, dim=call.attrs["dim"], keepdim=True)),
-    numpy=lambda x, *, dim: np.argmax(x, axis=dim, keepdims=True),
-    nondifferentiable=True,
-    samples=_LINES,
-)
-def argmax(x: TensorSpec, *, dim: int) -> TensorSpec:
-    """Index of the largest element along an axis: the first of equal ones, the first NaN if there is one.
-
-    Shapes: x (*s) -> (*s with dim of size 1).  Dtypes: numbers -> i64.
-    """
-    return _along(x, dim).with_dtype(DType.I64)
-
-
-@op(
-    torch=PerCall(lambda call: partial(torch.argmin, dim=call.attrs["dim"], keepdim=True)),
-    numpy=lambda x, *, dim: np.argmin(x, axis=dim, keepdims=True),
-    nondifferentiable=True,
-    samples=_LINES,
-)
-def argmin(x: TensorSpec, *, dim: int) -> TensorSpec:
-    """Index of the smallest element along an axis: the first of equal ones, the first NaN if there is one.
-
-    Shapes: x (*s) -> (*s with dim of size 1).  Dtypes: numbers -> i64.
-    """
-    return _along(x, dim).with_dtype(DType.I64)
-
-
-def _numpy_chosen(choose):
-    def run(x, *, dim):
-        indices = choose(x, axis=dim, keepdims=True)
-        return np.take_along_axis(x, indices, dim), indices
-
-    return run
-
-
-@op(
-    torch=PerCall(lambda call: partial(torch.max, dim=call.attrs["dim"], keepdim=True)),
-    numpy=_numpy_chosen(np.argmax),
-    samples=_LINES,
-)
-def max_with_indices(x: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorSpec]:
-    """Largest element along an axis and its index: the first of equal ones, the first NaN if there is one.
-
-    Shapes: x (*s) -> twice (*s with dim of size 1).  Dtypes: numbers -> the same, and i64.
-    The gradient goes to the element at the index.  PyTorch: torch.max with dim; amax shares it among equal ones.
-    """
-    y = _along(x, dim)
-    return y, y.with_dtype(DType.I64)
-
-
-@op(
-    torch=PerCall(lambda call: partial(torch.min, dim=call.attrs["dim"], keepdim=True)),
-    numpy=_numpy_chosen(np.argmin),
-    samples=_LINES,
-)
-def min_with_indices(x: TensorSpec, *, dim: int) -> tuple[TensorSpec, TensorSpec]:
-    """Smallest element along an axis and its index: the first of equal ones, the first NaN if there is one.
-
-    Shapes: x (*s) -> twice (*s with dim of size 1).  Dtypes: numbers -> the same, and i64.
-    The gradient goes to the element at the index.  PyTorch: torch.min with dim; amin shares it among equal ones.
-    """
-    y = _along(x, dim)
-    return y, y.with_dtype(DType.I64)
-
-
-@max_with_indices.gradient
-@min_with_indices.gradient
-def _(g, y, x, *, dim):
-    return ops.scatter_distinct(y[1], g[0], dim=dim, size=x.shape[dim])
-
-
 # -- truth -----------------------------------------------------------------------------------------------------
 _TRUTHS = [
     sample(booleans((3, 4)), dims=(0,)),
@@ -462,7 +310,7 @@ def _numpy_truth(reduce: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]
     numpy=_numpy_truth(np.any),
     view="same",
     nondifferentiable=True,
-    same=_is_input,
+    same=is_input,
     laws=[Folds("any")],
     samples=_TRUTHS,
 )
@@ -479,7 +327,7 @@ def any(x: TensorSpec, *, dims: tuple[int, ...]) -> TensorSpec:
     numpy=_numpy_truth(np.all),
     view="same",
     nondifferentiable=True,
-    same=_is_input,
+    same=is_input,
     laws=[Folds("all")],
     samples=_TRUTHS,
 )
@@ -601,7 +449,7 @@ def _(g, y, x, *, dims, correction):
 # -- logsumexp -------------------------------------------------------------------------------------------------
 def _torch_logsumexp(call: Call):
     _, dims = _dims_of(call)
-    return partial(torch.logsumexp, dim=dims, keepdim=True) if dims else _same
+    return partial(torch.logsumexp, dim=dims, keepdim=True) if dims else unchanged
 
 
 def _numpy_logsumexp(x, *, dims):
@@ -615,7 +463,7 @@ def _numpy_logsumexp(x, *, dims):
 
 def _log_of_sum(x, *, dims):
     wide = ops.cast(x, dtype=DType.F32) if x.spec.dtype in (DType.F16, DType.BF16) else x
-    top = amax(wide, dims=dims)
+    top = ops.amax(wide, dims=dims)
     finite = ops.mask_where(top, ops.greater_equal(ops.abs(top), math.inf), 0.0)
     return ops.cast(ops.log(sum(ops.exp(wide - finite), dims=dims)) + finite, dtype=x.spec.dtype)
 
@@ -624,7 +472,7 @@ def _log_of_sum(x, *, dims):
     torch=PerCall(_torch_logsumexp),
     numpy=_numpy_logsumexp,
     view="same",
-    same=_is_input,
+    same=is_input,
     precision="high",
     laws=[Expands(_log_of_sum)],
     samples=[

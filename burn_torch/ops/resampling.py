@@ -18,7 +18,8 @@ import torch
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.op import Call, PerCall, RuleFault, op
+from burn_torch.ops.faults import RuleFault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.windows import Faults, check_settings, check_spatial, widened
 

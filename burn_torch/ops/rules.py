@@ -6,7 +6,8 @@ from typing import Any
 
 from burn_torch.core.dtype import BOOL, FLOAT, NUMERIC, DTypeClass
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
-from burn_torch.ops.op import Operand, dtype_fault, shape_fault
+from burn_torch.ops.faults import dtype_fault, shape_fault
+from burn_torch.ops.signature import Operand
 from burn_torch.ops.value import Value
 
 __all__ = [

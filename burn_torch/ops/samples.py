@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 
 from burn_torch.core.spec import Shape
 
-__all__ = ["Drawer", "Sample", "booleans", "distinct", "fixed", "integers", "normalise", "sample", "uniform"]
+__all__ = [
+    "Drawer",
+    "Sample",
+    "booleans",
+    "distinct",
+    "fixed",
+    "integers",
+    "normalise",
+    "on_plain_shapes",
+    "sample",
+    "uniform",
+]
 
 Array = NDArray[Any]
 Drawer = Callable[[Generator], Array]
@@ -50,6 +61,11 @@ def normalise(samples: Any) -> list[Sample]:
 def uniform(low: float, high: float, shape: Shape = (3, 4)) -> Drawer:
     """Floats drawn evenly from [low, high)."""
     return lambda generator: generator.uniform(low, high, shape)
+
+
+def on_plain_shapes(low: float, high: float) -> list[Drawer]:
+    """Floats drawn evenly from [low, high): over two axes, over none, and no elements at all."""
+    return [uniform(low, high, (3, 5)), uniform(low, high, ()), uniform(low, high, (2, 0))]
 
 
 def integers(low: int, high: int, shape: Shape = (3, 4)) -> Drawer:

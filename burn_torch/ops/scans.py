@@ -10,7 +10,8 @@ import torch
 from burn_torch import ops
 from burn_torch.core.dtype import FLOAT, NUMERIC, DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import Call, PerCall, op, shape_fault
+from burn_torch.ops.faults import shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.reductions import accumulated, product_before
 from burn_torch.ops.rules import front_axis, same_dtype
 from burn_torch.ops.samples import distinct, sample, uniform

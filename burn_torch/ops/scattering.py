@@ -23,8 +23,9 @@ from burn_torch.core.dtype import ALL, NUMERIC, DType, DTypeClass
 from burn_torch.core.errors import ConfigError
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.bounds import check_numpy, indexing, on_host, require_indices
+from burn_torch.ops.faults import RuleFault, shape_fault
 from burn_torch.ops.indexing import along_axis, fits_beside, gather, leading_axes, linear_index, select
-from burn_torch.ops.op import Call, PerCall, RuleFault, op, shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import front_axis, same_dtype
 from burn_torch.ops.samples import fixed, integers, sample, uniform
 from burn_torch.ops.shapes import expand, flip, reshape

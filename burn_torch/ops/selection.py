@@ -14,9 +14,10 @@ from burn_torch.ops.comparison import greater_equal, lower_equal
 from burn_torch.ops.held_numbers import held
 from burn_torch.ops.laws import Converts, Select
 from burn_torch.ops.logic import bool_and, bool_not
-from burn_torch.ops.op import Call, Number, Operand, PerCall, op
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, elementwise, sum_to
 from burn_torch.ops.samples import booleans, distinct, fixed, sample, uniform
+from burn_torch.ops.signature import Number, Operand
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import TO_TORCH
 

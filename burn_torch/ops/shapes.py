@@ -12,8 +12,9 @@ import torch
 
 from burn_torch import ops
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.laws import Copies, Moves
-from burn_torch.ops.op import Call, PerCall, op, shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, front_axes, front_axis, sum_to
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.torch_code import TorchCode

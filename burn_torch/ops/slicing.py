@@ -14,11 +14,13 @@ from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT
 from burn_torch.core.errors import ConfigError
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.ops.faults import RuleFault, shape_fault
 from burn_torch.ops.laws import Moves, Regions
-from burn_torch.ops.op import Call, Number, PerCall, RuleFault, op, shape_fault
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import elementwise, front_axis, same_dtype
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.shapes import flip
+from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_code import TorchCode
 
 Ranges = tuple[tuple[int, int, int], ...]

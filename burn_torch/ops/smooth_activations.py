@@ -17,10 +17,12 @@ from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops import special
 from burn_torch.ops.activations import backward_spec, relu_backward
-from burn_torch.ops.functions import exp, tanh
-from burn_torch.ops.op import Call, Number, PerCall, op
+from burn_torch.ops.functions import exp
+from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import elementwise
 from burn_torch.ops.samples import Sample, sample, uniform
+from burn_torch.ops.signature import Number
+from burn_torch.ops.trigonometry import tanh
 
 aten = torch.ops.aten
 

@@ -12,11 +12,12 @@ import torch
 
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.extremes import amax
 from burn_torch.ops.functions import exp, log
 from burn_torch.ops.laws import Expands
 from burn_torch.ops.moments import wide_array
 from burn_torch.ops.op import Call, PerCall, op
-from burn_torch.ops.reductions import amax, sum
+from burn_torch.ops.reductions import sum
 from burn_torch.ops.rules import alike, front_axis
 from burn_torch.ops.samples import sample, uniform
 from burn_torch.ops.selection import cast

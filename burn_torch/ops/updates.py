@@ -21,9 +21,11 @@ import torch
 
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.moments import HALF, like
-from burn_torch.ops.op import REGISTRY, Call, Number, PerCall, op, shape_fault
+from burn_torch.ops.op import REGISTRY, Call, PerCall, op
 from burn_torch.ops.samples import sample, uniform
+from burn_torch.ops.signature import Number
 from burn_torch.ops.torch_code import Over
 
 

@@ -16,7 +16,7 @@ import torch
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Shape, TensorSpec
-from burn_torch.ops.op import shape_fault
+from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.torch_types import TO_TORCH
 
 Pairs = tuple[tuple[int, int], ...]

@@ -16,11 +16,12 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import Plan
 from burn_torch.fusion.again import kept_less
 from burn_torch.fusion.chunking import chunk_losses
+from burn_torch.fusion.endings import with_endings
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.tables import add_rows
 from burn_torch.fusion.variants import Schedules
 from burn_torch.graph import Graph
-from burn_torch.graph.passes import Numerics, Precision, dead_code, pipeline
+from burn_torch.graph.passes import Numerics, Precision, dead_code, peak_bytes, pipeline, recompute
 from burn_torch.graph.trace import Slot, Trace
 from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
@@ -148,7 +149,19 @@ class Program:
         self._shares: _Shares | None = None
 
     def _fused(self, schedules: Schedules, limit: int | None, graph: Graph) -> Graph:
-        self.plan = kept_less(schedules.of(add_rows(chunk_losses(graph))), limit, self.donated)
+        """With generated kernels; where the planned peak is above the limit then, whichever needs less: these, or those
+        of the graph in which what is cheap is computed again.
+        """
+
+        def planned(graph: Graph) -> Plan:
+            return kept_less(schedules.of(with_endings(add_rows(chunk_losses(graph)))), limit, self.donated)
+
+        self.plan = planned(graph)
+        if limit is not None and (peak := peak_bytes(self.plan.graph, self.donated)) > limit:
+            less = recompute(graph, self.donated, target_bytes=limit)
+            other = self.plan if less is graph else planned(less)
+            if peak_bytes(other.graph, self.donated) < peak:
+                self.plan = other
         return self.plan.graph
 
     def _public_outputs(self) -> list[int]:
@@ -354,7 +367,8 @@ def _warn_above(limit: int, peak: int, name: str) -> None:
     if limit and peak > limit:  # 0 asks for as little as there can be
         warnings.warn(
             f"{name}: needs {peak / 1e6:.1f} MB at its peak, more than memory_limit_bytes={limit}; what remains is not"
-            " cheap to compute again: make batches smaller, donate more, or raise the limit",
+            f" cheap to compute again, so {peak} bytes are the least that can be reached: make batches smaller, donate"
+            " more, or raise the limit",
             MemoryLimitWarning,
             stacklevel=user_level(),
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from burn_kernels import convolution_depthwise as depthwise
 from burn_kernels import dropout
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
@@ -49,6 +50,7 @@ from burn_kernels.convolution_parts import (
     after,
     geometry,
     in_tf32,
+    is_plane,
     library_backward,
     pooled_shape,
     reference_backward,
@@ -78,7 +80,7 @@ def backward(
     prob: float = 0.0,
     key: Number = 0,
     stream: Number = 0,
-    config: Config | None = None,
+    config: Config | depthwise.Config | None = None,
     weight_config: WeightConfig | None = None,
 ) -> Gradients:
     """The gradients of x, w and b, None for those that `needs` leaves out; that of b is None where b is.
@@ -99,6 +101,9 @@ def backward(
     if not dy.numel() or not x.numel():
         return library_backward(dy, x, w, made, needs)
     dz = _before(dy, y, passed, made, rest)
+    if is_plane(made) and weight_config is None and not isinstance(config, Config):
+        return depthwise.backward(dz, x, w, made, needs, config)
+    assert not isinstance(config, depthwise.Config)
     dx = data_gradient(dz, x, w, made, config) if needs[0] else None
     dw, db = weight_gradient(dz, x, w, made, needs[2], weight_config) if needs[1] or needs[2] else (None, None)
     return dx, dw if needs[1] else None, db
@@ -312,6 +317,7 @@ DATA = tunable(
         problems=functools.partial(problems, ("",)),
         shapes=((64, 8), (512, 8)),
         dtype=torch.float32,
+        elements=lambda facts: Geometry(*facts.free, *facts.exact).elements,
         judged_in=digits_of,
     )
 )
@@ -330,6 +336,7 @@ WEIGHTS = tunable(
         problems=functools.partial(problems, ("b",)),
         shapes=((64, 8), (512, 8)),
         dtype=torch.float32,
+        elements=lambda facts: Geometry(*facts.free, *facts.exact).elements,
         judged_in=digits_of,
     )
 )

@@ -324,13 +324,24 @@ SMALL = {torch.float32: 1.0e9, torch.float16: 2.5e8, torch.bfloat16: 2.5e8}
 """Operations up to which a convolution of few channels is small: cuDNN took 22 us for the 9e7 operations of the Burn
 book's two layers at 64 images (H200), 4e12 a second, a twelfth of what the cores do; ten times as many is where tiles
 of its size begin to fill the machine.  Half types have tensor cores: a quarter."""
+MOST_PLANE_TAPS = 49
+"""Weights of a depthwise kernel: as many sums of dw are held by a lane."""
 FEW_CHANNELS, FEW_PAIRS, FEW_EXACT_PAIRS = 32, 256, 128
 """Channels read or made, and pairs of them.  3 to 32 and 16 to 16 were timed, no more; exact products of 16 to 16 take
 a third longer than cuDNN's in tf32, those of 8 to 16 less."""
 
 
+def is_plane(made: Geometry) -> bool:
+    """Whether each output plane comes of one input plane by small steps of 1, and is no larger than it."""
+    steps = made.stride_h == made.stride_w == made.dilation_h == made.dilation_w == 1
+    small = made.taps <= MOST_PLANE_TAPS and 2 * made.pad_h < made.kernel_h and 2 * made.pad_w < made.kernel_w
+    return made.channels == made.outs == made.groups and steps and small
+
+
 def is_direct(made: Geometry, dtype: torch.dtype) -> bool:
     """Whether the kernels here are taken without timing: where memory rules, or few channels and little work."""
+    if is_plane(made):
+        return True
     moved = made.elements * dtype.itemsize
     if made.flops <= INTENSITY * moved:
         return True

@@ -20,8 +20,8 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import AutodiffError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops import Value, op
-from burn_torch.ops.op import Number
 from burn_torch.ops.rules import elementwise
+from burn_torch.ops.signature import Number
 from tests.autodiff.tape_harness import TAPE, TORCH, backward, constant, nodes, of, tracked
 
 

@@ -23,8 +23,8 @@ from burn_torch.core.sizes import (
     largest_sizes,
     same_size,
     size_hint,
-    solved,
 )
+from burn_torch.core.solving import solved
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # expressions are functions: nothing to shrink
 SYMBOLS = ("s0", "s1", "s2")

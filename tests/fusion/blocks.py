@@ -313,12 +313,23 @@ def updates(model: Any, optim: Any, x: Tensor, y: Tensor, lr: float) -> tuple[An
     return model, optim, loss.detach()
 
 
+def unchanged(arguments: tuple[Any, ...], made: Any) -> tuple[Any, ...]:
+    """The arguments again."""
+    return arguments
+
+
+def trained(arguments: tuple[Any, ...], made: Any) -> tuple[Any, ...]:
+    """The model and the optimizer of the step before: from then on the optimizer has its state."""
+    return (*made[:2], *arguments[2:])
+
+
 @dataclass(frozen=True)
 class Block:
-    """make  (device, sizes) -> the arguments of its step.  step  forward and backward."""
+    """make  (device, sizes) -> the arguments of its step.  step  forward and backward.  then  those of the next one."""
 
     make: Callable[[Device, Sizes], tuple[Any, ...]]
     step: Callable[..., Any] = backwards
+    then: Callable[[tuple[Any, ...], Any], tuple[Any, ...]] = unchanged
 
 
 BLOCKS: dict[str, Block] = {
@@ -331,5 +342,5 @@ BLOCKS: dict[str, Block] = {
     "LSTM cell": Block(lstm_cell),
     "U-Net down": Block(unet_down),
     "GAN discriminator": Block(discriminator),
-    "loss and optimizer": Block(head, updates),
+    "loss and optimizer": Block(head, updates, trained),
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("triton")
 
@@ -20,6 +21,7 @@ from burn_torch.ops.op import REGISTRY
 from burn_torch.optim import AdamWConfig, GradientClippingConfig, GradientsParams
 from burn_torch.transform.explanation import Explanation
 from examples.gpt2.gpt2 import Gpt2Config
+from tests.fusion.blocks import BLOCKS, TINY
 
 SHAPES = [(50257, 768), (1024, 768), *[(768,)] * 2]
 SHAPES += [
@@ -83,6 +85,38 @@ def test_the_update_is_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     (launch,) = launches
     chunks = sum(-(-torch.Size(shape).numel() // optimizer.CHUNK) for shape in SHAPES)
     assert launch.grid == (chunks,)
+
+
+class Fills(TorchDispatchMode):
+    """Counts what fills memory with a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func.overloadpacket.__name__ in ("zeros", "zeros_like", "new_zeros", "full", "fill_", "zero_")
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_fills_what_its_plan_says_and_the_first_one_the_state_too() -> None:
+    """Moments of 4 tensors, made before the first step, are no part of the program that runs in all of them."""
+    block = BLOCKS["loss and optimizer"]
+    arguments = block.make(Device.cpu().autodiff(), TINY)
+    compiled = compile(block.step, fuse=True)
+    compiled(*arguments)
+    counts = []
+    for _ in range(3):
+        with Fills() as seen:
+            made = compiled(*arguments)
+        counts.append(seen.count)
+        arguments = block.then(arguments, made)
+    found = compiled.explain(*arguments).fusion
+    assert found is not None
+    planned = sum(
+        kernel.name in ("full", "adam_update") for kernel in found.kernels
+    )  # torch's update has its time in one
+    assert counts == [planned + 2 * 4, planned, planned]
 
 
 def type_of(value: float) -> Any:

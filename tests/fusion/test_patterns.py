@@ -18,7 +18,7 @@ from burn_torch.fusion import Pattern, plan_of, register_pattern, unregister_pat
 from burn_torch.fusion.patterns import replaced
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.verifier import verify
-from burn_torch.ops.op import Number
+from burn_torch.ops.signature import Number
 from tests.fusion.programs import MATRIX, row, tensor, traced
 
 CALLS: list[str] = []

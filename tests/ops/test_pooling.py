@@ -14,7 +14,8 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError, ShapeError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops import REGISTRY
-from burn_torch.ops.pooling import bins, pool_counts
+from burn_torch.ops.mean_pooling import bins
+from burn_torch.ops.pooling import pool_counts
 from tests.ops.window_cases import LEAVES, assert_close, by_torch, gradients, run
 
 functional = torch.nn.functional

@@ -13,8 +13,8 @@ from burn_torch import ops
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops import REGISTRY, Op, op
-from burn_torch.ops.op import Number
 from burn_torch.ops.samples import distinct, fixed, sample, uniform
+from burn_torch.ops.signature import Number
 from tests.ops import table_harness
 from tests.ops import test_table as table
 

@@ -18,7 +18,8 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.collectives import arriving, mean_of, mean_start, mean_wait, packing, sending
 from burn_torch.ops.device_numbers import RUN_TIME, DeviceForm
-from burn_torch.ops.op import Call, Op, Operand, PerCall, unlisted
+from burn_torch.ops.op import Call, Op, PerCall, unlisted
+from burn_torch.ops.signature import Operand
 
 __all__ = ["is_in_place", "with_transfers_apart"]
 

@@ -270,7 +270,7 @@ class LibTorch(Backend):
 
 @functools.cache
 def _precision_settings() -> Callable[[], Hashable]:
-    from burn_torch.backend.libtorch.cuda_graph import precision_settings  # an eager run never needs it
+    from burn_torch.backend.libtorch.cuda_settings import precision_settings  # an eager run never needs it
 
     return precision_settings
 

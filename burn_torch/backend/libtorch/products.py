@@ -144,6 +144,8 @@ def chosen_convolution(size: Convolution, around: str) -> ConvolutionTiles | Non
     made, dtype = convolution.Geometry(*size.sizes), TO_TORCH[size.dtype]
     if not size.place.startswith("cuda") or not AVAILABLE or not convolution.is_direct(made, dtype):
         return None
+    if convolution.is_plane(made):  # its own kernels are faster than these by more than a write and a read
+        return None
     facts = convolution_choice.facts_of(
         dtype, made, 0, True, convolution_choice.words_of(dtype, "b" if size.bias else "")
     )

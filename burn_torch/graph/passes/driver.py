@@ -59,7 +59,8 @@ def pipeline(
     precision            "bfloat16" computes products in bf16, see `dtype_policy`; it changes bits by intent
     donated              positions of inputs whose memory the program may keep and overwrite
     memory_limit_bytes   recompute cheap values until the planned peak fits; None keeps them, which is faster
-    fuse                 puts generated kernels in place of what they compute, see `burn_torch/fusion`
+    fuse                 puts generated kernels in place of what they compute, see `burn_torch/fusion`; it looks after
+                         the limit by itself
 
     The outputs of the result share memory with nothing but donated inputs.
     Raises: ConfigError for unknown numerics or precision.
@@ -89,8 +90,7 @@ def pipeline(
     if memory_limit_bytes is not None and fuse is None:
         steps.append(("recompute", lambda g: recompute(g, donated, target_bytes=memory_limit_bytes)))
     if fuse is not None:
-        within = _fused_within(fuse, donated, memory_limit_bytes)
-        steps += [("fuse", within), ("fold_views", lambda g: fold_views(g, "fast")), ("dead_code", dead_code)]
+        steps += [("fuse", fuse), ("fold_views", lambda g: fold_views(g, "fast")), ("dead_code", dead_code)]
         steps.append(("launch_early", launch_early))  # what was fused is in an order of its own
     steps.append(("isolate_outputs", lambda g: isolate_outputs(g, donated)))
     reports: list[PassReport] = []
@@ -101,18 +101,3 @@ def pipeline(
         reports.append(PassReport(name, len(graph.nodes), len(after.nodes), size, bytes_after))
         graph, size = after, bytes_after
     return graph, reports
-
-
-def _fused_within(
-    fuse: Callable[[Graph], Graph], donated: Collection[int], limit: int | None
-) -> Callable[[Graph], Graph]:
-    """Fuses; where the planned peak is above the limit then, what was cheap is made to be computed again, and fused."""
-
-    def fused(graph: Graph) -> Graph:
-        made = fuse(graph)
-        if limit is None or peak_bytes(made, donated) <= limit:
-            return made
-        less = recompute(graph, donated, target_bytes=limit)
-        return made if less is graph else fuse(less)
-
-    return fused

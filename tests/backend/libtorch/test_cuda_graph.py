@@ -12,9 +12,10 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import Autodiff, LibTorch
-from burn_torch.backend.libtorch.cuda_graph import capture, precision_settings
+from burn_torch.backend.libtorch.cuda_graph import capture
 from burn_torch.backend.libtorch.cuda_graph_device import Recording
 from burn_torch.backend.libtorch.cuda_graph_plan import plan
+from burn_torch.backend.libtorch.cuda_settings import precision_settings
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DeviceError
 from burn_torch.core.philox import fold, stream_of

@@ -1,0 +1,42 @@
+"""What can go wrong with CUDA graphs, in words."""
+
+from __future__ import annotations
+
+from burn_torch.core.errors import DeviceError, explain
+
+__all__ = ["cannot_record", "first_line", "is_lost", "lost"]
+
+
+def first_line(fault: BaseException) -> str:
+    """The first line of what an exception says; its class where it says nothing."""
+    return (str(fault).strip().splitlines() or [type(fault).__name__])[0]
+
+
+def cannot_record(fault: BaseException) -> DeviceError:
+    """What to tell where recording fails, but each operation alone can be recorded."""
+    return DeviceError(
+        explain(
+            "a program could not be recorded as a CUDA graph, and no operation of it could be blamed",
+            given=f"{type(fault).__name__}: {first_line(fault)}",
+            expected="a program of which every operation that fails to record alone is left out",
+            mend="compile the function without CUDA graphs, and report this message",
+        )
+    )
+
+
+def is_lost(fault: RuntimeError) -> bool:
+    """Whether the device has failed, and with it the context of the process."""
+    return "CUDA error" in str(fault) and "out of memory" not in str(fault)
+
+
+def lost(fault: RuntimeError) -> DeviceError:
+    """What to tell of a failure of the device: the context of the process is gone, whatever is called next."""
+    return DeviceError(
+        explain(
+            "the GPU failed while a compiled program ran",
+            given=first_line(fault),
+            expected="kernels that stay within their tensors; an index outside its axis ends like this",
+            mend="start the process again: this CUDA context computes no more. Run the step without compile and with"
+            " CUDA_LAUNCH_BLOCKING=1 to see which operation fails",
+        )
+    )
