@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, final
 
-from burn_torch.core.files import write_atomic
 from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.c_lowering import lowered_for_cpu
 from burn_torch.fusion.configs import Tiles, tiles_of
 from burn_torch.fusion.convolutions import lower_convolution
 from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.page import section, write_page
 from burn_torch.fusion.product_row import convolution, convolution_tiles_in, product, tiles_in
 from burn_torch.fusion.products import lower_product
 from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.schedule import Boundary, Group, Plan
 from burn_torch.fusion.symbolic import with_hints
-from burn_torch.graph.drawing import draw
 from burn_torch.graph.ir import Graph, Node
 
 __all__ = ["FusionExplanation", "KernelReport", "SymbolReport", "explain"]
@@ -120,26 +117,17 @@ class FusionExplanation:
         """`to_dict` as text."""
         return json.dumps(self.to_dict(), indent=1)
 
+    def section(self, heading: str = "") -> str:
+        """This as a part of a page of HTML: a picture of the kernels, the text, the sources."""
+        sources = {each.name: each.c_source or each.source for each in self.kernels if each.source is not None}
+        return section(str(self), self.graph, sources, heading)
+
     def show(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Writes a page with a picture of the kernels, this text and the sources; returns its path.
 
-        Without a path it is a new temporary file.  It opens nothing.
+        Without a path it is a new temporary file.  It opens nothing.  Raises: ArtifactError where it cannot be written.
         """
-        if path is None:
-            handle, name = tempfile.mkstemp(prefix="burn_torch_fusion_", suffix=".html")
-            os.close(handle)
-            path = name
-        sources = "".join(
-            f"<h2>{escape(report.name)}</h2><pre>{escape(report.c_source or report.source)}</pre>"
-            for report in self.kernels
-            if report.source is not None
-        )
-        page = (
-            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>burn_torch fusion</title></head>\n'
-            f"<body>\n{draw(self.graph)}\n<pre>{escape(str(self))}</pre>\n{sources}</body></html>\n"
-        )
-        write_atomic(Path(path), page.encode(), durable=False)
-        return Path(path)
+        return write_page([self.section()], path)
 
     def __str__(self) -> str:
         operations = sum(len(report.rows) for report in self.kernels)

@@ -161,6 +161,10 @@ def compile(
     return compiled if function is None else compiled(function)
 
 
+watchers: Final[list[list[tuple[str, Program, Retrace]]]] = []
+"""Lists of those who watch, see `watching.py`: each program that is traced is put into them."""
+
+
 @final
 class Compiled(Generic[P, R]):
     """A function that `compile` made.  `traces` counts how often its Python ran."""
@@ -343,6 +347,8 @@ class Compiled(Generic[P, R]):
             program = self._programs.get(key)
             if program is None:
                 program = self._programs[key] = self._trace(key, args, list(kwargs))
+                for found in watchers:
+                    found.append((self.name, program, self._history[-1]))
                 limit = self._max_programs or (_LOUD if program.settings is not None else _KEPT)
                 if len(self._programs) > limit:
                     _, dropped = self._programs.popitem(last=False)

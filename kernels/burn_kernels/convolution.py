@@ -292,6 +292,7 @@ FORWARD = tunable(
         problems=functools.partial(problems, ("b", "b drop", "b relu max2")),
         shapes=((64, 8), (512, 8)),
         dtype=torch.float32,
+        elements=lambda facts: Geometry(*facts.free, *facts.exact).elements,
         judged_in=digits_of,
     )
 )

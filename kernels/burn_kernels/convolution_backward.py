@@ -319,6 +319,7 @@ DATA = tunable(
         problems=functools.partial(problems, ("",)),
         shapes=((64, 8), (512, 8)),
         dtype=torch.float32,
+        elements=lambda facts: Geometry(*facts.free, *facts.exact).elements,
         judged_in=digits_of,
     )
 )
@@ -337,6 +338,7 @@ WEIGHTS = tunable(
         problems=functools.partial(problems, ("b",)),
         shapes=((64, 8), (512, 8)),
         dtype=torch.float32,
+        elements=lambda facts: Geometry(*facts.free, *facts.exact).elements,
         judged_in=digits_of,
     )
 )

@@ -44,6 +44,7 @@ from burn_kernels.group_norm_parts import (
     SHAPES,
     Gradients,
     check_groups,
+    elements,
     facts,
     groups_of,
     problems_with,
@@ -176,6 +177,7 @@ FORWARD = tunable(
         sources=(__name__, "burn_kernels.channel_norm_kernels", "burn_kernels.activation"),
         problems=problems_with("silu w b", "w b"),
         shapes=SHAPES,
+        elements=elements,
     )
 )
 

@@ -25,6 +25,7 @@ from burn_kernels.group_norm_parts import (
     Gradients,
     channels_of,
     check_groups,
+    elements,
     facts,
     problems_with,
     reference,
@@ -145,5 +146,6 @@ BACKWARD = tunable(
         sources=(__name__, "burn_kernels.channel_norm_kernels", "burn_kernels.activation"),
         problems=problems_with("silu w b", "w b"),
         shapes=SHAPES,
+        elements=elements,
     )
 )

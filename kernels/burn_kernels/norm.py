@@ -83,13 +83,15 @@ def flops(x: torch.Tensor, *others: Any, backward: bool = False, **_: Any) -> in
 class Config:
     """Forward: `rows` a program at once, `block` columns at once, `warps` of 32 threads.
 
-    With `tiles`, a program holds one row as so many tiles of `block` columns.
+    With `tiles`, a program holds one row as so many tiles of `block` columns.  `passing`: y is written so that it
+    leaves the cache first, and x stays for a backward.
     """
 
     rows: int
     block: int
     warps: int
     tiles: int = 0
+    passing: int = 0
 
 
 def default(cols: int, itemsize: int, machine: Machine, *, centred: bool = True) -> Config:
@@ -128,7 +130,7 @@ def candidates(cols: int, itemsize: int, machine: Machine, *, centred: bool = Tr
 @triton.jit
 def _forward(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,
-    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PASSING: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     col = tl.arange(0, BLOCK)[None, :]
@@ -143,8 +145,9 @@ def _forward(
     tl.store(rstd_ptr + row, rstd, mask=valid)
     # read here, not before the sums: the registers they would hold cost more programs than the waiting
     # (layer norm at 8192 bf16 columns: 0.073 ms so, 0.096 ms read early; H200, benchmarks/notes/norm.md)
-    y = _scale(x * rstd[:, None], w_ptr, b_ptr, col, col < cols)
-    tl.store(y_ptr + row[:, None] * cols + col, y.to(y_ptr.dtype.element_ty), mask=inside)
+    y = _scale(x * rstd[:, None], w_ptr, b_ptr, col, col < cols).to(y_ptr.dtype.element_ty)
+    POLICY: tl.constexpr = "evict_first" if PASSING else ""
+    tl.store(y_ptr + row[:, None] * cols + col, y, mask=inside, eviction_policy=POLICY)
 
 
 @triton.jit
@@ -160,6 +163,7 @@ def _row_tiles(row_ptr, cols, BLOCK: tl.constexpr, TILES: tl.constexpr, EVEN: tl
 def _forward_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,
     CENTRED: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, EVEN: tl.constexpr,
+    PASSING: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
@@ -186,10 +190,11 @@ def _forward_tiles(
             y *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
         if b_ptr is not None:
             y += tile(b_ptr, col, cols, EVEN).to(tl.float32)
+        POLICY: tl.constexpr = "evict_first" if PASSING else ""
         if EVEN:
-            tl.store(y_ptr + row * cols + col, y.to(y_ptr.dtype.element_ty))
+            tl.store(y_ptr + row * cols + col, y.to(y_ptr.dtype.element_ty), eviction_policy=POLICY)
         else:
-            tl.store(y_ptr + row * cols + col, y.to(y_ptr.dtype.element_ty), mask=col < cols)
+            tl.store(y_ptr + row * cols + col, y.to(y_ptr.dtype.element_ty), mask=col < cols, eviction_policy=POLICY)
 
 
 @triton.jit
@@ -335,11 +340,11 @@ def _run_forward(
 
     def run(config: Config) -> None:
         if config.tiles:
-            sizes = {"CENTRED": centred, "BLOCK": config.block, "TILES": config.tiles}
+            sizes = {"CENTRED": centred, "BLOCK": config.block, "TILES": config.tiles, "PASSING": config.passing}
             even = config.block * config.tiles == cols
             launch(_forward_tiles, (rows,), x, *before, *after, warps=config.warps, EVEN=even, **sizes)
         elif config.block >= cols:
-            sizes = {"CENTRED": centred, "ROWS": config.rows, "BLOCK": config.block}
+            sizes = {"CENTRED": centred, "ROWS": config.rows, "BLOCK": config.block, "PASSING": config.passing}
             grid = (ceil_div(rows, config.rows),)
             launch(_forward, grid, x, *before, rows, *after, warps=config.warps, **sizes)
         else:

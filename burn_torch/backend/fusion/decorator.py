@@ -29,7 +29,7 @@ from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor
 
-__all__ = ["Fusion", "fusion_of", "is_fused"]
+__all__ = ["Fusion", "fusion_of", "is_fused", "streams_of_this_thread"]
 
 _LONGEST: Final = 256
 _BEFORE_LIBRARY: Final = 32
@@ -294,6 +294,13 @@ def fusion_of(stack: Any) -> Fusion | None:
     while stack.is_autodiff:
         stack = stack.inner
     return stack if isinstance(stack, Fusion) else None
+
+
+def streams_of_this_thread() -> list[Stream]:
+    """The calling thread's streams of all stacks and places that were used so far."""
+    with _lock:
+        stacks = list(Fusion._instances.values())
+    return [local.stream for stack in stacks for local in list(stack._locals.values())]
 
 
 def is_fused(stack: Any) -> bool:

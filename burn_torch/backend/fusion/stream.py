@@ -97,6 +97,13 @@ class Segment:
         self.again: list[Lazy] = []
 
 
+KEPT: Final = 256
+"""Flushes that a stream remembers; where it is watched, all."""
+
+watchers: Final[list[list[Stream]]] = []
+"""Lists of those who watch, see `watching.py`: each new stream is put into them."""
+
+
 @final
 class Stream:
     """The segments of one thread at one place.
@@ -110,7 +117,9 @@ class Stream:
         self.fusion: Final = fusion
         self.place: Final = place
         self.lock: Final = threading.RLock()
-        self.history: Final[deque[Ready]] = deque(maxlen=256)
+        self.history: deque[Ready] = deque(maxlen=None if watchers else KEPT)
+        for found in watchers:
+            found.append(self)
         self.segment = Segment(self, fusion.root)
 
     @property
