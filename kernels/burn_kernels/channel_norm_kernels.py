@@ -62,15 +62,16 @@ def candidates(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
 def _candidates_of_rows(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
     """Where channels are last: 128 bytes of neighbours, by as many rows as fit."""
     kept = min(next_power(tiling.kept), 128 // itemsize)
-    wide, usual = (8192, 8, 2, 3), (4096, 4, 4, 3)
     # H200, 2026-11-22, benchmarks/notes/norm.md: ahead by two tiles; large ones where each program has many of them
     tiles = ceil_div(tiling.rows * kept * itemsize, 16_384) * ceil_div(tiling.kept, kept)
-    first = (wide, usual) if tiles >= 16 * machine.processors else (usual, wide)
-    more = ((4096, 8, 4, 1), (4096, 8, 4, 3), (2048, 4, 8, 1), (2048, 4, 8, 3), (8192, 8, 2, 4))
+    cuts = [(8192, 8, 2, 3), (4096, 4, 4, 3)]
+    if tiles < 16 * machine.processors:
+        cuts.reverse()
+    cuts += [(4096, 8, 4, 1), (4096, 8, 4, 3), (2048, 4, 8, 1), (2048, 4, 8, 3), (8192, 8, 2, 4)]
     if machine.backend != "cuda":
-        first, more = (), ((4096, 8, 4, 1), (2048, 4, 8, 1), (4096, 4, 4, 1), (8192, 8, 2, 1))
+        cuts = [(4096, 8, 4, 1), (2048, 4, 8, 1), (4096, 4, 4, 1), (8192, 8, 2, 1)]
     found = []
-    for elements, warps, programs, stages in (*first, *more):
+    for elements, warps, programs, stages in cuts:
         most = elements if itemsize == 2 else elements // 2
         found.append(Config(kept, min(next_power(tiling.rows), most // kept), 1, warps, programs, stages))
     return list(dict.fromkeys(found))
