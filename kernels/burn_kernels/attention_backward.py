@@ -11,6 +11,7 @@ are computed once for dq and once for dk and dv, so that each sum has one owner 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -75,7 +76,7 @@ def backward_candidates(dim: int, itemsize: int, machine: Machine, *, extras: in
     wide = max(16, next_power(dim))
     if machine.backend == "interpreter":
         return [BackwardConfig(0, 16, 16, 1, 1)]
-    found: list[tuple[int, ...]]
+    found: Sequence[tuple[int, ...]]
     if itemsize == 4:
         found = {64: [(32, 16, 4, 1), (32, 32, 8, 1)], 128: [(32, 16, 8, 1)], 256: [(16, 16, 8, 1)]}[max(wide, 64)]
     elif machine.backend == "hip":
