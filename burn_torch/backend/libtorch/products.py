@@ -147,7 +147,7 @@ def chosen_convolution(size: Convolution, around: str) -> ConvolutionTiles | Non
     if convolution.is_plane(made):  # its own kernels are faster than these by more than a write and a read
         return None
     facts = convolution_choice.facts_of(
-        dtype, made, 0, True, convolution_choice.words_of(dtype, "b" if size.bias else "")
+        dtype, made, 0, True, convolution_choice.words_of(dtype, made, "b" if size.bias else "")
     )
     index = torch.device(size.place).index or 0
     config = selection.current().decide(convolution.FORWARD, index, facts, levels.is_deterministic()).config
