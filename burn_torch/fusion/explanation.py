@@ -14,6 +14,7 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.c_lowering import lowered_for_cpu
 from burn_torch.fusion.configs import Tiles, tiles_of
 from burn_torch.fusion.convolutions import lower_convolution
+from burn_torch.fusion.lines import commented
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.page import section, write_page
 from burn_torch.fusion.product_row import convolution, convolution_tiles_in, product, tiles_in
@@ -180,19 +181,24 @@ def _generated(group: Group, node: Node) -> KernelReport:
     if node.call.op is product:
         around, by = lower_product(group.body, strict=node.call.attrs["strict"]), tiles_in(node.call.attrs)
         shown = Tiles(by.x, by.r, by.warps)
-        return KernelReport(around.name, group.rows, origins, *moved, shown, around.source)
+        return KernelReport(around.name, group.rows, origins, *moved, shown, commented(around.source, origins))
     strict = node.call.attrs["strict"]
     if node.call.op is convolution:
         direct, each = lower_convolution(group.body, strict=strict), convolution_tiles_in(node.call.attrs)
         return KernelReport(
-            direct.name, group.rows, origins, *moved, Tiles(each.outs, each.pixels, each.warps), direct.source
+            direct.name,
+            group.rows,
+            origins,
+            *moved,
+            Tiles(each.outs, each.pixels, each.warps),
+            commented(direct.source, origins),
         )
     lowered = lower(group.body, strict=strict)
     here = with_hints(group.body)  # the same, but for a body of symbolic sizes
     on_cpu = lowered_for_cpu(here, strict=strict) if lowered.outputs[0].place == "cpu" else None
-    in_c = None if on_cpu is None else on_cpu.source
+    in_c = None if on_cpu is None else commented(on_cpu.source, origins, "//")
     tiles = tiles_of(lowered if not lowered.sizes else lower(here, strict=strict))
-    return KernelReport(lowered.name, group.rows, origins, *moved, tiles, lowered.source, in_c)
+    return KernelReport(lowered.name, group.rows, origins, *moved, tiles, commented(lowered.source, origins), in_c)
 
 
 def _of_a_library(node: Node, specs: dict[int, Any]) -> KernelReport:
