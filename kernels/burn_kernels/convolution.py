@@ -125,7 +125,10 @@ def flops(x: torch.Tensor, w: torch.Tensor, *_: Any, backward: bool = False, **o
 
 # -- configs -----------------------------------------------------------------------------------------
 def default(made: Geometry, dtype: torch.dtype, machine: Machine) -> Config:
-    """The config of the forward that is used without timing; `LIBRARY` is torch's convolution."""
+    """The config of the forward that is used without timing; `LIBRARY` is torch's convolution.
+
+    Depthwise convolutions by steps of 1 have others, those of `convolution_depthwise`.
+    """
     return candidates(made, dtype, machine)[0]
 
 
@@ -304,6 +307,8 @@ def _problems(draw: Draw) -> Iterator[Problem]:
     yield problem((2, 3, 6, 7), (9, 3, 3, 2), padding=(1, 0), bias=False)
     yield problem((2, 2, 11, 10), (3, 2, 5, 3), stride=(2, 3), padding=2, dilation=(1, 2))
     yield problem((2, 3, 7, 7), (3, 1, 3, 3), groups=3, padding=1)
+    yield problem((2, 2, 5, 16), (2, 1, 2, 5), groups=2, padding=(0, 1))  # depthwise, y narrower than x
+    yield problem((3, 5, 8, 24), (5, 1, 3, 3), groups=5, padding=1)
     yield problem((2, 4, 7, 6), (6, 2, 2, 2), groups=2, stride=2, relu=True)
     yield problem((2, 2, 8, 9), (3, 2, 3, 3), relu=True, pool="max")
     yield problem((1, 2, 9, 8), (3, 2, 2, 2), relu=True, pool="mean", window=3, prob=0.4, key=3, stream=5)
