@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from burn_torch import Device, Tensor, assert_fused, compile, explain
 from burn_torch.core.errors import DeviceError
 from burn_torch.fusion import Reason
+from burn_torch.fusion.configs import Tiles, set_choices
 
 
 def block(x: Tensor) -> Tensor:
@@ -108,3 +110,42 @@ def test_a_device_tells_of_this_threads_stream() -> None:
 def test_a_device_that_is_not_fused_has_nothing_to_tell() -> None:
     with pytest.raises(DeviceError, match=r"nothing is fused(?s:.)*given: *Device\(cpu, LibTorch\)(?s:.)*fused\(\)"):
         Device.cpu().explain()
+
+
+def test_the_config_that_was_chosen_is_told_with_who_chose_it(x: Tensor) -> None:
+    """As the tuner decided last, under the name of the kernel or of the same one in a recorded program."""
+    step = compile(gelu, fuse=True)
+    (before,) = explain(step, x).fusion.kernels  # type: ignore[union-attr]  # it is fused
+    assert before.tiles_from == "default"
+    assert "64 x 1 elements a program, 4 warps\n" in str(before)
+    asked: list[str] = []
+
+    def choices(name: str) -> tuple[Tiles, str] | None:
+        asked.append(name)
+        return (Tiles(32, 1, 2, 3), "measured") if len(asked) == 2 else None
+
+    known = set_choices(choices)
+    try:
+        (after,) = explain(step, x).fusion.kernels  # type: ignore[union-attr]  # it is fused
+    finally:
+        set_choices(known)
+    assert asked[0] == before.name
+    assert after.tiles == Tiles(32, 1, 2, 3)
+    assert "32 x 1 elements a program, 2 warps, 3 stages, measured\n" in str(after)
+
+
+def test_decisions_of_the_tuner_are_found_by_the_kernels_name() -> None:
+    pytest.importorskip("triton")
+    from burn_kernels.autotune import selection
+    from burn_torch.backend.libtorch.fused_tuning import _chosen
+
+    decision = types.SimpleNamespace(
+        tunable=types.SimpleNamespace(name="fused_told"), config=Tiles(8, 1, 1), source="shipped"
+    )
+    decisions = selection.current().decisions
+    decisions["told"] = decision  # type: ignore[index, assignment]  # a stand-in
+    try:
+        assert _chosen("fused_told") == (Tiles(8, 1, 1), "shipped")
+        assert _chosen("fused_other") is None
+    finally:
+        del decisions["told"]  # type: ignore[arg-type]  # as above
