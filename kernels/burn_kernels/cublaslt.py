@@ -109,10 +109,10 @@ class Problem:
     turned: tuple[bool, bool]
     dtype: torch.dtype
     result_dtype: torch.dtype
-    ending: str
-    bias: bool
-    adds: bool
-    tf32: bool
+    ending: str = "none"
+    bias: bool = False
+    adds: bool = False
+    tf32: bool = False
 
     @property
     def epilogue(self) -> int:
