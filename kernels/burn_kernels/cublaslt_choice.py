@@ -46,6 +46,7 @@ def best(problem: Problem, index: int) -> int | None:
                 return None
             with torch.cuda.device(index), unobserved():
                 _found[key] = raced(problem, GpuClock(index))
+                torch.cuda.empty_cache()  # what the clock's stream had would serve no other
         return _found[key]
 
 
