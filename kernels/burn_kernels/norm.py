@@ -356,20 +356,19 @@ def _run_forward(
     before, after = (flat, w, b, y, mean, rstd, stride), (cols, eps)
 
     def run(config: Config) -> None:
+        sizes = {"CENTRED": centred, "ASIDE": config.aside}
         if config.tiles:
-            sizes = {"CENTRED": centred, "BLOCK": config.block, "TILES": config.tiles, "PASSING": config.passing}
-            sizes["ASIDE"] = config.aside
+            sizes |= {"BLOCK": config.block, "TILES": config.tiles, "PASSING": config.passing}
             even = config.block * config.tiles == cols
             launch(_forward_tiles, (rows,), x, *before, *after, warps=config.warps, EVEN=even, **sizes)
         elif config.block >= cols:
-            sizes = {"CENTRED": centred, "ROWS": config.rows, "BLOCK": config.block, "PASSING": config.passing}
-            sizes["ASIDE"] = config.aside
+            sizes |= {"ROWS": config.rows, "BLOCK": config.block, "PASSING": config.passing}
             grid = (ceil_div(rows, config.rows),)
             launch(_forward, grid, x, *before, rows, *after, warps=config.warps, **sizes)
         else:
             vector = 16 // x.element_size()
             edges = bool(cols % vector or stride % vector)
-            sizes = {"CENTRED": centred, "LANES": config.block // vector, "VECTOR": vector, "ASIDE": config.aside}
+            sizes |= {"LANES": config.block // vector, "VECTOR": vector}
             flags = {"EDGES": edges, "PACKED": stride == cols}
             launch(_forward_wide, (rows,), x, *before, *after, warps=config.warps, **sizes, **flags)
 
