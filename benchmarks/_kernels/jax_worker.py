@@ -246,7 +246,8 @@ class Worker:
                 return function(*mixed)
 
             y, pull = jax.vjp(of_leaves, *(inputs[at] for at in graded))
-            return pull(jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(y), upstream))
+            # y is handed out too, as by the others: or the compiler leaves the forward away where no gradient needs it
+            return y, pull(jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(y), upstream))
 
         return jax.jit(both if graded else function).lower(*self.specs(name)).compile()
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, final
 
 from burn_torch.core.errors import ArtifactError, ConfigError, DeviceError, NonFiniteError, explain
 from burn_torch.core.exit_code import exit_code, exit_code_of
-from burn_torch.graph.passes import Precision
-from burn_torch.tensor import Device
 from burn_torch.train.anomaly.watch import AnomalyWatch, may_hide, unsound
-from burn_torch.train.artifact import ArtifactDir
-from burn_torch.train.checkpoint import Checkpoint, CheckpointFile, CheckpointStore, Position
+from burn_torch.train.anomaly.words import not_finite
+from burn_torch.train.checkpoint import Checkpoint, CheckpointFile, Position
 from burn_torch.train.checkpoint.content import versions
-from burn_torch.train.early_stopping import EarlyStoppingStrategy
 from burn_torch.train.event import (
     CheckpointSaved,
     EpochDone,
@@ -32,72 +28,24 @@ from burn_torch.train.event import (
     StepDone,
 )
 from burn_torch.train.history import History
-from burn_torch.train.interrupt import Deadline, Interrupter
 from burn_torch.train.learner import Learner
 from burn_torch.train.loading import Batches, empty
 from burn_torch.train.logger.application import LOG
-from burn_torch.train.logger.metric import MetricLogger
 from burn_torch.train.loop import fold
 from burn_torch.train.measure import Meter, patience_of, shows_loss
-from burn_torch.train.metric.base import Metric, MetricMetadata, Split
+from burn_torch.train.metric.base import MetricMetadata, Split
 from burn_torch.train.output import LossInput
-from burn_torch.train.publisher import Publisher
+from burn_torch.train.parts import Parts
 from burn_torch.train.stepping import Steps, steps_of
-from burn_torch.train.strategies.base import ExecutionStrategy, Stepper
+from burn_torch.train.strategies.base import Stepper
 from burn_torch.train.strategies.multi import Several
-from burn_torch.train.strategies.peers import ALONE, Peers
 from burn_torch.train.summary import LearnerSummary
 from burn_torch.train.torch_model import TorchModel
 
-__all__ = ["Parts", "Run"]
+__all__ = ["Run"]
 
 _VALID_KEYS: Final = (1 << 64) - 1
 """Training steps fold their number into the run's key; no run has this many, so validation has keys of its own."""
-
-
-def _nothing_chosen() -> str | None:
-    """The choices between kernels of a run that makes none."""
-    return None
-
-
-@final
-@dataclass(frozen=True)
-class Parts:
-    """What a run is made of, apart from the learner."""
-
-    artifact: ArtifactDir
-    train: Batches
-    valid: Batches | None
-    device: Device
-    train_metrics: Sequence[Metric]
-    valid_metrics: Sequence[Metric]
-    num_epochs: int
-    accumulation: int
-    execution: ExecutionStrategy
-    compiled: bool
-    precision: Precision
-    fuse: bool | None
-    store: CheckpointStore
-    early_stopping: EarlyStoppingStrategy | None
-    publisher: Publisher
-    loggers: Sequence[MetricLogger]
-    interrupter: Interrupter
-    config: str | None
-    show_summary: bool
-    deadline: Deadline | None = None
-    watched: bool = False
-    """Whether NaN and infinities are followed to where they came from."""
-    tuning: Callable[[], str | None] = _nothing_chosen
-    """Gives the choices between kernels so far."""
-
-    @property
-    def fused(self) -> bool:
-        """Whether its compiled steps are to run in generated kernels."""
-        if self.fuse is not None:
-            return self.fuse
-        return self.compiled and self.device.is_fused() and self.device.backend.generates(self.device.place)
-
-    peers: Peers = ALONE
 
 
 @final
@@ -521,42 +469,7 @@ class Run:
         )
 
     def _found_by(self, watch: AnomalyWatch, what: str) -> NonFiniteError:
-        anomaly = watch.search()
-        if anomaly is None:
-            return NonFiniteError(
-                explain(
-                    "a value is not finite",
-                    given=f"{what}; run again, the steps before gave finite values",
-                    expected="finite values, and the same ones each time",
-                    mend="look for what is not the same each time: data changed in place, a sum in no fixed order;"
-                    f" {self._last_saved()}",
-                )
-            )
-        at, fault = anomaly.position, anomaly.fault
-        step = f"in epoch {at.epoch}, batch {at.batch + 1} (step {at.iteration + 1} of the run)"
-        if fault is None:
-            return NonFiniteError(
-                explain(
-                    "a value is not finite",
-                    given=f"{', '.join(anomaly.unsound[:5])} {step}; {anomaly.reason}",
-                    expected="finite values",
-                    mend=f"a step that can be compiled would tell which operation it is; {self._last_saved()}",
-                )
-            )
-        look = "look at what that operation reads"
-        if anomaly.file is not None:
-            look = f"burn-torch replay {shlex.quote(str(anomaly.file))} shows what it read"
-        lines = [f"{fault} {step}", f"result {fault.values}"]
-        lines += [f"line {fault.where}"] if fault.where else []
-        lines += [f"which became NaN in {fault.became}"] if fault.became else []
-        return NonFiniteError(
-            explain(
-                "the first value that is not finite",
-                given="\n            ".join(lines),
-                expected="finite values",
-                mend=f"{look}; {self._last_saved()}",
-            )
-        )
+        return not_finite(watch.search(), what, self._last_saved())
 
     def _note(self, err: Exception, split: str, epoch: int, batch: int) -> None:
         if isinstance(err, NonFiniteError):

@@ -31,9 +31,10 @@ from burn_torch.train.logger.application import LOG, ApplicationLogger, FileAppl
 from burn_torch.train.logger.metric import FileMetricLogger, MetricLogger, file_name
 from burn_torch.train.loop import fold
 from burn_torch.train.metric.base import Metric, Split
+from burn_torch.train.parts import Parts
 from burn_torch.train.publisher import Publisher
 from burn_torch.train.renderer import MetricsRenderer, SilentRenderer, default_renderer
-from burn_torch.train.run import Parts, Run
+from burn_torch.train.run import Run
 from burn_torch.train.strategies import ExecutionStrategy, SingleDevice
 from burn_torch.train.strategies.checkpoints import shared_store
 from burn_torch.train.strategies.peers import peers_of

@@ -236,12 +236,13 @@ def packed_drawn(facts: Facts, inputs: Inputs) -> tuple[tuple[torch.Tensor, ...]
     (q, k, v, _, _), options = drawn(facts, inputs)
     (batch, seq_q), seq_k = facts.free, k.shape[2]
     found: list[torch.Tensor] = []
+    totals: list[int] = []
     for seq in (seq_q, seq_k):
         lengths = torch.tensor([max(1, seq * (1 + at % 3) // 3) for at in range(batch)])
         lengths[-1] = seq
         starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        totals.append(int(starts[-1]))
         found.append(starts.to(inputs.device, torch.int32))
-    totals = [int(starts[-1]) for starts in found]
     flat = [x.transpose(1, 2).flatten(0, 1)[: totals[at > 0]].contiguous() for at, x in enumerate((q, k, v))]
     return (*flat, *found), options | {"longest_q": seq_q, "longest_k": seq_k}
 

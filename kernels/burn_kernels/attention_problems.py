@@ -85,7 +85,8 @@ def twin(
     if options.get("prob"):
         scores = torch.empty(*q.shape[:3], k.shape[2], dtype=q.dtype, device=q.device)
         masked = dropout.mask(options["prob"], options["key"], options["stream"], scores)
-    if options.get("softcap") is None and masked is None:
+    # of nothing at all torch 2.11 gives nothing at all on a GPU: None
+    if options.get("softcap") is None and masked is None and q.numel():
         added = seen
         if bias is not None:
             added = bias.to(q.dtype)

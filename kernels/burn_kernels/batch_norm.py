@@ -44,16 +44,16 @@ from burn_kernels.batch_norm_parts import (
     tiling_of,
     tiling_of_facts,
 )
+from burn_kernels.channel_norm_held import candidates, default, forward_held, held, whole_tile
 from burn_kernels.channel_norm_kernels import (
     Config,
-    candidates,
-    default,
     forward_whole,
     grid,
     join_moments,
     moments_of_parts,
     normalize,
 )
+from burn_kernels.channel_norm_kernels import candidates as tiles_alone
 from burn_kernels.channel_norm_parts import (
     ACTIVATIONS,
     PLAIN,
@@ -213,13 +213,18 @@ def _train(
     def run(config: Config) -> None:
         blocks, parts, steps = grid(tiling, config, machine)
         sizes, compiled = _sizes(tiling, config), {"PLACE": "kept", **_compiled(activation, config)}
+        if held(tiling, config, strides[2], strides[5]):
+            near = (*strides[1:3], *strides[4:], tiling.kept, tiling.rows, tiling.cols, float(tiling.elements))
+            arguments = (flat, *vectors, y, *statistics, *near, momentum, eps)
+            launch(forward_held, (blocks,), x, *arguments, warps=config.warps, KIND=activation, **whole_tile(config))
+            return
         if parts == 1:
             arguments = (flat, *vectors, y, *statistics, *strides, *sizes, momentum, eps)
             launch(forward_whole, (blocks,), x, *arguments, warps=config.warps, **compiled)
             return
         count = torch.empty(parts, dtype=torch.float32, device=x.device)
         means, squares = (torch.empty(parts, tiling.kept, dtype=torch.float32, device=x.device) for _ in range(2))
-        tile = {"KEPT": config.kept, "ROWS": config.rows, "BLOCK": config.block}
+        tile = config.tile
         arguments = (flat, count, means, squares, *strides[:3], *sizes, steps)
         launch(moments_of_parts, (blocks, parts), x, *arguments, warps=config.warps, **tile)
         width = 32 if tiling.kept > 1024 else 8
@@ -243,7 +248,7 @@ def _sizes(tiling: Any, config: Config) -> tuple[int, ...]:
 
 
 def _compiled(activation: str, config: Config) -> dict[str, Any]:
-    return {"KIND": activation, "KEPT": config.kept, "ROWS": config.rows, "BLOCK": config.block}
+    return {"KIND": activation, **config.tile}
 
 
 # -- selection ---------------------------------------------------------------------------------------
@@ -259,6 +264,12 @@ def _work(config: Config, facts: Facts, machine: Machine) -> Work:
     useful, passes = count / (blocks * parts * steps * held), 1 if "given" in facts.flags.split() else 2
     moved = (1 + passes) * count * size
     return Work(blocks * parts, config.warps, held, size, moved, 10 * count, useful, 3.0, passes=passes)
+
+
+def _candidates(facts: Facts, machine: Machine) -> list[Config]:
+    # given statistics, each tile is by itself
+    some = tiles_alone if "given" in facts.flags.split() else candidates
+    return some(tiling_of_facts(facts), facts.dtype.itemsize, machine)
 
 
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
@@ -287,11 +298,16 @@ FORWARD = tunable(
         facts=facts,
         free=("rows",),
         exact=("channels", "cols"),
-        candidates=lambda facts, machine: candidates(tiling_of_facts(facts), facts.dtype.itemsize, machine),
+        candidates=_candidates,
         supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
         work=_work,
         trial=_trial,
-        sources=(__name__, "burn_kernels.channel_norm_kernels", "burn_kernels.activation"),
+        sources=(
+            __name__,
+            "burn_kernels.channel_norm_held",
+            "burn_kernels.channel_norm_kernels",
+            "burn_kernels.activation",
+        ),
         problems=problems_with("relu w b", "w b", "relu w b given"),
         shapes=SHAPES,
     )

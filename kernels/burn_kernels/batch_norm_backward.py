@@ -22,10 +22,10 @@ from burn_kernels.batch_norm_parts import (
     tiling_of,
     tiling_of_facts,
 )
+from burn_kernels.channel_norm_held import backward_held, candidates, held, whole_tile
 from burn_kernels.channel_norm_kernels import (
     Config,
     backward_whole,
-    candidates,
     grid,
     join_sums,
     slopes_of_parts,
@@ -120,8 +120,13 @@ def _run(
             tiling.cols,
             ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block),
         )
-        tile = {"KEPT": config.kept, "ROWS": config.rows, "BLOCK": config.block}
+        tile = config.tile
         both = (*strides, 0, *strides_of(dx, last))
+        if held(tiling, config, both[2], both[5], both[8]):
+            near = (*both[1:3], *both[4:6], *both[7:], tiling.kept, tiling.rows, tiling.cols)
+            arguments = (*inputs, dx, dw, db, *near, float(tiling.elements), eps)
+            launch(backward_held, (blocks,), x, *arguments, warps=config.warps, **compiled, **whole_tile(config))
+            return
         if parts == 1:
             whole = (*inputs, dx, dw, db, *both, *sizes, float(tiling.elements), eps)
             launch(backward_whole, (blocks,), x, *whole, warps=config.warps, **compiled, **tile)
@@ -182,7 +187,12 @@ BACKWARD = tunable(
         supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
         work=_work,
         trial=_trial,
-        sources=(__name__, "burn_kernels.channel_norm_kernels", "burn_kernels.activation"),
+        sources=(
+            __name__,
+            "burn_kernels.channel_norm_held",
+            "burn_kernels.channel_norm_kernels",
+            "burn_kernels.activation",
+        ),
         problems=problems_with("relu w b", "w b"),
         shapes=SHAPES,
     )

@@ -22,13 +22,22 @@ from burn_kernels.launch import Machine, ceil_div, next_power
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
-    """A tile of `kept` results by `rows` x `block` elements, `warps` of 32 threads, `programs` a processor."""
+    """A tile of `kept` results by `rows` x `block` elements, `warps` of 32 threads, `programs` a processor.
+
+    With `stages` above 1 the tiles to come are loaded ahead of the one that is computed.
+    """
 
     kept: int
     rows: int
     block: int
     warps: int
     programs: int
+    stages: int = 1
+
+    @property
+    def tile(self) -> dict[str, int]:
+        """What kernels that go over tiles are compiled with."""
+        return {"KEPT": self.kept, "ROWS": self.rows, "BLOCK": self.block, "STAGES": self.stages}
 
 
 def default(tiling: Tiling, itemsize: int, machine: Machine) -> Config:
@@ -38,17 +47,33 @@ def default(tiling: Tiling, itemsize: int, machine: Machine) -> Config:
 
 def candidates(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
     """What a tuner may try, the default first."""
+    if tiling.cols == 1:
+        return _candidates_of_rows(tiling, itemsize, machine)
     found = []
     for elements, warps, programs in ((4096, 8, 4), (2048, 4, 8), (4096, 4, 4), (8192, 8, 2)):
         most = elements if itemsize == 2 else elements // 2
-        if tiling.cols == 1:  # channels last: 128 bytes of neighbours
-            kept = min(next_power(tiling.kept), 128 // itemsize)
-            found.append(Config(kept, min(next_power(tiling.rows), most // kept), 1, warps, programs))
-        else:
-            block = _block(tiling.cols, max(most // next_power(tiling.rows), min(1024, most)))
-            rows = min(next_power(tiling.rows), most // block)
-            kept = min(next_power(tiling.kept), max(1, most // (4 * rows * block)))
-            found.append(Config(kept, rows, block, warps, programs))
+        block = _block(tiling.cols, max(most // next_power(tiling.rows), min(1024, most)))
+        rows = min(next_power(tiling.rows), most // block)
+        kept = min(next_power(tiling.kept), max(1, most // (4 * rows * block)))
+        found.append(Config(kept, rows, block, warps, programs))
+    return list(dict.fromkeys(found))
+
+
+def _candidates_of_rows(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
+    """Where channels are last: 128 bytes of neighbours, by as many rows as fit."""
+    kept = min(next_power(tiling.kept), 128 // itemsize)
+    # H200, 2026-11-22, benchmarks/notes/norm.md: ahead by two tiles; large ones where each program has many of them
+    tiles = ceil_div(tiling.rows * kept * itemsize, 16_384) * ceil_div(tiling.kept, kept)
+    cuts = [(8192, 8, 2, 3), (4096, 4, 4, 3)]
+    if tiles < 16 * machine.processors:
+        cuts.reverse()
+    cuts += [(4096, 8, 4, 1), (4096, 8, 4, 3), (2048, 4, 8, 1), (2048, 4, 8, 3), (8192, 8, 2, 4)]
+    if machine.backend != "cuda":
+        cuts = [(4096, 8, 4, 1), (2048, 4, 8, 1), (4096, 4, 4, 1), (8192, 8, 2, 1)]
+    found = []
+    for elements, warps, programs, stages in cuts:
+        most = elements if itemsize == 2 else elements // 2
+        found.append(Config(kept, min(next_power(tiling.rows), most // kept), 1, warps, programs, stages))
     return list(dict.fromkeys(found))
 
 
@@ -79,14 +104,14 @@ def _begin(k, inner, outer_stride, inner_stride):
 
 
 @triton.jit
-def _lanes(ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def lanes_of(ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Row and column of each lane, from the corner of its tile."""
     lane = tl.arange(0, ROWS * BLOCK)
     return lane // BLOCK, lane % BLOCK
 
 
 @triton.jit
-def _places(r, c, stride):
+def places_of(r, c, stride):
     """How far each lane lies behind the corner: the same for all tiles, so it is computed once."""
     return (r.to(tl.int64) * stride + c)[None, :]
 
@@ -99,7 +124,7 @@ def _corner(step, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _there(top, left, r, c, rows, cols, valid):
+def there_of(top, left, r, c, rows, cols, valid):
     """Which lanes of a tile have an element."""
     return valid[:, None] & ((top + r < rows) & (left + c < cols))[None, :]
 
@@ -111,7 +136,7 @@ def _elements(top, left, rows, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _vector(ptr, place, valid, absent):
+def vector_of(ptr, place, valid, absent):
     """The numbers of each result from a vector, `absent` where there is none."""
     if ptr is not None:
         v = tl.load(ptr + place, mask=valid, other=0.0).to(tl.float32)
@@ -142,21 +167,21 @@ def scaled(x, mean, rstd, w, b):
 @triton.jit
 def _moments(
     x_ptr, first, valid, row_stride, rows, cols, begin, end, KEPT: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Over tiles [begin, end): how many elements, their mean, and the sum of their squared distances from it."""
-    r, c = _lanes(ROWS, BLOCK)
-    place = x_ptr + first[:, None] + _places(r, c, row_stride)
+    r, c = lanes_of(ROWS, BLOCK)
+    place = x_ptr + first[:, None] + places_of(r, c, row_stride)
     top, left = _corner(begin, cols, ROWS, BLOCK)
-    inside = _there(top, left, r, c, rows, cols, valid)
+    inside = there_of(top, left, r, c, rows, cols, valid)
     x = tl.load(place + (top.to(tl.int64) * row_stride + left), mask=inside, other=0.0).to(tl.float32)
     shift = tl.sum(x, 1) / _elements(top, left, rows, cols, ROWS, BLOCK).to(tl.float32)
     total = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
     squares = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
     seen = begin * 0
-    for step in tl.range(begin, end):
+    for step in tl.range(begin, end, num_stages=STAGES):
         top, left = _corner(step, cols, ROWS, BLOCK)
-        inside = _there(top, left, r, c, rows, cols, valid)
+        inside = there_of(top, left, r, c, rows, cols, valid)
         x = tl.load(place + (top.to(tl.int64) * row_stride + left), mask=inside, other=0.0).to(tl.float32)
         away = tl.where(inside, x - shift[:, None], 0.0)
         total += away
@@ -169,7 +194,7 @@ def _moments(
 
 
 @triton.jit
-def _keep_statistics(
+def keep_statistics(
     mean, variance, count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr, k, valid, momentum,
     eps,
 ):  # fmt: skip
@@ -193,18 +218,19 @@ def _keep_statistics(
 def _write_normal(
     x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_outer, x_inner, x_row, y_outer, y_inner, y_row, inner, rows,
     cols, begin, end, KIND: tl.constexpr, PLACE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Writes y of tiles [begin, end), the last first: it is the one that was read last, and may still be near."""
     TYPE: tl.constexpr = y_ptr.dtype.element_ty
     if PLACE == "kept":
-        w = _vector(w_ptr, k % inner, valid, 1.0)[:, None]
-        b = _vector(b_ptr, k % inner, valid, 0.0)[:, None]
-    r, c = _lanes(ROWS, BLOCK)
-    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + _places(r, c, x_row)
-    to_y = y_ptr + _begin(k, inner, y_outer, y_inner)[:, None] + _places(r, c, y_row)
-    for back in tl.range(begin, end):
+        w = vector_of(w_ptr, k % inner, valid, 1.0)[:, None]
+        b = vector_of(b_ptr, k % inner, valid, 0.0)[:, None]
+    r, c = lanes_of(ROWS, BLOCK)
+    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + places_of(r, c, x_row)
+    to_y = y_ptr + _begin(k, inner, y_outer, y_inner)[:, None] + places_of(r, c, y_row)
+    for back in tl.range(begin, end, num_stages=STAGES):
         top, left = _corner(begin + end - 1 - back, cols, ROWS, BLOCK)
-        inside = _there(top, left, r, c, rows, cols, valid)
+        inside = there_of(top, left, r, c, rows, cols, valid)
         x = tl.load(from_x + (top.to(tl.int64) * x_row + left), mask=inside, other=0.0).to(tl.float32)
         if PLACE == "kept":
             y = scaled(x, mean[:, None], rstd[:, None], w, b)
@@ -223,19 +249,20 @@ def forward_whole(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr, x_outer,
     x_inner, x_row, y_outer, y_inner, y_row, kept, inner, rows, cols, tiles, momentum, eps, KIND: tl.constexpr,
     PLACE: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Statistics and output of KEPT results; their elements are read twice, the second time from near memory."""
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
     first = _begin(k, inner, x_outer, x_inner)
-    count, mean, squares = _moments(x_ptr, first, valid, x_row, rows, cols, 0, tiles, KEPT, ROWS, BLOCK)
-    rstd = _keep_statistics(
+    count, mean, squares = _moments(x_ptr, first, valid, x_row, rows, cols, 0, tiles, KEPT, ROWS, BLOCK, STAGES)
+    rstd = keep_statistics(
         mean, squares / count, count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr, k,
         valid, momentum, eps,
     )  # fmt: skip
     _write_normal(
         x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_outer, x_inner, x_row, y_outer, y_inner, y_row, inner, rows,
-        cols, 0, tiles, KIND, PLACE, ROWS, BLOCK,
+        cols, 0, tiles, KIND, PLACE, ROWS, BLOCK, STAGES,
     )  # fmt: skip
 
 
@@ -243,6 +270,7 @@ def forward_whole(
 def moments_of_parts(
     x_ptr, count_ptr, mean_ptr, squares_ptr, x_outer, x_inner, x_row, kept, inner, rows, cols, tiles, steps,
     KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """The statistics of one part of the tiles of KEPT results."""
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
@@ -251,7 +279,7 @@ def moments_of_parts(
     begin = part * steps
     end = tl.minimum(begin + steps, tiles)
     first = _begin(k, inner, x_outer, x_inner)
-    count, mean, squares = _moments(x_ptr, first, valid, x_row, rows, cols, begin, end, KEPT, ROWS, BLOCK)
+    count, mean, squares = _moments(x_ptr, first, valid, x_row, rows, cols, begin, end, KEPT, ROWS, BLOCK, STAGES)
     at = part.to(tl.int64) * kept + k
     tl.store(mean_ptr + at, mean, mask=valid)
     tl.store(squares_ptr + at, squares, mask=valid)
@@ -286,7 +314,7 @@ def join_moments(
         place = (part * kept)[:, None] + k[None, :]
         away = tl.where(inside, tl.load(part_mean_ptr + place, mask=inside, other=0.0) - middle[None, :], 0.0)
         total += tl.load(squares_ptr + place, mask=inside, other=0.0) + seen[:, None] * away * away
-    _keep_statistics(
+    keep_statistics(
         middle, tl.sum(total, 0) / count, count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr,
         new_var_ptr, k, valid, momentum, eps,
     )  # fmt: skip
@@ -297,6 +325,7 @@ def normalize(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_outer, x_inner, x_row, y_outer, y_inner, y_row, kept, inner, rows,
     cols, tiles, steps, eps, VARIANCE: tl.constexpr, KIND: tl.constexpr, PLACE: tl.constexpr, KEPT: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """The output from known statistics; `rstd_ptr` holds variances if VARIANCE."""
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
@@ -309,7 +338,7 @@ def normalize(
         rstd = 1.0 / tl.sqrt_rn(rstd + eps)
     _write_normal(
         x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_outer, x_inner, x_row, y_outer, y_inner, y_row, inner, rows,
-        cols, begin, tl.minimum(begin + steps, tiles), KIND, PLACE, ROWS, BLOCK,
+        cols, begin, tl.minimum(begin + steps, tiles), KIND, PLACE, ROWS, BLOCK, STAGES,
     )  # fmt: skip
 
 
@@ -328,18 +357,18 @@ def _slopes(from_dy, from_x, mean, rstd, w, b, inside, KIND: tl.constexpr):
 @triton.jit
 def _sums(
     dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows, cols,
-    begin, end, KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    begin, end, KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Over tiles [begin, end): the sums of g * n and of g."""
-    r, c = _lanes(ROWS, BLOCK)
-    from_dy = dy_ptr + _begin(k, inner, dy_outer, dy_inner)[:, None] + _places(r, c, dy_row)
-    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + _places(r, c, x_row)
+    r, c = lanes_of(ROWS, BLOCK)
+    from_dy = dy_ptr + _begin(k, inner, dy_outer, dy_inner)[:, None] + places_of(r, c, dy_row)
+    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + places_of(r, c, x_row)
     along = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
     offset = tl.zeros((KEPT, ROWS * BLOCK), tl.float32)
-    for step in tl.range(begin, end):
+    for step in tl.range(begin, end, num_stages=STAGES):
         top, left = _corner(step, cols, ROWS, BLOCK)
         at_dy, at_x = top.to(tl.int64) * dy_row + left, top.to(tl.int64) * x_row + left
-        inside = _there(top, left, r, c, rows, cols, valid)
+        inside = there_of(top, left, r, c, rows, cols, valid)
         g, n = _slopes(
             from_dy + at_dy, from_x + at_x, mean[:, None], rstd[:, None], w[:, None], b[:, None], inside, KIND
         )
@@ -352,17 +381,17 @@ def _sums(
 def _write_slopes(
     dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along, offset, dy_outer, dy_inner, dy_row, x_outer, x_inner,
     x_row, dx_outer, dx_inner, dx_row, inner, rows, cols, begin, end, TRAINED: tl.constexpr, KIND: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Writes dx of tiles [begin, end), the last first; `along` and `offset` are means of g * w * n and g * w."""
-    r, c = _lanes(ROWS, BLOCK)
-    from_dy = dy_ptr + _begin(k, inner, dy_outer, dy_inner)[:, None] + _places(r, c, dy_row)
-    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + _places(r, c, x_row)
-    to_dx = dx_ptr + _begin(k, inner, dx_outer, dx_inner)[:, None] + _places(r, c, dx_row)
-    for back in tl.range(begin, end):
+    r, c = lanes_of(ROWS, BLOCK)
+    from_dy = dy_ptr + _begin(k, inner, dy_outer, dy_inner)[:, None] + places_of(r, c, dy_row)
+    from_x = x_ptr + _begin(k, inner, x_outer, x_inner)[:, None] + places_of(r, c, x_row)
+    to_dx = dx_ptr + _begin(k, inner, dx_outer, dx_inner)[:, None] + places_of(r, c, dx_row)
+    for back in tl.range(begin, end, num_stages=STAGES):
         top, left = _corner(begin + end - 1 - back, cols, ROWS, BLOCK)
         at_dy, at_x = top.to(tl.int64) * dy_row + left, top.to(tl.int64) * x_row + left
-        inside = _there(top, left, r, c, rows, cols, valid)
+        inside = there_of(top, left, r, c, rows, cols, valid)
         g, n = _slopes(
             from_dy + at_dy, from_x + at_x, mean[:, None], rstd[:, None], w[:, None], b[:, None], inside, KIND
         )
@@ -374,13 +403,13 @@ def _write_slopes(
 
 
 @triton.jit
-def _known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED: tl.constexpr):
+def known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED: tl.constexpr):
     """Statistics, which `per` channels share, and weights of each channel; not TRAINED, `rstd_ptr` has variances."""
     mean = tl.load(mean_ptr + k // per, mask=valid, other=0.0).to(tl.float32)
     rstd = tl.load(rstd_ptr + k // per, mask=valid, other=0.0).to(tl.float32)
     if not TRAINED:
         rstd = 1.0 / tl.sqrt_rn(rstd + eps)
-    return mean, rstd, _vector(w_ptr, k % inner, valid, 1.0), _vector(b_ptr, k % inner, valid, 0.0)
+    return mean, rstd, vector_of(w_ptr, k % inner, valid, 1.0), vector_of(b_ptr, k % inner, valid, 0.0)
 
 
 @triton.jit
@@ -388,14 +417,15 @@ def backward_whole(
     dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, dy_outer, dy_inner, dy_row, x_outer,
     x_inner, x_row, dx_outer, dx_inner, dx_row, kept, inner, rows, cols, tiles, count, eps, TRAINED: tl.constexpr,
     KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """All gradients of KEPT channels of a batch norm."""
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
-    mean, rstd, w, b = _known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, 1, valid, eps, TRAINED)
+    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, 1, valid, eps, TRAINED)
     along, offset = _sums(
         dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows,
-        cols, 0, tiles, KIND, KEPT, ROWS, BLOCK,
+        cols, 0, tiles, KIND, KEPT, ROWS, BLOCK, STAGES,
     )  # fmt: skip
     if dw_ptr is not None:
         tl.store(dw_ptr + k, along.to(dw_ptr.dtype.element_ty), mask=valid)
@@ -404,7 +434,7 @@ def backward_whole(
     _write_slopes(
         dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along * w / count, offset * w / count, dy_outer, dy_inner,
         dy_row, x_outer, x_inner, x_row, dx_outer, dx_inner, dx_row, inner, rows, cols, 0, tiles, TRAINED, KIND, ROWS,
-        BLOCK,
+        BLOCK, STAGES,
     )  # fmt: skip
 
 
@@ -413,15 +443,16 @@ def sums_of_parts(
     dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dy_outer, dy_inner, dy_row, x_outer,
     x_inner, x_row, kept, inner, rows, cols, tiles, steps, per, eps, TRAINED: tl.constexpr, KIND: tl.constexpr,
     KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """The sums of one part of the tiles of KEPT channels; of a group norm, of channels of one image each."""
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
     begin = tl.program_id(1) * steps
-    mean, rstd, w, b = _known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED)
+    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED)
     along, offset = _sums(
         dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows,
-        cols, begin, tl.minimum(begin + steps, tiles), KIND, KEPT, ROWS, BLOCK,
+        cols, begin, tl.minimum(begin + steps, tiles), KIND, KEPT, ROWS, BLOCK, STAGES,
     )  # fmt: skip
     at = tl.program_id(1).to(tl.int64) * kept + k
     tl.store(along_ptr + at, along, mask=valid)
@@ -446,7 +477,7 @@ def join_sums(
         offset += tl.load(offset_ptr + place, mask=inside, other=0.0)
     total, rest = tl.sum(along, 0), tl.sum(offset, 0)
     if mean_along_ptr is not None:
-        w = _vector(w_ptr, k, valid, 1.0)
+        w = vector_of(w_ptr, k, valid, 1.0)
         tl.store(mean_along_ptr + k, total * w / count, mask=valid)
         tl.store(mean_offset_ptr + k, rest * w / count, mask=valid)
     if dw_ptr is not None:
@@ -486,15 +517,16 @@ def slopes_of_parts(
     dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, mean_along_ptr, mean_offset_ptr, dx_ptr, dy_outer, dy_inner,
     dy_row, x_outer, x_inner, x_row, dx_outer, dx_inner, dx_row, kept, inner, rows, cols, tiles, steps, per, eps,
     TRAINED: tl.constexpr, KIND: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """dx of one part of the tiles of KEPT channels; of a group norm, of channels of one image each."""
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
     begin = (tl.num_programs(1) - 1 - tl.program_id(1)) * steps
-    mean, rstd, w, b = _known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED)
-    along, offset = _vector(mean_along_ptr, k // per, valid, 0.0), _vector(mean_offset_ptr, k // per, valid, 0.0)
+    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED)
+    along, offset = vector_of(mean_along_ptr, k // per, valid, 0.0), vector_of(mean_offset_ptr, k // per, valid, 0.0)
     _write_slopes(
         dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along, offset, dy_outer, dy_inner, dy_row, x_outer, x_inner,
         x_row, dx_outer, dx_inner, dx_row, inner, rows, cols, begin, tl.minimum(begin + steps, tiles), TRAINED, KIND,
-        ROWS, BLOCK,
+        ROWS, BLOCK, STAGES,
     )  # fmt: skip

@@ -298,19 +298,21 @@ def library_backward(
 
 
 # -- the choice without timing -----------------------------------------------------------------------
-def in_tf32(dtype: torch.dtype) -> bool:
+def in_tf32(dtype: torch.dtype, made: Geometry | None = None) -> bool:
     """Whether the kernels here may multiply float32 as tf32: where torch may in convolutions and in matrix products.
 
     Torch's default allows it in convolutions alone, and cuDNN seldom does it with few channels: so who has asked for
-    nothing (torch.set_float32_matmul_precision) gets exact products.
+    nothing (torch.set_float32_matmul_precision) gets exact products.  Of a stem, cuDNN's are in tf32 too.
     """
     if dtype != torch.float32 or torch.version.hip:
         return False
     general: Any = torch.backends
     conv = getattr(general.cudnn, "conv", None)  # from torch 2.9
     if conv is None:
-        return bool(general.cudnn.allow_tf32 and general.cuda.matmul.allow_tf32)
-    return _asked(conv, general.cudnn, general) and _asked(general.cuda.matmul, general)
+        alone, products = bool(general.cudnn.allow_tf32), bool(general.cuda.matmul.allow_tf32)
+    else:
+        alone, products = _asked(conv, general.cudnn, general), _asked(general.cuda.matmul, general)
+    return alone and (products or (made is not None and is_stem(made)))
 
 
 def _asked(*settings: Any) -> bool:
@@ -324,13 +326,34 @@ SMALL = {torch.float32: 1.0e9, torch.float16: 2.5e8, torch.bfloat16: 2.5e8}
 """Operations up to which a convolution of few channels is small: cuDNN took 22 us for the 9e7 operations of the Burn
 book's two layers at 64 images (H200), 4e12 a second, a twelfth of what the cores do; ten times as many is where tiles
 of its size begin to fill the machine.  Half types have tensor cores: a quarter."""
+MOST_PLANE_TAPS = 49
+"""Weights of a depthwise kernel: as many sums of dw are held by a lane."""
 FEW_CHANNELS, FEW_PAIRS, FEW_EXACT_PAIRS = 32, 256, 128
 """Channels read or made, and pairs of them.  3 to 32 and 16 to 16 were timed, no more; exact products of 16 to 16 take
 a third longer than cuDNN's in tf32, those of 8 to 16 less."""
 
 
+def is_plane(made: Geometry) -> bool:
+    """Whether each output plane comes of one input plane by small steps of 1, and is no larger than it."""
+    steps = made.stride_h == made.stride_w == made.dilation_h == made.dilation_w == 1
+    small = made.taps <= MOST_PLANE_TAPS and 2 * made.pad_h < made.kernel_h and 2 * made.pad_w < made.kernel_w
+    return made.channels == made.outs == made.groups and steps and small
+
+
+STEM_CHANNELS, STEM_TERMS, STEM_RESULTS = 4, 128, 32
+"""A network's first layer on pictures: 3 channels, 7 x 7, to 64, where cuDNN errs by 2.9e-4, as tf32 does."""
+
+
+def is_stem(made: Geometry) -> bool:
+    """Whether few channels make many, by kernels so wide that cuDNN multiplies in tf32 where it may."""
+    wide = made.sources * made.taps >= STEM_TERMS and made.targets >= STEM_RESULTS
+    return made.groups == 1 and made.sources <= STEM_CHANNELS and wide and made.taps <= MOST_PLANE_TAPS
+
+
 def is_direct(made: Geometry, dtype: torch.dtype) -> bool:
     """Whether the kernels here are taken without timing: where memory rules, or few channels and little work."""
+    if is_plane(made) or (is_stem(made) and in_tf32(dtype, made)):
+        return True
     moved = made.elements * dtype.itemsize
     if made.flops <= INTENSITY * moved:
         return True

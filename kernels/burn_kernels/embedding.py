@@ -303,6 +303,7 @@ CHOICE = tunable(
         sources=(__name__,),
         problems=lambda rows, cols, dtype: [Facts((rows, 8 * rows), (cols,), dtype, alignment(cols * dtype.itemsize))],
         shapes=((16_384, 768), (16_384, 4096)),
+        elements=lambda facts: sum(facts.free) * facts.exact[0],
     )
 )
 
@@ -328,6 +329,8 @@ def _twin(
     scale_by_frequency: bool = False,
 ) -> torch.Tensor:
     padding = -1 if padding_idx is None else padding_idx
+    if not indices.numel():  # torch's kernel of a GPU is launched for none of them, which CUDA refuses
+        return dy.new_zeros(rows, dy.shape[-1])
     found: torch.Tensor = torch.ops.aten.embedding_dense_backward(dy, indices, rows, padding, scale_by_frequency)
     return found
 

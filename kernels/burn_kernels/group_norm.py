@@ -44,6 +44,7 @@ from burn_kernels.group_norm_parts import (
     SHAPES,
     Gradients,
     check_groups,
+    elements,
     facts,
     groups_of,
     problems_with,
@@ -113,7 +114,7 @@ def forward(
         blocks, parts, steps = grid(tiling, config, machine)
         tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
         sizes = (tiling.kept, tiling.inner, tiling.rows, tiling.cols, tiles)
-        tile = {"KEPT": config.kept, "ROWS": config.rows, "BLOCK": config.block}
+        tile = config.tile
         compiled: dict[str, Any] = {"KIND": activation, "PLACE": place, **tile}
         if parts == 1:
             arguments = (flat, *vectors, y, *statistics, *strides, *sizes, 0.0, eps)
@@ -176,6 +177,7 @@ FORWARD = tunable(
         sources=(__name__, "burn_kernels.channel_norm_kernels", "burn_kernels.activation"),
         problems=problems_with("silu w b", "w b"),
         shapes=SHAPES,
+        elements=elements,
     )
 )
 

@@ -25,6 +25,7 @@ from burn_kernels.group_norm_parts import (
     Gradients,
     channels_of,
     check_groups,
+    elements,
     facts,
     problems_with,
     reference,
@@ -76,7 +77,7 @@ def backward(
         blocks, parts, steps = grid(tiling, config, machine)
         tiles = ceil_div(tiling.rows, config.rows) * ceil_div(tiling.cols, config.block)
         sizes = (tiling.kept, tiling.inner, tiling.rows, tiling.cols, tiles, steps, per, 0.0)
-        tile = {"KEPT": config.kept, "ROWS": config.rows, "BLOCK": config.block}
+        tile = config.tile
         along, offset = (torch.empty(parts, tiling.kept, dtype=torch.float32, device=x.device) for _ in range(2))
         means = [torch.empty(mean.shape, dtype=torch.float32, device=x.device) for _ in range(2)]
         arguments = (*inputs, along, offset, *strides, *sizes)
@@ -145,5 +146,6 @@ BACKWARD = tunable(
         sources=(__name__, "burn_kernels.channel_norm_kernels", "burn_kernels.activation"),
         problems=problems_with("silu w b", "w b"),
         shapes=SHAPES,
+        elements=elements,
     )
 )

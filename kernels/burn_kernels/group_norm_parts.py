@@ -80,6 +80,12 @@ def problems_with(*flags: str) -> Any:
     return problems
 
 
+def elements(facts: Facts) -> int:
+    """Numbers in the tensor of a problem."""
+    channels, _, space = facts.exact
+    return facts.free[0] * channels * space
+
+
 SHAPES = ((8, 4096), (8, 1024), (64, 1024))
 """What is measured where no shapes are told: blocks of a diffusion network."""
 

@@ -55,6 +55,7 @@ from burn_kernels.reduce_parts import (
     reference_back,
     shape_of,
     twin,
+    usual_size,
 )
 from burn_kernels.spec import KernelSpec, register
 
@@ -342,6 +343,8 @@ def _choices(facts: Facts, machine: Machine, *, back: bool) -> list[Config]:
     along = spread or facts.flags.endswith("along")  # with few results side by side, their width is no use
     kept, kind = outer * inner if spread else inner, facts.flags.split()[0]
     form: Form = "places" if kind.startswith("arg") else "peaks" if kind in _PEAKS else "sums"
+    if kind == "var":
+        form = "moments"
     return candidates(kept, length, facts.dtype.itemsize, machine, along=along, form="back" if back else form)
 
 
@@ -443,6 +446,7 @@ def _register(kind: str, run: Callable[..., Any]) -> KernelSpec:
             problems=functools.partial(problems, kind=kind),
             dtypes=FLOATS,
             limits="none in size; float64 on a GPU",
+            size=functools.partial(usual_size, kind),
         )
     )
 

@@ -194,3 +194,12 @@ def twin(kind: str, x: torch.Tensor, dim: Axes = None, keepdim: bool = False, **
         return found
     call: Callable[..., torch.Tensor] = getattr(torch, kind)
     return call(x, dim, keepdim=keepdim, **options)
+
+
+def usual_size(kind: str, x: torch.Tensor, dim: Axes = None, **_: Any) -> float:
+    """How large a sum of so many numbers usually is: one in which all cancels is off by units of that size."""
+    axes = axes_of(kind, x, dim)
+    if kind not in ("sum", "mean") or not axes or not x.numel():
+        return 0.0
+    usual = float(x.double().square().sum(axes).max().sqrt())
+    return usual / count_of(x, axes) if kind == "mean" else usual

@@ -447,6 +447,7 @@ CHOICE = tunable(
         sources=(__name__, "burn_kernels.prims"),
         problems=_problems_of,
         shapes=((16_384, 4096), (16_384, 1024)),
+        elements=lambda facts: facts.free[0] * sum(facts.exact[:2]) * facts.exact[3],
     )
 )
 

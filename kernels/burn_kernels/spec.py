@@ -68,6 +68,8 @@ class KernelSpec:
     """Element types that the kernels take."""
     limits: str
     """Past what `forward` raises KernelLimitError; for the documentation."""
+    size: Callable[..., float] = lambda *inputs, **options: 0.0
+    """(*inputs, **options) -> how large the numbers are whose difference an output may be; see `verify.compare`."""
 
 
 REGISTRY: dict[str, KernelSpec] = {}

@@ -49,7 +49,8 @@ def variants(name: str, dtype: DType, *, held: bool = False) -> list[Any]:
 def judged(variant: Any, tiles: Tiles) -> list[str]:
     made: Tunable = variant.tunable
     facts = made.facts(0)
-    return trials.judge(made.trial(facts, Inputs("cpu", seed=1)), tiles, facts.dtype)
+    trial = made.trial(facts, Inputs("cpu", seed=1))
+    return trials.judge(trial, tiles, trials.Truth.of(trial), facts.dtype)
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["numbers", "held numbers"])

@@ -66,8 +66,9 @@ def check(made: Tunable, problems: list[Facts]) -> None:
     for facts in problems:
         trial = made.trial(facts, Inputs("cpu", seed=1))
         base: Any = None
+        truth = trials.Truth.of(trial)
         for config in made.candidates(facts, H200):
-            assert trials.judge(trial, config, facts.dtype) == [], (facts, config)
+            assert trials.judge(trial, config, truth, facts.dtype) == [], (facts, config)
             if base is None:
                 base, faults = trials.first(trial, config)
                 assert faults == [], (facts, config)
@@ -81,7 +82,7 @@ def test_rows_that_no_program_computes_are_found(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(softmax, "ceil_div", lambda n, step: n // step)
     facts = Facts((5,), (49,), torch.float32, 4)
     trial = softmax.FORWARD.trial(facts, Inputs("cpu"))
-    found = trials.judge(trial, softmax.Config(2, 64, 1), torch.float32)
+    found = trials.judge(trial, softmax.Config(2, 64, 1), trials.Truth.of(trial), torch.float32)
     assert found[0] == "output 0: 49 elements not written, or NaN where there should be numbers"
 
 
@@ -99,4 +100,5 @@ def test_a_block_that_writes_past_the_end_is_found(monkeypatch: pytest.MonkeyPat
     room = torch.zeros(5, 64)  # so that what is read beyond x is memory of this test
     room[:4] = trial.inputs[0]
     trial = trials.Trial((room[:4],), trial.run, trial.reference)
-    assert trials.judge(trial, softmax.Config(1, 64, 1), torch.float32) == ["writes past the end of allocation 0"]
+    found = trials.judge(trial, softmax.Config(1, 64, 1), trials.Truth.of(trial), torch.float32)
+    assert found == ["writes past the end of allocation 0"]

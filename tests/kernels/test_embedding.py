@@ -20,6 +20,11 @@ def test_rows_that_no_token_names_are_zero_and_padding_too() -> None:
     assert scaled[:, 0].tolist() == [1.0, 1.0, 1.0, 0.0]
 
 
+def test_the_twin_of_no_tokens_is_not_torchs_which_launches_for_none() -> None:
+    twin = embedding.SPEC.twin(torch.ones(0, 4, dtype=torch.float16), torch.ones(0, dtype=torch.int64), rows=6)
+    assert torch.equal(twin, torch.zeros(6, 4, dtype=torch.float16))
+
+
 def test_candidates_begin_with_the_default() -> None:
     for cols in (1, 49, 768, 4096):
         found = embedding.candidates(cols, 2, H200)

@@ -46,6 +46,25 @@ def test_without_timings_the_library_is_taken_whatever_the_sizes() -> None:
             assert named[choice(works, machine)] == first
 
 
+@pytest.mark.parametrize("sizes", [(0, 5, 3), (4, 5, 0)], ids=str)
+def test_of_nothing_the_library_computes_without_a_choice(
+    sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # prices are of an element, so the cost model divided by 0
+    rows, inner, features = sizes
+    asked = []
+
+    def run(_: object, like: object, config: object, call: object, launch: Callable[[object], None]) -> None:
+        asked.append(config)
+        launch(config)
+
+    monkeypatch.setattr(type(matmul.FORWARD), "run", run)
+    with recording(H200):
+        x, w = torch.empty(rows, inner, device="meta"), torch.empty(features, inner, device="meta")
+        assert matmul.forward(x, w, kind="gelu").shape == (rows, features)
+    assert asked == [matmul.Config(matmul.LIBRARY)]
+
+
 def test_the_librarys_own_ending_is_for_what_it_can() -> None:
     def ways(flags: str) -> set[int]:
         return {config.way for config in matmul.candidates(64, 64, 2, H200, flags=flags)}

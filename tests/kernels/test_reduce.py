@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable
@@ -9,7 +10,17 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from burn_kernels import KernelArgumentError, KernelError, KernelShapeError, reduce
+from burn_kernels import (
+    REGISTRY,
+    KernelArgumentError,
+    KernelError,
+    KernelShapeError,
+    KernelSpec,
+    Problem,
+    reduce,
+    reduce_parts,
+    verify,
+)
 from burn_kernels.launch import H200
 from burn_kernels.reduce_kernels import MOST, grid
 from burn_kernels.reduce_parts import plan_of
@@ -53,6 +64,29 @@ def test_variance_of_too_few_and_sums_of_none() -> None:
     assert reduce.sum(torch.ones(3, 0), 1).tolist() == [0.0] * 3
     assert reduce.mean(torch.ones(3, 0), 1).isnan().all()
     assert reduce.logsumexp(torch.ones(3, 0), 1).tolist() == [-math.inf] * 3
+
+
+def test_verify_allows_a_sum_in_which_all_cancels_units_of_what_was_added() -> None:
+    x = Draw(5).normal(7, 11)
+    x -= x.mean()
+    x[0, 0] += 1e-6
+    problem = Problem((x,))
+
+    def off(by: float) -> KernelSpec:
+        return dataclasses.replace(
+            REGISTRY["sum"],
+            forward=lambda x, **_: x.double().sum().float() + by,
+            gradient=None,
+            reference_gradient=None,
+        )
+
+    assert verify(off(4e-7 * float(x.norm())), problem, dtype=torch.float32) == []
+    assert verify(off(1e-4 * float(x.norm())), problem, dtype=torch.float32) != []
+    assert (
+        verify(dataclasses.replace(off(4e-7 * float(x.norm())), size=lambda x: 0.0), problem, dtype=torch.float32) != []
+    )
+    assert reduce_parts.usual_size("mean", torch.full((4, 9), 2.0), 1) == 2.0 / 3.0
+    assert reduce_parts.usual_size("amax", x) == 0.0
 
 
 def test_equals_share_the_gradient_of_an_extreme() -> None:

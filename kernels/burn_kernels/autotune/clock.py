@@ -66,6 +66,7 @@ class GpuClock:
             yield
 
     def spare_bytes(self) -> int:
-        """Half of what is free: another tenant of the device may want some."""
+        """Half of what is free, or held by torch for nothing: another tenant of the device may want some."""
         free, _ = torch.cuda.mem_get_info(self.index)
-        return free // 2
+        held = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(self.index)
+        return (free + held) // 2

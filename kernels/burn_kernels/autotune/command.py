@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import torch
 
 from burn_kernels.autotune import shipped
 from burn_kernels.autotune.bundle import export_bundle, import_bundle
+from burn_kernels.autotune.compiling import Tally
 from burn_kernels.autotune.report import lines, report_of
 from burn_kernels.autotune.selection import current
 from burn_kernels.autotune.tunable import TUNABLES
@@ -60,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     part.add_argument("--device", type=_device, default=0, metavar="N", help="the GPU's number, or cuda:N")
     part.add_argument("--again", action="store_true", help="measure also what is in the store, and replace it")
     part.add_argument("--budget-s", type=float, metavar="S", help="seconds for all measurements (default 3600)")
+    part.add_argument("--most", type=_count, metavar="K", help="of each key the default and the K - 1 best predicted")
+    part.add_argument("--workers", type=int, metavar="N", help="processes that compile ahead (default: cores less 1)")
     part.set_defaults(run=_tune)
     part = commands.add_parser("report", help="show what is chosen where, timings, disqualified candidates")
     part.add_argument("--json", action="store_true", help="as JSON")
@@ -93,6 +97,12 @@ def _part(text: str) -> tuple[int, int]:
     return int(first), int(step)
 
 
+def _count(text: str) -> int:
+    if not (text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of candidates")
+    return int(text)
+
+
 def _device(text: str) -> int:
     number = text.removeprefix("cuda:")
     if not number.isdigit():
@@ -103,7 +113,8 @@ def _device(text: str) -> int:
 def _tune(asked: argparse.Namespace) -> int:
     budget = current().budget
     budget.process_s = 3600.0 if asked.budget_s is None else asked.budget_s
-    dtype = DTYPES.get(asked.dtype)
+    dtype, begun = DTYPES.get(asked.dtype), time.monotonic()
+    current().most = asked.most
     found = tune(
         asked.only,
         asked.shapes,
@@ -111,10 +122,12 @@ def _tune(asked: argparse.Namespace) -> int:
         device=asked.device,
         again=asked.again,
         part=asked.part,
+        workers=asked.workers,
         progress=lambda m: _say(told(m)),
+        compiled=lambda tally: _say(ahead(tally)),
     )
-    kept = sum(not measured.why_not for measured in found)
-    _say(f"{kept} of {len(found)} keys measured in {budget.spent_s:.0f} s; python -m burn_kernels report shows them")
+    kept, took_s = sum(not measured.why_not for measured in found), time.monotonic() - begun
+    _say(f"{kept} of {len(found)} keys measured in {took_s:.0f} s; python -m burn_kernels report shows them")
     return 0 if kept == len(found) else 1
 
 
@@ -129,6 +142,13 @@ def told(measured: Measured) -> str:
         gain = f", default {measured.default_ms:.4f} ms" if measured.default_ms is not None else ""
         text = f"{measured.chosen}, {measured.median_ms:.4f} ms{gain}"
     return "\n".join([head + text, *(f"    disqualified {line}" for line in measured.disqualified)])
+
+
+def ahead(tally: Tally) -> str:
+    """What the processes that compile did, with each kernel that failed and why."""
+    each = tally.spent_s / max(1, tally.compiled)
+    head = f"{tally.compiled} kernels compiled ahead, {each:.1f} s each; {tally.waited_s:.0f} s waited for them"
+    return "\n".join([head, *(f"    not compiled ahead: {line}" for line in tally.failed)])
 
 
 def _report(asked: argparse.Namespace) -> int:

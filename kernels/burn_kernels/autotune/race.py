@@ -1,9 +1,10 @@
 """Which of several calls is fastest, in few samples: rounds in turns, the hopeless left out, the winner confirmed.
 
 Each candidate is called once without counting, since its first call compiles and warms up.  Then come rounds, each
-in the opposite order of the one before, so that a clock that drifts favours nobody.  Who is more than 1.5 times behind
-the best is eliminated after the third round.  It ends after ten rounds, or when two rounds in a row improved the best
-by less than 2 %.  At last the two best go five more rounds against each other.
+in the opposite order of the one before, so that a clock that drifts favours nobody.  Who is more than twice behind the
+best is eliminated after the first round, who is more than 1.5 times, after the third.  It ends after ten rounds, or
+when two rounds in a row improved the best by less than 2 %.  At last the two best go five more rounds against each
+other.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ LEAST_ROUNDS = 3
 MOST_ROUNDS = 10
 CONFIRMING_ROUNDS = 5
 HOPELESS = 1.5
+FAR = 2.0
 STILL = 0.02
 ALIKE = 0.02
 
@@ -77,13 +79,12 @@ def race(
             return found
         fastest = min(found.median(name) for name in running)
         still, best = (still + 1 if fastest > best * (1 - STILL) else 0), min(best, fastest)
-        if number + 1 < LEAST_ROUNDS:
-            continue
+        early = number + 1 < LEAST_ROUNDS
         if eliminating:
-            hopeless = [name for name in running if found.median(name) > HOPELESS * fastest]
+            hopeless = [name for name in running if found.median(name) > (FAR if early else HOPELESS) * fastest]
             found.eliminated.update(hopeless)
             running[:] = [name for name in running if name not in hopeless]
-            if still >= 2 or len(running) == 1:
+            if not early and (still >= 2 or len(running) == 1):
                 break
     first = sorted((name for name in running if name in found.samples), key=found.median)[:2]
     for number in range(CONFIRMING_ROUNDS if len(first) == 2 else 0):

@@ -20,7 +20,7 @@ import torch
 
 from burn_kernels.autotune import levels, shipped, tunable
 from burn_kernels.autotune.clock import Clock, GpuClock
-from burn_kernels.autotune.cost import choice
+from burn_kernels.autotune.cost import choice, predict
 from burn_kernels.autotune.errors import AutotuneWarning, CandidateError, LockfileError
 from burn_kernels.autotune.key import Candidate, Device, Facts, device_of, software
 from burn_kernels.autotune.lockfile import Lockfile, Pin
@@ -76,6 +76,8 @@ class Selector:
     table: Callable[[Tunable, Facts, Device], list[Mapping[str, int]]] = shipped.configs
     budget: Budget = field(default_factory=Budget)
     lockfile: Lockfile | None = None
+    most: int | None = None
+    """Candidates of a key that are measured, by the cost model's order; None for all."""
     known: dict[tuple[str, int, bool, tuple[Any, ...]], tuple[Decision, Facts]] = field(default_factory=dict)
     """By tunable, device, deterministic mode, and what a launcher said of the call."""
     decisions: dict[tuple[Place, bool], Decision] = field(default_factory=dict)
@@ -291,18 +293,32 @@ class Selector:
         with self._measuring:
             yield
 
+    def contenders(self, decision: Decision, *, again: bool = False) -> dict[str, Any]:
+        """The configs that a measurement of a key is between: those that fit, without those known to be faulty.
+
+        With `most`, only so many: the default, and those for which the cost model predicts the least time.
+        """
+        tunable, facts, machine = decision.tunable, decision.facts, self.devices(decision.index).machine
+        named = tunable.named(facts, machine)
+        faulty = set() if again else {fault.candidate for fault in self.store.faults(decision.place)}
+        sound = {n: c for n, c in named.items() if n not in faulty and tunable.supports(c, facts)}
+        if self.most is None or len(sound) <= self.most:
+            return sound
+        first, *others = sound
+        others.sort(key=lambda name: predict(tunable.work(sound[name], facts, machine), machine))
+        kept = {first, *others[: self.most - 1]}
+        return {name: config for name, config in sound.items() if name in kept}
+
     def _measure(self, decision: Decision, *, again: bool) -> str:
         tunable, place = decision.tunable, decision.place
         decision.wanting = False
         if decision.index not in self._clocks:
             self._clocks[decision.index] = self.clocks(decision.index)
         clock = self._clocks[decision.index]
-        device = self.devices(decision.index)
-        named = tunable.named(decision.facts, device.machine)
+        named = tunable.named(decision.facts, self.devices(decision.index).machine)
         if again:
             self.store.forget(place)
-        faulty = set() if again else {fault.candidate for fault in self.store.faults(place)}
-        sound = {n: c for n, c in named.items() if n not in faulty and tunable.supports(c, decision.facts)}
+        sound = self.contenders(decision, again=again)
         found = measure(
             tunable,
             decision.facts,

@@ -8,6 +8,7 @@ float64 as plain torch is, by the rule of `burn_kernels.verify`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,12 +19,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from burn_kernels.verify import cast, compare
 
-__all__ = ["Trial", "agree", "fenced", "judge"]
+__all__ = ["Trial", "Truth", "agree", "fenced", "judge"]
 
 GUARD_BYTES = 512
 """On each side: two of the widest distances to which the allocator aligns, so that alignment stays as it was."""
 CHUNK = 1 << 24
-"""Elements that are compared at once."""
+"""Elements that are compared, and words that are summed, at once."""
 
 
 # -- what is tried -----------------------------------------------------------------------------------
@@ -40,20 +41,39 @@ class Trial:
     timed: Callable[..., Any] | None = None
     """What is timed where `run` does more than the kernel does: copies an input that it writes over, makes a table."""
 
+    @functools.cached_property
+    def sums(self) -> list[torch.Tensor]:
+        """Of the bytes of each input, as they were drawn: a config that changed them leaves other ones."""
+        return [_sum_of_bytes(x) for x in _flat(self.inputs)]
 
-def judge(trial: Trial, config: Any, dtype: torch.dtype) -> list[str]:
+
+@dataclass(frozen=True)
+class Truth:
+    """What a small problem must give, worked out once for all its configs."""
+
+    exact: Sequence[torch.Tensor]
+    """In float64."""
+    plain: Sequence[torch.Tensor]
+    """As plain torch computes them in the problem's own types: how far from exact it is allowed to be."""
+
+    @staticmethod
+    def of(trial: Trial) -> Truth:
+        """By the trial's reference, on the device of its inputs."""
+        inputs = cast(trial.inputs, torch.float64, _flat(trial.inputs)[0].device)
+        return Truth(_flat(trial.reference(inputs)), _flat(trial.reference(trial.inputs)))
+
+
+def judge(trial: Trial, config: Any, truth: Truth, dtype: torch.dtype) -> list[str]:
     """What is wrong with a config on a small problem, by comparison with float64; an empty list if nothing is."""
     fence, outputs, faults = _run(trial, config)
-    # a reference that draws its outputs puts them on its own device, wherever its inputs are
-    exact = [x.cpu() for x in _flat(trial.reference(cast(trial.inputs, torch.float64, "cpu")))]
-    plain = _flat(trial.reference(trial.inputs))
-    if len(outputs) != len(exact):
-        return [*faults, f"{len(outputs)} outputs, expected {len(exact)}"]
-    for number, (found, expected, common) in enumerate(zip(outputs, exact, plain, strict=True)):
-        faults += [f"output {number}: {fault}" for fault in unwritten(found, expected.to(found.device))]
+    if len(outputs) != len(truth.exact):
+        return [*faults, f"{len(outputs)} outputs, expected {len(truth.exact)}"]
+    for number, (found, exact, common) in enumerate(zip(outputs, truth.exact, truth.plain, strict=True)):
+        expected = exact.to(found.device)  # a reference that draws its outputs has put them on a device of its own
+        faults += [f"output {number}: {fault}" for fault in unwritten(found, expected)]
         if found.dtype.is_floating_point:
             faults += compare(f"output {number}", found, expected, common, dtype)
-        elif not torch.equal(found.cpu(), expected.to(found.dtype).cpu()):
+        elif not torch.equal(found, expected.to(found.dtype)):
             faults.append(f"output {number}: other integers than the reference")
     return faults + fence.broken()
 
@@ -76,36 +96,41 @@ def first(trial: Trial, config: Any) -> tuple[list[torch.Tensor], list[str]]:
 
 
 def _run(trial: Trial, config: Any) -> tuple[Fence, list[torch.Tensor], list[str]]:
-    before = [_sum_of_bytes(x) for x in _flat(trial.inputs)]
+    before = trial.sums
     with fenced() as fence:
         outputs = _flat(trial.run(trial.inputs, config))
     after = [_sum_of_bytes(x) for x in _flat(trial.inputs)]
-    changed = [f"writes to input {i}" for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    changed = [
+        f"writes to input {i}" for i, pair in enumerate(zip(before, after, strict=True)) if not torch.equal(*pair)
+    ]
     return fence, outputs, changed
 
 
-def _sum_of_bytes(x: torch.Tensor) -> tuple[int, int]:
+def _sum_of_bytes(x: torch.Tensor) -> torch.Tensor:
     # two sums, the second weighted, so that swapped numbers show; of whole storages, gaps between rows included
     data = torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
-    total = weighted = 0
-    for start in range(0, data.numel(), CHUNK):
-        part = data[start : start + CHUNK].to(torch.int32)
-        weight = torch.arange(part.numel(), dtype=torch.int32, device=x.device) % 8191 + 1
-        total += int(part.sum(dtype=torch.int64))
-        weighted += (start + 1) * int((part * weight).sum(dtype=torch.int64))
-    return total, weighted
+    whole = data.numel() // 8 * 8
+    total = torch.zeros(2, dtype=torch.int64, device=x.device)
+    for words in (data[:whole].view(torch.int64), data[whole:].to(torch.int64)):
+        for start in range(0, words.numel(), CHUNK):  # sums wrap around, which is as good
+            part = words[start : start + CHUNK]
+            weight = torch.arange(part.numel(), dtype=torch.int64, device=x.device).remainder_(8191).add_(1)
+            total[0] += part.sum()
+            total[1] += weight.mul_(part).sum() * (start + 1)
+    return total
 
 
 # -- comparing ---------------------------------------------------------------------------------------
 def unwritten(found: torch.Tensor, expected: torch.Tensor) -> list[str]:
     """Whether poison is left where a number should be; for large tensors in pieces."""
-    count = 0
+    counted = torch.zeros((), dtype=torch.int64, device=found.device)
     for part, other in _pieces(found, expected):
         if found.dtype.is_floating_point:
-            count += int((part.isnan() & ~other.isnan()).sum())
+            counted += (part.isnan() & ~other.isnan()).sum()
         elif found.dtype != torch.bool:
             top = torch.iinfo(found.dtype).max
-            count += int(((part == top) & (other != top)).sum())
+            counted += ((part == top) & (other != top)).sum()
+    count = int(counted)
     return [f"{count} elements not written, or NaN where there should be numbers"] if count else []
 
 
@@ -120,18 +145,21 @@ def apart(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> li
     if not found.dtype.is_floating_point:
         return [] if torch.equal(found, expected) else ["other integers"]
     unit = torch.finfo(dtype).eps * (64 if dtype == torch.float32 else 4)
-    sums, tops = [0.0, 0.0], [0.0, 0.0]
+    # on the device to the end: of the difference and of what is expected, the sum of squares and the largest
+    sums, tops = (torch.zeros(2, dtype=torch.float64, device=found.device) for _ in range(2))
+    unlike = torch.zeros((), dtype=torch.bool, device=found.device)
     for part, other in _pieces(found, expected):
         odd = ~other.isfinite()
-        if not torch.equal(part[odd].nan_to_num(nan=0.5), other[odd].nan_to_num(nan=0.5)):
-            return ["not the same NaN and infinities"]
+        unlike |= (odd & (part != other) & ~(part.isnan() & other.isnan())).any()
         part, other = (torch.where(odd, 0.0, x.to(torch.float32)) for x in (part, other))
         for place, values in enumerate((part - other, other)):
-            sums[place] += float(values.square().sum(dtype=torch.float64))
-            tops[place] = max(tops[place], float(values.abs().max()))
+            sums[place] += values.square().sum(dtype=torch.float64)
+            tops[place] = torch.maximum(tops[place], values.abs().max())
+    if bool(unlike):
+        return ["not the same NaN and infinities"]
     faults = []
-    roots = [total**0.5 for total in sums]
-    for kind, (error, size) in (("largest", tops), ("root mean square", roots)):
+    for kind, pair in (("largest", tops.tolist()), ("root mean square", sums.sqrt().tolist())):
+        error, size = pair
         if not error <= unit * size:  # NaN too
             faults.append(f"{kind} difference {error:.3g} of {size:.3g} from another config, allowed {unit * size:.3g}")
     return faults

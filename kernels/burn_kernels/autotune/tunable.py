@@ -177,7 +177,9 @@ class Inputs:
 
     def __init__(self, device: torch.device | str, seed: int = 0) -> None:
         self.device = torch.device(device)
-        self.generator = torch.Generator(device=self.device).manual_seed(seed)
+        self.generator: torch.Generator | None = None  # on meta, where tensors have no values, there is none
+        if self.device.type != "meta":
+            self.generator = torch.Generator(device=self.device).manual_seed(seed)
 
     def normal(self, *shape: int, dtype: torch.dtype, std: float = 1.0) -> torch.Tensor:
         """Normal values, packed."""

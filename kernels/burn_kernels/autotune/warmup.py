@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from burn_kernels._triton import AVAILABLE, INTERPRETED
+from burn_kernels.autotune.compiling import Compilers, Tally, variants
+from burn_kernels.autotune.errors import CandidateError
 from burn_kernels.autotune.selection import Decision, Selector, current
 from burn_kernels.autotune.tunable import TUNABLES, Tunable
 from burn_kernels.errors import KernelArgumentError, KernelDeviceError, KernelLimitError, explain
@@ -45,13 +52,16 @@ def tune(
     device: int = 0,
     again: bool = False,
     part: tuple[int, int] = (0, 1),
+    workers: int | None = None,
     progress: Progress = lambda measured: None,
+    compiled: Callable[[Tally], None] = lambda tally: None,
 ) -> list[Measured]:
     """Measures every op whose name begins with `only`, for shapes (rows, cols) or those that each op names itself.
 
     `only` may be several beginnings, separated by commas: ops are measured in their order.  What is in the store is not
     measured again unless `again`.  `part` (i, n) measures every n-th key from the i-th: for n processes beside each
-    other, each with a GPU of its own.
+    other, each with a GPU of its own.  So many `workers` compile ahead, by default one for each core but one; keys are
+    measured as their kernels are there.  `compiled` is told what they did.
     Raises: KernelDeviceError where no GPU is, KernelArgumentError for an op that is not there, CandidateError if a
     candidate broke the device.
     """
@@ -64,7 +74,24 @@ def tune(
                 mend="run this on the machine with the GPU, or import timings that one exported",
             )
         )
-    return tune_with(current(), only, shapes, dtype=dtype, device=device, again=again, part=part, progress=progress)
+    count = max(1, _cores() - 1) if workers is None else workers
+    return tune_with(
+        current(),
+        only,
+        shapes,
+        dtype=dtype,
+        device=device,
+        again=again,
+        part=part,
+        workers=count if AVAILABLE and not INTERPRETED else 0,
+        progress=progress,
+        compiled=compiled,
+    )
+
+
+def _cores() -> int:
+    """Of this machine, those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def tune_with(
@@ -76,7 +103,9 @@ def tune_with(
     device: int = 0,
     again: bool = False,
     part: tuple[int, int] = (0, 1),
+    workers: int = 0,
     progress: Progress = lambda measured: None,
+    compiled: Callable[[Tally], None] = lambda tally: None,
 ) -> list[Measured]:
     """As `tune`, by a selector that is given."""
     beginnings = only.split(",")
@@ -98,8 +127,17 @@ def tune_with(
                 plan = selector.plan(made, device, facts)
                 plans[plan.place.key] = plan
     mine = list(plans.values())[part[0] :: part[1]]
+    due = [plan for plan in mine if again or plan.source != "measured"]
     try:
-        return _all(selector, [plan for plan in mine if again or plan.source != "measured"], again, progress)
+        if not workers or not due:
+            return _all(selector, iter(due), len(due), again, progress)
+        machine = selector.devices(device).machine
+        with Compilers(machine, min(workers, 2 * len(due)), launchers=torch.cuda.is_available()) as compilers:
+            with _feeding(compilers, selector, due, again):
+                found = _all(selector, _as_ready(compilers, selector, due), len(due), again, progress)
+            if compilers.tally.compiled or compilers.tally.failed:
+                compiled(compilers.tally)
+        return found
     finally:
         selector.forget()  # what was decided before follows the new timings
 
@@ -107,17 +145,67 @@ def tune_with(
 def tune_pending(*, progress: Progress = lambda measured: None) -> list[Measured]:
     """Measures the keys that this process has used and that have no timings: after one step of a training, say."""
     selector = current()
-    return _all(selector, selector.pending(), False, progress)
+    pending = selector.pending()
+    return _all(selector, iter(pending), len(pending), False, progress)
 
 
-def _all(selector: Selector, decisions: Sequence[Decision], again: bool, progress: Progress) -> list[Measured]:
+@contextlib.contextmanager
+def _feeding(compilers: Compilers, selector: Selector, decisions: Sequence[Decision], again: bool) -> Iterator[None]:
+    """A block beside which a thread says what all these keys launch: some tables take a second to draw."""
+    ended = threading.Event()
+
+    def feed() -> None:
+        for decision in decisions:
+            if ended.is_set():
+                return
+            made, machine = decision.tunable, selector.devices(decision.index).machine
+            configs = selector.contenders(decision, again=again).values()
+            try:
+                wanted = list(variants(made, decision.facts, configs, machine))
+            except Exception as error:  # the measurement meets it again, and says whose it is
+                compilers.tally.failed.append(f"{decision.place.key}: {type(error).__name__}: {error}")
+                wanted = []
+            compilers.ask(decision.place.key, wanted)
+
+    thread = threading.Thread(target=feed, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _as_ready(compilers: Compilers, selector: Selector, decisions: Sequence[Decision]) -> Iterator[Decision]:
+    """The keys as their kernels are compiled.  Waiting counts as time spent; when that is up, all that are left."""
+    left, budget = {decision.place.key: decision for decision in decisions}, selector.budget
+    while left:
+        begun = budget.now()
+        until = time.monotonic() + budget.process_s - budget.spent_s
+        key = compilers.wait(list(left), until=until)
+        waited_s = budget.now() - begun
+        budget.spent_s += waited_s
+        compilers.tally.waited_s += waited_s
+        if key is None:
+            yield from left.values()
+            return
+        yield left.pop(key)
+
+
+def _all(
+    selector: Selector, decisions: Iterator[Decision], count: int, again: bool, progress: Progress
+) -> list[Measured]:
     found = []
     for number, decision in enumerate(decisions, 1):
         try:
             why_not = selector.measure(decision, again=again)
         except KernelLimitError as error:  # no candidate is right; the other keys may fare better
             why_not = str(error).splitlines()[1].strip()
-        measured = _measured(selector, decision, number, len(decisions), why_not)
+        except CandidateError:  # the device is lost
+            raise
+        except Exception as error:  # of the problem, or its reference: said, as the other keys can still be measured
+            why_not = f"it could not be measured: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
+        measured = _measured(selector, decision, number, count, why_not)
         found.append(measured)
         progress(measured)
     return found

@@ -163,15 +163,9 @@ def _floor_norm(args: Sequence[Any], dy: torch.Tensor) -> float:
     return float(dy.abs().max()) * max(1.0, *scales, 0.0) / math.sqrt(eps)
 
 
-def _size_sum(kind: str, args: Sequence[Any]) -> float:
-    """How large a sum of so many numbers usually is: one in which all cancels is off by units of that size."""
+def _size(kind: str, args: Sequence[Any]) -> float:
     x, dim, *_ = args
-    if kind not in ("sum", "mean") or not x.numel():
-        return 0.0
-    axes = tuple(range(x.dim())) if dim is None else tuple(dim)
-    usual = x.double().square().sum(axes).sqrt()
-    count = x.numel() / max(1, usual.numel()) if kind == "mean" else 1.0
-    return float(usual.max()) / count
+    return reduce_parts.usual_size(kind, x, dim)
 
 
 # -- rows that lie far apart ---------------------------------------------------------------------------
@@ -349,7 +343,7 @@ ADAPTERS: dict[str, Adapter] = {
             graded=() if kind.startswith("arg") else (0,),
             twin=functools.partial(_reduction, kind),
             label=functools.partial(_named, kind),
-            size=functools.partial(_size_sum, kind),
+            size=functools.partial(_size, kind),
             far=_far_reduction,
         )
         for kind in reduce_parts.KINDS

@@ -178,7 +178,7 @@ def _outline(argument: Any) -> Any:
         # where in its memory it begins matters to 16 bytes
         start = argument.storage_offset() * argument.element_size() % 16
         return tuple(argument.shape), argument.stride(), argument.dtype, argument.device, start
-    return argument
+    return tuple(map(_outline, argument)) if isinstance(argument, (list, tuple)) else argument
 
 
 def _record(

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
+from torch._compile import _disable_dynamo
 
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.torch import steps as _steps  # noqa: F401  # registers adamw_, sgd_, lion_
@@ -34,6 +35,11 @@ class _Fused:
     param_groups: list[dict[str, Any]]
     clip_norm: float | None
     copies: dict[torch.Tensor, torch.Tensor]
+    _step_supports_amp_scaling: bool
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copy.deepcopy and pickle take along; torch's own has no room for options of ours."""
+        return cast(dict[str, Any], super().__getstate__()) | {"clip_norm": self.clip_norm, "copies": self.copies}
 
     def _set(self, clip_norm: float | None, copies: Copies | None) -> None:
         if clip_norm is not None and not clip_norm > 0.0:
@@ -45,6 +51,8 @@ class _Fused:
                     mend="leave it out to clip nothing",
                 )
             )
+        # with fused=True torch's classes promise GradScaler to divide by its scale themselves, which these steps do not
+        self._step_supports_amp_scaling = False
         self.clip_norm, self.copies = clip_norm, dict(copies or {})
         ours = {p for group in self.param_groups for p in group["params"]}
         wrong = [p for p, copy in self.copies.items() if p not in ours or copy.shape != p.shape]
@@ -198,6 +206,7 @@ class _AdamStep(_Fused):
             state["exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
         return state
 
+    @_disable_dynamo  # it would take the number of the step for a constant; torch's own steps are left out alike
     def _step(self, closure: Callable[[], Any] | None) -> Any:
         loss = self._begin(closure)
         clips = self._clips()

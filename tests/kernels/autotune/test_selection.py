@@ -13,10 +13,12 @@ import pytest
 import torch
 
 from burn_kernels import KernelArgumentError, KernelLimitError, KernelShapeError, softmax
-from burn_kernels.autotune import CandidateError, deterministic, still, tuner, using
+from burn_kernels.autotune import CandidateError, deterministic, still, tuner, using, warmup
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.selection import Selector, selecting
 from burn_kernels.autotune.store import Place, Store, Timing
+from burn_kernels.autotune.trial import Trial
+from burn_kernels.autotune.tunable import Inputs
 from burn_kernels.autotune.tuner import Budget
 from burn_kernels.launch import A100, H200, observing, recording
 from burn_kernels.launch import launch as kernel_launch
@@ -294,9 +296,29 @@ def test_a_process_that_spent_its_budget_measures_no_more(fake: Any, use: Use) -
     assert len(fake.ran) == count
 
 
+def test_a_reference_that_fails_disqualifies_nobody_and_ends_no_tuning(
+    fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trial(facts: Facts, inputs: Inputs) -> Trial:
+        def reference(given: Any) -> torch.Tensor:
+            if facts.exact == (3,):
+                raise ValueError("no such type")
+            return torch.as_tensor(given[0] * 2)
+
+        x = inputs.normal(facts.free[0] * facts.exact[0], dtype=facts.dtype)
+        return Trial((x,), lambda given, config: fake.double(given[0], config), reference)
+
+    selector, made = fake.selector(), replace(fake.tunable(), trial=trial)
+    monkeypatch.setattr(warmup, "TUNABLES", {"double": made})
+    first, second = warmup.tune_with(selector, "", [(8, 3), (8, 4)])
+    assert first.why_not == "it could not be measured: ValueError: no such type"
+    assert (second.why_not, selector.store.all_faults()) == ("", [])
+    assert {timing.place.key for timing in selector.store.all_timings()} == {second.key}
+
+
 def test_a_key_that_ran_out_of_time_holds_for_the_process_and_is_not_stored(fake: Any, use: Use) -> None:
-    fake.times = {fake.configs[0]: 9.0, fake.configs[1]: 3.0}
-    selector = fake.selector(budget=Budget(key_s=0.03, now=lambda: fake.now_s))
+    fake.times = {fake.configs[0]: 1.9, fake.configs[1]: 1.8}
+    selector = fake.selector(budget=Budget(key_s=0.01, now=lambda: fake.now_s))
     with using("on"):
         for _ in range(2):
             chosen = use(selector, fake.tunable())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels.autotune.trial import GUARD_BYTES, Trial, agree, fenced, first, judge
+from burn_kernels.autotune.trial import GUARD_BYTES, Trial, Truth, agree, fenced, first, judge
 from burn_kernels.autotune.tunable import Inputs
 
 
@@ -31,7 +31,7 @@ FAULTS = {
 @pytest.mark.parametrize("count", [1, 7, 1000])
 def test_a_right_kernel_passes(fake: Any, dtype: torch.dtype, count: int) -> None:
     made = trial(fake, count, dtype)
-    assert judge(made, fake.configs[0], dtype) == []
+    assert judge(made, fake.configs[0], Truth.of(made), dtype) == []
     base, faults = first(made, fake.configs[0])
     assert faults == []
     assert agree(made, fake.configs[1], base, dtype) == []
@@ -41,7 +41,8 @@ def test_a_right_kernel_passes(fake: Any, dtype: torch.dtype, count: int) -> Non
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_beside_float64(fake: Any, fault: str, dtype: torch.dtype) -> None:
     fake.faults[fake.configs[1]] = fault
-    found = judge(trial(fake, dtype=dtype), fake.configs[1], dtype)
+    made = trial(fake, dtype=dtype)
+    found = judge(made, fake.configs[1], Truth.of(made), dtype)
     with pytest.raises(AssertionError, match=FAULTS[fault]):
         assert not found, "; ".join(found)
 
@@ -69,8 +70,8 @@ def test_integers_left_out_or_wrong_are_found() -> None:
         return out
 
     made = Trial((x,), run, lambda given: given[0])
-    assert judge(made, 0, torch.float32) == []
-    assert judge(made, 2, torch.float32) == [
+    assert judge(made, 0, Truth.of(made), torch.float32) == []
+    assert judge(made, 2, Truth.of(made), torch.float32) == [
         "output 0: 2 elements not written, or NaN where there should be numbers",
         "output 0: other integers than the reference",
     ]
@@ -79,7 +80,7 @@ def test_integers_left_out_or_wrong_are_found() -> None:
 def test_a_missing_output_is_found() -> None:
     x = torch.ones(4)
     made = Trial((x,), lambda given, config: (given[0] * 2,)[:config], lambda given: given[0] * 2)
-    assert judge(made, 0, torch.float32) == ["0 outputs, expected 1"]
+    assert judge(made, 0, Truth.of(made), torch.float32) == ["0 outputs, expected 1"]
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,27 @@ def test_torchs_norms_are_given_ones_where_only_a_bias_is(name: str, monkeypatch
     assert seen[1] is None
 
 
+class Calling(nn.Module):
+    """A model that makes one drawn call twice, with its first tensor as the batch."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        op = getattr(torch.ops.burn_kernels, self.call.op)
+        return [op(x, *self.call.args[1:]) for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", sorted(set(DRAWN) - set(OPTIMIZERS) - {"tensor_norm"}))
+def test_a_model_of_every_operation_is_checked(name: str) -> None:
+    # strides, axes and the like come as lists, which are no keys
+    call = DRAWN[name](Draw(1))
+    report = bk.check(Calling(call), call.args[0], offsets=False)
+    assert report.ok, report
+    assert [(finding.op, finding.where) for finding in report.findings] == [(name, ("Calling",))]
+
+
 @pytest.mark.parametrize("name", sorted(SEEDS))
 def test_seeds_stay_on_the_cpu_when_a_call_moves(name: str) -> None:
     assert ADAPTERS[name].names[SEEDS[name]] == "seed"

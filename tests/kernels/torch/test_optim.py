@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -116,8 +118,8 @@ def test_copies_receive_the_new_parameters(kind: str) -> None:
     net = model()
     some = {p: torch.zeros_like(p, dtype=torch.bfloat16) for p in net[2].parameters()}
     train(net, getattr(bk, kind)(net.parameters(), lr=0.1, copies=some), 2)
-    for p, copy in some.items():
-        assert torch.equal(copy, p.detach().bfloat16())
+    for p, half in some.items():
+        assert torch.equal(half, p.detach().bfloat16())
 
 
 def test_parameters_without_a_gradient_and_a_closure() -> None:
@@ -136,8 +138,70 @@ def test_parameters_without_a_gradient_and_a_closure() -> None:
     assert len(optimizer.state) == 4
 
 
-ALL = {"AdamW": {"lr": 0.1}, "Adam": {"lr": 0.1, "weight_decay": 0.1}, "SGD": {"lr": 0.1, "momentum": 0.9},
-       "Lion": {"lr": 0.1, "weight_decay": 0.1}}  # fmt: skip
+ALL: dict[str, dict[str, Any]] = {
+    "AdamW": {"lr": 0.1},
+    "Adam": {"lr": 0.1, "weight_decay": 0.1},
+    "SGD": {"lr": 0.1, "momentum": 0.9},
+    "Lion": {"lr": 0.1, "weight_decay": 0.1},
+}
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))], ids=["copy", "pickle"])
+def test_copies_and_pickles_of_an_optimizer_keep_its_options(kind: str, way: Callable[[Any], Any]) -> None:
+    net = model()
+    half = {p: p.detach().bfloat16() for p in net[2].parameters()}
+    optimizer = getattr(bk, kind)(net.parameters(), clip_norm=0.05, copies=half, **ALL[kind])
+    train(net, optimizer, 2)
+    other, its = way((net, optimizer))
+    assert its.clip_norm == 0.05
+    assert train(other, its, 2, start=2) == train(net, optimizer, 2, start=2)
+    assert [tuple(p.shape) for p in its.copies] == [(5, 12), (5,)]
+    assert all(torch.equal(its.copies[p], p.detach().bfloat16()) for p in other[2].parameters())
+    assert all(torch.equal(half[p], p.detach().bfloat16()) for p in net[2].parameters())
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("kind", ["AdamW", "Adam", "SGD"])
+def test_a_gradient_scaler_unscales_and_leaves_out_steps_that_overflow(kind: str, fused: bool) -> None:
+    # fused=True has the scaler of torch hand scaled gradients to torch's own steps, and these would take them as such
+    results = []
+    for home, more in ((torch.optim, {}), (bk, {"fused": True} if fused else {})):
+        net = model()
+        optimizer = getattr(home, kind)(net.parameters(), **ALL[kind], **more)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+        for step in range(5):
+            optimizer.zero_grad()
+            loss = net(torch.linspace(-1.0, 1.0, 36).view(2, 2, 3, 3)).square().sum()
+            scaler.scale(loss * (float("inf") if step == 2 else 1.0)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        results.append((scaler.get_scale(), [p.detach() for p in net.parameters()]))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.*is deprecated:DeprecationWarning")  # of torch about itself
+@pytest.mark.parametrize("kind", ["AdamW", *(pytest.param(kind, marks=pytest.mark.slow) for kind in list(ALL)[1:])])
+def test_a_step_under_torch_compile_is_that_of_eager(kind: str) -> None:
+    torch._dynamo.reset()
+    losses = []
+    for compiled in (False, True):
+        net = model()
+        optimizer = getattr(bk, kind)(net.parameters(), **ALL[kind])
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        step: Any = torch.compile(optimizer.step, backend="eager") if compiled else optimizer.step
+        found = []
+        for number in range(4):
+            optimizer.zero_grad()
+            loss = net(torch.linspace(-1.0, 1.0, 36).view(2, 2, 3, 3)).square().sum()
+            loss.backward()
+            step()
+            found.append(loss.item())
+            if number:
+                schedule.step()
+        losses.append(found)
+    assert losses[0] == losses[1]
+    assert len(set(losses[0])) == 4
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -207,8 +271,8 @@ def test_lion_is_that_of_the_paper(maximize: bool) -> None:
 
 def test_lion_clips_copies_and_takes_a_closure() -> None:
     p = nn.Parameter(torch.ones(4))
-    copy = torch.zeros(4, dtype=torch.bfloat16)
-    optimizer = bk.Lion([p], lr=0.25, clip_norm=1.0, copies={p: copy})
+    half = torch.zeros(4, dtype=torch.bfloat16)
+    optimizer = bk.Lion([p], lr=0.25, clip_norm=1.0, copies={p: half})
 
     def closure() -> float:
         p.grad = torch.tensor([3.0, -4.0, 0.0, 1.0])
@@ -216,7 +280,7 @@ def test_lion_clips_copies_and_takes_a_closure() -> None:
 
     assert optimizer.step(closure) == 2.5
     assert p.tolist() == [0.75, 1.25, 1.0, 0.75]
-    assert torch.equal(copy, p.detach().bfloat16())
+    assert torch.equal(half, p.detach().bfloat16())
     clipped = torch.tensor([3.0, -4.0, 0.0, 1.0]) / (26.0**0.5 + 1e-6)
     torch.testing.assert_close(optimizer.state[p]["exp_avg"], (1 - 0.99) * clipped)
 
