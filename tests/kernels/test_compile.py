@@ -394,7 +394,7 @@ def text(case: str, kernel: str) -> str:
         ("softmax-50257", "_forward_wide"),
         ("softmax-50257", "_backward_wide"),
         ("norm-50257", "_forward_wide"),
-        ("cross_entropy-50257", "_cross_entropy"),
+        ("cross_entropy-50257", "cross_entropy_rows"),
         ("optimizer", "_adamw"),
         ("elementwise", "_dropout"),
         ("rope", "_rope"),
