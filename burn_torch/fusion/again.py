@@ -22,7 +22,7 @@ from burn_torch.fusion.bodies import Role, role_of, without_origins
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.reasons import Unfusible
 from burn_torch.fusion.row import body_of, kernel, text_of
-from burn_torch.fusion.schedule import Group, Plan
+from burn_torch.fusion.schedule import Group, Plan, remember_groups
 from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.dead import dead_code
@@ -59,6 +59,7 @@ def kept_less(plan: Plan, limit_bytes: int | None = None, donated: Collection[in
     again.run()
     if not again.made:
         return plan
+    remember_groups(again.groups)
     made = replace(plan, graph=again.graph(), groups=tuple(again.groups), boundaries=tuple(again.boundaries))
     return made if peak_bytes(made.graph, donated) < peak_bytes(plan.graph, donated) else plan
 

@@ -195,7 +195,7 @@ class Compiled(Generic[P, R]):
         self._captures: Final = tuple(captures)
         self._numerics: Final = _choice("numerics", numerics, (None, "eager", "fast"))
         self._precision: Final = _choice("precision", precision, ("float32", "bfloat16"))
-        self._fuse: Final = fuse
+        self._fuse: Final = fuse if isinstance(fuse, bool) else _choice("fuse", fuse, (None, True, False))
         self._schedules: Final = Schedules()
         if fuse and numerics == "eager":
             raise ConfigError(
@@ -470,7 +470,7 @@ def _signature(function: Any) -> inspect.Signature:
 
 
 def _choice(name: str, given: Any, among: tuple[Any, ...]) -> Any:
-    if given not in among:
+    if given not in among or (isinstance(given, int) and not isinstance(given, bool)):
         raise ArgumentError(
             explain(
                 f"compile: unknown {name}",

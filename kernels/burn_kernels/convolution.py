@@ -134,7 +134,7 @@ def default(made: Geometry, dtype: torch.dtype, machine: Machine) -> Config:
 
 def candidates(made: Geometry, dtype: torch.dtype, machine: Machine) -> list[Config]:
     """What a tuner may try for the forward, the default first."""
-    return _candidates(facts_of(dtype, made, 0, True, words_of(dtype)), machine)
+    return _candidates(facts_of(dtype, made, 0, True, words_of(dtype, made)), machine)
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def forward(
                 convolve_tiles, (ceil_div(pixels, config.pixels), made.groups * blocks), x, x, w, b, y, *x.stride(),
                 *weights, pixels, *sizes, *made[7:13], warps=config.warps, BACK=False, STRIDED=False,
                 MASKED=made.pad_h + made.pad_w > 0, KERNEL_H=made.kernel_h, KERNEL_W=made.kernel_w,
-                PRECISION="tf32" if in_tf32(x.dtype) else "ieee", ROUNDED=rounds(x.dtype), OUTS=config.outs,
+                PRECISION="tf32" if in_tf32(x.dtype, made) else "ieee", ROUNDED=rounds(x.dtype, made), OUTS=config.outs,
                 CHANNELS=config.channels, PIXELS=config.pixels,
             )  # fmt: skip
             found.append((y, passed))
@@ -208,7 +208,7 @@ def forward(
         )  # fmt: skip
         found.append((y, passed))
 
-    words = words_of(x.dtype, "b" if b is not None else "", rest.words)
+    words = words_of(x.dtype, made, "b" if b is not None else "", rest.words)
     FORWARD.run(x, config, call_of(made, x, words, machine), run)
     return found[-1]
 
@@ -267,9 +267,9 @@ def _candidates(facts: Facts, machine: Machine) -> list[Config]:
     drop, pixels = "drop" in facts.flags.split(), made.pixels * made.groups
     found = direct_candidates(made.targets, made.kernel_w, pixels, machine, drop=drop)
     if offers_tiles(facts, machine):
-        tiles = tile_candidates(made.sources, made.targets, made.taps)
+        tiles = tile_candidates(made.sources, made.targets, made.taps, machine)
         found = with_tiles(found, tiles, made.sources * made.taps, made.targets)
-    return with_library(LIBRARY, found, facts)
+    return with_library(LIBRARY, found, facts, tiles=offers_tiles(facts, machine))
 
 
 FORWARD = tunable(

@@ -36,14 +36,14 @@ __all__ = ["LIBRARY", "Config", "backward", "candidates", "default", "forward"]
 
 
 # -- configs -----------------------------------------------------------------------------------------
-def default(made: Geometry, dtype: torch.dtype, machine: Machine) -> Config:
-    """The config of both directions that is used without timing."""
-    return candidates(made, dtype, machine)[0]
+def default(made: Geometry, dtype: torch.dtype, machine: Machine, *, back: bool = False) -> Config:
+    """The config that is used without timing."""
+    return candidates(made, dtype, machine, back=back)[0]
 
 
-def candidates(made: Geometry, dtype: torch.dtype, machine: Machine) -> list[Config]:
+def candidates(made: Geometry, dtype: torch.dtype, machine: Machine, *, back: bool = False) -> list[Config]:
     """What a tuner may try, the default first."""
-    return [*plane_candidates(made.width, made.height, made.taps, dtype.itemsize, machine), LIBRARY]
+    return [*plane_candidates(made.width, made.height, made.taps, dtype.itemsize, machine, back=back), LIBRARY]
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def forward(
         launch(convolve_planes, grid, x, x, w, b, y, *sizes, warps=config.warps, **_compiled(made, config))
         found.append(y)
 
-    flags = words_of(x.dtype, "b" if b is not None else "")
+    flags = words_of(x.dtype, made, "b" if b is not None else "")
     FORWARD.run(x, config, call_of(made, x, flags, machine), run)
     return found[-1]
 
@@ -106,7 +106,7 @@ def backward(
         found.append((dx, dw if needs[1] else None, db))
 
     words = ["x"] * needs[0] + ["w"] * weighs + ["b"] * needs[2]
-    BACKWARD.run(x, config, call_of(made, dz, words_of(x.dtype, *words), machine), run)
+    BACKWARD.run(x, config, call_of(made, dz, words_of(x.dtype, made, *words), machine), run)
     return found[-1]
 
 
@@ -224,7 +224,7 @@ BACKWARD = tunable(
         facts=facts_of,
         free=("batch",),
         exact=Geometry._fields[1:],
-        candidates=lambda facts, machine: candidates(geometry_of(facts), facts.dtype, machine),
+        candidates=lambda facts, machine: candidates(geometry_of(facts), facts.dtype, machine, back=True),
         supports=_supports,
         work=_work,
         trial=_backward_trial,

@@ -170,6 +170,8 @@ def _backward(
     rows, cols, CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
     PASSING: tl.constexpr,
 ):  # fmt: skip
+    POLICY: tl.constexpr = "evict_first" if PASSING else ""
+    ONCE: tl.constexpr = "evict_first" if PASSING > 1 else ""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     col = at[None, :]
     # up to 8192 columns the weights stay in registers; beyond, there is no room, and the L1 cache holds them
@@ -189,7 +191,6 @@ def _backward(
         valid = row < rows
         inside = valid[:, None] & (col < cols)
         n = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0).to(tl.float32)
-        ONCE: tl.constexpr = "evict_first" if PASSING > 1 else ""
         dy = tl.load(dy_ptr + row[:, None] * dy_stride + col, mask=inside, other=0.0, eviction_policy=ONCE)
         dy = dy.to(tl.float32)
         rstd = tl.load(rstd_ptr + row, mask=valid, other=0.0)
@@ -218,7 +219,6 @@ def _backward(
                 offset = tl.load(offset_ptr + row, mask=valid, other=0.0)
             dx -= offset[:, None]
         dx *= rstd[:, None]
-        POLICY: tl.constexpr = "evict_first" if PASSING else ""
         dx = dx.to(dx_ptr.dtype.element_ty)
         tl.store(dx_ptr + row[:, None] * cols + col, dx, mask=inside, eviction_policy=POLICY)
     share = tl.program_id(1).to(tl.int64) * cols + at
@@ -240,6 +240,7 @@ def _backward_tiles(
     READS: tl.constexpr, GROUP: tl.constexpr, KEEP: tl.constexpr, STAGES: tl.constexpr, PASSING: tl.constexpr,
 ):  # fmt: skip
     """The gradients of TILES tiles of every row; the means are over ALL, which each of the slabs reads."""
+    POLICY: tl.constexpr = "evict_first" if PASSING else ""
     base = tl.program_id(0) * (TILES * BLOCK) + tl.arange(0, BLOCK)
     dw, db, weights = (), (), ()
     for t in tl.static_range(TILES):
@@ -308,7 +309,6 @@ def _backward_tiles(
                 else:
                     g *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
             dx = (g * rstd + (n * slope + shift)).to(dx_ptr.dtype.element_ty)
-            POLICY: tl.constexpr = "evict_first" if PASSING else ""
             if EVEN:
                 tl.store(dx_row + col, dx, eviction_policy=POLICY)
             else:

@@ -73,6 +73,17 @@ def test_tiles_of_groups_and_of_a_row_of_taps() -> None:
     close(weight_gradient(dz, x, w, made, False, WeightConfig(16, 2, 32, 1, 8, 2))[0], dw, "weights")
 
 
+def test_weight_gradients_of_32_channels_at_once() -> None:
+    draw = Draw(10)
+    x, w, b = draw.normal(2, 2, 6, 7).float(), draw.normal(37, 2, 3, 5).float(), draw.normal(37).float()
+    made = convolution.geometry("", x, w, b, 2, (1, 2), 1, 1)
+    y, _ = convolution.reference(x, w, b, **made.options)
+    dz = draw.normal(*y.shape).float()
+    _, dw, db = convolution.reference_backward(dz, x, w, b, **made.options)
+    config = WeightConfig(32, 3, 32, 1, 1, 1)
+    close(weight_gradient(dz, x, w, made, True, config), (dw, db), config)
+
+
 DEPTHWISE = [
     pytest.param((2, 3, 7, 8), (3, 3), (1, 1), id="whole vectors"),
     pytest.param((1, 2, 5, 7), (3, 3), (1, 0), id="an output narrower than the input"),

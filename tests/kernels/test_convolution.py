@@ -49,7 +49,8 @@ def sizes(batch: int, channels: int, side: int, outs: int, kernel: int, stride: 
         (sizes(4096, 8, 26, 16, 3), torch.float32, False),  # much work
         (sizes(512, 8, 26, 16, 3), torch.bfloat16, False),  # for which half types have tensor cores
         (sizes(32, 64, 56, 64, 3, groups=64), torch.bfloat16, True),  # depthwise
-        (sizes(32, 3, 224, 64, 7, 2), torch.float32, False),  # a stem
+        (sizes(32, 3, 224, 64, 7, 2), torch.float32, True),  # a stem, in tf32 as cuDNN's
+        (sizes(32, 3, 224, 64, 7, 2), torch.bfloat16, False),
         (sizes(32, 64, 56, 64, 3), torch.float32, False),
     ],
 )
@@ -134,7 +135,9 @@ def test_float32_is_multiplied_in_tf32_where_somebody_asked_for_it(convolutions:
         assert in_tf32(torch.float32) is allowed
         assert not in_tf32(torch.bfloat16)
         assert is_direct(sizes(128, 16, 32, 16, 3), torch.float32) is allowed
-        facts = convolution_choice.facts_of(torch.float32, made, 0, True, convolution_choice.words_of(torch.float32))
+        facts = convolution_choice.facts_of(
+            torch.float32, made, 0, True, convolution_choice.words_of(torch.float32, made)
+        )
         assert convolution_choice.digits_of(facts) == (torch.float16 if allowed else torch.float32)
         for machine, tiles in ((H200, allowed), (MI300X, False)):
             found = convolution.candidates(made, torch.float32, machine)

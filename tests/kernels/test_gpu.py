@@ -343,7 +343,7 @@ def test_tiles_of_convolutions_agree_with_float64(dtype: torch.dtype) -> None:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
-        for config in tile_candidates(8, 16, 9):
+        for config in tile_candidates(8, 16, 9, machine_of(x)):
             weights = convolution.WeightConfig(16, 3, 32, 1, 8, config.channels)
             y, _ = convolution.forward(x, w, b, padding=1, config=config)
             found = convolution.backward(dy, x, w, b, padding=1, config=config, weight_config=weights)

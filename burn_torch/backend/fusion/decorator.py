@@ -125,7 +125,7 @@ class Fusion(Backend):
         record: Callable[[Sequence[Any]], Sequence[Any]]
         apart = call.op.barrier or call.op.collective is not None or call.is_number
         if apart or len(places) != 1 or not known:
-            record = self._cutting(call, sorted(places))
+            record = self.cutting(call, sorted(places))
         elif call.is_input:
             record = _first
         else:
@@ -136,7 +136,9 @@ class Fusion(Backend):
         call.plans[self._taped_key if taped else self._key] = record
         return record
 
-    def _cutting(self, call: Call, places: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    def cutting(self, call: Call, places: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """What computes a Call at once, after all that is recorded at these places."""
+
         def run(inputs: Sequence[Any]) -> Sequence[Any]:
             for place in places:
                 self._local(place).stream.flush()
