@@ -17,7 +17,7 @@ the case must; `share` is its time over the variant's.  `peak` is what a call al
 the relative root mean square against float64, on 256 rows: of the output, or of the worst gradient.
 f: forward.  fb: forward and backward.  Gradients of the upstream are random.
 Rows go to benchmarks/data, to $OUT where that is set, or to --out; with --judged, verdicts on the bars go with them.
-Of --rivals the file is one for all runs: of what it holds, a run replaces the cases and passes that it timed.
+Of --rivals the file is one for all runs: a run times what it lacks first, and replaces the rows of what it timed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def parsed() -> Any:
     arguments.rounds = arguments.rounds or (2 if SIZES.tiny else 15 if arguments.rivals else 31)
     usual = JUDGED_S if arguments.judged else RIVALS_S if arguments.rivals else 1e9
     arguments.budget_s = arguments.budget_s or usual
-    arguments.there = timed_before(arguments) if arguments.missing else set()
+    arguments.there = timed_before(arguments) if arguments.rivals else set()
     return arguments
 
 
@@ -204,7 +204,8 @@ def run(arguments: Any) -> None:
     if arguments.rivals:
         jax = Jax(list(jax_tasks(arguments)), arguments.jax_python, SIZES.device)
         head |= {"jax": jax.version}
-    if (arguments.rivals or arguments.judged) and not SIZES.tiny and arguments.workers:
+    compiling = arguments.rivals or (arguments.judged and not arguments.no_compile)
+    if compiling and not SIZES.tiny and arguments.workers:
         command = [sys.executable, *sys.argv]
         well = prepared_beside(command, arguments.workers, patience_s=0.4 * arguments.budget_s)
         print(f"{well} of {arguments.workers} processes prepared in {time.monotonic() - begun:.0f} s", flush=True)

@@ -160,14 +160,16 @@ def rival_cases(arguments: Any, timer: Timer) -> Iterator[Case]:
 
 
 def chosen_cases(arguments: Any) -> dict[str, tuple[str, ...]]:
-    """Cases of `CHOSEN` with the passes that this run times: those asked for, of them the part that is its, of it what
-    its file of rows lacks; and for a process that prepares, every so many-th."""
-    found = {}
+    """Cases of `CHOSEN` with the passes that this run times: those asked for, of them the part that is its, first what
+    its file of rows lacks, or that alone; and for a process that prepares, every so many-th."""
+    lacking, known = dict[str, tuple[str, ...]](), dict[str, tuple[str, ...]]()
     for case, passes in of_part({c: p for c, p in CHOSEN.items() if c.startswith(wanted(arguments))}, arguments.part):
         left = tuple(passed for passed in passes if (in_this_run(case), passed) not in arguments.there)
         if left:
-            found[case] = left
-    return dict(of_part(found, arguments.warm))
+            lacking[case] = left if arguments.missing else passes
+        elif not arguments.missing:
+            known[case] = passes
+    return dict(of_part(lacking | known, arguments.warm))
 
 
 def of_part(cases: Mapping[Key, Value], part: str) -> list[tuple[Key, Value]]:

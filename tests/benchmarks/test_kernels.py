@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 def asked(only: str = "", **more: Any) -> argparse.Namespace:
     """What the command line would say."""
-    return argparse.Namespace(**{"only": only, "part": "", "warm": "", "there": set()} | more)
+    return argparse.Namespace(**{"only": only, "part": "", "warm": "", "there": set(), "missing": False} | more)
 
 
 def row(variant: str, ms: float, share: float = 0.5, peak: float = 0.0) -> dict[str, Any]:
@@ -136,9 +136,12 @@ def test_parts_are_all_cases_and_none_twice() -> None:
     assert list(both) == ["layer_norm 8192x4096"]  # the second of the first, third and so on
 
 
-def test_what_is_there_is_not_timed_again() -> None:
-    there = {("softmax 8192x4096", "f"), ("softmax 8192x32768", "f"), ("softmax 8192x32768", "fb")}
-    assert chosen_cases(asked("softmax", there=there)) == {"softmax 8192x4096": ("fb",)}
+def test_what_is_there_is_timed_last_or_not_again() -> None:
+    there = {("softmax 8192x4096", "f"), ("softmax 8192x4096", "fb"), ("softmax 8192x32768", "f")}
+    assert chosen_cases(asked("softmax", there=there, missing=True)) == {"softmax 8192x32768": ("fb",)}
+    both = ("f", "fb")
+    found = chosen_cases(asked("softmax", there=there))
+    assert list(found.items()) == [("softmax 8192x32768", both), ("softmax 8192x4096", both)]  # what it lacks first
 
 
 def run_of(rows: list[dict[str, Any]], day: str, **more: Any) -> dict[str, Any]:
