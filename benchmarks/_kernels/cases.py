@@ -160,10 +160,11 @@ def rival_cases(arguments: Any, timer: Timer) -> Iterator[Case]:
 
 
 def chosen_cases(arguments: Any) -> dict[str, tuple[str, ...]]:
-    """Cases of `CHOSEN` with the passes that this run times: those asked for, of them the part that is its, first what
-    its file of rows lacks, or that alone; and for a process that prepares, every so many-th."""
+    """Cases of `CHOSEN` with the passes that this run times: those asked for, in the order asked for, of them the part
+    that is its, first what its file of rows lacks, or that alone; and for a process that prepares, every so many-th."""
+    asked = {case: passes for start in wanted(arguments) for case, passes in CHOSEN.items() if case.startswith(start)}
     lacking, known = dict[str, tuple[str, ...]](), dict[str, tuple[str, ...]]()
-    for case, passes in of_part({c: p for c, p in CHOSEN.items() if c.startswith(wanted(arguments))}, arguments.part):
+    for case, passes in of_part(asked, arguments.part):
         left = tuple(passed for passed in passes if (in_this_run(case), passed) not in arguments.there)
         if left:
             lacking[case] = left if arguments.missing else passes
