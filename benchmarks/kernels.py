@@ -128,7 +128,8 @@ def op_cases(
 ) -> Iterator[Case]:
     """The forward, and the forward with backward, of a registered operation."""
     spec, inputs, liger = bound(REGISTRY[name], options), make(SIZES.rows), liger_function(name, options)
-    upstreams = tuple(random(*y.shape, dtype=y.dtype) for y in many(spec.twin(*inputs)))
+    # laid out as the outputs are: channels last, where these are
+    upstreams = tuple(torch.empty_like(y).copy_(random(*y.shape)) for y in many(spec.twin(*inputs)))
     dy = upstreams if len(upstreams) > 1 else upstreams[0]
     twin = rival(name, spec, options)
     compiled = compiled_by_torch(twin)

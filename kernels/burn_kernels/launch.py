@@ -217,6 +217,7 @@ class Launch:
     constants: dict[str, Any]
     warps: int
     stages: int
+    together: int = False
 
 
 @dataclass(frozen=True)
@@ -295,9 +296,13 @@ def launch(
     *arguments: Any,
     warps: int,
     stages: int = 1,
+    together: Any = False,
     **constants: Any,
 ) -> Any:
     """Runs a kernel on the device of `like`; `warps` counts 32 threads each, whatever the machine's warp is.
+
+    together: whether all programs run at once, or the launch fails: for those that wait for each other.  CUDA only.
+        Any, so that callers may pass constants of any type by name.
 
     Returns Triton's compiled kernel; None in the interpreter, and where the launch is recorded instead.
     """
@@ -306,17 +311,21 @@ def launch(
     warps = max(1, 32 * warps // machine.lanes)
     for observer in () if _UNOBSERVED.get() else _OBSERVERS:
         # without the tensors, which this should not keep alive
-        observer.append(Launch(kernel, grid, (), constants, warps, stages))
+        observer.append(Launch(kernel, grid, (), constants, warps, stages, together))
     if recorder is not None:
-        recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages))
+        recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages, together))
         return None
     if not like.is_cuda:
         return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
     index = like.get_device()
     if index != torch.cuda.current_device():
         with torch.cuda.device(index):
-            return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
-    return _launch_here(kernel, grid, index, arguments, warps, stages, constants)
+            return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **_options(together), **constants)
+    return _launch_here(kernel, grid, index, arguments, warps, stages, constants, together)
+
+
+def _options(together: int) -> dict[str, bool]:
+    return {"launch_cooperative_grid": True} if together else {}
 
 
 def _launch_here(
@@ -327,14 +336,15 @@ def _launch_here(
     warps: int,
     stages: int,
     constants: dict[str, Any],
+    together: int = False,
 ) -> Any:
     """On the current device: by the shortest way that is known, see `prepared.py`."""
-    kind = kind_of(kernel, index, arguments, (warps, stages, *constants.items()))
+    kind = kind_of(kernel, index, arguments, (warps, stages, together, *constants.items()))
     if kind is None:
-        return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
+        return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **_options(together), **constants)
     compiled = known(kind, grid, _stream_at(index))
     if compiled is None:
-        compiled = kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
+        compiled = kernel[grid](*arguments, num_warps=warps, num_stages=stages, **_options(together), **constants)
         learn(kernel, kind, compiled, index, constants)
     return compiled
 

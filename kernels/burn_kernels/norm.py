@@ -165,6 +165,7 @@ def _forward_tiles(
     CENTRED: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, EVEN: tl.constexpr,
     PASSING: tl.constexpr,
 ):  # fmt: skip
+    POLICY: tl.constexpr = "evict_first" if PASSING else ""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
     xs = _row_tiles(x_ptr + row * x_stride, cols, BLOCK, TILES, EVEN)
@@ -190,7 +191,6 @@ def _forward_tiles(
             y *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
         if b_ptr is not None:
             y += tile(b_ptr, col, cols, EVEN).to(tl.float32)
-        POLICY: tl.constexpr = "evict_first" if PASSING else ""
         if EVEN:
             tl.store(y_ptr + row * cols + col, y.to(y_ptr.dtype.element_ty), eviction_policy=POLICY)
         else:

@@ -343,6 +343,8 @@ def _choices(facts: Facts, machine: Machine, *, back: bool) -> list[Config]:
     along = spread or facts.flags.endswith("along")  # with few results side by side, their width is no use
     kept, kind = outer * inner if spread else inner, facts.flags.split()[0]
     form: Form = "places" if kind.startswith("arg") else "peaks" if kind in _PEAKS else "sums"
+    if kind == "var":
+        form = "moments"
     return candidates(kept, length, facts.dtype.itemsize, machine, along=along, form="back" if back else form)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.launch import Machine, ceil_div, next_power
-from burn_kernels.prims import LOWEST, exp_for, joined
+from burn_kernels.prims import LOWEST, exp_for, joined, quotient
 from burn_kernels.reduce_parts import FEW
 
 MOST = 1 << 30
@@ -35,8 +35,9 @@ class Config:
     ahead: int = 1
 
 
-Form = Literal["sums", "places", "peaks", "back"]
-"""What a choice goes by: of sums a group of tiles leaves one number a lane, of peaks each element keeps its own."""
+Form = Literal["sums", "moments", "places", "peaks", "back"]
+"""What a choice goes by: of sums a group of tiles leaves one number a lane, of moments two, of peaks each element keeps
+its own."""
 
 TRIED: dict[str, tuple[tuple[int, int, int, int], ...]] = {
     "one": ((2048, 4, 4, 8), (2048, 4, 8, 4), (4096, 8, 4, 4), (4096, 4, 8, 1)),
@@ -62,12 +63,16 @@ def candidates(
 ) -> list[Config]:
     """What a tuner may try, the default first."""
     tried = "places on hip" if form == "places" else "few registers"
+    moments = form == "moments"
+    form = "sums" if moments else form
     if form in ("sums", "places") and machine.backend != "hip":  # on gfx942 groups of tiles spill
         tried = f"{form} {'along' if along else 'across'}"
         if kept == 1:
             tried = "one" if form == "sums" else "places across"
-    found = []
-    for span, warps, programs, ahead in TRIED[tried]:
+    table, found = TRIED[tried], []
+    if moments and itemsize > 2 and tried == "sums along":
+        table = table[1:] + table[:1]  # variances of float32 spill in the first, on sm_90
+    for span, warps, programs, ahead in table:
         size = max(32, span // itemsize)
         if along:
             block = min(next_power(length), size)
@@ -278,7 +283,7 @@ def reduce_once(
     if KIND == "sum" or KIND == "mean" or KIND == "ties":
         total = tl.sum(a, 1)
         if WHOLE:
-            tl.store(y_ptr + k, (total / divisor).to(y_ptr.dtype.element_ty), mask=valid)
+            tl.store(y_ptr + k, quotient(total, divisor, TYPE).to(y_ptr.dtype.element_ty), mask=valid)
         else:
             tl.store(a_ptr + out, total, mask=valid)
     elif KIND == "var":
@@ -287,7 +292,7 @@ def reduce_once(
         away = a - mean[:, None]
         squares = tl.sum(b + seen * away * away, 1)
         if WHOLE:
-            tl.store(y_ptr + k, (squares / divisor).to(y_ptr.dtype.element_ty), mask=valid)
+            tl.store(y_ptr + k, quotient(squares, divisor, TYPE).to(y_ptr.dtype.element_ty), mask=valid)
             tl.store(mean_ptr + k, mean, mask=valid)
         else:
             tl.store(a_ptr + out, mean, mask=valid)
@@ -353,7 +358,9 @@ def join_parts(
         local = tl.where(key == tl.max(key, 0)[None, :], local, 0x7FFFFFFFFFFFFFFF)
         tl.store(y_ptr + k, tl.min(local, 0), mask=valid)
     elif KIND == "sum" or KIND == "mean" or KIND == "ties":
-        tl.store(y_ptr + k, (tl.sum(a, 0) / divisor).to(y_ptr.dtype.element_ty), mask=valid)
+        tl.store(
+            y_ptr + k, quotient(tl.sum(a, 0), divisor, y_ptr.dtype.element_ty).to(y_ptr.dtype.element_ty), mask=valid
+        )
     elif KIND == "amax" or KIND == "amin":
         SIGN: tl.constexpr = -1.0 if KIND == "amin" else 1.0
         tl.store(y_ptr + k, (SIGN * _peak(a, 0)).to(y_ptr.dtype.element_ty), mask=valid)
@@ -376,7 +383,11 @@ def join_parts(
                 total = tl.load(b_ptr + where, mask=inside, other=0.0)
                 b += tl.where(total > 0.0, total * exp_for(found - middle[None, :], tl.float32), 0.0)
         if KIND == "var":
-            tl.store(y_ptr + k, (tl.sum(b, 0) / divisor).to(y_ptr.dtype.element_ty), mask=valid)
+            tl.store(
+                y_ptr + k,
+                quotient(tl.sum(b, 0), divisor, y_ptr.dtype.element_ty).to(y_ptr.dtype.element_ty),
+                mask=valid,
+            )
             tl.store(mean_ptr + k, middle, mask=valid)
         else:
             tl.store(y_ptr + k, _logarithm(middle, tl.sum(b, 0)).to(y_ptr.dtype.element_ty), mask=valid)
@@ -392,7 +403,7 @@ def spread_back(
         kept, inner, outer_stride, inner_stride, length, chunks, chunk, far_stride, blocks, SPREAD, KEPT
     )
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
-    dy = tl.load(dy_ptr + k, mask=valid, other=0.0).to(tl.float32) / divisor
+    dy = quotient(tl.load(dy_ptr + k, mask=valid, other=0.0).to(tl.float32), divisor, TYPE)
     like = tl.load(like_ptr + k, mask=valid, other=0.0).to(tl.float32)[:, None]
     if KIND == "extreme":
         dy = dy / tl.load(ties_ptr + k, mask=valid, other=1.0)

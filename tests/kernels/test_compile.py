@@ -319,11 +319,22 @@ def test_every_tile_of_a_product_compiles_without_spills(dtype: torch.dtype, mac
     assert {kernel: size for kernel, size in spilled(every_tile, dtype, machine).items() if size > 8} == {}
 
 
-def convolution_tiles(new: Meta) -> None:
+def convolution_tiles(machine: Machine, new: Meta) -> None:
     x, w, dy = new(64, 8, 26, 26), new(16, 8, 3, 3), new(64, 16, 24, 24)
-    for config in tile_candidates(8, 16, 9):
+    for config in tile_candidates(8, 16, 9, machine):
         convolution.forward(x, w, new(16), config=config)
         convolution.backward(dy, x, w, new(16), config=config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", [H200, A100], ids=lambda machine: str(machine.arch))
+def test_a_stem_compiles_without_spills(machine: Machine) -> None:
+    def stem(new: Meta) -> None:
+        x, w, b = new(32, 3, 224, 224), new(64, 3, 7, 7), new(64)
+        y, _ = convolution.forward(x, w, b, stride=2, padding=3)
+        convolution.backward(y, x, w, b, stride=2, padding=3, needs=(False, True, True))
+
+    assert spilled(stem, torch.float32, machine) == {}
 
 
 @pytest.mark.slow
@@ -332,7 +343,7 @@ def test_tiles_of_convolutions_in_tf32_compile_without_spills(machine: Machine) 
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
-        assert spilled(convolution_tiles, torch.float32, machine) == {}
+        assert spilled(functools.partial(convolution_tiles, machine), torch.float32, machine) == {}
     finally:
         torch.set_float32_matmul_precision(before)
 

@@ -29,7 +29,7 @@ from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor
 
-__all__ = ["Fusion", "fusion_of", "is_fused"]
+__all__ = ["Fusion", "fusion_of", "is_fused", "streams_of_this_thread"]
 
 _LONGEST: Final = 256
 _BEFORE_LIBRARY: Final = 32
@@ -125,7 +125,7 @@ class Fusion(Backend):
         record: Callable[[Sequence[Any]], Sequence[Any]]
         apart = call.op.barrier or call.op.collective is not None or call.is_number
         if apart or len(places) != 1 or not known:
-            record = self._cutting(call, sorted(places))
+            record = self.cutting(call, sorted(places))
         elif call.is_input:
             record = _first
         else:
@@ -136,7 +136,9 @@ class Fusion(Backend):
         call.plans[self._taped_key if taped else self._key] = record
         return record
 
-    def _cutting(self, call: Call, places: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    def cutting(self, call: Call, places: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """What computes a Call at once, after all that is recorded at these places."""
+
         def run(inputs: Sequence[Any]) -> Sequence[Any]:
             for place in places:
                 self._local(place).stream.flush()
@@ -294,6 +296,13 @@ def fusion_of(stack: Any) -> Fusion | None:
     while stack.is_autodiff:
         stack = stack.inner
     return stack if isinstance(stack, Fusion) else None
+
+
+def streams_of_this_thread() -> list[Stream]:
+    """The calling thread's streams of all stacks and places that were used so far."""
+    with _lock:
+        stacks = list(Fusion._instances.values())
+    return [local.stream for stack in stacks for local in list(stack._locals.values())]
 
 
 def is_fused(stack: Any) -> bool:

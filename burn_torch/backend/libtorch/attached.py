@@ -14,6 +14,7 @@ import torch
 
 from burn_torch.backend.libtorch.attached_attention import ATTENTIONS
 from burn_torch.backend.libtorch.attached_convolutions import CONVOLUTIONS
+from burn_torch.backend.libtorch.attached_products import PRODUCTS
 from burn_torch.backend.libtorch.attached_rows import ROWS
 from burn_torch.backend.libtorch.c_words import Cipher
 from burn_torch.backend.libtorch.fused import fused_kernel, held_form
@@ -200,6 +201,7 @@ _ATTACHED: Final[dict[str, Callable[[Call], Callable[..., Any] | None]]] = {
     "sum": _sum,
     **ATTENTIONS,
     **CONVOLUTIONS,
+    **PRODUCTS,
     **ROWS,
 }
 
