@@ -208,8 +208,9 @@ def _run(
         grid = (ceil_div(call.seq_k, config.owned) * call.batch * k.shape[1],)
         strides = (*call.strides(dy), *call.strides(dk), *call.strides(dv))
         arguments = (*call.arguments(), dy, lse, delta, dk, dv, *strides)
-        # a second loop over the queries takes registers that wide heads, and what else scores need, leave none of
-        split = not call.extras and q.shape[3] <= 64 and machine_of(q).arch != 80
+        # wide heads, heads that share keys, and what else scores need leave no registers for a second loop
+        alone = not call.extras and q.shape[1] == k.shape[1]
+        split = alone and q.shape[3] <= 64 and machine_of(q).arch != 80
         launch(keys_backward, grid, q, *arguments, **shared, ROWS=config.step, COLS=config.owned, SPLIT=split)
         if db is not None:
             _bias(call, dy, lse, delta, db, config, shared)
