@@ -213,6 +213,7 @@ FORWARD = tunable(
         sources=_SOURCES,
         problems=functools.partial(_problems, "b"),
         shapes=((64, 96),),
+        elements=lambda facts: Geometry(*facts.free, *facts.exact).elements,
         judged_in=digits_of,
     )
 )
@@ -230,6 +231,7 @@ BACKWARD = tunable(
         sources=_SOURCES,
         problems=functools.partial(_problems, "x w b"),
         shapes=((64, 96),),
+        elements=lambda facts: Geometry(*facts.free, *facts.exact).elements,
         judged_in=digits_of,
     )
 )
