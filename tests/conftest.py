@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -109,6 +109,20 @@ def generator() -> Callable[[str], Any]:
         return module
 
     return load
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected lives to the end: the garbage collector looks at it neither meanwhile nor later.
+
+    Else each `gc.collect()` of a test takes 0.8 s with the whole suite collected, instead of 0.01 s.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k have deselected: the look for a GPU costs the import of torch

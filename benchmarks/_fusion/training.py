@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -54,16 +55,21 @@ def gpt2(arguments: argparse.Namespace, left_s: Left) -> Iterator[Found]:
 
 
 def _variants(case: Case, values: Any, arguments: argparse.Namespace, jax: bool) -> list[Variant]:
-    """The reference first; torch.compile last, which takes the longest and is what a short time can do without."""
+    """The reference first, then the fused step and torch's rivals of bars; what a short time can do without is last."""
     device = arguments.device
     found: list[Variant] = [TorchStep(case, values, device, TORCH)]
-    found += [Ours(case, values, device, name) for name in (FUSED, COMPILED)]
+    judged = {bar.rival for bar in case.bars if not bar.goal}
+    rivals = [name for name in (COMPILE, COMPILE_GRAPH) if device == "cuda"]
+    if arguments.no_compile or arguments.quick:
+        rivals = []
+    found += [TorchStep(case, values, device, name) for name in rivals if name in judged]
+    found.append(Ours(case, values, device, FUSED))
     if jax and not arguments.no_jax:
         precision = "tensorfloat32" if device == "cuda" else "float32"
         threads = torch.get_num_threads()
         found.append(JaxStep(case, values, device, python=arguments.jax_python, precision=precision, threads=threads))
-    if not arguments.no_compile and not arguments.quick:
-        found += [TorchStep(case, values, device, name) for name in (COMPILE, COMPILE_GRAPH) if device == "cuda"]
+    found.append(Ours(case, values, device, COMPILED))
+    found += [TorchStep(case, values, device, name) for name in rivals if name not in judged]
     return found
 
 
@@ -122,6 +128,12 @@ def _kernels(variant: Ours) -> dict[str, Any]:
         return {}
     counts: dict[str, Any] = {"kernels": program.plan.kernels, "generated": len(program.plan.groups)}
     counts["different"] = len({group.body for group in program.plan.groups})
+    ranks = Counter(
+        f"{node.call.op.name.removeprefix('fusion::')} {node.call.attrs['rank']}"
+        for node in program.plan.graph.nodes
+        if "rank" in node.call.attrs
+    )
+    counts["by cuBLASLt"] = dict(ranks)
     if program.recorded is not None:
         counts["launches"] = program.recorded.launches
         counts["splits"] = [str(split) for split in program.recorded.splits]

@@ -147,12 +147,23 @@ def make_parser() -> _Parser:
     return parser
 
 
+def _before_dashes(given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words before a "--", and those after it where the command hands them on to somebody else."""
+    commands = registry.commands()
+    name = next((word for word in given if word in commands), None)
+    if name is None or "--" not in given or not getattr(commands[name], "HANDS_ON", False):
+        return list(given), []
+    at = list(given).index("--")
+    return list(given[:at]), list(given[at + 1 :])
+
+
 def _parse(given: Sequence[str]) -> argparse.Namespace:
     """Raises: ConfigError for a command line that is wrong."""
     parser = make_parser()
+    words, after = _before_dashes(given)
     try:
         try:
-            args, rest = parser.parse_known_args(given)
+            args, rest = parser.parse_known_args(words)
         except _UsageError as fault:
             if "required" in fault.what:  # argparse misses an argument before it minds a mistyped option
                 _refuse_unknown_option(given, parser, fault.parser)
@@ -170,6 +181,7 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
                 mend=" ".join(filter(None, [fault.mend, f"{prog} --help tells more"])),
             )
         ) from None
+    args.after = after
     args.given = list(given)  # for a command that starts itself again in another process
     return args
 

@@ -5,6 +5,9 @@
 
 So y need not wait: it costs one more write of it, and is not there when most else is.  The same of a norm's output,
 whose backward reads the norm's input, mean and scale.  What reads y there then runs after that kernel.
+
+Where no kernel reads them, as a library's product ends with GELU's backward (`endings.py`), one is made for it, which
+costs a read as well: under a limit of memory alone.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ from burn_torch.fusion.bodies import Role, role_of, without_origins
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.reasons import Unfusible
 from burn_torch.fusion.row import body_of, kernel, text_of
-from burn_torch.fusion.schedule import Group, Plan
+from burn_torch.fusion.schedule import Group, Plan, remember_groups
+from burn_torch.graph.decomposition import expanded
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.grouping import in_order
 from burn_torch.graph.passes.memory import memory_plan, peak_bytes
 from burn_torch.ops.laws import Folds
+from burn_torch.ops.linear_gelu import linear_gelu
 
 __all__ = ["kept_less"]
 
@@ -54,6 +59,7 @@ def kept_less(plan: Plan, limit_bytes: int | None = None, donated: Collection[in
     again.run()
     if not again.made:
         return plan
+    remember_groups(again.groups)
     made = replace(plan, graph=again.graph(), groups=tuple(again.groups), boundaries=tuple(again.boundaries))
     return made if peak_bytes(made.graph, donated) < peak_bytes(plan.graph, donated) else plan
 
@@ -110,17 +116,24 @@ class _Again:
         found = [
             (-self._bytes(i), n, i)
             for n, node in enumerate(self.nodes[: self.peak + 1])
-            if node.call.op is kernel or node.call.op.pointwise is not None
+            if node.call.op in (kernel, linear_gelu) or node.call.op.pointwise is not None
             for i in node.outputs
             if i is not None and self._bytes(i) >= self.least
         ]
-        for size, n, i in sorted(found):
-            if self.limit is not None and self.planned <= self.limit:
-                self.planned = peak_bytes(self.graph(), self.donated)  # it may be elsewhere by now
-                if self.planned <= self.limit:
+        # a kernel that is there costs a write; one of its own a read besides, and comes second
+        for make in (self._try, self._try_alone) if self.limit is not None else (self._try,):
+            for size, n, i in sorted(found):
+                if self._is_low():
                     return
-            if self._try(n, i):
-                self.planned += size
+                if make(n, i):
+                    self.planned += size
+
+    def _is_low(self) -> bool:
+        """Whether the peak is below the limit."""
+        if self.limit is None or self.planned > self.limit:
+            return False
+        self.planned = peak_bytes(self.graph(), self.donated)  # it may be elsewhere by now
+        return self.planned <= self.limit
 
     def _bytes(self, i: int) -> int:
         spec = self.specs.get(i)
@@ -224,6 +237,49 @@ class _Again:
         return not isinstance(source, int) or _SMALL * self._bytes(source) <= self._bytes(value)
 
     # -- a change ----------------------------------------------------------------------------------------
+    def _try_alone(self, n: int, value: int) -> bool:
+        """Makes the value again in a kernel of its own before the first that reads it late; whether that was done.
+
+        What it is made of must be there anyway: small, or read after the peak.
+        """
+        late = self._late(value)
+        first = min(late, default=0)
+        if not 0 < first < self.count:
+            return False
+        near = (*self.nodes[n].inputs, *self.nodes[n].outputs)
+        recipe = self._recipe(n, value, {i for i in near if i != value and self._last(i) > self.peak})
+        if recipe is None:
+            return False
+        names = {i: k for k, i in enumerate(recipe.given)}
+        inputs = [(k, self.specs[x]) for k, x in enumerate(recipe.given.values()) if isinstance(x, int)]
+        nodes, outside = _named(recipe, names), tuple(recipe.given.values())
+        body = without_origins(Graph(inputs, nodes, [names[recipe.result]])).dense()
+        try:
+            lower(body, strict=False)
+        except Unfusible:
+            return False
+        call = kernel.bind([spec for _, spec in body.inputs], {"body": text_of(body), "strict": False})
+        again = self._name(value)
+        node = Node(call, outside, (again,), self.nodes[n].origin)
+        rows = tuple(m.call.op.name for m in recipe.nodes)
+        origins = () if node.origin is None else (node.origin,)
+        read = sum(self._bytes(i) for i in outside if isinstance(i, int))
+        self.groups.append(Group(rows, origins, read, self._bytes(value), 0, body))
+        self.behind.setdefault(first - 1, []).append(len(self.nodes))
+        self.maker[again] = len(self.nodes)
+        for x in outside:
+            if isinstance(x, int):
+                self.readers.setdefault(x, []).append(len(self.nodes))
+        self.nodes.append(node)
+        self._read_again(again, value, first - 1, late)
+        return True
+
+    def _last(self, i: Input) -> int:
+        """Where a value, or a view of it, is read last; before all else, where it is none."""
+        if not isinstance(i, int):
+            return -1
+        return max((r for view in self._views(i) for r in self.readers.get(view, ())), default=-1)
+
     def _put(self, at: int, recipe: _Recipe, value: int, late: Sequence[int]) -> bool:
         """Makes the value again in the kernel at `at`, for those that read it late; whether that is a kernel."""
         node = self.nodes[at]
@@ -242,12 +298,7 @@ class _Again:
                 read.append(source)
                 count += 1
             names[i] = at_hand[source]
-        nodes = list(body.nodes)
-        for m in recipe.nodes:
-            made = [None if i is None else count + k for k, i in enumerate(m.outputs)]
-            names.update((i, count + k) for k, i in enumerate(m.outputs) if i is not None)
-            count += len(made)
-            nodes.append(Node(m.call, [names[i] if isinstance(i, int) else i for i in m.inputs], made))
+        nodes = [*body.nodes, *_named(recipe, names, count)]
         joined = without_origins(Graph(inputs, nodes, [*body.outputs, names[recipe.result]])).dense()
         try:
             lower(joined, strict=strict)
@@ -277,6 +328,10 @@ class _Again:
                 self.readers.setdefault(x, []).append(at)
         self.nodes[at] = Node(call, tuple(read), tuple(outputs), node.origin)
         self.maker[again] = at
+        self._read_again(again, value, at, late)
+
+    def _read_again(self, again: int, value: int, at: int, late: Sequence[int]) -> None:
+        """What read a value late reads it as it is made again at a place."""
         names = {value: again}
         for n in late:
             old = self.nodes[n]
@@ -332,11 +387,26 @@ class _Again:
         self.groups.append(Group((node.call.op.name, *rows), origins, read, made + size, 0, body))
 
 
+def _named(recipe: _Recipe, names: dict[int, int], count: int = 0) -> list[Node]:
+    """The nodes of a recipe by other names, which `names` has of its inputs; new ones begin at `count`."""
+    nodes: list[Node] = []
+    count = max(count, len(names))
+    for m in recipe.nodes:
+        made = [None if i is None else count + k for k, i in enumerate(m.outputs)]
+        names.update((i, count + k) for k, i in enumerate(m.outputs) if i is not None)
+        count += len(made)
+        nodes.append(Node(m.call, [names[i] if isinstance(i, int) else i for i in m.inputs], made))
+    return nodes
+
+
 def _body(node: Node) -> Graph | None:
     """What a node computes, as the body of a kernel; None where none is generated."""
     call = node.call
     if call.op is kernel:
         return None if call.attrs["dynamic"] else body_of(call.attrs["body"])
+    if call.op is linear_gelu:
+        parts = expanded(call)
+        return None if parts is None else dead_code(parts)
     if call.op.pointwise is None or call.is_number or call.aliases or role_of(call)[0] != Role.COMPUTES:
         return None
     names: dict[Input, int] = {}

@@ -3,13 +3,13 @@ a tuner may try."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, final
 
 from burn_torch.fusion.loops import Kernel
 
-__all__ = ["Tiles", "candidates_of", "tiles_of"]
+__all__ = ["Choices", "Tiles", "candidates_of", "chosen_tiles", "set_choices", "tiles_of"]
 
 
 @final
@@ -37,6 +37,28 @@ class Tiles:
     def programs(self, kernel: Kernel) -> int:
         """How many programs run."""
         return kernel.domain.parts or -(-kernel.domain.rows // self.x)
+
+
+Choices = Callable[[str], "tuple[Tiles, str] | None"]
+"""name -> the tiles that a kernel ran with last, and who chose them: locked, measured, shipped, model, default"""
+
+_choices: Choices | None = None
+
+
+def set_choices(choices: Choices | None) -> Choices | None:
+    """Who knows from now on what was chosen; returns the one before."""
+    global _choices
+    before, _choices = _choices, choices
+    return before
+
+
+def chosen_tiles(kernel: Kernel, *names: str) -> tuple[Tiles, str]:
+    """The tiles of a kernel, or one that runs under another of the names, and who chose them; else the default."""
+    for name in (kernel.name, *names):
+        found = None if _choices is None else _choices(name)
+        if found is not None:
+            return found
+    return tiles_of(kernel), "default"
 
 
 _FEW: Final = 1024

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, final
 
-from burn_torch.core.files import write_atomic
 from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
+from burn_torch.core.wording import counted
 from burn_torch.fusion.c_lowering import lowered_for_cpu
-from burn_torch.fusion.configs import Tiles, tiles_of
+from burn_torch.fusion.configs import Tiles, chosen_tiles
 from burn_torch.fusion.convolutions import lower_convolution
+from burn_torch.fusion.lines import commented
 from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.page import section, write_page
 from burn_torch.fusion.product_row import convolution, convolution_tiles_in, product, tiles_in
 from burn_torch.fusion.products import lower_product
 from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.schedule import Boundary, Group, Plan
 from burn_torch.fusion.symbolic import with_hints
-from burn_torch.graph.drawing import draw
 from burn_torch.graph.ir import Graph, Node
 
 __all__ = ["FusionExplanation", "KernelReport", "SymbolReport", "explain"]
@@ -38,7 +37,8 @@ class KernelReport:
     rows         the operations in it
     origins      the users' lines that they come from
     bytes_saved  of values between its operations that are not written, or not read again
-    tiles        what one program computes; None for a library's kernel, as is `source`
+    tiles        what one program computes, as it ran last, else would; None for a library's kernel, as is `source`
+    tiles_from   who chose them: "locked", "measured", "shipped", "model" or "default"; "" where the plan did
     source       the generated Triton source, as it is for inputs without gaps in memory
     c_source     the same in C, for a kernel of the CPU that pays there; else None
     """
@@ -52,6 +52,7 @@ class KernelReport:
     tiles: Tiles | None
     source: str | None
     c_source: str | None = None
+    tiles_from: str = ""
 
     @property
     def generated(self) -> bool:
@@ -64,7 +65,10 @@ class KernelReport:
         saved = f", saves {_size(self.bytes_saved)}" if self.bytes_saved else ""
         lines = [f"{self.name}: {rows}", f"  {moved}{saved}"]
         if self.tiles is not None:
-            lines.append(f"  {self.tiles.x} x {self.tiles.r} elements a program, {self.tiles.warps} warps")
+            stages = f", {counted(self.tiles.stages, 'stage')}" if self.tiles.stages > 1 else ""
+            chosen = f", {self.tiles_from}" if self.tiles_from not in ("", "default") else ""
+            warps = counted(self.tiles.warps, "warp")
+            lines.append(f"  {self.tiles.x} x {self.tiles.r} elements a program, {warps}{stages}{chosen}")
         lines += [f"  at {origin}" for origin in self.origins]
         return "\n".join(lines)
 
@@ -120,26 +124,17 @@ class FusionExplanation:
         """`to_dict` as text."""
         return json.dumps(self.to_dict(), indent=1)
 
+    def section(self, heading: str = "") -> str:
+        """This as a part of a page of HTML: a picture of the kernels, the text, the sources."""
+        sources = {each.name: each.c_source or each.source for each in self.kernels if each.source is not None}
+        return section(str(self), self.graph, sources, heading)
+
     def show(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Writes a page with a picture of the kernels, this text and the sources; returns its path.
 
-        Without a path it is a new temporary file.  It opens nothing.
+        Without a path it is a new temporary file.  It opens nothing.  Raises: ArtifactError where it cannot be written.
         """
-        if path is None:
-            handle, name = tempfile.mkstemp(prefix="burn_torch_fusion_", suffix=".html")
-            os.close(handle)
-            path = name
-        sources = "".join(
-            f"<h2>{escape(report.name)}</h2><pre>{escape(report.c_source or report.source)}</pre>"
-            for report in self.kernels
-            if report.source is not None
-        )
-        page = (
-            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>burn_torch fusion</title></head>\n'
-            f"<body>\n{draw(self.graph)}\n<pre>{escape(str(self))}</pre>\n{sources}</body></html>\n"
-        )
-        write_atomic(Path(path), page.encode(), durable=False)
-        return Path(path)
+        return write_page([self.section()], path)
 
     def __str__(self) -> str:
         operations = sum(len(report.rows) for report in self.kernels)
@@ -192,19 +187,27 @@ def _generated(group: Group, node: Node) -> KernelReport:
     if node.call.op is product:
         around, by = lower_product(group.body, strict=node.call.attrs["strict"]), tiles_in(node.call.attrs)
         shown = Tiles(by.x, by.r, by.warps)
-        return KernelReport(around.name, group.rows, origins, *moved, shown, around.source)
+        return KernelReport(around.name, group.rows, origins, *moved, shown, commented(around.source, origins))
     strict = node.call.attrs["strict"]
     if node.call.op is convolution:
         direct, each = lower_convolution(group.body, strict=strict), convolution_tiles_in(node.call.attrs)
         return KernelReport(
-            direct.name, group.rows, origins, *moved, Tiles(each.outs, each.pixels, each.warps), direct.source
+            direct.name,
+            group.rows,
+            origins,
+            *moved,
+            Tiles(each.outs, each.pixels, each.warps),
+            commented(direct.source, origins),
         )
     lowered = lower(group.body, strict=strict)
     here = with_hints(group.body)  # the same, but for a body of symbolic sizes
     on_cpu = lowered_for_cpu(here, strict=strict) if lowered.outputs[0].place == "cpu" else None
-    in_c = None if on_cpu is None else on_cpu.source
-    tiles = tiles_of(lowered if not lowered.sizes else lower(here, strict=strict))
-    return KernelReport(lowered.name, group.rows, origins, *moved, tiles, lowered.source, in_c)
+    in_c = None if on_cpu is None else commented(on_cpu.source, origins, "//")
+    recorded = lower(group.body, strict=strict, held=True).name  # as a CUDA graph has it
+    sized = lower(here, strict=strict) if lowered.sizes else lowered
+    tiles, chooser = chosen_tiles(sized, lowered.name, recorded)
+    source = commented(lowered.source, origins)
+    return KernelReport(lowered.name, group.rows, origins, *moved, tiles, source, in_c, chooser)
 
 
 def _of_a_library(node: Node, specs: dict[int, Any]) -> KernelReport:

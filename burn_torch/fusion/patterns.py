@@ -58,9 +58,18 @@ def register_pattern(
     Patterns are tried in the order in which they were registered, each from the first operation on.  A value inside of
     the pattern that somebody else reads keeps it from being replaced.  The row must compute the same: nobody checks.
     Programs that are compiled already stay as they are.
-    Raises: ConfigError where the row does not take the inputs, or gives other results.
+    Raises: ConfigError for what is no row, and where the row does not take the inputs, or gives other results.
     """
     attrs = dict(attrs or {})
+    if not isinstance(row, Op):
+        raise ConfigError(
+            explain(
+                "register_pattern: a row stands for the pattern",
+                given=f"{row!r:.80}",
+                expected="a row of the table, such as one that @op(namespace=...) made",
+                mend="declare it: docs/building-blocks/custom-op.md",
+            )
+        )
     form = _traced(function, like)
     _check(function, row, attrs, form, like)
     pattern = Pattern(function, row, attrs, form)

@@ -18,11 +18,12 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.bodies import Role, Source, role_of
 from burn_torch.fusion.deviations import deviations
 from burn_torch.fusion.groups import Cut, Grouping
+from burn_torch.fusion.lines import remember_lines
 from burn_torch.fusion.lowering import LONGEST_ROW
 from burn_torch.fusion.order import least_alive
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import Reason, Unfusible
-from burn_torch.fusion.row import kernel
+from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.splitting import beside_rows, columns_in_two_steps, in_two_steps, rows_reduced
 from burn_torch.fusion.symbolic import Symbolic
 from burn_torch.graph.decomposition import expanded
@@ -35,7 +36,7 @@ from burn_torch.graph.passes.view_chains import fold_views
 from burn_torch.ops.laws import Folds
 from burn_torch.ops.op import Call
 
-__all__ = ["Boundary", "Group", "Plan", "fuse", "plan_of"]
+__all__ = ["Boundary", "Group", "Plan", "fuse", "plan_of", "remember_groups"]
 
 Split = Callable[[Call], Graph | None]
 
@@ -129,7 +130,15 @@ def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
         grouping, written = less
     from burn_torch.fusion.anchors import anchored  # it makes plans of plans
 
-    return anchored(_plan(grouping, written, whole), strict=strict)
+    plan = anchored(_plan(grouping, written, whole), strict=strict)
+    remember_groups(plan.groups)
+    return plan
+
+
+def remember_groups(groups: Sequence[Group]) -> None:
+    """Lets the files of kernels say which lines they come from."""
+    for group in groups:
+        remember_lines(text_of(group.body), [str(origin) for origin in group.origins])
 
 
 def _lightest(written: _Written, most: int) -> _Written:

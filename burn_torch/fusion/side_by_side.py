@@ -5,6 +5,8 @@
     else:                      the others clip another one
         part_1(program - 8, p1, q1, n0)
 
+Parts that do the same to other tensors are written once: the program says which of them it is, and takes its pointers.
+
 What a launch costs is more than what such a kernel does.  They share nothing: what two of them read is read twice.
 """
 
@@ -12,10 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.configs import tiles_of
 from burn_torch.fusion.loops import Argument, Domain, Kernel
 from burn_torch.fusion.reasons import Reason, Unfusible
@@ -25,6 +28,9 @@ __all__ = ["components", "lowered_beside"]
 
 MOST_TENSORS: Final = 96
 """Pointers, of which a launch takes some hundreds; each costs the host some 50 ns where a launch is not replayed."""
+
+_NAME: Final = "def PART("
+"""How the source of a part begins until it has a number."""
 
 Lower = Callable[[Graph, Sequence[tuple[int, ...] | None] | None], Kernel]
 
@@ -102,31 +108,31 @@ def _part(body: Graph, wanted: Sequence[int], layouts: Any, lower: Lower) -> _Pa
 def _joined(body: Graph, parts: Sequence[_Part], *, held: bool) -> Kernel:
     pointers: list[int] = []
     numbers: list[Argument] = []
-    functions: list[str] = []
     imports: dict[str, set[str]] = {}
-    calls: list[str] = []
-    begin = 0
-    for count, part in enumerate(parts):
+    alike: dict[tuple[str, Any, int, Any], list[list[str]]] = {}
+    """What each part is called with, those together that differ in nothing else."""
+    for part in parts:
         kernel, tiles = part.kernel, tiles_of(part.kernel)
         given = [f"p{len(pointers) + k}" for k in range(len(kernel.inputs))]
         pointers += [part.given[position] for position in kernel.inputs]
         written = [f"q{position}" for position in part.wanted]
         values = [_moved(argument, part.given, f"n{len(numbers) + k}") for k, argument in enumerate(kernel.numbers)]
         numbers += values
-        functions.append(_function(kernel, f"part_{count}", imports))
-        end = begin + tiles.programs(kernel)
-        program = f"program - {begin}" if begin else "program"
-        words = [
-            program,
-            *given,
-            *written,
-            *(argument.name for argument in values),
-            *map(str, tiles.blocks(kernel).values()),
-        ]
-        head = "if" if not count else "elif" if count < len(parts) - 1 else "else"
-        calls.append(f"    {head}{f' program < {end}' if head != 'else' else ''}:")
-        calls.append(f"        part_{count}({', '.join(words)})")
-        begin = end
+        read = [body.inputs[part.given[position]][1] for position in kernel.inputs]
+        types = (*(spec.dtype for spec in (*read, *kernel.outputs) if isinstance(spec, TensorSpec)),
+                 *(argument.kind for argument in values))  # fmt: skip
+        key = (_function(kernel, imports), types, tiles.programs(kernel), tuple(tiles.blocks(kernel).values()))
+        alike.setdefault(key, []).append([*given, *written, *(argument.name for argument in values)])
+    functions = [function.replace(_NAME, f"def part_{count}(") for count, (function, *_) in enumerate(alike)]
+    calls: list[str] = []
+    begin = 0
+    for count, ((_, _, each, blocks), members) in enumerate(alike.items()):
+        first, begin = begin, begin + each * len(members)
+        if len(alike) > 1:
+            head = "if" if not count else "elif" if count < len(alike) - 1 else "else"
+            calls.append(f"    {head}{f' program < {begin}' if head != 'else' else ''}:")
+        indent = " " * (4 if len(alike) == 1 else 8)
+        calls += [indent + line for line in _called(f"part_{count}", first, each, members, blocks)]
     names = [argument.name for argument in numbers]
     parameters = [f"p{k}" for k in range(len(pointers))] + [f"q{k}" for k in range(len(body.outputs))] + names
     special = f"(do_not_specialize={names!r})" if names and not held else ""
@@ -161,13 +167,32 @@ def _moved(argument: Argument, given: Sequence[int], name: str) -> Argument:
     return Argument(name, argument.kind, lambda inputs: argument.value([inputs[position] for position in given]))
 
 
-def _function(kernel: Kernel, name: str, imports: dict[str, set[str]]) -> str:
+def _called(name: str, first: int, each: int, members: Sequence[Sequence[str]], blocks: Sequence[int]) -> Iterator[str]:
+    """Lines that call a part for the program at hand.  Of parts that are alike the code is there once: a compiler
+    takes as long for one as for all, where it took 6 s for the 45 last sums of a step of GPT-2.
+
+    each  so many programs a member has, from the program `first` on
+    """
+    program = f"program - {first}" if first else "program"
+    words = list(members[0])
+    if len(members) > 1:
+        yield f"of_{name} = ({program}) // {each}"
+        words = [f"{name}_{k}" for k in range(len(words))]  # of this part alone: another one's have other types
+        for k, word in enumerate(words):
+            yield f"{word} = {members[0][k]}"
+            for m in range(1, len(members)):
+                yield f"{word} = tl.where(of_{name} == {m}, {members[m][k]}, {word})"
+        program = f"({program}) % {each}"
+    yield f"{name}({', '.join([program, *words, *map(str, blocks)])})"
+
+
+def _function(kernel: Kernel, imports: dict[str, set[str]]) -> str:
     """The source of a part as a function of its program; what it imports is added to `imports`."""
     for module, words in re.findall(r"^from (\S+) import (.+)$", kernel.source, re.MULTILINE):
         imports.setdefault(module, set()).update(words.split(", "))
     body = kernel.source[kernel.source.index("@triton.jit") :].rstrip("\n")
     _, _, function = body.partition(f"def {kernel.name}(")
-    return f"@triton.jit\ndef {name}(program, {function}".replace("tl.program_id(0)", "program")
+    return f"@triton.jit\n{_NAME}program, {function}".replace("tl.program_id(0)", "program")
 
 
 def _over(parts: Sequence[_Part]) -> tuple[tuple[int, int], ...]:

@@ -15,6 +15,7 @@ from typing import Any, Final, final
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.core.sizes import Real, Size, exact_quotient, size_hint, sizes_in
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
+from burn_torch.fusion.lines import known_lines, remember_lines
 from burn_torch.fusion.reasons import Unfusible
 from burn_torch.fusion.row import body_of, kernel
 from burn_torch.fusion.schedule import Plan, plan_of
@@ -130,6 +131,7 @@ def _settled(node: Node) -> _Settled:
     sites = Sites(body)
     dynamic, given = _written([sites.values[p] for p in sites.at])
     text = with_hints(body).to_json()
+    remember_lines(text, known_lines(node.call.attrs["body"]))
     hints = tuple(map(size_hint, given))
     specs = [*_hinted(node.call.specs), *(spec for _, spec in numbers)]
     attrs = {**node.call.attrs, "body": text, "dynamic": dynamic, "sizes": hints}

@@ -48,6 +48,7 @@ FAMILIES = (
     "attending",
     "lookup",
     "losses",
+    "linear_gelu",
     "linear_losses",
     "collectives",
 )

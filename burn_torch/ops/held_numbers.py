@@ -17,7 +17,7 @@ from burn_torch.core.frames import user_line
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops.op import Call, PerCall
 
-__all__ = ["beyond", "division_by_zero", "held", "too_large"]
+__all__ = ["beyond", "division_by_zero", "held", "number_ranges", "too_large"]
 
 
 def held(candidate: Callable[..., Any] | PerCall) -> PerCall:
@@ -72,6 +72,14 @@ def _limits(call: Call) -> tuple[int, int, int] | None:
         return None
     info = np.iinfo(tensor.dtype.numpy)
     return at[0], int(info.min), int(info.max)
+
+
+def number_ranges(call: Call) -> list[tuple[int, int, int]]:
+    """For each whole number among a Call's inputs its position, and what no leaf refuses or treats apart: the range of
+    the integers beside it, else 64 bits.  The numbers of random rows are keys."""
+    limits = None if call.op.random else _limits(call)
+    low, high = (-(1 << 63), (1 << 64) - 1) if limits is None else limits[1:]
+    return [(i, low, high) for i, spec in enumerate(call.specs) if isinstance(spec, NumberSpec) and spec.kind == "int"]
 
 
 def too_large(call: Call, inputs: Sequence[Any]) -> ArgumentError:

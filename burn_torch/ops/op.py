@@ -24,6 +24,7 @@ from burn_torch.core.spec import NUMBER_SPECS, DTypeFault, NumberSpec, Spec, Ten
 from burn_torch.ops.faults import RuleFault
 from burn_torch.ops.laws import Law, LawT
 from burn_torch.ops.signature import Signature
+from burn_torch.ops.template import require_template
 from burn_torch.ops.value import Executor, Value
 
 __all__ = ["REGISTRY", "Call", "Op", "PerCall", "op", "unlisted"]
@@ -139,6 +140,8 @@ class Op:
         self.batch_rule: Callable[..., Any] | None = None
         self.device_numbers: Callable[[Call, Sequence[Any]], Any] | None = fields["device_numbers"]
         self.signature: Final = Signature(rule)
+        if namespace and self.pointwise is not None:
+            require_template(self.name, self.pointwise, [name for name, _ in self.signature.inputs])
         self.calls: Final[dict[Any, Call]] = {}
         """Calls by what a caller has at hand; see `remember`.  Read without a lock."""
         self._interned: Final[weakref.WeakValueDictionary[Any, Call]] = weakref.WeakValueDictionary()

@@ -161,6 +161,10 @@ def compile(
     return compiled if function is None else compiled(function)
 
 
+watchers: Final[list[list[tuple[str, Program, Retrace]]]] = []
+"""Lists of those who watch, see `watching.py`: each program that is traced is put into them."""
+
+
 @final
 class Compiled(Generic[P, R]):
     """A function that `compile` made.  `traces` counts how often its Python ran."""
@@ -191,7 +195,7 @@ class Compiled(Generic[P, R]):
         self._captures: Final = tuple(captures)
         self._numerics: Final = _choice("numerics", numerics, (None, "eager", "fast"))
         self._precision: Final = _choice("precision", precision, ("float32", "bfloat16"))
-        self._fuse: Final = fuse
+        self._fuse: Final = fuse if isinstance(fuse, bool) else _choice("fuse", fuse, (None, True, False))
         self._schedules: Final = Schedules()
         if fuse and numerics == "eager":
             raise ConfigError(
@@ -343,6 +347,8 @@ class Compiled(Generic[P, R]):
             program = self._programs.get(key)
             if program is None:
                 program = self._programs[key] = self._trace(key, args, list(kwargs))
+                for found in watchers:
+                    found.append((self.name, program, self._history[-1]))
                 limit = self._max_programs or (_LOUD if program.settings is not None else _KEPT)
                 if len(self._programs) > limit:
                     _, dropped = self._programs.popitem(last=False)
@@ -464,7 +470,7 @@ def _signature(function: Any) -> inspect.Signature:
 
 
 def _choice(name: str, given: Any, among: tuple[Any, ...]) -> Any:
-    if given not in among:
+    if given not in among or (isinstance(given, int) and not isinstance(given, bool)):
         raise ArgumentError(
             explain(
                 f"compile: unknown {name}",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
+from burn_torch.core.errors import ArgumentError
 from burn_torch.core.errors import explain as worded
+from burn_torch.core.wording import counted
 from burn_torch.transform.compilation import Compiled
 from burn_torch.transform.explanation import Explanation
 
@@ -29,9 +31,18 @@ def assert_fused(function: Callable[P, Any], /, *, max_kernels: int) -> Callable
         assert_fused(gelu, max_kernels=1)(x)
 
     It is traced, not run, so any machine will do.  Returns: the explanation, whose `fusion` has the kernels.
-    Raises: AssertionError, with all kernels and what lies between them, where there are more than `max_kernels`.
+    Raises: AssertionError, with all kernels and what lies between them, where there are more than `max_kernels`;
+    ArgumentError for what is no number of kernels.
     """
-
+    if not isinstance(max_kernels, int) or isinstance(max_kernels, bool) or max_kernels < 0:
+        raise ArgumentError(
+            worded(
+                "assert_fused: so many kernels there may be",
+                given=f"max_kernels={max_kernels!r}",
+                expected="an int of 0 or more",
+                mend="write assert_fused(fn, max_kernels=1)(*arguments)",
+            )
+        )
     compiled: Compiled[P, Any] = function if isinstance(function, Compiled) else Compiled(function)
     compiled = compiled.fusing()
 
@@ -42,7 +53,7 @@ def assert_fused(function: Callable[P, Any], /, *, max_kernels: int) -> Callable
             raise AssertionError(
                 worded(
                     f"{found.function} is more kernels than expected",
-                    given=f"{len(found.fusion.kernels)} kernels\n{found.fusion}",
+                    given=f"{counted(len(found.fusion.kernels), 'kernel')}\n{found.fusion}",
                     expected=f"{max_kernels} at most",
                     mend="see what lies between the kernels, and why",
                 )

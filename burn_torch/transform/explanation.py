@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.core.wording import counted
 from burn_torch.fusion.explanation import FusionExplanation
 from burn_torch.fusion.explanation import explain as explain_fusion
+from burn_torch.fusion.page import section, write_page
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import PassReport, peak_bytes
 from burn_torch.transform.program import Program
@@ -72,6 +74,19 @@ class Explanation:
     def to_json(self) -> str:
         """`to_dict` as text."""
         return json.dumps(self.to_dict(), indent=1)
+
+    def sections(self) -> list[str]:
+        """The parts of its page: the kernels with their sources where it is fused, else the operations."""
+        if self.fusion is None:
+            return [section(str(self), self.graph)]
+        return [section(str(dataclasses.replace(self, fusion=None))), self.fusion.section()]
+
+    def show(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Writes a page of HTML with a picture, this text and the generated sources; returns its path.
+
+        Without a path it is a new temporary file.  It opens nothing.  Raises: ArtifactError where it cannot be written.
+        """
+        return write_page(self.sections(), path)
 
     def __str__(self) -> str:
         launches = "" if self.launches is None else f", {self.launches} launches"

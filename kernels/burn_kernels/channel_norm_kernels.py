@@ -47,20 +47,33 @@ def default(tiling: Tiling, itemsize: int, machine: Machine) -> Config:
 
 def candidates(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
     """What a tuner may try, the default first."""
+    if tiling.cols == 1:
+        return _candidates_of_rows(tiling, itemsize, machine)
     found = []
     for elements, warps, programs in ((4096, 8, 4), (2048, 4, 8), (4096, 4, 4), (8192, 8, 2)):
         most = elements if itemsize == 2 else elements // 2
-        if tiling.cols == 1:  # channels last: 128 bytes of neighbours
-            kept = min(next_power(tiling.kept), 128 // itemsize)
-            tile = (kept, min(next_power(tiling.rows), most // kept), 1, warps, programs)
-            found.append(Config(*tile))
-            if machine.backend == "cuda":
-                found += [Config(*tile, stages) for stages in (3, 4)]
-        else:
-            block = _block(tiling.cols, max(most // next_power(tiling.rows), min(1024, most)))
-            rows = min(next_power(tiling.rows), most // block)
-            kept = min(next_power(tiling.kept), max(1, most // (4 * rows * block)))
-            found.append(Config(kept, rows, block, warps, programs))
+        block = _block(tiling.cols, max(most // next_power(tiling.rows), min(1024, most)))
+        rows = min(next_power(tiling.rows), most // block)
+        kept = min(next_power(tiling.kept), max(1, most // (4 * rows * block)))
+        found.append(Config(kept, rows, block, warps, programs))
+    return list(dict.fromkeys(found))
+
+
+def _candidates_of_rows(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
+    """Where channels are last: 128 bytes of neighbours, by as many rows as fit."""
+    kept = min(next_power(tiling.kept), 128 // itemsize)
+    # H200, 2026-11-22, benchmarks/notes/norm.md: ahead by two tiles; large ones where each program has many of them
+    tiles = ceil_div(tiling.rows * kept * itemsize, 16_384) * ceil_div(tiling.kept, kept)
+    cuts = [(8192, 8, 2, 3), (4096, 4, 4, 3)]
+    if tiles < 16 * machine.processors:
+        cuts.reverse()
+    cuts += [(4096, 8, 4, 1), (4096, 8, 4, 3), (2048, 4, 8, 1), (2048, 4, 8, 3), (8192, 8, 2, 4)]
+    if machine.backend != "cuda":
+        cuts = [(4096, 8, 4, 1), (2048, 4, 8, 1), (4096, 4, 4, 1), (8192, 8, 2, 1)]
+    found = []
+    for elements, warps, programs, stages in cuts:
+        most = elements if itemsize == 2 else elements // 2
+        found.append(Config(kept, min(next_power(tiling.rows), most // kept), 1, warps, programs, stages))
     return list(dict.fromkeys(found))
 
 

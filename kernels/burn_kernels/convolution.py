@@ -125,13 +125,16 @@ def flops(x: torch.Tensor, w: torch.Tensor, *_: Any, backward: bool = False, **o
 
 # -- configs -----------------------------------------------------------------------------------------
 def default(made: Geometry, dtype: torch.dtype, machine: Machine) -> Config:
-    """The config of the forward that is used without timing; `LIBRARY` is torch's convolution."""
+    """The config of the forward that is used without timing; `LIBRARY` is torch's convolution.
+
+    Depthwise convolutions by steps of 1 have others, those of `convolution_depthwise`.
+    """
     return candidates(made, dtype, machine)[0]
 
 
 def candidates(made: Geometry, dtype: torch.dtype, machine: Machine) -> list[Config]:
     """What a tuner may try for the forward, the default first."""
-    return _candidates(facts_of(dtype, made, 0, True, words_of(dtype)), machine)
+    return _candidates(facts_of(dtype, made, 0, True, words_of(dtype, made)), machine)
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -189,7 +192,7 @@ def forward(
                 convolve_tiles, (ceil_div(pixels, config.pixels), made.groups * blocks), x, x, w, b, y, *x.stride(),
                 *weights, pixels, *sizes, *made[7:13], warps=config.warps, BACK=False, STRIDED=False,
                 MASKED=made.pad_h + made.pad_w > 0, KERNEL_H=made.kernel_h, KERNEL_W=made.kernel_w,
-                PRECISION="tf32" if in_tf32(x.dtype) else "ieee", ROUNDED=rounds(x.dtype), OUTS=config.outs,
+                PRECISION="tf32" if in_tf32(x.dtype, made) else "ieee", ROUNDED=rounds(x.dtype, made), OUTS=config.outs,
                 CHANNELS=config.channels, PIXELS=config.pixels,
             )  # fmt: skip
             found.append((y, passed))
@@ -205,7 +208,7 @@ def forward(
         )  # fmt: skip
         found.append((y, passed))
 
-    words = words_of(x.dtype, "b" if b is not None else "", rest.words)
+    words = words_of(x.dtype, made, "b" if b is not None else "", rest.words)
     FORWARD.run(x, config, call_of(made, x, words, machine), run)
     return found[-1]
 
@@ -264,9 +267,9 @@ def _candidates(facts: Facts, machine: Machine) -> list[Config]:
     drop, pixels = "drop" in facts.flags.split(), made.pixels * made.groups
     found = direct_candidates(made.targets, made.kernel_w, pixels, machine, drop=drop)
     if offers_tiles(facts, machine):
-        tiles = tile_candidates(made.sources, made.targets, made.taps)
+        tiles = tile_candidates(made.sources, made.targets, made.taps, machine)
         found = with_tiles(found, tiles, made.sources * made.taps, made.targets)
-    return with_library(LIBRARY, found, facts)
+    return with_library(LIBRARY, found, facts, tiles=offers_tiles(facts, machine))
 
 
 FORWARD = tunable(
@@ -304,6 +307,8 @@ def _problems(draw: Draw) -> Iterator[Problem]:
     yield problem((2, 3, 6, 7), (9, 3, 3, 2), padding=(1, 0), bias=False)
     yield problem((2, 2, 11, 10), (3, 2, 5, 3), stride=(2, 3), padding=2, dilation=(1, 2))
     yield problem((2, 3, 7, 7), (3, 1, 3, 3), groups=3, padding=1)
+    yield problem((2, 2, 5, 16), (2, 1, 2, 5), groups=2, padding=(0, 1))  # depthwise, y narrower than x
+    yield problem((3, 5, 8, 24), (5, 1, 3, 3), groups=5, padding=1)
     yield problem((2, 4, 7, 6), (6, 2, 2, 2), groups=2, stride=2, relu=True)
     yield problem((2, 2, 8, 9), (3, 2, 3, 3), relu=True, pool="max")
     yield problem((1, 2, 9, 8), (3, 2, 2, 2), relu=True, pool="mean", window=3, prob=0.4, key=3, stream=5)

@@ -151,7 +151,7 @@ def data_gradient(
                 convolve_tiles, (ceil_div(count, config.pixels), made.groups * blocks), x, dz, w, None, dx,
                 *dz.stride(), *weights, count, *sizes, *made[7:13], warps=config.warps, BACK=True,
                 STRIDED=made.stride_h * made.stride_w > 1, MASKED=True, KERNEL_H=made.kernel_h, KERNEL_W=made.kernel_w,
-                PRECISION="tf32" if in_tf32(x.dtype) else "ieee", ROUNDED=rounds(x.dtype), OUTS=config.outs,
+                PRECISION="tf32" if in_tf32(x.dtype, made) else "ieee", ROUNDED=rounds(x.dtype, made), OUTS=config.outs,
                 CHANNELS=config.channels, PIXELS=config.pixels,
             )  # fmt: skip
             found.append(dx)
@@ -164,7 +164,7 @@ def data_gradient(
         )  # fmt: skip
         found.append(dx)
 
-    DATA.run(x, config, call_of(made, dz, words_of(x.dtype), machine), run)
+    DATA.run(x, config, call_of(made, dz, words_of(x.dtype, made), machine), run)
     return found[-1]
 
 
@@ -190,10 +190,11 @@ def weight_gradient(
         arguments = (dz, x, part, *x.stride(), made.pixels, each, *sizes, *made[7:13])
         shape = {"KERNEL_H": made.kernel_h, "KERNEL_W": made.kernel_w, "MASKED": made.pad_h + made.pad_w > 0}
         if config.channels:
-            precision = "tf32" if in_tf32(x.dtype) else "ieee"
+            precision = "tf32" if in_tf32(x.dtype, made) else "ieee"
             launch(
                 weigh_tiles, (parts, blocks), x, *arguments, warps=config.warps, **shape, BIAS=bias,
-                PRECISION=precision, ROUNDED=rounds(x.dtype), CHANNELS=config.channels, PIXELS=config.pixels,
+                PRECISION=precision, ROUNDED=rounds(x.dtype, made), OUTS=config.outs, CHANNELS=config.channels,
+                PIXELS=config.pixels,
             )  # fmt: skip
         else:
             launch(
@@ -206,7 +207,7 @@ def weight_gradient(
         launch(join_weights, (ceil_div(cols, 8),), x, *joined, warps=at_once // 128, PARTS=at_once, BLOCK=8)
         found.append((dw, db))
 
-    WEIGHTS.run(x, config, call_of(made, x, words_of(x.dtype, "b" if bias else ""), machine), run)
+    WEIGHTS.run(x, config, call_of(made, x, words_of(x.dtype, made, "b" if bias else ""), machine), run)
     return found[-1]
 
 
@@ -273,9 +274,10 @@ def _data_candidates(facts: Facts, machine: Machine) -> list[Config]:
     pixels = made.batch * made.height * made.width * made.groups
     found = direct_candidates(made.sources, made.kernel_w, pixels, machine)
     if offers_tiles(facts, machine):
-        tiles = tile_candidates(made.targets, made.sources, made.taps)
+        tiles = tile_candidates(made.targets, made.sources, made.taps, machine)
         found = with_tiles(found, tiles, made.targets * made.taps, made.sources)
-    return with_library(LIBRARY, found, facts)
+    # of a stem, strided and to 3 channels, it is what the kernels here are worst at
+    return with_library(LIBRARY, found, facts, tiles=False)
 
 
 def _weight_candidates(facts: Facts, machine: Machine) -> list[WeightConfig]:
@@ -283,7 +285,7 @@ def _weight_candidates(facts: Facts, machine: Machine) -> list[WeightConfig]:
     found = direct_weight_candidates(made, machine)
     if offers_tiles(facts, machine):
         found = with_tiles(found, tile_weight_candidates(made, machine), made.sources * made.taps, made.targets)
-    return with_library(LIBRARY_WEIGHTS, found, facts)
+    return with_library(LIBRARY_WEIGHTS, found, facts, tiles=offers_tiles(facts, machine))
 
 
 def _weights_fit(config: WeightConfig, facts: Facts) -> bool:

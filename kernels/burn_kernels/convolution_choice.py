@@ -9,7 +9,7 @@ import torch
 
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.convolution_kernels import LIBRARY, Config
-from burn_kernels.convolution_parts import Geometry, in_tf32, is_direct
+from burn_kernels.convolution_parts import Geometry, in_tf32, is_direct, is_stem
 from burn_kernels.launch import Machine
 
 Choice = TypeVar("Choice")
@@ -32,9 +32,9 @@ def geometry_of(facts: Facts) -> Geometry:
     return Geometry(*facts.free, *facts.exact)
 
 
-def words_of(dtype: torch.dtype, *words: str) -> str:
+def words_of(dtype: torch.dtype, made: Geometry, *words: str) -> str:
     """The flags of a call."""
-    return " ".join(word for word in (*words, "tf32" if in_tf32(dtype) else "") if word)
+    return " ".join(word for word in (*words, "tf32" if in_tf32(dtype, made) else "") if word)
 
 
 def in_tiles(facts: Facts) -> bool:
@@ -63,9 +63,14 @@ def with_tiles(direct: Sequence[Choice], tiles: Sequence[Choice], terms: int, re
     return [*tiles, *direct] if terms >= FEW_TERMS and results >= FEW_RESULTS else [*direct, *tiles]
 
 
-def with_library(library: Choice, direct: Sequence[Choice], facts: Facts) -> list[Choice]:
-    """The candidates: torch's convolution first where the rule takes it without timing, last where it does not."""
-    return [*direct, library] if is_direct(geometry_of(facts), facts.dtype) else [library, *direct]
+def with_library(library: Choice, direct: Sequence[Choice], facts: Facts, *, tiles: bool = True) -> list[Choice]:
+    """The candidates: torch's convolution first where the rule takes it without timing, last where it does not.
+
+    Of a stem the rule is for `tiles`: without them it is torch's.
+    """
+    made = geometry_of(facts)
+    ours = is_direct(made, facts.dtype) and (tiles or not is_stem(made))
+    return [*direct, library] if ours else [library, *direct]
 
 
 def supports(config: Config, facts: Facts) -> bool:
@@ -82,4 +87,4 @@ def problems(flags: Sequence[str], rows: int, cols: int, dtype: torch.dtype) -> 
     """The second layer of the Burn book's network for `rows` images, with `cols` channels in, twice as many out."""
     cols = min(cols, 64)
     made = Geometry(rows, cols, 26, 26, 2 * cols, 3, 3, 1, 1, 0, 0, 1, 1, 1)
-    return [facts_of(dtype, made, 0, True, words_of(dtype, flag)) for flag in flags]
+    return [facts_of(dtype, made, 0, True, words_of(dtype, made, flag)) for flag in flags]

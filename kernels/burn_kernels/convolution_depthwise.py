@@ -32,7 +32,18 @@ from burn_kernels.convolution_planes import (
 )
 from burn_kernels.launch import Machine, ceil_div, launch, machine_of, next_power
 
-__all__ = ["LIBRARY", "Config", "backward", "forward"]
+__all__ = ["LIBRARY", "Config", "backward", "candidates", "default", "forward"]
+
+
+# -- configs -----------------------------------------------------------------------------------------
+def default(made: Geometry, dtype: torch.dtype, machine: Machine, *, back: bool = False) -> Config:
+    """The config that is used without timing."""
+    return candidates(made, dtype, machine, back=back)[0]
+
+
+def candidates(made: Geometry, dtype: torch.dtype, machine: Machine, *, back: bool = False) -> list[Config]:
+    """What a tuner may try, the default first."""
+    return [*plane_candidates(made.width, made.height, made.taps, dtype.itemsize, machine, back=back), LIBRARY]
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -56,7 +67,7 @@ def forward(
         launch(convolve_planes, grid, x, x, w, b, y, *sizes, warps=config.warps, **_compiled(made, config))
         found.append(y)
 
-    flags = words_of(x.dtype, "b" if b is not None else "")
+    flags = words_of(x.dtype, made, "b" if b is not None else "")
     FORWARD.run(x, config, call_of(made, x, flags, machine), run)
     return found[-1]
 
@@ -95,7 +106,7 @@ def backward(
         found.append((dx, dw if needs[1] else None, db))
 
     words = ["x"] * needs[0] + ["w"] * weighs + ["b"] * needs[2]
-    BACKWARD.run(x, config, call_of(made, dz, words_of(x.dtype, *words), machine), run)
+    BACKWARD.run(x, config, call_of(made, dz, words_of(x.dtype, made, *words), machine), run)
     return found[-1]
 
 
@@ -126,11 +137,6 @@ def _compiled(made: Geometry, config: Config) -> dict[str, Any]:
 
 
 # -- selection ---------------------------------------------------------------------------------------
-def _candidates(facts: Facts, machine: Machine) -> list[Config]:
-    made = geometry_of(facts)
-    return [*plane_candidates(made.width, made.height, made.taps, facts.dtype.itemsize, machine), LIBRARY]
-
-
 def _supports(config: Config, facts: Facts) -> bool:
     made = geometry_of(facts)
     if config == LIBRARY:
@@ -195,35 +201,37 @@ def _problems(flags: str, rows: int, cols: int, dtype: torch.dtype) -> list[Fact
 _SOURCES = (__name__, "burn_kernels.convolution_planes", "burn_kernels.convolution_kernels")
 FORWARD = tunable(
     Tunable(
-        name="convolution of planes",
+        name="depthwise convolution",
         config=Config,
         facts=facts_of,
         free=("batch",),
         exact=Geometry._fields[1:],
-        candidates=_candidates,
+        candidates=lambda facts, machine: candidates(geometry_of(facts), facts.dtype, machine),
         supports=_supports,
         work=_work,
         trial=_trial,
         sources=_SOURCES,
         problems=functools.partial(_problems, "b"),
         shapes=((64, 96),),
+        elements=lambda facts: Geometry(*facts.free, *facts.exact).elements,
         judged_in=digits_of,
     )
 )
 BACKWARD = tunable(
     Tunable(
-        name="convolution of planes backward",
+        name="depthwise convolution backward",
         config=Config,
         facts=facts_of,
         free=("batch",),
         exact=Geometry._fields[1:],
-        candidates=_candidates,
+        candidates=lambda facts, machine: candidates(geometry_of(facts), facts.dtype, machine, back=True),
         supports=_supports,
         work=_work,
         trial=_backward_trial,
         sources=_SOURCES,
         problems=functools.partial(_problems, "x w b"),
         shapes=((64, 96),),
+        elements=lambda facts: Geometry(*facts.free, *facts.exact).elements,
         judged_in=digits_of,
     )
 )

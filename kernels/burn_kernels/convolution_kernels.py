@@ -75,12 +75,15 @@ def direct_weight_candidates(made: Geometry, machine: Machine) -> list[WeightCon
     return list(dict.fromkeys(found))
 
 
-def tile_candidates(sources: int, outs: int, taps: int) -> list[Config]:
+def tile_candidates(sources: int, outs: int, taps: int, machine: Machine) -> list[Config]:
     """Configs of tiles for the sum over so many channels, the default first; none where a kernel has too many taps."""
     channels = min(sources, MOST_COLUMNS // taps)
     rows = min(32, max(8, next_power(outs)))
     shares = ((4, 1), (2, 1), (4, 2)) if channels else ()
-    return list(dict.fromkeys(Config(rows, 32 * warps, warps, max(1, channels // n)) for warps, n in shares))
+    found = [Config(rows, 32 * warps, warps, max(1, channels // n)) for warps, n in shares]
+    if channels == 1 and outs >= 64 and machine.arch == 90:  # its many taps are loaded once for twice as many sums
+        found = [Config(64, 128, 4, 1), Config(64, 256, 8, 1), *found]
+    return list(dict.fromkeys(found))
 
 
 def tile_weight_candidates(made: Geometry, machine: Machine) -> list[WeightConfig]:
@@ -96,6 +99,9 @@ def tile_weight_candidates(made: Geometry, machine: Machine) -> list[WeightConfi
     # few pixels make few parts: more programs then share the channels
     parts = shares(made, found[0], machine)[1]
     found = found[1:] + found[:1] if parts < 4 * machine.processors else found
+    if channels == 1 and made.targets >= 32 and machine.arch == 90:
+        found = [WeightConfig(32, made.kernel_h, 32, 1, programs, 1) for programs in (8, 16)] + found
+        found.append(WeightConfig(32, made.kernel_h, 64, 2, 8, 1))
     return list(dict.fromkeys([*found, WeightConfig(16, made.kernel_h, 64, 2, 8, half)]))
 
 

@@ -298,19 +298,21 @@ def library_backward(
 
 
 # -- the choice without timing -----------------------------------------------------------------------
-def in_tf32(dtype: torch.dtype) -> bool:
+def in_tf32(dtype: torch.dtype, made: Geometry | None = None) -> bool:
     """Whether the kernels here may multiply float32 as tf32: where torch may in convolutions and in matrix products.
 
     Torch's default allows it in convolutions alone, and cuDNN seldom does it with few channels: so who has asked for
-    nothing (torch.set_float32_matmul_precision) gets exact products.
+    nothing (torch.set_float32_matmul_precision) gets exact products.  Of a stem, cuDNN's are in tf32 too.
     """
     if dtype != torch.float32 or torch.version.hip:
         return False
     general: Any = torch.backends
     conv = getattr(general.cudnn, "conv", None)  # from torch 2.9
     if conv is None:
-        return bool(general.cudnn.allow_tf32 and general.cuda.matmul.allow_tf32)
-    return _asked(conv, general.cudnn, general) and _asked(general.cuda.matmul, general)
+        alone, products = bool(general.cudnn.allow_tf32), bool(general.cuda.matmul.allow_tf32)
+    else:
+        alone, products = _asked(conv, general.cudnn, general), _asked(general.cuda.matmul, general)
+    return alone and (products or (made is not None and is_stem(made)))
 
 
 def _asked(*settings: Any) -> bool:
@@ -338,9 +340,19 @@ def is_plane(made: Geometry) -> bool:
     return made.channels == made.outs == made.groups and steps and small
 
 
+STEM_CHANNELS, STEM_TERMS, STEM_RESULTS = 4, 128, 32
+"""A network's first layer on pictures: 3 channels, 7 x 7, to 64, where cuDNN errs by 2.9e-4, as tf32 does."""
+
+
+def is_stem(made: Geometry) -> bool:
+    """Whether few channels make many, by kernels so wide that cuDNN multiplies in tf32 where it may."""
+    wide = made.sources * made.taps >= STEM_TERMS and made.targets >= STEM_RESULTS
+    return made.groups == 1 and made.sources <= STEM_CHANNELS and wide and made.taps <= MOST_PLANE_TAPS
+
+
 def is_direct(made: Geometry, dtype: torch.dtype) -> bool:
     """Whether the kernels here are taken without timing: where memory rules, or few channels and little work."""
-    if is_plane(made):
+    if is_plane(made) or (is_stem(made) and in_tf32(dtype, made)):
         return True
     moved = made.elements * dtype.itemsize
     if made.flops <= INTENSITY * moved:

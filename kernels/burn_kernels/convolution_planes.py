@@ -39,19 +39,25 @@ class Config:
 LIBRARY = Config(0, 0, 0, 0)
 
 
-def plane_candidates(width: int, height: int, taps: int, itemsize: int, machine: Machine) -> list[Config]:
+def plane_candidates(
+    width: int, height: int, taps: int, itemsize: int, machine: Machine, *, back: bool = False
+) -> list[Config]:
     """Configs for planes so wide and high, the default first."""
     if machine.backend == "interpreter":  # small, so that ragged edges come up
         return [Config(2, 4, 1, 2), Config(3, 2, 1, 2)]
     vector = 16 // itemsize
     most = vector if taps <= 9 else min(4, vector)
     fits = next((n for n in (8, 4, 2) if n <= most and width % n == 0), 1)
-    wide = [fits] if fits >= 4 else [most, fits]
+    # H200, 2026-11-22, benchmarks/notes/convolution.md: a vector of 4 bytes that is whole is faster than a broken one
+    # of 16; sums of dw over lanes are paid once a program, so lanes of more rows are better where they fill it
+    usual = 7 if height % 7 == 0 else 8
+    high = (usual, 4) if back and fits == 8 else (4, usual)
+    shares = ((4, 8), (2, 16), (1, 32)) if taps <= 9 else ((1, 32), (2, 16), (4, 8))
     found = [
         Config(min(rows, height, max(1, MOST_PRODUCTS // (cols * taps))), cols, warps, programs)
-        for warps, programs in ((4, 8), (2, 16), (1, 32))
-        for cols in wide
-        for rows in (7 if height % 7 == 0 else 8, 4)
+        for warps, programs in shares
+        for cols in dict.fromkeys((fits, most))
+        for rows in high
     ]
     return list(dict.fromkeys(found))
 

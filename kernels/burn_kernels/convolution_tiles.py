@@ -13,12 +13,12 @@ import torch
 
 from burn_kernels._triton import INTERPRETED, tl, triton
 from burn_kernels.convolution_kernels import nothing, source
-from burn_kernels.convolution_parts import in_tf32
+from burn_kernels.convolution_parts import Geometry, in_tf32
 
 
-def rounds(dtype: torch.dtype) -> bool:
+def rounds(dtype: torch.dtype, made: Geometry) -> bool:
     """Whether a kernel rounds to tf32 itself: the cores cut digits off; the interpreter keeps them all."""
-    return in_tf32(dtype) and not INTERPRETED
+    return in_tf32(dtype, made) and not INTERPRETED
 
 
 @triton.jit
@@ -118,18 +118,28 @@ def convolve_tiles(
 
 
 @triton.jit
+def _beside(columns, COUNT: tl.constexpr, PIXELS: tl.constexpr):
+    """16 vectors, or 32, as the columns of a matrix."""
+    found = _joined(columns, 0, False, PIXELS)
+    if COUNT == 32:
+        both = tl.join(found, _joined(columns, 16, False, PIXELS))
+        found = tl.reshape(tl.permute(both, (0, 2, 1)), (PIXELS, 32))
+    return found
+
+
+@triton.jit
 def weigh_tiles(
     dz_ptr, x_ptr, part_ptr, x_batch, x_channel, x_row, x_col, count, each, height, width, out_h, out_w, sources,
     targets, groups, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, MASKED: tl.constexpr, BIAS: tl.constexpr,
     KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, PRECISION: tl.constexpr, ROUNDED: tl.constexpr,
-    CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
+    OUTS: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """Over one part of the pixels: the gradient of weights from CHANNELS channels to 16, and of these's biases."""
+    """Over one part of the pixels: the gradient of weights from CHANNELS channels to OUTS, and of these's biases."""
     TAPS: tl.constexpr = KERNEL_H * KERNEL_W
-    steps, blocks = tl.cdiv(sources, CHANNELS), tl.cdiv(targets, 16)
+    steps, blocks = tl.cdiv(sources, CHANNELS), tl.cdiv(targets, OUTS)
     pid = tl.program_id(1)
     c = pid % steps * CHANNELS
-    out = pid // steps % blocks * 16
+    out = pid // steps % blocks * OUTS
     group = pid // (steps * blocks)
     begin = tl.program_id(0) * each
     area = out_h * out_w
@@ -137,8 +147,8 @@ def weigh_tiles(
     outputs = dz_ptr + (group * targets + out).to(tl.int64) * area
     total = nothing()
     for _ in tl.static_range((CHANNELS * TAPS + 15) // 16):
-        total = total + (tl.zeros((16, 16), tl.float32),)
-    bias = tl.zeros((PIXELS, 16), tl.float32)
+        total = total + (tl.zeros((OUTS, 16), tl.float32),)
+    bias = tl.zeros((PIXELS, OUTS), tl.float32)
     for at in tl.range(begin, tl.minimum(begin + each, count), PIXELS):
         p = at + tl.arange(0, PIXELS)
         valid = p < count
@@ -147,7 +157,7 @@ def weigh_tiles(
         oy, ox = place // out_w, place % out_w
         gradients = nothing()
         from_dz = outputs + n * (groups * targets) * area + place
-        for o in tl.static_range(16):
+        for o in tl.static_range(OUTS):
             gradients = gradients + (tl.load(from_dz + o * area, mask=valid & (out + o < targets), other=0.0),)
         y0, _row = source(oy, 0, stride_h, pad_h, dilation_h, height, False, False)
         x0, _col = source(ox, 0, stride_w, pad_w, dilation_w, width, False, False)
@@ -156,7 +166,7 @@ def weigh_tiles(
             image, oy, ox, valid, c, sources, x_channel, x_row, x_col, height, width, stride_h, stride_w, pad_h, pad_w,
             dilation_h, dilation_w, False, False, MASKED, KERNEL_H, KERNEL_W, CHANNELS, PIXELS,
         )  # fmt: skip
-        dz = _joined(gradients, 0, False, PIXELS)
+        dz = _beside(gradients, OUTS, PIXELS)
         turned = tl.trans(_rounded(dz, ROUNDED))
         more = nothing()
         for piece in tl.static_range((CHANNELS * TAPS + 15) // 16):
@@ -167,7 +177,7 @@ def weigh_tiles(
             bias += dz.to(tl.float32)
     weights = groups * targets * sources * TAPS
     part = part_ptr + tl.program_id(0).to(tl.int64) * (weights + groups * targets)
-    o = out + tl.arange(0, 16)
+    o = out + tl.arange(0, OUTS)
     channel = group * targets + o
     for piece in tl.static_range((CHANNELS * TAPS + 15) // 16):
         k = piece * 16 + tl.arange(0, 16)

@@ -47,15 +47,17 @@ def backward_default(features: int, itemsize: int, machine: Machine) -> Backward
 def backward_candidates(features: int, itemsize: int, machine: Machine) -> list[BackwardConfig]:
     """What a tuner may try for `slope_and_bias`, the default first."""
     most = max(16, next_power(features))
+    # H200, 2026-11-22, benchmarks/notes/linear.md: many small programs, narrower ones where the slabs are few
+    first = [(2048, 128, 4, 8), (1024, 256, 4, 8)]
     found = [
         BackwardConfig(max(1, size // min(most, cols)), min(most, cols), warps, programs)
-        # 16 elements a thread, one vector of a row each: a warp reads whole lines of 512 bytes and more
         for size, cols, warps, programs in (
+            *(first if features < 8192 else reversed(first)),
+            (1024, 256, 4, 12),
+            (1024, 128, 4, 12),
             (2048, 256, 4, 4),
             (2048, 512, 4, 4),
-            (1024, 256, 4, 8),
             (4096, 256, 8, 2),
-            (2048, 128, 4, 8),
         )
     ]
     return list(dict.fromkeys(found))

@@ -29,6 +29,7 @@ from burn_kernels.launch import (
     rows_of,
     runs_kernel,
 )
+from burn_kernels.norm_backward_shared import PARTS_TO_WAIT_FOR, backward_shared
 from burn_kernels.norm_parts import (
     MAX_TILE_COLS,
     PARTS,
@@ -49,8 +50,9 @@ class BackwardConfig:
     """Backward: `programs` a processor stride over tiles of `rows` rows and `block` columns, `stages` loads ahead.
 
     A block that holds all columns is the one-kernel form; a smaller one cuts the row into slabs.  With `tiles`, a
-    program takes one row at a time as so many tiles of `block` columns, and `reads` x and dy once or twice.
-    `passing`: dx, with 2 dy too, leaves the cache first, and what a forward just before has read of x stays.
+    program takes one row at a time as so many tiles of `block` columns, and `reads` x and dy once or twice; with
+    `parts`, so many programs share a row (`norm_backward_shared`).  `passing`: dx, with 2 dy too, leaves the cache
+    first, and what a forward just before has read of x stays.
     """
 
     rows: int
@@ -62,6 +64,7 @@ class BackwardConfig:
     reads: int = 1
     group: int = 1
     passing: int = 0
+    parts: int = 0
 
 
 def backward_default(cols: int, itemsize: int, machine: Machine, *, centred: bool = True) -> BackwardConfig:
@@ -117,14 +120,19 @@ def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list
             found.insert(0, BackwardConfig(1, 1_024, 8, 2, 3, tiles=narrow))
         return found
     # dw, and db, of all columns fill the registers: x and dy are read again, from the L1 cache
-    if machine.arch != 90 or cols not in (16_384, 32_768):
+    if machine.arch != 90:
         return []
+    parts = 2 if cols <= 16_384 else 4
+    block, tiles = (4_096, 2) if cols > 6_144 * parts else (2_048, ceil_div(cols, 2_048 * parts))
+    shared = [BackwardConfig(1, block, 16, 1, stages, tiles=tiles, parts=parts) for stages in (3, 4)]
+    if cols not in (16_384, 32_768):
+        return shared
     if cols == 16_384:
         found = [BackwardConfig(1, 4_096, 16, 1, 1, tiles=4, reads=2, group=4)]
-        return [*found, BackwardConfig(1, 2_048, 8, 1, 1, tiles=8, reads=2, group=8)] if centred else []
+        return [*shared, *found, BackwardConfig(1, 2_048, 8, 1, 1, tiles=8, reads=2, group=8)] if centred else []
     # with db too there is room for half of the columns, and two programs read all of a row for its means
     slabs = 2 if centred else 1
-    return [
+    return shared + [
         BackwardConfig(1, block, 16, 1, 1, tiles=cols // block // slabs, reads=2, group=4) for block in (2_048, 4_096)
     ]
 
@@ -162,6 +170,8 @@ def _backward(
     rows, cols, CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
     PASSING: tl.constexpr,
 ):  # fmt: skip
+    POLICY: tl.constexpr = "evict_first" if PASSING else ""
+    ONCE: tl.constexpr = "evict_first" if PASSING > 1 else ""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     col = at[None, :]
     # up to 8192 columns the weights stay in registers; beyond, there is no room, and the L1 cache holds them
@@ -181,7 +191,6 @@ def _backward(
         valid = row < rows
         inside = valid[:, None] & (col < cols)
         n = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0).to(tl.float32)
-        ONCE: tl.constexpr = "evict_first" if PASSING > 1 else ""
         dy = tl.load(dy_ptr + row[:, None] * dy_stride + col, mask=inside, other=0.0, eviction_policy=ONCE)
         dy = dy.to(tl.float32)
         rstd = tl.load(rstd_ptr + row, mask=valid, other=0.0)
@@ -210,7 +219,6 @@ def _backward(
                 offset = tl.load(offset_ptr + row, mask=valid, other=0.0)
             dx -= offset[:, None]
         dx *= rstd[:, None]
-        POLICY: tl.constexpr = "evict_first" if PASSING else ""
         dx = dx.to(dx_ptr.dtype.element_ty)
         tl.store(dx_ptr + row[:, None] * cols + col, dx, mask=inside, eviction_policy=POLICY)
     share = tl.program_id(1).to(tl.int64) * cols + at
@@ -232,6 +240,7 @@ def _backward_tiles(
     READS: tl.constexpr, GROUP: tl.constexpr, KEEP: tl.constexpr, STAGES: tl.constexpr, PASSING: tl.constexpr,
 ):  # fmt: skip
     """The gradients of TILES tiles of every row; the means are over ALL, which each of the slabs reads."""
+    POLICY: tl.constexpr = "evict_first" if PASSING else ""
     base = tl.program_id(0) * (TILES * BLOCK) + tl.arange(0, BLOCK)
     dw, db, weights = (), (), ()
     for t in tl.static_range(TILES):
@@ -300,7 +309,6 @@ def _backward_tiles(
                 else:
                     g *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
             dx = (g * rstd + (n * slope + shift)).to(dx_ptr.dtype.element_ty)
-            POLICY: tl.constexpr = "evict_first" if PASSING else ""
             if EVEN:
                 tl.store(dx_row + col, dx, eviction_policy=POLICY)
             else:
@@ -408,7 +416,20 @@ def _run_backward(
             block = 2_048 if cols * x.element_size() % 16 else 4_096
             launch(_row_means, (rows,), x, *means, warps=8, CENTRED=mean is not None, BLOCK=block)
         arguments = (*inputs, along, offset, dx, dw_shares, db_shares, *strides, rows, cols)
-        if config.tiles:
+        if config.parts:
+            slots = torch.full((rows * config.parts,), -1, dtype=torch.int64, device=x.device)
+            ready = torch.zeros(config.parts, dtype=torch.int64, device=x.device)
+            shared = (*inputs, slots, ready, dx, dw_shares, db_shares, *strides, rows, cols)
+            even = cols == config.block * config.tiles * config.parts
+            sizes = {"CENTRED": mean is not None, "BLOCK": config.block, "STAGES": config.stages, "EVEN": even}
+            sizes |= {"TILES": config.tiles, "PARTS": config.parts}
+            grid, how = (shares * config.parts,), {"warps": config.warps, "stages": config.stages}
+            if machine.backend == "interpreter":  # one program after the other: none can wait
+                launch(backward_shared, grid, x, *shared, **how, **sizes, TELL=True, FINISH=False)
+                launch(backward_shared, grid, x, *shared, **how, **sizes, TELL=False, FINISH=True)
+            else:
+                launch(backward_shared, grid, x, *shared, **how, together=True, **sizes, TELL=True, FINISH=True)
+        elif config.tiles:
             tiles = (*inputs, dx, dw_shares, db_shares, *strides, rows, cols)
             even = cols % (config.block * config.tiles) == 0
             sizes = {"CENTRED": mean is not None, "BLOCK": config.block, "STAGES": config.stages, "EVEN": even}
@@ -436,6 +457,13 @@ def _shares(config: BackwardConfig, rows: int, cols: int, machine: Machine) -> i
     return max(1, min(ceil_div(rows, config.rows), machine.processors * config.programs // _slabs(config, cols)))
 
 
+def _supports(config: BackwardConfig, facts: Facts) -> bool:
+    if config.parts:
+        held = config.parts * config.tiles * config.block
+        return config.parts in PARTS_TO_WAIT_FOR and facts.exact[0] <= held and facts.dtype.itemsize == 2
+    return config.rows * config.block <= 2 * MAX_TILE_COLS
+
+
 def _slabs(config: BackwardConfig, cols: int) -> int:
     """Programs across a row."""
     return ceil_div(cols, config.block * max(1, config.tiles))
@@ -448,7 +476,9 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
     def work(config: BackwardConfig, facts: Facts, machine: Machine) -> Work:
         (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
         slabs, shares = _slabs(config, cols), _shares(config, rows, cols, machine)
-        moved = (3 if slabs == 1 else 5) * rows * cols * size + 8 * shares * cols * len(facts.flags.split())
+        moved = (3 if slabs == 1 or config.parts else 5) * rows * cols * size + 8 * shares * cols * len(
+            facts.flags.split()
+        )
         steps = ceil_div(ceil_div(rows, config.rows), shares)
         useful = rows * cols / (steps * shares * config.rows * slabs * config.block * max(1, config.tiles))
         held, live = config.rows * config.block, 3.0 + len(facts.flags.split()) / config.rows
@@ -482,10 +512,10 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
             candidates=lambda facts, machine: backward_candidates(
                 facts.exact[0], facts.dtype.itemsize, machine, centred=centred
             ),
-            supports=lambda config, facts: config.rows * config.block <= 2 * MAX_TILE_COLS,
+            supports=_supports,
             work=work,
             trial=trial,
-            sources=(__name__,),
+            sources=(__name__, "burn_kernels.norm_backward_shared"),
             problems=row_problems("w b" if centred else "w"),
         )
     )

@@ -68,6 +68,8 @@ OTHER_DOORS = {
     "mean_start": "gradients of several processes, see burn_torch.train.strategies.reducing",
     "mean_wait": "gradients of several processes, see burn_torch.train.strategies.reducing",
     "linear_cross_entropy_with_gradients": "compiled steps write it, see burn_torch.fusion.chunking",
+    "linear_gelu": "compiled steps write it, see burn_torch.fusion.endings",
+    "matmul_gelu_backward": "compiled steps write it, see burn_torch.fusion.endings",
     "reduce_scatter": "burn_torch.distributed",
     "reduce_to": "the gradient of broadcast",
     "batch_norm": "burn_torch.nn keeps its running statistics",

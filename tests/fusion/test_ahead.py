@@ -90,7 +90,8 @@ def test_columns_beside_rows_and_kernels_side_by_side_compile(
     monkeypatch.setattr(groups, "_SMALL_SHARE", 1)
     matrix, statistics = tensor(4096, 768, dtype=dtype), tensor(4096, 1)
     backward = traced(residual_backward, [matrix, matrix, statistics, statistics, tensor(768, dtype=dtype)])
-    clips = traced(small_clips, [tensor(768, dtype=dtype), tensor(33, 17, dtype=dtype), tensor(3072, dtype=dtype)])
+    shapes = [tensor(768, dtype=dtype), tensor(33, 17, dtype=dtype), tensor(3072, dtype=dtype)]
+    clips = traced(small_clips, [*shapes, *shapes, tensor(5, 7, dtype=DType.F64), tensor(5, 7, dtype=DType.F64)])
     for graph, count in ((backward, 2), (clips, 1)):
         found = launched(plan_of(graph).graph, machine)
         assert len(found) == count

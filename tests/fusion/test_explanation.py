@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from burn_torch import Device, Tensor, assert_fused, compile, explain
-from burn_torch.core.errors import DeviceError
+from burn_torch.core.errors import ArgumentError, ArtifactError, DeviceError
 from burn_torch.fusion import Reason
+from burn_torch.fusion.configs import Tiles, set_choices
 
 
 def block(x: Tensor) -> Tensor:
@@ -108,3 +111,78 @@ def test_a_device_tells_of_this_threads_stream() -> None:
 def test_a_device_that_is_not_fused_has_nothing_to_tell() -> None:
     with pytest.raises(DeviceError, match=r"nothing is fused(?s:.)*given: *Device\(cpu, LibTorch\)(?s:.)*fused\(\)"):
         Device.cpu().explain()
+
+
+def test_the_config_that_was_chosen_is_told_with_who_chose_it(x: Tensor) -> None:
+    """As the tuner decided last, under the name of the kernel or of the same one in a recorded program."""
+    step = compile(gelu, fuse=True)
+    (before,) = explain(step, x).fusion.kernels  # type: ignore[union-attr]  # it is fused
+    assert before.tiles_from == "default"
+    assert "64 x 1 elements a program, 4 warps\n" in str(before)
+    asked: list[str] = []
+
+    def choices(name: str) -> tuple[Tiles, str] | None:
+        asked.append(name)
+        return (Tiles(32, 1, 2, 3), "measured") if len(asked) == 2 else None
+
+    known = set_choices(choices)
+    try:
+        (after,) = explain(step, x).fusion.kernels  # type: ignore[union-attr]  # it is fused
+    finally:
+        set_choices(known)
+    assert asked[0] == before.name
+    assert after.tiles == Tiles(32, 1, 2, 3)
+    assert "32 x 1 elements a program, 2 warps, 3 stages, measured\n" in str(after)
+
+
+def test_decisions_of_the_tuner_are_found_by_the_kernels_name() -> None:
+    pytest.importorskip("triton")
+    from burn_kernels.autotune import selection
+    from burn_torch.backend.libtorch.fused_tuning import _chosen
+
+    decision = types.SimpleNamespace(
+        tunable=types.SimpleNamespace(name="fused_told"), config=Tiles(8, 1, 1), source="shipped"
+    )
+    decisions = selection.current().decisions
+    decisions["told"] = decision  # type: ignore[index, assignment]  # a stand-in
+    try:
+        assert _chosen("fused_told") == (Tiles(8, 1, 1), "shipped")
+        assert _chosen("fused_other") is None
+    finally:
+        del decisions["told"]  # type: ignore[arg-type]  # as above
+
+
+@pytest.mark.parametrize("count", ["1", -1, True, 1.0, None])
+def test_a_number_of_kernels_is_a_whole_number(count: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"so many kernels(?s:.)*given: *max_kernels=(?s:.)*max_kernels=1\)"):
+        assert_fused(gelu, max_kernels=count)
+
+
+@pytest.mark.parametrize("fuse", ["yes", 1, 0])
+def test_to_fuse_is_yes_or_no(fuse: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"compile: unknown fuse(?s:.)*given(?s:.)*None or True or False"):
+        compile(gelu, fuse=fuse)
+
+
+def test_pages_that_cannot_be_written(x: Tensor, tmp_path: Path) -> None:
+    found = explain(compile(gelu, fuse=True), x)
+    for show in (found.show, found.fusion.show, Device.cpu().fused().explain().show):  # type: ignore[union-attr]  # fused
+        for path in (tmp_path, tmp_path / "nowhere" / "page.html"):
+            with pytest.raises(ArtifactError, match=r"page cannot be written(?s:.)*given: *.*(?s:.)*page.html"):
+                show(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pages_of_streams_and_of_functions(x: Tensor, tmp_path: Path) -> None:
+    page = explain(compile(gelu, fuse=True), x).show(tmp_path / "function.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 1
+    assert "numerics fast" in page
+    assert "@triton.jit" in page or "#pragma omp" in page
+    assert explain(gelu, x).show(tmp_path / "unfused.html").read_text(encoding="utf-8").count("<svg") == 1
+    device = Device.cpu().fused()
+    device.flush()
+    block(x.to_device(device)).into_data()
+    found = device.explain()
+    page = found.show(tmp_path / "stream.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == len(found.programs) >= 1
+    assert found.programs[-1].title in page

@@ -28,6 +28,7 @@ from burn_torch.backend.libtorch.fused_together import Together
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import INT_NUMBER, Spec, TensorSpec
 from burn_torch.fusion import plan_of
+from burn_torch.fusion.configs import chosen_tiles
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.optim import AdamWConfig, GradientsParams
@@ -240,7 +241,9 @@ def test_tiles_are_measured_and_stay_right() -> None:
         for _ in range(4):
             torch.testing.assert_close(kernel(x, y)[0], expected)
         known = [d for d in selector.decisions.values() if d.tunable.name.startswith("fused_")]
+        told = chosen_tiles(kernel.lowered((None, None)))
     assert [decision.source for decision in known] == ["measured"]
+    assert told == (known[0].config, "measured")
 
 
 # -- models ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import torch
 from burn_torch import Device, Fusion, LibTorch, Tensor, compile, op
 from burn_torch.backend.fusion import fusion_of
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ConfigError
+from burn_torch.core.errors import ArgumentError, ConfigError
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.fusion import Pattern, plan_of, register_pattern, unregister_pattern
 from burn_torch.fusion.patterns import replaced
@@ -207,3 +207,27 @@ def names_in(node: Any) -> list[str]:
 def test_a_row_that_cannot_stand_for_it_is_refused(function: Any, like: Any, fault: str) -> None:
     with pytest.raises(ConfigError, match=rf"register_pattern(?s:.)*given: .*{fault}(?s:.)*expected:(?s:.)*mend:"):
         register_pattern(function, product_relu, like=like)
+
+
+def test_what_is_no_row_stands_for_no_pattern() -> None:
+    with pytest.raises(ConfigError, match=r"a row stands for the pattern(?s:.)*given: *3(?s:.)*custom-op.md"):
+        register_pattern(lambda x: row("exp")(x), 3, like=[MATRIX])  # type: ignore[arg-type]  # which is the fault
+
+
+@pytest.mark.parametrize(
+    ("template", "fault"),
+    [
+        ("({0} + ", "never closed"),
+        ("{1} * 2.0", r"\{1\} is none of 1 inputs"),
+        ("x = {0}", "invalid syntax"),
+        ("", "invalid syntax"),
+    ],
+)
+def test_a_template_that_is_no_expression_is_refused_where_it_is_declared(template: str, fault: str) -> None:
+    with pytest.raises(
+        ArgumentError, match=rf"pattern_tests::wrong: (?s:.)*{fault}(?s:.)*\{{0\}} \(x\)(?s:.)*leave pointwise"
+    ):
+
+        @op(namespace="pattern_tests", torch=torch.relu, pointwise=template, nondifferentiable=True)
+        def wrong(x: TensorSpec) -> TensorSpec:
+            return x

@@ -13,7 +13,7 @@ from burn_kernels import batch_norm  # after the check for triton
 from burn_kernels.batch_norm_parts import tiling_of
 from burn_kernels.channel_norm_kernels import Config, grid
 from burn_kernels.channel_norm_parts import ordered
-from burn_kernels.launch import H200, machine_of
+from burn_kernels.launch import H200, machine_of, observing
 from burn_kernels.spec import Draw
 
 PARTS = [Config(1, 2, 16, 1, 4), Config(4, 4, 8, 1, 8)]
@@ -57,6 +57,23 @@ def test_every_candidate_and_parts(layout: str, activation: str) -> None:
         y = batch_norm.evaluate(x, w, b, old_mean, var, **options)
         close(y, batch_norm.evaluate_reference(x, w, b, old_mean, var, activation=activation), config)
         close(batch_norm.evaluate_backward(dy, x, w, b, old_mean, var, **options), given, config)
+
+
+def test_channels_that_are_held_give_what_tiles_give() -> None:
+    """The whole channel in one tile is read once; one row less in the tile, and tiles are gone over."""
+    draw = Draw(7)
+    x, dy, w, b = draw.normal(4, 3, 5, 5).float(), draw.normal(4, 3, 5, 5).float(), draw.normal(3).float(), None
+    _, mean, rstd, *_ = batch_norm.reference(x, w, b)
+    for config, names in (
+        (Config(2, 4, 32, 1, 4), ["forward_held", "backward_held"]),
+        (Config(2, 2, 32, 1, 4), ["forward_whole", "backward_whole"]),
+    ):
+        with observing() as launches:
+            found = batch_norm.forward(x, w, b, activation="silu", config=config)
+            grads = batch_norm.backward(dy, x, w, b, mean, rstd, activation="silu", config=config)
+        assert [launch.kernel.fn.__name__ for launch in launches] == names
+        close(found, batch_norm.reference(x, w, b, activation="silu"), config)
+        close(grads, batch_norm.reference_backward(dy, x, w, b, mean, rstd, activation="silu"), config)
 
 
 @pytest.mark.parametrize("config", [None, *PARTS])

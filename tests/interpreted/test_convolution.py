@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from burn_kernels import convolution, dropout  # after the check for triton
+from burn_kernels import convolution, convolution_depthwise, dropout  # after the check for triton
 from burn_kernels.convolution import Config, WeightConfig
 from burn_kernels.convolution_backward import data_gradient, weight_gradient
 from burn_kernels.launch import H200
@@ -21,6 +21,11 @@ WEIGHT_CONFIGS = [
     WeightConfig(3, 1, 32, 1, 2),
     WeightConfig(16, 3, 32, 1, 8, 2),
     WeightConfig(16, 3, 64, 2, 1, 1),
+]
+
+
+PLANES = [
+    convolution_depthwise.Config(*numbers) for numbers in ((2, 4, 1, 2), (3, 2, 1, 1), (4, 1, 2, 3), (7, 8, 1, 2))
 ]
 
 
@@ -66,6 +71,58 @@ def test_tiles_of_groups_and_of_a_row_of_taps() -> None:
     close(convolution.forward(x, w, **made.options, config=config)[0], y, config)
     close(data_gradient(dz, x, w, made, config), dx, config)
     close(weight_gradient(dz, x, w, made, False, WeightConfig(16, 2, 32, 1, 8, 2))[0], dw, "weights")
+
+
+def test_weight_gradients_of_32_channels_at_once() -> None:
+    draw = Draw(10)
+    x, w, b = draw.normal(2, 2, 6, 7).float(), draw.normal(37, 2, 3, 5).float(), draw.normal(37).float()
+    made = convolution.geometry("", x, w, b, 2, (1, 2), 1, 1)
+    y, _ = convolution.reference(x, w, b, **made.options)
+    dz = draw.normal(*y.shape).float()
+    _, dw, db = convolution.reference_backward(dz, x, w, b, **made.options)
+    config = WeightConfig(32, 3, 32, 1, 1, 1)
+    close(weight_gradient(dz, x, w, made, True, config), (dw, db), config)
+
+
+DEPTHWISE = [
+    pytest.param((2, 3, 7, 8), (3, 3), (1, 1), id="whole vectors"),
+    pytest.param((1, 2, 5, 7), (3, 3), (1, 0), id="an output narrower than the input"),
+    pytest.param((1, 3, 9, 5), (2, 3), (0, 1), id="an output lower than the input"),
+    pytest.param((2, 2, 6, 4), (5, 3), (2, 1), id="unlike sides", marks=pytest.mark.slow),
+    pytest.param((40, 2, 3, 9), (3, 1), (1, 0), id="many images", marks=pytest.mark.slow),
+    pytest.param((2, 2, 4, 8), (1, 1), (0, 0), id="one tap", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("shape", "kernel", "padding"), DEPTHWISE)
+def test_planes_of_depthwise_convolutions(
+    shape: tuple[int, ...], kernel: tuple[int, int], padding: tuple[int, int]
+) -> None:
+    draw, channels = Draw(8), shape[1]
+    x, w, b = draw.normal(*shape).float(), draw.normal(channels, 1, *kernel).float(), draw.normal(channels).float()
+    options: dict[str, Any] = {"padding": padding, "groups": channels}
+    y, _ = convolution.reference(x, w, b, **options)
+    dy = draw.normal(*y.shape).float()
+    grads = convolution.reference_backward(dy, x, w, b, **options)
+    for config in (*PLANES, convolution_depthwise.LIBRARY):
+        close(convolution.forward(x, w, b, **options, config=config)[0], y, config)
+        for needs in ((True, True, True), (True, False, False), (False, True, False)):
+            found = convolution.backward(dy, x, w, b, **options, needs=needs, config=config)
+            expected = tuple(g if need else None for g, need in zip(grads, needs, strict=True))
+            close(found, expected, (config, needs))
+
+
+def test_planes_that_do_not_lie_in_order_are_copied_and_kept() -> None:
+    draw = Draw(9)
+    x = draw.normal(2, 5, 6, 3).float().permute(0, 3, 1, 2)  # channels last
+    w, dy = draw.normal(3, 1, 3, 3).float(), draw.normal(2, 3, 6, 5).float().transpose(2, 3)
+    before = x.clone()
+    y, _ = convolution.forward(x, w, padding=1, groups=3)
+    close(y, convolution.reference(x, w, padding=1, groups=3)[0], "forward")
+    assert y.is_contiguous()
+    grads = convolution.backward(dy, x, w, None, padding=1, groups=3)
+    close(grads, convolution.reference_backward(dy, x, w, None, padding=1, groups=3), "backward")
+    assert torch.equal(x, before)
 
 
 @pytest.mark.parametrize("pool", ["none", "max", "mean"])

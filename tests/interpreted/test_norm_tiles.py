@@ -19,6 +19,8 @@ FORMS = {
     "read twice": (64, BackwardConfig(1, 8, 1, 1, 1, tiles=8, reads=2, group=4)),
     "two slabs": (64, BackwardConfig(1, 8, 1, 2, 1, tiles=4, reads=2, group=2)),
     "two slabs, ragged": (61, BackwardConfig(1, 8, 1, 2, 1, tiles=4, reads=2, group=4)),
+    "two programs a row": (32, BackwardConfig(1, 8, 1, 2, 1, tiles=2, parts=2)),
+    "four programs a row, ragged": (59, BackwardConfig(1, 8, 1, 8, 1, tiles=2, parts=4)),
     "beyond what weights in registers take": (8200, BackwardConfig(1, 4096, 1, 1, 1, tiles=3)),
 }
 

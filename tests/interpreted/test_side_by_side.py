@@ -67,6 +67,30 @@ def test_only_what_one_part_reads_is_written_over(seed: np.random.Generator) -> 
     agree(found, wanted)
 
 
+def test_parts_that_are_alike_are_written_once(seed: np.random.Generator) -> None:
+    def sums(a: Any, b: Any, c: Any, d: Any, e: Any, one: Any, two: Any) -> Any:
+        return (
+            row("sum")(a * one, dims=(0,)), row("tanh")(b), row("sum")(c * two, dims=(0,)), row("tanh")(d),
+            row("sum")(e * 3.0, dims=(0,)),
+        )  # fmt: skip
+
+    specs = [tensor(9, 40), tensor(6), tensor(9, 40), tensor(6), tensor(9, 40), FLOAT_NUMBER, FLOAT_NUMBER]
+    graph = traced(sums, specs)
+    inputs = made(specs, seed)
+    kernel = lower(graph)
+    assert kernel.source.startswith('"""5 small kernels side by side."""')
+    assert kernel.source.count("def part_") == 3, "columns by a number of run time, by 3.0, and element by element"
+    agree(FusedKernel(graph, strict=False)(*inputs), interpret(graph, LibTorch(), inputs))
+    inputs[2] = inputs[2].double()
+    specs[2] = tensor(9, 40, dtype=DType.F64)
+    other = traced(sums, specs)
+    assert lower(other).source.count("def part_") == 4, "another element type is another part"
+    agree(FusedKernel(other, strict=False)(*inputs), interpret(other, LibTorch(), inputs))
+    alone = traced(lambda x, y: (row("tanh")(x), row("tanh")(y)), [tensor(6), tensor(6)])
+    assert "if program" not in lower(alone).source
+    agree(FusedKernel(alone, strict=False)(inputs[1], inputs[3]), [inputs[1].tanh(), inputs[3].tanh()])
+
+
 def test_components_share_an_operation() -> None:
     graph = traced(several, SPECS)
     assert sorted(components(graph)) == [[0, 4], [1], [2], [3]]

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from burn_kernels import KernelArgumentError, KernelError, KernelShapeError, convolution, convolution_choice
+from burn_kernels import (
+    KernelArgumentError,
+    KernelError,
+    KernelShapeError,
+    convolution,
+    convolution_choice,
+    convolution_depthwise,
+)
 from burn_kernels.convolution import LIBRARY, Config, Geometry, is_direct
 from burn_kernels.convolution_kernels import (
     direct_candidates,
@@ -18,6 +25,7 @@ from burn_kernels.convolution_kernels import (
     tile_weight_candidates,
 )
 from burn_kernels.convolution_parts import in_tf32
+from burn_kernels.convolution_planes import MOST_PRODUCTS, plane_shares
 from burn_kernels.launch import A100, H200, MI300X, recording
 
 X, W = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3)
@@ -41,7 +49,8 @@ def sizes(batch: int, channels: int, side: int, outs: int, kernel: int, stride: 
         (sizes(4096, 8, 26, 16, 3), torch.float32, False),  # much work
         (sizes(512, 8, 26, 16, 3), torch.bfloat16, False),  # for which half types have tensor cores
         (sizes(32, 64, 56, 64, 3, groups=64), torch.bfloat16, True),  # depthwise
-        (sizes(32, 3, 224, 64, 7, 2), torch.float32, False),  # a stem
+        (sizes(32, 3, 224, 64, 7, 2), torch.float32, True),  # a stem, in tf32 as cuDNN's
+        (sizes(32, 3, 224, 64, 7, 2), torch.bfloat16, False),
         (sizes(32, 64, 56, 64, 3), torch.float32, False),
     ],
 )
@@ -51,6 +60,40 @@ def test_the_choice_without_timings(made: Geometry, dtype: torch.dtype, direct: 
     assert (found[0] != LIBRARY) == direct
     assert LIBRARY in found
     assert convolution.default(made, dtype, H200) == found[0]
+
+
+@pytest.mark.parametrize(
+    ("made", "plane"),
+    [
+        (sizes(32, 64, 56, 64, 3, groups=64), True),
+        (sizes(32, 64, 56, 64, 7, groups=64), True),
+        (sizes(32, 64, 7, 64, 2, groups=64), True),
+        (sizes(32, 64, 56, 64, 3, 2, groups=64), False),  # steps of 2
+        (sizes(32, 64, 56, 64, 9, groups=64), False),  # 81 sums of dw
+        (sizes(32, 32, 56, 64, 3, groups=32), False),  # two planes from one
+        (sizes(32, 64, 56, 64, 3)._replace(groups=64, pad_w=2), False),  # an output wider than the input
+    ],
+)
+def test_which_convolutions_are_of_planes(made: Geometry, plane: bool) -> None:
+    assert convolution.is_plane(made) == plane
+    assert not plane or is_direct(made, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("side", "kernel"), [(56, 3), (7, 3), (1, 1), (14, 7), (30, 5)])
+def test_lanes_of_planes_cover_the_images(side: int, kernel: int, dtype: torch.dtype) -> None:
+    made = Geometry(64, 96, side, side, 96, kernel, kernel, 1, 1, kernel // 2, kernel // 2, 1, 1, 96)
+    for machine in (H200, A100, MI300X):
+        found = convolution_depthwise.candidates(made, dtype, machine)
+        assert found[-1] == convolution_depthwise.LIBRARY
+        assert convolution_depthwise.default(made, dtype, machine) == found[0] != found[-1]
+        for config in found[:-1]:
+            assert config.cols * dtype.itemsize <= 16
+            assert config.rows == 1 or config.rows * config.cols * made.taps <= MOST_PRODUCTS
+            parts, each = plane_shares(made, config, machine)
+            lanes = made.batch * -(-side // config.rows) * -(-side // config.cols)
+            assert (parts - 1) * each < lanes <= parts * each
+            assert each % (32 * config.warps) == 0
 
 
 def test_parts_cover_the_pixels_and_fill_the_machine() -> None:
@@ -92,7 +135,9 @@ def test_float32_is_multiplied_in_tf32_where_somebody_asked_for_it(convolutions:
         assert in_tf32(torch.float32) is allowed
         assert not in_tf32(torch.bfloat16)
         assert is_direct(sizes(128, 16, 32, 16, 3), torch.float32) is allowed
-        facts = convolution_choice.facts_of(torch.float32, made, 0, True, convolution_choice.words_of(torch.float32))
+        facts = convolution_choice.facts_of(
+            torch.float32, made, 0, True, convolution_choice.words_of(torch.float32, made)
+        )
         assert convolution_choice.digits_of(facts) == (torch.float16 if allowed else torch.float32)
         for machine, tiles in ((H200, allowed), (MI300X, False)):
             found = convolution.candidates(made, torch.float32, machine)

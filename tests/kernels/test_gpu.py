@@ -88,6 +88,12 @@ def large(name: str, draw: Draw) -> Iterator[Problem]:
         for dim in (40, 96, 128, 256):
             same = (draw.normal(1, 2, 200, dim) for _ in "qkv")
             yield Problem((*same, None, None), {"causal": True})
+        # as a joint projection leaves them, and of an odd length; one query; heads whose columns lie apart
+        joint = draw.normal(2, 131, 3, 4, 64).unbind(2)
+        yield Problem((*(x.transpose(1, 2) for x in joint), None, None), {"causal": True})
+        yield Problem((draw.normal(2, 4, 1, 64), k, v, None, None), {"causal": True, "align": "bottom_right"})
+        apart = (draw.normal(1, 2, 77, 128)[..., ::2] for _ in "qkv")
+        yield Problem((*apart, None, None))
     if name == "attention_packed":
         starts = torch.tensor([0, 100, 133, 133, 300], dtype=torch.int32)
         operands = draw.normal(300, 4, 64), draw.normal(300, 2, 64), draw.normal(300, 2, 64)
@@ -108,7 +114,7 @@ def large(name: str, draw: Draw) -> Iterator[Problem]:
 
 def large_images(name: str, draw: Draw) -> Iterator[Problem]:
     """Images in both layouts, of sides that are powers of two and others."""
-    for shape in ((32, 24, 28, 28), (64, 8, 26, 26), (8, 96, 7, 7), (4096, 32, 1, 1)):
+    for shape in ((32, 24, 28, 28), (64, 8, 26, 26), (8, 96, 7, 7), (60, 160, 7, 7), (4096, 32, 1, 1)):
         if name == "convolution":
             break
         for last in (False, True):
@@ -128,10 +134,14 @@ def large_images(name: str, draw: Draw) -> Iterator[Problem]:
             ((64, 8, 26, 26), (16, 8, 3, 3), {"prob": 0.1, "key": 5, "stream": 6}),
             ((4, 3, 64, 65), (24, 3, 7, 7), {"stride": 2, "padding": 3}),
             ((8, 32, 33, 30), (32, 1, 3, 3), {"groups": 32, "padding": 1}),
+            ((8, 48, 56, 56), (48, 1, 3, 3), {"groups": 48, "padding": 1}),
+            ((4, 24, 15, 13), (24, 1, 7, 7), {"groups": 24, "padding": 3}),
         )
         for size, weights, options in cases:
             inputs = (draw.normal(*size), draw.normal(*weights, std=0.2), draw.normal(weights[0]))
             yield Problem(inputs, options)
+        x = draw.normal(4, 17, 24, 21)[:, 1:, ::2].transpose(2, 3)  # depthwise, and nothing lies in order
+        yield Problem((x, draw.normal(16, 1, 3, 3, std=0.2), None), {"groups": 16, "padding": 1})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
@@ -333,7 +343,7 @@ def test_tiles_of_convolutions_agree_with_float64(dtype: torch.dtype) -> None:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
-        for config in tile_candidates(8, 16, 9):
+        for config in tile_candidates(8, 16, 9, machine_of(x)):
             weights = convolution.WeightConfig(16, 3, 32, 1, 8, config.channels)
             y, _ = convolution.forward(x, w, b, padding=1, config=config)
             found = convolution.backward(dy, x, w, b, padding=1, config=config, weight_config=weights)

@@ -25,7 +25,7 @@ def data(x: Tensor, spec: str = "") -> str:
 
 
 def test_the_whole_block() -> None:
-    x = Tensor.from_data([[1.1, 2.2, 3.3], [4.4, 5.5, 6.6]], Device.cpu())
+    x = Tensor.from_data([[1.1, 2.2, 3.3], [4.4, 5.5, 6.6]], Device.cpu(fused=False))
     block = """Tensor {
   data:
 [[1.1, 2.2, 3.3],

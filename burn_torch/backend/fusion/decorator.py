@@ -2,8 +2,9 @@
 
 What is recorded between two cuts is one graph: the scheduler makes kernels of it, and what nobody holds any more is
 never written to memory.  Cuts follow from the sequence of operations alone: a read by the host, `flush` and `sync`, an
-operation whose shape depends on data, that leaves its place or needs other processes, 256 operations, and a library's
-operation once 32 are pending.  Only a value that another thread uses before it is computed adds a cut, there and then.
+operation whose shape depends on data, that leaves its place or needs other processes, an optimizer's update, 256
+operations, and a library's operation once 32 are pending.  Only a value that another thread uses before it is computed
+adds a cut, there and then.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from burn_torch.ops.laws import Copies, Draws, Fill, Folds, Moves, Regions
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Executor
 
-__all__ = ["Fusion", "fusion_of", "is_fused"]
+__all__ = ["Fusion", "fusion_of", "is_fused", "streams_of_this_thread"]
 
 _LONGEST: Final = 256
 _BEFORE_LIBRARY: Final = 32
@@ -123,9 +124,11 @@ class Fusion(Backend):
         places = {spec.place for spec in specs}
         known = [spec for spec in call.results if spec is not None]
         record: Callable[[Sequence[Any]], Sequence[Any]]
-        apart = call.op.barrier or call.op.collective is not None or call.is_number
+        # an update of hundreds of tensors is one launch already: to record it takes longer than to launch it
+        update = call.op.runs is not None
+        apart = update or call.op.barrier or call.op.collective is not None or call.is_number
         if apart or len(places) != 1 or not known:
-            record = self._cutting(call, sorted(places))
+            record = self.cutting(call, sorted(places))
         elif call.is_input:
             record = _first
         else:
@@ -136,11 +139,14 @@ class Fusion(Backend):
         call.plans[self._taped_key if taped else self._key] = record
         return record
 
-    def _cutting(self, call: Call, places: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    def cutting(self, call: Call, places: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """What computes a Call at once, after all that is recorded at these places."""
+
         def run(inputs: Sequence[Any]) -> Sequence[Any]:
             for place in places:
                 self._local(place).stream.flush()
-            found: Sequence[Any] = self.inner.execute(call, [self.settled(x) for x in inputs])
+            given = [self.settled(x) if isinstance(x, Lazy) else x for x in inputs]
+            found: Sequence[Any] = self.inner.execute(call, given)
             return found
 
         return run
@@ -294,6 +300,13 @@ def fusion_of(stack: Any) -> Fusion | None:
     while stack.is_autodiff:
         stack = stack.inner
     return stack if isinstance(stack, Fusion) else None
+
+
+def streams_of_this_thread() -> list[Stream]:
+    """The calling thread's streams of all stacks and places that were used so far."""
+    with _lock:
+        stacks = list(Fusion._instances.values())
+    return [local.stream for stack in stacks for local in list(stack._locals.values())]
 
 
 def is_fused(stack: Any) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
 
 from burn_torch.backend.fusion.plans import Ready
 from burn_torch.backend.fusion.stream import Stream
 from burn_torch.fusion.explanation import FusionExplanation, explain
+from burn_torch.fusion.page import section, write_page
 
 __all__ = ["StreamExplanation", "StreamProgram", "explain_stream"]
 
@@ -31,11 +34,16 @@ class StreamProgram:
     fused: bool
     plan: FusionExplanation
 
-    def __str__(self) -> str:
+    @property
+    def title(self) -> str:
+        """Which program it is, how often it ran, and how."""
         how = "in generated kernels" if self.fused else "operation by operation; as kernels it would be"
-        text = "\n".join(f"  {line}" for line in str(self.plan).splitlines())
         shapes = f" at {self.shapes} shapes" if self.shapes > 1 else ""
-        return f"program {self.key[:12]}, {self.times} times{shapes}, {how}\n{text}"
+        return f"program {self.key[:12]}, {self.times} times{shapes}, {how}"
+
+    def __str__(self) -> str:
+        text = "\n".join(f"  {line}" for line in str(self.plan).splitlines())
+        return f"{self.title}\n{text}"
 
 
 @final
@@ -43,10 +51,12 @@ class StreamProgram:
 class StreamExplanation:
     """The last programs of this thread's stream at one place.
 
-    pending  operations that are recorded and not computed
-    flushes  of all threads of the stack since the process began
-    planned  how often a program was new, of all threads
-    shared   how often a new shape was served by a plan of symbolic sizes, of all threads
+    pending    operations that are recorded and not computed
+    flushes    of all threads of the stack since the process began
+    planned    how often a program was new, of all threads
+    shared     how often a new shape was served by a plan of symbolic sizes, of all threads
+    unplanned  how often something new ran operation by operation, since too much was new, of all threads
+    storms     programs that were planned again and again, as they were warned of, of all threads; the first 16
     """
 
     backend: str
@@ -55,6 +65,8 @@ class StreamExplanation:
     flushes: int
     planned: int
     shared: int
+    unplanned: int
+    storms: tuple[str, ...]
     programs: tuple[StreamProgram, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,6 +82,8 @@ class StreamExplanation:
             "flushes": self.flushes,
             "planned": self.planned,
             "shared": self.shared,
+            "unplanned": self.unplanned,
+            "storms": list(self.storms),
             "programs": programs,
         }
 
@@ -77,10 +91,32 @@ class StreamExplanation:
         """`to_dict` as text."""
         return json.dumps(self.to_dict(), indent=1)
 
-    def __str__(self) -> str:
+    @property
+    def title(self) -> str:
+        """What was computed where, counted; and storms."""
         shared = f", {self.shared} at new shapes of known programs" if self.shared else ""
-        counts = f"{self.flushes} flushes, {self.planned} of them new{shared}; {self.pending} operations pending"
-        return "\n".join([f"{self.backend} at {self.place}: {counts}", *map(str, self.programs)])
+        unplanned = f", {self.unplanned} of these unplanned in a storm" if self.unplanned else ""
+        counts = (
+            f"{self.flushes} flushes, {self.planned} of them new{unplanned}{shared}; {self.pending} operations pending"
+        )
+        storms = [
+            f"storm: {line}" if n == 0 else line for storm in self.storms for n, line in enumerate(storm.splitlines())
+        ]
+        return "\n".join([f"{self.backend} at {self.place}: {counts}", *storms])
+
+    def show(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Writes a page with pictures of all programs, their texts and sources; returns its path.
+
+        Without a path it is a new temporary file.  It opens nothing.  Raises: ArtifactError where it cannot be written.
+        """
+        return write_page(self.sections(), path)
+
+    def sections(self) -> list[str]:
+        """The parts of that page."""
+        return [section(self.title), *(program.plan.section(program.title) for program in self.programs)]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *map(str, self.programs)])
 
 
 def explain_stream(stream: Stream) -> StreamExplanation:
@@ -101,5 +137,7 @@ def explain_stream(stream: Stream) -> StreamExplanation:
         planner.flushes,
         planner.misses,
         planner.shared,
+        planner.unplanned,
+        tuple(planner.storms),
         tuple(programs),
     )

@@ -45,6 +45,8 @@ _MISSES: Final = 64
 
 _FORMS: Final = 4096
 
+_TOLD: Final = 16
+
 
 def version_reader(inner: Any) -> Callable[[Any], int]:
     """What counts writes to a primitive: read off it where it has that, which is quicker, and what was moved away says
@@ -280,9 +282,11 @@ def changed(spec: TensorSpec, graph: Graph | None) -> AutodiffError:
 class Planner:
     """Finds or makes what a sequence becomes, and bounds how much is made.
 
-    flushes  so many programs ran
-    misses   how often something had to be made, or was met for the first time in a storm
-    shared   how often a plan of symbolic sizes served a new shape
+    flushes    so many programs ran
+    misses     how often something had to be made, or was met for the first time in a storm
+    shared     how often a plan of symbolic sizes served a new shape
+    unplanned  how many of the misses ran without a plan, since too much was new
+    storms     what was told of programs that are planned again and again, the first 16
     """
 
     def __init__(self, inner: Backend) -> None:
@@ -290,6 +294,8 @@ class Planner:
         self.flushes = 0
         self.misses = 0
         self.shared = 0
+        self.unplanned = 0
+        self.storms: Final[list[str]] = []
         self._recent: Final[deque[int]] = deque(maxlen=_MISSES)
         """The flushes at which something new was met last."""
         self._shapes: Final[dict[Any, Shapes]] = {}
@@ -347,11 +353,16 @@ class Planner:
                 shapes.variants.exact += 1
                 ready.make(place)
             last.plans[live] = ready
+        else:
+            self.unplanned += generates or stormy
         shapes.variants.remember(sizes)
         last.met = True
         if generates and shapes.many and not shapes.told:  # elsewhere a plan is next to nothing
             shapes.told = True
-            warnings.warn(shapes.report(graph), FusionWarning, stacklevel=user_level())
+            told = shapes.report(graph)
+            if len(self.storms) < _TOLD:
+                self.storms.append(told)
+            warnings.warn(told, FusionWarning, stacklevel=user_level())
         return ready
 
 

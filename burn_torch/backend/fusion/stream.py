@@ -19,6 +19,7 @@ from burn_torch.backend.fusion.recipes import deferred, inputs_of, steps_of
 from burn_torch.backend.fusion.trie import TAPED, Step
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Literal
+from burn_torch.ops.held_numbers import number_ranges
 from burn_torch.ops.op import Call
 
 if TYPE_CHECKING:
@@ -97,6 +98,13 @@ class Segment:
         self.again: list[Lazy] = []
 
 
+KEPT: Final = 256
+"""Flushes that a stream remembers; where it is watched, all."""
+
+watchers: Final[list[list[Stream]]] = []
+"""Lists of those who watch, see `watching.py`: each new stream is put into them."""
+
+
 @final
 class Stream:
     """The segments of one thread at one place.
@@ -110,7 +118,9 @@ class Stream:
         self.fusion: Final = fusion
         self.place: Final = place
         self.lock: Final = threading.RLock()
-        self.history: Final[deque[Ready]] = deque(maxlen=256)
+        self.history: deque[Ready] = deque(maxlen=None if watchers else KEPT)
+        for found in watchers:
+            found.append(self)
         self.segment = Segment(self, fusion.root)
 
     @property
@@ -196,6 +206,8 @@ def recorder(
     lines += [f"if len(ops) > {limit}:", "    stream.flush()", "    return record(inputs)"]
     if count:
         lines.append(f"{''.join(f'x{i}, ' for i in range(count))}= inputs")
+    for i, low, high in number_ranges(call):  # what is beyond is refused where it is written, not where it is read
+        lines += [f"if not {low} <= x{i} <= {high}:", "    return at_once(inputs)"]
     slots: list[str] = []
     numbers: list[str] = []
     for i, spec in enumerate(call.specs):
@@ -237,7 +249,7 @@ def recorder(
     body = "".join(f"        {line}\n" for line in lines)
     names: dict[str, Any] = {
         "call": call, "local": local, "Lazy": Lazy, "new": object.__new__, "outside": _outside, "grow": fusion.grow,
-        "late": _late, "told": _told, "TAPED": TAPED,
+        "late": _late, "told": _told, "TAPED": TAPED, "at_once": fusion.cutting(call, [local.stream.place]),
     }  # fmt: skip
     names |= {f"keyed_{spec.kind}": keyed for spec, keyed in fusion.keyed.items()}
     source = f"def make({', '.join(names)}):\n    def record(inputs):\n{body}    return record\n"

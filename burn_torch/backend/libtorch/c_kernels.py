@@ -32,6 +32,7 @@ from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.c_lowering import CKernel, lower_to_c, lowered_for_cpu
 from burn_torch.fusion.c_sharing import c_kernel_at
+from burn_torch.fusion.lines import commented, known_lines
 from burn_torch.fusion.row import body_of
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.torch_types import TO_TORCH
@@ -121,9 +122,7 @@ class CFunction:
             _tell_of_none()
             kernel = None
         self.kernel: Final = kernel
-        self._building: Final = (
-            None if self.kernel is None else build_apart(self.kernel.name, self.kernel.source, strict=strict)
-        )
+        self._building: Final = None if self.kernel is None else self._apart(self.kernel)
         self._variants: Final[dict[Any, _Run]] = {}
         self._lock: Final = threading.Lock()
 
@@ -162,9 +161,7 @@ class CFunction:
             kernel = c_kernel_at(*self._symbols, layouts, strict=self.strict) or lower_to_c(
                 self.body, strict=self.strict, layouts=layouts
             )
-            return _launcher(
-                kernel, build_apart(kernel.name, kernel.source, strict=self.strict).result(), self.body, {}, None
-            )
+            return _launcher(kernel, self._apart(kernel).result(), self.body, {}, None)
         except (CompilerError, OSError, subprocess.TimeoutExpired) as fault:
             rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
             warnings.warn(
@@ -178,6 +175,9 @@ class CFunction:
                 stacklevel=user_level(),
             )
             return self._one_by_one()
+
+    def _apart(self, kernel: CKernel) -> Future[Path]:
+        return build_apart(kernel.name, kernel.source, strict=self.strict, lines=known_lines(self._symbols[0]))
 
     def _one_by_one(self) -> _Run:
         from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
@@ -266,12 +266,15 @@ def loaded(library: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def build_apart(name: str, source: str, *, strict: bool = False) -> Future[Path]:
-    """The library of a C source, built beside the caller where it is not there yet.  Raises, later: CompilerError."""
-    return _pool().submit(_built, name, source, strict=strict)
+def build_apart(name: str, source: str, *, strict: bool = False, lines: Sequence[str] = ()) -> Future[Path]:
+    """The library of a C source, built beside the caller where it is not there yet.  Raises, later: CompilerError.
+
+    lines  of the user's, which its file has as comments
+    """
+    return _pool().submit(_built, name, source, strict=strict, lines=lines)
 
 
-def _built(name: str, text: str, *, strict: bool) -> Path:
+def _built(name: str, text: str, *, strict: bool, lines: Sequence[str]) -> Path:
     path = compiler()
     if path is None:
         raise CompilerError("no C compiler was found: install gcc or clang, or name one in CC")
@@ -280,7 +283,7 @@ def _built(name: str, text: str, *, strict: bool) -> Path:
     library = folder / f"{name}-{key}.so"
     if not library.exists():
         source = folder / f"{name}.c"
-        write_atomic(source, text.encode(), durable=False)
+        write_atomic(source, commented(text, lines, "//").encode(), durable=False)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:  # whoever builds it too renames over it
             made = Path(scratch) / library.name
             _build(path, source, made, strict=strict)

@@ -33,11 +33,12 @@ from burn_torch.core.errors import explain
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import NumberSpec, TensorSpec
-from burn_torch.fusion.configs import Tiles
+from burn_torch.fusion.configs import Tiles, tiles_of
+from burn_torch.fusion.lines import commented, is_kernel, known_lines
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.reasons import FusionWarning
-from burn_torch.fusion.row import body_of
+from burn_torch.fusion.row import body_of, text_of
 from burn_torch.fusion.sharing import kernel_at
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
@@ -230,7 +231,11 @@ class FusedKernel:
         """The name of the kernel, its file and its operations."""
         kernel = self.lowered((None,) * count)
         rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
-        return f"{kernel.name} in {_written(kernel.name, kernel.source)} ({rows})"
+        return f"{kernel.name} in {_written(kernel.name, kernel.source, self._lines())} ({rows})"
+
+    def _lines(self) -> tuple[str, ...]:
+        """Where it comes from."""
+        return known_lines(text_of(self.body) if self.symbols is None else self.symbols.text)
 
     def _launched(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
@@ -248,7 +253,7 @@ class FusedKernel:
             over = {j: k for j, k in self.over.items() if layouts[k] is None}
             lowered = self.lowered(layouts, over=bool(over))
             assert set(over.items()) <= set(lowered.over), "an output over an input that is read elsewhere"
-            found = self.variants[layouts] = Variant(self.body, lowered, layouts, over)
+            found = self.variants[layouts] = Variant(self.body, lowered, layouts, over, self._lines())
         return found
 
     def lowered(self, layouts: Layouts, *, over: bool = False) -> Kernel:
@@ -267,11 +272,13 @@ class FusedKernel:
 class Variant:
     """One kernel, for inputs with certain strides."""
 
-    def __init__(self, body: Graph, kernel: Kernel, layouts: Layouts, over: Mapping[int, int]) -> None:
+    def __init__(
+        self, body: Graph, kernel: Kernel, layouts: Layouts, over: Mapping[int, int], lines: Sequence[str] = ()
+    ) -> None:
         self.body: Final = body
         self.kernel: Final = kernel
         self.over: Final = over
-        self.function: Final = getattr(module_of(kernel.name, kernel.source), kernel.name)
+        self.function: Final = getattr(module_of(kernel.name, kernel.source, lines), kernel.name)
         self.tunable: Final = tunable_of(body, kernel, f"{_PREFIX}{kernel.name}", layouts, over, self._tried)
         domain = kernel.domain
         self.loops: Final = tuple(1 << (n - 1).bit_length() for n in (domain.rows, domain.length) if kernel.sizes)
@@ -320,6 +327,17 @@ class Variant:
 
     def prepare(self, lows: tuple[int, ...], place: str) -> None:
         """Compiles and loads it for addresses with these lowest bits; launches nothing."""
+
+        def loaded(tiles: Tiles) -> None:
+            found = self.without_launch(lows, tiles)
+            _ = found.run  # the first look at it loads it
+
+        block, like = _loading_on(place)
+        with block:
+            self.tunable.run(like, None, self._call(lows), loaded)
+
+    def without_launch(self, lows: tuple[int, ...], tiles: Tiles) -> Any:
+        """What Triton compiles on the current device for addresses with these lowest bits."""
         kernel = self.kernel
         body = [spec for _, spec in self.body.inputs]
         read = [_Absent(body[position], low) for position, low in zip(kernel.inputs, lows, strict=True)]
@@ -329,16 +347,18 @@ class Variant:
         numbers: list[Any] = [examples[argument.kind] for argument in kernel.numbers]
         if kernel.held:
             numbers = [_Absent(TensorSpec.of((), _SLOTS[argument.kind], "cpu"), 0) for argument in kernel.numbers]
+        given = (*read, *written, *numbers, *kernel.sizes)
+        return self.function.run(
+            *given, grid=(1,), warmup=True, num_warps=tiles.warps, num_stages=1, **tiles.blocks(kernel)
+        )
 
-        def loaded(tiles: Tiles) -> None:
-            given = (*read, *written, *numbers, *kernel.sizes)
-            found = self.function.run(*given, grid=(1,), warmup=True, num_warps=tiles.warps, num_stages=1,
-                                      **tiles.blocks(self.kernel))  # fmt: skip
-            _ = found.run  # the first look at it loads it
+    def tiles_at(self, lows: tuple[int, ...], index: int) -> Tiles:
+        """The tiles that are chosen on a device for addresses with these lowest bits."""
+        from burn_kernels.autotune import levels, selection
 
-        block, like = _loading_on(place)
-        with block:
-            self.tunable.run(like, None, self._call(lows), loaded)
+        facts = self.tunable.facts(*self._call(lows))
+        tiles: Tiles = selection.current().decide(self.tunable, index, facts, levels.is_deterministic()).config
+        return tiles if self.tunable.supports(tiles, facts) else tiles_of(self.kernel)
 
     def _call(self, lows: Sequence[int]) -> tuple[int, ...]:
         address = 0
@@ -474,12 +494,15 @@ _PREFIX: Final = "burn_torch_"
 _modules: Final[dict[str, ModuleType]] = {}
 
 
-def module_of(name: str, source: str) -> ModuleType:
-    """The source as a module from a file: Triton reads a kernel's source from where it was defined."""
+def module_of(name: str, source: str, lines: Sequence[str] = ()) -> ModuleType:
+    """The source as a module from a file: Triton reads a kernel's source from where it was defined.
+
+    lines  of the user's, which the file has as comments
+    """
     with _lock:
         found = _modules.get(name)
         if found is None:
-            spec = importlib.util.spec_from_file_location(f"{_PREFIX}{name}", _written(name, source))
+            spec = importlib.util.spec_from_file_location(f"{_PREFIX}{name}", _written(name, source, lines))
             assert spec is not None
             assert spec.loader is not None
             found = importlib.util.module_from_spec(spec)
@@ -489,13 +512,13 @@ def module_of(name: str, source: str) -> ModuleType:
         return found
 
 
-def _written(name: str, source: str) -> Path:
+def _written(name: str, source: str, lines: Sequence[str]) -> Path:
     for folder in (cache_folder().parent / "kernels", Path(tempfile.gettempdir()) / "burn_torch_kernels"):
         path = folder / f"{name}.py"
         try:
-            if not (path.exists() and path.read_text(encoding="utf-8") == source):
+            if not (path.exists() and is_kernel(path.read_text(encoding="utf-8"), source)):
                 make_folder(folder)
-                write_atomic(path, source.encode(), durable=False)
+                write_atomic(path, commented(source, lines).encode(), durable=False)
         except (OSError, UnicodeError):
             continue
         return path

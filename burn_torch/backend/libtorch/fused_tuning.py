@@ -15,7 +15,7 @@ import torch
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Spec, TensorSpec
-from burn_torch.fusion.configs import Tiles, candidates_of, tiles_of
+from burn_torch.fusion.configs import Tiles, candidates_of, set_choices, tiles_of
 from burn_torch.fusion.loops import Kernel
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.trace import Trace
@@ -81,6 +81,18 @@ def tunable_of(
         sources=(module, "burn_kernels.prims", "burn_kernels.random"),
         problems=lambda rows, cols, dtype: [facts(0, *((domain.rows, domain.length) if kernel.sizes else ()))],
     )
+
+
+def _chosen(name: str) -> tuple[Tiles, str] | None:
+    """What `explain` says of a kernel: the tiles of its last decision, and who chose them."""
+    from burn_kernels.autotune.selection import current
+
+    decisions = list(current().decisions.values())
+    found = [decision for decision in decisions if decision.tunable.name == name]
+    return (found[-1].config, found[-1].source) if found else None
+
+
+set_choices(_chosen)
 
 
 # -- trials ------------------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ from burn_torch.fusion.convolutions import (
     convolution_in,
     lower_convolution,
 )
+from burn_torch.fusion.lines import known_lines
 from burn_torch.fusion.product_row import convolution_tiles_in, product, tiles_in
 from burn_torch.fusion.products import Product, ProductKernel, ProductTiles, lower_product
-from burn_torch.fusion.row import body_of
+from burn_torch.fusion.row import body_of, text_of
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm
 from burn_torch.ops.op import Call
@@ -78,7 +79,8 @@ class _Run:
         if found is None:
             lower: Callable[..., Any] = lower_product if isinstance(self.tiles, ProductTiles) else lower_convolution
             kernel = lower(self.body, strict=self.strict, layouts=layouts, held=self.held)
-            found = self.variants[layouts] = kernel, getattr(module_of(kernel.name, kernel.source), kernel.name)
+            module = module_of(kernel.name, kernel.source, known_lines(text_of(self.body)))
+            found = self.variants[layouts] = kernel, getattr(module, kernel.name)
         kernel, function = found
         tensors = [inputs[position] for position in kernel.inputs]
         device = tensors[0].device
@@ -147,7 +149,7 @@ def chosen_convolution(size: Convolution, around: str) -> ConvolutionTiles | Non
     if convolution.is_plane(made):  # its own kernels are faster than these by more than a write and a read
         return None
     facts = convolution_choice.facts_of(
-        dtype, made, 0, True, convolution_choice.words_of(dtype, "b" if size.bias else "")
+        dtype, made, 0, True, convolution_choice.words_of(dtype, made, "b" if size.bias else "")
     )
     index = torch.device(size.place).index or 0
     config = selection.current().decide(convolution.FORWARD, index, facts, levels.is_deterministic()).config

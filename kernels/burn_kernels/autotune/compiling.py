@@ -131,7 +131,7 @@ class Compilers:
         self._command = [*command, json.dumps(asdict(machine) | {"launchers": launchers})]
         self._patience_s = patience_s
         self._jobs: dict[tuple[Any, ...], _Job] = {}
-        self._by_key: dict[str, list[_Job]] = {}
+        self._by_key: dict[str, list[_Job] | None] = {}
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -171,6 +171,13 @@ class Compilers:
             self._by_key[key] = jobs
             self._changed.notify_all()
 
+    def skip(self, key: str, why_not: str) -> None:
+        """Says of a key that nothing is compiled for it: its turn comes when no other key is left."""
+        with self._changed:
+            self.tally.failed.append(f"{key}: {why_not}")
+            self._by_key[key] = None
+            self._changed.notify_all()
+
     def wait(self, keys: Sequence[str], *, until: float = float("inf")) -> str | None:
         """The first of these keys whose kernels are all there; waits for one.
 
@@ -178,10 +185,12 @@ class Compilers:
         """
         with self._changed:
             while True:
-                for key in keys:
-                    if key in self._by_key and all(job.done for job in self._by_key[key]):
+                jobs = {key: self._by_key[key] for key in keys if key in self._by_key}
+                for key, mine in jobs.items():
+                    if mine is not None and all(job.done for job in mine):
                         return key
-                if self._ending or not self._working:
+                alone = len(jobs) == len(keys) and not any(jobs.values())
+                if alone or self._ending or not self._working:
                     return keys[0]
                 left = until - time.monotonic()
                 if left <= 0:

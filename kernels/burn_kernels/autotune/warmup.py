@@ -15,6 +15,7 @@ from burn_kernels._triton import AVAILABLE, INTERPRETED
 from burn_kernels.autotune.compiling import Compilers, Tally, variants
 from burn_kernels.autotune.errors import CandidateError
 from burn_kernels.autotune.selection import Decision, Selector, current
+from burn_kernels.autotune.trial import fenced
 from burn_kernels.autotune.tunable import TUNABLES, Tunable
 from burn_kernels.errors import KernelArgumentError, KernelDeviceError, KernelLimitError, explain
 
@@ -39,6 +40,7 @@ class Measured:
     disqualified: tuple[str, ...]
     why_not: str
     """Why there are no timings to keep, or empty."""
+    took_s: float = 0.0
 
 
 Progress = Callable[[Measured], None]
@@ -163,9 +165,9 @@ def _feeding(compilers: Compilers, selector: Selector, decisions: Sequence[Decis
             try:
                 wanted = list(variants(made, decision.facts, configs, machine))
             except Exception as error:  # the measurement meets it again, and says whose it is
-                compilers.tally.failed.append(f"{decision.place.key}: {type(error).__name__}: {error}")
-                wanted = []
-            compilers.ask(decision.place.key, wanted)
+                compilers.skip(decision.place.key, f"{type(error).__name__}: {error}")
+            else:
+                compilers.ask(decision.place.key, wanted)
 
     thread = threading.Thread(target=feed, daemon=True)
     thread.start()
@@ -179,6 +181,8 @@ def _feeding(compilers: Compilers, selector: Selector, decisions: Sequence[Decis
 def _as_ready(compilers: Compilers, selector: Selector, decisions: Sequence[Decision]) -> Iterator[Decision]:
     """The keys as their kernels are compiled.  Waiting counts as time spent; when that is up, all that are left."""
     left, budget = {decision.place.key: decision for decision in decisions}, selector.budget
+    with fenced():  # its first use imports much of torch: now, while the first kernels are compiled
+        torch.empty(1)
     while left:
         begun = budget.now()
         until = time.monotonic() + budget.process_s - budget.spent_s
@@ -197,6 +201,7 @@ def _all(
 ) -> list[Measured]:
     found = []
     for number, decision in enumerate(decisions, 1):
+        begun = time.monotonic()
         try:
             why_not = selector.measure(decision, again=again)
         except KernelLimitError as error:  # no candidate is right; the other keys may fare better
@@ -205,19 +210,19 @@ def _all(
             raise
         except Exception as error:  # of the problem, or its reference: said, as the other keys can still be measured
             why_not = f"it could not be measured: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
-        measured = _measured(selector, decision, number, count, why_not)
+        measured = _measured(selector, decision, number, count, why_not, time.monotonic() - begun)
         found.append(measured)
         progress(measured)
     return found
 
 
-def _measured(selector: Selector, decision: Decision, number: int, count: int, why_not: str) -> Measured:
+def _measured(selector: Selector, decision: Decision, number: int, count: int, why_not: str, took_s: float) -> Measured:
     place, made = decision.place, decision.tunable
     times = {timing.candidate: timing.median_ms for timing in selector.store.timings(place)}
     chosen = name_of(made, decision)
     default = next(iter(made.named(decision.facts, selector.devices(decision.index).machine)))
     broken = tuple(f"{fault.candidate}: {fault.reason}" for fault in selector.store.faults(place))
-    return Measured(place.key, number, count, chosen, times.get(chosen), times.get(default), broken, why_not)
+    return Measured(place.key, number, count, chosen, times.get(chosen), times.get(default), broken, why_not, took_s)
 
 
 def name_of(made: Tunable, decision: Decision) -> str:

@@ -92,6 +92,15 @@ def test_a_command_that_is_not_there_is_said() -> None:
     assert compilers.tally.failed == ["kernel 0 of softmax: no process could be begun"]
 
 
+def test_a_key_that_nothing_is_compiled_for_comes_last() -> None:
+    with stand_in(1) as compilers:
+        compilers.skip("a", "ValueError: no such problem")
+        compilers.ask("b", [variant(0)])
+        assert compilers.wait(["a", "b"]) == "b"
+        assert compilers.wait(["a"]) == "a"
+    assert compilers.tally.failed == ["a: ValueError: no such problem"]
+
+
 def test_waiting_ends_with_the_time() -> None:
     with stand_in(1) as compilers:
         compilers.ask("a", [variant(2)])

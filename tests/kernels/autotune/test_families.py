@@ -78,6 +78,10 @@ CONVOLUTION = (
     "channels=1 height=9 width=9 outs=8 kernel_h=3 kernel_w=3 stride_h=1 stride_w=1 pad_h=0 pad_w=0 dilation_h=1 "
     "dilation_w=1 groups=1"
 )
+DEPTHWISE = (
+    "channels=3 height=9 width=8 outs=3 kernel_h=3 kernel_w=3 stride_h=1 stride_w=1 pad_h=1 pad_w=1 dilation_h=1 "
+    "dilation_w=1 groups=3"
+)
 ANGLES = torch.zeros(3, 4)
 STARTS, LSE = torch.tensor([0, 2, 6]), torch.zeros(2, 4, 40)
 ONE, RATE = torch.zeros((), dtype=torch.int64), torch.zeros(())
@@ -349,6 +353,14 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
             f"convolution weight gradient batch<=8 {CONVOLUTION} {BF} b",
         ],
     ),
+    "convolution, depthwise": (
+        lambda: convolution.forward(x(6, 3, 9, 8), x(3, 1, 3, 3), x(3), padding=1, groups=3),
+        [f"depthwise convolution batch<=8 {DEPTHWISE} {BF} b"],
+    ),
+    "convolution back, depthwise": (
+        lambda: convolution.backward(x(6, 3, 9, 8), x(6, 3, 9, 8), x(3, 1, 3, 3), None, padding=1, groups=3),
+        [f"depthwise convolution backward batch<=8 {DEPTHWISE} {BF} x w"],
+    ),
     "embedding back": (
         lambda: embedding.backward(x(6, 64), TARGETS, rows=100),
         [f"embedding backward tokens<=8 rows<=128 cols=64 {BF}"],
@@ -384,8 +396,11 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
         "batch_norm_backward",
         "group_norm_backward",
         "convolution_backward",
+        "convolution_depthwise",
         "convolution_kernels",
+        "convolution_planes",
         "convolution_tiles",
+        "channel_norm_held",
         "channel_norm_kernels",
         *(f"attention_{part}" for part in ("backward", "backward_kernels", "forward", "library", "scores")),
     )

@@ -4,7 +4,7 @@
 
 JOBS is a list of {"path": the folder that holds the copy, "model": a name from MODELS, or a number of random shapes};
 the answer is a list of {"ok", "faults": [the finding as text], "configs": [...], "notes": [...]}.  The processes are
-forks of this one, so torch and Triton are imported once.
+forks of this one, so torch, its compiler (which `check` turns off) and Triton are imported once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo
 from torch import nn
 from triton.runtime import interpreter
 

@@ -70,8 +70,11 @@ def apply(patch: str, root: Path) -> None:
 
 
 def copy(root: Path, patch: str | None = None) -> str:
-    """A copy of the package below `root`, with a patch or as it is; returns the folder to import it from."""
-    shutil.copytree(PACKAGE, root / "burn_kernels", ignore=shutil.ignore_patterns("__pycache__"))
+    """A copy of the package below `root`, with a patch or as it is; returns the folder to import it from.
+
+    Bytecode comes along: it names size and time of its source, which a patch changes.
+    """
+    shutil.copytree(PACKAGE, root / "burn_kernels")
     if patch is not None:
         apply((HERE / f"{patch}.patch").read_text(encoding="utf-8"), root)
     return str(root)
