@@ -243,7 +243,8 @@ def _bias(
     assert dy is not None
     arguments = (*call.arguments(), *given, db, *call.strides(dy), *sizes)
     flags = {"ROWS": block_rows, "COLS": block_cols, "ONE_ROW": one_row, "ONE_COL": one_col}
-    launch(bias_backward, (blocks * batches * heads,), call.q, *arguments, **(shared | {"stages": 1}), **flags)
+    shared = shared | {"stages": 1, "warps": config.warps if given[3] is None else min(4, config.warps)}
+    launch(bias_backward, (blocks * batches * heads,), call.q, *arguments, **shared, **flags)
 
 
 # -- selection ---------------------------------------------------------------------------------------

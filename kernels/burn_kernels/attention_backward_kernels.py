@@ -287,8 +287,6 @@ def bias_backward(
         number = batch * number_batch + head * number_head
         q = tile(q_ptr + batch * q_batch + head * q_head, row, q_seq, seq_q, dim, DIM, EVEN, True)
         dy = tile(dy_ptr + batch * dy_batch + head * dy_head, row, dy_seq, seq_q, dim, DIM, EVEN, True)
-        if rest_ptr is not None:
-            dy *= tl.load(rest_ptr + number + row, mask=row < seq_q, other=1.0)[:, None]
         k = tile(k_ptr + batch * k_batch + head // group * k_head, col, k_seq, seq_k, dim, DIM, EVEN, True)
         v = tile(v_ptr + batch * v_batch + head // group * v_head, col, v_seq, seq_k, dim, DIM, EVEN, True)
         lse = base_of(tl.load(lse_ptr + number + row, mask=row < seq_q, other=float("-inf")), TYPE)
@@ -306,6 +304,8 @@ def bias_backward(
         if DROP:
             start = (col_block * COLS).to(tl.int32)
             rise *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
+        if rest_ptr is not None:
+            rise *= tl.load(rest_ptr + number + row, mask=row < seq_q, other=1.0)[:, None]
         db += power(s - lse[:, None], TYPE) * (rise - delta[:, None])
     if ONE_ROW:
         at_row = tl.zeros((1,), tl.int64)
