@@ -351,7 +351,7 @@ def test_planes_of_other_sides_compile_without_spills(machine: Machine, dtype: t
     def planes(new: Meta) -> None:
         for side, kernel in ((28, 7), (14, 5), (7, 3)):
             x, w, b = new(8, 32, side, side), new(32, 1, kernel, kernel), new(32)
-            options = {"padding": kernel // 2, "groups": 32}
+            options: dict[str, Any] = {"padding": kernel // 2, "groups": 32}
             convolution.forward(x, w, b, **options)
             convolution.backward(x, x, w, b, **options)
 
