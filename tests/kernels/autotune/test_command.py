@@ -207,12 +207,20 @@ def test_the_command_itself_without_a_gpu(own_cache: Path) -> None:
         "nothing was measured: choices are the shipped table's, the cost model's and the defaults",
     ]
     assert not own_cache.exists()  # reading makes no file
-    told = command("tune")
-    assert (told.returncode, told.stdout) == (3, "")
-    assert told.stderr.startswith("autotune: there is no such GPU to measure on\n  given:    device 0; torch finds 0")
     told = command("report", BURN_KERNELS_AUTOTUNE="fast")
     assert told.returncode == 1
     assert "given:    BURN_KERNELS_AUTOTUNE='fast'" in told.stderr
+
+
+def test_where_there_is_no_gpu_the_command_has_a_status_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert main(["tune"]) == 3
+    out, told = capsys.readouterr()
+    assert out == ""
+    assert told.startswith("autotune: there is no such GPU to measure on\n  given:    device 0; torch finds 0")
 
 
 # -- bundles -----------------------------------------------------------------------------------------
