@@ -51,7 +51,14 @@ def best(problem: Problem, index: int) -> int | None:
 
 
 def raced(problem: Problem, clock: Clock) -> int | None:
-    """The rank that is ahead by MARGIN on the clock's device; None where torch's own is as good."""
+    """The rank that is ahead by MARGIN; None where torch's own is as good, or the clock's device has no room."""
+    try:
+        return _raced(problem, clock)
+    except torch.OutOfMemoryError:
+        return None
+
+
+def _raced(problem: Problem, clock: Clock) -> int | None:
     count = min(MOST, proposals(problem, clock.device.index or 0))
     if not count:
         return None

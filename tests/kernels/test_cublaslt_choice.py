@@ -93,6 +93,15 @@ def test_the_fastest_that_is_right_wins(monkeypatch: pytest.MonkeyPatch) -> None
     assert cublaslt_choice.raced(PROBLEMS[0], Still([1.0])) is None
 
 
+def test_where_inputs_do_not_fit_it_is_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("out of memory")
+
+    answers(monkeypatch)
+    monkeypatch.setattr(cublaslt_choice, "inputs_of", full)
+    assert cublaslt_choice.raced(PROBLEMS[0], Still([1.0, 0.5])) is None
+
+
 def test_nothing_is_timed_where_bits_must_not_depend_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cublaslt_choice, "raced", lambda *_: pytest.fail("timed"))
     with autotune.using("off"):

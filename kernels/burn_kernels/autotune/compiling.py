@@ -59,19 +59,22 @@ class Variant:
         return {"op": self.op, "facts": facts, "config": dict(self.config), "number": self.number}
 
 
-def launches(tunable: Tunable, facts: Facts, config: Any, machine: Machine) -> list[Launch]:
-    """What a trial of a config would launch."""
-    with torch.no_grad(), recording(machine) as found:
-        trial = tunable.trial(facts, Inputs("meta"))
-        trial.run(trial.inputs, config)
-    return found
+def launches(tunable: Tunable, facts: Facts, configs: Iterable[Any], machine: Machine) -> Iterator[list[Launch]]:
+    """What a trial would launch, for each config: what draws its inputs, if that takes kernels, and the config."""
+    with torch.no_grad():
+        with recording(machine) as drawing:
+            trial = tunable.trial(facts, Inputs("meta"))
+        for config in configs:
+            with recording(machine) as running:
+                trial.run(trial.inputs, config)
+            yield [*drawing, *running]
 
 
-def variants(tunable: Tunable, facts: Facts, configs: Iterable[Any], machine: Machine) -> Iterator[Variant]:
+def variants(tunable: Tunable, facts: Facts, configs: Sequence[Any], machine: Machine) -> Iterator[Variant]:
     """All kernels that measuring these configs launches: those of the small problem and those of the real one."""
-    for config in configs:
-        for problem in dict.fromkeys((reduced(tunable, facts), facts)):
-            for number, launch in enumerate(launches(tunable, problem, config, machine)):
+    for problem in dict.fromkeys((reduced(tunable, facts), facts)):
+        for config, found in zip(configs, launches(tunable, problem, configs, machine), strict=True):
+            for number, launch in enumerate(found):
                 yield Variant(tunable.name, problem, asdict(config), number, fingerprint(launch))
 
 

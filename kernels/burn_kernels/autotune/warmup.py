@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -135,8 +133,8 @@ def tune_with(
             return _all(selector, iter(due), len(due), again, progress)
         machine = selector.devices(device).machine
         with Compilers(machine, min(workers, 2 * len(due)), launchers=torch.cuda.is_available()) as compilers:
-            with _feeding(compilers, selector, due, again):
-                found = _all(selector, _as_ready(compilers, selector, due), len(due), again, progress)
+            _feed(compilers, selector, due, again)
+            found = _all(selector, _as_ready(compilers, selector, due), len(due), again, progress)
             if compilers.tally.compiled or compilers.tally.failed:
                 compiled(compilers.tally)
         return found
@@ -151,31 +149,17 @@ def tune_pending(*, progress: Progress = lambda measured: None) -> list[Measured
     return _all(selector, iter(pending), len(pending), False, progress)
 
 
-@contextlib.contextmanager
-def _feeding(compilers: Compilers, selector: Selector, decisions: Sequence[Decision], again: bool) -> Iterator[None]:
-    """A block beside which a thread says what all these keys launch: some tables take a second to draw."""
-    ended = threading.Event()
-
-    def feed() -> None:
-        for decision in decisions:
-            if ended.is_set():
-                return
-            made, machine = decision.tunable, selector.devices(decision.index).machine
-            configs = selector.contenders(decision, again=again).values()
-            try:
-                wanted = list(variants(made, decision.facts, configs, machine))
-            except Exception as error:  # the measurement meets it again, and says whose it is
-                compilers.skip(decision.place.key, f"{type(error).__name__}: {error}")
-            else:
-                compilers.ask(decision.place.key, wanted)
-
-    thread = threading.Thread(target=feed, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+def _feed(compilers: Compilers, selector: Selector, decisions: Sequence[Decision], again: bool) -> None:
+    """Says what all these keys launch: some seconds of Python, which beside a measurement would disturb it."""
+    for decision in decisions:
+        made, machine = decision.tunable, selector.devices(decision.index).machine
+        configs = list(selector.contenders(decision, again=again).values())
+        try:
+            wanted = list(variants(made, decision.facts, configs, machine))
+        except Exception as error:  # the measurement meets it again, and says whose it is
+            compilers.skip(decision.place.key, f"{type(error).__name__}: {error}")
+        else:
+            compilers.ask(decision.place.key, wanted)
 
 
 def _as_ready(compilers: Compilers, selector: Selector, decisions: Sequence[Decision]) -> Iterator[Decision]:
