@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from burn_kernels.errors import KernelLimitError, explain
-from burn_kernels.launch import Launch, Machine
+from burn_kernels.launch import Launch, Machine, extra_options
 
 __all__ = ["Resources", "compile_launch", "resources"]
 
@@ -79,6 +79,7 @@ def compile_launch(launch: Launch, machine: Machine) -> Any:
             signature[name] = "fp32"
     target = GPUTarget(machine.backend, machine.arch, machine.lanes)
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
+    options |= extra_options(machine, False, launch.registers)  # that programs run together is of the launch alone
     return triton_compile(ASTSource(launch.kernel, signature, constants, attributes), target=target, options=options)
 
 

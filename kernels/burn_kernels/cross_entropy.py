@@ -15,9 +15,7 @@ Layout: any; the last axis is read in place where its elements are neighbours, o
 Accumulates in float32, rows of float32 in float64.  Deterministic.  Losses are float32, and so is lse, but of float32
 rows float64: half a float32 unit of an lse of 12 would be four units of every gradient of its row.
 
-A row begins wherever cols puts it: with 50257 bf16 columns seven rows of eight do not begin on 16 bytes.  So a row is
-read as a body of whole 16-byte vectors and up to two edges of less than a vector, both edges at once.  Each lane of
-the body keeps its own maximum and sum over the vectors that it reads; lanes are joined once a row.
+The kernels, and how they cut a row, are in `cross_entropy_kernels`.
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ from typing import Any
 
 import torch
 
-from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
+from burn_kernels.cross_entropy_kernels import count_rows, cross_entropy_rows, mean_of_rows
 from burn_kernels.cross_entropy_parts import (
     REDUCTIONS,
     Number,
@@ -48,19 +46,6 @@ from burn_kernels.cross_entropy_parts import (
     twin,
 )
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, next_power, runs_kernel
-from burn_kernels.prims import (
-    LOG2E,
-    LOWEST,
-    add_exponentials,
-    edge_columns,
-    exp,
-    exp_for,
-    halves,
-    quotient,
-    row_parts,
-    wide,
-)
-from burn_kernels.random import held
 from burn_kernels.spec import KernelSpec, register
 
 __all__ = [
@@ -92,10 +77,17 @@ def flops(x: torch.Tensor, targets: torch.Tensor, *, backward: bool = False, **_
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
-    """A program a row: `lanes` vectors of 16 bytes at once, at least one a thread, `warps` of 32 threads."""
+    """A program a row: `lanes` vectors of 16 bytes at once, at least one a thread, `warps` of 32 threads.
+
+    `kept` steps at the end of a row stay in registers between its two readings; loads run `stages` ahead; a thread
+    takes `registers` at most, 0 for the compiler's choice: 32 let two programs of 1024 threads on a processor.
+    """
 
     lanes: int
     warps: int
+    kept: int = 0
+    stages: int = 1
+    registers: int = 0
 
 
 def default(cols: int, itemsize: int, machine: Machine, *, gradient: bool = False, weighted: bool = False) -> Config:
@@ -114,180 +106,16 @@ def candidates(
         # fewer rows at once: between their two readings they outgrow the L1 cache, and at 256 KiB each the L2 cache
         tried.insert(0, (32, 2))
     found = [Config(max(32, min(vectors, 32 * warps * loads)), warps) for warps, loads in tried]
+    if gradient and vectors > 4_096 and itemsize == 2 and machine.backend == "cuda":
+        found = [
+            Config(2_048, 32, registers=32),
+            Config(2_048, 32, stages=3, registers=32),
+            Config(2_048, 32, 2),
+            *found,
+        ]
     if weighted:  # as many numbers again to hold, four bytes each: fewer lanes, or registers spill on sm_80
         found = [Config(max(32, config.lanes // 4), config.warps) for config in found]
     return list(dict.fromkeys(found))
-
-
-# -- kernels -----------------------------------------------------------------------------------------
-@triton.jit
-def _power(shift, TYPE: tl.constexpr):
-    """What `_raised` takes of a shift."""
-    if TYPE == tl.float32:
-        high, low = halves(shift)
-    else:
-        high, low = shift * -LOG2E, 0.0
-    return high, low
-
-
-@triton.jit
-def _raised(x, high, low, TYPE: tl.constexpr):
-    """exp(x - shift); of half types by one multiply-add and one exp2."""
-    if TYPE == tl.float32:
-        y = exp(x - high - low)
-    else:
-        y = tl.exp2(x * LOG2E + high)
-    return y
-
-
-@triton.jit
-def _add(m, total, x, TYPE: tl.constexpr):
-    """`add_exponentials` with the multiplication by log2(e) and the difference in one step, of half types."""
-    if TYPE == tl.float32:
-        peak, total = add_exponentials(m, total, x, TYPE)
-    else:
-        peak = tl.maximum(m, tl.max(x, 1))
-        # no lower, so that the product is finite: logits below -2.3e38 count as -inf
-        high, low = _power(tl.maximum(peak, -2.3e38, propagate_nan=tl.PropagateNan.ALL), TYPE)
-        total = total * exp_for(m - peak, TYPE) + tl.sum(_raised(x, high[:, None], low, TYPE), 1)
-    return peak, total
-
-
-@triton.jit
-def _again(x):
-    """x in float32 by other instructions than `.to`: so the compiler keeps the halves, not what it made of them."""
-    if x.dtype == tl.bfloat16:
-        y = (x.to(tl.int16, bitcast=True).to(tl.int32) << 16).to(tl.float32, bitcast=True)
-    else:
-        y = x.to(tl.float32)
-    return y
-
-
-@triton.jit
-def _cross_entropy(
-    x_ptr, target_ptr, w_ptr, total_ptr, loss_ptr, lse_ptr, dx_ptr, dloss_ptr, count_ptr, stride, dloss_stride, cols,
-    ignored, smoothing, z, LOSS: tl.constexpr, GRADIENT: tl.constexpr, SMOOTH: tl.constexpr, EACH: tl.constexpr,
-    ZLOSS: tl.constexpr, HELD: tl.constexpr, EDGES: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr,
-    ONCE: tl.constexpr,
-):  # fmt: skip
-    TYPE: tl.constexpr = x_ptr.dtype.element_ty
-    row = tl.program_id(0).to(tl.int64)
-    begin = row * stride
-    body, lead, size = row_parts(begin, cols, VECTOR)
-    at = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
-    # edges and target are read before anything is written: dx may lie over x, and other threads may be ahead
-    target = tl.load(target_ptr + row)
-    if EDGES:
-        edge, edge_inside = edge_columns(lead, size, cols, VECTOR)
-        ends = tl.load(x_ptr + begin + edge, mask=edge_inside, other=float("-inf")).to(tl.float32)
-    # no class, and not to be ignored: NaN, which shows, rather than a read of foreign memory
-    legal = (target >= 0) & (target < cols)
-    picked = tl.load(x_ptr + begin + target, mask=legal, other=float("nan")).to(tl.float32)
-    if w_ptr is not None:
-        weight = wide(tl.load(w_ptr + target, mask=legal, other=float("nan")).to(tl.float32), TYPE)
-        mass = weight  # the sum of q
-        if EACH:
-            everything = wide(tl.load(total_ptr).to(tl.float32), TYPE)
-            mass = weight - weight * smoothing + everything * (smoothing / cols)
-    if ZLOSS:
-        z = held(z, HELD)
-
-    STEP: tl.constexpr = LANES * VECTOR
-    if ONCE:  # the row in registers
-        row_held = tl.load(x_ptr + body + at, mask=(at < size) & (target != ignored), other=float("-inf"))
-    if LOSS:
-        m = tl.full((LANES,), LOWEST, tl.float32)
-        total = tl.zeros((LANES,), tl.float32)
-        sums = tl.zeros((LANES,), tl.float32)
-        for start in tl.range(0, size, STEP):
-            inside = start + at < size
-            if ONCE:
-                x = row_held.to(tl.float32)
-            else:
-                x = tl.load(x_ptr + body + start + at, mask=inside, other=float("-inf"), eviction_policy="evict_last")
-                x = x.to(tl.float32)
-            m, total = _add(m, total, x, TYPE)
-            if SMOOTH:
-                if EACH:
-                    x *= tl.load(w_ptr + lead + start + at, mask=inside, other=0.0).to(tl.float32)
-                sums += tl.sum(tl.where(inside, x, 0.0), 1)
-        top = tl.max(m, 0)
-        if EDGES:
-            top = tl.maximum(top, tl.max(ends, 0))
-            whole = tl.sum(wide(exp_for(ends - top, TYPE), TYPE), 0)
-            whole += tl.sum(wide(total * exp_for(m - top, TYPE), TYPE), 0)
-        else:
-            whole = tl.sum(wide(total * exp_for(m - top, TYPE), TYPE), 0)
-        top = wide(top, TYPE)
-        rest = tl.log(whole)
-        lse = top + rest
-        # not lse - picked: of a sure row, whose loss is near 0, that would leave the rounding of lse
-        if w_ptr is not None:
-            loss = mass * rest + weight * (1.0 - smoothing) * (top - picked)
-        else:
-            loss = rest + (1.0 - smoothing) * (top - picked)
-        if SMOOTH:
-            plain = tl.sum(wide(sums, TYPE), 0)
-            if EDGES:
-                last = ends
-                if EACH:
-                    last *= tl.load(w_ptr + edge, mask=edge_inside, other=0.0).to(tl.float32)
-                plain += tl.sum(wide(tl.where(edge_inside, last, 0.0), TYPE), 0)
-            if EACH:
-                loss += smoothing / cols * (everything * top - plain)
-            else:
-                loss += smoothing * (top - plain / cols)
-        if ZLOSS:
-            loss += z * lse * lse
-        tl.store(loss_ptr + row, tl.where(target == ignored, 0.0, loss))
-        tl.store(lse_ptr + row, lse)
-    else:
-        lse = wide(tl.load(lse_ptr + row), TYPE)
-
-    if GRADIENT:
-        scale = tl.full((), 1.0, tl.float32)
-        if dloss_ptr is not None:
-            scale = tl.load(dloss_ptr + row * dloss_stride).to(tl.float32)
-        if count_ptr is not None:
-            scale = quotient(scale, tl.load(count_ptr).to(tl.float32), TYPE)
-        others, chosen, rise = 0.0, scale, wide(scale, TYPE)
-        if SMOOTH:
-            others = scale * (smoothing / cols)
-            chosen = (wide(scale, TYPE) - wide(scale, TYPE) * smoothing + others).to(tl.float32)
-        if w_ptr is not None:
-            rise *= mass
-            chosen = (chosen * weight).to(tl.float32)
-        if ZLOSS:
-            rise += wide(scale, TYPE) * 2.0 * z * lse
-        rise = rise.to(tl.float32)
-        # a row that is ignored is not read: what is nowhere cannot make its zeros NaN
-        live = target != ignored
-        rise, others = tl.where(live, rise, 0.0), tl.where(live, others, 0.0)
-        high, low = _power(tl.where(live, lse, 0.0), TYPE)
-        last = (size - 1) // STEP * STEP
-        for back in tl.range(0, size, STEP):
-            start = last - back  # what was read last is still near
-            inside = (start + at < size) & live
-            if ONCE:
-                again = _again(row_held)
-            else:
-                again = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first")
-                again = again.to(tl.float32)
-            share = others
-            if EACH:
-                share *= tl.load(w_ptr + lead + start + at, mask=inside, other=0.0).to(tl.float32)
-            dx = _raised(again, high, low, TYPE) * rise - share
-            # what is written is not read again: rows that wait for their second reading need the cache more
-            tl.store(dx_ptr + body + start + at, dx.to(TYPE), mask=start + at < size, eviction_policy="evict_first")
-        if EDGES:
-            if EACH:
-                others *= tl.load(w_ptr + edge, mask=edge_inside & live, other=0.0).to(tl.float32)
-            dends = _raised(tl.where(live, ends, 0.0), high, low, TYPE) * rise - others
-            tl.store(dx_ptr + begin + edge, dends.to(TYPE), mask=edge_inside)
-        # the target's own gradient takes the place of what the pass above wrote there: no comparison an element
-        tl.debug_barrier()
-        own = _raised(picked, high, low, TYPE) * rise - chosen
-        tl.store(dx_ptr + begin + target, own.to(TYPE), mask=legal & live)
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -313,7 +141,8 @@ def forward(
     if not runs_kernel("cross_entropy", x):
         return plain(x, targets, options)
     losses, lse, _ = _run(x, targets, None, None, None, options, config, write=None)
-    return reduce(losses, targets, options), lse
+    divisor = _divisor(x, targets, options) if reduction == "mean" else None
+    return _reduced(losses, targets, divisor, options), lse
 
 
 def backward(
@@ -345,7 +174,7 @@ def backward(
         if lse is None:
             lse = plain(x, targets, options)[1]
         return plain_backward(dloss, x, targets, lse, options)
-    divisor = options.divisor(targets, x) if reduction == "mean" else None
+    divisor = _divisor(x, targets, options) if reduction == "mean" else None
     return _run(x, targets, lse, dloss, divisor, options, config, write="new")[2]
 
 
@@ -435,9 +264,41 @@ def _with_gradient(
         dx = plain_backward(upstream, x, targets, lse, options)
         return loss, x.copy_(dx) if write == "over" else dx
     if options.reduction == "mean":
-        divisor = options.divisor(targets, x)
+        divisor = _divisor(x, targets, options)
     losses, _, dx = _run(x, targets, None, dloss, divisor, options, config, write=write)
-    return reduce(losses, targets, options), dx
+    return _reduced(losses, targets, divisor, options), dx
+
+
+_FEW_ROWS = 65_536
+"""Up to here one program counts targets, and adds losses, before torch's two or three kernels would have begun."""
+
+
+def _divisor(x: torch.Tensor, targets: torch.Tensor, options: Options) -> torch.Tensor:
+    """What the mean divides by."""
+    rows = targets.shape[0]
+    if options.weight is not None or not 0 < rows <= _FEW_ROWS:
+        return options.divisor(targets, x)
+    count = torch.empty((), dtype=torch.float32, device=x.device)
+    launch(count_rows, (1,), x, targets.contiguous(), count, rows, options.ignore_index, warps=16, BLOCK=_block(rows))
+    return count
+
+
+def _reduced(
+    losses: torch.Tensor, targets: torch.Tensor, divisor: torch.Tensor | None, options: Options
+) -> torch.Tensor:
+    """`reduce` with a divisor that is known."""
+    if options.reduction != "mean" or divisor is None:
+        return reduce(losses, targets, options)
+    rows = losses.shape[0]
+    if options.weight is not None or not 0 < rows <= _FEW_ROWS:
+        return losses.sum() / divisor
+    mean = torch.empty((), dtype=torch.float32, device=losses.device)
+    launch(mean_of_rows, (1,), losses, losses, divisor, mean, rows, warps=16, BLOCK=_block(rows))
+    return mean
+
+
+def _block(rows: int) -> int:
+    return min(4_096, next_power(rows))
 
 
 def _run(
@@ -467,14 +328,14 @@ def _run(
         arguments = (source, targets.contiguous(), weight, total, losses, lse, out, dloss, divisor)
         spread = 0 if dloss is None or dloss.dim() == 0 else dloss.stride(0)
         numbers = (stride, spread, cols, options.ignore_index, options.smoothing, options.z_loss)
-        edges = bool(cols % vector or stride % vector)
         flags = {"LOSS": not known, "GRADIENT": write is not None, "SMOOTH": smooth, "EACH": each}
-        flags |= {"ZLOSS": options.has_z, "HELD": isinstance(options.z_loss, torch.Tensor), "EDGES": edges}
+        flags |= {"ZLOSS": options.has_z, "HELD": isinstance(options.z_loss, torch.Tensor)}
 
         def run(config: Config) -> None:
-            once = config.lanes * vector >= cols and not known and write is not None
-            sizes = {"LANES": config.lanes, "VECTOR": vector, "ONCE": once}
-            launch(_cross_entropy, (rows,), x, *arguments, *numbers, warps=config.warps, **flags, **sizes)
+            cut = _cut(config, cols, stride, vector, both=not known and write is not None)
+            how = {"warps": config.warps, "stages": config.stages, "STAGES": config.stages, "VECTOR": vector}
+            how["registers"] = 0 if smooth else config.registers
+            launch(cross_entropy_rows, (rows,), x, *arguments, *numbers, LANES=config.lanes, **how, **flags, **cut)
 
         # weights of the targets alone and z_loss are a number a row: nothing that a choice depends on
         words = _PARTS[known, write, smooth, each]
@@ -485,6 +346,23 @@ def _run(
     if write == "over" and out is not x:
         out = x.copy_(out)
     return losses, lse, out
+
+
+def _cut(config: Config, cols: int, stride: int, vector: int, *, both: bool) -> dict[str, int]:
+    """How a row is cut, as the kernel's constants; `both` passes over it, or one."""
+    step = config.lanes * vector
+    edges = bool(cols % vector or stride % vector)
+    align = min(8 * vector, config.lanes) if edges else vector
+    once = both and step >= cols
+    # what is certainly there of whole steps, and then at least and at most of the rest
+    sure = max(0, cols - 2 * align) if edges else cols
+    least = sure % step
+    most = least + (cols - sure)
+    # single elements where a masked step would be idle for the most part, and they are few enough not to wait for
+    wide = once or most > min(step, 2 * config.lanes)
+    narrow = edges or (not wide and least > 0)
+    kept = min(config.kept, sure // step) if both and not once else 0
+    return {"ALIGN": align, "WIDE": wide, "NARROW": narrow, "ONCE": once, "KEPT": kept}
 
 
 # -- selection ---------------------------------------------------------------------------------------
@@ -563,7 +441,7 @@ CHOICE = tunable(
         supports=lambda config, facts: config.lanes >= 32,
         work=_work,
         trial=_trial,
-        sources=(__name__, "burn_kernels.random"),
+        sources=(__name__, "burn_kernels.cross_entropy_kernels", "burn_kernels.random"),
         problems=row_problems("loss", "loss gradient", "loss gradient over", "gradient"),
         shapes=((8192, 32_000), (8192, 50_257), (8192, 128_256)),
     )

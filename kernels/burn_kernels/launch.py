@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -218,6 +219,7 @@ class Launch:
     warps: int
     stages: int
     together: int = False
+    registers: int = 0
 
 
 @dataclass(frozen=True)
@@ -289,6 +291,9 @@ def unobserved() -> Iterator[None]:
         _UNOBSERVED.reset(token)
 
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
 def launch(
     kernel: Any,
     grid: tuple[int, ...],
@@ -297,12 +302,15 @@ def launch(
     warps: int,
     stages: int = 1,
     together: Any = False,
+    registers: Any = 0,
     **constants: Any,
 ) -> Any:
     """Runs a kernel on the device of `like`; `warps` counts 32 threads each, whatever the machine's warp is.
 
-    together: whether all programs run at once, or the launch fails: for those that wait for each other.  CUDA only.
-        Any, so that callers may pass constants of any type by name.
+    together    whether all programs run at once, or the launch fails: for those that wait for each other; CUDA only
+    registers   the most that a thread takes on CUDA, 0 for the compiler's choice
+
+    Both are of any type for callers that pass constants of one type by name.
 
     Returns Triton's compiled kernel; None in the interpreter, and where the launch is recorded instead.
     """
@@ -311,21 +319,28 @@ def launch(
     warps = max(1, 32 * warps // machine.lanes)
     for observer in () if _UNOBSERVED.get() else _OBSERVERS:
         # without the tensors, which this should not keep alive
-        observer.append(Launch(kernel, grid, (), constants, warps, stages, together))
+        observer.append(Launch(kernel, grid, (), constants, warps, stages, together, registers))
     if recorder is not None:
-        recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages, together))
+        recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages, together, registers))
         return None
     if not like.is_cuda:
         return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
+    options = extra_options(machine, together, registers)
     index = like.get_device()
     if index != torch.cuda.current_device():
         with torch.cuda.device(index):
-            return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **_options(together), **constants)
-    return _launch_here(kernel, grid, index, arguments, warps, stages, constants, together)
+            return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **options, **constants)
+    return _launch_here(kernel, grid, index, arguments, warps, stages, constants, options)
 
 
-def _options(together: int) -> dict[str, bool]:
-    return {"launch_cooperative_grid": True} if together else {}
+def extra_options(machine: Machine, together: int, registers: int) -> dict[str, Any]:
+    """What Triton is asked for beside warps and stages."""
+    options: dict[str, Any] = {}
+    if together:
+        options["launch_cooperative_grid"] = True
+    if registers and machine.backend == "cuda":
+        options["maxnreg"] = registers
+    return options
 
 
 def _launch_here(
@@ -336,15 +351,15 @@ def _launch_here(
     warps: int,
     stages: int,
     constants: dict[str, Any],
-    together: int = False,
+    options: Mapping[str, Any] = _NOTHING,
 ) -> Any:
     """On the current device: by the shortest way that is known, see `prepared.py`."""
-    kind = kind_of(kernel, index, arguments, (warps, stages, together, *constants.items()))
+    kind = kind_of(kernel, index, arguments, (warps, stages, *options.items(), *constants.items()))
     if kind is None:
-        return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **_options(together), **constants)
+        return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **options, **constants)
     compiled = known(kind, grid, _stream_at(index))
     if compiled is None:
-        compiled = kernel[grid](*arguments, num_warps=warps, num_stages=stages, **_options(together), **constants)
+        compiled = kernel[grid](*arguments, num_warps=warps, num_stages=stages, **options, **constants)
         learn(kernel, kind, compiled, index, constants)
     return compiled
 

@@ -84,7 +84,7 @@ class Config:
     """Forward: `rows` a program at once, `block` columns at once, `warps` of 32 threads.
 
     With `tiles`, a program holds one row as so many tiles of `block` columns.  `passing`: y is written so that it
-    leaves the cache first, and x stays for a backward.
+    leaves the cache first, and x stays for a backward.  `aside`: x goes past the L1 cache, which keeps w and b.
     """
 
     rows: int
@@ -92,6 +92,7 @@ class Config:
     warps: int
     tiles: int = 0
     passing: int = 0
+    aside: int = 0
 
 
 def default(cols: int, itemsize: int, machine: Machine, *, centred: bool = True) -> Config:
@@ -131,12 +132,14 @@ def candidates(cols: int, itemsize: int, machine: Machine, *, centred: bool = Tr
 def _forward(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, rows, cols, eps,
     CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PASSING: tl.constexpr,
+    ASIDE: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     col = tl.arange(0, BLOCK)[None, :]
     valid = row < rows
     inside = valid[:, None] & (col < cols)
-    x = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0).to(tl.float32)
+    MODIFIER: tl.constexpr = ".cg" if ASIDE else ""
+    x = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0, cache_modifier=MODIFIER).to(tl.float32)
     if CENTRED:
         mean = tl.sum(x, 1) / cols
         x = tl.where(col < cols, x - mean[:, None], 0.0)
@@ -151,11 +154,19 @@ def _forward(
 
 
 @triton.jit
-def _row_tiles(row_ptr, cols, BLOCK: tl.constexpr, TILES: tl.constexpr, EVEN: tl.constexpr):
+def _row_tiles(
+    row_ptr, cols, BLOCK: tl.constexpr, TILES: tl.constexpr, EVEN: tl.constexpr, ASIDE: tl.constexpr
+):  # fmt: skip
     """A row as a tuple of tiles."""
+    MODIFIER: tl.constexpr = ".cg" if ASIDE else ""
     xs = ()
     for t in tl.static_range(TILES):
-        xs = joined(xs, (tile(row_ptr, t * BLOCK + tl.arange(0, BLOCK), cols, EVEN),))
+        col = t * BLOCK + tl.arange(0, BLOCK)
+        if EVEN:
+            x = tl.load(row_ptr + col, cache_modifier=MODIFIER)
+        else:
+            x = tl.load(row_ptr + col, mask=col < cols, other=0.0, cache_modifier=MODIFIER)
+        xs = joined(xs, (x,))
     return xs
 
 
@@ -163,12 +174,12 @@ def _row_tiles(row_ptr, cols, BLOCK: tl.constexpr, TILES: tl.constexpr, EVEN: tl
 def _forward_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,
     CENTRED: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, EVEN: tl.constexpr,
-    PASSING: tl.constexpr,
+    PASSING: tl.constexpr, ASIDE: tl.constexpr,
 ):  # fmt: skip
     POLICY: tl.constexpr = "evict_first" if PASSING else ""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
-    xs = _row_tiles(x_ptr + row * x_stride, cols, BLOCK, TILES, EVEN)
+    xs = _row_tiles(x_ptr + row * x_stride, cols, BLOCK, TILES, EVEN, ASIDE)
     mean = 0.0
     if CENTRED:
         total = tl.zeros((BLOCK,), tl.float32)
@@ -201,8 +212,12 @@ def _forward_tiles(
 def _forward_wide(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, x_stride, cols, eps,
     CENTRED: tl.constexpr, PACKED: tl.constexpr, EDGES: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr,
+    ASIDE: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
+    MODIFIER: tl.constexpr = ".cg" if ASIDE else ""
+    KEEP: tl.constexpr = "" if ASIDE else "evict_last"
+    DROP: tl.constexpr = "" if ASIDE else "evict_first"
     row = tl.program_id(0).to(tl.int64)
     begin = row * x_stride
     body, lead, size = row_parts(begin, cols, VECTOR)
@@ -217,7 +232,7 @@ def _forward_wide(
     STEP: tl.constexpr = LANES * VECTOR
     steps = size // STEP
     for step in tl.range(0, steps):
-        read = tl.load(x_ptr + body + step * STEP + at, eviction_policy="evict_last")
+        read = tl.load(x_ptr + body + step * STEP + at, eviction_policy=KEEP, cache_modifier=MODIFIER)
         x = read.to(tl.float32)
         if CENTRED:  # the vector's own, joined to the lane's by Chan's rule
             mean = tl.sum(x, 1) / VECTOR
@@ -230,7 +245,7 @@ def _forward_wide(
     seen = (steps * VECTOR).to(tl.float32) + tl.zeros((LANES,), tl.float32)
     for start in tl.range(steps * STEP, size, STEP):  # what is no whole step
         inside = start + at < size
-        x = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
+        x = tl.load(x_ptr + body + start + at, mask=inside, other=0.0).to(tl.float32)
         if CENTRED:
             # a lane is inside with its whole vector or not at all
             added = tl.where(start + lane * VECTOR < size, VECTOR, 0).to(tl.float32)
@@ -267,7 +282,9 @@ def _forward_wide(
     for back in tl.range(0, size, STEP):
         start = last - back  # what was read last is still near
         inside = start + at < size
-        again = tl.load(x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy="evict_first")
+        again = tl.load(
+            x_ptr + body + start + at, mask=inside, other=0.0, eviction_policy=DROP, cache_modifier=MODIFIER
+        )
         col = start + at
         if EDGES:
             col += lead
@@ -339,18 +356,19 @@ def _run_forward(
     before, after = (flat, w, b, y, mean, rstd, stride), (cols, eps)
 
     def run(config: Config) -> None:
+        sizes = {"CENTRED": centred, "ASIDE": config.aside}
         if config.tiles:
-            sizes = {"CENTRED": centred, "BLOCK": config.block, "TILES": config.tiles, "PASSING": config.passing}
+            sizes |= {"BLOCK": config.block, "TILES": config.tiles, "PASSING": config.passing}
             even = config.block * config.tiles == cols
             launch(_forward_tiles, (rows,), x, *before, *after, warps=config.warps, EVEN=even, **sizes)
         elif config.block >= cols:
-            sizes = {"CENTRED": centred, "ROWS": config.rows, "BLOCK": config.block, "PASSING": config.passing}
+            sizes |= {"ROWS": config.rows, "BLOCK": config.block, "PASSING": config.passing}
             grid = (ceil_div(rows, config.rows),)
             launch(_forward, grid, x, *before, rows, *after, warps=config.warps, **sizes)
         else:
             vector = 16 // x.element_size()
             edges = bool(cols % vector or stride % vector)
-            sizes = {"CENTRED": centred, "LANES": config.block // vector, "VECTOR": vector}
+            sizes |= {"LANES": config.block // vector, "VECTOR": vector}
             flags = {"EDGES": edges, "PACKED": stride == cols}
             launch(_forward_wide, (rows,), x, *before, *after, warps=config.warps, **sizes, **flags)
 

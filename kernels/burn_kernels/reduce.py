@@ -256,7 +256,7 @@ def _forward(
         arguments: tuple[Any, ...] = (plan.x, like, a, b, y, middle, *numbers)
         if kind.startswith("arg"):
             kernel, arguments = place_once, (plan.x, a, y, *numbers[:-1])
-        launch(kernel, (blocks * parts,), x, *arguments, warps=config.warps,
+        launch(kernel, (blocks * parts,), x, *arguments, warps=config.warps, registers=config.registers,
                KIND=kind, WHOLE=parts == 1, SPREAD=spread, **tile)  # fmt: skip
         if parts > 1:
             width = builtins.min(next_power(kept), 64)

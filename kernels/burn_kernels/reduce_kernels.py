@@ -25,7 +25,7 @@ MOST = 1 << 30
 class Config:
     """A tile of `kept` results by `block` elements, `warps` of 32 threads, `programs` a processor to aim at.
 
-    The forward takes `ahead` tiles at once.
+    The forward takes `ahead` tiles at once, and a thread `registers` at most, 0 for the compiler's choice.
     """
 
     kept: int
@@ -33,6 +33,7 @@ class Config:
     warps: int
     programs: int
     ahead: int = 1
+    registers: int = 0
 
 
 Form = Literal["sums", "moments", "places", "peaks", "back"]
@@ -202,12 +203,11 @@ def place_once(
         top = _higher(a, top + 0.0)
         place = tl.where(top.to(tl.int32, bitcast=True) != a.to(tl.int32, bitcast=True), group, place)
         a = top
-    for begun in tl.range(groups * STEP, count, STEP):  # what is no whole group
-        top = a
-        for u in tl.static_range(AHEAD):
-            inside = valid[:, None] & (begun + u * BLOCK + lane < count)[None, :]
-            x = tl.load(here + u * BLOCK * stride, mask=inside, other=-SIGN * float("inf"))
-            top = _higher(top, SIGN * x.to(tl.float32) + 0.0)
+    for begun in tl.range(groups * STEP, count, BLOCK):  # what is no whole group
+        inside = valid[:, None] & (begun + lane < count)[None, :]
+        x = tl.load(here, mask=inside, other=-SIGN * float("inf"))
+        here += BLOCK * stride
+        top = _higher(a, SIGN * x.to(tl.float32) + 0.0)
         place = tl.where(top.to(tl.int32, bitcast=True) != a.to(tl.int32, bitcast=True), groups, place)
         a = top
     highest = _peak(a, 1)
@@ -218,10 +218,11 @@ def place_once(
     skip = which * STEP
     local = tl.full((KEPT, BLOCK), 0x7FFFFFFF, tl.int32)
     here = begin + skip.to(tl.int64)[:, None] * stride
-    for u in tl.static_range(AHEAD):
+    for u in tl.range(0, AHEAD):
         offset = skip[:, None] + (u * BLOCK + lane)[None, :]
         inside = valid[:, None] & (offset < count) & same
-        x = SIGN * tl.load(here + u * BLOCK * stride, mask=inside, other=0.0).to(tl.float32)
+        x = SIGN * tl.load(here, mask=inside, other=0.0).to(tl.float32)
+        here += BLOCK * stride
         hit = (x == highest[:, None]) | ((x != x) & (highest != highest)[:, None])
         local = tl.minimum(local, tl.where(hit & inside, offset, 0x7FFFFFFF))
     found = tl.min(local, 1)
