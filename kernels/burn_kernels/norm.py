@@ -119,12 +119,15 @@ def candidates(cols: int, itemsize: int, machine: Machine, *, centred: bool = Tr
             Config(1, 256 * other, other, tiles=cols // (256 * other)) for other in (4, 8) if cols % (256 * other) == 0
         ]
         tiled = [config for config in tiled if config.tiles <= 8]
-    return tiled or [
+    if cols == 4_096 and itemsize == 2 and machine.backend == "cuda":
+        tiled = [Config(2, block, 8, passing=1)]
+    found = [
         Config(rows * factor, block, other)
         for factor in (1, 2)
         for other in (warps, warps // 2, 2 * warps)
         if rows * factor * block <= 2048 * other
     ]
+    return [*tiled, *found] if cols == block else tiled or found
 
 
 # -- kernels -----------------------------------------------------------------------------------------

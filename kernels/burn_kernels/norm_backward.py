@@ -113,8 +113,10 @@ def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list
     if cols <= 8_192:
         wide, narrow = ceil_div(cols, 2_048), ceil_div(cols, 1_024)
         if cols == next_power(cols):
-            found = [BackwardConfig(1, cols // 2, cols // 512, 8_192 // cols, 3, tiles=2)]
-            return found if centred else []
+            found = [BackwardConfig(1, cols // 2, cols // 512, 8_192 // cols, 3, tiles=2)] if centred else []
+            if cols == 4_096:  # two rows at once share the waiting for their means
+                found.insert(0, BackwardConfig(2, cols, 16, 1, 4, passing=1))
+            return found
         found = [BackwardConfig(1, 2_048, 8, 1, 4, tiles=wide)]
         if not centred and narrow <= 6:
             found.insert(0, BackwardConfig(1, 1_024, 8, 2, 3, tiles=narrow))
