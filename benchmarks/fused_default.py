@@ -6,7 +6,8 @@
 Cases: the CNN of Burn's guide at batches of 1, 64 and 512 and two layers of GPT-2, each step eager and compiled; AdamW
 alone on 148 tensors; a loop that reads a value in each line, where recording fuses nothing; a chain of element-wise
 lines.  Times by `benchmarks/_steps/measure.py`: medians over visits, ratios as the median over the rounds of the two
-times next to each other.  Rows go to $OUT or benchmarks/data as fused-default-<device>-<date>.json.
+times next to each other.  `rise` is the memory that steps take over what lies there between them.  Rows go to $OUT or
+benchmarks/data as fused-default-<device>-<date>.json.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import numpy as np
 import torch
 
 from benchmarks._steps.cases import COMPILED, EAGER, Case, all_cases, layers_of_gpt2, values_of
-from benchmarks._steps.measure import Bar, Local, Result, close, judge, measure, prepare, table
+from benchmarks._steps.measure import Bar, Local, Result, close, judge, measure, prepare, rises, table
 from benchmarks._steps.our_variants import EAGER_FUSED, FUSED, Ours
 from burn_torch import Device, DType, Tensor, ops
 from burn_torch.backend.fusion.decorator import fusion_of
@@ -150,7 +151,7 @@ def told(name: str, results: Sequence[Result]) -> list[dict[str, Any]]:
     found = []
     for ours, rival in PAIRS:
         if any(result.variant == ours for result in results):
-            bars = (Bar(MOST, rival), Bar(1.001, rival, of="peak_mib"))
+            bars = (Bar(MOST, rival), Bar(1.0, rival, of="rise_mib"), Bar(1.0, rival, of="peak_mib", goal=True))
             found += [{"case": name} | entry for entry in judge(bars, results, ours)]
     for entry in found:
         ratio = "-" if entry["ratio"] is None else f"{entry['ratio']:.3f}"
@@ -192,6 +193,7 @@ def main() -> None:
         results = prepare(variants, tolerance, lambda variant: end - time.monotonic() - arguments.seconds)
         warm = misses(place)
         measure(variants, results, visit_s=visit_s, seconds=arguments.seconds, rounds=rounds)
+        rises(variants, results)
         rows["bars"] += told(title, results)
         planned = {"before": before, "warm": warm, "after": misses(place)}
         print(f"    planned anew while timed: {planned['after']['misses'] - warm['misses']}", flush=True)
@@ -212,7 +214,7 @@ def main() -> None:
         values = values_of(case)
         tolerance = None if case.random else max(case.tolerance, 5e-3)
         run(case.name, [Ours(case, values, place, name) for name in names], tolerance, case.visit_s, 101)
-    failed = [bar for bar in rows["bars"] if bar["verdict"] != "pass"]
+    failed = [bar for bar in rows["bars"] if bar["verdict"] != "pass" and not bar["goal"]]
     for bar in failed:
         print(f"not held: {bar['case']}: {bar['ours']} / {bar['rival']}, {bar['of']}: {bar['ratio']} {bar['verdict']}")
 

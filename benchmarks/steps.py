@@ -280,13 +280,13 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.device == "cuda" and not torch.cuda.is_available():
         print("benchmarks/steps.py --device cuda: torch finds no CUDA device here", file=sys.stderr)
         return 2
-    settings(arguments)
     groups = all_cases(arguments.device, arguments.tiny)
     wanted = [g for g in arguments.only.split(",") if g] or [*groups, "host"]
     unknown = sorted(set(wanted) - {*groups, "host"})
     if unknown:
         print(f"--only: {', '.join(unknown)} is no group; there are {', '.join([*groups, 'host'])}", file=sys.stderr)
         return 2
+    settings(arguments)
     if arguments.first_call:
         named = {case.name: case for cases in groups.values() for case in cases}
         print(extras.first_call(named[arguments.first_call], arguments.device, arguments.clock))

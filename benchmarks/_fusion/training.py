@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -127,6 +128,12 @@ def _kernels(variant: Ours) -> dict[str, Any]:
         return {}
     counts: dict[str, Any] = {"kernels": program.plan.kernels, "generated": len(program.plan.groups)}
     counts["different"] = len({group.body for group in program.plan.groups})
+    ranks = Counter(
+        f"{node.call.op.name.removeprefix('fusion::')} {node.call.attrs['rank']}"
+        for node in program.plan.graph.nodes
+        if "rank" in node.call.attrs
+    )
+    counts["by cuBLASLt"] = dict(ranks)
     if program.recorded is not None:
         counts["launches"] = program.recorded.launches
         counts["splits"] = [str(split) for split in program.recorded.splits]

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from burn_kernels import activation
+from burn_kernels import activation, optimizer
 
-__all__ = ["SIZES", "Other", "gpt2", "operations", "random", "row_wise"]
+__all__ = ["SIZES", "Other", "gpt2", "gpt2_table", "operations", "random", "row_wise"]
 
 
 @dataclass
@@ -44,6 +44,11 @@ def gpt2(scale: float) -> list[torch.Tensor]:
     if SIZES.tiny:
         shapes = [tuple(n // 96 for n in shape) for shape in shapes]
     return [random(*shape, scale=scale, dtype=torch.float32) for shape in shapes]
+
+
+def gpt2_table() -> optimizer.Table:
+    """Such parameters with gradients and moments, for a step of AdamW in place."""
+    return optimizer.table(gpt2(1), gpt2(1e-2), gpt2(1e-2), [x * x for x in gpt2(1e-2)], in_place=True)
 
 
 Other = tuple[str, Callable[[int], tuple[Any, ...]], str, dict[str, Any]]

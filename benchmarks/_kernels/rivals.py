@@ -98,9 +98,12 @@ def liger_function(name: str, options: Mapping[str, Any]) -> Callable[..., Any] 
     if name == "rope" and not options["interleaved"]:
         # heads before positions, doubled tables; it writes over q and k
         cos, sin = (torch.cat([options[part]] * 2, -1)[None].bfloat16() for part in ("cos", "sin"))
-        found["rope"] = lambda q, k: ops.LigerRopeFunction.apply(
-            q.transpose(1, 2).clone(), k.transpose(1, 2).clone(), cos, sin
-        )
+
+        def turned(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            written = ops.LigerRopeFunction.apply(q.transpose(1, 2).clone(), k.transpose(1, 2).clone(), cos, sin)
+            return tuple(x.transpose(1, 2) for x in written)
+
+        found["rope"] = turned
     return found.get(name)
 
 

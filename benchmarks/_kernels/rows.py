@@ -1,16 +1,30 @@
-"""The rows of one case: each variant's time beside a copy of the bytes that the case must move."""
+"""The rows of one case: each variant's time beside a copy of the bytes that the case must move; files of rows."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from benchmarks._kernels.timing import Call, Replay, Timer, captured, confirm, peak_mib
+from burn_kernels import KernelSpec
 
-__all__ = ["copies", "timed"]
+__all__ = ["Case", "copies", "merged", "timed"]
+
+
+@dataclass
+class Case:
+    """What is timed: calls by variant, each making its own results."""
+
+    name: str
+    spec: KernelSpec
+    passed: str
+    floor_bytes: int
+    variants: Mapping[str, Call] = field(default_factory=dict)
+    errors: Callable[[], dict[str, float]] = dict
 
 
 def copies(floor_bytes: int, device: str) -> dict[str, Call]:
@@ -54,7 +68,12 @@ def timed(
             print(f"    {name} {passed} {variant}: {type(error).__name__}: {told}")
     times = timer(calls | both)
     copy = min(statistics.median(times[ceiling]) for ceiling in both)
-    found, rows = errors(), list[dict[str, Any]]()
+    try:
+        found = errors()
+    except Exception as error:  # of a variant that was told of above, most likely
+        print(f"    {name} {passed}, its errors: {type(error).__name__}: {str(error).splitlines()[0]}")
+        found = {}
+    rows = list[dict[str, Any]]()
     for variant in calls:
         spread = statistics.quantiles(times[variant], n=10)
         median = statistics.median(times[variant])
@@ -80,3 +99,27 @@ def timed(
             flush=True,
         )
     return rows
+
+
+# -- files -------------------------------------------------------------------------------------------
+SAME = ("device", "torch", "triton", "tiny")
+"""What runs must have alike for their rows to stand in one file."""
+
+
+def merged(before: Mapping[str, Any], after: Mapping[str, Any], order: Sequence[str] = ()) -> dict[str, Any]:
+    """Two runs as one: of a case and pass that both timed, the rows of the later one.
+
+    Each row says when it was measured; cases stand in `order`, others behind them as they come.
+
+    Raises: ValueError where the runs are of unlike devices or software.
+    """
+    unlike = [name for name in SAME if before.get(name) != after.get(name)]
+    if unlike:
+        told = ", ".join(f"{name} {before.get(name)} and {after.get(name)}" for name in unlike)
+        raise ValueError(f"rows of unlike runs stand in files of their own: {told}")
+    anew = {(row["case"], row["pass"]) for row in after["rows"]}
+    rows = [{"date": before["date"]} | row for row in before["rows"] if (row["case"], row["pass"]) not in anew]
+    rows += [{"date": after["date"]} | row for row in after["rows"]]
+    place = {case: at for at, case in enumerate(order)}
+    rows.sort(key=lambda row: place.get(row["case"], len(place)))  # stable: passes and variants stay as they were
+    return {**before, **after, "jax": after.get("jax") or before.get("jax", ""), "rows": rows}

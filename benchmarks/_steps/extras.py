@@ -67,7 +67,7 @@ def gpu_kernels(variant: Variant, steps: int = 20) -> list[str]:
     rows = [row for row in profile.key_averages() if row.self_device_time_total > 0 and row.device_type.name == "CUDA"]
     taken = steps + 1  # with the step that warms up
     total, launches = sum(row.self_device_time_total for row in rows) / taken, sum(row.count for row in rows) / taken
-    largest = sorted(rows, key=lambda row: -row.self_device_time_total)[:18]
+    largest = sorted(rows, key=lambda row: -row.self_device_time_total)[:48]
     return [f"  {variant.name}: {total:.1f} us in {launches:.1f} kernels a step"] + [
         f"  {row.self_device_time_total / taken:>10.1f} us{row.count / taken:>7.1f} x  {row.key[:100]}"
         for row in largest

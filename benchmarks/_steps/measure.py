@@ -24,6 +24,7 @@ __all__ = [
     "judge",
     "measure",
     "prepare",
+    "rises",
     "sync",
     "table",
 ]
@@ -116,6 +117,7 @@ class Result:
     peak_mib: float | None = None
     steady_mib: float | None = None
     held_mib: float | None = None
+    rise_mib: float | None = None
     why: str = ""
 
     @property
@@ -140,6 +142,7 @@ class Result:
         known = {"median_us": self.median, "low_decile_us": self.low, "spread": self.spread} if self.us else {}
         facts = {"loss_apart": self.apart, "first_s": self.first_s, "peak_mib": self.peak_mib}
         facts |= {"steady_mib": self.steady_mib, "held_mib": self.held_mib}
+        facts |= {} if self.rise_mib is None else {"rise_mib": self.rise_mib}
         return {"variant": self.variant, **known, **facts, "numbers": self.numbers, "why": self.why, "us": self.us}
 
 
@@ -221,6 +224,24 @@ class _Memory:
             gc.collect()
             torch.cuda.empty_cache()
             result.held_mib = (torch.cuda.memory_reserved() - self.reserved) / 2**20
+
+
+def rises(variants: Sequence[Variant], results: Sequence[Result], steps: int = 3) -> None:
+    """GPU memory that steps take over what is there between them, when all variants have been warmed up.
+
+    Unlike `peak` it has no part of what libraries reserve when they are first asked, whoever asks.
+    """
+    for _ in range(2 if torch.cuda.is_available() else 0):
+        for variant, result in zip(variants, results, strict=True):
+            if not result.why:
+                variant.run(1)
+                torch.cuda.synchronize()
+                gc.collect()
+                before = torch.cuda.memory_allocated()
+                torch.cuda.reset_peak_memory_stats()
+                variant.run(steps)
+                torch.cuda.synchronize()
+                result.rise_mib = (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
 # -- timing ---------------------------------------------------------------------------------------------

@@ -295,9 +295,8 @@ class CWriter(Writer):
         self.loop.append(f"{C_TYPES[tile.dtype]} {name} = {self.buffers[key]}[{_c(self.r)}];")
         return Tile(name, tile.dtype, tile.x, tile.r)
 
-    def _filled(self, node: Node) -> Tile:
-        spec = tensor(node.call.result)
-        return self._emit(self.numbers.operand(node.inputs[0], computed_in(spec.dtype)), spec, False, False)
+    def _full(self, number: str, spec: TensorSpec) -> Tile:
+        return self._emit(number, spec, False, False)
 
     def _cast(self, tile: Tile, made: DType) -> str:
         return f"{tile.name} != 0" if made.is_bool else tile.name

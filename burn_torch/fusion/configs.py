@@ -53,9 +53,12 @@ def set_choices(choices: Choices | None) -> Choices | None:
 
 
 def chosen_tiles(kernel: Kernel, *names: str) -> tuple[Tiles, str]:
-    """The tiles of a kernel, known by its name or by others, and who chose them: where it has not run, the default."""
-    found = (None if _choices is None else _choices(name) for name in (kernel.name, *names))
-    return next((choice for choice in found if choice is not None), (tiles_of(kernel), "default"))
+    """The tiles of a kernel, or one that runs under another of the names, and who chose them; else the default."""
+    for name in (kernel.name, *names):
+        found = None if _choices is None else _choices(name)
+        if found is not None:
+            return found
+    return tiles_of(kernel), "default"
 
 
 _FEW: Final = 1024

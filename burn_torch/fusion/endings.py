@@ -1,33 +1,51 @@
-"""Work that a library's product does before its results leave the registers: GELU behind a layer, and its backward.
+"""What a library can do with a product beside computing it as usual: end with GELU, or take another algorithm.
 
     z = linear(x, w, b); y = gelu(z)                          (z, y) = linear_gelu(x, w, b)
     d = matmul(g, w); dz = gelu_backward(d, z); sum(dz)       (dz, sum) = matmul_gelu_backward(g, w, z)
+    y = linear(x, w, b)                                       y = fusion::library_product(x, w, b)
 
 Forward, GELU costs no read of z; backward, no d is written and read, and the bias's sum costs no pass.  In the form of
-tanh alone: no library ends with the exact GELU.  Whether its ending is ahead of a product with a kernel after it is
-asked of whom `set_ending_chooser` names; without anybody nothing changes.
+tanh alone: no library ends with the exact GELU.  Whether that is ahead of a product with a kernel after it, and by
+which of the library's algorithms, is asked of whom `set_ending_chooser` names; without anybody nothing changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, final
 
 from burn_torch.core.spec import Spec, TensorSpec
+from burn_torch.fusion.product_row import library_product
 from burn_torch.fusion.products import Product, is_product
 from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.passes.grouping import in_order
 from burn_torch.ops.linear_gelu import linear_gelu, matmul_gelu_backward
-from burn_torch.ops.op import Op
 from burn_torch.ops.products import linear, matmul
 from burn_torch.ops.reductions import sum_to_shape
-from burn_torch.ops.shapes import reshape
+from burn_torch.ops.shapes import permute, reshape
 from burn_torch.ops.smooth_activations import gelu_approximate, gelu_approximate_backward
 
-__all__ = ["Chooser", "set_ending_chooser", "with_endings"]
+__all__ = ["Asked", "Chooser", "set_ending_chooser", "with_endings"]
 
-Chooser = Callable[[Product, Op], bool]
-"""Whether a product of these sizes should end with the row's work."""
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """A product about which somebody is asked.
+
+    ending  "none", "bias", "gelu_kept" (z and its GELU) or "gelu_slope_and_sums" (times GELU's slope, and sums of rows)
+    turned  whether each operand is read across: the transpose of what lies in memory
+    """
+
+    product: Product
+    ending: str
+    bias: bool
+    turned: tuple[bool, bool]
+
+
+Chooser = Callable[[Asked], int | None]
+"""The library's algorithm, counted from 0, that is ahead of a product as usual and a kernel after it; None for none."""
 
 _chooser: Chooser | None = None
 
@@ -40,10 +58,10 @@ def set_ending_chooser(chooser: Chooser | None) -> Chooser | None:
 
 
 def with_endings(graph: Graph) -> Graph:
-    """The graph with rows in place of products and GELU behind them, wherever the chooser says so.
+    """The graph with rows in place of products, and of GELU behind them, wherever the chooser says so.
 
-    Left alone: a product whose result somebody else reads before GELU's backward has changed it, GELU of something that
-    is no product of two matrices, and the exact GELU.
+    GELU's backward stays apart from a product whose result somebody else reads.  Products of more than two matrices,
+    and the exact GELU, are left as they are.
     """
     if _chooser is None:
         return graph
@@ -78,6 +96,11 @@ class _Finder:
             if found is not None and not gone & {id(old) for old in found[0]}:
                 gone |= {id(old) for old in found[0]}
                 made[id(node)] = found[1]
+        for node in self.graph.nodes:
+            if node.call.op in (linear, matmul) and id(node) not in gone:
+                plain = self._plain(node)
+                if plain is not None:
+                    made[id(node)] = [plain]
         if not made:
             return self.graph
         nodes: list[Node] = []
@@ -90,23 +113,42 @@ class _Finder:
         """A layer and the GELU of its result."""
         z = gelu.inputs[0]
         layer = self.maker.get(z) if isinstance(z, int) else None
-        if layer is None or layer.call.op is not linear or not self._chosen(layer, linear_gelu):
+        if layer is None or layer.call.op is not linear:
             return None
-        call = linear_gelu.bind(layer.call.specs, {})
-        inputs = layer.inputs
-        return [layer, gelu], [Node(call, inputs, (*layer.outputs, *gelu.outputs), layer.origin)]
+        rank = self._rank(layer, "gelu_kept")
+        if rank is None:
+            return None
+        call = linear_gelu.bind(layer.call.specs, {"rank": rank})
+        return [layer, gelu], [Node(call, layer.inputs, (*layer.outputs, *gelu.outputs), layer.origin)]
 
-    def _chosen(self, product: Node, row: Op) -> bool:
-        call = product.call
+    def _plain(self, node: Node) -> Node | None:
+        """A product by another algorithm of the library."""
+        bias = node.inputs[2] if node.call.op is linear else None
+        rank = self._rank(node, "none" if bias is None else "bias")
+        if rank is None:
+            return None
+        specs = [*node.call.specs, None][:3]
+        inputs = (*node.inputs[:2], bias)
+        return Node(library_product.bind(specs, {"rank": rank}), inputs, node.outputs, node.origin)
+
+    def _rank(self, node: Node, ending: str) -> int | None:
+        """Which algorithm of the library should compute a product with this ending."""
+        call = node.call
         if not is_product(call):
-            return False
-        left, right, result = call.specs[0], call.specs[1], call.result
-        assert isinstance(left, TensorSpec)
+            return None
+        right, result = call.specs[1], call.result
         assert isinstance(right, TensorSpec)
         if right.ndim != 2:
-            return False
+            return None
         inner, cols = right.shape
-        return self.chooser(Product(result.numel // cols, cols, inner, result.dtype, result.place), row)
+        size = Product(result.numel // cols, cols, inner, result.dtype, result.place)
+        bias = call.op is linear and node.inputs[2] is not None
+        return self.chooser(Asked(size, ending, bias, (self._turned(node.inputs[0]), self._turned(node.inputs[1]))))
+
+    def _turned(self, i: Input) -> bool:
+        """Whether a value is the transpose of a matrix in memory."""
+        maker = self.maker.get(i) if isinstance(i, int) else None
+        return maker is not None and maker.call.op is permute and maker.call.attrs["axes"] == (1, 0)
 
     # -- backward --------------------------------------------------------------------------------------
     def _backward(self, slope: Node) -> tuple[list[Node], list[Node]] | None:
@@ -117,7 +159,8 @@ class _Finder:
         product, between = self._alone(d)
         if product is None or product.call.op is not matmul or product.call.specs[0].ndim != 2:  # type: ignore[union-attr]  # a tensor
             return None
-        if not self._chosen(product, matmul_gelu_backward):
+        rank = self._rank(product, "gelu_slope_and_sums")
+        if rank is None:
             return None
         (dz,) = slope.outputs
         assert isinstance(dz, int)
@@ -128,7 +171,7 @@ class _Finder:
         found = dz if whole == shape else self._name(dz, shape)
         total = self._total(dz, shape)
         sums = self._name(dz, shape[1:]) if total is None else total.outputs[0]
-        call = matmul_gelu_backward.bind([*product.call.specs, self.specs[flat]], {})
+        call = matmul_gelu_backward.bind([*product.call.specs, self.specs[flat]], {"rank": rank})
         nodes.append(Node(call, (*product.inputs, flat), (found, sums), slope.origin or product.origin))
         if found != dz:
             nodes.append(self._reshaped(found, dz, whole))

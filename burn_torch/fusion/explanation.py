@@ -13,7 +13,7 @@ from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
 from burn_torch.core.wording import counted
 from burn_torch.fusion.c_lowering import lowered_for_cpu
-from burn_torch.fusion.configs import Tiles, chosen_tiles, tiles_of
+from burn_torch.fusion.configs import Tiles, chosen_tiles
 from burn_torch.fusion.convolutions import lower_convolution
 from burn_torch.fusion.lines import commented
 from burn_torch.fusion.lowering import lower
@@ -204,9 +204,8 @@ def _generated(group: Group, node: Node) -> KernelReport:
     on_cpu = lowered_for_cpu(here, strict=strict) if lowered.outputs[0].place == "cpu" else None
     in_c = None if on_cpu is None else commented(on_cpu.source, origins, "//")
     recorded = lower(group.body, strict=strict, held=True).name  # as a CUDA graph has it
-    tiles, chooser = chosen_tiles(lowered, recorded)
-    if chooser == "default" and lowered.sizes:
-        tiles = tiles_of(lower(here, strict=strict))
+    sized = lower(here, strict=strict) if lowered.sizes else lowered
+    tiles, chooser = chosen_tiles(sized, lowered.name, recorded)
     source = commented(lowered.source, origins)
     return KernelReport(lowered.name, group.rows, origins, *moved, tiles, source, in_c, chooser)
 

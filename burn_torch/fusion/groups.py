@@ -79,6 +79,8 @@ class Grouping:
             n: frozenset([n]) for n, (role, _) in enumerate(source.role) if role == Role.COMPUTES
         }
         self.group_of: Final[dict[int, int]] = {n: n for n in self.members}
+        self._beyond: Final[list[int]] = list(range(len(source.graph.nodes)))
+        """For each operation the first one, it or later, that no group reaches across: no way leads back from there."""
         self.why: Final[dict[tuple[int, int], Unfusible]] = {}
         self.again: Final[dict[int, frozenset[int]]] = {}
         """For a group, operations of other groups that it does once more instead of reading what they made."""
@@ -321,7 +323,18 @@ class Grouping:
             self.again[a] = again
         for n in other:
             self.group_of[n] = a
+        self._reach_across(min(self.members[a]), max(self.members[a]))
         return True
+
+    def _reach_across(self, first: int, last: int) -> None:
+        beyond = self._beyond
+        end = beyond[last]
+        for n in range(first, last):
+            beyond[n] = max(beyond[n], end)
+        n = first - 1
+        while n >= 0 and beyond[n] >= first:
+            beyond[n] = max(beyond[n], end)
+            n -= 1
 
     # -- undoing -----------------------------------------------------------------------------------------
     def cut_in_two(self, name: int) -> list[list[frozenset[int]]]:
@@ -385,7 +398,8 @@ class Grouping:
 
         Who comes to a member of a group goes on from all of them: a kernel starts when all that it reads is there.
         """
-        waiting = [r for n in both for r in self.next_readers[n] if r not in both]
+        end = self._beyond[max(both)]
+        waiting = [r for n in both for r in self.next_readers[n] if r <= end and r not in both]
         seen = set(waiting)
         while waiting:
             n = waiting.pop()
@@ -393,7 +407,7 @@ class Grouping:
                 for r in self.next_readers[m]:
                     if r in both:
                         return True
-                    if r not in seen:
+                    if r <= end and r not in seen:
                         seen.add(r)
                         waiting.append(r)
         return False

@@ -1,4 +1,4 @@
-"""The rows that stand for generated kernels around a product of matrices or a convolution."""
+"""The rows of generated kernels around a product or a convolution, and of a library's product by a chosen algorithm."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from burn_torch.fusion.convolutions import ConvolutionTiles
 from burn_torch.fusion.products import ProductTiles
 from burn_torch.fusion.row import body_of, computed
 from burn_torch.ops.op import op
+from burn_torch.ops.products import linear
 from burn_torch.ops.signature import Operand
 
-__all__ = ["convolution", "convolution_tiles_in", "product", "tiles_in"]
+__all__ = ["convolution", "convolution_tiles_in", "library_product", "product", "tiles_in"]
 
 
 @op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=())
@@ -42,6 +43,22 @@ def convolution(*inputs: Operand, body: str, strict: bool, tiles: tuple[int, ...
 @convolution.decomposes
 def _(*inputs: Any, body: str, strict: bool, tiles: tuple[int, ...]) -> tuple[Any, ...]:
     return computed(body_of(body), inputs)
+
+
+@op(namespace="fusion", cost="expensive", nondifferentiable=True, samples=())
+def library_product(x: TensorSpec, weight: TensorSpec, bias: TensorSpec | None, *, rank: int) -> TensorSpec:
+    """As `linear`, by the algorithm of the device's library that was the fastest; see `endings.py`.
+
+    rank  which of its algorithms, counted from 0
+    """
+    found = linear.bind((x, weight, bias), {}).result
+    assert isinstance(found, TensorSpec)
+    return found
+
+
+@library_product.decomposes
+def _(x: Any, weight: Any, bias: Any, *, rank: int) -> Any:
+    return linear(x, weight, bias)
 
 
 def _specs(body: str) -> tuple[TensorSpec, ...]:

@@ -283,12 +283,12 @@ class Values:
         tiles = [
             None if key is None else self._value_in(region, key) for key, region in zip(operands, regions, strict=True)
         ]
+        if len(regions) == 1:  # all others are empty
+            return tiles[0] or self._full(self.numbers.operand(node.inputs[regions[0].input], made), spec)
         names = [
             self._number(self.numbers.operand(node.inputs[region.input], made), made) if tile is None else tile.name
             for tile, region in zip(tiles, regions, strict=True)
         ]
-        if len(regions) == 1 and tiles[0] is not None:
-            return tiles[0]
         flags = [(tile.x, tile.r) for tile in tiles if tile is not None]
         flags += [self._varies(part.of) for region in regions[:-1] for part in region.parts]
         text = names[-1]
@@ -327,9 +327,12 @@ class Values:
 
     def _filled(self, node: Node) -> Tile:
         spec = tensor(node.call.result)
+        return self._full(self.numbers.operand(node.inputs[0], computed_in(spec.dtype)), spec)
+
+    def _full(self, number: str, spec: TensorSpec) -> Tile:
+        """A number everywhere."""
         made = computed_in(spec.dtype)
         one = "(1, 1)" if self.reduces else "(1,)"
-        number = self.numbers.operand(node.inputs[0], made)
         return self._emit(f"tl.full({one}, {number}, {TYPES[made]})", spec, False, False)
 
     def _pointwise(self, node: Node, operands: Sequence[Key | None]) -> Tile:

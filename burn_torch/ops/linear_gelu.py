@@ -24,8 +24,12 @@ from burn_torch.ops.smooth_activations import gelu_approximate, gelu_approximate
         sample(uniform(-1, 1, (2, 3, 4)), uniform(-1, 1, (4, 5)), None),
     ],
 )
-def linear_gelu(x: TensorSpec, weight: TensorSpec, bias: TensorSpec | None) -> tuple[TensorSpec, TensorSpec]:
+def linear_gelu(
+    x: TensorSpec, weight: TensorSpec, bias: TensorSpec | None, *, rank: int = 0
+) -> tuple[TensorSpec, TensorSpec]:
     """z = x @ weight + bias, and GELU of it in the form of tanh; z, which the backward needs, comes first.
+
+    rank: which of a library's algorithms should compute it, counted from 0.
 
     Shapes: x (*batch, d_in), weight (d_in, d_out), bias (d_out,) -> (*batch, d_out) twice.
     Dtypes: floats, all the same.
@@ -37,7 +41,7 @@ def linear_gelu(x: TensorSpec, weight: TensorSpec, bias: TensorSpec | None) -> t
 
 
 @linear_gelu.decomposes
-def _(x, weight, bias):
+def _(x, weight, bias, *, rank):
     z = linear(x, weight, bias)
     return z, gelu_approximate(z)
 
@@ -47,8 +51,12 @@ def _(x, weight, bias):
     precision="low",
     samples=[sample(uniform(-1, 1, (6, 4)), uniform(-1, 1, (4, 5)), uniform(-2, 2, (6, 5)))],
 )
-def matmul_gelu_backward(g: TensorSpec, weight: TensorSpec, z: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
+def matmul_gelu_backward(
+    g: TensorSpec, weight: TensorSpec, z: TensorSpec, *, rank: int = 0
+) -> tuple[TensorSpec, TensorSpec]:
     """dz = (g @ weight) * gelu'(z) in the form of tanh, and the sum of its rows: the gradient of a bias in z.
+
+    rank: which of a library's algorithms should compute it, counted from 0.
 
     Shapes: g (rows, d_out), weight (d_out, d_in), z (rows, d_in) -> (rows, d_in), (d_in,).
     Dtypes: floats, all the same.
@@ -65,6 +73,6 @@ def matmul_gelu_backward(g: TensorSpec, weight: TensorSpec, z: TensorSpec) -> tu
 
 
 @matmul_gelu_backward.decomposes
-def _(g, weight, z):
+def _(g, weight, z, *, rank):
     dz = gelu_approximate_backward(matmul(g, weight), z)
     return dz, sum_to_shape(dz, shape=dz.shape[1:])

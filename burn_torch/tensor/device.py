@@ -29,8 +29,8 @@ class Device:
         Device.cuda(0, fused=False)     each operation by itself, whatever is the default
         Device.ndarray()                numpy on the host
 
-    Devices of torch are fused where `fused` says so, or without it where that is the default of their kind: on none,
-    unless the variable BURN_TORCH_FUSION is 1 (CUDA devices) or all (the CPU too).
+    Devices of torch are fused where `fused` says so; without it those of CUDA are, and the CPU is not, unless the
+    variable BURN_TORCH_FUSION is 0 (none) or all (the CPU too).
 
     Equal places with equal stacks are one object.  Raises: DeviceError where this machine has no such place.
     """
@@ -73,7 +73,7 @@ class Device:
 
     @staticmethod
     def cuda(index: int = 0, *, fused: bool | None = None) -> Device:
-        """torch on an NVIDIA or AMD GPU."""
+        """torch on an NVIDIA or AMD GPU, fused unless `fused` or BURN_TORCH_FUSION says otherwise."""
         return _of_torch(f"cuda:{index}", fused)
 
     @staticmethod

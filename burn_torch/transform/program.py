@@ -154,7 +154,9 @@ class Program:
         """
 
         def planned(graph: Graph) -> Plan:
-            return kept_less(schedules.of(with_endings(add_rows(chunk_losses(graph)))), limit, self.donated)
+            made = add_rows(chunk_losses(graph))
+            made = with_endings(made) if self.numerics == "fast" else made  # they round less often
+            return kept_less(schedules.of(made), limit, self.donated)
 
         self.plan = planned(graph)
         if limit is not None and (peak := peak_bytes(self.plan.graph, self.donated)) > limit:

@@ -79,6 +79,8 @@ def backward_candidates(dim: int, itemsize: int, machine: Machine, *, extras: in
     found: Sequence[tuple[int, ...]]
     if itemsize == 4:
         found = {64: [(32, 16, 4, 1), (32, 32, 8, 1)], 128: [(32, 16, 8, 1)], 256: [(16, 16, 8, 1)]}[max(wide, 64)]
+        if wide <= 64 and extras > 1 and machine.arch != 90:
+            found = [(16, 32, 4, 1), *found] if machine.backend == "hip" else [found[1], found[0]]
     elif machine.backend == "hip":
         found = [(128, 16, 8, 1), (128, 32, 8, 1), (64, 32, 4, 1)]
         found = (found if extras else [found[1], found[0]]) if wide <= 128 else [(64, 16, 8, 1)]
@@ -198,21 +200,23 @@ def _run(
             found[:] = library.backward(number, dy, q, k, v, y, lse, rule.causal, rule.scale)
             return
         dq, dk, dv, delta = room_like(q), room_like(k), room_like(v), call.statistics()
+        rest = call.statistics() if q.dtype == torch.float32 else None
         shared: dict[str, Any] = {"warps": config.warps, "stages": config.stages, **call.flags()}
         grid = (ceil_div(call.seq_q, config.owned) * call.batch * call.heads,)
         strides = (*call.strides(dy), *call.strides(y), *call.strides(dq))
-        arguments = (*call.arguments(), dy, y, lse, delta, dq, *strides)
-        split = rule.window is None
+        arguments = (*call.arguments(), dy, y, lse, delta, rest, dq, *strides)
+        split = rule.window is None and rest is None
         before = shared | {"stages": config.ahead or config.stages}
         launch(queries_backward, grid, q, *arguments, **before, ROWS=config.owned, COLS=config.step, SPLIT=split)
         grid = (ceil_div(call.seq_k, config.owned) * call.batch * k.shape[1],)
         strides = (*call.strides(dy), *call.strides(dk), *call.strides(dv))
-        arguments = (*call.arguments(), dy, lse, delta, dk, dv, *strides)
-        # a second loop over the queries takes registers that wide heads, and what else scores need, leave none of
-        split = not call.extras and q.shape[3] <= 64 and machine_of(q).arch != 80
+        arguments = (*call.arguments(), dy, lse, delta, rest, dk, dv, *strides)
+        # wide heads, heads that share keys, float32, and what else scores need leave no registers for a second loop
+        alone = not call.extras and q.shape[1] == k.shape[1] and rest is None
+        split = alone and q.shape[3] <= 64 and machine_of(q).arch != 80
         launch(keys_backward, grid, q, *arguments, **shared, ROWS=config.step, COLS=config.owned, SPLIT=split)
         if db is not None:
-            _bias(call, dy, lse, delta, db, config, shared)
+            _bias(call, (dy, lse, delta, rest), db, config, shared)
         found[:] = dq, dk, dv
 
     if config is None and (recorded() is not None or not q.is_cuda):
@@ -224,9 +228,7 @@ def _run(
 
 def _bias(
     call: Call,
-    dy: torch.Tensor,
-    lse: torch.Tensor,
-    delta: torch.Tensor,
+    given: tuple[torch.Tensor | None, ...],
     db: torch.Tensor,
     config: BackwardConfig,
     shared: dict[str, Any],
@@ -237,9 +239,12 @@ def _bias(
     one_row, one_col = rows == 1 < call.seq_q, cols == 1 < call.seq_k
     blocks = (1 if one_row else ceil_div(rows, block_rows)) * (1 if one_col else ceil_div(cols, block_cols))
     sizes = (call.batch, batches, heads, rows, cols)
-    arguments = (*call.arguments(), dy, lse, delta, db, *call.strides(dy), *sizes)
+    dy = given[0]
+    assert dy is not None
+    arguments = (*call.arguments(), *given, db, *call.strides(dy), *sizes)
     flags = {"ROWS": block_rows, "COLS": block_cols, "ONE_ROW": one_row, "ONE_COL": one_col}
-    launch(bias_backward, (blocks * batches * heads,), call.q, *arguments, **(shared | {"stages": 1}), **flags)
+    shared = shared | {"stages": 1, "warps": config.warps if given[3] is None else min(4, config.warps)}
+    launch(bias_backward, (blocks * batches * heads,), call.q, *arguments, **shared, **flags)
 
 
 # -- selection ---------------------------------------------------------------------------------------
@@ -291,7 +296,11 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     more: dict[str, Any] = {"deterministic": "any_order" not in flags, "bias_gradient": "dbias" in flags}
     if "packed" in flags:
         run, back, plain, more = reference_packed, backward_packed, reference_packed_backward, {}
-    y, lse = run(*given, **options)
+    if "packed" in flags and inputs.device.type == "meta":  # where sequences end cannot be read there
+        q = given[0]
+        y, lse = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=q.device)
+    else:
+        y, lse = run(*given, **options)
     dy = inputs.normal(*y.shape, dtype=facts.dtype)
     return Trial(
         (dy, *given, y, lse),

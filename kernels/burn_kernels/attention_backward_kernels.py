@@ -1,23 +1,30 @@
 """The kernels of attention's backward: one over blocks of queries, one over blocks of keys, one over tiles of a bias.
 
 Each computes the weights of its tiles again from lse, and sums what it owns in registers, in a fixed order: no atomics.
+
+Of float32 two roundings would show.  lse is off by half of its last place, and all weights of a query with it; and
+delta, the sum of dy * y, comes in another order than the products that it is taken from, so that what a query gives
+which sees one key is not 0.  So the kernel over queries first goes over all keys for the sum of the weights, and for
+what delta is off by.  `rest` is what weights want to be multiplied by; the others multiply dy with it, and find delta
+corrected and multiplied.
 """
 
 from __future__ import annotations
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.attention_scores import base_of, drops, keys_of, power, queries_of, scores, sequence, tile
+from burn_kernels.attention_scores import base_of, drops, inverse, keys_of, power, queries_of, scores, sequence, tile
 
 
 # -- queries -----------------------------------------------------------------------------------------
 @triton.jit
 def _over_keys(
-    dq, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col, row,
-    begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale, number,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, KEY: tl.constexpr,
+    dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row,
+    bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale,
+    number, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, KEY: tl.constexpr,
     STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr, COLS: tl.constexpr,
-    EDGE: tl.constexpr,
+    EDGE: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
+    # SUMS: the sums of the weights, and of what delta is off by, in place of dq
     TYPE: tl.constexpr = k_ptr.dtype.element_ty
     for start in tl.range(begin, end, COLS):
         at = start + tl.arange(0, COLS)
@@ -33,10 +40,14 @@ def _over_keys(
         if DROP:
             rise *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
         slope = p * (rise - delta[:, None])
-        if softcap is not None:
-            slope *= 1.0 - turned * turned
-        dq = tl.dot(slope.to(TYPE), k, dq, input_precision=PRECISION)
-    return dq
+        if SUMS:
+            total += tl.sum(p, 1)
+            off += tl.sum(slope, 1)
+        else:
+            if softcap is not None:
+                slope *= 1.0 - turned * turned
+            dq = tl.dot(slope.to(TYPE), k, dq, input_precision=PRECISION)
+    return dq, total, off
 
 
 @triton.jit(do_not_specialize=["key", "stream", "last", "window"])
@@ -44,8 +55,9 @@ def queries_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, q_batch, q_head, q_seq, k_batch, k_head, k_seq,
     v_batch, v_head, v_seq, mask_batch, mask_head, mask_row, mask_col, bias_batch, bias_head, bias_row, bias_col, heads,
     group, seq_q, seq_k, dim, number_batch, number_head, scale2, scale, softcap, window, key, stream, last, kept_scale,
-    dy_ptr, y_ptr, lse_ptr, delta_ptr, dq_ptr, dy_batch, dy_head, dy_seq, y_batch, y_head, y_seq, dq_batch, dq_head,
-    dq_seq, CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
+    dy_ptr, y_ptr, lse_ptr, delta_ptr, rest_ptr, dq_ptr, dy_batch, dy_head, dy_seq, y_batch, y_head, y_seq, dq_batch,
+    dq_head, dq_seq,
+    CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
@@ -78,23 +90,38 @@ def queries_backward(
     dy = tile(dy_ptr, row, dy_seq, rows, dim, DIM, EVEN, True)
     y = tile(y_ptr, row, y_seq, rows, dim, DIM, EVEN, True)
     delta = tl.sum(dy.to(tl.float32) * y.to(tl.float32), 1)
-    tl.store(delta_ptr + number + row, delta, mask=row < rows)
     lse = base_of(tl.load(lse_ptr + number + row, mask=row < rows, other=float("-inf")), k_ptr.dtype.element_ty)
     dq = tl.zeros((ROWS, DIM), tl.float32)
     final = tl.minimum(first + ROWS, rows) - 1
     begin, end, whole, partial = keys_of(first, final, shift, cols, window, CAUSAL, WINDOW, COLS)
+    total, off = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
+    if rest_ptr is not None:
+        dq, total, off = _over_keys(
+            dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col,
+            bias_row, bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
+            last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, True,
+        )  # fmt: skip
+        total = inverse(tl.where(total == 0.0, 1.0, total), tl.float32)  # 0 of a query that sees no key
+        delta += off * total
+        tl.store(rest_ptr + number + row, total, mask=row < rows)
+        tl.store(delta_ptr + number + row, delta * total, mask=row < rows)
+    else:
+        tl.store(delta_ptr + number + row, delta, mask=row < rows)
     if SPLIT:  # blocks that all queries see need no masks; there is no window then
-        dq = _over_keys(
-            dq, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row,
-            bias_col, row, whole, partial, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last,
-            kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, False,
+        dq, _, _ = _over_keys(
+            dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col,
+            bias_row, bias_col, row, whole, partial, rows, cols, seq_k, dim, scale2, softcap, window, shift, key,
+            stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS,
+            False, False,
         )  # fmt: skip
         begin = partial
-    dq = _over_keys(
-        dq, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
-        row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale,
-        number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True,
+    dq, _, _ = _over_keys(
+        dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row,
+        bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last,
+        kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, False,
     )  # fmt: skip
+    if rest_ptr is not None:
+        dq *= total[:, None]
     d = tl.arange(0, DIM)[None, :]
     inside = (row < rows)[:, None] & (d < dim)
     dq_ptr += batch * dq_batch + head * dq_head + q_begin * dq_seq
@@ -105,9 +132,9 @@ def queries_backward(
 # -- keys --------------------------------------------------------------------------------------------
 @triton.jit
 def _over_queries(
-    dk, dv, k, v, q_ptr, dy_ptr, lse_ptr, delta_ptr, mask_ptr, bias_ptr, q_seq, dy_seq, mask_row, mask_col, bias_row,
-    bias_col, start, col, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last,
-    kept_scale, number, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
+    dk, dv, k, v, q_ptr, dy_ptr, lse_ptr, delta_ptr, rest_ptr, mask_ptr, bias_ptr, q_seq, dy_seq, mask_row, mask_col,
+    bias_row, bias_col, start, col, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
+    last, kept_scale, number, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
@@ -117,6 +144,8 @@ def _over_queries(
         row = first + tl.arange(0, ROWS)
         q = tile(q_ptr, row, q_seq, rows, dim, DIM, EVEN, True)
         dy = tile(dy_ptr, row, dy_seq, rows, dim, DIM, EVEN, True)
+        if rest_ptr is not None:
+            dy *= tl.load(rest_ptr + row, mask=row < rows, other=1.0)[:, None]
         # rows that are not there weigh nothing, as those of queries that see nothing
         lse = base_of(tl.load(lse_ptr + row, mask=row < rows, other=float("-inf")), TYPE)
         delta = tl.load(delta_ptr + row, mask=row < rows, other=0.0)
@@ -146,8 +175,9 @@ def keys_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, q_batch, q_head, q_seq, k_batch, k_head, k_seq,
     v_batch, v_head, v_seq, mask_batch, mask_head, mask_row, mask_col, bias_batch, bias_head, bias_row, bias_col, heads,
     group, seq_q, seq_k, dim, number_batch, number_head, scale2, scale, softcap, window, key, stream, last, kept_scale,
-    dy_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, dy_batch, dy_head, dy_seq, dk_batch, dk_head, dk_seq, dv_batch, dv_head,
-    dv_seq, CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
+    dy_ptr, lse_ptr, delta_ptr, rest_ptr, dk_ptr, dv_ptr, dy_batch, dy_head, dy_seq, dk_batch, dk_head, dk_seq,
+    dv_batch, dv_head, dv_seq,
+    CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
@@ -184,23 +214,26 @@ def keys_backward(
         head = kv_head * group + member
         number = batch * number_batch + head * number_head + q_begin
         q_at, dy_at = q_ptr + head * q_head, dy_ptr + head * dy_head
-        mask_at, bias_at = mask_ptr, bias_ptr
+        mask_at, bias_at, rest_at = mask_ptr, bias_ptr, rest_ptr
+        if rest_ptr is not None:
+            rest_at = rest_ptr + number
         if mask_ptr is not None:
             mask_at = mask_ptr + head * mask_head
         if bias_ptr is not None:
             bias_at = bias_ptr + head * bias_head
         if CAUSAL or WINDOW:
             dk, dv = _over_queries(
-                dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, mask_at, bias_at, q_seq, dy_seq,
-                mask_row, mask_col, bias_row, bias_col, start, col, begin, tl.minimum(whole, end) if SPLIT else end,
-                rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale, number, CAUSAL,
-                WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, ROWS, COLS, True,
+                dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, rest_at, mask_at, bias_at, q_seq,
+                dy_seq, mask_row, mask_col, bias_row, bias_col, start, col, begin,
+                tl.minimum(whole, end) if SPLIT else end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key,
+                stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, ROWS,
+                COLS, True,
             )  # fmt: skip
         if SPLIT or not (CAUSAL or WINDOW):  # there is no window where it is split
             dk, dv = _over_queries(
-                dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, mask_at, bias_at, q_seq, dy_seq,
-                mask_row, mask_col, bias_row, bias_col, start, col, whole, end, rows, cols, seq_k, dim, scale2, softcap,
-                window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM,
+                dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, rest_at, mask_at, bias_at, q_seq,
+                dy_seq, mask_row, mask_col, bias_row, bias_col, start, col, whole, end, rows, cols, seq_k, dim, scale2,
+                softcap, window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM,
                 PRECISION, DIM, EVEN, ROWS, COLS, False,
             )  # fmt: skip
     d = tl.arange(0, DIM)[None, :]
@@ -218,7 +251,8 @@ def bias_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, q_batch, q_head, q_seq, k_batch, k_head, k_seq,
     v_batch, v_head, v_seq, mask_batch, mask_head, mask_row, mask_col, bias_batch, bias_head, bias_row, bias_col, heads,
     group, seq_q, seq_k, dim, number_batch, number_head, scale2, scale, softcap, window, key, stream, last, kept_scale,
-    dy_ptr, lse_ptr, delta_ptr, db_ptr, dy_batch, dy_head, dy_seq, batches, db_batches, db_heads, db_rows, db_cols,
+    dy_ptr, lse_ptr, delta_ptr, rest_ptr, db_ptr, dy_batch, dy_head, dy_seq, batches, db_batches, db_heads, db_rows,
+    db_cols,
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr,
@@ -270,6 +304,8 @@ def bias_backward(
         if DROP:
             start = (col_block * COLS).to(tl.int32)
             rise *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
+        if rest_ptr is not None:
+            rise *= tl.load(rest_ptr + number + row, mask=row < seq_q, other=1.0)[:, None]
         db += power(s - lse[:, None], TYPE) * (rise - delta[:, None])
     if ONE_ROW:
         at_row = tl.zeros((1,), tl.int64)

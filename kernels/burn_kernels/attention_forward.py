@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.attention_scores import drops, keys_of, lse_of, power, scores, sequence, tile
+from burn_kernels.attention_scores import drops, inverse, keys_of, lse_of, power, scores, sequence, tile
 
 
 @triton.jit
@@ -95,7 +95,7 @@ def attention_forward(
         last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True,
     )  # fmt: skip
     # a row that saw no key has a total of 0; NaN goes on
-    y = y / tl.where(total == 0.0, 1.0, total)[:, None]
+    y *= inverse(tl.where(total == 0.0, 1.0, total), v_ptr.dtype.element_ty)[:, None]
     d = tl.arange(0, DIM)[None, :]
     inside = (row < rows)[:, None] & (d < dim)
     tl.store(y_ptr + row.to(tl.int64)[:, None] * y_seq + d, y.to(y_ptr.dtype.element_ty), mask=inside)

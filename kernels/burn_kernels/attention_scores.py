@@ -165,6 +165,15 @@ def base_of(lse, TYPE: tl.constexpr):
 
 
 @triton.jit
+def inverse(x, TYPE: tl.constexpr):
+    """1 / x for x near 1 or above; of float32 next to rounded right, without the branches of a division that is."""
+    r = 1.0 / x
+    if TYPE == tl.float32:
+        r = tl.fma(r, tl.fma(-x, r, 1.0), r)
+    return r
+
+
+@triton.jit
 def lse_of(top, total, TYPE: tl.constexpr):
     """lse of the largest score and the sum of weights beside it; -inf of a query that sees nothing."""
     blind = total == 0.0

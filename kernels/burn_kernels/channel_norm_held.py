@@ -35,7 +35,7 @@ def candidates(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
     rows, block = next_power(tiling.rows), next_power(tiling.cols)
     found: list[Config] = []
     if tiling.cols > 1 and rows * block <= MOST_HELD and tiling.kept >= machine.processors:
-        found = [Config(1, rows, block, warps, 4) for warps in (16, 8, 4) if rows * block <= 1024 * warps]
+        found = [Config(1, rows, block, warps, 4) for warps in (16, 32, 8, 4) if rows * block <= 1024 * warps]
     return list(dict.fromkeys([*found, *tiles.candidates(tiling, itemsize, machine)]))
 
 

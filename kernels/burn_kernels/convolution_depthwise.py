@@ -43,7 +43,10 @@ def default(made: Geometry, dtype: torch.dtype, machine: Machine, *, back: bool 
 
 def candidates(made: Geometry, dtype: torch.dtype, machine: Machine, *, back: bool = False) -> list[Config]:
     """What a tuner may try, the default first."""
-    return [*plane_candidates(made.width, made.height, made.taps, dtype.itemsize, machine, back=back), LIBRARY]
+    found = plane_candidates(made.width, made.height, made.taps, dtype.itemsize, machine, back=back)
+    # on CDNA 3 so many weights, and the masks of their columns, are more than there are scalar registers
+    spills = machine.backend == "hip" and made.taps > 25
+    return [LIBRARY, *found] if spills else [*found, LIBRARY]
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -213,6 +216,7 @@ FORWARD = tunable(
         sources=_SOURCES,
         problems=functools.partial(_problems, "b"),
         shapes=((64, 96),),
+        elements=lambda facts: Geometry(*facts.free, *facts.exact).elements,
         judged_in=digits_of,
     )
 )
@@ -230,6 +234,7 @@ BACKWARD = tunable(
         sources=_SOURCES,
         problems=functools.partial(_problems, "x w b"),
         shapes=((64, 96),),
+        elements=lambda facts: Geometry(*facts.free, *facts.exact).elements,
         judged_in=digits_of,
     )
 )

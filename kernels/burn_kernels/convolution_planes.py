@@ -52,7 +52,9 @@ def plane_candidates(
     # of 16; sums of dw over lanes are paid once a program, so lanes of more rows are better where they fill it
     usual = 7 if height % 7 == 0 else 8
     high = (usual, 4) if back and fits == 8 else (4, usual)
-    shares = ((4, 8), (2, 16), (1, 32)) if taps <= 9 else ((1, 32), (2, 16), (4, 8))
+    shares = [(4, 8), (2, 16), (1, 32)] if machine.backend == "cuda" else [(4, 8), (2, 16)]  # AMD's warps are wider
+    if taps > 9:
+        shares.reverse()
     found = [
         Config(min(rows, height, max(1, MOST_PRODUCTS // (cols * taps))), cols, warps, programs)
         for warps, programs in shares

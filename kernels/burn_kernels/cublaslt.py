@@ -52,6 +52,8 @@ ENDINGS: Final[dict[str, int]] = {
 WORKSPACE_BYTES: Final = 32 << 20
 """What an algorithm may take besides: the size that cuBLAS itself has on a Hopper."""
 
+_SOMEWHERE: Final = 1 << 20
+"""An address that nobody reads."""
 _TYPES: Final = {torch.float32: 0, torch.float16: 2, torch.bfloat16: 14}
 _SUMS_FLOAT32, _SUMS_TF32 = 68, 77
 _KEPT = ("gelu_kept", "gelu_slope", "gelu_slope_and_sums")
@@ -109,10 +111,10 @@ class Problem:
     turned: tuple[bool, bool]
     dtype: torch.dtype
     result_dtype: torch.dtype
-    ending: str
-    bias: bool
-    adds: bool
-    tf32: bool
+    ending: str = "none"
+    bias: bool = False
+    adds: bool = False
+    tf32: bool = False
 
     @property
     def epilogue(self) -> int:
@@ -289,8 +291,12 @@ class Library:
         of(_Of.TRANSA, ctypes.c_int32(problem.turned[0]))
         of(_Of.TRANSB, ctypes.c_int32(problem.turned[1]))
         of(_Of.EPILOGUE, ctypes.c_uint32(problem.epilogue))
+        somewhere = ctypes.c_void_p(_SOMEWHERE)  # the search looks whether there is an address, and how it is aligned
+        if problem.bias or problem.ending in _SUMMED:
+            of(_Of.BIAS_POINTER, somewhere)
         if problem.ending in _KEPT:
             of(_Of.AUX_LD, ctypes.c_int64(problem.result.rows))
+            of(_Of.AUX_POINTER, somewhere)
         kinds = (problem.dtype, problem.dtype, problem.result_dtype)
         layouts = [
             self.made(

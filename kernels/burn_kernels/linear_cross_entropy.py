@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from burn_kernels import cross_entropy
+from burn_kernels import cross_entropy, cublaslt
 from burn_kernels.cross_entropy_parts import (
     Number,
     Options,
@@ -60,9 +60,15 @@ def flops(
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
-    """`rows` of logits at once, at most: chunks are alike."""
+    """`rows` of logits at once, at most: chunks are alike.
+
+    Of the three products, whether a proposal of cuBLASLt computes it, and which; -1 is torch's own.
+    """
 
     rows: int
+    logits: int = -1
+    dx: int = -1
+    dw: int = -1
 
 
 BUFFER_BYTES = 352 << 20
@@ -174,7 +180,7 @@ def losses_with_gradient(
     """
     options = _options(x, w, targets, bias, weight, "none", smoothing, ignore_index, z_loss)
     check("linear_cross_entropy", {"dloss": dloss, "x": x}, {"dloss": x.shape[:1]}, alike=["x"])
-    sums, by_chunk = _Sums(x, w, bias, accumulate), _by_chunk(options)
+    sums, by_chunk = _Sums(x, w, bias, accumulate, config), _by_chunk(options)
     losses = []
     for rows, logits in _chunks(x, w, bias, config):
         loss, dlogits = cross_entropy.forward_with_gradient_(logits, targets[rows], dloss=dloss[rows], **by_chunk)
@@ -221,20 +227,28 @@ class _Sums:
     """dx in its rows, dw and db summed over chunks."""
 
     def __init__(
-        self, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, accumulate: torch.dtype | None
+        self,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        bias: torch.Tensor | None,
+        accumulate: torch.dtype | None,
+        config: Config | None = None,
     ) -> None:
         self.x, self.w, self.kind = x, w, accumulate or wide_type(x.dtype)
+        self.ranks = (-1, -1) if config is None else (config.dx, config.dw)
         self.dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         self.dw: torch.Tensor | None = None  # the first chunk's product makes it
         self.db = None if bias is None else torch.zeros(bias.shape, dtype=self.kind, device=x.device)
 
     def add(self, rows: slice, dlogits: torch.Tensor) -> None:
-        torch.mm(dlogits, self.w, out=self.dx[rows])
+        _product(dlogits, self.w, self.dx[rows], self.ranks[0])
         across, x = dlogits.T, self.x[rows]
         if self.kind != x.dtype and x.is_cuda:
             # the product of halves is added in float32 by the matrix unit's own accumulators
             if self.dw is None:
                 self.dw = torch.ops.aten.mm.dtype(across, x, self.kind)
+            elif self.ranks[1] >= 0:
+                cublaslt.product(across, x, out=self.dw, adds=True, rank=self.ranks[1])
             else:
                 torch.ops.aten.addmm.dtype_out(self.dw, across, x, self.kind, out=self.dw)
         elif self.dw is None:
@@ -258,6 +272,14 @@ class _Sums:
         return dx, dw.to(self.w.dtype), None if db is None else db.to(self.w.dtype)
 
 
+def _product(x: torch.Tensor, w: torch.Tensor, out: torch.Tensor, rank: int) -> None:
+    """x w by a proposal of cuBLASLt, or by torch."""
+    if rank < 0:
+        torch.mm(x, w, out=out)
+    else:
+        cublaslt.product(x, w, out=out, rank=rank)
+
+
 def _chunks(
     x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, config: Config | None
 ) -> Iterator[tuple[slice, torch.Tensor]]:
@@ -270,7 +292,7 @@ def _chunks(
         rows = slice(start, min(start + step, count))
         logits = buffer[: rows.stop - start]
         if bias is None:
-            torch.mm(x[rows], w.T, out=logits)
+            _product(x[rows], w.T, logits, config.logits)
         else:
             torch.addmm(bias, x[rows], w.T, out=logits)
         yield rows, logits

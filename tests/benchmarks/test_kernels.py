@@ -13,12 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from benchmarks._kernels.judged import BARS, Bar, judge, table
-from benchmarks._kernels.rivals import CHOSEN
+import torch
 
 pytest.importorskip("triton")
+
+from benchmarks._kernels.cases import chosen_cases, jax_tasks, judged_cases
+from benchmarks._kernels.judged import BARS, Bar, judge, table
+from benchmarks._kernels.problems import SIZES
+from benchmarks._kernels.rivals import CHOSEN
+from benchmarks._kernels.rows import merged, timed
+from benchmarks._kernels.timing import Timer
+
 ROOT = Path(__file__).parents[2]
+
+
+def asked(only: str = "", **more: Any) -> argparse.Namespace:
+    """What the command line would say."""
+    return argparse.Namespace(**{"only": only, "part": "", "warm": "", "there": set(), "missing": False} | more)
 
 
 def row(variant: str, ms: float, share: float = 0.5, peak: float = 0.0) -> dict[str, Any]:
@@ -101,12 +112,12 @@ def test_every_bar_finds_its_case(tmp_path: Path) -> None:
 
 
 def test_every_chosen_case_is_known_and_jax_has_what_it_is_asked_for() -> None:
-    from benchmarks.kernels import jax_tasks
-
-    tasks = list(jax_tasks(argparse.Namespace(only="")))
-    asked = {f"{case} {passed}" for case, passes in CHOSEN.items() for passed in passes}
-    without = {name for name in asked if "softcap" in name or "packed, " in name or name.startswith("attention_packed")}
-    assert asked - {task.name for task in tasks} == {name for name in without if name.startswith("attention")}
+    tasks = list(jax_tasks(asked()))
+    wanted = {f"{case} {passed}" for case, passes in CHOSEN.items() for passed in passes}
+    without = {
+        name for name in wanted if "softcap" in name or "packed, " in name or name.startswith("attention_packed")
+    }
+    assert wanted - {task.name for task in tasks} == {name for name in without if name.startswith("attention")}
     worker = ast.parse((ROOT / "benchmarks" / "_kernels" / "jax_worker.py").read_text(encoding="utf-8"))
     functions = {node.name: node.args for node in worker.body if isinstance(node, ast.FunctionDef)}
     for task in tasks:
@@ -116,6 +127,98 @@ def test_every_chosen_case_is_known_and_jax_has_what_it_is_asked_for() -> None:
         assert all(math.prod(shape) > 0 for shape, _, _ in task.inputs)
         if task.graded:
             assert all(task.inputs[at][1] != "int32" for at in task.graded)
+
+
+def test_parts_are_all_cases_and_none_twice() -> None:
+    parts = [chosen_cases(asked(part=f"{at}/3")) for at in range(3)]
+    assert sorted(case for part in parts for case in part) == sorted(CHOSEN)
+    both = chosen_cases(asked("layer_norm,softmax", part="0/2", warm="1/2"))
+    assert list(both) == ["softmax 8192x4096"]  # the second of the first, third and so on; in the order asked for
+
+
+def test_what_is_there_is_timed_last_or_not_again() -> None:
+    there = {("softmax 8192x4096", "f"), ("softmax 8192x4096", "fb"), ("softmax 8192x32768", "f")}
+    assert chosen_cases(asked("softmax", there=there, missing=True)) == {"softmax 8192x32768": ("fb",)}
+    both = ("f", "fb")
+    found = chosen_cases(asked("softmax", there=there))
+    assert list(found.items()) == [("softmax 8192x32768", both), ("softmax 8192x4096", both)]  # what it lacks first
+
+
+def run_of(rows: list[dict[str, Any]], day: str, **more: Any) -> dict[str, Any]:
+    return {"date": day, "device": "H", "torch": "2", "triton": "3", "rounds": 15, "rows": rows} | more
+
+
+def case_row(case: str, variant: str, ms: float) -> dict[str, Any]:
+    return {"case": case, "pass": "f", "variant": variant, "median_ms": ms}
+
+
+def test_a_later_run_replaces_the_cases_that_it_timed_and_no_others() -> None:
+    first = run_of(
+        [case_row("b", "ours", 1.0), case_row("b", "eager", 2.0), case_row("c", "ours", 3.0)], "1st", jax="J"
+    )
+    second = run_of([case_row("a", "ours", 4.0), case_row("b", "ours", 5.0)], "2nd", jax="")
+    found = merged(first, second, order=["a", "b"])
+    assert [(row["case"], row["variant"], row["median_ms"], row["date"]) for row in found["rows"]] == [
+        ("a", "ours", 4.0, "2nd"),
+        ("b", "ours", 5.0, "2nd"),  # and no rival of another day beside it
+        ("c", "ours", 3.0, "1st"),
+    ]
+    assert (found["date"], found["jax"]) == ("2nd", "J")
+    assert merged(found, second, order=["a", "b"]) == found
+
+
+def test_rows_of_unlike_software_are_not_put_together() -> None:
+    with pytest.raises(ValueError, match=r"unlike runs stand in files of their own: torch 2 and 3"):
+        merged(run_of([], "1st"), run_of([], "2nd", torch="3"))
+
+
+@pytest.mark.slow
+def test_a_file_of_rows_grows_and_is_merged_into_another(tmp_path: Path) -> None:
+    script = str(ROOT / "benchmarks" / "kernels.py")
+    tiny = [sys.executable, script, "--rivals", "--tiny", "--no-compile", "--jax-python", str(tmp_path / "absent")]
+
+    def ran(*more: str) -> str:
+        variables = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run([*tiny, *more], env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    ran("--only", "softmax", "--out", str(one))
+    count = len(json.loads(one.read_text())["rows"])
+    assert "2 rows in" in ran("--only", "softmax,tensor_norm", "--missing", "--out", str(one))
+    rows = json.loads(one.read_text())["rows"]
+    assert [row["case"].split()[0] for row in rows] == ["tensor_norm"] * 2 + ["softmax"] * count  # as the cases stand
+    ran("--merge", str(one), "--out", str(two))
+    assert json.loads(two.read_text())["rows"] == rows
+
+
+def test_errors_that_fail_do_not_end_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    def errors() -> dict[str, float]:
+        raise ValueError("no such config")
+
+    found = timed("norm 8x8", "f", 64, {"ours": lambda: torch.ones(3)}, Timer(2, "cpu"), errors=errors)
+    assert [(row["variant"], row["error"]) for row in found] == [("ours", None)]
+    assert "norm 8x8 f, its errors: ValueError: no such config" in capsys.readouterr().out
+
+
+def test_bars_that_name_no_rival_are_timed_without_torch_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks._kernels import cases
+
+    given = dict[str, argparse.Namespace]()
+
+    def op_cases(name: str, make: Any, tag: str, arguments: Any, timer: Any, **options: Any) -> Any:
+        given[f"{name} {tag}"] = arguments
+        return iter(())
+
+    monkeypatch.setattr(cases, "op_cases", op_cases)
+    monkeypatch.setattr(SIZES, "device", "meta")
+    only = "softmax,rms_norm,linear_cross_entropy"
+    assert list(judged_cases(asked(only, no_compile=False, best_mode=False), None)) == []  # type: ignore[arg-type]
+    assert (given["softmax 8192x4096"].no_compile, given["softmax 8192x4096"].best_mode) == (True, False)
+    assert (given["rms_norm 8192x4096"].no_compile, given["rms_norm 8192x4096"].best_mode) == (False, True)
+    head = given["linear_cross_entropy 8192x4096x128256"]  # its bar names torch.compile alone
+    assert (head.no_compile, head.best_mode) == (False, False)
 
 
 def test_rivals_are_timed_without_jax_too(tmp_path: Path) -> None:

@@ -454,3 +454,16 @@ def test_gradients_of_random_programs(recipe: Any, number: int) -> None:
     exact = [g.into_torch() for g in wide]
     scale = max([float(g.abs().max()) for g in exact if g.numel()], default=1.0)
     agree([g.into_torch() for g in fused], exact, 40 * max(scale, 1.0))
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.I64], ids=str)
+def test_a_border_around_nothing_is_a_number_everywhere(dtype: DType, seed: np.random.Generator) -> None:
+    number: Any = 0.5 if dtype.is_float else 7
+
+    def padded(x: Any) -> Any:
+        return row("cat")(row("pad")(x, number, padding=((1, 2), (0, 0)), mode="constant"), x, dim=0)
+
+    graph = traced(padded, [tensor(0, 4, dtype=dtype)])
+    inputs = made([spec for _, spec in graph.inputs], seed)
+    assert CFunction(graph, strict=False).kernel is not None
+    agree(as_one(graph, inputs), in_float64(graph, inputs))

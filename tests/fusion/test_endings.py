@@ -10,22 +10,25 @@ import numpy as np
 import pytest
 import torch
 
+from burn_torch import Device, Tensor, compile, seed
 from burn_torch.backend import LibTorch
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion import explain, plan_of
 from burn_torch.fusion.again import kept_less
-from burn_torch.fusion.endings import set_ending_chooser, with_endings
+from burn_torch.fusion.endings import Asked, set_ending_chooser, with_endings
 from burn_torch.fusion.products import Product
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes.memory import peak_bytes
 from burn_torch.graph.verifier import verify
 from burn_torch.ops.linear_gelu import linear_gelu, matmul_gelu_backward
+from burn_torch.optim import AdamWConfig, GradientsParams
+from examples.gpt2.gpt2 import Gpt2Config
 from tests.fusion.checking import made
 from tests.fusion.programs import row, tensor, traced
 
 LAYERS, BATCH, ROWS, WIDTH = 3, 2, 96, 8
-ASKED: list[tuple[Product, str]] = []
+ASKED: list[Asked] = []
 
 
 @pytest.fixture
@@ -33,9 +36,9 @@ def endings() -> Iterator[None]:
     """All products end with what they can end with."""
     ASKED.clear()
 
-    def yes(product: Product, op: Any) -> bool:
-        ASKED.append((product, op.name))
-        return True
+    def yes(asked: Asked) -> int | None:
+        ASKED.append(asked)
+        return 1 if asked.ending.startswith("gelu") else None
 
     before = set_ending_chooser(yes)
     yield
@@ -92,8 +95,13 @@ def test_both_directions_are_found_and_compute_the_same() -> None:
     rows = counts(found)
     assert (rows["linear_gelu"], rows["matmul_gelu_backward"]) == (LAYERS, LAYERS)
     assert not rows["gelu_approximate"] + rows["gelu_approximate_backward"] + rows["sum_to_shape"]
-    forward = Product(BATCH * ROWS, 4 * WIDTH, WIDTH, graph.inputs[0][1].dtype, "cpu")  # type: ignore[union-attr]  # a tensor
-    assert {name for product, name in ASKED if product == forward} == {"linear_gelu", "matmul_gelu_backward"}
+    assert {node.call.attrs["rank"] for node in found.nodes if "gelu" in node.call.op.name} == {1}
+    size = Product(BATCH * ROWS, 4 * WIDTH, WIDTH, graph.inputs[0][1].dtype, "cpu")  # type: ignore[union-attr]  # a tensor
+    both = [a for a in dict.fromkeys(ASKED) if a.product == size and a.ending.startswith("gelu")]
+    assert both == [
+        Asked(size, "gelu_kept", bias=True, turned=(False, False)),
+        Asked(size, "gelu_slope_and_sums", bias=False, turned=(False, True)),
+    ]
     given = values(graph)
     torch.testing.assert_close(interpret(found, LibTorch(), given), interpret(graph, LibTorch(), given))
 
@@ -104,6 +112,33 @@ def test_what_others_read_stays() -> None:
     assert (rows["linear_gelu"], rows["matmul_gelu_backward"]) == (LAYERS, 0)  # z is there, d would not be
     exact = graph_of(gelu="gelu")
     assert with_endings(exact) is exact
+
+
+def test_other_algorithms_take_products_that_end_with_nothing() -> None:
+    wanted: list[Asked] = []
+
+    def plain(asked: Asked) -> int | None:
+        wanted.append(asked)
+        return 2 if asked.ending in ("none", "bias") else None
+
+    before = set_ending_chooser(plain)
+    try:
+        graph = graph_of()
+        found = with_endings(graph)
+    finally:
+        set_ending_chooser(before)
+    verify(found)
+    rows, old = counts(found), counts(graph)
+    assert rows["fusion::library_product"] == old["linear"] + old["matmul"]
+    assert not rows["linear"] + rows["matmul"]
+    assert {(a.ending, a.bias, a.turned) for a in wanted if not a.ending.startswith("gelu")} == {
+        ("bias", True, (False, False)),
+        ("none", False, (False, False)),
+        ("none", False, (False, True)),
+        ("none", False, (True, False)),
+    }
+    given = values(graph)
+    torch.testing.assert_close(interpret(found, LibTorch(), given), interpret(graph, LibTorch(), given))
 
 
 def test_without_anybody_to_ask_nothing_changes() -> None:
@@ -149,3 +184,36 @@ def test_rows_do_not_fit_together() -> None:
         matmul_gelu_backward.bind([x, w, tensor(5, 6)], {})
     with pytest.raises(Exception, match="does not fit the weight"):
         linear_gelu.bind([x, tensor(5, 4), None], {})
+
+
+@pytest.mark.usefixtures("endings")
+def test_a_training_step_learns_the_same() -> None:
+    """Two layers of GPT-2 in mixed precision: the first losses with endings and without."""
+    found = losses()
+    assert {asked.ending for asked in ASKED} >= {"gelu_kept", "gelu_slope_and_sums", "none", "bias"}
+    before = set_ending_chooser(None)
+    try:
+        torch.testing.assert_close(found, losses(), rtol=1e-3, atol=0)
+    finally:
+        set_ending_chooser(before)
+    assert found[-1] < found[0]
+
+
+def losses() -> list[float]:
+    device = Device.cpu().autodiff()
+    seed(3)
+    model = Gpt2Config(vocab_size=64, context=16, d_model=32, n_heads=2, n_layers=2, dropout=0.0).init(device)
+    optim = AdamWConfig(weight_decay=0.1).init()
+    tokens = Tensor.from_torch(torch.arange(64).reshape(4, 16) * 7 % 64, device)
+
+    def train(model: Any, optim: Any, tokens: Tensor, lr: float) -> tuple[Any, Any, Tensor]:
+        loss = model.loss(tokens, tokens)
+        model, optim = optim.step(lr, model, GradientsParams.from_grads(loss.backward(), model))
+        return model, optim, loss
+
+    step = compile(train, donate=("model", "optim"), precision="bfloat16", fuse=True)
+    made = []
+    for _ in range(3):
+        model, optim, loss = step(model, optim, tokens, 1e-2)
+        made.append(float(loss.into_scalar()))
+    return made

@@ -590,3 +590,15 @@ def test_donating_a_pending_value_and_what_it_is_read_by(stream: Stream, seed: n
     doubled = step(pending)
     torch.testing.assert_close(doubled.into_torch(), exact * 6)
     torch.testing.assert_close(reader.into_torch(), exact * 3 + 1)
+
+
+def test_an_update_runs_at_once_after_what_is_recorded() -> None:
+    device = Device.cpu().fused()
+    x, g = (Tensor.from_data(values, device) for values in ([1.0, 2.0], [0.5, -0.5]))
+    scaled = g * 2.0
+    fusion: Any = device.backend
+    flushes = fusion.planner.flushes
+    (moved,) = ops.sgd_update(0.1, 0.0, x, scaled)
+    assert fusion.planner.flushes == flushes + 1
+    assert fusion.stream(device.place).pending == 0
+    assert moved.primitive.tolist() == pytest.approx([0.9, 2.1]), "computed, not recorded"

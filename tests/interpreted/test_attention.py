@@ -74,6 +74,25 @@ def check_a_rule(seq: tuple[int, int], heads: tuple[int, int], dim: int, rule: d
     close(*both(given, **rule, key=3, stream=5), rule, 2e-4)
 
 
+# -- float32 -------------------------------------------------------------------------------------------
+def test_a_query_that_sees_one_key_has_no_gradient_at_all() -> None:
+    # its weight is 1 whatever the score; the sum of dy * y is not the product in its last place
+    q, k, v = operands((1, 1, 9, 16), (1, 1, 9, 16))
+    y, lse = forward(q, k, v, causal=True)
+    dq = backward(Draw(7).normal(1, 1, 9, 16).float(), q, k, v, None, None, y, lse, causal=True)[0]
+    assert dq[0, 0, 0].abs().max() == 0.0
+    assert dq[0, 0, 1].abs().max() > 0.0
+
+
+def test_gradients_do_not_carry_the_rounding_of_lse() -> None:
+    q, k, v = operands((1, 2, 9, 8), (1, 1, 12, 8))
+    bias, dy = Draw(3).normal(2, 9, 12).float(), Draw(7).normal(1, 2, 9, 8).float()
+    y, lse = forward(q, k, v, None, bias, window=7)
+    found, expected = (backward(dy, q, k, v, None, bias, y, other, window=7) for other in (lse + 1e-3, lse))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-6)
+
+
 def test_one_query_and_one_key_and_queries_that_see_nothing() -> None:
     check_a_rule((1, 1), (2, 1), 5, {"causal": True, "window": 1}, "mask bias")
     check_a_rule((33, 7), (1, 1), 16, {"causal": True, "align": "bottom_right"}, "mask")

@@ -9,9 +9,10 @@ import pytest
 
 pytest.importorskip("triton")
 
-from burn_torch.backend.libtorch.fused import FusedKernel  # after the check for triton
+from burn_torch.backend import LibTorch  # after the check for triton
+from burn_torch.backend.libtorch.fused import FusedKernel
 from burn_torch.core.dtype import DType
-from burn_torch.core.spec import TensorSpec
+from burn_torch.core.spec import FLOAT_NUMBER, NumberSpec, TensorSpec
 from burn_torch.fusion import lowering, plan_of
 from burn_torch.fusion.row import body_of
 from tests.fusion.checking import agree, in_float64, made
@@ -50,3 +51,23 @@ def test_inputs_that_are_strided(seed: np.random.Generator) -> None:
     x, y = made([tensor(4, 5), tensor(3, 8)], seed)
     inputs = [x.t(), y[:, ::2]]
     agree(FusedKernel(body, strict=False)(*inputs), in_float64(body, inputs))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [(DType.F32, 0.5), (DType.BF16, 0.5), (DType.I64, 7), (DType.F32, FLOAT_NUMBER), (DType.BF16, FLOAT_NUMBER)],
+    ids=str,
+)
+def test_a_border_around_nothing_is_a_number_everywhere(dtype: DType, number: Any, seed: np.random.Generator) -> None:
+    """All other regions are empty: of a whole kernel, and beside a reduction."""
+    given = [number] if isinstance(number, NumberSpec) else []
+
+    def padded(x: Any, *numbers: Any) -> Any:
+        with_border = row("pad")(x, *(numbers or [number]), padding=((1, 2), (0, 0)), mode="constant")
+        return row("cat")(with_border, x, dim=0), row("sum")(with_border + with_border, dims=(0,))
+
+    body = traced(padded, [tensor(0, 4, dtype=dtype), *given])
+    inputs = [*made([tensor(0, 4, dtype=dtype)], seed), *([1.25] if given else [])]
+    alone = traced(lambda *values: padded(*values)[0], [tensor(0, 4, dtype=dtype), *given])
+    agree(FusedKernel(alone, strict=False)(*inputs), in_float64(alone, inputs))
+    agree(LibTorch().program(plan_of(body).graph).run(*inputs), in_float64(body, inputs))

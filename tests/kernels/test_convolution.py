@@ -85,9 +85,10 @@ def test_lanes_of_planes_cover_the_images(side: int, kernel: int, dtype: torch.d
     made = Geometry(64, 96, side, side, 96, kernel, kernel, 1, 1, kernel // 2, kernel // 2, 1, 1, 96)
     for machine in (H200, A100, MI300X):
         found = convolution_depthwise.candidates(made, dtype, machine)
-        assert found[-1] == convolution_depthwise.LIBRARY
-        assert convolution_depthwise.default(made, dtype, machine) == found[0] != found[-1]
-        for config in found[:-1]:
+        torchs = [at for at, config in enumerate(found) if config == convolution_depthwise.LIBRARY]
+        assert torchs == ([0] if machine.backend == "hip" and kernel == 7 else [len(found) - 1])
+        assert convolution_depthwise.default(made, dtype, machine) == found[0]
+        for config in (config for config in found if config != convolution_depthwise.LIBRARY):
             assert config.cols * dtype.itemsize <= 16
             assert config.rows == 1 or config.rows * config.cols * made.taps <= MOST_PRODUCTS
             parts, each = plane_shares(made, config, machine)

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+import re
 import subprocess
 import sys
 
@@ -237,9 +238,8 @@ def test_all_faults_of_a_builder_come_at_once(program, tmp_path):
 
 def test_a_model_without_gradients_is_refused(program, tmp_path):
     net = program.make_net().valid()
-    with pytest.raises(
-        DeviceError, match=r"cannot be trained where it is\n  given:    Device\(cpu, LibTorch\)[\s\S]*mend:.*autodiff"
-    ):
+    place = re.escape(repr(Device.cpu()))
+    with pytest.raises(DeviceError, match=rf"cannot be trained where it is\n  given:    {place}[\s\S]*mend:.*autodiff"):
         program.make_training(tmp_path / "run", 1).launch(program.make_learner(net))
     assert not (tmp_path / "run").exists()
 

@@ -2,8 +2,9 @@
 
 What is recorded between two cuts is one graph: the scheduler makes kernels of it, and what nobody holds any more is
 never written to memory.  Cuts follow from the sequence of operations alone: a read by the host, `flush` and `sync`, an
-operation whose shape depends on data, that leaves its place or needs other processes, 256 operations, and a library's
-operation once 32 are pending.  Only a value that another thread uses before it is computed adds a cut, there and then.
+operation whose shape depends on data, that leaves its place or needs other processes, an optimizer's update, 256
+operations, and a library's operation once 32 are pending.  Only a value that another thread uses before it is computed
+adds a cut, there and then.
 """
 
 from __future__ import annotations
@@ -123,7 +124,9 @@ class Fusion(Backend):
         places = {spec.place for spec in specs}
         known = [spec for spec in call.results if spec is not None]
         record: Callable[[Sequence[Any]], Sequence[Any]]
-        apart = call.op.barrier or call.op.collective is not None or call.is_number
+        # an update of hundreds of tensors is one launch already: to record it takes longer than to launch it
+        update = call.op.runs is not None
+        apart = update or call.op.barrier or call.op.collective is not None or call.is_number
         if apart or len(places) != 1 or not known:
             record = self.cutting(call, sorted(places))
         elif call.is_input:
@@ -142,7 +145,8 @@ class Fusion(Backend):
         def run(inputs: Sequence[Any]) -> Sequence[Any]:
             for place in places:
                 self._local(place).stream.flush()
-            found: Sequence[Any] = self.inner.execute(call, [self.settled(x) for x in inputs])
+            given = [self.settled(x) if isinstance(x, Lazy) else x for x in inputs]
+            found: Sequence[Any] = self.inner.execute(call, given)
             return found
 
         return run

@@ -1,6 +1,6 @@
 """Which devices are fused where nobody says it: decided here, and nowhere else.
 
-Device.cuda(0)                   as `ON_CUDA` says
+Device.cuda(0)                   as `ON_CUDA` says: fused
 Device.cuda(0, fused=False)      said for one device
 BURN_TORCH_FUSION=0              said for a process: 0 for no device, 1 for CUDA devices, all for CPUs too
 """
@@ -14,7 +14,7 @@ from burn_torch.core.errors import DeviceError, explain
 
 __all__ = ["ON_CUDA", "VARIABLE", "fused_by_default"]
 
-ON_CUDA = False
+ON_CUDA = True
 """Whether CUDA devices are: docs/decisions/0015 says which figures change it."""
 
 VARIABLE: Final = "BURN_TORCH_FUSION"

@@ -14,7 +14,7 @@ import torch
 
 from burn_torch.backend.libtorch.attached_attention import ATTENTIONS
 from burn_torch.backend.libtorch.attached_convolutions import CONVOLUTIONS
-from burn_torch.backend.libtorch.attached_products import PRODUCTS
+from burn_torch.backend.libtorch.attached_products import PRODUCTS, head_config
 from burn_torch.backend.libtorch.attached_rows import ROWS
 from burn_torch.backend.libtorch.c_words import Cipher
 from burn_torch.backend.libtorch.fused import fused_kernel, held_form
@@ -136,10 +136,10 @@ def _linear_cross_entropy(call: Call) -> Callable[..., Any] | None:
         return None
     from burn_kernels import linear_cross_entropy
 
-    ignored = _ignored(call)
+    ignored, config = _ignored(call), head_config(x, weight)
 
     def run(g: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
-        return linear_cross_entropy.losses_with_gradient(g, x, weight, targets, ignore_index=ignored)[:3]
+        return linear_cross_entropy.losses_with_gradient(g, x, weight, targets, ignore_index=ignored, config=config)[:3]
 
     return run
 

@@ -1,6 +1,7 @@
-"""Products that end with GELU or its slope, by cuBLASLt; and where that is ahead of a product with a kernel after it.
+"""Products by cuBLASLt: those that end with GELU or its slope, and those that another algorithm computes faster.
 
-As the entries of `attached`: each makes the plan of a Call, or None where the library does not take it.
+As the entries of `attached`: each makes the plan of a Call, or None where the library does not take it.  Algorithms
+were timed when the program was planned, beside torch's own product and a kernel after it.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ import torch
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.fusion.endings import set_ending_chooser
-from burn_torch.fusion.products import Product
-from burn_torch.ops.linear_gelu import matmul_gelu_backward
-from burn_torch.ops.op import Call, Op
+from burn_torch.fusion.endings import Asked, set_ending_chooser
+from burn_torch.ops.op import Call
 from burn_torch.ops.torch_types import TO_TORCH
 
-__all__ = ["PRODUCTS", "chosen_ending"]
+__all__ = ["PRODUCTS", "chosen_rank", "head_config"]
 
 _HALVES: Final = (DType.F16, DType.BF16)
 _ALIGNED: Final = 8
 """Elements: rows of the library's operands and of what it keeps begin at multiples of 16 bytes."""
+LEAST_WORK: Final = 1 << 32
+"""Multiplications: of smaller products a launch is a large part, and what algorithms differ by a small one."""
 
 
 def _takes(call: Call) -> bool:
@@ -42,10 +43,10 @@ def _linear_gelu(call: Call) -> Callable[..., Any] | None:
         return None
     from burn_kernels import cublaslt
 
-    shape = call.results[0].shape
+    shape, rank = call.results[0].shape, call.attrs["rank"]
 
     def run(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> Sequence[torch.Tensor]:
-        y, z = cublaslt.product(x.reshape(-1, x.shape[-1]), weight, bias, ending="gelu_kept")
+        y, z = cublaslt.product(x.reshape(-1, x.shape[-1]), weight, bias, ending="gelu_kept", rank=rank)
         assert z is not None
         return z.view(shape), y.view(shape)
 
@@ -57,15 +58,33 @@ def _matmul_gelu_backward(call: Call) -> Callable[..., Any] | None:
         return None
     from burn_kernels import cublaslt
 
+    rank = call.attrs["rank"]
+
     def run(g: torch.Tensor, weight: torch.Tensor, z: torch.Tensor) -> Sequence[torch.Tensor]:
-        dz, sums = cublaslt.product(g, weight, ending="gelu_slope_and_sums", kept=z.contiguous())
+        dz, sums = cublaslt.product(g, weight, ending="gelu_slope_and_sums", kept=z.contiguous(), rank=rank)
         assert sums is not None
         return dz, sums
 
     return run
 
 
+def _library_product(call: Call) -> Callable[..., Any] | None:
+    if not _takes(call):
+        return None
+    from burn_kernels import cublaslt
+
+    shape, rank = call.result.shape, call.attrs["rank"]
+
+    def run(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        flat = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+        ending = "none" if bias is None else "bias"
+        return cublaslt.product(flat, weight, bias, ending=ending, rank=rank)[0].view(shape)
+
+    return run
+
+
 PRODUCTS: Final[Mapping[str, Callable[[Call], Callable[..., Any] | None]]] = {
+    "fusion::library_product": _library_product,
     "linear_gelu": _linear_gelu,
     "matmul_gelu_backward": _matmul_gelu_backward,
 }
@@ -73,38 +92,65 @@ PRODUCTS: Final[Mapping[str, Callable[[Call], Callable[..., Any] | None]]] = {
 
 
 # -- choosing ------------------------------------------------------------------------------------------
-def chosen_ending(product: Product, row: Op) -> bool:
-    """Whether a product should end with the row's work: on a Hopper, where that was timed.
+def chosen_rank(asked: Asked) -> int | None:
+    """The proposal of cuBLASLt that computes a product, by timing; None where torch's own is as good, or untried.
 
-    In deterministic mode the sums of a bias stay with a kernel that adds in a fixed order.
+    Tried are halves on a GPU, of some size, whose rows are aligned.
     """
-    if not product.place.startswith("cuda") or product.dtype not in _HALVES:
+    size = asked.product
+    aligned = all(n % _ALIGNED == 0 for n in (size.cols, size.inner))
+    if not aligned or size.dtype not in _HALVES or not _large(size.place, size.rows * size.cols * size.inner):
+        return None
+    from burn_kernels.cublaslt import Layout, Problem
+    from burn_kernels.cublaslt_choice import best
+
+    rows, cols, inner = size.rows, size.cols, size.inner
+    first = Layout(inner, cols, inner) if asked.turned[1] else Layout(cols, inner, cols)
+    second = Layout(rows, inner, rows) if asked.turned[0] else Layout(inner, rows, inner)
+    kind, turned = TO_TORCH[size.dtype], (asked.turned[1], asked.turned[0])
+    problem = Problem(first, second, Layout(cols, rows, cols), turned, kind, kind, asked.ending, asked.bias)
+    return best(problem, _index(size.place))
+
+
+def _large(place: str, work: int) -> bool:
+    """Whether a product of so many multiplications is worth a trial at its place."""
+    if not place.startswith("cuda") or work < LEAST_WORK:
         return False
-    if product.cols % _ALIGNED or product.inner % _ALIGNED or product.rows < LEAST_ROWS:
-        return False
-    from burn_kernels import AVAILABLE, cublaslt
-    from burn_kernels.autotune import levels
+    from burn_kernels import cublaslt
+
+    return cublaslt.available()
+
+
+def _index(place: str) -> int:
+    return torch.device(place).index or 0
+
+
+def head_config(x: TensorSpec, weight: TensorSpec) -> Any:
+    """The chunks of a head, and who computes its three products; None for what `burn_kernels` takes by itself.
+
+    Rows are a power of two: GPT-2's head took 6.4 ms in chunks of 3,277 rows, which leave tiles half empty, and in
+    chunks of 4,096 6.2 at the same clock (H200, 2026-11-22); 2,048 rows are as fast, and need the least memory.
+    """
+    from burn_kernels import linear_cross_entropy
     from burn_kernels.launch import machine_at
 
-    if not AVAILABLE or not cublaslt.available() or (row is matmul_gelu_backward and levels.is_deterministic()):
-        return False
-    index = torch.device(product.place).index or 0
-    return machine_at(index).arch == 90 and cublaslt.proposals(_problem(product, row), index) > 0
-
-
-def _problem(product: Product, row: Op) -> Any:
-    """What the library would be asked: packed operands, of a backward the weight turned."""
+    (rows, cols), vocab = x.shape, weight.shape[0]
+    if x.dtype not in _HALVES or not _large(x.place, rows * cols * vocab) or cols % _ALIGNED or vocab % _ALIGNED:
+        return None
+    most = linear_cross_entropy.default(vocab, x.dtype.itemsize, machine_at(_index(x.place))).rows
+    chunk = min(rows, 1 << (most.bit_length() - 1))
     from burn_kernels.cublaslt import Layout, Problem
+    from burn_kernels.cublaslt_choice import best
 
-    rows, cols, inner = product.rows, product.cols, product.inner
-    backward = row is matmul_gelu_backward
-    weight = Layout(inner, cols, inner) if backward else Layout(cols, inner, cols)
-    kind, ending = TO_TORCH[product.dtype], "gelu_slope_and_sums" if backward else "gelu_kept"
-    layouts = weight, Layout(inner, rows, inner), Layout(cols, rows, cols)
-    return Problem(*layouts, (backward, False), kind, kind, ending, bias=not backward, adds=False, tf32=False)
+    kind, index = TO_TORCH[x.dtype], _index(x.place)
+    narrow, wide, result = Layout(cols, chunk, cols), Layout(vocab, chunk, vocab), Layout(cols, vocab, cols)
+    problems = (
+        Problem(result, narrow, wide, (True, False), kind, kind),
+        Problem(result, wide, narrow, (False, False), kind, kind),
+        Problem(narrow, wide, result, (False, True), kind, torch.float32, adds=True),
+    )
+    ranks = [best(problem, index) for problem in problems]
+    return linear_cross_entropy.Config(chunk, *(-1 if rank is None else rank for rank in ranks))
 
 
-LEAST_ROWS: Final = 1024
-"""Fewer fill no machine with tiles: what a library chooses for them was not timed."""
-
-set_ending_chooser(chosen_ending)
+set_ending_chooser(chosen_rank)

@@ -33,7 +33,7 @@ from burn_torch.core.errors import explain
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import NumberSpec, TensorSpec
-from burn_torch.fusion.configs import Tiles
+from burn_torch.fusion.configs import Tiles, tiles_of
 from burn_torch.fusion.lines import commented, is_kernel, known_lines
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower
@@ -327,6 +327,17 @@ class Variant:
 
     def prepare(self, lows: tuple[int, ...], place: str) -> None:
         """Compiles and loads it for addresses with these lowest bits; launches nothing."""
+
+        def loaded(tiles: Tiles) -> None:
+            found = self.without_launch(lows, tiles)
+            _ = found.run  # the first look at it loads it
+
+        block, like = _loading_on(place)
+        with block:
+            self.tunable.run(like, None, self._call(lows), loaded)
+
+    def without_launch(self, lows: tuple[int, ...], tiles: Tiles) -> Any:
+        """What Triton compiles on the current device for addresses with these lowest bits."""
         kernel = self.kernel
         body = [spec for _, spec in self.body.inputs]
         read = [_Absent(body[position], low) for position, low in zip(kernel.inputs, lows, strict=True)]
@@ -336,16 +347,18 @@ class Variant:
         numbers: list[Any] = [examples[argument.kind] for argument in kernel.numbers]
         if kernel.held:
             numbers = [_Absent(TensorSpec.of((), _SLOTS[argument.kind], "cpu"), 0) for argument in kernel.numbers]
+        given = (*read, *written, *numbers, *kernel.sizes)
+        return self.function.run(
+            *given, grid=(1,), warmup=True, num_warps=tiles.warps, num_stages=1, **tiles.blocks(kernel)
+        )
 
-        def loaded(tiles: Tiles) -> None:
-            given = (*read, *written, *numbers, *kernel.sizes)
-            found = self.function.run(*given, grid=(1,), warmup=True, num_warps=tiles.warps, num_stages=1,
-                                      **tiles.blocks(self.kernel))  # fmt: skip
-            _ = found.run  # the first look at it loads it
+    def tiles_at(self, lows: tuple[int, ...], index: int) -> Tiles:
+        """The tiles that are chosen on a device for addresses with these lowest bits."""
+        from burn_kernels.autotune import levels, selection
 
-        block, like = _loading_on(place)
-        with block:
-            self.tunable.run(like, None, self._call(lows), loaded)
+        facts = self.tunable.facts(*self._call(lows))
+        tiles: Tiles = selection.current().decide(self.tunable, index, facts, levels.is_deterministic()).config
+        return tiles if self.tunable.supports(tiles, facts) else tiles_of(self.kernel)
 
     def _call(self, lows: Sequence[int]) -> tuple[int, ...]:
         address = 0

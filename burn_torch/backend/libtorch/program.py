@@ -22,6 +22,8 @@ import torch
 
 from burn_torch.backend.base import Program
 from burn_torch.backend.libtorch.allocator import keep_memory
+from burn_torch.backend.libtorch.compiling import compile_ahead
+from burn_torch.backend.libtorch.fused import FusedKernel
 from burn_torch.backend.libtorch.fused_together import together
 from burn_torch.backend.libtorch.memory import InPlace, in_place_writes
 from burn_torch.backend.libtorch.source_file import compiled
@@ -47,6 +49,7 @@ def write_program(
     keep_memory(sum(size for (_, place), size in writer.memory.arena_bytes.items() if place == "cpu"))
     source = writer.source(title)
     code, path = compiled(source)
+    compile_ahead([function for function in writer.functions if isinstance(function, FusedKernel)])
     namespace: dict[str, Any] = dict(writer.opaque)
     exec(code, namespace)
     run = namespace["run"]

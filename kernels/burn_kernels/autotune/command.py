@@ -25,6 +25,7 @@ from burn_kernels.autotune import shipped
 from burn_kernels.autotune.bundle import export_bundle, import_bundle
 from burn_kernels.autotune.compiling import Tally
 from burn_kernels.autotune.report import lines, report_of
+from burn_kernels.autotune.sampling import Sampled
 from burn_kernels.autotune.selection import current
 from burn_kernels.autotune.tunable import TUNABLES
 from burn_kernels.autotune.warmup import Measured, tune
@@ -64,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     part.add_argument("--budget-s", type=float, metavar="S", help="seconds for all measurements (default 3600)")
     part.add_argument("--most", type=_count, metavar="K", help="of each key the default and the K - 1 best predicted")
     part.add_argument("--workers", type=int, metavar="N", help="processes that compile ahead (default: cores less 1)")
+    part.add_argument("--profile", type=Path, metavar="FILE", help="where the time goes, function by function")
     part.set_defaults(run=_tune)
     part = commands.add_parser("report", help="show what is chosen where, timings, disqualified candidates")
     part.add_argument("--json", action="store_true", help="as JSON")
@@ -115,7 +117,19 @@ def _tune(asked: argparse.Namespace) -> int:
     budget.process_s = 3600.0 if asked.budget_s is None else asked.budget_s
     dtype, begun = DTYPES.get(asked.dtype), time.monotonic()
     current().most = asked.most
-    found = tune(
+    if asked.profile is None:
+        found = _tuned(asked, dtype)
+    else:
+        with Sampled() as sampled:
+            found = _tuned(asked, dtype)
+        asked.profile.write_text("\n".join(sampled.lines()) + "\n", encoding="utf-8")
+    kept, took_s = sum(not measured.why_not for measured in found), time.monotonic() - begun
+    _say(f"{kept} of {len(found)} keys measured in {took_s:.0f} s; python -m burn_kernels report shows them")
+    return 0 if kept == len(found) else 1
+
+
+def _tuned(asked: argparse.Namespace, dtype: torch.dtype | None) -> list[Measured]:
+    return tune(
         asked.only,
         asked.shapes,
         dtype=dtype,
@@ -126,9 +140,6 @@ def _tune(asked: argparse.Namespace) -> int:
         progress=lambda m: _say(told(m)),
         compiled=lambda tally: _say(ahead(tally)),
     )
-    kept, took_s = sum(not measured.why_not for measured in found), time.monotonic() - begun
-    _say(f"{kept} of {len(found)} keys measured in {took_s:.0f} s; python -m burn_kernels report shows them")
-    return 0 if kept == len(found) else 1
 
 
 def told(measured: Measured) -> str:
@@ -141,6 +152,8 @@ def told(measured: Measured) -> str:
     else:
         gain = f", default {measured.default_ms:.4f} ms" if measured.default_ms is not None else ""
         text = f"{measured.chosen}, {measured.median_ms:.4f} ms{gain}"
+    if measured.took_s >= 1.0:  # most take a tenth of a second
+        text += f" (took {measured.took_s:.0f} s)"
     return "\n".join([head + text, *(f"    disqualified {line}" for line in measured.disqualified)])
 
 

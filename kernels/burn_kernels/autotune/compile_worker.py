@@ -59,7 +59,8 @@ def compiled(request: dict[str, Any], machine: Machine) -> Any:
         given["layout"],
         given["flags"],
     )
-    launch = launches(tunable, facts, tunable.parse(request["config"]), machine)[request["number"]]
+    (found,) = launches(tunable, facts, [tunable.parse(request["config"])], machine)
+    launch = found[request["number"]]
     return launch.kernel.warmup(
         *launch.arguments, grid=launch.grid, num_warps=launch.warps, num_stages=launch.stages, **launch.constants
     )

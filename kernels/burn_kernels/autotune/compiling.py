@@ -59,19 +59,22 @@ class Variant:
         return {"op": self.op, "facts": facts, "config": dict(self.config), "number": self.number}
 
 
-def launches(tunable: Tunable, facts: Facts, config: Any, machine: Machine) -> list[Launch]:
-    """What a trial of a config would launch."""
-    with torch.no_grad(), recording(machine) as found:
-        trial = tunable.trial(facts, Inputs("meta"))
-        trial.run(trial.inputs, config)
-    return found
+def launches(tunable: Tunable, facts: Facts, configs: Iterable[Any], machine: Machine) -> Iterator[list[Launch]]:
+    """What a trial would launch, for each config: what draws its inputs, if that takes kernels, and the config."""
+    with torch.no_grad():
+        with recording(machine) as drawing:
+            trial = tunable.trial(facts, Inputs("meta"))
+        for config in configs:
+            with recording(machine) as running:
+                trial.run(trial.inputs, config)
+            yield [*drawing, *running]
 
 
-def variants(tunable: Tunable, facts: Facts, configs: Iterable[Any], machine: Machine) -> Iterator[Variant]:
+def variants(tunable: Tunable, facts: Facts, configs: Sequence[Any], machine: Machine) -> Iterator[Variant]:
     """All kernels that measuring these configs launches: those of the small problem and those of the real one."""
-    for config in configs:
-        for problem in dict.fromkeys((reduced(tunable, facts), facts)):
-            for number, launch in enumerate(launches(tunable, problem, config, machine)):
+    for problem in dict.fromkeys((reduced(tunable, facts), facts)):
+        for config, found in zip(configs, launches(tunable, problem, configs, machine), strict=True):
+            for number, launch in enumerate(found):
                 yield Variant(tunable.name, problem, asdict(config), number, fingerprint(launch))
 
 
@@ -131,7 +134,7 @@ class Compilers:
         self._command = [*command, json.dumps(asdict(machine) | {"launchers": launchers})]
         self._patience_s = patience_s
         self._jobs: dict[tuple[Any, ...], _Job] = {}
-        self._by_key: dict[str, list[_Job]] = {}
+        self._by_key: dict[str, list[_Job] | None] = {}
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -171,6 +174,13 @@ class Compilers:
             self._by_key[key] = jobs
             self._changed.notify_all()
 
+    def skip(self, key: str, why_not: str) -> None:
+        """Says of a key that nothing is compiled for it: its turn comes when no other key is left."""
+        with self._changed:
+            self.tally.failed.append(f"{key}: {why_not}")
+            self._by_key[key] = None
+            self._changed.notify_all()
+
     def wait(self, keys: Sequence[str], *, until: float = float("inf")) -> str | None:
         """The first of these keys whose kernels are all there; waits for one.
 
@@ -178,10 +188,12 @@ class Compilers:
         """
         with self._changed:
             while True:
-                for key in keys:
-                    if key in self._by_key and all(job.done for job in self._by_key[key]):
+                jobs = {key: self._by_key[key] for key in keys if key in self._by_key}
+                for key, mine in jobs.items():
+                    if mine is not None and all(job.done for job in mine):
                         return key
-                if self._ending or not self._working:
+                alone = len(jobs) == len(keys) and not any(jobs.values())
+                if alone or self._ending or not self._working:
                     return keys[0]
                 left = until - time.monotonic()
                 if left <= 0:

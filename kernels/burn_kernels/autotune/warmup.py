@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from burn_kernels._triton import AVAILABLE, INTERPRETED
 from burn_kernels.autotune.compiling import Compilers, Tally, variants
 from burn_kernels.autotune.errors import CandidateError
 from burn_kernels.autotune.selection import Decision, Selector, current
+from burn_kernels.autotune.trial import fenced
 from burn_kernels.autotune.tunable import TUNABLES, Tunable
 from burn_kernels.errors import KernelArgumentError, KernelDeviceError, KernelLimitError, explain
 
@@ -39,6 +38,7 @@ class Measured:
     disqualified: tuple[str, ...]
     why_not: str
     """Why there are no timings to keep, or empty."""
+    took_s: float = 0.0
 
 
 Progress = Callable[[Measured], None]
@@ -133,8 +133,8 @@ def tune_with(
             return _all(selector, iter(due), len(due), again, progress)
         machine = selector.devices(device).machine
         with Compilers(machine, min(workers, 2 * len(due)), launchers=torch.cuda.is_available()) as compilers:
-            with _feeding(compilers, selector, due, again):
-                found = _all(selector, _as_ready(compilers, selector, due), len(due), again, progress)
+            _feed(compilers, selector, due, again)
+            found = _all(selector, _as_ready(compilers, selector, due), len(due), again, progress)
             if compilers.tally.compiled or compilers.tally.failed:
                 compiled(compilers.tally)
         return found
@@ -149,36 +149,24 @@ def tune_pending(*, progress: Progress = lambda measured: None) -> list[Measured
     return _all(selector, iter(pending), len(pending), False, progress)
 
 
-@contextlib.contextmanager
-def _feeding(compilers: Compilers, selector: Selector, decisions: Sequence[Decision], again: bool) -> Iterator[None]:
-    """A block beside which a thread says what all these keys launch: some tables take a second to draw."""
-    ended = threading.Event()
-
-    def feed() -> None:
-        for decision in decisions:
-            if ended.is_set():
-                return
-            made, machine = decision.tunable, selector.devices(decision.index).machine
-            configs = selector.contenders(decision, again=again).values()
-            try:
-                wanted = list(variants(made, decision.facts, configs, machine))
-            except Exception as error:  # the measurement meets it again, and says whose it is
-                compilers.tally.failed.append(f"{decision.place.key}: {type(error).__name__}: {error}")
-                wanted = []
+def _feed(compilers: Compilers, selector: Selector, decisions: Sequence[Decision], again: bool) -> None:
+    """Says what all these keys launch: some seconds of Python, which beside a measurement would disturb it."""
+    for decision in decisions:
+        made, machine = decision.tunable, selector.devices(decision.index).machine
+        configs = list(selector.contenders(decision, again=again).values())
+        try:
+            wanted = list(variants(made, decision.facts, configs, machine))
+        except Exception as error:  # the measurement meets it again, and says whose it is
+            compilers.skip(decision.place.key, f"{type(error).__name__}: {error}")
+        else:
             compilers.ask(decision.place.key, wanted)
-
-    thread = threading.Thread(target=feed, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _as_ready(compilers: Compilers, selector: Selector, decisions: Sequence[Decision]) -> Iterator[Decision]:
     """The keys as their kernels are compiled.  Waiting counts as time spent; when that is up, all that are left."""
     left, budget = {decision.place.key: decision for decision in decisions}, selector.budget
+    with fenced():  # its first use imports much of torch: now, while the first kernels are compiled
+        torch.empty(1)
     while left:
         begun = budget.now()
         until = time.monotonic() + budget.process_s - budget.spent_s
@@ -197,6 +185,7 @@ def _all(
 ) -> list[Measured]:
     found = []
     for number, decision in enumerate(decisions, 1):
+        begun = time.monotonic()
         try:
             why_not = selector.measure(decision, again=again)
         except KernelLimitError as error:  # no candidate is right; the other keys may fare better
@@ -205,19 +194,19 @@ def _all(
             raise
         except Exception as error:  # of the problem, or its reference: said, as the other keys can still be measured
             why_not = f"it could not be measured: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
-        measured = _measured(selector, decision, number, count, why_not)
+        measured = _measured(selector, decision, number, count, why_not, time.monotonic() - begun)
         found.append(measured)
         progress(measured)
     return found
 
 
-def _measured(selector: Selector, decision: Decision, number: int, count: int, why_not: str) -> Measured:
+def _measured(selector: Selector, decision: Decision, number: int, count: int, why_not: str, took_s: float) -> Measured:
     place, made = decision.place, decision.tunable
     times = {timing.candidate: timing.median_ms for timing in selector.store.timings(place)}
     chosen = name_of(made, decision)
     default = next(iter(made.named(decision.facts, selector.devices(decision.index).machine)))
     broken = tuple(f"{fault.candidate}: {fault.reason}" for fault in selector.store.faults(place))
-    return Measured(place.key, number, count, chosen, times.get(chosen), times.get(default), broken, why_not)
+    return Measured(place.key, number, count, chosen, times.get(chosen), times.get(default), broken, why_not, took_s)
 
 
 def name_of(made: Tunable, decision: Decision) -> str:

@@ -98,7 +98,8 @@ def scaled_dot_product_attention(
     """softmax(query key^T * scale + attn_mask) value.  PyTorch: torch.nn.functional.scaled_dot_product_attention.
 
     As `attention` with torch's parameters: `attn_mask` of bools is a mask, of floats a bias, and may come beside
-    `is_causal`, whose diagonal begins at the first query and the first key.  Shapes of two to four axes.
+    `is_causal`, whose diagonal begins at the first query and the first key.  Shapes of two to four axes; a batch of one
+    goes with any other.
     Values of another width than keys, and more than four axes, take torch's own.
     """
     shapes = (query.shape[-1], key.shape[-1], value.shape[-1])
@@ -120,10 +121,12 @@ def scaled_dot_product_attention(
         )
     seen = attn_mask is not None and attn_mask.dtype == torch.bool
     mask, bias = (attn_mask, None) if seen else (None, attn_mask)
+    batch = next((x.shape[0] for x in (q, k, v) if x.shape[0] != 1), 1)
+    q, k, v = (x.expand(batch, -1, -1, -1) if x.shape[0] == 1 else x for x in (q, k, v))
     y, _ = attention(
         q, k, v, mask, bias, causal=is_causal, scale=scale, dropout=dropout_p, seed=seed, deterministic=deterministic
     )
-    return y.reshape(query.shape)
+    return y[(0,) * len(missing)]
 
 
 def _cast(

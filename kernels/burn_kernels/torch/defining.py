@@ -10,14 +10,16 @@ do, are in `burn_kernels.torch.steps`.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
-from burn_kernels.errors import KernelLimitError
+from burn_kernels.errors import KernelArgumentError, KernelLimitError, explain
 
 __all__ = [
     "define",
@@ -73,9 +75,28 @@ def or_reference(op: str, kernel: Callable[..., Any], reference: Callable[..., A
 def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
     """Defines an operator for all devices; `fake` makes results that have a shape and hold nothing."""
     name = _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,)).split("::")[-1]
-    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
+    _LIBRARY.impl(name, _backward_alone(name, run), "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", _backward_alone(name, fake), lib=_LIBRARY)
     return getattr(getattr(torch.ops, NAMESPACE), name).default
+
+
+def _backward_alone(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    """`run`, which raises while torch differentiates forward: torch would leave the tangents out without a word."""
+
+    @functools.wraps(run)
+    def checked(*arguments: Any) -> Any:
+        if forward_ad._current_level >= 0:
+            raise KernelArgumentError(
+                explain(
+                    f"{name}: no rule for forward-mode differentiation",
+                    given="a call within torch.func.jvp, torch.func.jacfwd or torch.autograd.forward_ad",
+                    expected="gradients of any order by torch.autograd",
+                    mend="take torch's own operation there: burn_kernels.torch.unpatch(model)",
+                )
+            )
+        return run(*arguments)
+
+    return checked
 
 
 def differentiate(op: Any, setup: Callable[..., None], backward: Callable[..., Any]) -> None:

@@ -6,7 +6,9 @@ is counted and the first time said, see `fallbacks`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -69,26 +71,37 @@ _OPS = torch.ops.burn_kernels
 
 
 # -- softmax -------------------------------------------------------------------------------------------
-def softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """exp(x) / sum(exp(x)) along `dim`.
+def softmax(
+    input: torch.Tensor, dim: int | None = -1, _stacklevel: int = 3, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """exp(x) / sum(exp(x)) along `dim`; without one along that which torch guesses, with its warning.
 
     Shapes: any -> the same.  Dtypes: any float; `dtype` casts first.  PyTorch: torch.nn.functional.softmax.
     """
+    if dim is None:
+        return F.softmax(input, None, _stacklevel + 1, dtype)
     return _along(_OPS.softmax, input, dim, dtype)
 
 
-def log_softmax(input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+def log_softmax(
+    input: torch.Tensor, dim: int | None = -1, _stacklevel: int = 3, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """x - log(sum(exp(x))) along `dim`; as `softmax`.  PyTorch: torch.nn.functional.log_softmax."""
+    if dim is None:
+        return F.log_softmax(input, None, _stacklevel + 1, dtype)
     return _along(_OPS.log_softmax, input, dim, dtype)
 
 
-def _along(op: object, input: torch.Tensor, dim: int, dtype: torch.dtype | None) -> torch.Tensor:
+def _along(op: Callable[..., Any], input: torch.Tensor, dim: int, dtype: torch.dtype | None) -> torch.Tensor:
     x = input if dtype is None else input.to(dtype)
+    y: torch.Tensor
     if x.dim() == 0:
-        return op(x.reshape(1)).reshape(())  # type: ignore[operator, no-any-return]  # an operator of torch
-    if dim in (-1, x.dim() - 1):
-        return op(x)  # type: ignore[operator, no-any-return]  # an operator of torch
-    return op(x.transpose(dim, -1)).transpose(dim, -1)  # type: ignore[operator, no-any-return]  # an operator of torch
+        y = op(x.reshape(1)).reshape(())
+    elif dim in (-1, x.dim() - 1):
+        y = op(x)
+    else:
+        y = op(x.transpose(dim, -1)).transpose(dim, -1)
+    return y
 
 
 # -- norms ---------------------------------------------------------------------------------------------
@@ -212,7 +225,7 @@ def instance_norm(
             input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
         )  # fmt: skip
         return PLAIN[activation](found)
-    if input.dim() < 3 or input[0, 0].numel() == 1:
+    if input.dim() < 3 or math.prod(input.shape[2:]) == 1:
         return PLAIN[activation](F.instance_norm(input, None, None, weight, bias, True, momentum, eps))  # which refuses
     y: torch.Tensor = _OPS.group_norm(input, weight, bias, input.shape[1], eps, activation)[0]
     return y.to(input.dtype)
@@ -238,7 +251,8 @@ def conv2d(
 
     Few channels are computed directly, with what follows in the same kernel; otherwise, and where timings say so, by
     torch's convolution.  The mask is drawn as in `dropout`.
-    Shapes: input (batch, channels, height, width), weight (outs, channels / groups, kernel, kernel), bias (outs,).
+    Shapes: input (batch, channels, height, width) or one image without the batch, weight (outs, channels / groups,
+    kernel, kernel), bias (outs,).
     Dtypes: one float type (under autocast its type).  PyTorch: torch.nn.functional.conv2d.
     """
     device = input.device.type
@@ -247,33 +261,37 @@ def conv2d(
         input, weight = input.to(kind), weight.to(kind)
         bias = None if bias is None else bias.to(kind)
     steps, widths = _pair(stride), _pair(dilation)
+    x = input[None] if input.dim() == 3 else input
     if isinstance(padding, str):
-        padding = _padding(padding, weight, widths)
+        x, padding = _padded(x, padding, weight, steps, widths)
     if p and seed is None:
         seed = new_seed()
-    found = _OPS.convolution(
-        input, weight, bias, steps, _pair(padding), widths, groups, relu, pool, window, p, seed
-    )  # fmt: skip
-    return found[0]  # type: ignore[no-any-return]  # an operator of torch
+    y: torch.Tensor = _OPS.convolution(
+        x, weight, bias, steps, _pair(padding), widths, groups, relu, pool, window, p, seed
+    )[0]  # fmt: skip
+    return y[0] if input.dim() == 3 else y
 
 
 def _pair(value: int | Sequence[int]) -> list[int]:
     return [value, value] if isinstance(value, int) else list(value)
 
 
-def _padding(word: str, weight: torch.Tensor, dilation: Sequence[int]) -> list[int]:
-    """The numbers that "valid" and "same" stand for."""
+def _padded(
+    x: torch.Tensor, word: str, weight: torch.Tensor, stride: Sequence[int], dilation: Sequence[int]
+) -> tuple[torch.Tensor, list[int]]:
+    """The images and the numbers that "valid" and "same" stand for; what is odd comes behind, as of torch's."""
     total = [d * (k - 1) if word == "same" else 0 for d, k in zip(dilation, weight.shape[2:], strict=True)]
-    if word not in ("same", "valid") or any(n % 2 for n in total):
+    if word not in ("same", "valid") or (word == "same" and any(s != 1 for s in stride)):
         raise KernelArgumentError(
             explain(
                 "conv2d: no such padding",
-                given=f"padding {word!r}, a kernel of {' x '.join(map(str, weight.shape[2:]))}",
-                expected="'valid', or 'same' with kernels that reach alike to both sides, or numbers",
-                mend="pad by torch.nn.functional.pad first",
+                given=f"padding {word!r}, stride {tuple(stride)}",
+                expected="'valid', or 'same' with stride 1, or numbers",
+                mend="say by numbers how much is padded",
             )
         )
-    return [n // 2 for n in total]
+    odd = [n % 2 for n in total]
+    return F.pad(x, [0, odd[1], 0, odd[0]]) if any(odd) else x, [n // 2 for n in total]
 
 
 # -- losses --------------------------------------------------------------------------------------------
@@ -305,15 +323,7 @@ def cross_entropy(
     elif size_average is not None or reduce is not None:
         why = "with size_average or reduce, which torch has deprecated"
     if why:
-        if z_loss:
-            raise KernelArgumentError(
-                explain(
-                    "cross_entropy: z_loss has no form beside what torch computes",
-                    given=f"z_loss {z_loss}, {why}",
-                    expected="class numbers as targets, and reduction instead of size_average and reduce",
-                    mend="add z_loss * torch.logsumexp(input, 1).square().mean() to the loss",
-                )
-            )
+        _refuse_z_loss("cross_entropy", z_loss, why)
         note_fallback("cross_entropy", why)
         return F.cross_entropy(
             input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing=label_smoothing
@@ -338,6 +348,7 @@ def linear_cross_entropy(
     reduction: str = "mean",
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
+    options: None = None,
     z_loss: float = 0.0,
     accumulate: torch.dtype | None = None,
 ) -> torch.Tensor:
@@ -348,10 +359,20 @@ def linear_cross_entropy(
     -> () or, with reduction "none", (*batch).
     Dtypes: one float type (under autocast its type); the loss is float32 (of float64 float64).  `accumulate` is the
     type in which the weight's gradient is summed over chunks: float32 by default.  `weight`, of the classes, and
-    `z_loss` as of `cross_entropy`; without `ignore_index` -100 is ignored.
+    `z_loss` as of `cross_entropy`; without `ignore_index` -100 is ignored.  Targets may be probabilities, (*batch,
+    classes): these take torch's own.  `options`, of torch's chunks, are refused: here there is nothing to choose.
     PyTorch: torch.nn.functional.linear_cross_entropy, from 2.13.
     """
     _require_constant("linear_cross_entropy", weight)
+    refuse_options("linear_cross_entropy", options, accumulate)
+    if target.is_floating_point():
+        _refuse_z_loss("linear_cross_entropy", z_loss, "of class probabilities")
+        note_fallback("linear_cross_entropy", "of class probabilities")
+        logits = F.linear(input, linear_weight, linear_bias)
+        loss: torch.Tensor = F.cross_entropy(
+            logits.flatten(0, -2), target.flatten(0, -2), weight, reduction=reduction, label_smoothing=label_smoothing
+        )
+        return loss.reshape(input.shape[:-1]) if reduction == "none" else loss
     device = input.device.type
     if torch.is_autocast_enabled(device) and input.dtype != torch.float64:
         kind = torch.get_autocast_dtype(device)
@@ -359,7 +380,7 @@ def linear_cross_entropy(
         linear_bias = None if linear_bias is None else linear_bias.to(kind)
     needs = any(t is not None and t.requires_grad for t in (input, linear_weight, linear_bias))
     gradients = reduction != "none" and needs and torch.is_grad_enabled()
-    loss: torch.Tensor = _OPS.linear_cross_entropy(
+    loss = _OPS.linear_cross_entropy(
         input.reshape(-1, input.shape[-1]),
         linear_weight,
         linear_bias,
@@ -373,6 +394,40 @@ def linear_cross_entropy(
         "" if accumulate is None else str(accumulate).removeprefix("torch."),
     )[0]
     return loss.reshape(target.shape) if reduction == "none" else loss
+
+
+def refuse_options(op: str, options: object, accumulate: torch.dtype | None) -> None:
+    """Raises for what torch's chunks are told, and for types in which no gradient is summed."""
+    if options is not None:
+        raise KernelArgumentError(
+            explain(
+                f"{op}: an option without a fused form",
+                given=f"options {options}",
+                expected="None: how many rows a chunk has is known here from the sizes",
+                mend="leave it out; accumulate says in which type the gradient of the weight is summed",
+            )
+        )
+    if accumulate not in (None, torch.float32, torch.float16, torch.bfloat16):
+        raise KernelArgumentError(
+            explain(
+                f"{op}: no such type to sum in",
+                given=f"accumulate {accumulate}",
+                expected="torch.float32, torch.float16, torch.bfloat16, or None",
+                mend="leave it out, and gradients are summed in float32, of float64 in float64",
+            )
+        )
+
+
+def _refuse_z_loss(op: str, z_loss: float, why: str) -> None:
+    if z_loss:
+        raise KernelArgumentError(
+            explain(
+                f"{op}: z_loss has no form beside what torch computes",
+                given=f"z_loss {z_loss}, {why}",
+                expected="class numbers as targets, and reduction instead of size_average and reduce",
+                mend="add z_loss * torch.logsumexp(logits, 1).square().mean() to the loss",
+            )
+        )
 
 
 def _require_constant(op: str, weight: torch.Tensor | None) -> None:
@@ -396,14 +451,30 @@ def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     return _OPS.activation(input, _gelu_kind("gelu", approximate))  # type: ignore[no-any-return]  # an operator
 
 
-def silu(input: torch.Tensor) -> torch.Tensor:
+def silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     """x / (1 + exp(-x)); as `gelu`.  PyTorch: torch.nn.functional.silu."""
+    never_in_place("silu", inplace)
     return _OPS.activation(input, "silu")  # type: ignore[no-any-return]  # an operator of torch
 
 
-def relu(input: torch.Tensor) -> torch.Tensor:
+def relu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     """max(x, 0), no gradient at 0; as `gelu`.  PyTorch: torch.nn.functional.relu."""
+    never_in_place("relu", inplace)
     return _OPS.activation(input, "relu")  # type: ignore[no-any-return]  # an operator of torch
+
+
+def never_in_place(name: str, inplace: bool) -> bool:
+    """Raises for what would write to an input."""
+    if inplace:
+        raise KernelArgumentError(
+            explain(
+                f"{name}: no form in place",
+                given="inplace True",
+                expected="inplace False: no operation here writes to its input",
+                mend="leave it out",
+            )
+        )
+    return inplace
 
 
 def _gelu_kind(op: str, approximate: str) -> str:
@@ -486,7 +557,12 @@ def linear(
 
 # -- dropout -------------------------------------------------------------------------------------------
 def dropout(
-    input: torch.Tensor, p: float = 0.5, training: bool = True, *, seed: torch.Tensor | None = None
+    input: torch.Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    seed: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """x with elements set to 0 with probability p and the others divided by 1 - p; never in place.
 
@@ -494,6 +570,7 @@ def dropout(
     instead of being saved.  `seed` is two int64 numbers on the CPU; without it they are drawn from torch's generator
     of the CPU, which `torch.manual_seed` sets.  The masks are others than those of torch.nn.functional.dropout.
     """
+    never_in_place("dropout", inplace)
     if not training:
         return input
     return _OPS.dropout(input, p, new_seed() if seed is None else seed)  # type: ignore[no-any-return]  # an operator of torch

@@ -15,6 +15,7 @@ from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.matmul_parts import check_kind
 from burn_kernels.torch import functional as F
 from burn_kernels.torch.defining import note_fallback
+from burn_kernels.torch.functional import never_in_place, refuse_options
 
 __all__ = [
     "GEGLU",
@@ -127,7 +128,7 @@ class SiLU(nn.SiLU):
     """torch.nn.SiLU in one kernel each way, its input alone kept."""
 
     def __init__(self, inplace: bool = False) -> None:
-        super().__init__(_never_in_place("SiLU", inplace))
+        super().__init__(never_in_place("SiLU", inplace))
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """See `functional.silu`."""
@@ -138,7 +139,7 @@ class ReLU(nn.ReLU):
     """torch.nn.ReLU in one kernel each way, its input alone kept."""
 
     def __init__(self, inplace: bool = False) -> None:
-        super().__init__(_never_in_place("ReLU", inplace))
+        super().__init__(never_in_place("ReLU", inplace))
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """See `functional.relu`."""
@@ -229,7 +230,7 @@ class Conv2d(nn.Conv2d):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The convolution with what follows; see `functional.conv2d`."""
         plain = not self.relu and self.pool == "none" and not self.p
-        odd = input.dim() != 4 or self.padding_mode != "zeros" or not input.is_contiguous()
+        odd = self.padding_mode != "zeros" or not input.is_contiguous()
         if plain and odd:
             note_fallback("conv2d", "of images that are not in order, or padded with other numbers than 0")
             return super().forward(input)
@@ -245,7 +246,7 @@ class Softmax(nn.Softmax):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Softmax along `dim`."""
-        return super().forward(input) if self.dim is None else F.softmax(input, self.dim)
+        return F.softmax(input, self.dim, _stacklevel=5)
 
 
 class LogSoftmax(nn.LogSoftmax):
@@ -253,7 +254,7 @@ class LogSoftmax(nn.LogSoftmax):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Log-softmax along `dim`."""
-        return super().forward(input) if self.dim is None else F.log_softmax(input, self.dim)
+        return F.log_softmax(input, self.dim, _stacklevel=5)
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
@@ -295,7 +296,8 @@ class LinearCrossEntropyLoss(nn.Module):
     """A linear layer and its cross entropy, without holding all logits.
 
     The constructor and state_dict (`linear.weight`, `linear.bias`, `weight`) are those of
-    torch.nn.LinearCrossEntropyLoss, which is there from 2.13; `out_features` has no fused form and is refused.
+    torch.nn.LinearCrossEntropyLoss, which is there from 2.13; `out_features` and `options` have no fused form and are
+    refused.
     `z_loss` and `accumulate` are more; see `functional.linear_cross_entropy`.
     """
 
@@ -314,10 +316,12 @@ class LinearCrossEntropyLoss(nn.Module):
         weight: torch.Tensor | None = None,
         ignore_index: int | None = None,
         label_smoothing: float = 0.0,
+        options: None = None,
         z_loss: float = 0.0,
         accumulate: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        refuse_options("LinearCrossEntropyLoss", options, accumulate)
         if out_features != ():
             raise KernelArgumentError(
                 explain(
@@ -387,7 +391,7 @@ class Dropout(nn.Dropout):
     """torch.nn.Dropout with a mask that is drawn again in the backward, never saved; see `functional.dropout`."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__(p, _never_in_place("Dropout", inplace))
+        super().__init__(p, never_in_place("Dropout", inplace))
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Drops in training, passes in evaluation."""
@@ -458,16 +462,3 @@ def unwatched(*modules: nn.Module) -> bool:
     """Whether calls of these modules are seen by nobody: no hooks on them, no forward of their own."""
     watching = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return not any("forward" in vars(m) or any(getattr(m, name, None) for name in watching) for m in modules)
-
-
-def _never_in_place(name: str, inplace: bool) -> bool:
-    if inplace:
-        raise KernelArgumentError(
-            explain(
-                f"{name}: no form in place",
-                given="inplace True",
-                expected="inplace False: no operation here writes to its input",
-                mend="leave it out",
-            )
-        )
-    return inplace

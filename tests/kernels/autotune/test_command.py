@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,23 @@ def test_tune_shows_progress_and_report_shows_the_result(
     assert "double rows<=8 cols=4 float32 packed align=16 on Fake 1 sm_90 x132\n" in out
     assert f"  * {CONFIG:<60}    1.0000 ms   1.00x\n" in out
     assert f"    {'block=64 warps=4':<60}    2.0000 ms   2.00x\n" in out
+
+
+def test_a_profile_says_where_the_time_went(
+    fake: Any, selector: Selector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = fake.settle
+
+    def slow() -> None:
+        time.sleep(0.02)
+        settle()
+
+    monkeypatch.setattr(fake, "settle", slow)
+    assert main(["tune", "--shapes", "16x8", "--workers", "0", "--profile", str(tmp_path / "where.txt")]) == 0
+    text = (tmp_path / "where.txt").read_text()
+    assert re.search(r"^ +\d+\.\d\d s double$", text, re.MULTILINE)
+    assert "double: burn_kernels.autotune.tuner._measure" in text
+    assert ".slow:" in text.split("innermost:")[1]
 
 
 def test_tune_again_measures_what_is_there_and_tune_does_not(
@@ -189,12 +207,20 @@ def test_the_command_itself_without_a_gpu(own_cache: Path) -> None:
         "nothing was measured: choices are the shipped table's, the cost model's and the defaults",
     ]
     assert not own_cache.exists()  # reading makes no file
-    told = command("tune")
-    assert (told.returncode, told.stdout) == (3, "")
-    assert told.stderr.startswith("autotune: there is no such GPU to measure on\n  given:    device 0; torch finds 0")
     told = command("report", BURN_KERNELS_AUTOTUNE="fast")
     assert told.returncode == 1
     assert "given:    BURN_KERNELS_AUTOTUNE='fast'" in told.stderr
+
+
+def test_where_there_is_no_gpu_the_command_has_a_status_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert main(["tune"]) == 3
+    out, told = capsys.readouterr()
+    assert out == ""
+    assert told.startswith("autotune: there is no such GPU to measure on\n  given:    device 0; torch finds 0")
 
 
 # -- bundles -----------------------------------------------------------------------------------------

@@ -92,6 +92,15 @@ def test_a_command_that_is_not_there_is_said() -> None:
     assert compilers.tally.failed == ["kernel 0 of softmax: no process could be begun"]
 
 
+def test_a_key_that_nothing_is_compiled_for_comes_last() -> None:
+    with stand_in(1) as compilers:
+        compilers.skip("a", "ValueError: no such problem")
+        compilers.ask("b", [variant(0)])
+        assert compilers.wait(["a", "b"]) == "b"
+        assert compilers.wait(["a"]) == "a"
+    assert compilers.tally.failed == ["a: ValueError: no such problem"]
+
+
 def test_waiting_ends_with_the_time() -> None:
     with stand_in(1) as compilers:
         compilers.ask("a", [variant(2)])
@@ -118,7 +127,7 @@ def test_every_family_says_what_it_launches_without_a_gpu(name: str) -> None:
     small = reduced(made, facts)
     assert made.elements(facts) > 0
     assert made.elements(small) <= max(1 << 22, made.elements(facts._replace(free=tuple(1 for _ in facts.free))) * 4)
-    counts = [len(launches(made, small, config, H200)) for config in made.candidates(facts, H200)]
+    counts = [len(found) for found in launches(made, small, made.candidates(facts, H200), H200)]
     assert max(counts) > 0  # a library's own way launches nothing of ours
 
 
@@ -141,7 +150,7 @@ def test_what_is_compiled_ahead_is_what_a_launch_looks_for(tmp_path: Path, monke
     active: Any = driver
     monkeypatch.setattr(active, "_active", Elsewhere(H200))
     # as launched: real tensors, positional, with what a launch passes to Triton
-    (launch,) = launches(made, facts, config, H200)
+    ((launch,),) = launches(made, facts, [config], H200)
     arguments = [
         torch.empty(64 * 64, dtype=torch.float32) if isinstance(x, torch.Tensor) else x for x in launch.arguments
     ]

@@ -293,9 +293,7 @@ def test_its_constructor_and_state_are_those_of_torch() -> None:
     assert torch.equal(ours.weight, weight)
     assert list(ours.state_dict()) == list(theirs.state_dict())
     names = list(inspect.signature(twin).parameters)
-    assert [name for name in names if name != "options"] == list(inspect.signature(type(ours)).parameters)[
-        : len(names) - 1
-    ]
+    assert list(inspect.signature(type(ours)).parameters)[: len(names)] == names
     x, targets = torch.randn(3, 5), torch.tensor([1, 10, 4])
     torch.testing.assert_close(ours(x, targets), theirs(x, targets))
 
@@ -448,8 +446,6 @@ def test_convolution_of_other_layouts_and_paddings_goes_to_torch() -> None:
         y = ours(x)
     ours.__class__ = nn.Conv2d
     assert torch.equal(y, ours(x))
-    with pytest.raises(KernelArgumentError, match=r"(?s)conv2d: no such padding.*'same'.*2 x 2.*both sides.*pad first"):
-        F.conv2d(x, torch.ones(1, 3, 2, 2), padding="same")
 
 
 def test_convolution_takes_the_type_of_autocast() -> None:

@@ -1,0 +1,107 @@
+"""A process that compiles Triton kernels into Triton's cache on disk, for one that waits: see `compiling.py`.
+
+It is run by its path and imports neither burn_torch nor torch, which take seconds.  It reads a line of JSON for each
+kernel and answers each with one: what was asked for is there, or why not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+__all__ = ["compiled", "source_of"]
+
+
+def main() -> None:
+    """Answers until there is nothing more to read."""
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            answer = compiled(job)
+        except Exception as fault:  # whoever waits compiles it then, and words what is wrong
+            answer = f"{type(fault).__name__}: {fault}"
+        print(json.dumps({"hash": job["hash"], "fault": answer}), file=sys.__stdout__, flush=True)
+
+
+def compiled(job: dict[str, Any]) -> str:
+    """Compiles a kernel, and the function of C that launches it; empty, or why nothing was compiled."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import make_backend
+    from triton.runtime import cache
+
+    cache.triton_key = lambda: job["triton"]  # of hundreds of megabytes, which were read already
+    _package(job["kernels"])
+    function = _function(job["path"], job["module"], job["name"])
+    target = GPUTarget(*job["target"])
+    source, options = source_of(function, json.loads(job["specialization"]), make_backend(target))
+    if hash_of(source, target, options) != job["hash"]:
+        return "this process would compile another kernel"
+    found = triton.compile(source, target=target, options=options.__dict__)
+    if target.backend == "cuda":
+        from triton.backends.nvidia.driver import CudaLauncher
+
+        with contextlib.suppress(Exception):  # nothing but time is lost without it
+            CudaLauncher(found.src, found.metadata)
+    return ""
+
+
+def source_of(function: Any, told: dict[str, Any], backend: Any) -> tuple[Any, Any]:
+    """What Triton compiles, and its options, of what it tells its hooks; as `JITFunction.preload` reads it."""
+    import triton.language as tl
+    from triton.compiler import ASTSource
+
+    def constant(value: Any) -> Any:
+        if isinstance(value, dict) and "constexpr" in value:
+            return tl.constexpr(value["constexpr"])
+        return tl.dtype(value) if tl.dtype.is_dtype(value) else value
+
+    constants = {tuple(key): constant(value)
+                 for key, value in zip(told["constant_keys"], told["constant_vals"], strict=True)}  # fmt: skip
+    attributes = dict(zip(map(tuple, told["attrs_keys"]), told["attrs_vals"], strict=True))
+    signature = {name: _tuples(value) for name, value in told["signature"].items()}
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in told["options"].items()}
+    return ASTSource(function, signature, constants, attributes), backend.parse_options(options)
+
+
+def hash_of(source: Any, target: Any, options: Any) -> str:
+    """The name under which Triton's cache keeps a kernel."""
+    from triton._C.libtriton import get_cache_invalidating_env_vars
+    from triton.compiler import make_backend
+    from triton.runtime.cache import get_cache_key
+
+    key: str = get_cache_key(source, make_backend(target), options, get_cache_invalidating_env_vars())
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _package(folder: str) -> None:
+    """`burn_kernels` without what its own `__init__` imports: files of it that kernels share are imported alone."""
+    if "burn_kernels" not in sys.modules:
+        package = types.ModuleType("burn_kernels")
+        package.__path__ = [folder]
+        sys.modules["burn_kernels"] = package
+
+
+def _function(path: str, module: str, name: str) -> Any:
+    if module not in sys.modules:
+        spec = importlib.util.spec_from_file_location(module, Path(path))
+        assert spec is not None
+        assert spec.loader is not None
+        made = importlib.util.module_from_spec(spec)
+        sys.modules[module] = made
+        spec.loader.exec_module(made)
+    return getattr(sys.modules[module], name)
+
+
+if __name__ == "__main__":
+    main()

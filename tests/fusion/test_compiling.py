@@ -1,0 +1,219 @@
+"""Kernels that workers compile ahead: the same entries of the cache, no process left, nothing that depends on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from burn_kernels.launch import H200, Launch  # after the check for triton
+from burn_torch.backend.libtorch import compile_worker, compiling
+from burn_torch.backend.libtorch.fused import FusedKernel
+from burn_torch.core.errors import ConfigError
+from burn_torch.fusion.configs import tiles_of
+from tests.fusion.programs import row, tensor, traced
+
+pytestmark = pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter compiles nothing")
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches and what was asked for, as in a new process."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("BURN_TORCH_CACHE", str(tmp_path / "burn_torch"))
+    monkeypatch.setattr(compiling, "_asked", set())
+
+
+def kernels() -> list[FusedKernel]:
+    """Four, of which one takes a function from `burn_kernels.prims`."""
+    bodies = [
+        lambda x: row("gelu")(x) * 2.0,
+        lambda x: row("sum")(x, dims=(1,)) + 1.0,
+        lambda x: row("sum")(x * x, dims=(0,)),
+        lambda x: (row("relu")(x), row("sum")(x, dims=(0, 1))),
+    ]
+    return [FusedKernel(traced(body, [tensor(33, 40)]), strict=False) for body in bodies]
+
+
+def told_of(kernel: FusedKernel) -> tuple[Any, Any, str]:
+    """What Triton tells its hooks of the launch of a kernel on an H200, as `JITFunction.run` makes it."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import make_backend
+    from triton.runtime.jit import serialize_specialization_data
+
+    lowered = kernel.lowered((None,))
+    tiles, function = tiles_of(lowered), kernel.variant((None,)).function
+    launch = Launch(function, (1,), (), tiles.blocks(lowered), tiles.warps, 1)
+    pointers = [name for name in function.arg_names if name not in launch.constants]
+    signature = dict.fromkeys(pointers, "*fp32") | dict.fromkeys(launch.constants, "constexpr")
+    constants = {(function.arg_names.index(name),): value for name, value in launch.constants.items()}
+    attributes = {(i,): [["tt.divisibility", 16]] for i in range(len(pointers))}
+    target = GPUTarget(H200.backend, H200.arch, H200.lanes)
+    options = make_backend(target).parse_options({"num_warps": launch.warps, "num_stages": 1})
+    ordered = {name: signature[name] for name in function.arg_names}
+    told = serialize_specialization_data(function.__name__, ordered, constants, attributes, options, "key")
+    return function, target, told
+
+
+def jobs_of(made: list[FusedKernel]) -> list[dict[str, Any]]:
+    import burn_kernels
+
+    folder = str(Path(burn_kernels.__file__).parent)
+    found = [compiling.job_of(*told_of(kernel)) for kernel in made]
+    return [job | {"kernels": folder} for job in found if job is not None]
+
+
+def compiled_here(kernel: FusedKernel) -> bool:
+    """Compiles it in this process; whether the cache had it."""
+    import triton
+    from triton import knobs
+    from triton.compiler import make_backend
+
+    hits: list[bool] = []
+    function, target, told = told_of(kernel)
+    source, options = compile_worker.source_of(function, json.loads(told), make_backend(target))
+    before = knobs.compilation.listener
+    knobs.compilation.listener = lambda *, cache_hit, **_: hits.append(cache_hit)
+    try:
+        triton.compile(source, target=target, options=options.__dict__)
+    finally:
+        knobs.compilation.listener = before
+    return hits == [True]
+
+
+def test_workers_fill_the_cache_under_the_keys_of_this_process() -> None:
+    made = kernels()
+    jobs = jobs_of(made)
+    assert len(jobs) == 4
+    assert compiling.compiled_at_once(jobs, 2) == 4
+    assert jobs_of(made) == [], "nothing is missing any more"
+    assert all(map(compiled_here, made))
+
+
+def test_a_worker_that_would_compile_something_else_says_so_and_stores_nothing(tmp_path: Path) -> None:
+    (job, *_) = jobs_of(kernels()[:1])
+    assert compiling.compiled_at_once([job | {"hash": "another"}], 1) == 0
+    assert compiling.compiled_at_once([job | {"path": str(tmp_path / "gone.py")}], 1) == 0
+    assert not compiled_here(kernels()[0])
+
+
+def test_workers_that_die_or_hang_leave_no_process_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[str]] = []
+    programs = {"dies": "raise SystemExit(1)", "hangs": "import time\ntime.sleep(600)", "lies": "print('{')"}
+
+    def start() -> subprocess.Popen[str]:
+        word = list(programs)[len(started) % len(programs)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+        started.append(subprocess.Popen([sys.executable, "-c", programs[word]], **pipes))  # type: ignore[call-overload]
+        return started[-1]
+
+    monkeypatch.setattr(compiling, "_started", start)
+    begun = time.monotonic()
+    assert compiling.compiled_at_once([{"hash": str(n)} for n in range(9)], 3, patience_s=2.0) == 0
+    assert time.monotonic() - begun < 20.0
+    assert len(started) == 3
+    assert all(worker.returncode is not None for worker in started), "waited for: no zombie"
+
+
+def test_an_interrupted_wait_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[str]] = []
+    make = compiling._started
+
+    def start() -> subprocess.Popen[str]:
+        started.append(make())
+        return started[-1]
+
+    monkeypatch.setattr(compiling, "_started", start)
+    monkeypatch.setattr(threading.Thread, "join", _interrupted(threading.Thread.join))
+    with pytest.raises(KeyboardInterrupt):
+        compiling.compiled_at_once(jobs_of(kernels()), 2)
+    assert all(worker.returncode is not None for worker in started)
+
+
+def _interrupted(join: Any) -> Any:
+    asked: list[None] = []
+
+    def interrupted(self: Any, timeout: float | None = None) -> None:
+        if not asked:
+            asked.append(None)
+            raise KeyboardInterrupt
+        join(self, timeout)
+
+    return interrupted
+
+
+def test_a_program_without_a_main_guard_starts_workers_once(tmp_path: Path) -> None:
+    """Nothing of the program runs again in a worker, as it would where multiprocessing imports it."""
+    script = tmp_path / "program.py"
+    folder = Path(__file__).parents[2]
+    script.write_text(
+        f"import sys\nsys.path[:0] = [{str(folder)!r}, {str(folder / 'kernels')!r}]\n"
+        "print('begun')\n"
+        "from tests.fusion.test_compiling import compiling, jobs_of, kernels\n"
+        "print(compiling.compiled_at_once(jobs_of(kernels()[:2]), 2))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["begun", "2"]
+
+
+def test_nothing_is_started_for_the_host_few_kernels_or_where_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("workers are asked")
+
+    monkeypatch.setattr(compiling, "compiled_at_once", refuse)
+    assert compiling.compile_ahead(kernels()) == 0, "on the host nothing is compiled for a device"
+    on_gpu = [FusedKernel(traced(lambda x: x * 2.0, [tensor(n, place="cuda:0")]), strict=False) for n in range(2, 6)]
+    monkeypatch.setenv(compiling.VARIABLE, "0")
+    assert compiling.compile_ahead(on_gpu) == 0
+    monkeypatch.setenv(compiling.VARIABLE, "4")
+    assert compiling.compile_ahead(on_gpu[:2]) == 0
+    assert compiling.workers() == 4
+    monkeypatch.setenv(compiling.VARIABLE, "many")
+    with pytest.raises(ConfigError, match=r"(?s)BURN_TORCH_COMPILE_WORKERS=many.*0 for none.*unset"):
+        compiling.compile_ahead(on_gpu)
+    monkeypatch.delenv(compiling.VARIABLE)
+    assert compiling.workers() in range(9)
+
+
+@pytest.mark.gpu
+def test_a_program_finds_its_kernels_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton import knobs
+
+    from burn_torch import Device, Distribution, Tensor
+
+    monkeypatch.setenv(compiling.VARIABLE, "4")
+    counts: list[int] = []
+    ahead = compiling.compile_ahead
+
+    def counted(given: Any) -> int:
+        counts.append(ahead(given))
+        return counts[-1]
+
+    monkeypatch.setattr("burn_torch.backend.libtorch.program.compile_ahead", counted)
+    hits: list[bool] = []
+    monkeypatch.setattr(knobs.compilation, "listener", lambda *, cache_hit, **_: hits.append(cache_hit))
+    device = Device.cuda(0).fused()
+    x = Tensor.random((70, 90), Distribution.Normal(0.0, 1.0), device)
+    device.sync()
+    hits.clear()
+    y = [x.sum_dim(0) * 2.0, x.sum_dim(1).exp(), (x * 1.5).tanh().matmul(x.transpose()).relu(), x.cumsum(1) + 1.0]
+    found = [value.into_data().array for value in y]
+    assert sum(counts) >= 3
+    assert hits.count(True) >= 3
+    host = x.into_torch().double().cpu()
+    expected = [host.sum(0, keepdim=True) * 2.0, host.sum(1, keepdim=True).exp(),
+                ((host * 1.5).tanh() @ host.T).relu(), host.cumsum(1) + 1.0]  # fmt: skip
+    for value, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(torch.from_numpy(value).double(), other, rtol=2e-3, atol=2e-2)
