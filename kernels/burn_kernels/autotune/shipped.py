@@ -7,7 +7,9 @@ options, and row counts within a factor of four of the measured one.  It is only
     python -m burn_kernels ship benchmarks/data/kernels-tune-h200.json timings.json
 
 writes the table anew from all these files, which may be what `export` writes or rows of benchmarks/kernels.py --tune.
-Of a problem that several files have, the last one's timings count.
+Of a problem that several files have, the last one's timings count.  What the kernels no longer have is left out; so is
+a problem whose timings lack the config that would be taken without the table, since that has changed after them.  Of
+the others the fastest configs and that one are kept, and nothing where that one is as fast as any for every row count.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from burn_kernels.autotune.cost import choice
 from burn_kernels.autotune.key import Device, Facts, alignment
-from burn_kernels.launch import H200, Machine
+from burn_kernels.autotune.race import ALIKE
+from burn_kernels.launch import A100, H200, MI300X, Machine
 
 if TYPE_CHECKING:
     from burn_kernels.autotune.tunable import Tunable
@@ -35,6 +39,9 @@ FORMAT = "burn_kernels.timings"
 """How an export begins; see `bundle`, which this does not import: a choice needs none of it."""
 NEAR = 4
 """How many times more or fewer rows than were measured."""
+MOST_CONFIGS = 3
+"""Of a problem: the fastest, and where that does not fit a call, or fails, the next ones."""
+_MACHINES = {(machine.backend, machine.arch): machine for machine in (H200, A100, MI300X)}
 
 
 @functools.cache
@@ -84,8 +91,22 @@ def _problem(case: str, passed: str, floor_bytes: int) -> tuple[str, tuple[int, 
     return (name, (rows * cols,), (), "") if name == "dropout" else None
 
 
-Problems = dict[tuple[Any, ...], dict[str, float]]
-"""Milliseconds of configs (as JSON) by op, backend, arch, free, exact, itemsize, align, layout, flags."""
+class Place(NamedTuple):
+    """A problem as the table has it."""
+
+    op: str
+    backend: str
+    arch: int | str
+    free: tuple[int, ...]
+    exact: tuple[int, ...]
+    itemsize: int
+    align: int
+    layout: str
+    flags: str
+
+
+Problems = dict[Place, dict[str, float]]
+"""Milliseconds of configs, which are JSON."""
 
 
 def of_rows(rows: Iterable[Mapping[str, Any]], tunables: Mapping[str, Tunable]) -> Problems:
@@ -109,8 +130,8 @@ def of_rows(rows: Iterable[Mapping[str, Any]], tunables: Mapping[str, Tunable]) 
         } | numbers
         if set(numbers) != names or tunables[op].parse(numbers) not in tunables[op].candidates(facts, H200):
             continue
-        place = (op, H200.backend, H200.arch, free, exact, itemsize, facts.align, facts.layout, flags)
-        _keep(found.setdefault(place, {}), numbers, row["median_ms"])
+        place = Place(op, H200.backend, H200.arch, free, exact, itemsize, facts.align, facts.layout, flags)
+        _keep(found.setdefault(place, {}), tunables[op].parse(numbers), row["median_ms"])
     return found
 
 
@@ -120,7 +141,7 @@ def of_timings(timings: Iterable[Mapping[str, Any]], tunables: Mapping[str, Tuna
     for row in timings:
         machine = _machine(row["device"])
         named = _facts(row["key"], tunables)
-        if machine is None or named is None or row["eliminated"]:
+        if machine is None or named is None:
             continue
         op, facts = named
         names = {field.name for field in fields(tunables[op].config)}
@@ -129,13 +150,13 @@ def of_timings(timings: Iterable[Mapping[str, Any]], tunables: Mapping[str, Tuna
         ):
             continue
         size = facts.dtype.itemsize
-        problem = (op, machine.backend, machine.arch, facts.free, facts.exact, size, *facts[3:])
-        _keep(found.setdefault(problem, {}), row["config"], row["median_ms"])
+        problem = Place(op, machine.backend, machine.arch, facts.free, facts.exact, size, *facts[3:])
+        _keep(found.setdefault(problem, {}), tunables[op].parse(row["config"]), row["median_ms"])
     return found
 
 
-def _keep(at: dict[str, float], config: Mapping[str, int], ms: float) -> None:
-    text = json.dumps(dict(config))
+def _keep(at: dict[str, float], config: Any, ms: float) -> None:
+    text = json.dumps(asdict(config))
     at[text] = min(at.get(text, float("inf")), round(ms, 5))
 
 
@@ -162,6 +183,35 @@ def _facts(key: str, tunables: Mapping[str, Tunable]) -> tuple[str, Facts] | Non
     return None
 
 
+def _untold(place: Place, tunables: Mapping[str, Tunable]) -> str:
+    """The config, as JSON, that a machine would take which measured nothing and had no table; empty if not known."""
+    machine = _MACHINES.get((place.backend, place.arch))  # figures of others are not known
+    if machine is None:
+        return ""
+    dtype = next(one for one in (torch.bfloat16, torch.float32, torch.int64) if one.itemsize == place.itemsize)
+    facts = Facts(place.free, place.exact, dtype, place.align, place.layout, place.flags)
+    made = tunables[place.op]
+    named = {name: c for name, c in made.named(facts, machine).items() if made.supports(c, facts)}
+    return json.dumps(asdict(named[choice({n: made.work(c, facts, machine) for n, c in named.items()}, machine)]))
+
+
+def _but_for_rows(place: Place) -> Place:
+    """The same for problems that differ in their free sizes: a row serves others nearby, unless they have their own."""
+    return place._replace(free=())
+
+
+def _is_needed(place: Place, at: Mapping[str, float], tunables: Mapping[str, Tunable]) -> bool:
+    """Whether the table chooses a config that is faster than the one taken without it."""
+    return at.get(_untold(place, tunables), float("inf")) > min(at.values()) * (1 + ALIKE)
+
+
+def _kept(place: Place, at: Mapping[str, float], tunables: Mapping[str, Tunable]) -> list[tuple[float, Any]]:
+    """The fastest configs with their times, and the one that would be taken without the table."""
+    order = sorted(at, key=lambda text: at[text])
+    untold = _untold(place, tunables)
+    return [(at[text], json.loads(text)) for n, text in enumerate(order) if n < MOST_CONFIGS or text == untold]
+
+
 def written(sources: Mapping[str, Mapping[str, Any]], tunables: Mapping[str, Tunable]) -> str:
     """The text of the table's file, from sources by the names of their files."""
     measured, problems = [], Problems()
@@ -179,11 +229,11 @@ def written(sources: Mapping[str, Mapping[str, Any]], tunables: Mapping[str, Tun
             about = {key: source[key] for key in ("device", "date", "torch", "triton")}
         measured.append({"file": name, **about})
     rows = []
-    for (op, backend, arch, free, exact, itemsize, align, layout, flags), at in sorted(problems.items(), key=str):
-        row = {"op": op, "backend": backend, "arch": arch, "free": list(free), "exact": list(exact)}
-        row |= {"itemsize": itemsize, "align": align, "layout": layout, "flags": flags}
-        row["configs"] = [[ms, json.loads(text)] for text, ms in sorted(at.items(), key=lambda pair: pair[1])]
-        rows.append(f"  {json.dumps(row)}")
+    fresh = {place: at for place, at in problems.items() if _untold(place, tunables) in ("", *at)}
+    needed = {_but_for_rows(place) for place, at in fresh.items() if _is_needed(place, at, tunables)}
+    for place, at in sorted(fresh.items(), key=str):
+        if _but_for_rows(place) in needed:
+            rows.append(f"  {json.dumps(place._asdict() | {'configs': _kept(place, at, tunables)})}")
     about_all = ",\n".join(f"  {json.dumps(one)}" for one in measured)
     text = ",\n".join(rows)
     return f'{{\n "measured": [\n{about_all}\n ],\n "problems": [\n{text}\n ]\n}}\n'
