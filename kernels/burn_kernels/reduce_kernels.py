@@ -13,7 +13,7 @@ from typing import Literal
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.launch import Machine, ceil_div, next_power
-from burn_kernels.prims import LOWEST, exp_for, joined, quotient
+from burn_kernels.prims import LOWEST, exp, exp_for, joined, quotient
 from burn_kernels.reduce_parts import FEW
 
 MOST = 1 << 30
@@ -316,8 +316,11 @@ def reduce_once(
 
 @triton.jit
 def _logarithm(top, total):
+    # the device's log is some units off, and a unit here is one of every gradient: a step of Newton's makes it exact
+    rest = tl.log(total)
+    rest = tl.where(total >= 1.0, rest + (total * exp(-rest) - 1.0), rest)  # 0 where all numbers are -inf
     # a sum with +inf in it is +inf, though inf - inf is no number
-    return tl.where(top == float("inf"), top, top + tl.log(total))
+    return tl.where(top == float("inf"), top, top + rest)
 
 
 @triton.jit
