@@ -71,7 +71,7 @@ from burn_torch.train.metric import (
     WordErrorRate,
     merge_states,
 )
-from burn_torch.train.metric.group_learning_rate import GroupLearningRateMetric
+from burn_torch.train.metric.learning_rate import GroupLearningRateMetric
 from burn_torch.train.output import (
     AccuracyInput,
     BleuInput,

@@ -269,7 +269,7 @@ def _candidates(facts: Facts, machine: Machine) -> list[Config]:
     if offers_tiles(facts, machine):
         tiles = tile_candidates(made.sources, made.targets, made.taps, machine)
         found = with_tiles(found, tiles, made.sources * made.taps, made.targets)
-    return with_library(LIBRARY, found, facts, tiles=offers_tiles(facts, machine))
+    return with_library(LIBRARY, found, facts)
 
 
 FORWARD = tunable(

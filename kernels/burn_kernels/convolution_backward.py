@@ -276,8 +276,7 @@ def _data_candidates(facts: Facts, machine: Machine) -> list[Config]:
     if offers_tiles(facts, machine):
         tiles = tile_candidates(made.targets, made.sources, made.taps, machine)
         found = with_tiles(found, tiles, made.targets * made.taps, made.sources)
-    # of a stem, strided and to 3 channels, it is what the kernels here are worst at
-    return with_library(LIBRARY, found, facts, tiles=False)
+    return with_library(LIBRARY, found, facts)
 
 
 def _weight_candidates(facts: Facts, machine: Machine) -> list[WeightConfig]:
@@ -285,7 +284,7 @@ def _weight_candidates(facts: Facts, machine: Machine) -> list[WeightConfig]:
     found = direct_weight_candidates(made, machine)
     if offers_tiles(facts, machine):
         found = with_tiles(found, tile_weight_candidates(made, machine), made.sources * made.taps, made.targets)
-    return with_library(LIBRARY_WEIGHTS, found, facts, tiles=offers_tiles(facts, machine))
+    return with_library(LIBRARY_WEIGHTS, found, facts)
 
 
 def _weights_fit(config: WeightConfig, facts: Facts) -> bool:

@@ -9,7 +9,7 @@ import torch
 
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.convolution_kernels import LIBRARY, Config
-from burn_kernels.convolution_parts import Geometry, in_tf32, is_direct, is_stem
+from burn_kernels.convolution_parts import Geometry, in_tf32, is_direct
 from burn_kernels.launch import Machine
 
 Choice = TypeVar("Choice")
@@ -63,14 +63,9 @@ def with_tiles(direct: Sequence[Choice], tiles: Sequence[Choice], terms: int, re
     return [*tiles, *direct] if terms >= FEW_TERMS and results >= FEW_RESULTS else [*direct, *tiles]
 
 
-def with_library(library: Choice, direct: Sequence[Choice], facts: Facts, *, tiles: bool = True) -> list[Choice]:
-    """The candidates: torch's convolution first where the rule takes it without timing, last where it does not.
-
-    Of a stem the rule is for `tiles`: without them it is torch's.
-    """
-    made = geometry_of(facts)
-    ours = is_direct(made, facts.dtype) and (tiles or not is_stem(made))
-    return [*direct, library] if ours else [library, *direct]
+def with_library(library: Choice, direct: Sequence[Choice], facts: Facts) -> list[Choice]:
+    """The candidates: torch's convolution first where the rule takes it without timing, last where it does not."""
+    return [*direct, library] if is_direct(geometry_of(facts), facts.dtype) else [library, *direct]
 
 
 def supports(config: Config, facts: Facts) -> bool:

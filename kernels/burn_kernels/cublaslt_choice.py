@@ -45,8 +45,7 @@ def best(problem: Problem, index: int) -> int | None:
             if torch.cuda.is_current_stream_capturing():
                 return None
             with torch.cuda.device(index), unobserved():
-                _found[key] = raced(problem, GpuClock(index))
-                torch.cuda.empty_cache()  # what the clock's stream had would serve no other
+                _found[key] = raced(problem, GpuClock(index, torch.cuda.current_stream(index)))
         return _found[key]
 
 
@@ -158,7 +157,7 @@ def _agrees(call: Callable[[], torch.Tensor], expected: torch.Tensor, out: torch
 
 def _timed(calls: dict[int, Callable[[], object]], clock: Clock) -> dict[int, float]:
     """Milliseconds of each call, the medians of turns."""
-    clock.settle()  # inputs were made on the caller's stream
+    clock.settle()
     times: dict[int, list[float]] = {rank: [] for rank in calls}
     for _ in range(1 + ROUNDS):
         for rank, call in calls.items():

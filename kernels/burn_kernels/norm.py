@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -107,6 +107,9 @@ def candidates(cols: int, itemsize: int, machine: Machine, *, centred: bool = Tr
         found = [Config(1, 8_192, 16), Config(1, 8_192, 32), Config(1, 4_096, 16)]
         if not centred:  # lighter in registers: two programs of 1024 threads fit a processor
             found = [found[1], found[0], found[2]]
+        elif cols == 32_768 and itemsize == 2 and machine.backend == "cuda":
+            # x read once: with w and b, which every row reads, two readings of it are more than the L2 cache gives
+            found.insert(0, Config(1, 4_096, 16, tiles=8))
         return [*found, Config(1, block, 32)] if block <= 2 * MAX_TILE_COLS else found
     # below 1024 columns several rows share a program; above, 32 to 64 elements a thread: with 16 the second half of
     # the threads costs more in waiting for each other than it brings
@@ -119,12 +122,19 @@ def candidates(cols: int, itemsize: int, machine: Machine, *, centred: bool = Tr
             Config(1, 256 * other, other, tiles=cols // (256 * other)) for other in (4, 8) if cols % (256 * other) == 0
         ]
         tiled = [config for config in tiled if config.tiles <= 8]
-    return tiled or [
+        tiled = [replace(config, passing=1) for config in tiled[:1]] + tiled
+    if cols == 4_096 and itemsize == 2 and machine.backend == "cuda":
+        tiled = [Config(2, block, 8, passing=1), Config(1, 1_024, 4, tiles=4, passing=1)]
+        tiled = tiled if centred else tiled[::-1]
+    elif cols == 16_384 and centred and itemsize == 2 and machine.backend == "cuda":
+        tiled = [Config(1, 4_096, 16, tiles=4, aside=1)]  # w and b, 64 KiB, stay in the L1 cache
+    found = [
         Config(rows * factor, block, other)
         for factor in (1, 2)
         for other in (warps, warps // 2, 2 * warps)
         if rows * factor * block <= 2048 * other
     ]
+    return [*tiled, *found] if cols == block else tiled or found
 
 
 # -- kernels -----------------------------------------------------------------------------------------

@@ -113,18 +113,28 @@ def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list
     if cols <= 8_192:
         wide, narrow = ceil_div(cols, 2_048), ceil_div(cols, 1_024)
         if cols == next_power(cols):
-            found = [BackwardConfig(1, cols // 2, cols // 512, 8_192 // cols, 3, tiles=2)]
-            return found if centred else []
+            found = [BackwardConfig(1, cols // 2, cols // 512, 8_192 // cols, 3, tiles=2)] if centred else []
+            if cols == 4_096:  # two rows at once, or loads of six, share the waiting for their means
+                both = (
+                    BackwardConfig(1, 2_048, 8, 1, 6, tiles=2, passing=1),
+                    BackwardConfig(2, cols, 16, 1, 4, passing=2),
+                )
+                found = [*(both if centred else both[::-1]), *found]
+            return found
         found = [BackwardConfig(1, 2_048, 8, 1, 4, tiles=wide)]
+        if centred and wide <= 3:
+            found.insert(0, BackwardConfig(1, 2_048, 8, 1, 5, tiles=wide, passing=1))
         if not centred and narrow <= 6:
-            found.insert(0, BackwardConfig(1, 1_024, 8, 2, 3, tiles=narrow))
+            found.append(BackwardConfig(1, 1_024, 8, 2, 3, tiles=narrow))
         return found
     # dw, and db, of all columns fill the registers: x and dy are read again, from the L1 cache
     if machine.arch != 90:
         return []
     parts = 2 if cols <= 16_384 else 4
     block, tiles = (4_096, 2) if cols > 6_144 * parts else (2_048, ceil_div(cols, 2_048 * parts))
-    shared = [BackwardConfig(1, block, 16, 1, stages, tiles=tiles, parts=parts) for stages in (3, 4)]
+    # 8 warps have two numbers where 16 have one: enough registers without db, and with it for 6144 columns
+    tried = ((16, 5 if parts == 4 else 4), (16, 3)) if centred and tiles == 2 else ((8, 4), (16, 4))
+    shared = [BackwardConfig(1, block, warps, 1, stages, tiles=tiles, parts=parts) for warps, stages in tried]
     if cols not in (16_384, 32_768):
         return shared
     if cols == 16_384:

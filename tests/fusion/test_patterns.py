@@ -15,10 +15,14 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ConfigError
 from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.fusion import Pattern, plan_of, register_pattern, unregister_pattern
+from burn_torch.fusion.c_expressions import c_expression
+from burn_torch.fusion.expressions import expression
 from burn_torch.fusion.patterns import replaced
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.verifier import verify
+from burn_torch.ops.op import REGISTRY
 from burn_torch.ops.signature import Number
+from burn_torch.ops.template import FUNCTIONS, require_template
 from tests.fusion.programs import MATRIX, row, tensor, traced
 
 CALLS: list[str] = []
@@ -220,14 +224,34 @@ def test_what_is_no_row_stands_for_no_pattern() -> None:
         ("({0} + ", "never closed"),
         ("{1} * 2.0", r"\{1\} is none of 1 inputs"),
         ("x = {0}", "invalid syntax"),
+        ("x * 2.0", "x is no input"),
+        ("{0} ** 2", "Pow is not written in kernels"),
+        ("{0} if {0} > 0 else 0", "is not written in kernels"),
+        ("0 < {0} < 1", "is not written in kernels"),
+        ("tl.exp({0})", "no function tl.exp"),
+        ("exp('a') + {0}", "'a' is no number"),
         ("", "invalid syntax"),
     ],
 )
 def test_a_template_that_is_no_expression_is_refused_where_it_is_declared(template: str, fault: str) -> None:
     with pytest.raises(
-        ArgumentError, match=rf"pattern_tests::wrong: (?s:.)*{fault}(?s:.)*\{{0\}} \(x\)(?s:.)*leave pointwise"
+        ArgumentError, match=rf"pattern_tests::wrong: (?s:.)*{fault}(?s:.)*\{{0\}} for x(?s:.)*leave pointwise"
     ):
 
         @op(namespace="pattern_tests", torch=torch.relu, pointwise=template, nondifferentiable=True)
         def wrong(x: TensorSpec) -> TensorSpec:
             return x
+
+
+def test_templates_may_call_what_kernels_write() -> None:
+    """In Triton and in C, in float32 or at least there; and every row of the table is such a template."""
+    used: set[str] = set()
+    for name in FUNCTIONS:
+        operands = {"where": 3, "maximum": 2, "minimum": 2}.get(name, 1)
+        template = f"{name}({', '.join(f'{{{i}}}' for i in range(operands))})" if name != "float" else "float('inf')"
+        for write in (expression, c_expression):
+            extra = {"rounded": None} if write is expression else {}
+            assert write(template, ["a", "b", "c"], DType.F32, used=used, **extra)
+    for row_ in REGISTRY.values():
+        if row_.pointwise is not None:
+            require_template(row_.name, row_.pointwise, [name for name, _ in row_.signature.inputs])

@@ -33,7 +33,7 @@ from burn_kernels import (
     tensor_norm,
 )
 from burn_kernels.ahead import compile_launch, resources
-from burn_kernels.convolution_kernels import tile_candidates
+from burn_kernels.convolution_kernels import tile_candidates, tile_weight_candidates
 from burn_kernels.launch import A100, H200, MI300X, Launch, Machine, recorded, recording
 
 pytest.importorskip("triton")
@@ -351,7 +351,7 @@ def test_planes_of_other_sides_compile_without_spills(machine: Machine, dtype: t
     def planes(new: Meta) -> None:
         for side, kernel in ((28, 7), (14, 5), (7, 3)):
             x, w, b = new(8, 32, side, side), new(32, 1, kernel, kernel), new(32)
-            options = {"padding": kernel // 2, "groups": 32}
+            options: dict[str, Any] = {"padding": kernel // 2, "groups": 32}
             convolution.forward(x, w, b, **options)
             convolution.backward(x, x, w, b, **options)
 
@@ -360,11 +360,14 @@ def test_planes_of_other_sides_compile_without_spills(machine: Machine, dtype: t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", [H200, A100], ids=lambda machine: str(machine.arch))
-def test_a_stem_compiles_without_spills(machine: Machine) -> None:
+def test_tiles_of_a_stem_compile_without_spills(machine: Machine) -> None:
     def stem(new: Meta) -> None:
         x, w, b = new(32, 3, 224, 224), new(64, 3, 7, 7), new(64)
-        y, _ = convolution.forward(x, w, b, stride=2, padding=3)
-        convolution.backward(y, x, w, b, stride=2, padding=3, needs=(False, True, True))
+        made = convolution.geometry("", x, w, b, 2, 3, 1, 1)
+        config = tile_candidates(3, 64, 49, machine)[0]
+        y, _ = convolution.forward(x, w, b, stride=2, padding=3, config=config)
+        weights = tile_weight_candidates(made, machine)[0]
+        convolution.backward(y, x, w, b, stride=2, padding=3, needs=(False, True, True), weight_config=weights)
 
     assert spilled(stem, torch.float32, machine) == {}
 

@@ -49,7 +49,7 @@ def sizes(batch: int, channels: int, side: int, outs: int, kernel: int, stride: 
         (sizes(4096, 8, 26, 16, 3), torch.float32, False),  # much work
         (sizes(512, 8, 26, 16, 3), torch.bfloat16, False),  # for which half types have tensor cores
         (sizes(32, 64, 56, 64, 3, groups=64), torch.bfloat16, True),  # depthwise
-        (sizes(32, 3, 224, 64, 7, 2), torch.float32, True),  # a stem, in tf32 as cuDNN's
+        (sizes(32, 3, 224, 64, 7, 2), torch.float32, False),  # a stem
         (sizes(32, 3, 224, 64, 7, 2), torch.bfloat16, False),
         (sizes(32, 64, 56, 64, 3), torch.float32, False),
     ],
@@ -77,6 +77,14 @@ def test_the_choice_without_timings(made: Geometry, dtype: torch.dtype, direct: 
 def test_which_convolutions_are_of_planes(made: Geometry, plane: bool) -> None:
     assert convolution.is_plane(made) == plane
     assert not plane or is_direct(made, torch.bfloat16)
+
+
+def test_tiles_are_candidates_of_a_stem_where_torch_allows_tf32_in_convolutions() -> None:
+    made, other = sizes(32, 3, 224, 64, 7, 2), sizes(32, 3, 224, 32, 3, 2)
+    assert in_tf32(torch.float32, made) == bool(torch.backends.cudnn.allow_tf32)
+    assert not in_tf32(torch.float32, other)
+    assert any(config.channels for config in convolution.candidates(made, torch.float32, H200))
+    assert not any(config.channels for config in convolution.candidates(other, torch.float32, H200))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -111,7 +111,10 @@ def test_nothing_is_timed_where_bits_must_not_depend_on_it(monkeypatch: pytest.M
 
 
 @pytest.mark.gpu
-def test_a_choice_is_a_proposal_or_torch() -> None:
+def test_a_choice_is_a_proposal_or_torch_and_keeps_no_memory() -> None:
+    torch.mm(torch.zeros(8, 8, device="cuda"), torch.zeros(8, 8, device="cuda"))  # the workspace of this stream
+    before = torch.cuda.memory_allocated()
     for problem in PROBLEMS:
         rank = cublaslt_choice.best(problem, 0)
         assert rank is None or 0 <= rank < cublaslt_choice.MOST
+    assert torch.cuda.memory_allocated() <= before + (64 << 20)  # six streams would keep 192 MiB

@@ -33,11 +33,14 @@ VARIABLE: Final = "BURN_TORCH_COMPILE_WORKERS"
 _LEAST: Final = 3
 """Kernels that are worth starting processes for: 0.3 s until they begin."""
 _MOST: Final = 8
-_PATIENCE_S: Final = 90.0
+_PATIENCE_S: Final = 30.0
 """What takes longer altogether is compiled where it is launched; no worker outlives this."""
 
 _asked: Final[set[str]] = set()
 """Kernels that workers were asked for: once each."""
+
+_useless: Final = threading.Event()
+"""Set where workers compiled nothing of what they were asked for: they are not asked again."""
 
 
 def workers() -> int:
@@ -63,7 +66,7 @@ def compile_ahead(kernels: Sequence[Any]) -> int:
     Kernels are taken for inputs without gaps at aligned addresses, which is what programs mostly have.
     """
     kernels = [kernel for kernel in kernels if _place(kernel).startswith("cuda")]
-    if len(kernels) < _LEAST or (count := workers()) < 2 or not _is_usual():
+    if len(kernels) < _LEAST or _useless.is_set() or (count := workers()) < 2 or not _is_usual():
         return 0
     jobs: dict[str, dict[str, Any]] = {}
     for kernel in kernels:
@@ -72,7 +75,12 @@ def compile_ahead(kernels: Sequence[Any]) -> int:
         except Exception:  # whatever is wrong with it, its launch says
             continue
     _asked.update(jobs)
-    return compiled_at_once(list(jobs.values()), min(count, len(jobs))) if len(jobs) >= _LEAST else 0
+    if len(jobs) < _LEAST:
+        return 0
+    done = compiled_at_once(list(jobs.values()), min(count, len(jobs)))
+    if not done:
+        _useless.set()
+    return done
 
 
 def _place(kernel: Any) -> str:

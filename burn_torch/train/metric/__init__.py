@@ -12,7 +12,7 @@ from burn_torch.train.metric.base import (
     Split,
     merge_states,
 )
-from burn_torch.train.metric.builtin import AccuracyMetric, IterationSpeedMetric, LearningRateMetric, LossMetric
+from burn_torch.train.metric.builtin import AccuracyMetric, IterationSpeedMetric, LossMetric
 from burn_torch.train.metric.classification import FBetaScoreMetric, PrecisionMetric, RecallMetric
 from burn_torch.train.metric.confusion import ClassificationMetricConfig, ClassReduction, ConfusionStats, DecisionRule
 from burn_torch.train.metric.hardware import CpuMemory, CpuTemperature, CpuUse, CudaMetric, CudaQuantity
@@ -26,6 +26,7 @@ from burn_torch.train.metric.image import (
     SsimMetric,
     SsimMetricConfig,
 )
+from burn_torch.train.metric.learning_rate import LearningRateMetric
 from burn_torch.train.metric.ranking import AucPrMetric, AurocMetric
 from burn_torch.train.metric.text import (
     BleuScore,

@@ -1,9 +1,8 @@
-"""The metrics that a first training needs: loss, accuracy, learning rate, speed."""
+"""The metrics that a first training needs: loss, accuracy, speed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, Self, final
 
 from burn_torch.core.dtype import DType
@@ -12,7 +11,7 @@ from burn_torch.train.metric._tensors import changed, not_padding, on_leaf
 from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
 from burn_torch.train.output import AccuracyInput, LossInput, adapt
 
-__all__ = ["AccuracyMetric", "IterationSpeedMetric", "LearningRateMetric", "LossMetric"]
+__all__ = ["AccuracyMetric", "IterationSpeedMetric", "LossMetric"]
 
 
 @final
@@ -74,43 +73,6 @@ class AccuracyMetric(NumericMetric):
             return Reading.of_total(right.int().sum(), targets.spec.numel, scale=100.0)
         counted = not_padding(targets, self.pad_token)
         return Reading.of_total(right.bool_and(counted).int().sum(), counted.int().sum(), scale=100.0)
-
-
-@final
-class LearningRateMetric(NumericMetric):
-    """The learning rate of the updates; over an epoch, that of the last one."""
-
-    name = "Learning Rate"
-    higher_is_better = False
-
-    def measure(self, item: Any, metadata: MetricMetadata, /) -> Reading:
-        """The learning rate of this step."""
-        self._last = metadata.lr
-        return Reading.of_mean(metadata.lr)
-
-    def value(self) -> float:
-        """The learning rate of the last step."""
-        return self._last
-
-    def clear(self) -> None:
-        """Starts a new epoch."""
-        super().clear()
-        self._last = math.nan
-
-    def state(self) -> dict[str, Any]:
-        """The last learning rate."""
-        return {**super().state(), "last": self._last.hex()}
-
-    def load_state(self, state: Mapping[str, Any], /) -> None:
-        """Goes on from a last learning rate."""
-        super().load_state(state)
-        self._last = float.fromhex(state["last"])
-
-    def merge(self, state: Mapping[str, Any], /) -> None:
-        """All workers update with one learning rate: takes the other's where this one has seen no step."""
-        super().merge(state)
-        if math.isnan(self._last):
-            self._last = float.fromhex(state["last"])
 
 
 @final

@@ -31,12 +31,16 @@ class Clock(Protocol):
 
 
 class GpuClock:
-    """The clock of one GPU."""
+    """The clock of one GPU.
 
-    def __init__(self, index: int) -> None:
+    stream  where calls are timed; one of its own, unless given.  torch keeps a workspace of 32 MiB for the products of
+            each stream, for good: who times products with many clocks gives one that has it
+    """
+
+    def __init__(self, index: int, stream: Any = None) -> None:
         self.index, self.device = index, torch.device("cuda", index)
         with torch.cuda.device(index):
-            self._stream: Any = torch.cuda.Stream()
+            self._stream: Any = torch.cuda.Stream() if stream is None else stream
             cache = getattr(torch.cuda.get_device_properties(index), "L2_cache_size", 0) or 64 << 20
             with torch.cuda.stream(self._stream):
                 # twice the cache, so that nothing of it survives

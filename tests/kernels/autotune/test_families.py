@@ -389,6 +389,7 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
     parts = (
         "matmul_backward",
         "norm_backward",
+        "norm_backward_shared",
         "prims",
         "random",
         "reduce_kernels",
