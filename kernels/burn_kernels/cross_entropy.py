@@ -107,9 +107,8 @@ def candidates(
         tried.insert(0, (32, 2))
     found = [Config(max(32, min(vectors, 32 * warps * loads)), warps) for warps, loads in tried]
     if gradient and vectors > 4_096 and itemsize == 2 and machine.backend == "cuda":
-        # rows of 128 KiB and more outgrow the L2 cache between their readings: fewer of them, a part in registers
-        best = [Config(2_048, 32, registers=32), Config(2_048, 32, 3)]
-        found = [*(best if vectors <= 8_192 else best[::-1]), *found]
+        # two programs of 1024 threads by 32 registers; or one, with a part of a row too long for the L2 cache in them
+        found = [Config(2_048, 32, registers=32), Config(2_048, 32, 3), *found]
     if weighted:  # as many numbers again to hold, four bytes each: fewer lanes, or registers spill on sm_80
         found = [Config(max(32, config.lanes // 4), config.warps) for config in found]
     return list(dict.fromkeys(found))
