@@ -51,7 +51,8 @@ def choices(timings: Iterable[Mapping[str, Any]], *, table: bool) -> list[Choice
     """One for each key of an export that still has the candidate which would be taken."""
     by_key: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for row in timings:
-        by_key[row["device"], row["key"]][row["candidate"]] = row["median_ms"]
+        # the least sample: what a busy host adds, while others compile beside the measurement, is not the kernel's
+        by_key[row["device"], row["key"]][row["candidate"]] = min(row.get("samples_ms") or [row["median_ms"]])
     found = []
     for (device, key), medians in by_key.items():
         machine, named = shipped._machine(device), shipped._facts(key, TUNABLES)

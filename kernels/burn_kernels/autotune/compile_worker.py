@@ -19,7 +19,7 @@ import burn_kernels  # noqa: F401  # every family, so that every tunable is regi
 from burn_kernels.autotune.compiling import launches
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.tunable import TUNABLES
-from burn_kernels.launch import Machine
+from burn_kernels.launch import Machine, extra_options
 
 __all__ = ["main"]
 
@@ -61,9 +61,9 @@ def compiled(request: dict[str, Any], machine: Machine) -> Any:
     )
     (found,) = launches(tunable, facts, [tunable.parse(request["config"])], machine)
     launch = found[request["number"]]
-    return launch.kernel.warmup(
-        *launch.arguments, grid=launch.grid, num_warps=launch.warps, num_stages=launch.stages, **launch.constants
-    )
+    options = {"num_warps": launch.warps, "num_stages": launch.stages}
+    options |= extra_options(machine, launch.together, launch.registers)
+    return launch.kernel.warmup(*launch.arguments, grid=launch.grid, **options, **launch.constants)
 
 
 def main() -> None:

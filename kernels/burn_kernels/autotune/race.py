@@ -2,9 +2,9 @@
 
 Each candidate is called once without counting, since its first call compiles and warms up.  Then come rounds, each
 in the opposite order of the one before, so that a clock that drifts favours nobody.  Who is more than twice behind the
-best is eliminated after the first round, who is more than 1.5 times, after the third.  It ends after ten rounds, or
-when two rounds in a row improved the best by less than 2 %.  At last the two best go five more rounds against each
-other.
+best in both of two rounds is eliminated, then who is more than 1.5 times behind after the third.  It ends after ten
+rounds, or when two rounds in a row improved the best by less than 2 %.  At last the two best go five more rounds
+against each other.
 """
 
 from __future__ import annotations
@@ -81,7 +81,10 @@ def race(
         still, best = (still + 1 if fastest > best * (1 - STILL) else 0), min(best, fastest)
         early = number + 1 < LEAST_ROUNDS
         if eliminating:
-            hopeless = [name for name in running if found.median(name) > (FAR if early else HOPELESS) * fastest]
+            # twice at once could be a busy host's doing, twice in both is not
+            least = {name: min(found.samples[name]) for name in running}
+            far = [name for name in running if number and least[name] > FAR * min(least.values())]
+            hopeless = far if early else [name for name in running if found.median(name) > HOPELESS * fastest]
             found.eliminated.update(hopeless)
             running[:] = [name for name in running if name not in hopeless]
             if not early and (still >= 2 or len(running) == 1):

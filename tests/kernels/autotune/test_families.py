@@ -394,6 +394,8 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
         "prims",
         "random",
         "reduce_kernels",
+        "cross_entropy_kernels",
+        "norm_backward_shared",
         "residual_norm_backward",
         "batch_norm_backward",
         "group_norm_backward",
