@@ -98,9 +98,17 @@ def captured(call: Call, device: str) -> Call:
         except RuntimeError as error:
             print(f"    not captured, so host time counts: {str(error).splitlines()[0]}")
             torch.cuda.synchronize()
+            _set_right()
             return call
     refuse_empty([str(one.message) for one in told])
     return Replay(graph.replay, kept)
+
+
+def _set_right() -> None:
+    """Ends what a failed capture leaves: only one that succeeds lets torch's random generator draw again."""
+    x, spare = torch.zeros(1, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(spare):
+        x.add_(1)
 
 
 def refuse_empty(told: Sequence[str]) -> None:
