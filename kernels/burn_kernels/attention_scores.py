@@ -176,7 +176,7 @@ def inverse(x, TYPE: tl.constexpr):
 @triton.jit
 def add_product(x, y, total, PRECISION: tl.constexpr):
     """total + x y; of float32 the product is summed apart, so that a long sum rounds once a block and not once a term:
-    over 600 queries the largest error of dk is half of what torch's is, and one and a half times it in one sum."""
+    over two heads of 300 queries dk's largest error is 0.6 of that of torch's sums by head, and 1.4 in one sum."""
     if x.dtype == tl.float32 and PRECISION == "ieee":
         # the compiler takes an addition behind a product into it, one term after the other, but not an fma
         total = tl.fma(tl.dot(x, y, input_precision=PRECISION), 1.0, total)
