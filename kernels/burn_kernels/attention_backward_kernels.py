@@ -6,13 +6,24 @@ Of float32 two roundings would show.  lse is off by half of its last place, and 
 delta, the sum of dy * y, comes in another order than the products that it is taken from, so that what a query gives
 which sees one key is not 0.  So the kernel over queries first goes over all keys for the sum of the weights, and for
 what delta is off by.  `rest` is what weights want to be multiplied by; the others multiply dy with it, and find delta
-corrected and multiplied.
+corrected and multiplied.  Where lse is another one than that of these scores, it is left as it is.
 """
 
 from __future__ import annotations
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.attention_scores import base_of, drops, inverse, keys_of, power, queries_of, scores, sequence, tile
+from burn_kernels.attention_scores import (
+    add_product,
+    base_of,
+    drops,
+    inverse,
+    keys_of,
+    power,
+    queries_of,
+    scores,
+    sequence,
+    tile,
+)
 
 
 # -- queries -----------------------------------------------------------------------------------------
@@ -46,7 +57,7 @@ def _over_keys(
         else:
             if softcap is not None:
                 slope *= 1.0 - turned * turned
-            dq = tl.dot(slope.to(TYPE), k, dq, input_precision=PRECISION)
+            dq = add_product(slope.to(TYPE), k, dq, PRECISION)
     return dq, total, off
 
 
@@ -101,8 +112,11 @@ def queries_backward(
             bias_row, bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
             last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, True,
         )  # fmt: skip
-        total = inverse(tl.where(total == 0.0, 1.0, total), tl.float32)  # 0 of a query that sees no key
-        delta += off * total
+        # where the sum is not 1 but for lse's rounding, the query sees none of these keys, or lse is of more keys than
+        # these, and says what the weights are; it is infinite of no keys
+        ours = tl.abs(total - 1.0) <= tl.minimum(4.8e-7 * (4.0 + tl.abs(lse)), 0.5)
+        total = inverse(tl.where(ours, total, 1.0), tl.float32)
+        delta += tl.where(ours, off, 0.0) * total
         tl.store(rest_ptr + number + row, total, mask=row < rows)
         tl.store(delta_ptr + number + row, delta * total, mask=row < rows)
     else:
@@ -162,11 +176,11 @@ def _over_queries(
             factor = tl.trans(factor)
             rise *= factor
             kept = p * factor
-        dv = tl.dot(kept.to(TYPE), dy, dv, input_precision=PRECISION)
+        dv = add_product(kept.to(TYPE), dy, dv, PRECISION)
         slope = p * (rise - delta[None, :])
         if softcap is not None:
             slope *= 1.0 - turned * turned
-        dk = tl.dot(slope.to(TYPE), q, dk, input_precision=PRECISION)
+        dk = add_product(slope.to(TYPE), q, dk, PRECISION)
     return dk, dv
 
 

@@ -86,9 +86,9 @@ def test_a_query_that_sees_one_key_has_no_gradient_at_all() -> None:
 
 def test_gradients_do_not_carry_the_rounding_of_lse() -> None:
     q, k, v = operands((1, 2, 9, 8), (1, 1, 12, 8))
-    bias, dy = Draw(3).normal(2, 9, 12).float(), Draw(7).normal(1, 2, 9, 8).float()
-    y, lse = forward(q, k, v, None, bias, window=7)
-    found, expected = (backward(dy, q, k, v, None, bias, y, other, window=7) for other in (lse + 1e-3, lse))
+    bias, dy = Draw(3).normal(2, 9, 12, mean=100.0).float(), Draw(7).normal(1, 2, 9, 8).float()
+    y, lse = forward(q, k, v, None, bias, window=7)  # about 100: four units of it are 3e-5 of all weights
+    found, expected = (backward(dy, q, k, v, None, bias, y, other, window=7) for other in (lse + 3e-5, lse))
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-6)
 
@@ -170,6 +170,26 @@ def test_nan_goes_on_and_stays_in_its_row() -> None:
     y, lse = forward(q, k, v)
     assert y.isnan().all(-1)[0, 0].nonzero().flatten().tolist() == [3]
     assert lse.isnan()[0, 0].nonzero().flatten().tolist() == [3]
+
+
+def test_gradients_are_by_the_lse_that_is_given() -> None:
+    # of all keys, where these are a part of them: their weights do not sum to 1; and y and lse that are anything
+    q, k, v = operands((1, 2, 20, 8), (1, 2, 37, 8))
+    y, lse = forward(q, k, v)
+    draw = Draw(3)
+    dy = draw.normal(*y.shape).float()
+    whole = backward(dy, q, k, v, None, None, y, lse)
+    parts = [backward(dy, q, k[:, :, at], v[:, :, at], None, None, y, lse) for at in (slice(0, 16), slice(16, 37))]
+    torch.testing.assert_close(parts[0][0] + parts[1][0], whole[0], rtol=1e-5, atol=1e-5)
+    for number in (1, 2):
+        found = torch.cat([part[number] for part in parts], 2)
+        torch.testing.assert_close(found, whole[number], rtol=1e-5, atol=1e-5)
+    y, lse = draw.normal(*y.shape).float(), draw.normal(*lse.shape).float() + 1.0
+    weights = torch.exp(q @ k.mT / 8**0.5 - lse[..., None])
+    slopes = weights * (dy @ v.mT - (dy * y).sum(-1, keepdim=True)) / 8**0.5
+    expected = slopes @ k, slopes.mT @ q, weights.mT @ dy
+    for one, other in zip(backward(dy, q, k, v, None, None, y, lse), expected, strict=False):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
 
 
 def test_dropout_draws_the_same_mask_whatever_the_blocks() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -415,6 +416,17 @@ def test_every_candidate_compiles(cols: int, machine: Machine) -> None:
                 run(config)
             for launch in launches:
                 compile_launch(launch, machine)
+
+
+def test_products_of_float32_gradients_are_summed_apart() -> None:
+    # a compiler that took the addition behind a product into it would make one long sum of all blocks again
+    found = [x for x in launched(CASES["attention"], torch.float32, H200) if x.kernel.fn.__name__ == "keys_backward"]
+    code = str(compile_launch(found[0], H200).asm["ttgir"])
+    products = [line for line in code.splitlines() if "tt.dot " in line]
+    assert len(products) == 4  # without a window, and unsplit
+    for line in products:
+        assert re.search(r", %cst\w* : ", line), line
+    assert code.count("math.fma") == 2
 
 
 def text(case: str, kernel: str) -> str:

@@ -66,13 +66,18 @@ def test_of_nothing_the_library_computes_without_a_choice(
 
 
 def test_the_librarys_own_ending_is_for_what_it_can() -> None:
-    def ways(flags: str) -> set[int]:
-        return {config.way for config in matmul.candidates(64, 64, 2, H200, flags=flags)}
+    def ways(flags: str, itemsize: int = 2) -> set[int]:
+        return {config.way for config in matmul.candidates(64, 64, itemsize, H200, flags=flags)}
 
     assert matmul.ENDING in ways("relu bias")
     assert matmul.ENDING in ways("gelu_tanh bias")
     for flags in ("relu", "gelu bias", "gelu_tanh bias kept", "relu bias residual", "silu bias"):
         assert matmul.ENDING not in ways(flags)
+    assert matmul.ENDING in ways("relu bias", 4)
+    assert matmul.ENDING not in ways("gelu_tanh bias", 4)  # the library's is right for half types only
+    for dtype, right in ((torch.float16, True), (torch.float32, False)):
+        facts = matmul.facts(dtype, 64, 64, 64, (64, 64), 0, "gelu_tanh bias")
+        assert matmul.FORWARD.supports(matmul.Config(matmul.ENDING), facts) == right
     assert matmul.ENDING not in {c.way for c in matmul.candidates(64, 64, 2, MI300X, flags="relu bias")}
 
 

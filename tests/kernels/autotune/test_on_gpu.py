@@ -34,7 +34,7 @@ def test_every_candidate_of_every_kernel_is_right_and_timed(name: str, selector:
     assert [measured.why_not for measured in found] == [""] * len(found)
     for timing in selector.store.all_timings():
         assert min(timing.samples_ms) > 0
-        assert len(timing.samples_ms) >= 3
+        assert len(timing.samples_ms) >= (2 if timing.eliminated else 3)
 
 
 def test_times_are_those_of_the_device() -> None:
