@@ -19,6 +19,7 @@ from burn_kernels.channel_norm_kernels import (
 )
 from burn_kernels.channel_norm_parts import Tiling
 from burn_kernels.launch import Machine, next_power
+from burn_kernels.prims import quotient
 
 MOST_HELD = 16_384
 """Elements that a program may hold: 32 of each of 512 threads."""
@@ -64,11 +65,11 @@ def forward_held(
     r, c = lanes_of(ROWS, BLOCK)
     inside = there_of(0, 0, r, c, rows, cols, valid)
     x = tl.load(x_ptr + (k * x_inner)[:, None] + (r * x_row + c)[None, :], mask=inside, other=0.0).to(tl.float32)
-    mean = tl.sum(x, 1) / count
+    mean = quotient(tl.sum(x, 1), count, TYPE)
     away = tl.where(inside, x - mean[:, None], 0.0)
     rstd = keep_statistics(
-        mean, tl.sum(away * away, 1) / count, count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr,
-        new_var_ptr, k, valid, momentum, eps,
+        mean, quotient(tl.sum(away * away, 1), count, TYPE), count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr,
+        new_mean_ptr, new_var_ptr, k, valid, momentum, eps, TYPE,
     )  # fmt: skip
     w, b = vector_of(w_ptr, k, valid, 1.0)[:, None], vector_of(b_ptr, k, valid, 0.0)[:, None]
     y = scaled(x, mean[:, None], rstd[:, None], w, b)
@@ -87,7 +88,7 @@ def backward_held(
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
-    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, kept, 1, valid, eps, TRAINED)
+    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, kept, 1, valid, eps, TRAINED, TYPE)
     r, c = lanes_of(ROWS, BLOCK)
     inside = there_of(0, 0, r, c, rows, cols, valid)
     x = tl.load(x_ptr + (k * x_inner)[:, None] + (r * x_row + c)[None, :], mask=inside, other=0.0).to(tl.float32)
@@ -103,6 +104,7 @@ def backward_held(
         tl.store(db_ptr + k, offset.to(db_ptr.dtype.element_ty), mask=valid)
     g *= w[:, None]
     if TRAINED:
-        g = g - (offset * w / count)[:, None] - n * (along * w / count)[:, None]
+        along, offset = quotient(along * w, count, TYPE), quotient(offset * w, count, TYPE)
+        g = g - offset[:, None] - n * along[:, None]
     dx = (g * rstd[:, None]).to(dx_ptr.dtype.element_ty)
     tl.store(dx_ptr + (k * dx_inner)[:, None] + (r * dx_row + c)[None, :], dx, mask=inside)

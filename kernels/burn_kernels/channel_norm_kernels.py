@@ -17,6 +17,7 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.activation import activate
 from burn_kernels.channel_norm_parts import Tiling
 from burn_kernels.launch import Machine, ceil_div, next_power
+from burn_kernels.prims import inverse_root, quotient
 
 
 # -- configs -----------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ def _moments(
         squares += away * away
         seen += _elements(top, left, rows, cols, ROWS, BLOCK)
     count = seen.to(tl.float32)
-    off = tl.sum(total, 1) / count
+    off = quotient(tl.sum(total, 1), count, x_ptr.dtype.element_ty)
     rest = tl.sum(squares, 1) - count * off * off
     return count, shift + off, tl.maximum(rest, 0.0, propagate_nan=tl.PropagateNan.ALL)
 
@@ -196,10 +197,10 @@ def _moments(
 @triton.jit
 def keep_statistics(
     mean, variance, count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr, k, valid, momentum,
-    eps,
+    eps, TYPE: tl.constexpr,
 ):  # fmt: skip
     """Writes mean and rstd, moves the running ones by `momentum`, and gives rstd."""
-    rstd = 1.0 / tl.sqrt_rn(variance + eps)
+    rstd = inverse_root(variance + eps, TYPE)
     tl.store(mean_ptr + k, mean, mask=valid)
     tl.store(rstd_ptr + k, rstd, mask=valid)
     if new_mean_ptr is not None:
@@ -257,8 +258,8 @@ def forward_whole(
     first = _begin(k, inner, x_outer, x_inner)
     count, mean, squares = _moments(x_ptr, first, valid, x_row, rows, cols, 0, tiles, KEPT, ROWS, BLOCK, STAGES)
     rstd = keep_statistics(
-        mean, squares / count, count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr, k,
-        valid, momentum, eps,
+        mean, quotient(squares, count, x_ptr.dtype.element_ty), count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr,
+        new_mean_ptr, new_var_ptr, k, valid, momentum, eps, x_ptr.dtype.element_ty,
     )  # fmt: skip
     _write_normal(
         x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_outer, x_inner, x_row, y_outer, y_inner, y_row, inner, rows,
@@ -305,7 +306,7 @@ def join_moments(
         mean = tl.load(part_mean_ptr + (part * kept)[:, None] + k[None, :], mask=inside, other=0.0)
         gap += seen[:, None] * tl.where(inside, mean - base[None, :], 0.0)
         count += tl.sum(seen, 0)
-    middle = base + tl.sum(gap, 0) / count
+    middle = base + tl.div_rn(tl.sum(gap, 0), count)
     total = tl.zeros((PARTS, KEPT), tl.float32)
     for at in tl.range(0, parts, PARTS):
         part = (at + tl.arange(0, PARTS)).to(tl.int64)
@@ -315,8 +316,8 @@ def join_moments(
         away = tl.where(inside, tl.load(part_mean_ptr + place, mask=inside, other=0.0) - middle[None, :], 0.0)
         total += tl.load(squares_ptr + place, mask=inside, other=0.0) + seen[:, None] * away * away
     keep_statistics(
-        middle, tl.sum(total, 0) / count, count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr,
-        new_var_ptr, k, valid, momentum, eps,
+        middle, tl.div_rn(tl.sum(total, 0), count), count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr,
+        new_var_ptr, k, valid, momentum, eps, tl.float32,
     )  # fmt: skip
 
 
@@ -335,7 +336,7 @@ def normalize(
     mean = tl.load(mean_ptr + k, mask=valid, other=0.0).to(tl.float32)
     rstd = tl.load(rstd_ptr + k, mask=valid, other=0.0).to(tl.float32)
     if VARIANCE:
-        rstd = 1.0 / tl.sqrt_rn(rstd + eps)
+        rstd = inverse_root(rstd + eps, y_ptr.dtype.element_ty)
     _write_normal(
         x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_outer, x_inner, x_row, y_outer, y_inner, y_row, inner, rows,
         cols, begin, tl.minimum(begin + steps, tiles), KIND, PLACE, ROWS, BLOCK, STAGES,
@@ -403,12 +404,14 @@ def _write_slopes(
 
 
 @triton.jit
-def known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED: tl.constexpr):
+def known(
+    mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED: tl.constexpr, TYPE: tl.constexpr
+):  # fmt: skip
     """Statistics, which `per` channels share, and weights of each channel; not TRAINED, `rstd_ptr` has variances."""
     mean = tl.load(mean_ptr + k // per, mask=valid, other=0.0).to(tl.float32)
     rstd = tl.load(rstd_ptr + k // per, mask=valid, other=0.0).to(tl.float32)
     if not TRAINED:
-        rstd = 1.0 / tl.sqrt_rn(rstd + eps)
+        rstd = inverse_root(rstd + eps, TYPE)
     return mean, rstd, vector_of(w_ptr, k % inner, valid, 1.0), vector_of(b_ptr, k % inner, valid, 0.0)
 
 
@@ -422,7 +425,7 @@ def backward_whole(
     """All gradients of KEPT channels of a batch norm."""
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
-    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, 1, valid, eps, TRAINED)
+    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, 1, valid, eps, TRAINED, x_ptr.dtype.element_ty)
     along, offset = _sums(
         dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows,
         cols, 0, tiles, KIND, KEPT, ROWS, BLOCK, STAGES,
@@ -432,9 +435,9 @@ def backward_whole(
     if db_ptr is not None:
         tl.store(db_ptr + k, offset.to(db_ptr.dtype.element_ty), mask=valid)
     _write_slopes(
-        dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along * w / count, offset * w / count, dy_outer, dy_inner,
-        dy_row, x_outer, x_inner, x_row, dx_outer, dx_inner, dx_row, inner, rows, cols, 0, tiles, TRAINED, KIND, ROWS,
-        BLOCK, STAGES,
+        dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, quotient(along * w, count, x_ptr.dtype.element_ty),
+        quotient(offset * w, count, x_ptr.dtype.element_ty), dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row,
+        dx_outer, dx_inner, dx_row, inner, rows, cols, 0, tiles, TRAINED, KIND, ROWS, BLOCK, STAGES,
     )  # fmt: skip
 
 
@@ -449,7 +452,8 @@ def sums_of_parts(
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
     begin = tl.program_id(1) * steps
-    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED)
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
+    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED, TYPE)
     along, offset = _sums(
         dy_ptr, x_ptr, k, valid, mean, rstd, w, b, dy_outer, dy_inner, dy_row, x_outer, x_inner, x_row, inner, rows,
         cols, begin, tl.minimum(begin + steps, tiles), KIND, KEPT, ROWS, BLOCK, STAGES,
@@ -478,8 +482,8 @@ def join_sums(
     total, rest = tl.sum(along, 0), tl.sum(offset, 0)
     if mean_along_ptr is not None:
         w = vector_of(w_ptr, k, valid, 1.0)
-        tl.store(mean_along_ptr + k, total * w / count, mask=valid)
-        tl.store(mean_offset_ptr + k, rest * w / count, mask=valid)
+        tl.store(mean_along_ptr + k, tl.div_rn(total * w, count), mask=valid)
+        tl.store(mean_offset_ptr + k, tl.div_rn(rest * w, count), mask=valid)
     if dw_ptr is not None:
         tl.store(dw_ptr + k, total.to(dw_ptr.dtype.element_ty), mask=valid)
     if db_ptr is not None:
@@ -508,8 +512,8 @@ def join_groups(
             at = tl.cast(part, tl.int64) * stride + channel
             along += w * tl.load(along_ptr + at, mask=inside, other=0.0)
             offset += w * tl.load(offset_ptr + at, mask=inside, other=0.0)
-    tl.store(mean_along_ptr + k, tl.sum(along, 1) / count, mask=valid)
-    tl.store(mean_offset_ptr + k, tl.sum(offset, 1) / count, mask=valid)
+    tl.store(mean_along_ptr + k, tl.div_rn(tl.sum(along, 1), count), mask=valid)
+    tl.store(mean_offset_ptr + k, tl.div_rn(tl.sum(offset, 1), count), mask=valid)
 
 
 @triton.jit
@@ -523,7 +527,8 @@ def slopes_of_parts(
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
     begin = (tl.num_programs(1) - 1 - tl.program_id(1)) * steps
-    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED)
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
+    mean, rstd, w, b = known(mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED, TYPE)
     along, offset = vector_of(mean_along_ptr, k // per, valid, 0.0), vector_of(mean_offset_ptr, k // per, valid, 0.0)
     _write_slopes(
         dy_ptr, x_ptr, dx_ptr, k, valid, mean, rstd, w, b, along, offset, dy_outer, dy_inner, dy_row, x_outer, x_inner,

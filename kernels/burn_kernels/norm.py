@@ -46,7 +46,7 @@ from burn_kernels.norm_parts import (
     rms_norm_reference_backward,
     weights,
 )
-from burn_kernels.prims import edge_columns, joined, row_parts, tile
+from burn_kernels.prims import edge_columns, inverse_root, joined, quotient, row_parts, tile
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 __all__ = [
@@ -144,6 +144,7 @@ def _forward(
     CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PASSING: tl.constexpr,
     ASIDE: tl.constexpr,
 ):  # fmt: skip
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     col = tl.arange(0, BLOCK)[None, :]
     valid = row < rows
@@ -151,10 +152,10 @@ def _forward(
     MODIFIER: tl.constexpr = ".cg" if ASIDE else ""
     x = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0, cache_modifier=MODIFIER).to(tl.float32)
     if CENTRED:
-        mean = tl.sum(x, 1) / cols
+        mean = quotient(tl.sum(x, 1), tl.cast(cols, tl.float32), TYPE)
         x = tl.where(col < cols, x - mean[:, None], 0.0)
         tl.store(mean_ptr + row, mean, mask=valid)
-    rstd = 1.0 / tl.sqrt_rn(tl.sum(x * x, 1) / cols + eps)
+    rstd = inverse_root(quotient(tl.sum(x * x, 1), tl.cast(cols, tl.float32), TYPE) + eps, TYPE)
     tl.store(rstd_ptr + row, rstd, mask=valid)
     # read here, not before the sums: the registers they would hold cost more programs than the waiting
     # (layer norm at 8192 bf16 columns: 0.073 ms so, 0.096 ms read early; H200, benchmarks/notes/norm.md)
@@ -186,6 +187,7 @@ def _forward_tiles(
     CENTRED: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, EVEN: tl.constexpr,
     PASSING: tl.constexpr, ASIDE: tl.constexpr,
 ):  # fmt: skip
+    TYPE: tl.constexpr = x_ptr.dtype.element_ty
     POLICY: tl.constexpr = "evict_first" if PASSING else ""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
@@ -195,7 +197,7 @@ def _forward_tiles(
         total = tl.zeros((BLOCK,), tl.float32)
         for t in tl.static_range(TILES):
             total += xs[t].to(tl.float32)
-        mean = tl.sum(total, 0) / cols
+        mean = quotient(tl.sum(total, 0), tl.cast(cols, tl.float32), TYPE)
         tl.store(mean_ptr + row, mean)
     power = tl.zeros((BLOCK,), tl.float32)
     for t in tl.static_range(TILES):
@@ -203,7 +205,7 @@ def _forward_tiles(
         if not EVEN:
             away = tl.where(t * BLOCK + lane < cols, away, 0.0)
         power += away * away
-    rstd = 1.0 / tl.sqrt_rn(tl.sum(power, 0) / cols + eps)
+    rstd = inverse_root(quotient(tl.sum(power, 0), tl.cast(cols, tl.float32), TYPE) + eps, TYPE)
     tl.store(rstd_ptr + row, rstd)
     for t in tl.static_range(TILES):
         col = t * BLOCK + lane
@@ -276,14 +278,14 @@ def _forward_wide(
         middle = tl.sum(means * seen, 0)
         if EDGES:
             middle += tl.sum(ends, 0)
-        middle /= cols
+        middle = quotient(middle, tl.cast(cols, tl.float32), TYPE)
         squares += seen * (means - middle) * (means - middle)
         tl.store(mean_ptr + row, middle)
     power = tl.sum(squares, 0)
     if EDGES:
         ends = tl.where(edge_inside, ends - middle, 0.0)
         power += tl.sum(ends * ends, 0)
-    rstd = 1.0 / tl.sqrt_rn(power / cols + eps)
+    rstd = inverse_root(quotient(power, tl.cast(cols, tl.float32), TYPE) + eps, TYPE)
     tl.store(rstd_ptr + row, rstd)
     if EDGES:
         y_ends = _scale(ends * rstd, w_ptr, b_ptr, edge, edge_inside)

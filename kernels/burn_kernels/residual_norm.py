@@ -35,6 +35,7 @@ from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, next_p
 from burn_kernels.norm import Config, _scale
 from burn_kernels.norm_backward import BackwardConfig
 from burn_kernels.norm_parts import MAX_TILE_COLS, PARTS, weights
+from burn_kernels.prims import inverse_root, quotient
 from burn_kernels.random import Number
 from burn_kernels.residual_norm_backward import (
     backward_candidates,
@@ -132,10 +133,10 @@ def _forward(
     tl.store(s_ptr + row[:, None] * cols + col, rounded, mask=inside)
     s = rounded.to(tl.float32)
     if CENTRED:
-        mean = tl.sum(s, 1) / cols
+        mean = quotient(tl.sum(s, 1), tl.cast(cols, tl.float32), TYPE)
         s = tl.where(col < cols, s - mean[:, None], 0.0)
         tl.store(mean_ptr + row, mean, mask=valid)
-    rstd = 1.0 / tl.sqrt_rn(tl.sum(s * s, 1) / cols + eps)
+    rstd = inverse_root(quotient(tl.sum(s * s, 1), tl.cast(cols, tl.float32), TYPE) + eps, TYPE)
     tl.store(rstd_ptr + row, rstd, mask=valid)
     y = _scale(s * rstd[:, None], w_ptr, b_ptr, col, col < cols)
     tl.store(y_ptr + row[:, None] * cols + col, y.to(TYPE), mask=inside)
@@ -186,10 +187,10 @@ def _forward_wide(
             squares += tl.sum(s * s, 1)
     middle = 0.0
     if CENTRED:
-        middle = tl.sum(means * seen, 0) / cols
+        middle = quotient(tl.sum(means * seen, 0), tl.cast(cols, tl.float32), TYPE)
         squares += seen * (means - middle) * (means - middle)
         tl.store(mean_ptr + row, middle)
-    rstd = 1.0 / tl.sqrt_rn(tl.sum(squares, 0) / cols + eps)
+    rstd = inverse_root(quotient(tl.sum(squares, 0), tl.cast(cols, tl.float32), TYPE) + eps, TYPE)
     tl.store(rstd_ptr + row, rstd)
     tl.debug_barrier()  # what other threads wrote of s is there now
     for start in tl.range(0, cols, LANES * VECTOR):

@@ -171,3 +171,19 @@ def test_division_is_of_infinities_too() -> None:
 def _quotients(x_ptr: Any, y_ptr: Any, z_ptr: Any, BLOCK: tl.constexpr) -> None:
     at = tl.arange(0, BLOCK)
     tl.store(y_ptr + at, prims.divided(tl.load(x_ptr + at), tl.load(z_ptr + at)))
+
+
+@triton.jit  # type: ignore[untyped-decorator]  # triton is untyped
+def _inverse_roots(x_ptr: Any, y_ptr: Any, BLOCK: tl.constexpr) -> None:
+    at = tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, prims.inverse_root(tl.load(x_ptr + at), tl.float32))
+
+
+def test_inverse_root_of_all_sizes() -> None:
+    # the interpreter rounds the products that a GPU does not
+    x = torch.cat([torch.logspace(-44, 38, 8188), torch.tensor([0.0, float("inf"), float("nan"), -1.0])])
+    y = torch.empty_like(x)
+    _inverse_roots[(1,)](x, y, BLOCK=8192)
+    exact = x.double().rsqrt()
+    assert torch.equal(y[-4:].nan_to_num(nan=-2.0), exact[-4:].float().nan_to_num(nan=-2.0))
+    assert ((y.double() / exact)[:-4] - 1.0).abs().max() <= 2 * torch.finfo(torch.float32).eps

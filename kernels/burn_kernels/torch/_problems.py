@@ -94,12 +94,16 @@ def _dropout(x: Any, prob: float, seed: Any) -> torch.Tensor:
     return dropout.reference(x, prob, *seed.tolist())
 
 
-def _residual_norm(norm: Callable[..., torch.Tensor], x: Any, residual: Any, *rest: Any) -> Any:
-    *weights, eps, prob, seed = rest
+def _residual_sum(x: Any, residual: Any, prob: float, seed: Any) -> Any:
     if prob and seed is not None:
         key, stream = seed.tolist()
         x = x * dropout.mask(prob, key, stream, like=x)
-    s = x + residual
+    return x + residual
+
+
+def _residual_norm(norm: Callable[..., torch.Tensor], x: Any, residual: Any, *rest: Any) -> Any:
+    *weights, eps, prob, seed = rest
+    s = _residual_sum(x, residual, prob, seed)
     return norm(s, s.shape[-1:], *weights, eps), s
 
 
@@ -161,6 +165,42 @@ def _floor_norm(args: Sequence[Any], dy: torch.Tensor) -> float:
     eps = next(a for a in args if isinstance(a, float))
     scales = [float(v.abs().max()) for v in vectors if v.dim() == 1]
     return float(dy.abs().max()) * max(1.0, *scales, 0.0) / math.sqrt(eps)
+
+
+def _far_from_its_middle(args: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each row of a layer norm how many deviations off zero its numbers are, at most, and 1 / the deviation.
+
+    Far off, as where the two columns of a row are nearly alike, its mean is rounded by a large part of what is left
+    after it; chance decides which of two right results comes nearer.
+    """
+    x, *rest = args
+    if len(rest) > 3:  # residual, w, b, eps, prob, seed
+        x = _residual_sum(x, rest[0], *rest[4:])
+    eps = next(a for a in args if isinstance(a, float))
+    x = x.to("cpu", torch.float64)
+    rstd = (x.var(-1, correction=0) + eps).rsqrt()
+    return x.abs().amax(-1) * rstd, rstd
+
+
+def _scale_of(args: Sequence[Any]) -> torch.Tensor | float:
+    w = args[2 if len(args) > 4 else 1]  # after the residual, where there is one
+    return 1.0 if w is None else w.to("cpu", torch.float64).abs()
+
+
+def _size_layer_norm(args: Sequence[Any]) -> float:
+    if args[0].shape[-1] == 1 or not args[0].numel():
+        return 0.0
+    far, _ = _far_from_its_middle(args)
+    return float((far[..., None] * _scale_of(args)).max())
+
+
+def _floor_layer_norm(args: Sequence[Any], dy: torch.Tensor) -> float:
+    if args[0].shape[-1] == 1 or not dy.numel():
+        return _floor_norm(args, dy)
+    far, rstd = _far_from_its_middle(args)
+    largest = (dy.to("cpu", torch.float64).abs() * _scale_of(args)).amax(-1)
+    # normal numbers stay under eight: theirs are held to the size of the gradient itself
+    return float(torch.where(far > 8.0, far * rstd * largest, 0.0).max())
 
 
 def _size(kind: str, args: Sequence[Any]) -> float:
@@ -251,7 +291,8 @@ ADAPTERS: dict[str, Adapter] = {
         graded=(0, 1, 2),
         twin=_layer_norm,
         label=lambda args: "layer_norm",
-        floor=_floor_norm,
+        floor=_floor_layer_norm,
+        size=_size_layer_norm,
         far=_far_norm,
     ),
     "rms_norm": Adapter(
@@ -305,7 +346,8 @@ ADAPTERS: dict[str, Adapter] = {
         twin=functools.partial(_residual_norm, F.layer_norm),
         label=lambda args: "residual_layer_norm",
         outputs=lambda args: 2,
-        floor=_floor_norm,
+        floor=_floor_layer_norm,
+        size=_size_layer_norm,
         far=_far_residual,
     ),
     "residual_rms_norm": Adapter(

@@ -160,6 +160,20 @@ def test_a_sum_in_which_all_cancels_may_be_off_by_units_of_what_was_added(name: 
     assert ADAPTERS["amax"].size((x, None, False)) == 0.0
 
 
+def test_rows_far_from_zero_may_be_off_by_units_of_what_their_mean_takes_away() -> None:
+    norm, dy = ADAPTERS["residual_layer_norm"], torch.tensor([[1.0, -2.0]])
+    x, w = torch.tensor([[2.0, 2.0 + 2**-5]]), torch.tensor([3.0, 0.5])
+    zero = torch.zeros_like(x)
+    far = (2.0 + 2**-5) / (2**-12 + 1e-5) ** 0.5
+    args = (x, zero, w, None, 1e-5, 0.0, None)
+    assert norm.size(args) == pytest.approx(3.0 * far)
+    assert norm.floor(args, dy) == pytest.approx(3.0 * far / (2**-12 + 1e-5) ** 0.5)
+    assert ADAPTERS["layer_norm"].size((x, None, None, 1e-5)) == pytest.approx(far)
+    near = (x - 2.0, zero, w, None, 1e-5, 0.0, None)
+    assert norm.floor(near, dy) == 0.0
+    assert norm.size(near) < 7.0
+
+
 @pytest.mark.parametrize("name", ["batch_norm", "batch_norm_eval", "group_norm"])
 def test_torchs_norms_are_given_ones_where_only_a_bias_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # torch's kernels of a GPU raise in the backward of a batch norm with a bias and no weight
