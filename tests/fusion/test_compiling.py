@@ -205,13 +205,14 @@ def test_nothing_is_started_for_the_host_few_kernels_or_where_it_is_off(monkeypa
 
 
 @pytest.mark.gpu
-def test_a_program_finds_its_kernels_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_finds_its_kernels_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from triton import knobs
 
     from burn_torch import Device, Distribution, Tensor
     from burn_torch.tensor import activation
 
     monkeypatch.setenv(compiling.VARIABLE, "4")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(compiling, "_useless", threading.Event())  # what another test found does not count here
     counts: list[int] = []
     ahead = compiling.compile_ahead

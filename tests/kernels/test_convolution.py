@@ -81,10 +81,12 @@ def test_which_convolutions_are_of_planes(made: Geometry, plane: bool) -> None:
 
 def test_tiles_are_candidates_of_a_stem_where_torch_allows_tf32_in_convolutions() -> None:
     made, other = sizes(32, 3, 224, 64, 7, 2), sizes(32, 3, 224, 32, 3, 2)
-    assert in_tf32(torch.float32, made) == bool(torch.backends.cudnn.allow_tf32)
-    assert not in_tf32(torch.float32, other)
-    assert any(config.channels for config in convolution.candidates(made, torch.float32, H200))
-    assert not any(config.channels for config in convolution.candidates(other, torch.float32, H200))
+    for allowed in (True, False):
+        with torch.backends.cudnn.flags(allow_tf32=allowed):
+            assert in_tf32(torch.float32, made) == allowed
+            assert not in_tf32(torch.float32, other)
+            assert any(config.channels for config in convolution.candidates(made, torch.float32, H200)) == allowed
+            assert not any(config.channels for config in convolution.candidates(other, torch.float32, H200))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

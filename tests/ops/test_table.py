@@ -66,8 +66,8 @@ def row(request: pytest.FixtureRequest) -> Op:
 
 
 @pytest.fixture(params=[pytest.param(p, marks=[pytest.mark.gpu] * p.startswith("cuda")) for p in table.places()])
-def place(request: pytest.FixtureRequest) -> str:
-    torch.backends.cudnn.allow_tf32 = False  # errors are judged in float32
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # errors are judged in float32
     return str(request.param)
 
 
