@@ -123,7 +123,8 @@ def candidates(
         # two programs of 1024 threads by 32 registers; or one, with a part of a row too long for the L2 cache in them
         found = [Config(2_048, 32, registers=32), Config(2_048, 32, 3), *found]
         parts = cross_entropy_held.parts_for(cols * itemsize)
-        if parts and once and machine.arch == 90:  # others have less shared memory, or were not measured
+        # other machines have less shared memory, or were not measured; of parts that wait for each other none was fast
+        if parts == 1 and once and machine.arch == 90:
             found = [*_held(parts), *found]
     if weighted:  # as many numbers again to hold, four bytes each: fewer lanes, or registers spill on sm_80
         found = [Config(max(32, config.lanes // 4), config.warps) for config in found]
