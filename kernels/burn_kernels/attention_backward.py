@@ -207,7 +207,7 @@ def _run(
         arguments = (*call.arguments(), dy, y, lse, delta, rest, dq, *strides)
         split = rule.window is None and rest is None
         before = shared | {"stages": config.ahead or config.stages}
-        sizes = {"ROWS": config.owned, "COLS": config.step, "RAGGED": call.ragged(config.step)}
+        sizes = {"ROWS": config.owned, "COLS": config.step, "PAST": call.past(config.step)}
         launch(queries_backward, grid, q, *arguments, **before, **sizes, SPLIT=split)
         grid = (ceil_div(call.seq_k, config.owned) * call.batch * k.shape[1],)
         strides = (*call.strides(dy), *call.strides(dk), *call.strides(dv))
@@ -215,7 +215,7 @@ def _run(
         # wide heads, heads that share keys, float32, and what else scores need leave no registers for a second loop
         alone = not call.extras and q.shape[1] == k.shape[1] and rest is None
         split = alone and q.shape[3] <= 64 and machine_of(q).arch != 80
-        sizes = {"ROWS": config.step, "COLS": config.owned, "RAGGED": call.ragged(config.owned)}
+        sizes = {"ROWS": config.step, "COLS": config.owned, "PAST": call.past(config.owned)}
         launch(keys_backward, grid, q, *arguments, **shared, **sizes, SPLIT=split)
         if db is not None:
             _bias(call, (dy, lse, delta, rest), db, config, shared)
@@ -245,7 +245,7 @@ def _bias(
     assert dy is not None
     arguments = (*call.arguments(), *given, db, *call.strides(dy), *sizes)
     flags = {"ROWS": block_rows, "COLS": block_cols, "ONE_ROW": one_row, "ONE_COL": one_col}
-    flags["RAGGED"] = call.ragged(block_cols)
+    flags["PAST"] = call.past(block_cols)
     shared = shared | {"stages": 1, "warps": config.warps if given[3] is None else min(4, config.warps)}
     launch(bias_backward, (blocks * batches * heads,), call.q, *arguments, **shared, **flags)
 

@@ -35,7 +35,7 @@ def _over_keys(
     bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale,
     number, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, KEY: tl.constexpr,
     STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr, COLS: tl.constexpr,
-    EDGE: tl.constexpr, CLAMP: tl.constexpr, SUMS: tl.constexpr,
+    EDGE: tl.constexpr, PAST: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     # SUMS: the sums of the weights, and of what delta is off by, in place of dq
     TYPE: tl.constexpr = k_ptr.dtype.element_ty
@@ -45,9 +45,9 @@ def _over_keys(
         v = tile(v_ptr, at, v_seq, cols, dim, DIM, EVEN, EDGE)
         mask, bias = None, None
         if mask_ptr is not None:
-            mask = beside(mask_ptr, row[:, None], at[None, :], rows, cols, mask_row, mask_col, CLAMP)
+            mask = beside(mask_ptr, row[:, None], at[None, :], rows, cols, mask_row, mask_col, PAST)
         if bias_ptr is not None:
-            bias = beside(bias_ptr, row[:, None], at[None, :], rows, cols, bias_row, bias_col, CLAMP)
+            bias = beside(bias_ptr, row[:, None], at[None, :], rows, cols, bias_row, bias_col, PAST)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         s, turned = scores(
             s, mask, bias, row[:, None], at[None, :], cols, scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE
@@ -76,7 +76,7 @@ def queries_backward(
     dq_head, dq_seq,
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr, RAGGED: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     """delta and dq of a block of queries."""
     blocks = tl.cdiv(seq_q, ROWS)
@@ -117,7 +117,7 @@ def queries_backward(
             dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col,
             bias_row, bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
             last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True,
-            RAGGED, True,
+            PAST, True,
         )  # fmt: skip
         # where the sum is not 1 but for lse's rounding, the query sees none of these keys, or lse is of more keys than
         # these, and says what the weights are; it is infinite of no keys
@@ -133,13 +133,13 @@ def queries_backward(
             dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col,
             bias_row, bias_col, row, whole, partial, rows, cols, seq_k, dim, scale2, softcap, window, shift, key,
             stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS,
-            False, False, False,
+            False, 0, False,
         )  # fmt: skip
         begin = partial
     dq, _, _ = _over_keys(
         dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row,
         bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last,
-        kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, RAGGED,
+        kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, PAST,
         False,
     )  # fmt: skip
     if rest_ptr is not None:
@@ -158,7 +158,7 @@ def _over_queries(
     bias_row, bias_col, start, col, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
     last, kept_scale, number, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, EDGE: tl.constexpr, CLAMP: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, EDGE: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     # tiles stand as (keys, queries), so that weights go into the next product as they come out of the last one
     TYPE: tl.constexpr = q_ptr.dtype.element_ty
@@ -173,9 +173,9 @@ def _over_queries(
         delta = tl.load(delta_ptr + row, mask=row < rows, other=0.0)
         mask, bias = None, None
         if mask_ptr is not None:
-            mask = beside(mask_ptr, row[None, :], col[:, None], rows, cols, mask_row, mask_col, CLAMP)
+            mask = beside(mask_ptr, row[None, :], col[:, None], rows, cols, mask_row, mask_col, PAST)
         if bias_ptr is not None:
-            bias = beside(bias_ptr, row[None, :], col[:, None], rows, cols, bias_row, bias_col, CLAMP)
+            bias = beside(bias_ptr, row[None, :], col[:, None], rows, cols, bias_row, bias_col, PAST)
         s = tl.dot(k, tl.trans(q), input_precision=PRECISION)
         s, turned = scores(
             s, mask, bias, row[None, :], col[:, None], cols, scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE
@@ -205,7 +205,7 @@ def keys_backward(
     dv_batch, dv_head, dv_seq,
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr, RAGGED: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a block of keys."""
     blocks = tl.cdiv(seq_k, COLS)  # under a diagonal the first keys are seen most, and begin first
@@ -253,14 +253,14 @@ def keys_backward(
                 dy_seq, mask_row, mask_col, bias_row, bias_col, start, col, begin,
                 tl.minimum(whole, end) if SPLIT else end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key,
                 stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, ROWS,
-                COLS, True, RAGGED,
+                COLS, True, PAST,
             )  # fmt: skip
         if SPLIT or not (CAUSAL or WINDOW):  # there is no window where it is split
             dk, dv = _over_queries(
                 dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, rest_at, mask_at, bias_at, q_seq,
                 dy_seq, mask_row, mask_col, bias_row, bias_col, start, col, whole, end, rows, cols, seq_k, dim, scale2,
                 softcap, window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM,
-                PRECISION, DIM, EVEN, ROWS, COLS, False, RAGGED,
+                PRECISION, DIM, EVEN, ROWS, COLS, False, PAST,
             )  # fmt: skip
     d = tl.arange(0, DIM)[None, :]
     inside = (col < cols)[:, None] & (d < dim)
@@ -281,7 +281,7 @@ def bias_backward(
     db_cols,
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr, RAGGED: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a tile of the bias."""
     # a program owns a tile of the bias and goes over all that share it, in order: batch entries, heads, and, where the
@@ -310,7 +310,7 @@ def bias_backward(
     bias = beside(
         bias_ptr + own_batch.to(tl.int64) * bias_batch + own_head.to(tl.int64) * bias_head,
         (first_row + tl.arange(0, ROWS))[:, None], (first_col + tl.arange(0, COLS))[None, :], seq_q, seq_k, bias_row,
-        bias_col, RAGGED,
+        bias_col, PAST,
     )  # fmt: skip
     db = tl.zeros((ROWS, COLS), tl.float32)
     for member in tl.range(0, members):
@@ -330,11 +330,11 @@ def bias_backward(
         mask = None
         if mask_ptr is not None:
             mask_at = mask_ptr + batch * mask_batch + head * mask_head
-            mask = beside(mask_at, row[:, None], col[None, :], seq_q, seq_k, mask_row, mask_col, RAGGED)
+            mask = beside(mask_at, row[:, None], col[None, :], seq_q, seq_k, mask_row, mask_col, PAST)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         s, _ = scores(
             s, mask, bias, row[:, None], col[None, :], seq_k, scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW,
-            CAUSAL or WINDOW or RAGGED,
+            CAUSAL or WINDOW or PAST > 0,
         )  # fmt: skip
         rise = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
         if DROP:

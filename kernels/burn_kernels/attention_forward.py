@@ -23,7 +23,7 @@ def _attend(
     begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale, number,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, KEY: tl.constexpr,
     STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr, COLS: tl.constexpr,
-    EDGE: tl.constexpr, CLAMP: tl.constexpr,
+    EDGE: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = v_ptr.dtype.element_ty
     for start in tl.range(begin, end, COLS):
@@ -31,9 +31,9 @@ def _attend(
         k = tile(k_ptr, at, k_seq, cols, dim, DIM, EVEN, EDGE)
         mask, bias = None, None
         if mask_ptr is not None:
-            mask = beside(mask_ptr, row[:, None], at[None, :], rows, cols, mask_row, mask_col, CLAMP)
+            mask = beside(mask_ptr, row[:, None], at[None, :], rows, cols, mask_row, mask_col, PAST)
         if bias_ptr is not None:
-            bias = beside(bias_ptr, row[:, None], at[None, :], rows, cols, bias_row, bias_col, CLAMP)
+            bias = beside(bias_ptr, row[:, None], at[None, :], rows, cols, bias_row, bias_col, PAST)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         s, _ = scores(
             s, mask, bias, row[:, None], at[None, :], cols, scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE
@@ -61,7 +61,7 @@ def attention_forward(
     y_ptr, lse_ptr, y_batch, y_head, y_seq,
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, RAGGED: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     """y and lse of a block of queries."""
     blocks = tl.cdiv(seq_q, ROWS)
@@ -97,17 +97,17 @@ def attention_forward(
         y, total, top = _attend(
             y, total, top, q, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
             row, begin, tl.minimum(whole, end), rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
-            last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, RAGGED,
+            last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, PAST,
         )  # fmt: skip
     y, total, top = _attend(
         y, total, top, q, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
         row, whole, partial, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
-        last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, False, False,
+        last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, False, 0,
     )  # fmt: skip
     y, total, top = _attend(
         y, total, top, q, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
         row, partial, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
-        last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, RAGGED,
+        last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, PAST,
     )  # fmt: skip
     # a row that saw no key has a total of 0; NaN goes on
     y *= inverse(tl.where(total == 0.0, 1.0, total), v_ptr.dtype.element_ty)[:, None]

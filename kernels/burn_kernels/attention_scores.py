@@ -117,17 +117,22 @@ def _turned(x, TYPE: tl.constexpr):
 
 
 @triton.jit
-def beside(x_ptr, row, col, rows, cols, x_row, x_col, CLAMP: tl.constexpr):
-    """The tile of a mask or bias that lies beside a tile of scores; None where there is none."""
-    # what lies past the ends reads its last neighbour, and counts nowhere: predicates for each element take more
-    # registers, on CDNA scalar ones, than the scores themselves.  Keys are looked at only if CLAMP: then neighbours
-    # are no longer known to be neighbours, and each element is a load of its own
-    if CLAMP:
-        at_col = tl.minimum(col, cols - 1).to(tl.int64)
+def beside(x_ptr, row, col, rows, cols, x_row, x_col, PAST: tl.constexpr):
+    """The tile of a mask or bias that lies beside a tile of scores; what lies past the ends is anything.
+
+    PAST says whether keys reach past the last one: 0 no; 1 by sixteen neighbours at once; 2 one by one.
+    """
+    # of queries past the end the last one's row is read again: it counts nowhere
+    at_row = tl.minimum(row, rows - 1).to(tl.int64) * x_row
+    if PAST == 2:
+        # so for keys: predicates for each element take more registers, on CDNA scalar ones, than the scores.  But then
+        # neighbours are not known to be neighbours, and each element is a load of its own
+        x = tl.load(x_ptr + at_row + tl.minimum(col, cols - 1).to(tl.int64) * x_col)
+    elif PAST == 1:
+        x = tl.load(x_ptr + at_row + col.to(tl.int64) * x_col, mask=col < cols, other=0)
     else:
-        at_col = col.to(tl.int64)
-    at_row = tl.minimum(row, rows - 1).to(tl.int64)
-    return tl.load(x_ptr + at_row * x_row + at_col * x_col)
+        x = tl.load(x_ptr + at_row + col.to(tl.int64) * x_col)
+    return x
 
 
 @triton.jit
