@@ -48,9 +48,13 @@ def _named(kernel: Any) -> Iterator[tuple[str, Any]]:
 
 
 def called(kernel: Any) -> list[Any]:
-    """The functions of Triton that a kernel calls, each once, in the order in which it names them first."""
-    found = {id(value): value for _, value in _named(kernel) if function_of(value) is not None}
-    return [value for value in found.values() if not function_of(value).__module__.startswith("triton")]  # type: ignore[union-attr]  # not None above
+    """The functions of ours that a kernel calls, each once, in the order in which it names them first."""
+    found: dict[int, Any] = {}
+    for _, value in _named(kernel):
+        function = function_of(value)
+        if function is not None and not function.__module__.startswith("triton"):
+            found[id(value)] = value
+    return list(found.values())
 
 
 def settle(kernel: Any) -> None:
