@@ -17,7 +17,7 @@ from benchmarks._kernels.timing import Call, Timer
 from burn_kernels import REGISTRY, KernelSpec, cross_entropy, linear_cross_entropy, matmul
 from burn_kernels.launch import machine_of
 
-__all__ = ["bound", "compiled_by_torch", "errors", "op_cases", "ours", "wanted"]
+__all__ = ["bound", "compiled_by_torch", "errors", "op_cases", "ours", "theirs", "wanted"]
 
 VIEWS = ("sum", "mean")
 """Operations whose backward is a view of the upstream gradient: nothing to time."""

@@ -1,16 +1,13 @@
-"""Every family beside every rival that has it: which cases, what Liger and JAX call them, and who prepares what.
+"""Every family beside every rival that has it: which cases, and what Liger and JAX call them.
 
-Compiling takes longer than timing.  So before anything is timed, processes beside each other call each case once, which
-fills the caches of Triton and torch.compile, while JAX compiles in a process of its own.
+JAX compiles and runs in a process of its own; all of it before anything is timed.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +20,7 @@ from benchmarks._steps.asking import Asked, jax_environment
 from benchmarks._steps.measure import Failed
 from burn_kernels import reduce_parts
 
-__all__ = ["CHOSEN", "Jax", "Task", "attention_task", "liger_function", "prepared_beside", "task", "tensors_task"]
+__all__ = ["CHOSEN", "Jax", "Task", "attention_task", "liger_function", "task", "tensors_task"]
 
 CHOSEN: Mapping[str, tuple[str, ...]] = {
     "batch_norm 256x64x56x56 relu": ("fb",),
@@ -194,49 +191,37 @@ class Jax:
                 return
         self.version = f"{self._asked.ready['ready']} on {self._asked.ready['device']}"
 
-    def row(self, case: str, passed: str, calls: int) -> dict[str, Any] | None:
-        """The row of a case; None where there is none, told of if it failed."""
+    def settle(self, patience_s: float) -> None:
+        """Waits until nothing compiles: what has not begun by then is given up."""
+        answer = self._answer({"settle": patience_s})
+        print(f"    JAX: {answer.get('ready', 0)} of {len(self._known)} functions compiled", flush=True)
+
+    def row(self, case: str, passed: str, calls: int, beside: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """The row of a case, with the copy that stands `beside` it; None where there is none, told of if it failed."""
         if self._asked is None or f"{case} {passed}" not in self._known:
             return None
-        try:
-            answer = self._asked.ask({"time": f"{case} {passed}", "calls": calls})
-        except Failed as error:
-            answer, self._asked = {"error": str(error)}, None
+        answer = self._answer({"time": f"{case} {passed}", "calls": calls})
         if "error" in answer:
             print(f"    {case} {passed} jax: {answer['error']}", flush=True)
             return None
-        found = {"case": case, "pass": passed, "variant": "jax", "median_ms": round(answer["ms"], 5)}
-        print(f"{case:<30}{passed:<12}{'jax':<20}{answer['ms']:9.4f} ms", flush=True)
+        ms = answer["ms"]
+        found = {"case": case, "pass": passed, "variant": "jax", "median_ms": round(ms, 5)}
+        if beside is not None:
+            found |= {name: beside[name] for name in ("floor_bytes", "copy_ms")}
+            found["share_of_copy"] = round(beside["copy_ms"] / ms, 4)
+        print(f"{case:<46} {passed:<5}{'jax':<19}{ms:9.4f} ms{100 * found.get('share_of_copy', 0):7.1f} %", flush=True)
         return found
+
+    def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        if self._asked is None:
+            return {"error": "no JAX"}
+        try:
+            return self._asked.ask(question)
+        except Failed as error:
+            self._asked = None
+            return {"error": str(error)}
 
     def close(self) -> None:
         """Ends it."""
         if self._asked is not None:
             self._asked.close()
-
-
-# -- preparation -----------------------------------------------------------------------------------------
-def prepared_beside(command: Sequence[str], count: int, patience_s: float) -> int:
-    """Runs `command --warm I/N` for each of so many processes at once; returns how many ended well.
-
-    Those that take longer are ended: what they did not compile is compiled when it is timed.
-    """
-    running = [
-        subprocess.Popen([*command, "--warm", f"{at}/{count}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        for at in range(count)
-    ]
-
-    def end() -> None:
-        for one in running:
-            one.terminate()
-
-    timer = threading.Timer(patience_s, end)
-    timer.start()
-    well = 0
-    for one in running:
-        _, told = one.communicate()
-        well += one.returncode == 0
-        if one.returncode > 0:
-            print(f"    preparing failed: {(told.decode().strip().splitlines() or ['no word'])[-1][:160]}")
-    timer.cancel()
-    return well
