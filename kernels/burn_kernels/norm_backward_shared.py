@@ -12,6 +12,7 @@ Limit: memory, 3 * rows * cols elements.  Deterministic: every program adds the 
 from __future__ import annotations
 
 from burn_kernels._triton import tl, triton
+from burn_kernels.norm_backward_kernels import add_both
 from burn_kernels.prims import joined, tile
 
 PARTS_TO_WAIT_FOR = (2, 4)
@@ -38,17 +39,10 @@ def _second(word):
 
 
 @triton.jit
-def _wait_for_two(slots_ptr):
-    """The words of two slots, once both are filled.  In the assembler's words, so that loads still run ahead of it."""
+def _peek(slots_ptr):
+    """What two slots hold now.  In the assembler's words, so that loads still run ahead of it."""
     return tl.inline_asm_elementwise(
-        """{
-            .reg .pred p, q;
-            again: ld.volatile.global.v2.b64 {$0, $1}, [$2];
-            setp.eq.s64 p, $0, -1;
-            setp.eq.s64 q, $1, -1;
-            or.pred p, p, q;
-            @p bra again;
-        }""",
+        "ld.volatile.global.v2.b64 {$0, $1}, [$2];",
         "=l,=l,l",
         [slots_ptr],
         dtype=(tl.int64, tl.int64),
@@ -58,51 +52,53 @@ def _wait_for_two(slots_ptr):
 
 
 @triton.jit
-def _wait_for_four(slots_ptr):
+def _filled(slots_ptr, first, second):
+    """The words of two slots, once both are filled; `first` and `second` are what they held a while ago."""
     return tl.inline_asm_elementwise(
         """{
             .reg .pred p, q;
-            again: ld.volatile.global.v2.b64 {$0, $1}, [$4];
-            ld.volatile.global.v2.b64 {$2, $3}, [$4 + 16];
-            setp.eq.s64 p, $0, -1;
+            mov.b64 $0, $3;
+            mov.b64 $1, $4;
+            again: setp.eq.s64 p, $0, -1;
             setp.eq.s64 q, $1, -1;
             or.pred p, p, q;
-            setp.eq.s64 q, $2, -1;
-            or.pred p, p, q;
-            setp.eq.s64 q, $3, -1;
-            or.pred p, p, q;
-            @p bra again;
+            @!p bra done;
+            ld.volatile.global.v2.b64 {$0, $1}, [$2];
+            bra again;
+            done:
         }""",
-        "=l,=l,=l,=l,l",
-        [slots_ptr],
-        dtype=(tl.int64, tl.int64, tl.int64, tl.int64),
+        "=&l,=&l,l,l,l",
+        [slots_ptr, first, second],
+        dtype=(tl.int64, tl.int64),
         is_pure=False,
         pack=1,
     )
 
 
 @triton.jit
-def _sums(slots_ptr, PARTS: tl.constexpr, WAIT: tl.constexpr):
-    """The two sums of a row over its parts."""
+def _words(slots_ptr, PARTS: tl.constexpr, WAIT: tl.constexpr):
+    """What the slots of a row hold now."""
+    words = ()
     if WAIT:
-        if PARTS == 2:
-            words = _wait_for_two(slots_ptr)
-        else:
-            words = _wait_for_four(slots_ptr)
+        for pair in tl.static_range(PARTS // 2):
+            words = joined(words, _peek(slots_ptr + 2 * pair))
     else:
-        words = ()
         for part in tl.static_range(PARTS):
             words = joined(words, (tl.load(slots_ptr + part),))
-    along, offset = _first(words[0]), _second(words[0])
-    for part in tl.static_range(1, PARTS):
-        along += _first(words[part])
-        offset += _second(words[part])
-    return along, offset
+    return words
 
 
 @triton.jit
-def _add_both(a, b, c, d):
-    return a + c, b + d
+def _sums(slots_ptr, words, PARTS: tl.constexpr, WAIT: tl.constexpr):
+    """The two sums of a row over its parts, once all are there; `words` is what its slots held a while ago."""
+    along, offset = 0.0, 0.0
+    for pair in tl.static_range(PARTS // 2):
+        first, second = words[2 * pair], words[2 * pair + 1]
+        if WAIT:
+            first, second = _filled(slots_ptr + 2 * pair, first, second)
+        along = (along + _first(first)) + _first(second)
+        offset = (offset + _second(first)) + _second(second)
+    return along, offset
 
 
 @triton.jit
@@ -127,6 +123,7 @@ def backward_shared(
     FINISH      takes them; both in one launch where all programs run at once, else in one after the other
     """
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
+    LATE: tl.constexpr = CENTRED and TYPE != tl.float32  # as in `norm_backward`
     part, group = tl.program_id(0) % PARTS, tl.program_id(0) // PARTS
     groups = tl.num_programs(0) // PARTS
     base = part * (TILES * BLOCK) + tl.arange(0, BLOCK)
@@ -140,6 +137,10 @@ def backward_shared(
     for turn in tl.range(group, rows + groups, groups, num_stages=STAGES):
         there, first = turn < rows, turn == group
         row = tl.where(there, rows - 1 - turn, 0).to(tl.int64)  # from the last row on, as in `norm_backward`
+        if FINISH:  # asked for now: by the time that they are wanted they have come
+            row_before = tl.where(first, 0, rows - 1 - (turn - groups)).to(tl.int64)
+            slots = tl.where(first, ready_ptr, slots_ptr + row_before * PARTS)
+            words = _words(slots, PARTS, TELL)
         rstd = tl.load(rstd_ptr + row)
         mean = 0.0
         if CENTRED:
@@ -156,15 +157,16 @@ def backward_shared(
             g = dy.to(tl.float32)
             if w_ptr is not None:
                 g *= weights[t].to(tl.float32)
-            along += g * (x.to(tl.float32) - mean)
+            along += g * (x.to(tl.float32) - (0.0 if LATE else mean))
             offset += g
         if TELL:
-            total, totals = tl.reduce((along, offset), 0, _add_both)
+            total, totals = tl.reduce((along, offset), 0, add_both)
+            if LATE:
+                total -= mean * totals
             tl.store(slots_ptr + row * PARTS + part, _packed(total, totals), mask=there)
         if FINISH:
-            row_before = tl.where(first, 0, rows - 1 - (turn - groups)).to(tl.int64)
-            slots = tl.where(first, ready_ptr, slots_ptr + row_before * PARTS)
-            total, totals = _sums(slots, PARTS, TELL)
+            total, totals = _sums(slots, words, PARTS, TELL)
+            away = -mean_before * rstd_before
             shift = 0.0
             if CENTRED:
                 shift = -totals * rstd_before / cols
@@ -173,7 +175,10 @@ def backward_shared(
             for t in tl.static_range(TILES):
                 col = base + t * BLOCK
                 g = dys_before[t].to(tl.float32)
-                n = (xs_before[t].to(tl.float32) - mean_before) * rstd_before
+                if LATE:
+                    n = xs_before[t].to(tl.float32) * rstd_before + away
+                else:
+                    n = (xs_before[t].to(tl.float32) - mean_before) * rstd_before
                 if dw_ptr is not None:
                     new_dw = joined(new_dw, (dw[t] + g * n,))
                 if db_ptr is not None:
