@@ -39,10 +39,17 @@ def _second(word):
 
 
 @triton.jit
-def _peek(slots_ptr):
-    """What two slots hold now.  In the assembler's words, so that loads still run ahead of it."""
+def _wait_for_two(slots_ptr):
+    """The words of two slots, once both are filled.  In the assembler's words, so that loads still run ahead of it."""
     return tl.inline_asm_elementwise(
-        "ld.volatile.global.v2.b64 {$0, $1}, [$2];",
+        """{
+            .reg .pred p, q;
+            again: ld.volatile.global.v2.b64 {$0, $1}, [$2];
+            setp.eq.s64 p, $0, -1;
+            setp.eq.s64 q, $1, -1;
+            or.pred p, p, q;
+            @p bra again;
+        }""",
         "=l,=l,l",
         [slots_ptr],
         dtype=(tl.int64, tl.int64),
@@ -52,52 +59,45 @@ def _peek(slots_ptr):
 
 
 @triton.jit
-def _filled(slots_ptr, first, second):
-    """The words of two slots, once both are filled; `first` and `second` are what they held a while ago."""
+def _wait_for_four(slots_ptr):
     return tl.inline_asm_elementwise(
         """{
             .reg .pred p, q;
-            mov.b64 $0, $3;
-            mov.b64 $1, $4;
-            again: setp.eq.s64 p, $0, -1;
+            again: ld.volatile.global.v2.b64 {$0, $1}, [$4];
+            ld.volatile.global.v2.b64 {$2, $3}, [$4 + 16];
+            setp.eq.s64 p, $0, -1;
             setp.eq.s64 q, $1, -1;
             or.pred p, p, q;
-            @!p bra done;
-            ld.volatile.global.v2.b64 {$0, $1}, [$2];
-            bra again;
-            done:
+            setp.eq.s64 q, $2, -1;
+            or.pred p, p, q;
+            setp.eq.s64 q, $3, -1;
+            or.pred p, p, q;
+            @p bra again;
         }""",
-        "=&l,=&l,l,l,l",
-        [slots_ptr, first, second],
-        dtype=(tl.int64, tl.int64),
+        "=l,=l,=l,=l,l",
+        [slots_ptr],
+        dtype=(tl.int64, tl.int64, tl.int64, tl.int64),
         is_pure=False,
         pack=1,
     )
 
 
 @triton.jit
-def _words(slots_ptr, PARTS: tl.constexpr, WAIT: tl.constexpr):
-    """What the slots of a row hold now."""
-    words = ()
+def _sums(slots_ptr, PARTS: tl.constexpr, WAIT: tl.constexpr):
+    """The two sums of a row over its parts."""
     if WAIT:
-        for pair in tl.static_range(PARTS // 2):
-            words = joined(words, _peek(slots_ptr + 2 * pair))
+        if PARTS == 2:
+            words = _wait_for_two(slots_ptr)
+        else:
+            words = _wait_for_four(slots_ptr)
     else:
+        words = ()
         for part in tl.static_range(PARTS):
             words = joined(words, (tl.load(slots_ptr + part),))
-    return words
-
-
-@triton.jit
-def _sums(slots_ptr, words, PARTS: tl.constexpr, WAIT: tl.constexpr):
-    """The two sums of a row over its parts, once all are there; `words` is what its slots held a while ago."""
-    along, offset = 0.0, 0.0
-    for pair in tl.static_range(PARTS // 2):
-        first, second = words[2 * pair], words[2 * pair + 1]
-        if WAIT:
-            first, second = _filled(slots_ptr + 2 * pair, first, second)
-        along = (along + _first(first)) + _first(second)
-        offset = (offset + _second(first)) + _second(second)
+    along, offset = _first(words[0]), _second(words[0])
+    for part in tl.static_range(1, PARTS):
+        along += _first(words[part])
+        offset += _second(words[part])
     return along, offset
 
 
@@ -137,10 +137,6 @@ def backward_shared(
     for turn in tl.range(group, rows + groups, groups, num_stages=STAGES):
         there, first = turn < rows, turn == group
         row = tl.where(there, rows - 1 - turn, 0).to(tl.int64)  # from the last row on, as in `norm_backward`
-        if FINISH:  # asked for now: by the time that they are wanted they have come
-            row_before = tl.where(first, 0, rows - 1 - (turn - groups)).to(tl.int64)
-            slots = tl.where(first, ready_ptr, slots_ptr + row_before * PARTS)
-            words = _words(slots, PARTS, TELL)
         rstd = tl.load(rstd_ptr + row)
         mean = 0.0
         if CENTRED:
@@ -165,7 +161,11 @@ def backward_shared(
                 total -= mean * totals
             tl.store(slots_ptr + row * PARTS + part, _packed(total, totals), mask=there)
         if FINISH:
-            total, totals = _sums(slots, words, PARTS, TELL)
+            row_before = tl.where(first, 0, rows - 1 - (turn - groups)).to(tl.int64)
+            slots = tl.where(first, ready_ptr, slots_ptr + row_before * PARTS)
+            # asked for as late as can be: earlier, it is not there yet, and is asked for twice
+            # (layer norm of 16384 columns on an H200: 0.40 ms for both passes, 0.36 so)
+            total, totals = _sums(slots, PARTS, TELL)
             away = -mean_before * rstd_before
             shift = 0.0
             if CENTRED:
