@@ -132,8 +132,8 @@ def candidates(
 
 
 def _held(parts: int) -> list[Config]:
-    """Rows in registers: 1024 threads by 64, or 512 by 128."""
-    return [Config(32 * warps, warps, stages=3, registers=2_048 // warps, parts=parts) for warps in (32, 16)]
+    """Rows in registers: 512 threads by 128, or 1024 by 64."""
+    return [Config(32 * warps, warps, stages=3, registers=2_048 // warps, parts=parts) for warps in (16, 32)]
 
 
 # -- launchers ---------------------------------------------------------------------------------------
