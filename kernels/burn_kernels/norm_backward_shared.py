@@ -88,45 +88,40 @@ def _words(low, high, TYPE: tl.constexpr, ASSEMBLED: tl.constexpr):
 # -- slots of 64 bits ------------------------------------------------------------------------------------
 @triton.jit
 def _packed(a, b):
-    """Two float32 as one slot; never an empty one, all of whose bits are set."""
+    """Two float32 as one word; never the word of an empty slot, all of whose bits are set."""
     high = a.to(tl.int32, bitcast=True).to(tl.int64) << 32
-    slot = high | (b.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF)
-    return tl.where(slot == -1, 0x7FC000007FC00000, slot)
+    word = high | (b.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF)
+    return tl.where(word == -1, 0x7FC000007FC00000, word)
 
 
 @triton.jit
-def _first(slot):
-    return (slot >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+def _first(word):
+    return (word >> 32).to(tl.int32).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def _second(slot):
-    return slot.to(tl.int32).to(tl.float32, bitcast=True)
+def _second(word):
+    return word.to(tl.int32).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def _wait_for_two(slots_ptr, idle):
-    """Two slots, once both are filled; zeros at once where idle.
+def _wait_for_two(slots_ptr):
+    """The words of two slots, once both are filled.  In the assembler's words, so that loads still run ahead of it.
 
-    In the assembler's words, so that loads still run ahead of it.  Not asked for earlier than they are wanted: what is
-    not there yet would be asked for twice (layer norm of 16384 columns on an H200: 0.40 ms for both passes, 0.36 so).
+    Not asked for earlier than they are wanted: what is not there yet would be asked for twice (layer norm of 16384
+    columns on an H200: 0.40 ms for both passes, 0.36 so).
     """
     return tl.inline_asm_elementwise(
         """{
             .reg .pred p, q;
-            mov.b64 $0, 0;
-            mov.b64 $1, 0;
-            setp.ne.s32 p, $3, 0;
-            @p bra done;
             again: ld.volatile.global.v2.b64 {$0, $1}, [$2];
             setp.eq.s64 p, $0, -1;
             setp.eq.s64 q, $1, -1;
             or.pred p, p, q;
             @p bra again;
-            done:
         }""",
-        "=&l,=&l,l,r",
-        [slots_ptr, idle],
+        "=l,=l,l",
+        [slots_ptr],
         dtype=(tl.int64, tl.int64),
         is_pure=False,
         pack=1,
@@ -134,16 +129,45 @@ def _wait_for_two(slots_ptr, idle):
 
 
 @triton.jit
-def _sums(slots_ptr, idle, PARTS: tl.constexpr, WAIT: tl.constexpr):
+def _wait_for_four(slots_ptr):
+    return tl.inline_asm_elementwise(
+        """{
+            .reg .pred p, q;
+            again: ld.volatile.global.v2.b64 {$0, $1}, [$4];
+            ld.volatile.global.v2.b64 {$2, $3}, [$4 + 16];
+            setp.eq.s64 p, $0, -1;
+            setp.eq.s64 q, $1, -1;
+            or.pred p, p, q;
+            setp.eq.s64 q, $2, -1;
+            or.pred p, p, q;
+            setp.eq.s64 q, $3, -1;
+            or.pred p, p, q;
+            @p bra again;
+        }""",
+        "=l,=l,=l,=l,l",
+        [slots_ptr],
+        dtype=(tl.int64, tl.int64, tl.int64, tl.int64),
+        is_pure=False,
+        pack=1,
+    )
+
+
+@triton.jit
+def _sums(slots_ptr, PARTS: tl.constexpr, WAIT: tl.constexpr):
     """The two sums of a row over its parts."""
-    along, offset = 0.0, 0.0
-    for pair in tl.static_range(PARTS // 2):
-        if WAIT:
-            one, other = _wait_for_two(slots_ptr + 2 * pair, idle)
+    if WAIT:
+        if PARTS == 2:
+            words = _wait_for_two(slots_ptr)
         else:
-            one, other = tl.load(slots_ptr + 2 * pair), tl.load(slots_ptr + 2 * pair + 1)
-        along += _first(one) + _first(other)
-        offset += _second(one) + _second(other)
+            words = _wait_for_four(slots_ptr)
+    else:
+        words = ()
+        for part in tl.static_range(PARTS):
+            words = joined(words, (tl.load(slots_ptr + part),))
+    along, offset = _first(words[0]), _second(words[0])
+    for part in tl.static_range(1, PARTS):
+        along += _first(words[part])
+        offset += _second(words[part])
     return along, offset
 
 
@@ -181,9 +205,9 @@ def backward_shared(
             weights = joined(weights, (tile(w_ptr, base + t * BLOCK, cols, EVEN),))
     mean_before, rstd_before = tl.full((), 0.0, tl.float32), tl.full((), 0.0, tl.float32)
     for turn in tl.range(group, rows + groups, groups, num_stages=STAGES):
-        first = turn == group
         # from the last row on, as in `norm_backward`; the first row once more where none is left
-        row = tl.maximum(rows - 1 - turn, 0).to(tl.int64)
+        row = tl.maximum(rows - 1 - turn, 0)
+        x_row, dy_row = x_ptr + row.to(tl.int64) * x_stride, dy_ptr + row.to(tl.int64) * dy_stride
         rstd = tl.load(rstd_ptr + row)
         mean = 0.0
         if CENTRED:
@@ -193,7 +217,7 @@ def backward_shared(
         xs, dys = (), ()
         for t in tl.static_range(TILES):
             col = base + t * BLOCK
-            x, dy = tile(x_ptr + row * x_stride, col, cols, EVEN), tile(dy_ptr + row * dy_stride, col, cols, EVEN)
+            x, dy = tile(x_row, col, cols, EVEN), tile(dy_row, col, cols, EVEN)
             xs, dys = joined(xs, (x,)), joined(dys, (dy,))
             g, g_high = _low(dy, TYPE), _high(dy, TYPE)
             if w_ptr is not None:
@@ -207,10 +231,11 @@ def backward_shared(
             total, totals = tl.reduce((along, offset), 0, add_both)
             if CENTRED:  # off the sum, as in `backward_tiles`
                 total -= mean * totals
-            tl.store(slots_ptr + row * PARTS + part, _packed(total, totals), mask=turn < rows)
+            tl.store(slots_ptr + row.to(tl.int64) * PARTS + part, _packed(total, totals), mask=turn < rows)
         if FINISH:
-            row_before = tl.minimum(rows - 1 - turn + groups, rows - 1).to(tl.int64)
-            total, totals = _sums(slots_ptr + row_before * PARTS, first.to(tl.int32), PARTS, TOGETHER)
+            # before the first row its own: what comes of it is multiplied by 0
+            row_before = tl.where(turn == group, row, rows - 1 - turn + groups).to(tl.int64)
+            total, totals = _sums(slots_ptr + row_before * PARTS, PARTS, TOGETHER)
             # n = x * rstd + away, and what dx has beside dy * w * rstd is x * slope + shift
             away = -mean_before * rstd_before
             slope = -total * rstd_before * rstd_before / (2 * cols)
