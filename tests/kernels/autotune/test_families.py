@@ -390,6 +390,7 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
         "cross_entropy_kernels",
         "matmul_backward",
         "norm_backward",
+        "norm_backward_kernels",
         "norm_backward_shared",
         "random",
         "reduce_kernels",
