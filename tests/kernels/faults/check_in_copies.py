@@ -2,9 +2,9 @@
 
     TRITON_INTERPRET=1 python check_in_copies.py JOBS.json
 
-JOBS is a list of {"path": the folder that holds the copy, "model": a name from MODELS, or a number of random shapes};
-the answer is a list of {"ok", "faults": [the finding as text], "configs": [...], "notes": [...]}.  The processes are
-forks of this one, so torch, its compiler (which `check` turns off) and Triton are imported once.
+JOBS is a list of {"path": the folder that holds the copy, "model": a name from MODELS, or a number of random shapes of
+the operation "op"}; the answer is a list of {"ok", "faults": [the finding as text], "configs": [...], "notes": [...]}.
+The processes are forks of this one, so torch, its compiler (which `check` turns off) and Triton are imported once.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     assert Path(home).is_relative_to(job["path"])
     report: Report
     if isinstance(job["model"], int):
-        report = check(shapes=job["model"], seed=job.get("seed", 0))
+        report = check(ops=[job["op"]], shapes=job["model"], seed=job["seed"])
     else:
         torch.manual_seed(0)
         model = MODELS[job["model"]]()
