@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ import torch
 
 import burn_kernels  # noqa: F401  # every family, so that every tunable is registered
 from burn_kernels.autotune.clock import GpuClock
+from burn_kernels.autotune.compiling import Compilers, variants
+from burn_kernels.autotune.key import device_of
 from burn_kernels.autotune.selection import Selector, selecting
 from burn_kernels.autotune.store import FILE, Store
 from burn_kernels.autotune.tunable import TUNABLES, Inputs, Tunable
@@ -84,6 +88,24 @@ def first_call(made: Tunable, facts: Any, tuned: dict[str, int], clock: GpuClock
     }
 
 
+def ready(wanted: dict[str, tuple[Tunable, Any, dict[str, int]]], workers: int) -> Iterator[str]:
+    """These keys, as kernels of their first choice and their tuned config are compiled by processes beside."""
+    machine = device_of(0).machine
+    chooser = Selector(Store(None))
+    with Compilers(machine, workers, launchers=True) as compilers:
+        for key, (made, facts, tuned) in wanted.items():
+            configs = dict.fromkeys((chooser.plan(made, 0, facts).config, made.parse(tuned)))
+            try:
+                compilers.ask(key, variants(made, facts, list(configs), machine))
+            except Exception as error:  # the call itself meets it again
+                compilers.skip(key, f"{type(error).__name__}: {error}")
+        left = list(wanted)
+        while left:
+            key = compilers.wait(left) or left[0]
+            left.remove(key)
+            yield key
+
+
 def _no_clock(index: int) -> Any:
     raise AssertionError("a first call began to measure")
 
@@ -93,13 +115,16 @@ def main() -> int:
     parser.add_argument("file", type=Path, help="what python -m burn_kernels export wrote")
     parser.add_argument("--out", type=Path, help="write all rows as JSON")
     parser.add_argument("--budget-s", type=float, default=600.0, help="seconds after which no other key is begun")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="that compile ahead")
     asked = parser.parse_args()
     tuned = fastest(json.loads(asked.file.read_text(encoding="utf-8"))["timings"])
     clock, rows, until = GpuClock(0), list[dict[str, Any]](), time.monotonic() + asked.budget_s
+    wanted = {key: (*found, tuned[key]) for key, found in keys(TUNABLES).items() if key in tuned}
     with tempfile.TemporaryDirectory() as folder:
-        for key, (made, facts) in keys(TUNABLES).items():
-            if key not in tuned or time.monotonic() > until:
-                continue
+        for key in ready(wanted, asked.workers):
+            made, facts, _ = wanted[key]
+            if time.monotonic() > until:
+                break
             try:
                 rows.append(first_call(made, facts, tuned[key], clock, Path(folder)))
             except Exception as error:  # the other keys can still be timed
