@@ -4,20 +4,28 @@
     python benchmarks/kernels.py --only softmax      operations whose name begins so
     python benchmarks/kernels.py --tuned             beside the defaults, the configs that are fastest here
     python benchmarks/kernels.py --tune              every candidate config instead of rivals
-    python benchmarks/kernels.py --judged            the cases that have a bar, beside eager and torch.compile, in 100 s
-    python benchmarks/kernels.py --rivals            a few cases of every family, beside JAX too, in 120 s
-    python benchmarks/kernels.py --rivals --missing  those that its file of rows lacks; --part I/N: every N-th of them
-    python benchmarks/kernels.py --merge FILE ...    rows of other runs of --rivals into that file; needs no GPU
+    python benchmarks/kernels.py --judged            all cases with a bar or a goal and a few of every family, beside
+                                                     every rival, in 600 s; and which bars hold
+    python benchmarks/kernels.py --judged --part I/N every N-th of them, so that N GPUs share them
+    python benchmarks/kernels.py --judged --missing  those that its file of rows lacks
+    python benchmarks/kernels.py --judged --merge FILE ...   rows of other runs into that file, with the verdicts on all
+                                                     of them; needs no GPU (`make measured` writes the docs from it)
+    python benchmarks/kernels.py --judged --answers  times nothing: does JAX compute what it is asked for?
     python benchmarks/kernels.py --judged --tiny     few rows, on a CPU where there is no GPU: does everything run?
+    python benchmarks/kernels.py --rivals            the few of every family alone, without a torch.compile that
+                                                     searches, in 120 s; --part, --missing, --merge as above
 
 How: all variants of a case in one process, in turns (A B C, C B A, ...), the L2 cache overwritten before each, time
 between two events on the device, median of the rounds.  Calls are captured into CUDA graphs where they can be, so that
 a rival's host time does not count against it.  `copy` is the better of a copy and a negation that move as many bytes as
 the case must; `share` is its time over the variant's.  `peak` is what a call allocates beyond its inputs.  `error` is
 the relative root mean square against float64, on 256 rows: of the output, or of the worst gradient.
-f: forward.  fb: forward and backward.  Gradients of the upstream are random.
-Rows go to benchmarks/data, to $OUT where that is set, or to --out; with --judged, verdicts on the bars go with them.
-Of --rivals the file is one for all runs: a run times what it lacks first, and replaces the rows of what it timed.
+f: forward.  fb: forward and backward.  Gradients of the upstream are random, of a loss one.  `apart` is by how much a
+variant's results differ from eager torch's, all of them together; who differs by a twentieth is no rival.
+What torch.compile makes is compiled before anything is timed, by --workers beside each other for --patience-s; what was
+not ready by then is left out, and told of.  JAX runs in a process of its own, its calls in a queue behind a cold cache.
+Rows go to benchmarks/data, to $OUT where that is set, or to --out, after each case.  The file is one for all runs: one
+times what it lacks first, and replaces the rows of what it timed.
 """
 
 from __future__ import annotations
@@ -74,6 +82,7 @@ def parsed() -> Any:
     add("--workers", type=int, default=8, help="processes that compile for --rivals and --judged before they time")
     add("--patience-s", type=float, default=0.0, help="for which they may; 0.4 of the budget")
     add("--warm", default="", metavar="FOLDER", help="one of them: call what the queue there holds, and time nothing")
+    add("--answers", action="store_true", help="time nothing: hold what JAX computes of the cases against float64")
     add("--jax-python", default="", help="an interpreter that has jax, where this one has none")
     add("--tiny", action="store_true", help="few rows and no clock worth reading: does everything run?")
     add("--rounds", type=int, default=0, help="of turns; 31, in a tiny run 2")
@@ -102,6 +111,8 @@ def main() -> None:
         merge([Path(name) for name in arguments.merge], file_of(arguments), arguments)
     elif arguments.warm:
         warm(arguments)
+    elif arguments.answers:
+        answers(arguments)
     else:
         run(arguments)
 
@@ -118,6 +129,7 @@ def file_of(arguments: Any) -> Path:
     folder = Path(os.environ.get("OUT") or Path(__file__).parent / "data")
     kind = "tune-" if arguments.tune else "judged-" if arguments.judged else "rivals-" if arguments.rivals else ""
     device = "h200" if arguments.merge and not torch.cuda.is_available() else device_name().split()[-1].lower()
+    kind += "answers-" if arguments.answers else ""
     part = f"-{arguments.part.replace('/', 'of')}" if arguments.part else ""
     return folder / f"kernels-{kind}{'tiny' if SIZES.tiny else device}{part}.json"
 
@@ -211,6 +223,10 @@ def warm(arguments: Any) -> None:
             cleaned()
 
 
+def jax_row(jax: Jax, case: Case, ours: dict[str, Any] | None) -> dict[str, Any] | None:
+    return jax.row(case.name, case.passed, 1 if SIZES.tiny else 10, ours, tiny=SIZES.tiny)
+
+
 def synchronized() -> None:
     if SIZES.device != "cpu":
         torch.cuda.synchronize()
@@ -223,6 +239,21 @@ def cleaned() -> None:
     gc.freeze()  # what is left belongs to compilers
     if SIZES.device != "cpu":
         torch.cuda.empty_cache()
+
+
+def answers(arguments: Any) -> None:
+    """What JAX's results differ by from float64, of each chosen case that JAX has."""
+    jax = Jax(list(jax_tasks(arguments)), arguments.jax_python, SIZES.device, timed=False)
+    rows = list[dict[str, Any]]()
+    for case in chosen_cases(arguments, Timer(1, SIZES.device), chosen(arguments)):
+        found = None if case.exact is None else jax.apart(case.name, case.passed, *case.exact())
+        if found is not None:
+            rows.append({"case": case.name, "pass": case.passed, "variant": "jax", "apart": found})
+            print(f"{case.name:<46} {case.passed:<5}{found if isinstance(found, str) else f'{found:.2e}'}", flush=True)
+        del case
+        cleaned()
+    jax.close()
+    write(file_of(arguments), {"device": device_name(), "jax": jax.version, "rows": rows})
 
 
 def run(arguments: Any) -> None:
@@ -267,7 +298,7 @@ def run(arguments: Any) -> None:
                 continue
             new = measure(case, timer, arguments.tune, queue)
             ours = next((row for row in new if row["variant"] == "ours"), None)
-            theirs_too = None if jax is None else jax.row(case.name, case.passed, 1 if SIZES.tiny else 10, ours)
+            theirs_too = None if jax is None else jax_row(jax, case, ours)
             rows += [*new, *([] if theirs_too is None else [theirs_too])]
             keep()
             del case
@@ -282,7 +313,7 @@ def run(arguments: Any) -> None:
         jax.close()
     print(f"{len(rows)} rows in {spent_s():.0f} s: {os.path.relpath(out)}")
     if arguments.judged:
-        print(table(verdicts(arguments, rows)))
+        print(table(verdicts(arguments, (held(out) or {"rows": []})["rows"])))
 
 
 if __name__ == "__main__":

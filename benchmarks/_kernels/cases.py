@@ -1,4 +1,4 @@
-"""Which cases there are, and which of them a run times: all, those that have a bar, a few beside every rival."""
+"""Which cases there are, and which of them a run times: all, those that have a bar and the few, or a few of each."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def cases(arguments: Any, timer: Timer) -> Iterator[Case]:
 
 # -- chosen ones -------------------------------------------------------------------------------------
 def chosen(arguments: Any) -> list[tuple[str, str]]:
-    """Cases with the pass of each that this run times: of the bars or of `CHOSEN` those asked for, in the order asked
-    for, of them the part that is its, first what its file of rows lacks, or that alone."""
-    everything = (
-        passes_in_order() if arguments.judged else [(case, one) for case, passes in CHOSEN.items() for one in passes]
-    )
+    """Cases with the pass of each that this run times: of `CHOSEN`, behind those of the bars where they are judged, the
+    ones asked for, in the order asked for, of them the part that is its, first what its file of rows lacks, or that
+    alone."""
+    few = [(case, one) for case, passes in CHOSEN.items() for one in passes]
+    everything = list(dict.fromkeys([*passes_in_order(), *few])) if arguments.judged else few
     starts = wanted(arguments)
     asked = list(dict.fromkeys(pair for start in starts for pair in everything if pair[0].startswith(start)))
     mine = of_part(asked, arguments.part)

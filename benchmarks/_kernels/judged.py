@@ -148,7 +148,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
     for kind in (False, True):
         told = [verdict for verdict in verdicts if bool(verdict.goal) is kind]
         for verdict in told:
-            number = "not timed" if verdict.found is None else f"{verdict.found:.3f}"
+            number = "not timed" if verdict.found is None else f"{verdict.found:.4f}"
             word = "pass" if verdict.holds else "FAIL"
             lines.append(
                 f"{word}  {verdict.goal + ' ' if verdict.goal else ''}{verdict.case:<{case}}  {verdict.passed:<6}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks._kernels.attending import Problem
@@ -173,10 +174,14 @@ def tensors_task(case: str, passed: str, groups: int, tensors: Sequence[torch.Te
     return Task(f"{case} {passed}", case.partition(" ")[0], inputs)
 
 
+SHORTEST_MS = 0.03
+"""Where a copy is shorter, a call is too; the queue, in which launches overlap, would flatter it by microseconds."""
+
+
 class Jax:
     """JAX in a process of its own, which compiles all tasks at once; without JAX it answers nothing, and says why."""
 
-    def __init__(self, tasks: Sequence[Task], python: str, device: str) -> None:
+    def __init__(self, tasks: Sequence[Task], python: str, device: str, *, timed: bool = True) -> None:
         self.version = ""
         self._asked: Asked | None = None
         self._known = {made.name for made in tasks}
@@ -184,6 +189,7 @@ class Jax:
             file = Path(folder) / "tasks.json"
             file.write_text(json.dumps([vars(made) for made in tasks]), encoding="utf-8")
             command = [python or sys.executable, str(Path(__file__).with_name("jax_worker.py")), str(file)]
+            command += [] if timed else ["--later"]
             try:
                 self._asked = Asked(command, jax_environment(device, torch.get_num_threads()))
             except (Failed, OSError) as error:
@@ -196,9 +202,13 @@ class Jax:
         answer = self._answer({"settle": patience_s})
         print(f"    JAX: {answer.get('ready', 0)} of {len(self._known)} functions compiled", flush=True)
 
-    def row(self, case: str, passed: str, calls: int, beside: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    def row(
+        self, case: str, passed: str, calls: int, beside: Mapping[str, Any] | None, *, tiny: bool = False
+    ) -> dict[str, Any] | None:
         """The row of a case, with the copy that stands `beside` it; None where there is none, told of if it failed."""
         if self._asked is None or f"{case} {passed}" not in self._known:
+            return None
+        if beside is not None and beside["copy_ms"] < SHORTEST_MS and not tiny:
             return None
         answer = self._answer({"time": f"{case} {passed}", "calls": calls})
         if "error" in answer:
@@ -211,6 +221,30 @@ class Jax:
             found["share_of_copy"] = round(beside["copy_ms"] / ms, 4)
         print(f"{case:<46} {passed:<5}{'jax':<19}{ms:9.4f} ms{100 * found.get('share_of_copy', 0):7.1f} %", flush=True)
         return found
+
+    def apart(
+        self, case: str, passed: str, given: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]
+    ) -> float | str | None:
+        """The relative root mean square of what differs between its results and exact ones, the worst of them; None
+        where there is no such task, words where it failed."""
+        if f"{case} {passed}" not in self._known:
+            return None
+        if case.endswith("channels last"):
+            given, exact = ([x.movedim(1, -1) if x.dim() > 2 else x for x in tensors] for tensors in (given, exact))
+        with tempfile.TemporaryDirectory() as folder:
+            file = str(Path(folder) / "arrays.npz")
+            numbers = [x.float() if x.is_floating_point() else x.int() for x in given]
+            np.savez(file, *(x.detach().cpu().numpy() for x in numbers))
+            answer = self._answer({"answer": f"{case} {passed}", "file": file})
+            if "error" in answer:
+                return str(answer["error"])
+            with np.load(file) as arrays:
+                found = [torch.from_numpy(arrays[f"arr_{at}"]).double() for at in range(len(arrays.files))]
+        wanted = [x.detach().cpu().double() for x in exact] * answer["ways"]
+        if [x.shape for x in found] != [x.shape for x in wanted]:
+            return f"shapes {[tuple(x.shape) for x in found]}, expected {[tuple(x.shape) for x in wanted]}"
+        pairs = zip(found, wanted, strict=True)
+        return max(float((x - y).norm()) / (float(y.norm()) or 1.0) for x, y in pairs)
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         if self._asked is None:

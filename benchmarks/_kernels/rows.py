@@ -26,6 +26,9 @@ class Case:
     floor_bytes: int
     variants: Mapping[str, Call] = field(default_factory=dict)
     errors: Callable[[], dict[str, float]] = dict
+    exact: Callable[[], tuple[list[torch.Tensor], list[torch.Tensor]]] | None = None
+    """Inputs of a few rows with upstream gradients behind them, and the outputs in float64 with the gradients behind
+    them; None where the results are random, or whole numbers."""
 
 
 def copies(floor_bytes: int, device: str) -> dict[str, Call]:

@@ -111,7 +111,7 @@ def test_every_bar_finds_its_case(tmp_path: Path) -> None:
     found = judged(tmp_path)
     unmet = {(bar["case"], bar["passed"]) for bar in found["bars"] if bar["found"] is None}
     timed = {(row["case"], row["pass"]) for row in found["rows"]}
-    assert len(timed) == len(passes_in_order())
+    assert len(timed) >= len(passes_in_order())
     # bars that name a rival which is not here, or the memory that a CPU does not count
     assert {verdict["asked"] for verdict in found["bars"] if verdict["found"] is None} <= {
         "times as fast as liger",
@@ -154,7 +154,9 @@ def test_every_chosen_case_is_known_and_jax_has_what_it_is_asked_for() -> None:
 @pytest.mark.parametrize("judged", [False, True])
 def test_parts_are_all_cases_and_none_twice(judged: bool) -> None:
     parts = [chosen(asked(part=f"{at}/3", judged=judged)) for at in range(3)]
-    everything = passes_in_order() if judged else [(case, one) for case, both in CHOSEN.items() for one in both]
+    everything = [(case, one) for case, both in CHOSEN.items() for one in both]
+    if judged:
+        everything = list(dict.fromkeys([*passes_in_order(), *everything]))
     assert sorted(pair for part in parts for pair in part) == sorted(everything)
     assert len(everything) == len(set(everything))
 
