@@ -197,6 +197,8 @@ def test_rivals_whose_results_are_others_do_not_count() -> None:
     bar = Bar(case="norm 8x8", passed="fb", ahead=1.3)
     rows = [row("ours", 1.0), row("compile", 2.0), row("liger", 1.1) | {"apart": 0.4}, row(BARE, 0.1)]
     assert judge([bar], rows)[0].found == 2.0
+    bare = Bar(case="norm 8x8", passed="fb", ahead=1.3, against=(BARE,))
+    assert judge([bare], [*rows, row(BARE, 0.1) | {"apart": 1.1}])[0].found == 0.1  # less work, which the bar knows
     beyond = [row("ours", 1.0), row("compile", 2.0), row("jax", 0.4, share=1.3) | {"floor_bytes": 1 << 30}]
     assert judge([bar], beyond)[0].found == 2.0  # nobody moves the bytes faster than a copy
     assert judge([bar], [row("ours", 1.0), row("compile", 0.5, share=1.3) | {"floor_bytes": 99}])[0].found == 0.5
@@ -253,7 +255,7 @@ def test_a_file_of_rows_grows_and_is_merged_into_another(tmp_path: Path) -> None
     count = len(json.loads(one.read_text())["rows"])
     assert "2 rows in" in ran("--only", "softmax,tensor_norm", "--missing", "--out", str(one))
     rows = json.loads(one.read_text())["rows"]
-    assert [row["case"].split()[0] for row in rows] == ["tensor_norm"] * 2 + ["softmax"] * count  # as the cases stand
+    assert [row["case"].split()[0] for row in rows] == ["softmax"] * count + ["tensor_norm"] * 2  # as the cases stand
     ran("--merge", str(one), "--out", str(two))
     assert json.loads(two.read_text())["rows"] == rows
 
