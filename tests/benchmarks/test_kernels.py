@@ -260,6 +260,27 @@ def test_a_file_of_rows_grows_and_is_merged_into_another(tmp_path: Path) -> None
     assert json.loads(two.read_text())["rows"] == rows
 
 
+def test_parts_of_a_judged_run_become_one_file_with_all_verdicts(tmp_path: Path) -> None:
+    from benchmarks.kernels import merge
+
+    def part(case: str, minute: int) -> Path:
+        rows = [row("ours", 1.0, 0.95) | {"case": case}, row("compile", 2.0) | {"case": case}]
+        file = tmp_path / f"{minute}.json"
+        file.write_text(json.dumps(run_of(rows, f"2026-11-22 07:0{minute}", jax="J")), encoding="utf-8")
+        return file
+
+    files = [part("rms_norm 8192x4096", 1), part("layer_norm 8192x4096", 2)]
+    merge(files, tmp_path / "all.json", asked(judged=True))
+    found = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
+    assert [r["case"].split()[0] for r in found["rows"]] == ["layer_norm"] * 2 + ["rms_norm"] * 2  # as the bars stand
+    assert [r["date"] for r in found["rows"]] == ["2026-11-22 07:02"] * 2 + ["2026-11-22 07:01"] * 2
+    bars = {(bar["case"], bar["asked"]): bar for bar in found["bars"] if not bar["goal"]}
+    assert len(found["bars"]) > len(BARS)  # a verdict for each number that a bar asks for
+    assert bars["rms_norm 8192x4096", "times as fast as the best rival"]["found"] == 2.0
+    assert bars["layer_norm 8192x4096", "share of copy"]["holds"] is True
+    assert bars["rms_norm 8192x5120", "share of copy"]["found"] is None
+
+
 def test_errors_that_fail_do_not_end_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     def errors() -> dict[str, float]:
         raise ValueError("no such config")
