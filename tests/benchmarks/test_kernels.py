@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import ast
+import fcntl
 import json
 import math
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ pytest.importorskip("triton")
 from benchmarks._kernels.bars import BARS, passes_in_order
 from benchmarks._kernels.cases import chosen, chosen_cases, jax_tasks
 from benchmarks._kernels.judged import BARE, Bar, judge, table
-from benchmarks._kernels.preparing import Queue, in_order_of_length
+from benchmarks._kernels.preparing import Queue, in_order_of_length, measuring_alone
 from benchmarks._kernels.problems import SIZES
 from benchmarks._kernels.rivals import CHOSEN
 from benchmarks._kernels.rows import apart, merged, sampled, timed
@@ -184,6 +186,37 @@ def test_a_queue_gives_each_call_to_one_taker_and_searching_ones_last(tmp_path: 
     assert [one.ready("norm 8x8", "fb", name) for name in variants] == [True, True, True, False, True]
     assert "1 of 4 calls that were begun are ready, 3 s of work; longest: norm 8x8 fb compile 3 s" in one.told()
     assert in_order_of_length([("sum 8", "f"), ("adamw 8", "step")])[0] == ("adamw 8", "step")
+
+
+def test_searches_measure_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._inductor.runtime.benchmarking  # so that there is something to replace
+
+    other = (tmp_path / "measuring").open("w")
+
+    def is_free() -> bool:
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(other, fcntl.LOCK_UN)
+        return True
+
+    class Plain:
+        def benchmark_gpu(self, free: bool) -> tuple[bool, bool]:
+            return free, is_free()
+
+    class Nested(Plain):
+        def benchmark_gpu(self, free: bool) -> tuple[bool, bool]:
+            return super().benchmark_gpu(is_free())
+
+    fake = types.SimpleNamespace(Plain=Plain, Nested=Nested)
+    monkeypatch.setattr(torch._inductor.runtime, "benchmarking", fake)
+    measuring_alone(tmp_path)
+    assert is_free()
+    assert Plain().benchmark_gpu(True) == (True, False)
+    assert Nested().benchmark_gpu(True) == (False, False)  # a measurement within another waits for nobody
+    assert is_free()
+    other.close()
 
 
 def test_rivals_whose_results_are_others_do_not_count() -> None:
