@@ -50,7 +50,7 @@ def measuring_alone(folder: Path) -> None:
     what two processes measure on one GPU at once leads either to a worse choice."""
     from torch._inductor.runtime import benchmarking
 
-    file = (folder / "measuring").open("w", encoding="utf-8")
+    file = os.open(folder / "measuring", os.O_CREAT | os.O_RDWR)  # as long as the process runs
     depth = 0
 
     @contextmanager
