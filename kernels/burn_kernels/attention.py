@@ -227,7 +227,7 @@ def _run(op: str, call: Call, config: Config | None) -> tuple[torch.Tensor, torc
         y, lse = room_like(q), call.statistics()
         grid = (ceil_div(call.seq_q, config.rows) * call.batch * call.heads,)
         arguments = (*call.arguments(), y, lse, *call.strides(y))
-        sizes = {"ROWS": config.rows, "COLS": config.cols}
+        sizes = {"ROWS": config.rows, "COLS": config.cols, "PAST": call.past(config.cols)}
         launch(
             attention_forward, grid, q, *arguments, warps=config.warps, stages=config.stages, **call.flags(), **sizes
         )

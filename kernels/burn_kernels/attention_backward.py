@@ -207,14 +207,16 @@ def _run(
         arguments = (*call.arguments(), dy, y, lse, delta, rest, dq, *strides)
         split = rule.window is None and rest is None
         before = shared | {"stages": config.ahead or config.stages}
-        launch(queries_backward, grid, q, *arguments, **before, ROWS=config.owned, COLS=config.step, SPLIT=split)
+        sizes = {"ROWS": config.owned, "COLS": config.step, "PAST": call.past(config.step)}
+        launch(queries_backward, grid, q, *arguments, **before, **sizes, SPLIT=split)
         grid = (ceil_div(call.seq_k, config.owned) * call.batch * k.shape[1],)
         strides = (*call.strides(dy), *call.strides(dk), *call.strides(dv))
         arguments = (*call.arguments(), dy, lse, delta, rest, dk, dv, *strides)
         # wide heads, heads that share keys, float32, and what else scores need leave no registers for a second loop
         alone = not call.extras and q.shape[1] == k.shape[1] and rest is None
         split = alone and q.shape[3] <= 64 and machine_of(q).arch != 80
-        launch(keys_backward, grid, q, *arguments, **shared, ROWS=config.step, COLS=config.owned, SPLIT=split)
+        sizes = {"ROWS": config.step, "COLS": config.owned, "PAST": call.past(config.owned)}
+        launch(keys_backward, grid, q, *arguments, **shared, **sizes, SPLIT=split)
         if db is not None:
             _bias(call, (dy, lse, delta, rest), db, config, shared)
         found[:] = dq, dk, dv
@@ -243,6 +245,7 @@ def _bias(
     assert dy is not None
     arguments = (*call.arguments(), *given, db, *call.strides(dy), *sizes)
     flags = {"ROWS": block_rows, "COLS": block_cols, "ONE_ROW": one_row, "ONE_COL": one_col}
+    flags["PAST"] = call.past(block_cols)
     shared = shared | {"stages": 1, "warps": config.warps if given[3] is None else min(4, config.warps)}
     launch(bias_backward, (blocks * batches * heads,), call.q, *arguments, **shared, **flags)
 

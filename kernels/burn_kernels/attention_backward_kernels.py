@@ -15,9 +15,11 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.attention_scores import (
     add_product,
     base_of,
+    beside,
     drops,
     inverse,
     keys_of,
+    placed,
     power,
     queries_of,
     scores,
@@ -33,7 +35,7 @@ def _over_keys(
     bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale,
     number, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, KEY: tl.constexpr,
     STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr, COLS: tl.constexpr,
-    EDGE: tl.constexpr, SUMS: tl.constexpr,
+    EDGE: tl.constexpr, PAST: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     # SUMS: the sums of the weights, and of what delta is off by, in place of dq
     TYPE: tl.constexpr = k_ptr.dtype.element_ty
@@ -41,11 +43,15 @@ def _over_keys(
         at = start + tl.arange(0, COLS)
         k = tile(k_ptr, at, k_seq, cols, dim, DIM, EVEN, EDGE)
         v = tile(v_ptr, at, v_seq, cols, dim, DIM, EVEN, EDGE)
+        mask, bias = None, None
+        if mask_ptr is not None:
+            mask = beside(mask_ptr, row[:, None], at[None, :], rows, cols, mask_row, mask_col, PAST)
+        if bias_ptr is not None:
+            bias = beside(bias_ptr, row[:, None], at[None, :], rows, cols, bias_row, bias_col, PAST)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         s, turned = scores(
-            s, row[:, None], at[None, :], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col,
-            scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, EDGE,
-        )  # fmt: skip
+            s, mask, bias, row[:, None], at[None, :], cols, scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE
+        )
         p = power(s - lse[:, None], TYPE)
         rise = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
         if DROP:
@@ -70,14 +76,14 @@ def queries_backward(
     dq_head, dq_seq,
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     """delta and dq of a block of queries."""
     blocks = tl.cdiv(seq_q, ROWS)
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
     if CAUSAL:
         block = blocks - 1 - block
-    head, batch = which % heads, which // heads
+    head, batch = placed(which, heads, blocks, bias_ptr, bias_batch)
     q_begin, rows = sequence(q_starts_ptr, batch, seq_q)
     k_begin, cols = sequence(k_starts_ptr, batch, seq_k)
     first = block * ROWS
@@ -110,7 +116,8 @@ def queries_backward(
         dq, total, off = _over_keys(
             dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col,
             bias_row, bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
-            last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, True,
+            last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True,
+            PAST, True,
         )  # fmt: skip
         # where the sum is not 1 but for lse's rounding, the query sees none of these keys, or lse is of more keys than
         # these, and says what the weights are; it is infinite of no keys
@@ -126,13 +133,14 @@ def queries_backward(
             dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col,
             bias_row, bias_col, row, whole, partial, rows, cols, seq_k, dim, scale2, softcap, window, shift, key,
             stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS,
-            False, False,
+            False, 0, False,
         )  # fmt: skip
         begin = partial
     dq, _, _ = _over_keys(
         dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row,
         bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last,
-        kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, False,
+        kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, PAST,
+        False,
     )  # fmt: skip
     if rest_ptr is not None:
         dq *= total[:, None]
@@ -150,7 +158,7 @@ def _over_queries(
     bias_row, bias_col, start, col, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
     last, kept_scale, number, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, EDGE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, EDGE: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     # tiles stand as (keys, queries), so that weights go into the next product as they come out of the last one
     TYPE: tl.constexpr = q_ptr.dtype.element_ty
@@ -163,11 +171,15 @@ def _over_queries(
         # rows that are not there weigh nothing, as those of queries that see nothing
         lse = base_of(tl.load(lse_ptr + row, mask=row < rows, other=float("-inf")), TYPE)
         delta = tl.load(delta_ptr + row, mask=row < rows, other=0.0)
+        mask, bias = None, None
+        if mask_ptr is not None:
+            mask = beside(mask_ptr, row[None, :], col[:, None], rows, cols, mask_row, mask_col, PAST)
+        if bias_ptr is not None:
+            bias = beside(bias_ptr, row[None, :], col[:, None], rows, cols, bias_row, bias_col, PAST)
         s = tl.dot(k, tl.trans(q), input_precision=PRECISION)
         s, turned = scores(
-            s, row[None, :], col[:, None], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col,
-            scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, True,
-        )  # fmt: skip
+            s, mask, bias, row[None, :], col[:, None], cols, scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE
+        )
         p = power(s - lse[None, :], TYPE)
         rise = tl.dot(v, tl.trans(dy), input_precision=PRECISION)
         kept = p
@@ -193,13 +205,13 @@ def keys_backward(
     dv_batch, dv_head, dv_seq,
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a block of keys."""
     blocks = tl.cdiv(seq_k, COLS)  # under a diagonal the first keys are seen most, and begin first
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
     kv_heads = heads // group
-    kv_head, batch = which % kv_heads, which // kv_heads
+    kv_head, batch = placed(which, kv_heads, blocks, bias_ptr, bias_batch)
     q_begin, rows = sequence(q_starts_ptr, batch, seq_q)
     k_begin, cols = sequence(k_starts_ptr, batch, seq_k)
     start = block * COLS
@@ -241,14 +253,14 @@ def keys_backward(
                 dy_seq, mask_row, mask_col, bias_row, bias_col, start, col, begin,
                 tl.minimum(whole, end) if SPLIT else end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key,
                 stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, ROWS,
-                COLS, True,
+                COLS, True, PAST,
             )  # fmt: skip
         if SPLIT or not (CAUSAL or WINDOW):  # there is no window where it is split
             dk, dv = _over_queries(
                 dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, rest_at, mask_at, bias_at, q_seq,
                 dy_seq, mask_row, mask_col, bias_row, bias_col, start, col, whole, end, rows, cols, seq_k, dim, scale2,
                 softcap, window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM,
-                PRECISION, DIM, EVEN, ROWS, COLS, False,
+                PRECISION, DIM, EVEN, ROWS, COLS, False, PAST,
             )  # fmt: skip
     d = tl.arange(0, DIM)[None, :]
     inside = (col < cols)[:, None] & (d < dim)
@@ -269,7 +281,7 @@ def bias_backward(
     db_cols,
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a tile of the bias."""
     # a program owns a tile of the bias and goes over all that share it, in order: batch entries, heads, and, where the
@@ -282,22 +294,32 @@ def bias_backward(
         owned_rows, shared_rows = 1, row_blocks
     if ONE_COL:
         owned_cols, shared_cols = 1, col_blocks
-    which = tl.program_id(0).to(tl.int64)
+    which = tl.program_id(0)
     own_col, which = which % owned_cols, which // owned_cols
     own_row, which = which % owned_rows, which // owned_rows
     own_head, own_batch = which % db_heads, which // db_heads
-    shared_heads, shared_batches = heads // db_heads, batches // db_batches
+    shared_heads = heads // db_heads
+    members = batches // db_batches * shared_heads * shared_rows * shared_cols
     shift = 0
     if BOTTOM:
         shift = seq_k - seq_q
+    first_row, first_col = own_row * ROWS, own_col * COLS
+    if CAUSAL and not (ONE_ROW or ONE_COL):  # behind the diagonal there is nothing to sum
+        members = tl.where(first_col > first_row + (ROWS - 1) + shift, 0, members)
+    # the same for all that share it
+    bias = beside(
+        bias_ptr + own_batch.to(tl.int64) * bias_batch + own_head.to(tl.int64) * bias_head,
+        (first_row + tl.arange(0, ROWS))[:, None], (first_col + tl.arange(0, COLS))[None, :], seq_q, seq_k, bias_row,
+        bias_col, PAST,
+    )  # fmt: skip
     db = tl.zeros((ROWS, COLS), tl.float32)
-    for member in tl.range(0, shared_batches * shared_heads * shared_rows * shared_cols):
+    for member in tl.range(0, members):
         col_block, rest = member % shared_cols + own_col, member // shared_cols
         row_block, rest = rest % shared_rows + own_row, rest // shared_rows
-        head = rest % shared_heads + own_head
-        batch = rest // shared_heads + own_batch
-        row = (row_block * ROWS + tl.arange(0, ROWS)).to(tl.int32)
-        col = (col_block * COLS + tl.arange(0, COLS)).to(tl.int32)
+        head = (rest % shared_heads + own_head).to(tl.int64)
+        batch = (rest // shared_heads + own_batch).to(tl.int64)
+        row = row_block * ROWS + tl.arange(0, ROWS)
+        col = col_block * COLS + tl.arange(0, COLS)
         number = batch * number_batch + head * number_head
         q = tile(q_ptr + batch * q_batch + head * q_head, row, q_seq, seq_q, dim, DIM, EVEN, True)
         dy = tile(dy_ptr + batch * dy_batch + head * dy_head, row, dy_seq, seq_q, dim, DIM, EVEN, True)
@@ -305,18 +327,18 @@ def bias_backward(
         v = tile(v_ptr + batch * v_batch + head // group * v_head, col, v_seq, seq_k, dim, DIM, EVEN, True)
         lse = base_of(tl.load(lse_ptr + number + row, mask=row < seq_q, other=float("-inf")), TYPE)
         delta = tl.load(delta_ptr + number + row, mask=row < seq_q, other=0.0)
-        mask_at = mask_ptr
+        mask = None
         if mask_ptr is not None:
             mask_at = mask_ptr + batch * mask_batch + head * mask_head
+            mask = beside(mask_at, row[:, None], col[None, :], seq_q, seq_k, mask_row, mask_col, PAST)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         s, _ = scores(
-            s, row[:, None], col[None, :], seq_q, seq_k, mask_at, mask_row, mask_col,
-            bias_ptr + batch * bias_batch + head * bias_head, bias_row, bias_col, scale2, softcap, shift, window, TYPE,
-            CAUSAL, WINDOW, True, True,
+            s, mask, bias, row[:, None], col[None, :], seq_k, scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW,
+            CAUSAL or WINDOW or PAST > 0,
         )  # fmt: skip
         rise = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
         if DROP:
-            start = (col_block * COLS).to(tl.int32)
+            start = col_block * COLS
             rise *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
         if rest_ptr is not None:
             rise *= tl.load(rest_ptr + number + row, mask=row < seq_q, other=1.0)[:, None]
@@ -325,12 +347,13 @@ def bias_backward(
         at_row = tl.zeros((1,), tl.int64)
         db = tl.sum(db, 0)[None, :]
     else:
-        at_row = own_row * ROWS + tl.arange(0, ROWS)
+        at_row = first_row.to(tl.int64) + tl.arange(0, ROWS)
     if ONE_COL:
         at_col = tl.zeros((1,), tl.int64)
         db = tl.sum(db, 1)[:, None]
     else:
-        at_col = own_col * COLS + tl.arange(0, COLS)
+        at_col = first_col.to(tl.int64) + tl.arange(0, COLS)
     inside = (at_row < db_rows)[:, None] & (at_col < db_cols)[None, :]
-    at = ((own_batch * db_heads + own_head) * db_rows + at_row[:, None]) * db_cols + at_col[None, :]
+    own = own_batch.to(tl.int64) * db_heads + own_head
+    at = (own * db_rows + at_row[:, None]) * db_cols + at_col[None, :]
     tl.store(db_ptr + at, db.to(db_ptr.dtype.element_ty), mask=inside)

@@ -81,7 +81,7 @@ def flops(params: Tensors, *others: Any, **_: Any) -> int:
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
-    """`block` elements of a chunk at once, `warps` of 32 threads."""
+    """Programs of `block` elements, `warps` of 32 threads: several share a chunk."""
 
     block: int
     warps: int
@@ -109,6 +109,15 @@ def _pointer(table_ptr, column: tl.constexpr, TYPE: tl.constexpr, ALIGNED: tl.co
     if ALIGNED:
         pointer = tl.multiple_of(pointer, 16)
     return pointer
+
+
+@triton.jit
+def _share_of(table_ptr, CHUNK: tl.constexpr, BLOCK: tl.constexpr):
+    """The row of this program's chunk, its first element there, and the end of its own."""
+    SHARES: tl.constexpr = CHUNK // BLOCK
+    row = table_ptr + tl.program_id(0) // SHARES * 9
+    start = tl.program_id(0) % SHARES * BLOCK
+    return row, start, tl.minimum(tl.load(row).to(tl.int32), start + BLOCK)
 
 
 @triton.jit

@@ -36,6 +36,8 @@ from burn_kernels.reduce_kernels import (
     default,
     grid,
     join_parts,
+    join_places,
+    place_columns,
     place_once,
     reduce_once,
     spread_back,
@@ -250,20 +252,28 @@ def _forward(
             partial = torch.int64 if kind.startswith("arg") else torch.float32
             a = torch.empty(parts, kept, dtype=partial, device=x.device)
             b = torch.empty_like(a) if kind in ("var", "logsumexp") else None
-        numbers = (kept, *plan[2:5], plan.length, plan.stride, chunks, chunk, plan.far_stride, blocks, divisor)
-        tile = {"KEPT": config.kept, "BLOCK": config.block, "AHEAD": config.ahead}
-        kernel: Any = reduce_once
-        arguments: tuple[Any, ...] = (plan.x, like, a, b, y, middle, *numbers)
+        numbers = (kept, *plan[2:5], plan.length, plan.stride, chunks, chunk, plan.far_stride, blocks)
+        how: dict[str, Any] = {"warps": config.warps, "registers": config.registers, "KIND": kind, "WHOLE": parts == 1}
+        how |= {"KEPT": config.kept, "BLOCK": config.block, "AHEAD": config.ahead}
+        width = builtins.min(next_power(kept), 64)
+        across = builtins.min(next_power(parts), 1024 // width)
         if kind.startswith("arg"):
-            kernel, arguments = place_once, (plan.x, a, y, *numbers[:-1])
-        launch(kernel, (blocks * parts,), x, *arguments, warps=config.warps, registers=config.registers,
-               KIND=kind, WHOLE=parts == 1, SPREAD=spread, **tile)  # fmt: skip
+            columns = plan.inner >= FEW and not _along(plan)
+            if columns:
+                launch(place_columns, (blocks * parts,), x, plan.x, a, y, *numbers, **how)
+            else:
+                launch(place_once, (blocks * parts,), x, plan.x, a, y, *numbers, **how, SPREAD=spread)
+            if parts > 1:
+                rest = (plan.x, a, y, *numbers[:6], parts, chunk)
+                launch(join_places, (ceil_div(kept, width),), x, *rest, warps=4, KIND=kind,
+                       AHEAD=config.ahead if columns else 1, PARTS=across, KEPT=width)  # fmt: skip
+            return
+        launch(reduce_once, (blocks * parts,), x, plan.x, like, a, b, y, middle, *numbers, divisor, **how, SPREAD=spread)
         if parts > 1:
-            width = builtins.min(next_power(kept), 64)
+            if b is None:  # a second sum of so many spills on sm_80
+                across = builtins.min(next_power(parts), 2048 // width)
             rest = (a, b, y, middle, kept, parts, plan.length, chunks, chunk, divisor)
-            values = 2048 if b is None and partial == torch.float32 else 1024  # a second sum at 2048 spills on sm_80
-            tile = {"PARTS": builtins.min(next_power(parts), values // width), "KEPT": width}
-            launch(join_parts, (ceil_div(kept, width),), x, *rest, warps=4, KIND=kind, **tile)
+            launch(join_parts, (ceil_div(kept, width),), x, *rest, warps=4, KIND=kind, PARTS=across, KEPT=width)
 
     # counting equals reads and holds what a maximum does
     FORWARD.run(x, config, _call(plan, "amax" if kind == "ties" else kind), run)
@@ -400,7 +410,7 @@ def _tunable(name: str, *, back: bool) -> Tunable:
             supports=lambda config, facts: config.kept * config.block <= 65_536,
             work=work,
             trial=trial,
-            sources=(__name__, "burn_kernels.reduce_kernels", "burn_kernels.prims"),
+            sources=(__name__, "burn_kernels.reduce_kernels"),
             problems=problems_of,
             shapes=((16_384, 16_384), (1, 1 << 28)),
         )

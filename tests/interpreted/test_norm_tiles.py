@@ -48,6 +48,29 @@ def test_gradients(form: str, weights: str) -> None:
                 torch.testing.assert_close(y.double(), z, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("form", ["a ragged end", "two slabs, ragged", "two programs a row"])
+def test_a_half_type_whose_mean_is_far_from_zero(form: str) -> None:
+    """The mean is taken off the sum, so its digits count: no further from float64 than float32 arithmetic is.
+
+    Of bfloat16, which the interpreter does not round to the nearest, the tests on a GPU say so.
+    """
+    cols, config = FORMS[form]
+    draw = Draw(13)
+    x, dy = draw.normal(5, cols, mean=900.0, std=15.0).half(), draw.normal(5, cols).half()
+    w = draw.normal(cols, mean=1.0).half()
+    exact = x.double(), w.double()
+    _, mean, rstd = norm.layer_norm_reference(*exact, None)
+    saved = mean.float(), rstd.float()
+    found = norm.layer_norm_backward(dy, x, w, *saved, config=config)
+    plain = norm.layer_norm_reference_backward(dy, x, w, *saved)
+    expected = norm.layer_norm_reference_backward(dy.double(), *exact, mean, rstd)
+    for y, z, right in zip(found, plain, expected, strict=True):
+        assert y is not None
+        assert z is not None
+        assert right is not None
+        assert (y.double() - right).norm() <= 1.1 * (z.double() - right).norm()
+
+
 @pytest.mark.parametrize(
     ("cols", "config"),
     [(40, norm.Config(1, 8, 1, tiles=5)), (37, norm.Config(1, 8, 1, tiles=5)), (300, norm.Config(1, 64, 1))],

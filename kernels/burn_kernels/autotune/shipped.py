@@ -145,16 +145,20 @@ def of_timings(timings: Iterable[Mapping[str, Any]], tunables: Mapping[str, Tuna
             continue
         op, facts = named
         names = {field.name for field in fields(tunables[op].config)}
-        if set(row["config"]) != names or tunables[op].parse(row["config"]) not in tunables[op].candidates(
-            facts, machine
-        ):
+        numbers = _later(tunables[op]) | row["config"]
+        if set(numbers) != names or tunables[op].parse(numbers) not in tunables[op].candidates(facts, machine):
             continue
         size = facts.dtype.itemsize
         problem = Place(op, machine.backend, machine.arch, facts.free, facts.exact, size, *facts[3:])
         _keep(
-            found.setdefault(problem, {}), tunables[op].parse(row["config"]), min(row["samples_ms"])
+            found.setdefault(problem, {}), tunables[op].parse(numbers), min(row["samples_ms"])
         )  # a busy host only adds
     return found
+
+
+def _later(made: Tunable) -> dict[str, Any]:
+    """What an export means that is older than a config's newest fields."""
+    return {field.name: field.default for field in fields(made.config) if "later" in field.metadata}
 
 
 def _keep(at: dict[str, float], config: Any, ms: float) -> None:
