@@ -64,7 +64,7 @@ def _types_made_once(patch: Any) -> None:
     """Triton makes a table of all element types each time it asks for one, and a type of each tensor's shape."""
     element, shape = interpreter._get_np_dtype, tl.core._type_for_tuple_values
     elements: dict[Any, Any] = {}
-    shapes: dict[tuple[int, ...], Any] = {}
+    shapes: dict[tuple[int | None, ...], Any] = {}
 
     def element_once(kind: Any) -> Any:
         if isinstance(kind, tl.block_type):
