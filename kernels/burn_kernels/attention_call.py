@@ -70,6 +70,15 @@ class Call:
         spread = [x for x in (self.mask, self.bias) if x is not None and x.shape[3] > 1]
         return any(x.stride(3) > 1 or x.stride(2) % 16 for x in spread)
 
+    def past(self, cols: int) -> int:
+        """Whether blocks of so many keys reach past the last one where a mask or bias is read, as `beside` is told."""
+        inside = self.seq_k % cols == 0 or (self.mask is None and self.bias is None)
+        return 0 if inside else 1 if self.seq_k % 16 == 0 else 2
+
+    def full(self, rows: int) -> bool:
+        """Whether blocks of so many queries end where each sequence does."""
+        return self.q_starts is None and self.seq_q % rows == 0
+
     def strides(self, x: torch.Tensor) -> tuple[int, int, int]:
         """Distances between batch entries, heads and positions; packed sequences have one batch entry."""
         return (0 if self.q_starts is not None else x.stride(0), x.stride(1), x.stride(2))

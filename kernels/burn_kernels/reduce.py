@@ -414,7 +414,7 @@ def _tunable(name: str, *, back: bool) -> Tunable:
             supports=lambda config, facts: config.kept * config.block <= 65_536,
             work=work,
             trial=trial,
-            sources=(__name__, "burn_kernels.reduce_kernels", "burn_kernels.prims"),
+            sources=(__name__, "burn_kernels.reduce_kernels"),
             problems=problems_of,
             shapes=((16_384, 16_384), (1, 1 << 28)),
         )

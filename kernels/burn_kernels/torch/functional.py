@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.fx
 from torch.nn import functional as F
 
 from burn_kernels.channel_norm_parts import PLAIN
@@ -574,3 +575,8 @@ def dropout(
     if not training:
         return input
     return _OPS.dropout(input, p, new_seed() if seed is None else seed)  # type: ignore[no-any-return]  # an operator of torch
+
+
+# -- tracing -------------------------------------------------------------------------------------------
+for _name in __all__:
+    torch.fx.wrap(_name)  # torch.fx records a call of one as one call: what looks at an input cannot be traced

@@ -6,10 +6,13 @@ and back, by its class (`patch` does that).
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.fx import Proxy
 
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.matmul_parts import check_kind
@@ -45,6 +48,22 @@ __all__ = [
     "Softmax",
     "SwiGLU",
 ]
+
+
+def _traced_whole(forward: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """`forward`, which torch.fx records as one call of its module, as it does of torch's own.
+
+    For those that look at their input: the others are traced to a function of `functional`, which is one call.
+    """
+
+    @functools.wraps(forward)
+    def traced(module: nn.Module, input: Any) -> Any:
+        if isinstance(input, Proxy):
+            tracer: Any = input.tracer  # a Tracer, as it calls a module
+            return tracer.create_proxy("call_module", tracer.path_of_module(module), (input,), {})
+        return forward(module, input)
+
+    return traced
 
 
 class LayerNorm(nn.LayerNorm):
@@ -152,6 +171,7 @@ class _BatchNorm(nn.modules.batchnorm._BatchNorm):
     activation = "none"
     """What follows in the same kernel, "relu" or "silu": set it on the object and take the other module away."""
 
+    @_traced_whole
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalises over all axes but the second; see `functional.batch_norm`."""
         self._check_input_dim(input)
@@ -197,6 +217,8 @@ class _InstanceNorm(nn.modules.instancenorm._InstanceNorm):
     activation = "none"
     """As of the batch norms."""
 
+    forward = _traced_whole(nn.modules.instancenorm._InstanceNorm.forward)
+
     def _apply_instance_norm(self, input: torch.Tensor) -> torch.Tensor:
         statistics = self.training or not self.track_running_stats
         share = 0.0 if self.momentum is None else self.momentum
@@ -227,6 +249,7 @@ class Conv2d(nn.Conv2d):
     window = 2
     p = 0.0
 
+    @_traced_whole
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The convolution with what follows; see `functional.conv2d`."""
         plain = not self.relu and self.pool == "none" and not self.p
@@ -455,7 +478,8 @@ def activation_of(module: nn.Module) -> str | None:
 def pair_of(first: nn.Module, second: nn.Module) -> str | None:
     """The activation, if these two modules can be computed as one without anybody telling the difference."""
     kind = activation_of(second) if type(first) is nn.Linear and unwatched(first, second) else None
-    return kind if kind is None or first.weight.is_floating_point() else None  # type: ignore[operator]  # a Linear
+    weight = first._parameters.get("weight")  # as an attribute it would be a name only where torch.fx traces
+    return kind if weight is not None and weight.is_floating_point() else None
 
 
 def unwatched(*modules: nn.Module) -> bool:
