@@ -48,6 +48,8 @@ class WeightConfig:
 
 
 LIBRARY, LIBRARY_WEIGHTS = Config(0, 0, 0), WeightConfig(0, 0, 0, 0, 0)
+STEPS = Config(0, 0, 0, 1)
+"""Of the data gradient: torch's convolution by steps of 1 (`convolution_steps`)."""
 SUMS = 80
 """Running sums that a lane of the weight gradient has registers for, one of 32 lanes' programs."""
 
