@@ -54,7 +54,7 @@ from benchmarks._kernels.calls import wanted
 from benchmarks._kernels.candidates import tuning_cases
 from benchmarks._kernels.cases import cases, chosen, chosen_cases, in_this_run, jax_tasks
 from benchmarks._kernels.judged import Verdict, judge, table
-from benchmarks._kernels.preparing import FAILED, Queue, in_order_of_length, prepared
+from benchmarks._kernels.preparing import FAILED, Queue, in_order_of_length, measuring_alone, prepared
 from benchmarks._kernels.problems import SIZES
 from benchmarks._kernels.rivals import CHOSEN, Jax
 from benchmarks._kernels.rows import Case, merged, timed
@@ -206,6 +206,7 @@ def measure(case: Case, timer: Timer, tuning: bool, queue: Queue | None) -> list
 def warm(arguments: Any) -> None:
     """Calls what others will time once, until the queue is empty, so that what it compiles is known then."""
     queue, timer = Queue(arguments.warm), Timer(1, SIZES.device)
+    measuring_alone(queue.folder)
     pairs = in_order_of_length(chosen(arguments))
     for searched in (False, True):
         for case, passed in pairs:

@@ -8,16 +8,20 @@ and was not ready by then is left out, and told of: it would be compiled while o
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
-__all__ = ["FAILED", "Queue", "in_order_of_length", "is_compiled", "prepared"]
+__all__ = ["FAILED", "Queue", "in_order_of_length", "is_compiled", "measuring_alone", "prepared"]
 
 FAILED = "not prepared: "
 """How a line begins that tells of a call which failed."""
@@ -40,6 +44,43 @@ def in_order_of_length(cases: Sequence[tuple[str, str]]) -> list[tuple[str, str]
     return sorted(cases, key=lambda pair: not pair[0].startswith(LONGEST))
 
 
+# -- one measurement at a time -----------------------------------------------------------------------
+def measuring_alone(folder: Path) -> None:
+    """Lets torch.compile's searches of all processes that share a folder measure one at a time, and compile together:
+    what two processes measure on one GPU at once leads either to a worse choice."""
+    from torch._inductor.runtime import benchmarking
+
+    file = os.open(folder / "measuring", os.O_CREAT | os.O_RDWR)  # as long as the process runs
+    depth = 0
+
+    @contextmanager
+    def alone() -> Iterator[None]:
+        nonlocal depth
+        if not depth:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        depth += 1
+        try:
+            yield
+        finally:
+            depth -= 1
+            if not depth:
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+    def locked(measure: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(measure)
+        def measured(*arguments: Any, **named: Any) -> Any:
+            with alone():
+                return measure(*arguments, **named)
+
+        return measured
+
+    for kind in vars(benchmarking).values():
+        for name in ("benchmark_gpu", "benchmark_many_gpu"):
+            if isinstance(kind, type) and name in vars(kind):
+                setattr(kind, name, locked(vars(kind)[name]))
+
+
+# -- the queue ---------------------------------------------------------------------------------------
 class Queue:
     """Calls by case, pass and variant, and which of them are ready."""
 

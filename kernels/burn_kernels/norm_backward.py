@@ -29,7 +29,13 @@ from burn_kernels.launch import (
     runs_kernel,
 )
 from burn_kernels.norm_backward_kernels import add_shares, backward_rows, backward_tiles, row_means
-from burn_kernels.norm_backward_shared import PARTS_TO_WAIT_FOR, backward_shared
+from burn_kernels.norm_backward_shared import (
+    PARTS_TO_WAIT_FOR,
+    backward_shared,
+    check_words,
+    triton_type,
+    words_of,
+)
 from burn_kernels.norm_parts import (
     MAX_TILE_COLS,
     PARTS,
@@ -131,8 +137,8 @@ def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list
         return []
     parts = 2 if cols <= 16_384 else 4
     block, tiles = (4_096, 2) if cols > 6_144 * parts else (2_048, ceil_div(cols, 2_048 * parts))
-    # 8 warps have two numbers where 16 have one: enough registers without db, and with it for 6144 columns
-    tried = ((16, 5 if parts == 4 else 4), (16, 3)) if centred and tiles == 2 else ((8, 4), (16, 4))
+    # 8 warps have two numbers where 16 have one: less that each does for itself
+    tried = ((8, 4), (8, 3), (16, 4))
     shared = [BackwardConfig(1, block, warps, 1, stages, tiles=tiles, parts=parts) for warps, stages in tried]
     if cols not in (16_384, 32_768):
         return shared
@@ -216,12 +222,14 @@ def _run_backward(
         along, offset = means_of_rows(*inputs, *strides) if means else (None, None)
         arguments = (*inputs, along, offset, dx, dw_shares, db_shares, *strides, rows, cols)
         if config.parts:
+            check_words(op, flat_x)
             slots = torch.full((rows * config.parts,), -1, dtype=torch.int64, device=x.device)
-            ready = torch.zeros(config.parts, dtype=torch.int64, device=x.device)
-            shared = (*inputs, slots, ready, dx, dw_shares, db_shares, *strides, rows, cols)
+            dy_words, x_words = words_of(flat_dy), words_of(flat_x)
+            words = (dy_words, x_words, None if w is None else words_of(w), mean, rstd, slots, words_of(dx))
+            shared = (*words, dw_shares, db_shares, dy_words.stride(0), x_words.stride(0), rows, cols // 2)
             even = cols == config.block * config.tiles * config.parts
-            sizes = {"CENTRED": mean is not None, "BLOCK": config.block, "STAGES": config.stages, "EVEN": even}
-            sizes |= {"TILES": config.tiles, "PARTS": config.parts}
+            sizes = {"CENTRED": mean is not None, "BLOCK": config.block // 2, "STAGES": config.stages, "EVEN": even}
+            sizes |= {"TYPE": triton_type(x.dtype), "TILES": config.tiles, "PARTS": config.parts}
             grid, how = (shares * config.parts,), {"warps": config.warps, "stages": config.stages}
             if machine.backend == "interpreter":  # one program after the other: none can wait
                 launch(backward_shared, grid, x, *shared, **how, **sizes, TELL=True, FINISH=False)
@@ -292,7 +300,8 @@ def shares_of(config: BackwardConfig, rows: int, cols: int, machine: Machine) ->
 def _supports(config: BackwardConfig, facts: Facts) -> bool:
     if config.parts:
         held = config.parts * config.tiles * config.block
-        return config.parts in PARTS_TO_WAIT_FOR and facts.exact[0] <= held and facts.dtype.itemsize == 2
+        words = facts.dtype.itemsize == 2 and facts.exact[0] % 2 == 0
+        return config.parts in PARTS_TO_WAIT_FOR and facts.exact[0] <= held and words
     return config.rows * config.block <= 2 * MAX_TILE_COLS
 
 
