@@ -138,7 +138,7 @@ def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list
         return []
     # two programs a processor, each of at most 4096 columns: while one waits for sums or slots, the other computes
     parts = 4 if cols <= 16_384 else 8
-    block, tiles = (2_048, 2) if cols > 3_072 * parts else (1_024, ceil_div(cols, 1_024 * parts))
+    block, tiles = (4_096, 1) if cols > 3_072 * parts else (1_024, ceil_div(cols, 1_024 * parts))
     shared = [BackwardConfig(1, block, 4, 2, stages, tiles=tiles, parts=parts) for stages in (4, 3)]
     parts //= 2
     block, tiles = (4_096, 2) if cols > 6_144 * parts else (2_048, ceil_div(cols, 2_048 * parts))
