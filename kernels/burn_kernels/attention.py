@@ -139,6 +139,11 @@ def candidates(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) ->
         narrow = [(128, 16, 8, 1), (64, 16, 4, 1)]
         found = narrow if extras else [(128, 32, 8, 1), (64, 32, 4, 1), *narrow]
         found = found if wide <= 128 else [(64, 16, 4, 1)] if extras > 1 else [(64, 32, 8, 1), (64, 16, 4, 1)]
+    elif machine.arch == 90 and extras and wide <= 128:
+        # H200, 2026-11-22, benchmarks/notes/attention.md: three programs of 4 warps a processor hide each other's waits
+        found = [(64, 64, 4, 3), (64, 64, 4, 2), (128, 64, 8, 3), (128, 32, 8, 2)]
+        found = [(128, 64, 4, 3), *found] if wide <= 64 else found
+        found = found[1:2] + found[:1] + found[2:]
     elif extras > 2:
         found = [(128, 16, 8, 2), (128, 32, 8, 2)] if wide <= 128 else [(64, 16, 8, 2)]
     elif wide <= 64:

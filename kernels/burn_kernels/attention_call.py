@@ -75,6 +75,10 @@ class Call:
         inside = self.seq_k % cols == 0 or (self.mask is None and self.bias is None)
         return 0 if inside else 1 if self.seq_k % 16 == 0 else 2
 
+    def full(self, rows: int) -> bool:
+        """Whether blocks of so many queries end where each sequence does."""
+        return self.q_starts is None and self.seq_q % rows == 0
+
     def strides(self, x: torch.Tensor) -> tuple[int, int, int]:
         """Distances between batch entries, heads and positions; packed sequences have one batch entry."""
         return (0 if self.q_starts is not None else x.stride(0), x.stride(1), x.stride(2))

@@ -36,8 +36,9 @@ def _attend(
             bias = beside(bias_ptr, row[:, None], at[None, :], rows, cols, bias_row, bias_col, PAST)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         s, _ = scores(
-            s, mask, bias, row[:, None], at[None, :], cols, scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE
-        )
+            s, mask, bias, None, row[:, None], at[None, :], cols, scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW,
+            EDGE,
+        )  # fmt: skip
         higher = tl.maximum(top, tl.max(s, 1))
         base = higher
         if EDGE or mask_ptr is not None or bias_ptr is not None:  # a row may not have seen a key yet

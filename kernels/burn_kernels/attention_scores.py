@@ -137,11 +137,11 @@ def beside(x_ptr, row, col, rows, cols, x_row, x_col, PAST: tl.constexpr):
 
 @triton.jit
 def scores(
-    s, mask, bias, row, col, cols, scale, softcap, shift, window,
+    s, mask, bias, base, row, col, cols, scale, softcap, shift, window,
     TYPE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """The scores of a tile of products, -inf where a query does not see a key; and what the softcap's tanh
-    gave, 0 without one.  `mask` and `bias` are the tiles beside it, or None."""
+    """The scores of a tile of products, less `base` if it is not None, -inf where a query does not see a key; and what
+    the softcap's tanh gave, 0 without one.  `mask` and `bias` are the tiles beside it, or None."""
     UNIT: tl.constexpr = 1.0 if TYPE == tl.float32 else LOG2E
     turned = 0.0
     if softcap is not None:
@@ -149,8 +149,13 @@ def scores(
         s = turned * (softcap * UNIT)
     else:
         s = s * scale
-    if bias is not None:
-        s += bias.to(tl.float32) * UNIT
+    if base is not None and bias is not None and TYPE != tl.float32:
+        s += bias.to(tl.float32) * UNIT - base  # two fused operations in all, with that above
+    else:
+        if bias is not None:
+            s += bias.to(tl.float32) * UNIT
+        if base is not None:
+            s -= base
     if mask is not None:
         s = tl.where(mask != 0, s, float("-inf"))
     if EDGE:

@@ -20,7 +20,7 @@ The kernels, and how they cut a row, are in `cross_entropy_kernels`; `cross_entr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from burn_kernels import cross_entropy_held
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import LATER, Inputs, Tunable, row_problems, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
 from burn_kernels.cross_entropy_kernels import count_rows, cross_entropy_rows, mean_of_rows
 from burn_kernels.cross_entropy_parts import (
     REDUCTIONS,
@@ -93,7 +93,7 @@ class Config:
     kept: int = 0
     stages: int = 1
     registers: int = 0
-    held: int = field(default=0, metadata=LATER)
+    held: int = 0
 
 
 def default(
