@@ -1,12 +1,13 @@
 """The kernels themselves, in Triton's interpreter: every problem of every spec, every config, against float64.
 
-In float32 and float16.  The interpreter truncates float32 to bfloat16, so that type is judged on a GPU.
+In float32 and float16; the largest in float16 are slow tests.  The interpreter truncates float32 to bfloat16, so that
+type is judged on a GPU.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -47,15 +48,23 @@ def problems(spec: KernelSpec) -> list[Problem]:
     return list(spec.problems(Draw(sum(map(ord, spec.name)))))
 
 
+def large(problem: Problem) -> bool:
+    """Whether it has more elements than a second interprets; what is of a type alone shows on smaller ones."""
+    return sum(x.numel() for x in problem.inputs if isinstance(x, torch.Tensor)) > 60_000
+
+
 CASES = [
-    pytest.param(spec, index, id=f"{spec.name}-{index}")
+    pytest.param(
+        spec, index, dtype, id=f"{spec.name}-{index}-{dtype}",
+        marks=[pytest.mark.slow] * (dtype == torch.float16 and large(problem)),
+    )
     for spec in REGISTRY.values()
-    for index in range(len(problems(spec)))
-]
+    for index, problem in enumerate(problems(spec))
+    for dtype in (torch.float32, torch.float16)
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize(("spec", "index"), CASES)
+@pytest.mark.parametrize(("spec", "index", "dtype"), CASES)
 def test_kernel_agrees_with_float64(spec: KernelSpec, index: int, dtype: torch.dtype) -> None:
     assert verify(spec, problems(spec)[index], dtype=dtype) == []
 
@@ -260,12 +269,13 @@ def test_dropout_draws_the_words_of_philox(count: int) -> None:
 
 
 # -- what verify finds ---------------------------------------------------------------------------------------
-def faulty(name: str, **changes: Callable[..., Any]) -> list[str]:
-    """The faults of a spec with one function exchanged, over all its problems."""
+def faulty(name: str, **changes: Callable[..., Any]) -> Iterator[str]:
+    """The faults of a spec with one function exchanged, problem after problem for as long as somebody asks."""
     import dataclasses
 
     spec = dataclasses.replace(REGISTRY[name], **changes)  # type: ignore[arg-type]  # functions for functions
-    return [fault for problem in problems(REGISTRY[name]) for fault in verify(spec, problem, dtype=torch.float32)]
+    for problem in problems(REGISTRY[name]):
+        yield from verify(spec, problem, dtype=torch.float32)
 
 
 def test_verify_finds_an_output_that_is_written_in_part() -> None:
