@@ -133,7 +133,7 @@ def _ratio(bar: Bar, ours: Mapping[str, Any] | None, rows: Rows) -> float | None
     rivals = rivals_of(rows)
     if bar.against:
         starts = tuple(name for name in bar.against if name == COMPILED)
-        given = rivals | {name: rows[name] for name in bar.against if name in rows and not computes_less(rows[name])}
+        given = rivals | {name: row for name, row in rows.items() if name == BARE}  # for who names it
         times = [row["median_ms"] for name, row in given.items() if name in bar.against or name.startswith(starts)]
     else:
         there = any(name.startswith(COMPILED) for name in rivals)

@@ -20,7 +20,7 @@ The kernels, and how they cut a row, are in `cross_entropy_kernels`; `cross_entr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from burn_kernels import cross_entropy_held
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
-from burn_kernels.autotune.tunable import LATER, Inputs, Tunable, row_problems, tunable
+from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
 from burn_kernels.cross_entropy_kernels import count_rows, cross_entropy_rows, mean_of_rows
 from burn_kernels.cross_entropy_parts import (
     REDUCTIONS,
@@ -93,8 +93,8 @@ class Config:
     kept: int = 0
     stages: int = 1
     registers: int = 0
-    parts: int = field(default=0, metadata=LATER)
-    programs: int = field(default=1, metadata=LATER)
+    parts: int = 0
+    programs: int = 1
 
 
 def default(
@@ -123,7 +123,8 @@ def candidates(
         # two programs of 1024 threads by 32 registers; or one, with a part of a row too long for the L2 cache in them
         found = [Config(2_048, 32, registers=32), Config(2_048, 32, 3), *found]
         parts = cross_entropy_held.parts_for(cols * itemsize)
-        if parts and once and machine.arch == 90:  # others have less shared memory, or were not measured
+        # other machines have less shared memory, or were not measured; of parts that wait for each other none was fast
+        if parts == 1 and once and machine.arch == 90:
             found = [*_held(parts), *found]
     if weighted:  # as many numbers again to hold, four bytes each: fewer lanes, or registers spill on sm_80
         found = [Config(max(32, config.lanes // 4), config.warps) for config in found]

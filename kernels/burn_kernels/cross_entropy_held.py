@@ -267,7 +267,8 @@ def run(
     tensors: targets, weight, losses, lse, dx, dloss, divisor; numbers: of dloss the stride, ignored, z.
     """
     (rows, cols), stride, vector, lanes = x.shape, x.stride(0), 16 // x.element_size(), 32 * warps
-    align = vector if cols % vector or stride % vector else 1
+    # whole lines of 128 bytes where rows begin anywhere: a vector that crosses one costs two accesses
+    align = 8 * vector if cols % vector or stride % vector else 1
     sure = cols - 2 * (align - 1)  # is in whole vectors wherever a row begins
     tiles, left = divmod(ceil_div(cols, parts) - 1, lanes * vector)
     rest = next(n for n in (2, 4, 8) if left < n * lanes) if tiles else 2

@@ -9,7 +9,7 @@ parts; argmax carries (key, place) as one 64-bit number.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.launch import Machine, ceil_div, next_power
@@ -19,13 +19,17 @@ from burn_kernels.reduce_parts import FEW
 MOST = 1 << 30
 """Longest part of a reduced axis: places within one fit 31 bits."""
 
+LONG = 256
+"""Elements that a part should have at least of each result, where results lie side by side."""
+
 
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
     """A tile of `kept` results by `block` elements, `warps` of 32 threads, `programs` a processor to aim at.
 
-    The forward takes `ahead` tiles at once, and a thread `registers` at most, 0 for the compiler's choice.
+    The forward takes `ahead` tiles at once, and a thread `registers` at most, 0 for the compiler's choice; argmax of
+    columns has `stages` - 1 such groups under way, on their way to shared memory, where no register waits for them.
     """
 
     kept: int
@@ -34,22 +38,58 @@ class Config:
     programs: int
     ahead: int = 1
     registers: int = 0
+    stages: int = 1
 
 
-Form = Literal["sums", "moments", "places", "peaks", "back"]
+Form = Literal["sums", "moments", "places", "peaks", "exponentials", "back"]
 """What a choice goes by: of sums a group of tiles leaves one number a lane, of moments two, of peaks each element keeps
-its own."""
+its own, of exponentials two."""
 
-TRIED: dict[str, tuple[tuple[int, int, int, int], ...]] = {
-    "one": ((2048, 4, 4, 8), (2048, 4, 8, 4), (4096, 8, 4, 4), (4096, 4, 8, 1)),
-    "sums along": ((1024, 2, 16, 8), (2048, 4, 8, 8), (1024, 2, 16, 4), (2048, 4, 8, 4), (4096, 4, 8, 1)),
-    "sums across": ((2048, 4, 4, 8), (2048, 4, 8, 2), (2048, 4, 12, 4), (4096, 4, 8, 1)),
-    "places along": ((1024, 2, 16, 8), (1024, 2, 16, 4), (2048, 4, 8, 4), (2048, 4, 8, 2), (4096, 4, 8, 1)),
-    "places across": ((2048, 4, 5, 4), (4096, 8, 4, 4), (8192, 16, 2, 4), (2048, 4, 16, 2), (4096, 4, 8, 1)),
-    "places on hip": ((2048, 4, 8, 1), (4096, 8, 4, 1)),
-    "few registers": ((4096, 4, 8, 1), (2048, 4, 8, 2), (8192, 8, 4, 1), (4096, 8, 8, 1), (2048, 4, 16, 1)),
+
+class Tried(NamedTuple):
+    """Bytes of a tile, of which `beside` are neighbours in memory where the reduced axis has none; the rest as in
+    `Config`."""
+
+    span: int
+    warps: int
+    programs: int
+    ahead: int = 1
+    beside: int = 256
+    stages: int = 1
+
+
+_FEW_REGISTERS = (Tried(4096, 4, 8), Tried(2048, 4, 8, 2), Tried(8192, 8, 4), Tried(4096, 8, 8), Tried(2048, 4, 16))
+TRIED: dict[str, tuple[Tried, ...]] = {
+    "sums one": (Tried(2048, 4, 4, 8), Tried(2048, 4, 8, 4), Tried(4096, 8, 4, 4), Tried(4096, 4, 8)),
+    "sums along": (
+        Tried(1024, 2, 16, 8),
+        Tried(2048, 4, 8, 8),
+        Tried(1024, 2, 16, 4),
+        Tried(2048, 4, 8, 4),
+        Tried(4096, 4, 8),
+    ),
+    "sums across": (Tried(1024, 2, 12, 4), Tried(2048, 4, 6, 4), Tried(2048, 4, 4, 8), Tried(4096, 4, 8)),
+    "moments across": (Tried(1024, 2, 8, 8), Tried(2048, 4, 4, 8), Tried(1024, 2, 12, 4), Tried(4096, 4, 8)),
+    "places one": (Tried(2048, 4, 8, 4), Tried(4096, 8, 4, 4), Tried(8192, 16, 2, 4), Tried(4096, 4, 8)),
+    "places along": (
+        Tried(1024, 2, 16, 8),
+        Tried(1024, 2, 16, 4),
+        Tried(2048, 4, 8, 4),
+        Tried(2048, 4, 8, 2),
+        Tried(4096, 4, 8),
+    ),
+    "places across": (
+        Tried(2048, 4, 5, 2, 2048, 4),
+        Tried(2048, 4, 7, 4, 2048),
+        Tried(2048, 4, 5, 2, 256, 4),
+        Tried(2048, 4, 8, 4),
+        Tried(4096, 4, 8),
+    ),
+    "places on hip": (Tried(2048, 4, 8), Tried(4096, 8, 4)),
+    "peaks across": (Tried(1024, 2, 16), Tried(2048, 4, 16, 1, 2048), *_FEW_REGISTERS),
+    "exponentials across": (Tried(2048, 4, 12, 1, 2048), Tried(4096, 8, 6, 1, 4096), *_FEW_REGISTERS),
 }
-"""Bytes of a tile, warps, programs a processor, tiles at once; the first was fastest at 16384 x 16384 on an H200."""
+"""The first was fastest at 16384 x 16384 on an H200; for what has no list, `_FEW_REGISTERS`."""
 
 
 def default(
@@ -63,25 +103,28 @@ def candidates(
     kept: int, length: int, itemsize: int, machine: Machine, *, along: bool = True, form: Form = "sums"
 ) -> list[Config]:
     """What a tuner may try, the default first."""
-    tried = "places on hip" if form == "places" else "few registers"
-    moments = form == "moments"
-    form = "sums" if moments else form
-    if form in ("sums", "places") and machine.backend != "hip":  # on gfx942 groups of tiles spill
-        tried = f"{form} {'along' if along else 'across'}"
-        if kept == 1:
-            tried = "one" if form == "sums" else "places across"
-    table, found = TRIED[tried], []
-    if moments and itemsize > 2 and tried == "sums along":
+    way = "along" if along else "across"
+    name = f"{form} {way}"
+    if form in ("sums", "moments", "places") and (along or kept == 1):
+        name = f"{'places' if form == 'places' else 'sums'} {'one' if kept == 1 else way}"
+    if machine.backend == "hip":  # groups of tiles spill on gfx942
+        name = "places on hip" if form == "places" else ""
+    table, found = TRIED.get(name, _FEW_REGISTERS), []
+    if form == "moments" and itemsize > 2 and name == "sums along":
         table = table[1:] + table[:1]  # variances of float32 spill in the first, on sm_90
-    for span, warps, programs, ahead in table:
+    for span, warps, programs, ahead, beside, stages in table:
         size = max(32, span // itemsize)
         if along:
             block = min(next_power(length), size)
             tile = min(next_power(kept), max(1, size // block)), block
         else:
-            wide = min(next_power(kept), 256 // itemsize)
+            wide = min(next_power(kept), beside // itemsize)
+            # a part leaves 8 bytes a result, so where programs would share too few rows, tiles are narrower
+            while wide * itemsize > 256 and kept * length < wide * LONG * programs * machine.processors:
+                wide //= 2
             tile = wide, min(next_power(length), max(1, size // wide))
-        found.append(Config(*tile, warps, programs, min(ahead, next_power(ceil_div(length, tile[1])))))
+        ahead = min(ahead, next_power(ceil_div(length, tile[1])))
+        found.append(Config(*tile, warps, programs, ahead, stages=stages))
     return list(dict.fromkeys(found))
 
 
@@ -231,6 +274,7 @@ def place_once(
 def place_columns(
     x_ptr, a_ptr, y_ptr, kept, inner, outer_stride, inner_stride, length, stride, chunks, chunk, far_stride, blocks,
     KIND: tl.constexpr, WHOLE: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """As `place_once` where results lie side by side in memory and elements of one do not.
 
@@ -248,7 +292,7 @@ def place_columns(
     a = tl.full((KEPT, BLOCK), float("-inf"), tl.float32)
     place = tl.zeros((KEPT, BLOCK), tl.int32)
     here, offset = x_ptr + start * stride, first[:, None] + lane[None, :] * stride
-    for group in tl.range(0, groups):
+    for group in tl.range(0, groups, num_stages=STAGES):
         tiles = ()
         for u in tl.static_range(AHEAD):
             tiles = joined(tiles, (tl.load(here + u * stride + offset, mask=valid[:, None], other=0.0),))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import ast
+import fcntl
 import json
 import math
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ pytest.importorskip("triton")
 from benchmarks._kernels.bars import BARS, passes_in_order
 from benchmarks._kernels.cases import chosen, chosen_cases, jax_tasks
 from benchmarks._kernels.judged import BARE, Bar, judge, table
-from benchmarks._kernels.preparing import Queue, in_order_of_length
+from benchmarks._kernels.preparing import Queue, in_order_of_length, measuring_alone
 from benchmarks._kernels.problems import SIZES
 from benchmarks._kernels.rivals import CHOSEN
 from benchmarks._kernels.rows import apart, merged, sampled, timed
@@ -170,20 +172,50 @@ def test_what_is_there_is_timed_last_or_not_again() -> None:
     assert chosen(asked("sum,softmax"))[0][0] == "sum 16384x16384 dim 1"  # in the order asked for
 
 
-def test_a_queue_gives_each_call_to_one_taker_and_searching_ones_last(tmp_path: Path) -> None:
+def test_a_queue_gives_each_case_to_one_taker_and_searches_apart(tmp_path: Path) -> None:
     one, other = Queue(str(tmp_path)), Queue(str(tmp_path))
+    assert one.take("norm 8x8", "fb", searched=False)
+    assert not other.take("norm 8x8", "fb", searched=False)
+    assert other.take("norm 8x8", "f", searched=False)
+    assert other.take("norm 8x8", "fb", searched=True)
     variants = ["ours", "eager", "compile", "compile, searched", "liger"]
-    found = one.take("norm 8x8", "fb", variants, searched=False)
-    assert next(found) == "ours"
-    assert list(other.take("norm 8x8", "fb", variants, searched=False)) == ["compile", "liger"]
-    assert list(found) == []
-    assert (one.left("norm 8x8", "fb", searched=False), one.left("norm 8x8", "fb", searched=True)) == (False, True)
-    assert list(other.take("norm 8x8", "fb", variants, searched=True)) == ["compile, searched"]
-    assert not one.left("norm 8x8", "fb", searched=True)
+    assert one.calls(variants, searched=False) == ["ours", "compile", "liger"]  # nothing compiles for eager torch
+    assert one.calls(variants, searched=True) == ["compile, searched"]
     other.done("norm 8x8", "fb", "compile", 3.0)
     assert [one.ready("norm 8x8", "fb", name) for name in variants] == [True, True, True, False, True]
-    assert "1 of 4 calls that were begun are ready, 3 s of work; longest: norm 8x8 fb compile 3 s" in one.told()
+    assert one.told().startswith("1 calls are ready, 0 of them searched, 3 s of work; longest: norm 8x8 fb compile 3 s")
     assert in_order_of_length([("sum 8", "f"), ("adamw 8", "step")])[0] == ("adamw 8", "step")
+
+
+def test_searches_measure_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._inductor.runtime.benchmarking  # so that there is something to replace
+
+    other = (tmp_path / "measuring").open("w")
+
+    def is_free() -> bool:
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(other, fcntl.LOCK_UN)
+        return True
+
+    class Plain:
+        def benchmark_gpu(self, free: bool) -> tuple[bool, bool]:
+            return free, is_free()
+
+    class Nested(Plain):
+        def benchmark_gpu(self, free: bool) -> tuple[bool, bool]:
+            return super().benchmark_gpu(is_free())
+
+    fake = types.SimpleNamespace(Plain=Plain, Nested=Nested)
+    monkeypatch.setattr(torch._inductor.runtime, "benchmarking", fake)
+    measuring_alone(tmp_path)
+    assert is_free()
+    assert Plain().benchmark_gpu(True) == (True, False)
+    assert Nested().benchmark_gpu(True) == (False, False)  # a measurement within another waits for nobody
+    assert is_free()
+    other.close()
 
 
 def test_rivals_whose_results_are_others_do_not_count() -> None:
@@ -197,6 +229,8 @@ def test_rivals_whose_results_are_others_do_not_count() -> None:
     bar = Bar(case="norm 8x8", passed="fb", ahead=1.3)
     rows = [row("ours", 1.0), row("compile", 2.0), row("liger", 1.1) | {"apart": 0.4}, row(BARE, 0.1)]
     assert judge([bar], rows)[0].found == 2.0
+    bare = Bar(case="norm 8x8", passed="fb", ahead=1.3, against=(BARE,))
+    assert judge([bare], [*rows, row(BARE, 0.1) | {"apart": 1.1}])[0].found == 0.1  # less work, which the bar knows
     beyond = [row("ours", 1.0), row("compile", 2.0), row("jax", 0.4, share=1.3) | {"floor_bytes": 1 << 30}]
     assert judge([bar], beyond)[0].found == 2.0  # nobody moves the bytes faster than a copy
     assert judge([bar], [row("ours", 1.0), row("compile", 0.5, share=1.3) | {"floor_bytes": 99}])[0].found == 0.5
@@ -253,9 +287,30 @@ def test_a_file_of_rows_grows_and_is_merged_into_another(tmp_path: Path) -> None
     count = len(json.loads(one.read_text())["rows"])
     assert "2 rows in" in ran("--only", "softmax,tensor_norm", "--missing", "--out", str(one))
     rows = json.loads(one.read_text())["rows"]
-    assert [row["case"].split()[0] for row in rows] == ["tensor_norm"] * 2 + ["softmax"] * count  # as the cases stand
+    assert [row["case"].split()[0] for row in rows] == ["softmax"] * count + ["tensor_norm"] * 2  # as the cases stand
     ran("--merge", str(one), "--out", str(two))
     assert json.loads(two.read_text())["rows"] == rows
+
+
+def test_parts_of_a_judged_run_become_one_file_with_all_verdicts(tmp_path: Path) -> None:
+    from benchmarks.kernels import merge
+
+    def part(case: str, minute: int) -> Path:
+        rows = [row("ours", 1.0, 0.95) | {"case": case}, row("compile", 2.0) | {"case": case}]
+        file = tmp_path / f"{minute}.json"
+        file.write_text(json.dumps(run_of(rows, f"2026-11-22 07:0{minute}", jax="J")), encoding="utf-8")
+        return file
+
+    files = [part("rms_norm 8192x4096", 1), part("layer_norm 8192x4096", 2)]
+    merge(files, tmp_path / "all.json", asked(judged=True))
+    found = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
+    assert [r["case"].split()[0] for r in found["rows"]] == ["layer_norm"] * 2 + ["rms_norm"] * 2  # as the bars stand
+    assert [r["date"] for r in found["rows"]] == ["2026-11-22 07:02"] * 2 + ["2026-11-22 07:01"] * 2
+    bars = {(bar["case"], bar["asked"]): bar for bar in found["bars"] if not bar["goal"]}
+    assert len(found["bars"]) > len(BARS)  # a verdict for each number that a bar asks for
+    assert bars["rms_norm 8192x4096", "times as fast as the best rival"]["found"] == 2.0
+    assert bars["layer_norm 8192x4096", "share of copy"]["holds"] is True
+    assert bars["rms_norm 8192x5120", "share of copy"]["found"] is None
 
 
 def test_errors_that_fail_do_not_end_the_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,10 +29,7 @@ from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.jitted import kernel_hash
 from burn_kernels.launch import Machine, machine_of, recorded
 
-__all__ = ["EPOCH", "LATER", "TUNABLES", "Inputs", "Tunable", "tunable"]
-
-LATER = {"later": True}
-"""The metadata of a config's field that came later: older exports mean its default."""
+__all__ = ["EPOCH", "TUNABLES", "Inputs", "Tunable", "tunable"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
