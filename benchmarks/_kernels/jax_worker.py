@@ -5,8 +5,8 @@
      "options": {}}
 
 An input is [shape, type, limit]: normal numbers, or whole ones below the limit.  Where `graded` is not empty, a call is
-the forward and then the backward, in the fastest of a few ways.  All tasks are compiled at once, in threads.  It answers
-a line of JSON by one:
+the forward and then the backward, in the fastest of a few ways.  All tasks are compiled at once, in threads.  It
+answers a line of JSON by one:
 {"settle": seconds}: waits until all are compiled; what has not begun by then is given up.
 {"time": name, "calls": 20}: milliseconds of a call, of so many in a queue, each behind one that overwrites the L2
 cache and whose time is taken off; the median of some queues.
