@@ -76,8 +76,14 @@ class Call:
         return 0 if inside else 1 if self.seq_k % 16 == 0 else 2
 
     def full(self, rows: int) -> bool:
-        """Whether blocks of so many queries end where each sequence does."""
-        return self.q_starts is None and self.seq_q % rows == 0
+        """Whether blocks of so many queries end where each sequence does, and each block of keys is seen by one.
+
+        Of keys past the last query a block of queries is computed all the same, which must not be read then.
+        """
+        rule = self.rule
+        diagonal = (rule.causal or rule.window is not None) and not rule.bottom_right
+        unseen = diagonal and self.seq_k > self.seq_q
+        return self.q_starts is None and self.seq_q % rows == 0 and not unseen
 
     def strides(self, x: torch.Tensor) -> tuple[int, int, int]:
         """Distances between batch entries, heads and positions; packed sequences have one batch entry."""
