@@ -133,7 +133,7 @@ def candidates(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) ->
     if itemsize == 4:  # products of float32 run on the plain units: a thread holds rows and columns of both sides
         stages = 1 if machine.backend == "hip" else 2  # the compiler for CDNA 3 fails with more
         found = [(32, 32, 4, stages), (64, 32, 8, stages)] if wide <= 64 else [(32 if wide == 128 else 16, 32, 8, 1)]
-        if wide <= 64 and extras > 1 and machine.arch != 90:  # half as many elements a thread
+        if wide <= 64 and (extras > 1 or machine.arch == 90):  # half as many elements a thread
             found = [(32, 16, 4, 1) if machine.backend == "hip" else (32, 32, 8, stages), *found]
     elif machine.backend == "hip":  # predicates of a tile lie in scalar registers there: extras need narrower ones
         narrow = [(128, 16, 8, 1), (64, 16, 4, 1)]
@@ -295,6 +295,7 @@ CHOICE = tunable(
             "burn_kernels.attention_forward",
             "burn_kernels.attention_library",
             "burn_kernels.attention_scores",
+            "burn_kernels.products",
         ),
         problems=problems_of,
         shapes=((4096, 4096), (1024, 768)),

@@ -79,7 +79,7 @@ def backward_candidates(dim: int, itemsize: int, machine: Machine, *, extras: in
     found: Sequence[tuple[int, ...]]
     if itemsize == 4:
         found = {64: [(32, 16, 4, 1), (32, 32, 8, 1)], 128: [(32, 16, 8, 1)], 256: [(16, 16, 8, 1)]}[max(wide, 64)]
-        if wide <= 64 and extras > 1 and machine.arch != 90:
+        if wide <= 64 and extras > 1:
             found = [(16, 32, 4, 1), *found] if machine.backend == "hip" else [found[1], found[0]]
     elif machine.backend == "hip":
         found = [(128, 16, 8, 1), (128, 32, 8, 1), (64, 32, 4, 1)]
@@ -201,7 +201,7 @@ def _run(
             return
         dq, dk, dv, delta = room_like(q), room_like(k), room_like(v), call.statistics()
         rest = call.statistics() if q.dtype == torch.float32 else None
-        shared: dict[str, Any] = {"warps": config.warps, "stages": config.stages, **call.flags()}
+        shared: dict[str, Any] = {"warps": config.warps, "stages": config.stages, **call.flags(backward=True)}
         grid = (ceil_div(call.seq_q, config.owned) * call.batch * call.heads,)
         strides = (*call.strides(dy), *call.strides(y), *call.strides(dq))
         arguments = (*call.arguments(), dy, y, lse, delta, rest, dq, *strides)
@@ -332,6 +332,7 @@ CHOICE = tunable(
             "burn_kernels.attention_backward_kernels",
             "burn_kernels.attention_library",
             "burn_kernels.attention_scores",
+            "burn_kernels.products",
         ),
         problems=_problems,
         shapes=((4096, 4096), (1024, 768)),

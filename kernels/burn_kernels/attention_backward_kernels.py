@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.attention_scores import (
-    add_product,
     base_of,
     drops,
     inverse,
@@ -24,6 +23,7 @@ from burn_kernels.attention_scores import (
     sequence,
     tile,
 )
+from burn_kernels.products import add_product, inner_products
 
 
 # -- queries -----------------------------------------------------------------------------------------
@@ -41,13 +41,13 @@ def _over_keys(
         at = start + tl.arange(0, COLS)
         k = tile(k_ptr, at, k_seq, cols, dim, DIM, EVEN, EDGE)
         v = tile(v_ptr, at, v_seq, cols, dim, DIM, EVEN, EDGE)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        s = inner_products(q, k, PRECISION, 0)
         s, turned = scores(
             s, row[:, None], at[None, :], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col,
             scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, EDGE,
         )  # fmt: skip
         p = power(s - lse[:, None], TYPE)
-        rise = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
+        rise = inner_products(dy, v, PRECISION, 0)
         if DROP:
             rise *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
         slope = p * (rise - delta[:, None])
@@ -163,13 +163,13 @@ def _over_queries(
         # rows that are not there weigh nothing, as those of queries that see nothing
         lse = base_of(tl.load(lse_ptr + row, mask=row < rows, other=float("-inf")), TYPE)
         delta = tl.load(delta_ptr + row, mask=row < rows, other=0.0)
-        s = tl.dot(k, tl.trans(q), input_precision=PRECISION)
+        s = inner_products(k, q, PRECISION, 1)
         s, turned = scores(
             s, row[None, :], col[:, None], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col,
             scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, True,
         )  # fmt: skip
         p = power(s - lse[None, :], TYPE)
-        rise = tl.dot(v, tl.trans(dy), input_precision=PRECISION)
+        rise = inner_products(v, dy, PRECISION, 1)
         kept = p
         if DROP:
             factor = drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
@@ -308,13 +308,13 @@ def bias_backward(
         mask_at = mask_ptr
         if mask_ptr is not None:
             mask_at = mask_ptr + batch * mask_batch + head * mask_head
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        s = inner_products(q, k, PRECISION, 0)
         s, _ = scores(
             s, row[:, None], col[None, :], seq_q, seq_k, mask_at, mask_row, mask_col,
             bias_ptr + batch * bias_batch + head * bias_head, bias_row, bias_col, scale2, softcap, shift, window, TYPE,
             CAUSAL, WINDOW, True, True,
         )  # fmt: skip
-        rise = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
+        rise = inner_products(dy, v, PRECISION, 0)
         if DROP:
             start = (col_block * COLS).to(tl.int32)
             rise *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)

@@ -97,7 +97,15 @@ class Call:
         flat = (n for group in (*strides, *spread) for n in group)
         return (*tensors, *flat, *numbers, scale, rule.scale, softcap, window, *words)
 
-    def flags(self) -> dict[str, Any]:
+    def precision(self, *, backward: bool) -> str:
+        """How float32 is multiplied, as `products` has it."""
+        if self.rule.precision != "ieee" or self.q.dtype != torch.float32:
+            return self.rule.precision
+        if self.q_starts is None and self.seq_q == 1:
+            return "ieee one"
+        return "ieee whole" if backward and self.mask is not None and self.bias is not None else "ieee"
+
+    def flags(self, *, backward: bool = False) -> dict[str, Any]:
         """What every kernel is compiled for."""
         rule, dim = self.rule, self.q.shape[3]
         # packed sequences have as many words a query as the longest has keys
@@ -108,7 +116,7 @@ class Call:
             "DROP": rule.prob > 0.0,
             "QUADS": self.seq_k % 4 == 0,
             **random.flags(rule.key, rule.stream),
-            "PRECISION": rule.precision,
+            "PRECISION": self.precision(backward=backward),
             "DIM": max(16, next_power(dim)),
             "EVEN": dim == max(16, next_power(dim)),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.attention_scores import drops, inverse, keys_of, lse_of, power, scores, sequence, tile
+from burn_kernels.products import continue_product, inner_products
 
 
 @triton.jit
@@ -18,7 +19,7 @@ def _attend(
     for start in tl.range(begin, end, COLS):
         at = start + tl.arange(0, COLS)
         k = tile(k_ptr, at, k_seq, cols, dim, DIM, EVEN, EDGE)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        s = inner_products(q, k, PRECISION, 0)
         s, _ = scores(
             s, row[:, None], at[None, :], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col,
             scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, EDGE,
@@ -33,7 +34,7 @@ def _attend(
         if DROP:
             p *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
         v = tile(v_ptr, at, v_seq, cols, dim, DIM, EVEN, EDGE)
-        y = tl.dot(p.to(TYPE), v, y * fade[:, None], input_precision=PRECISION)
+        y = continue_product(p.to(TYPE), v, y * fade[:, None], PRECISION)
         top = higher
     return y, total, top
 

@@ -58,6 +58,7 @@ from burn_kernels.matmul_parts import (
     rows_in,
     twin,
 )
+from burn_kernels.products import add_product
 from burn_kernels.spec import KernelSpec, register
 
 __all__ = [
@@ -189,7 +190,7 @@ def product(
         left = inner - start
         x = tl.load(x_ptrs, mask=within_row & (k[None, :] < left), other=0.0)
         w = tl.load(w_ptrs, mask=within_col & (k[:, None] < left), other=0.0)
-        total = tl.dot(x, w, total, input_precision=PRECISION)
+        total = add_product(x, w, total, PRECISION)
         x_ptrs += tl.cast(x_inner, tl.int64) * INNER
         w_ptrs += tl.cast(w_inner, tl.int64) * INNER
     return total
@@ -488,7 +489,7 @@ def _forward_tunable() -> Tunable:
             supports=lambda config, facts: config.way != ENDING or _has_ending(facts.dtype.itemsize, facts.flags),
             work=work,
             trial=trial,
-            sources=(__name__, "burn_kernels.activation", "burn_kernels.prims"),
+            sources=(__name__, "burn_kernels.activation", "burn_kernels.prims", "burn_kernels.products"),
             problems=of_layers,
             shapes=((8192, 3072), (8192, 16_384)),
             elements=lambda facts: _elements(*facts.free, *facts.exact),

@@ -406,6 +406,8 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
         "convolution_tiles",
         "channel_norm_held",
         "channel_norm_kernels",
+        "channel_norm_scaling",
+        "products",
         *(f"attention_{part}" for part in ("backward", "backward_kernels", "forward", "library", "scores")),
     )
     others = {f"burn_kernels.{part}" for part in parts}
