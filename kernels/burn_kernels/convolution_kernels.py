@@ -152,6 +152,39 @@ def source(at, k, stride, pad, dilation, size, BACK: tl.constexpr, STRIDED: tl.c
 
 
 @triton.jit
+def _add_taps(
+    total, image, weights, c, ky, oy, ox, valid, out, x_channel, x_row, x_col, w_out, w_in, height, width, targets,
+    stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK: tl.constexpr, STRIDED: tl.constexpr,
+    MASKED: tl.constexpr, KERNEL_W: tl.constexpr, OUTS: tl.constexpr,
+):  # fmt: skip
+    """The sums with row `ky` of the kernel over channel `c`."""
+    SIGN: tl.constexpr = -1 if BACK else 1
+    sy, row_there = source(oy, ky, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
+    line = image + tl.cast(c, tl.int64) * x_channel
+    if STRIDED:
+        line += sy.to(tl.int64) * x_row
+    else:
+        line += SIGN * tl.cast(ky * dilation_h, tl.int64) * x_row
+    for kx in tl.static_range(KERNEL_W):
+        sx, col_there = source(ox, kx, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
+        inside = valid
+        if MASKED:
+            inside = valid & row_there & col_there
+        if STRIDED:
+            from_x = line + sx.to(tl.int64) * x_col
+        else:
+            from_x = line + SIGN * kx * dilation_w * x_col
+        x = tl.load(from_x, mask=inside, other=0.0).to(tl.float32)
+        more = nothing()
+        for o in tl.static_range(OUTS):
+            # past the last channel the last one's weight is read, and the sum not written
+            place = tl.minimum(out + o, targets - 1) * w_out + c * w_in + ky * KERNEL_W + kx
+            more = more + (tl.fma(x, tl.load(weights + place).to(tl.float32), total[o]),)
+        total = more
+    return total
+
+
+@triton.jit
 def sums_at(
     x_ptr, w_ptr, b_ptr, n, oy, ox, valid, group, out, x_batch, x_channel, x_row, x_col, w_group, w_out, w_in, height,
     width, sources, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK: tl.constexpr,
@@ -162,35 +195,31 @@ def sums_at(
     total = _zeros(OUTS, PIXELS)
     image = x_ptr + n * x_batch + (group * sources).to(tl.int64) * x_channel
     weights = w_ptr + group * w_group
-    SIGN: tl.constexpr = -1 if BACK else 1
     if not STRIDED:  # a tap is one distance from here for all lanes
         y0, _ = source(oy, 0, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
         x0, _ = source(ox, 0, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
         image += y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
-    for at in tl.range(0, sources * KERNEL_H):
-        c, ky = at // KERNEL_H, at % KERNEL_H
-        sy, row_there = source(oy, ky, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
-        line = image + tl.cast(c, tl.int64) * x_channel
-        if STRIDED:
-            line += sy.to(tl.int64) * x_row
-        else:
-            line += SIGN * tl.cast(ky * dilation_h, tl.int64) * x_row
-        for kx in tl.static_range(KERNEL_W):
-            sx, col_there = source(ox, kx, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
-            inside = valid
-            if MASKED:
-                inside = valid & row_there & col_there
-            if STRIDED:
-                from_x = line + sx.to(tl.int64) * x_col
-            else:
-                from_x = line + SIGN * kx * dilation_w * x_col
-            x = tl.load(from_x, mask=inside, other=0.0).to(tl.float32)
+    if x_ptr.dtype.element_ty == tl.float32:
+        # each channel is summed by itself: one sum over 16 channels of 9 taps leaves twice what cuDNN's leaves
+        for c in tl.range(0, sources):
+            part = _zeros(OUTS, PIXELS)
+            for ky in tl.range(0, KERNEL_H):
+                part = _add_taps(
+                    part, image, weights, c, ky, oy, ox, valid, out, x_channel, x_row, x_col, w_out, w_in, height,
+                    width, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK, STRIDED, MASKED,
+                    KERNEL_W, OUTS,
+                )  # fmt: skip
             more = nothing()
             for o in tl.static_range(OUTS):
-                # past the last channel the last one's weight is read, and the sum not written
-                place = tl.minimum(out + o, targets - 1) * w_out + c * w_in + ky * KERNEL_W + kx
-                more = more + (tl.fma(x, tl.load(weights + place).to(tl.float32), total[o]),)
+                more = more + (total[o] + part[o],)
             total = more
+    else:
+        for at in tl.range(0, sources * KERNEL_H):
+            total = _add_taps(
+                total, image, weights, at // KERNEL_H, at % KERNEL_H, oy, ox, valid, out, x_channel, x_row, x_col,
+                w_out, w_in, height, width, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK,
+                STRIDED, MASKED, KERNEL_W, OUTS,
+            )  # fmt: skip
     if b_ptr is not None:
         more = nothing()
         for o in tl.static_range(OUTS):
