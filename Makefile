@@ -32,7 +32,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dis
 WISH := $(strip $(PYTHON) $(TORCH) $(TRITON) $(TORCH_INDEX) in $(CURDIR))
 
 .DEFAULT_GOAL := help
-.PHONY: setup train test test-all test-gpu check format bench docs generate clean help
+.PHONY: setup train test test-all test-gpu check format bench measured docs generate clean help
 
 setup: .venv/ready  ## make .venv with torch, the package and the developer's tools; quick when it is there
 	@echo ".venv is ready: $$($(BIN)/python -c 'import platform; from importlib.metadata import version; print("Python", platform.python_version() + ", torch", version("torch"))')"
@@ -70,6 +70,10 @@ bench: .venv/ready  ## run the benchmarks (BENCH=overhead for one of them)
 docs: .venv/docs-ready generate  ## build the documentation into docs/_build (fetches Sphinx the first time)
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build
 	@echo "open docs/_build/index.html"
+
+measured: .venv/ready  ## put rows of benchmarks/kernels.py --judged into their file and the docs (ROWS="a.json b.json")
+	$(BIN)/python benchmarks/kernels.py --judged --merge $(ROWS)
+	$(BIN)/python docs/generate measured
 
 generate: .venv/ready  ## write the generated files again
 	$(BIN)/python docs/generate

@@ -48,9 +48,12 @@ class Choice:
 
 
 def choices(timings: Iterable[Mapping[str, Any]], *, table: bool) -> list[Choice]:
-    """One for each key of an export that still has the candidate which would be taken."""
+    """One for each key of an export, of kernels as they are now, that has the candidate which would be taken."""
     by_key: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    kernels = {made.kernel for made in TUNABLES.values()}
     for row in timings:
+        if row["kernel"] not in kernels:  # of a kernel that has changed since
+            continue
         # the least sample: what a busy host adds, while others compile beside the measurement, is not the kernel's
         by_key[row["device"], row["key"]][row["candidate"]] = min(row.get("samples_ms") or [row["median_ms"]])
     found = []

@@ -17,7 +17,7 @@ from benchmarks._kernels.timing import Call, Timer
 from burn_kernels import REGISTRY, KernelSpec, cross_entropy, linear_cross_entropy, matmul
 from burn_kernels.launch import machine_of
 
-__all__ = ["bound", "compiled_by_torch", "errors", "op_cases", "ours", "wanted"]
+__all__ = ["bound", "compiled_by_torch", "errors", "op_cases", "ours", "theirs", "wanted"]
 
 VIEWS = ("sum", "mean")
 """Operations whose backward is a view of the upstream gradient: nothing to time."""
@@ -60,7 +60,10 @@ def op_cases(
     """The forward, and the forward with backward, of a registered operation."""
     spec, inputs, liger = bound(REGISTRY[name], options), make(SIZES.rows), liger_function(name, options)
     # laid out as the outputs are: channels last, where these are
-    upstreams = tuple(torch.empty_like(y).copy_(random(*y.shape)) for y in many(spec.twin(*inputs)))
+    # a loss is followed by nothing: what takes its gradient with it computes that for an upstream gradient of one
+    upstreams = tuple(
+        torch.empty_like(y).copy_(random(*y.shape)) if y.dim() else torch.ones_like(y) for y in many(spec.twin(*inputs))
+    )
     dy = upstreams if len(upstreams) > 1 else upstreams[0]
     twin = rival(name, spec, options)
     compiled = compiled_by_torch(twin)
@@ -83,7 +86,7 @@ def op_cases(
                 variants["ours in place"] = functools.partial(cross_entropy.forward_with_gradient_, spare, inputs[1])
                 variants |= {"ours in place, tuned": tuned["in place"]} if tuned else {}
         if name == "linear" and passed == "f":
-            variants |= layer_variants(inputs, options["kind"], all_configs=not arguments.rivals)
+            variants |= layer_variants(inputs, options["kind"], all_configs=not (arguments.rivals or arguments.judged))
         if tuned and passed in tuned:
             variants["ours, tuned"] = tuned[passed]
         elif tuned:
@@ -97,7 +100,8 @@ def op_cases(
         if liger is not None:
             variants["liger"] = functools.partial(theirs, liger, inputs, upstream)
         found = functools.partial(errors, spec, make, passed)
-        yield Case(f"{name} {tag}", spec, passed, floor, variants, found)
+        known = None if options.get("prob") or name.startswith("arg") else functools.partial(exact, spec, make, passed)
+        yield Case(f"{name} {tag}", spec, passed, floor, variants, found, known)
 
 
 def layer_variants(inputs: tuple[Any, ...], kind: str, *, all_configs: bool) -> dict[str, Call]:
@@ -126,7 +130,8 @@ def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str
 
     def apart(found: Any, exact: Any) -> float:
         pairs = [(a, b) for a, b in zip(found, exact, strict=False) if a is not None]
-        worst: float = max((a.double() - b).norm().item() / b.norm().item() for a, b in pairs)
+        # what is zero everywhere, as a gradient of one column's norm, has no relative error
+        worst: float = max((a.double() - b).norm().item() / (b.norm().item() or 1.0) for a, b in pairs)
         return worst
 
     exact_inputs = tuple(x.double() if is_float(x) else x for x in inputs)
@@ -142,6 +147,20 @@ def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str
     ones = ours(spec, inputs, halves if len(halves) > 1 else halves[0])
     others = theirs(spec.twin, inputs, halves)
     return {"ours": apart(ones, exact), "eager": apart(others, exact)}
+
+
+def exact(
+    spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Inputs of 256 rows and what they give in float64; of both directions with upstream gradients and gradients."""
+    inputs = make(SIZES.few)
+    given = [x for x in inputs if isinstance(x, torch.Tensor)]
+    wide = tuple(x.double() if is_float(x) else x for x in inputs)
+    outputs = many(spec.twin(*wide))
+    if passed == "f":
+        return given, list(outputs)
+    upstreams = tuple(torch.randn_like(y) for y in outputs)
+    return [*given, *upstreams], [*outputs, *theirs(spec.twin, wide, upstreams)]
 
 
 def rival(name: str, spec: KernelSpec, options: dict[str, Any]) -> Callable[..., Any]:

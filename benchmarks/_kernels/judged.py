@@ -1,7 +1,8 @@
-"""The bars of the kernel library, and whether the rows of a run clear them.
+"""What holds the rows of a run against numbers: each bar beside what was found, and whether that clears it.
 
-Each bar names a case of `benchmarks/kernels.py` and what the variant `ours` must reach there: a share of a copy of the
-same bytes, a ratio to the fastest rival that ran, a peak of memory.  A bar whose case or rival did not run is not held.
+Which bars there are: `bars.py`.  Each names a case of `benchmarks/kernels.py` and what a variant of ours must reach
+there: a share of a copy of the same bytes, a ratio to the fastest rival, a peak of memory.  A bar whose case or rival
+did not run is not held.
 """
 
 from __future__ import annotations
@@ -10,13 +11,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["BARS", "COMPILED", "Bar", "Verdict", "judge", "table"]
+__all__ = ["BARE", "COMPILED", "MOST_SHARE", "Bar", "Verdict", "computes_less", "judge", "rivals_of", "table"]
 
 MOST_SHARE = 1.1
 """Of a copy's speed: nobody moves the bytes faster, so a higher share was measured on something else."""
 
+LARGE = 8 << 20
+"""Bytes, from which on that is said."""
+
 COMPILED = "compile"
-"""The variant that torch.compile made."""
+"""The variant that torch.compile made; those of its other modes begin so."""
+
+BARE = "bare product"
+"""A matrix product without what follows it: no rival, but a bar may name it."""
+
+MOST_APART = 0.05
+"""The relative root mean square by which a rival's results may differ from eager torch's, and it still counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,43 +36,18 @@ class Bar:
     case: str
     passed: str
     variant: str = "ours"
+    goal: str = ""
+    """Of a list of goals that go beyond the bars, its number there."""
     share: float | None = None
     """Of a copy's speed, at least."""
     ahead: float | None = None
     """The fastest rival's time over ours, at least."""
     against: tuple[str, ...] = ()
-    """The rivals that count; all others than ours if empty, and then torch.compile must be among them."""
+    """The rivals that count, torch.compile in all its modes; all if empty, and then it must be among them."""
     peak_mib: float | None = None
     """At most, beyond the inputs."""
-
-
-HEAD = Bar(
-    case="linear_cross_entropy 8192x4096x128256",
-    passed="fb",
-    variant="ours, bf16 sums",
-    ahead=1.0,
-    against=(COMPILED,),
-    peak_mib=1.4 * 1024,
-)
-NORMS = [
-    Bar(case=f"{name} 8192x{cols}", passed="fb", share=0.90 if cols <= 16_384 else 0.85, ahead=1.3)
-    for name in ("layer_norm", "rms_norm")
-    for cols in (4096, 5120, 8192, 16_384, 32_768)
-]
-REDUCTIONS = [
-    Bar(case=f"{kind} 16384x16384 dim {dim}", passed="f", share=0.93)
-    for kind in ("argmax", "var")
-    for dim in (1, 0, None)
-]
-BARS: Sequence[Bar] = (
-    HEAD,
-    *(Bar(case=f"cross_entropy 8192x{cols}", passed="fb", share=0.85, ahead=1.7) for cols in (32_000, 50_257, 128_256)),
-    *NORMS,
-    Bar(case="adamw 124M, clip, bf16 copy", passed="step", share=0.98),
-    *(Bar(case=f"softmax 8192x{1024 * n}", passed="f", share=0.92) for n in (1, 4, 5, 8, 16, 32)),
-    *REDUCTIONS,
-)
-"""In the order in which they are timed: those with rivals first, since a run may end early."""
+    peak_of_compiled: float | None = None
+    """At most, of what torch.compile's allocates beyond the inputs."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +61,10 @@ class Verdict:
     """None where it was not timed."""
     needed: float
     holds: bool
+    goal: str = ""
+
+
+Rows = Mapping[str, Mapping[str, Any]]
 
 
 def judge(bars: Iterable[Bar], rows: Iterable[Mapping[str, Any]]) -> list[Verdict]:
@@ -86,50 +75,85 @@ def judge(bars: Iterable[Bar], rows: Iterable[Mapping[str, Any]]) -> list[Verdic
     return [verdict for bar in bars for verdict in _judged(bar, found.get((bar.case, bar.passed), {}))]
 
 
-def _judged(bar: Bar, rows: Mapping[str, Mapping[str, Any]]) -> list[Verdict]:
+def computes_less(row: Mapping[str, Any]) -> bool:
+    """Whether a rival did not compute what it was asked for: wrong results, or faster than memory."""
+    apart = row.get("apart")
+    return _beats_memory(row) or (apart is not None and not apart <= MOST_APART)
+
+
+def _beats_memory(row: Mapping[str, Any]) -> bool:
+    """Of what is large enough for the time to be that of memory, not of a launch."""
+    share, moved = row.get("share_of_copy"), row.get("floor_bytes", LARGE)
+    return share is not None and share > MOST_SHARE and moved >= LARGE
+
+
+def rivals_of(rows: Rows) -> dict[str, Mapping[str, Any]]:
+    """Those of a case's variants that are others' and compute all of it."""
+    return {
+        name: row
+        for name, row in rows.items()
+        if not name.startswith("our") and name != BARE and not computes_less(row)
+    }
+
+
+def _judged(bar: Bar, rows: Rows) -> list[Verdict]:
     ours = rows.get(bar.variant)
     verdicts = []
 
-    def at_least(asked: str, value: float | None, needed: float) -> None:
-        holds = value is not None and value >= needed
-        verdicts.append(Verdict(bar.case, bar.passed, asked, value, needed, holds))
+    def told(asked: str, value: float | None, needed: float, holds: bool) -> None:
+        verdicts.append(Verdict(bar.case, bar.passed, asked, value, needed, holds, bar.goal))
 
     # one that beats the memory did not compute what it was asked for: no figure of it counts
-    beyond = ours is not None and (ours["share_of_copy"] or 0.0) > MOST_SHARE
-    if bar.share is not None:
-        share = None if ours is None else ours["share_of_copy"]
-        if beyond:
-            verdicts.append(Verdict(bar.case, bar.passed, "share of copy, not above 1.1", share, bar.share, False))
-        else:
-            at_least("share of copy", share, bar.share)
+    beyond = ours is not None and _beats_memory(ours)
+    share = None if ours is None else ours["share_of_copy"]
+    if bar.share is not None and beyond:
+        told("share of copy, not above 1.1", share, bar.share, False)
+    elif bar.share is not None:
+        told("share of copy", share, bar.share, share is not None and share >= bar.share)
     if beyond:
         ours = None
     if bar.ahead is not None:
-        counted = bar.against or ([name for name in rows if not _is_ours(name)] if COMPILED in rows else ())
-        rivals = [row["median_ms"] for name, row in rows.items() if name in counted]
-        ratio = min(rivals) / ours["median_ms"] if ours is not None and rivals else None
-        at_least(f"times as fast as {' or '.join(bar.against) or 'the best rival'}", ratio, bar.ahead)
+        ratio = _ratio(bar, ours, rows)
+        asked = f"times as fast as {' or '.join(bar.against) or 'the best rival'}"
+        told(asked, ratio, bar.ahead, ratio is not None and ratio >= bar.ahead)
+    peak = None if ours is None else ours["peak_mib"]
     if bar.peak_mib is not None:
-        peak = None if ours is None else ours["peak_mib"]
-        holds = peak is not None and peak <= bar.peak_mib
-        verdicts.append(Verdict(bar.case, bar.passed, "peak MiB, at most", peak, bar.peak_mib, holds))
+        told("peak MiB, at most", peak, bar.peak_mib, peak is not None and peak <= bar.peak_mib)
+    if bar.peak_of_compiled is not None:
+        theirs = [row["peak_mib"] for name, row in rows.items() if name.startswith(COMPILED)]
+        part = peak / min(theirs) if peak is not None and theirs and min(theirs) else None
+        told(
+            "peak of compile's, at most", part, bar.peak_of_compiled, part is not None and part <= bar.peak_of_compiled
+        )
     return verdicts
 
 
-def _is_ours(variant: str) -> bool:
-    return variant.startswith("ours")
+def _ratio(bar: Bar, ours: Mapping[str, Any] | None, rows: Rows) -> float | None:
+    """Of the fastest rival that counts; None without ours, or without one of them."""
+    rivals = rivals_of(rows)
+    if bar.against:
+        starts = tuple(name for name in bar.against if name == COMPILED)
+        given = rivals | {name: row for name, row in rows.items() if name == BARE}  # for who names it
+        times = [row["median_ms"] for name, row in given.items() if name in bar.against or name.startswith(starts)]
+    else:
+        there = any(name.startswith(COMPILED) for name in rivals)
+        times = [row["median_ms"] for row in rivals.values()] if there else []
+    return min(times) / ours["median_ms"] if ours is not None and times else None
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
-    """A line a verdict, and how many hold."""
+    """A line a verdict, and how many hold; the goals behind the bars."""
     lines = []
     case, asked = (max((len(getattr(v, part)) for v in verdicts), default=0) for part in ("case", "asked"))
-    for verdict in verdicts:
-        number = "not timed" if verdict.found is None else f"{verdict.found:.3f}"
-        word = "pass" if verdict.holds else "FAIL"
-        lines.append(
-            f"{word}  {verdict.case:<{case}}  {verdict.passed:<6}{verdict.asked:<{asked}}{number:>11}"
-            f"  bar {verdict.needed:.3f}"
-        )
-    held = sum(verdict.holds for verdict in verdicts)
-    return "\n".join([*lines, f"{held} of {len(verdicts)} bars hold"])
+    for kind in (False, True):
+        told = [verdict for verdict in verdicts if bool(verdict.goal) is kind]
+        for verdict in told:
+            number = "not timed" if verdict.found is None else f"{verdict.found:.4f}"
+            word = "pass" if verdict.holds else "FAIL"
+            lines.append(
+                f"{word}  {verdict.goal + ' ' if verdict.goal else ''}{verdict.case:<{case}}  {verdict.passed:<6}"
+                f"{verdict.asked:<{asked}}{number:>11}  bar {verdict.needed:.3f}"
+            )
+        if told or not kind:
+            lines.append(f"{sum(v.holds for v in told)} of {len(told)} {'goals' if kind else 'bars'} hold")
+    return "\n".join(lines)

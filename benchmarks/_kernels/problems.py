@@ -54,9 +54,9 @@ def gpt2_table() -> optimizer.Table:
 Other = tuple[str, Callable[[int], tuple[Any, ...]], str, dict[str, Any]]
 
 
-def row_wise() -> Iterator[tuple[str, Callable[[int], tuple[Any, ...]], str]]:
-    """Each operation on rows and width: its name, what draws inputs of so many rows, and the shape in words."""
-    draw: dict[str, Callable[[int, int], tuple[Any, ...]]] = {
+def _row_wise_inputs() -> dict[str, Callable[[int, int], tuple[Any, ...]]]:
+    """What draws the inputs of an operation from its columns and rows."""
+    return {
         "softmax": lambda cols, n: (random(n, cols),),
         "layer_norm": lambda cols, n: (random(n, cols), random(cols), random(cols)),
         "rms_norm": lambda cols, n: (random(n, cols), random(cols)),
@@ -67,16 +67,40 @@ def row_wise() -> Iterator[tuple[str, Callable[[int], tuple[Any, ...]], str]]:
         "swiglu": lambda cols, n: (random(n, cols), random(n, cols)),
         "geglu": lambda cols, n: (random(n, cols), random(n, cols)),
     }
+
+
+def row_wise() -> Iterator[tuple[str, Callable[[int], tuple[Any, ...]], str]]:
+    """Each operation on rows and width: its name, what draws inputs of so many rows, and the shape in words."""
     widths = {"softmax": (*SIZES.widths, 50257), "cross_entropy": (32000, 50257, 128256), "swiglu": (14336,)}
     widths["geglu"] = widths["swiglu"]
-    for name, inputs in draw.items():
+    for name, inputs in _row_wise_inputs().items():
         for cols in widths.get(name, SIZES.widths):
             yield name, functools.partial(inputs, cols), f"{SIZES.rows}x{cols}"
+
+
+def odd_rows() -> Iterator[tuple[str, Callable[[int], tuple[Any, ...]], str]]:
+    """As `row_wise`: other widths than powers of two, very narrow ones, and a few rows."""
+    for name, inputs in _row_wise_inputs().items():
+        if name in ("swiglu", "geglu"):
+            continue
+        loss = name == "cross_entropy"
+        for cols in (49,) if loss else (1, 49, 2048, 6144, 11_008, *(() if name == "softmax" else (50_257,))):
+            if cols not in SIZES.widths:
+                yield name, functools.partial(inputs, cols), f"{SIZES.rows}x{cols}"
+        for rows in (1, 7):
+            cols = 128_256 if loss else 4096
+            yield name, functools.partial(_of_rows, inputs, cols, rows), f"{rows}x{cols}"
+
+
+def _of_rows(inputs: Callable[[int, int], tuple[Any, ...]], cols: int, rows: int, _: int) -> tuple[Any, ...]:
+    return inputs(cols, rows)
 
 
 def operations() -> Iterator[Other]:
     """All registered operations that are timed alike."""
     for name, make, tag in row_wise():
+        yield name, make, tag, {}
+    for name, make, tag in odd_rows():
         yield name, make, tag, {}
     yield from others()
 

@@ -1,21 +1,19 @@
-"""Every family beside every rival that has it: which cases, what Liger and JAX call them, and who prepares what.
+"""Every family beside every rival that has it: which cases, and what Liger and JAX call them.
 
-Compiling takes longer than timing.  So before anything is timed, processes beside each other call each case once, which
-fills the caches of Triton and torch.compile, while JAX compiles in a process of its own.
+JAX compiles and runs in a process of its own; all of it before anything is timed.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks._kernels.attending import Problem
@@ -23,7 +21,7 @@ from benchmarks._steps.asking import Asked, jax_environment
 from benchmarks._steps.measure import Failed
 from burn_kernels import reduce_parts
 
-__all__ = ["CHOSEN", "Jax", "Task", "attention_task", "liger_function", "prepared_beside", "task", "tensors_task"]
+__all__ = ["CHOSEN", "Jax", "Task", "attention_task", "liger_function", "task", "tensors_task"]
 
 CHOSEN: Mapping[str, tuple[str, ...]] = {
     "batch_norm 256x64x56x56 relu": ("fb",),
@@ -176,10 +174,14 @@ def tensors_task(case: str, passed: str, groups: int, tensors: Sequence[torch.Te
     return Task(f"{case} {passed}", case.partition(" ")[0], inputs)
 
 
+SHORTEST_MS = 0.03
+"""Where a copy is shorter, a call is too; the queue, in which launches overlap, would flatter it by microseconds."""
+
+
 class Jax:
     """JAX in a process of its own, which compiles all tasks at once; without JAX it answers nothing, and says why."""
 
-    def __init__(self, tasks: Sequence[Task], python: str, device: str) -> None:
+    def __init__(self, tasks: Sequence[Task], python: str, device: str, *, timed: bool = True) -> None:
         self.version = ""
         self._asked: Asked | None = None
         self._known = {made.name for made in tasks}
@@ -187,6 +189,7 @@ class Jax:
             file = Path(folder) / "tasks.json"
             file.write_text(json.dumps([vars(made) for made in tasks]), encoding="utf-8")
             command = [python or sys.executable, str(Path(__file__).with_name("jax_worker.py")), str(file)]
+            command += [] if timed else ["--later"]
             try:
                 self._asked = Asked(command, jax_environment(device, torch.get_num_threads()))
             except (Failed, OSError) as error:
@@ -194,49 +197,65 @@ class Jax:
                 return
         self.version = f"{self._asked.ready['ready']} on {self._asked.ready['device']}"
 
-    def row(self, case: str, passed: str, calls: int) -> dict[str, Any] | None:
-        """The row of a case; None where there is none, told of if it failed."""
+    def settle(self, patience_s: float) -> None:
+        """Waits until nothing compiles: what has not begun by then is given up."""
+        answer = self._answer({"settle": patience_s})
+        print(f"    JAX: {answer.get('ready', 0)} of {len(self._known)} functions compiled", flush=True)
+
+    def row(
+        self, case: str, passed: str, calls: int, beside: Mapping[str, Any] | None, *, tiny: bool = False
+    ) -> dict[str, Any] | None:
+        """The row of a case, with the copy that stands `beside` it; None where there is none, told of if it failed."""
         if self._asked is None or f"{case} {passed}" not in self._known:
             return None
-        try:
-            answer = self._asked.ask({"time": f"{case} {passed}", "calls": calls})
-        except Failed as error:
-            answer, self._asked = {"error": str(error)}, None
+        if beside is not None and beside["copy_ms"] < SHORTEST_MS and not tiny:
+            return None
+        answer = self._answer({"time": f"{case} {passed}", "calls": calls})
         if "error" in answer:
             print(f"    {case} {passed} jax: {answer['error']}", flush=True)
             return None
-        found = {"case": case, "pass": passed, "variant": "jax", "median_ms": round(answer["ms"], 5)}
-        print(f"{case:<30}{passed:<12}{'jax':<20}{answer['ms']:9.4f} ms", flush=True)
+        ms = answer["ms"]
+        found = {"case": case, "pass": passed, "variant": "jax", "median_ms": round(ms, 5)}
+        if beside is not None:
+            found |= {name: beside[name] for name in ("floor_bytes", "copy_ms")}
+            found["share_of_copy"] = round(beside["copy_ms"] / ms, 4)
+        print(f"{case:<46} {passed:<5}{'jax':<19}{ms:9.4f} ms{100 * found.get('share_of_copy', 0):7.1f} %", flush=True)
         return found
+
+    def apart(
+        self, case: str, passed: str, given: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]
+    ) -> float | str | None:
+        """The relative root mean square of what differs between its results and exact ones, the worst of them; None
+        where there is no such task, words where it failed."""
+        if f"{case} {passed}" not in self._known:
+            return None
+        if case.endswith("channels last"):
+            given, exact = ([x.movedim(1, -1) if x.dim() > 2 else x for x in tensors] for tensors in (given, exact))
+        with tempfile.TemporaryDirectory() as folder:
+            file = str(Path(folder) / "arrays.npz")
+            numbers = [x.float() if x.is_floating_point() else x.int() for x in given]
+            np.savez(file, *(x.detach().cpu().numpy() for x in numbers))
+            answer = self._answer({"answer": f"{case} {passed}", "file": file})
+            if "error" in answer:
+                return str(answer["error"])
+            with np.load(file) as arrays:
+                found = [torch.from_numpy(arrays[f"arr_{at}"]).double() for at in range(len(arrays.files))]
+        wanted = [x.detach().cpu().double() for x in exact] * answer["ways"]
+        if [x.shape for x in found] != [x.shape for x in wanted]:
+            return f"shapes {[tuple(x.shape) for x in found]}, expected {[tuple(x.shape) for x in wanted]}"
+        pairs = zip(found, wanted, strict=True)
+        return max(float((x - y).norm()) / (float(y.norm()) or 1.0) for x, y in pairs)
+
+    def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        if self._asked is None:
+            return {"error": "no JAX"}
+        try:
+            return self._asked.ask(question)
+        except Failed as error:
+            self._asked = None
+            return {"error": str(error)}
 
     def close(self) -> None:
         """Ends it."""
         if self._asked is not None:
             self._asked.close()
-
-
-# -- preparation -----------------------------------------------------------------------------------------
-def prepared_beside(command: Sequence[str], count: int, patience_s: float) -> int:
-    """Runs `command --warm I/N` for each of so many processes at once; returns how many ended well.
-
-    Those that take longer are ended: what they did not compile is compiled when it is timed.
-    """
-    running = [
-        subprocess.Popen([*command, "--warm", f"{at}/{count}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        for at in range(count)
-    ]
-
-    def end() -> None:
-        for one in running:
-            one.terminate()
-
-    timer = threading.Timer(patience_s, end)
-    timer.start()
-    well = 0
-    for one in running:
-        _, told = one.communicate()
-        well += one.returncode == 0
-        if one.returncode > 0:
-            print(f"    preparing failed: {(told.decode().strip().splitlines() or ['no word'])[-1][:160]}")
-    timer.cancel()
-    return well

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +10,10 @@ from typing import Any
 
 import torch
 
-from benchmarks._kernels.timing import Call, Replay, Timer, captured, confirm, peak_mib
+from benchmarks._kernels.timing import Call, Replay, Timer, captured, confirm, peak_mib, results_of
 from burn_kernels import KernelSpec
 
-__all__ = ["Case", "copies", "merged", "timed"]
+__all__ = ["Case", "apart", "copies", "merged", "sampled", "timed"]
 
 
 @dataclass
@@ -25,6 +26,9 @@ class Case:
     floor_bytes: int
     variants: Mapping[str, Call] = field(default_factory=dict)
     errors: Callable[[], dict[str, float]] = dict
+    exact: Callable[[], tuple[list[torch.Tensor], list[torch.Tensor]]] | None = None
+    """Inputs of a few rows with upstream gradients behind them, and the outputs in float64 with the gradients behind
+    them; None where the results are random, or whole numbers."""
 
 
 def copies(floor_bytes: int, device: str) -> dict[str, Call]:
@@ -43,21 +47,24 @@ def timed(
     *,
     errors: Callable[[], dict[str, float]] = dict,
     peaks: bool = True,
-    width: int = 62,
+    compared: bool = True,
+    width: int = 71,
 ) -> list[dict[str, Any]]:
     """The rows of a case, printed as they go to the file.  A variant that fails is told of and left out, and so is one
     whose replay does not leave its results where it handed them out.
 
     errors   the relative errors of variants, by name
     peaks    whether the memory of a call is measured
+    compared whether variants give the same results, so that what each differs by from eager torch's says something
     width    of the names in a printed line
     """
     calls: dict[str, Call] = {}
     memory: dict[str, float] = {}
+    samples: dict[str, list[torch.Tensor]] = {}
     both = copies(floor_bytes, timer.device)
     for variant, call in variants.items():
         try:
-            call()
+            samples[variant] = sampled(call()) if compared else []
             memory[variant] = peak_mib(call, timer.device) if peaks else 0.0
             replay = captured(call, timer.device)
             if isinstance(replay, Replay):
@@ -90,15 +97,52 @@ def timed(
                 "share_of_copy": round(copy / median, 4),
                 "peak_mib": round(memory[variant], 1),
                 "error": found.get(variant),
+                "apart": apart(samples[variant], samples.get("eager", []), last=passed != "f"),
             }
         )
-        apart = f"{found[variant]:9.2e}" if variant in found else " " * 9
+        exact = f"{found[variant]:9.2e}" if variant in found else " " * 9
+        differs = rows[-1]["apart"]
         print(
-            f"{name:<30}{passed:<12}{variant:<90}"[:width]
-            + f"{median:9.4f} ms {100 * copy / median:6.1f} %{memory[variant]:9.0f} MiB {apart}",
+            f"{name:<46} {passed:<5}{variant:<90}"[:width]
+            + f"{median:9.4f} ms {100 * copy / median:6.1f} %{memory[variant]:9.0f} MiB {exact}"
+            + ("" if differs is None else f"  apart {differs:.1e}"),
             flush=True,
         )
     return rows
+
+
+# -- answers -----------------------------------------------------------------------------------------
+SAMPLE = 1 << 16
+"""Elements of a result that are looked at."""
+
+
+def sampled(found: Any) -> list[torch.Tensor]:
+    """Some elements of each result, evenly spread: enough to see that it is another one, and little to keep.
+
+    Not of whole numbers: of equal values any may be called the largest.
+    """
+    samples = []
+    for x in results_of(found):
+        if not x.is_floating_point():
+            continue
+        flat = x.reshape(-1)
+        samples.append(flat[:: max(1, flat.numel() // SAMPLE)].double().clone())
+    return samples
+
+
+def apart(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], *, last: bool) -> float | None:
+    """The relative root mean square by which results differ from those expected, over all of them together.
+
+    Ours may hand out more: outputs before gradients, or what a backward needs behind an output; so the last ones are
+    compared, or the first.  None where there are no such results.
+    """
+    count = len(expected)
+    found = found[-count:] if last else found[:count]
+    if not count or [x.shape for x in found] != [x.shape for x in expected]:
+        return None
+    off = sum(float((x - y).square().sum()) for x, y in zip(found, expected, strict=True))
+    size = sum(float(y.square().sum()) for y in expected)
+    return math.sqrt(off / size) if size else math.sqrt(off)
 
 
 # -- files -------------------------------------------------------------------------------------------

@@ -1,27 +1,31 @@
 """Writes the tables of docs/building-blocks/kernels.md from the rows that benchmarks/kernels.py wrote on a GPU.
 
-The rows lie in benchmarks/data: `kernels-rivals-h200.json` of `--rivals`, and the newest `kernels-judged-h200-*` of
-`--judged`.  Nothing in the tables is written by hand.
+The rows lie in benchmarks/data: `kernels-judged-h200.json` of `--judged`, and of the cases that it has not
+`kernels-rivals-h200.json` of `--rivals`.  Nothing in the tables is written by hand.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from _files import ROOT, refresh
 
+from benchmarks._kernels.judged import BARE, COMPILED, computes_less
+
 PAGE = "docs/building-blocks/kernels.md"
 BEGIN = "<!-- measured: written by docs/generate/measured.py -->"
 END = "<!-- end of measured -->"
 DATA = ROOT / "benchmarks" / "data"
-COLUMNS = {"eager": "eager", "compile": "compile", "liger": "Liger", "jax": "JAX"}
-"""Rivals with a column of their own; the others share one."""
-NO_RIVALS = ("bare product",)
-"""What computes less than the operation."""
+JUDGED, RIVALS = "kernels-judged-h200.json", "kernels-rivals-h200.json"
+COLUMNS = {"eager": "eager", COMPILED: "compile", "liger": "Liger", "jax": "JAX"}
+"""Rivals with a column of their own, torch.compile in the faster of its modes; the others share one."""
 OURS = {"linear_cross_entropy": "ours, bf16 sums"}
 """The form of ours that stands for it, where that is not `ours`."""
+NO_COPY = ("attention", "attention_packed", "linear", "linear_cross_entropy")
+"""Whose limit is arithmetic: a copy of their bytes says nothing."""
 
 PEAK, ERROR = "peak MiB, ours / best", "error, ours / eager"
 
@@ -36,15 +40,26 @@ def main(check: bool) -> list[str]:
 
 
 def text() -> str:
-    """Both tables with what they were measured on."""
+    """All tables with what they were measured on."""
+    judged, rivals = (_read(name) for name in (JUDGED, RIVALS))
     parts = []
-    rivals = DATA / "kernels-rivals-h200.json"
-    if rivals.exists():
-        parts.append(rival_table(json.loads(rivals.read_text(encoding="utf-8")), rivals.name))
-    judged = sorted(DATA.glob("kernels-judged-h200-*.json"))
-    if judged:
-        parts.append(bar_table(json.loads(judged[-1].read_text(encoding="utf-8")), judged[-1].name))
+    if judged is not None:
+        bars = judged["bars"]
+        parts.append(bar_table(judged, [bar for bar in bars if not bar["goal"]], "bars"))
+        parts.append(rival_table(judged, JUDGED))
+        timed = {(row["case"], row["pass"]) for row in judged["rows"]}
+        if rivals is not None:
+            rivals = {**rivals, "rows": [row for row in rivals["rows"] if (row["case"], row["pass"]) not in timed]}
+    if rivals is not None and rivals["rows"]:
+        parts.append(rival_table(rivals, RIVALS))
+    if judged is not None:
+        parts.append(bar_table(judged, [bar for bar in bars if bar["goal"]], "goals beyond the bars"))
     return "\n".join(parts)
+
+
+def _read(name: str) -> dict[str, Any] | None:
+    file = DATA / name
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
 
 
 def rival_table(run: Mapping[str, Any], name: str) -> str:
@@ -52,9 +67,11 @@ def rival_table(run: Mapping[str, Any], name: str) -> str:
     cases: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for row in run["rows"]:
         cases.setdefault((row["case"], row["pass"]), {})[row["variant"]] = row
+    dates = sorted({row.get("date", run["date"]) for row in run["rows"]})
+    since = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]} (UTC)"
     lines = [
         (
-            f"One {run['device']}, {run['date']}, torch {run['torch']}, Triton {run['triton']}, "
+            f"One {run['device']}, {since}, torch {run['torch']}, Triton {run['triton']}, "
             f"JAX {run.get('jax') or 'absent'}; median of {run['rounds']} rounds, `benchmarks/data/{name}`."
         ),
         "",
@@ -66,25 +83,33 @@ def rival_table(run: Mapping[str, Any], name: str) -> str:
 
 
 def _rival_line(case: str, passed: str, rows: Rows) -> str:
-    ours = rows.get(OURS.get(case.partition(" ")[0], "ours")) or rows.get("ours")
+    operation = case.partition(" ")[0]
+    ours = rows.get(OURS.get(operation, "ours")) or rows.get("ours")
     if ours is None:
         return f"| {case} | {passed} | failed |" + " |" * (len(COLUMNS) + 5)
-    rivals = {name: row for name, row in rows.items() if not name.startswith("our") and name not in NO_RIVALS}
+    rivals = _by_column({name: row for name, row in rows.items() if not name.startswith("our") and name != BARE})
     ratios = {name: row["median_ms"] / ours["median_ms"] for name, row in rivals.items()}
-    best = min(ratios, key=lambda name: ratios[name], default="")
-    others = [name for name in rivals if name not in COLUMNS]
+    best = min((name for name, row in rivals.items() if not computes_less(row)), key=lambda n: ratios[n], default="")
+    written = {name: f"{ratios[name]:.2f}" + (" †" if computes_less(row) else "") for name, row in rivals.items()}
     cells = [
         case,
         passed,
         f"{ours['median_ms']:.4f}",
-        f"{100 * ours['share_of_copy']:.0f} %",
+        "–" if operation in NO_COPY else f"{100 * ours['share_of_copy']:.0f} %",
         f"{best} **{ratios[best]:.2f}**" if best else "none",
-        *(f"{ratios[name]:.2f}" if name in ratios else "" for name in COLUMNS),
-        ", ".join(f"{name} {ratios[name]:.2f}" for name in others),
+        *(written.get(name, "") for name in COLUMNS),
+        ", ".join(f"{name} {number}" for name, number in written.items() if name not in COLUMNS),
         f"{ours['peak_mib']:.0f} / {_peak(rivals.get(best))}",
         f"{_error(ours)} / {_error(_first(rows, ('eager', 'eager fused', 'eager foreach')))}",
     ]
     return "| " + " | ".join(cells) + " |"
+
+
+def _by_column(rivals: Rows) -> dict[str, Mapping[str, Any]]:
+    """Of the modes of torch.compile the faster one, under its name."""
+    modes = [row for name, row in rivals.items() if name.startswith(COMPILED)]
+    found = {name: row for name, row in rivals.items() if not name.startswith(COMPILED)}
+    return found | ({COMPILED: min(modes, key=lambda row: row["median_ms"])} if modes else {})
 
 
 def _peak(row: Mapping[str, Any] | None) -> str:
@@ -96,28 +121,30 @@ def _error(row: Mapping[str, Any] | None) -> str:
     return "–" if error is None else f"{error:.2e}".replace("e-0", "e-")
 
 
+def _rounded(number: float, *, up: bool) -> str:
+    """Three digits behind the point, away from the bar: what misses it by less is seen to miss it."""
+    return f"{(math.ceil if up else math.floor)(number * 1000) / 1000:.3f}"
+
+
 def _first(rows: Rows, names: Sequence[str]) -> Mapping[str, Any] | None:
     return next((rows[name] for name in names if name in rows), None)
 
 
-def bar_table(run: Mapping[str, Any], name: str) -> str:
+def bar_table(run: Mapping[str, Any], bars: Sequence[Mapping[str, Any]], kind: str) -> str:
     """Each bar with the number that was found."""
-    held = sum(bar["holds"] for bar in run["bars"])
-    timed = sum(bar["found"] is not None for bar in run["bars"])
-    missing = f", {len(run['bars']) - timed} were not timed" if timed < len(run["bars"]) else ""
+    held = sum(bar["holds"] for bar in bars)
+    timed = sum(bar["found"] is not None for bar in bars)
+    missing = f", {len(bars) - timed} were not timed" if timed < len(bars) else ""
     lines = [
-        (
-            f"The bars of `benchmarks/kernels.py --judged`, {held} of {timed} held on {run['date']}{missing} "
-            f"(torch {run['torch']}, Triton {run['triton']}; `benchmarks/data/{name}`):"
-        ),
+        f"The {kind} of `benchmarks/kernels.py --judged`, {held} of {timed} held on {run['date']}{missing}:",
         "",
         "| case | | asked | bar | found | holds |",
         "| --- |" + " --- |" * 5,
     ]
-    for bar in run["bars"]:
-        found = "not timed" if bar["found"] is None else f"{bar['found']:.3f}"
+    for bar in bars:
+        found = "not timed" if bar["found"] is None else _rounded(bar["found"], up="at most" in bar["asked"])
         cells = [
-            bar["case"],
+            f"{bar['goal']} {bar['case']}".strip(),
             bar["passed"],
             bar["asked"],
             f"{bar['needed']:.3f}",

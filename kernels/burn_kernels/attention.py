@@ -133,12 +133,19 @@ def candidates(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) ->
     if itemsize == 4:  # products of float32 run on the plain units: a thread holds rows and columns of both sides
         stages = 1 if machine.backend == "hip" else 2  # the compiler for CDNA 3 fails with more
         found = [(32, 32, 4, stages), (64, 32, 8, stages)] if wide <= 64 else [(32 if wide == 128 else 16, 32, 8, 1)]
-        if wide <= 64 and (extras > 1 or machine.arch == 90):  # half as many elements a thread
+        if wide <= 64 and machine.arch == 90:  # sums in four parts leave registers for no more
+            found = [(32, 16, 4, 2), (64, 32, 8, 2)] if extras > 1 else [(64, 32, 8, 2), (32, 16, 4, 2), (32, 32, 8, 2)]
+        elif wide <= 64 and extras > 1:  # half as many elements a thread
             found = [(32, 16, 4, 1) if machine.backend == "hip" else (32, 32, 8, stages), *found]
     elif machine.backend == "hip":  # predicates of a tile lie in scalar registers there: extras need narrower ones
         narrow = [(128, 16, 8, 1), (64, 16, 4, 1)]
         found = narrow if extras else [(128, 32, 8, 1), (64, 32, 4, 1), *narrow]
         found = found if wide <= 128 else [(64, 16, 4, 1)] if extras > 1 else [(64, 32, 8, 1), (64, 16, 4, 1)]
+    elif machine.arch == 90 and extras and wide <= 128:
+        # H200, 2026-11-22, benchmarks/notes/attention.md: three programs of 4 warps a processor hide each other's waits
+        found = [(64, 64, 4, 3), (64, 64, 4, 2), (128, 64, 8, 3), (128, 32, 8, 2)]
+        found = [(128, 64, 4, 3), *found] if wide <= 64 else found
+        found = found[1:2] + found[:1] + found[2:]
     elif extras > 2:
         found = [(128, 16, 8, 2), (128, 32, 8, 2)] if wide <= 128 else [(64, 16, 8, 2)]
     elif wide <= 64:
@@ -227,7 +234,7 @@ def _run(op: str, call: Call, config: Config | None) -> tuple[torch.Tensor, torc
         y, lse = room_like(q), call.statistics()
         grid = (ceil_div(call.seq_q, config.rows) * call.batch * call.heads,)
         arguments = (*call.arguments(), y, lse, *call.strides(y))
-        sizes = {"ROWS": config.rows, "COLS": config.cols}
+        sizes = {"ROWS": config.rows, "COLS": config.cols, "PAST": call.past(config.cols)}
         launch(
             attention_forward, grid, q, *arguments, warps=config.warps, stages=config.stages, **call.flags(), **sizes
         )
@@ -295,7 +302,6 @@ CHOICE = tunable(
             "burn_kernels.attention_forward",
             "burn_kernels.attention_library",
             "burn_kernels.attention_scores",
-            "burn_kernels.products",
         ),
         problems=problems_of,
         shapes=((4096, 4096), (1024, 768)),

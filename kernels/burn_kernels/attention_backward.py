@@ -79,11 +79,13 @@ def backward_candidates(dim: int, itemsize: int, machine: Machine, *, extras: in
     found: Sequence[tuple[int, ...]]
     if itemsize == 4:
         found = {64: [(32, 16, 4, 1), (32, 32, 8, 1)], 128: [(32, 16, 8, 1)], 256: [(16, 16, 8, 1)]}[max(wide, 64)]
-        if wide <= 64 and extras > 1:
+        if wide <= 64 and extras > 1 and machine.arch != 90:
             found = [(16, 32, 4, 1), *found] if machine.backend == "hip" else [found[1], found[0]]
     elif machine.backend == "hip":
         found = [(128, 16, 8, 1), (128, 32, 8, 1), (64, 32, 4, 1)]
         found = (found if extras else [found[1], found[0]]) if wide <= 128 else [(64, 16, 8, 1)]
+    elif machine.arch == 90 and extras and wide <= 128:
+        found = [(64, 32, 4, 3), (64, 64, 4, 3), (64, 64, 4, 2), (64, 32, 4, 2), (128, 64, 8, 2), (128, 32, 8, 2)]
     elif wide <= 64:
         # H200, 2026-11-22, benchmarks/notes/attention.md: two programs of 4 warps a processor are 1.5 times as fast as
         # one of 8, and steps of 64 as ones of 32, which read shared memory more often than they multiply
@@ -104,6 +106,15 @@ def backward_candidates(dim: int, itemsize: int, machine: Machine, *, extras: in
         found = [(64, 16, 8, 2), (32, 16, 8, 2), (32, 32, 4, 1)]
         found = [found[1]] if extras else found
     return [BackwardConfig(0, *numbers) for numbers in found]
+
+
+def bias_cut(call: Call, half: bool, machine: Machine, config: BackwardConfig) -> tuple[int, int, int, int]:
+    """Rows and columns of the tiles in which the gradient of a bias is summed, warps and stages."""
+    dim = call.q.shape[3]
+    if machine.arch == 90 and half and dim <= 128:
+        return 64, 64 if dim <= 64 and not call.scattered else 32, 4, 3
+    rows = min(config.owned, 64 if machine.backend != "hip" else 16)
+    return rows, 16, config.warps if half else min(4, config.warps), 1
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -199,24 +210,28 @@ def _run(
         if number:
             found[:] = library.backward(number, dy, q, k, v, y, lse, rule.causal, rule.scale)
             return
-        dq, dk, dv, delta = room_like(q), room_like(k), room_like(v), call.statistics()
+        dq, dk, dv = room_like(q), room_like(k), room_like(v)
+        base, delta = call.statistics(), call.statistics()
         rest = call.statistics() if q.dtype == torch.float32 else None
         shared: dict[str, Any] = {"warps": config.warps, "stages": config.stages, **call.flags(backward=True)}
         grid = (ceil_div(call.seq_q, config.owned) * call.batch * call.heads,)
         strides = (*call.strides(dy), *call.strides(y), *call.strides(dq))
-        arguments = (*call.arguments(), dy, y, lse, delta, rest, dq, *strides)
+        arguments = (*call.arguments(), dy, y, lse, base, delta, rest, dq, *strides)
         split = rule.window is None and rest is None
         before = shared | {"stages": config.ahead or config.stages}
-        launch(queries_backward, grid, q, *arguments, **before, ROWS=config.owned, COLS=config.step, SPLIT=split)
+        sizes = {"ROWS": config.owned, "COLS": config.step, "PAST": call.past(config.step)}
+        launch(queries_backward, grid, q, *arguments, **before, **sizes, SPLIT=split)
         grid = (ceil_div(call.seq_k, config.owned) * call.batch * k.shape[1],)
         strides = (*call.strides(dy), *call.strides(dk), *call.strides(dv))
-        arguments = (*call.arguments(), dy, lse, delta, rest, dk, dv, *strides)
+        arguments = (*call.arguments(), dy, base, delta, rest, dk, dv, *strides)
         # wide heads, heads that share keys, float32, and what else scores need leave no registers for a second loop
         alone = not call.extras and q.shape[1] == k.shape[1] and rest is None
         split = alone and q.shape[3] <= 64 and machine_of(q).arch != 80
-        launch(keys_backward, grid, q, *arguments, **shared, ROWS=config.step, COLS=config.owned, SPLIT=split)
+        sizes = {"ROWS": config.step, "COLS": config.owned, "PAST": call.past(config.owned)}
+        sizes["FULL"] = call.full(config.step)
+        launch(keys_backward, grid, q, *arguments, **shared, **sizes, SPLIT=split)
         if db is not None:
-            _bias(call, (dy, lse, delta, rest), db, config, shared)
+            _bias(call, (dy, base, delta, rest), db, config, shared)
         found[:] = dq, dk, dv
 
     if config is None and (recorded() is not None or not q.is_cuda):
@@ -234,17 +249,20 @@ def _bias(
     shared: dict[str, Any],
 ) -> None:
     batches, heads, rows, cols = (1,) * (4 - db.dim()) + tuple(db.shape)
-    # a program has one tile and little to load ahead; larger ones leave too few registers beside a mask
-    block_rows, block_cols = min(config.owned, 64 if machine_of(call.q).backend != "hip" else 16), 16
+    machine, half = machine_of(call.q), given[3] is None
+    block_rows, block_cols, warps, stages = bias_cut(call, half, machine, config)
     one_row, one_col = rows == 1 < call.seq_q, cols == 1 < call.seq_k
-    blocks = (1 if one_row else ceil_div(rows, block_rows)) * (1 if one_col else ceil_div(cols, block_cols))
+    own_rows = batches * heads * (1 if one_row else ceil_div(rows, block_rows))
+    own_cols = 1 if one_col else ceil_div(cols, block_cols)
+    each = max(1, min(8, next_power(own_rows * own_cols // (8 * machine.processors))))
     sizes = (call.batch, batches, heads, rows, cols)
     dy = given[0]
     assert dy is not None
     arguments = (*call.arguments(), *given, db, *call.strides(dy), *sizes)
-    flags = {"ROWS": block_rows, "COLS": block_cols, "ONE_ROW": one_row, "ONE_COL": one_col}
-    shared = shared | {"stages": 1, "warps": config.warps if given[3] is None else min(4, config.warps)}
-    launch(bias_backward, (blocks * batches * heads,), call.q, *arguments, **shared, **flags)
+    flags = {"ROWS": block_rows, "COLS": block_cols, "ONE_ROW": one_row, "ONE_COL": one_col, "EACH": each}
+    flags["PAST"] = call.past(block_cols)
+    shared = shared | {"stages": stages, "warps": warps}
+    launch(bias_backward, (own_rows * ceil_div(own_cols, each),), call.q, *arguments, **shared, **flags)
 
 
 # -- selection ---------------------------------------------------------------------------------------
@@ -332,7 +350,6 @@ CHOICE = tunable(
             "burn_kernels.attention_backward_kernels",
             "burn_kernels.attention_library",
             "burn_kernels.attention_scores",
-            "burn_kernels.products",
         ),
         problems=_problems,
         shapes=((4096, 4096), (1024, 768)),

@@ -14,9 +14,11 @@ from __future__ import annotations
 from burn_kernels._triton import tl, triton
 from burn_kernels.attention_scores import (
     base_of,
+    beside,
     drops,
     inverse,
     keys_of,
+    placed,
     power,
     queries_of,
     scores,
@@ -29,11 +31,11 @@ from burn_kernels.products import add_product, inner_products
 # -- queries -----------------------------------------------------------------------------------------
 @triton.jit
 def _over_keys(
-    dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row,
+    dq, total, off, q, dy, base, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row,
     bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale,
     number, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, KEY: tl.constexpr,
     STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr, COLS: tl.constexpr,
-    EDGE: tl.constexpr, SUMS: tl.constexpr,
+    EDGE: tl.constexpr, PAST: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     # SUMS: the sums of the weights, and of what delta is off by, in place of dq
     TYPE: tl.constexpr = k_ptr.dtype.element_ty
@@ -41,12 +43,17 @@ def _over_keys(
         at = start + tl.arange(0, COLS)
         k = tile(k_ptr, at, k_seq, cols, dim, DIM, EVEN, EDGE)
         v = tile(v_ptr, at, v_seq, cols, dim, DIM, EVEN, EDGE)
+        mask, bias = None, None
+        if mask_ptr is not None:
+            mask = beside(mask_ptr, row[:, None], at[None, :], rows, cols, mask_row, mask_col, PAST)
+        if bias_ptr is not None:
+            bias = beside(bias_ptr, row[:, None], at[None, :], rows, cols, bias_row, bias_col, PAST)
         s = inner_products(q, k, PRECISION, 0)
         s, turned = scores(
-            s, row[:, None], at[None, :], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col,
-            scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, EDGE,
+            s, mask, bias, base[:, None], row[:, None], at[None, :], cols, scale2, softcap, shift, window, TYPE, CAUSAL,
+            WINDOW, EDGE,
         )  # fmt: skip
-        p = power(s - lse[:, None], TYPE)
+        p = power(s, TYPE)
         rise = inner_products(dy, v, PRECISION, 0)
         if DROP:
             rise *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
@@ -66,18 +73,18 @@ def queries_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, q_batch, q_head, q_seq, k_batch, k_head, k_seq,
     v_batch, v_head, v_seq, mask_batch, mask_head, mask_row, mask_col, bias_batch, bias_head, bias_row, bias_col, heads,
     group, seq_q, seq_k, dim, number_batch, number_head, scale2, scale, softcap, window, key, stream, last, kept_scale,
-    dy_ptr, y_ptr, lse_ptr, delta_ptr, rest_ptr, dq_ptr, dy_batch, dy_head, dy_seq, y_batch, y_head, y_seq, dq_batch,
-    dq_head, dq_seq,
+    dy_ptr, y_ptr, lse_ptr, base_ptr, delta_ptr, rest_ptr, dq_ptr, dy_batch, dy_head, dy_seq, y_batch, y_head, y_seq,
+    dq_batch, dq_head, dq_seq,
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
-    """delta and dq of a block of queries."""
+    """What the others count weights from, delta and dq of a block of queries."""
     blocks = tl.cdiv(seq_q, ROWS)
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
     if CAUSAL:
         block = blocks - 1 - block
-    head, batch = which % heads, which // heads
+    head, batch = placed(which, heads, blocks, bias_ptr, bias_batch)
     q_begin, rows = sequence(q_starts_ptr, batch, seq_q)
     k_begin, cols = sequence(k_starts_ptr, batch, seq_k)
     first = block * ROWS
@@ -101,20 +108,22 @@ def queries_backward(
     dy = tile(dy_ptr, row, dy_seq, rows, dim, DIM, EVEN, True)
     y = tile(y_ptr, row, y_seq, rows, dim, DIM, EVEN, True)
     delta = tl.sum(dy.to(tl.float32) * y.to(tl.float32), 1)
-    lse = base_of(tl.load(lse_ptr + number + row, mask=row < rows, other=float("-inf")), k_ptr.dtype.element_ty)
+    base = base_of(tl.load(lse_ptr + number + row, mask=row < rows, other=float("-inf")), k_ptr.dtype.element_ty)
+    tl.store(base_ptr + number + row, base, mask=row < rows)
     dq = tl.zeros((ROWS, DIM), tl.float32)
     final = tl.minimum(first + ROWS, rows) - 1
     begin, end, whole, partial = keys_of(first, final, shift, cols, window, CAUSAL, WINDOW, COLS)
     total, off = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
     if rest_ptr is not None:
         dq, total, off = _over_keys(
-            dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col,
+            dq, total, off, q, dy, base, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col,
             bias_row, bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
-            last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, True,
+            last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True,
+            PAST, True,
         )  # fmt: skip
         # where the sum is not 1 but for lse's rounding, the query sees none of these keys, or lse is of more keys than
         # these, and says what the weights are; it is infinite of no keys
-        ours = tl.abs(total - 1.0) <= tl.minimum(4.8e-7 * (4.0 + tl.abs(lse)), 0.5)
+        ours = tl.abs(total - 1.0) <= tl.minimum(4.8e-7 * (4.0 + tl.abs(base)), 0.5)
         total = inverse(tl.where(ours, total, 1.0), tl.float32)
         delta += tl.where(ours, off, 0.0) * total
         tl.store(rest_ptr + number + row, total, mask=row < rows)
@@ -123,16 +132,16 @@ def queries_backward(
         tl.store(delta_ptr + number + row, delta, mask=row < rows)
     if SPLIT:  # blocks that all queries see need no masks; there is no window then
         dq, _, _ = _over_keys(
-            dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col,
+            dq, total, off, q, dy, base, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col,
             bias_row, bias_col, row, whole, partial, rows, cols, seq_k, dim, scale2, softcap, window, shift, key,
             stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS,
-            False, False,
+            False, 0, False,
         )  # fmt: skip
         begin = partial
     dq, _, _ = _over_keys(
-        dq, total, off, q, dy, lse, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row,
-        bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last,
-        kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, False,
+        dq, total, off, q, dy, base, delta, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col,
+        bias_row, bias_col, row, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last,
+        kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, PAST, False,
     )  # fmt: skip
     if rest_ptr is not None:
         dq *= total[:, None]
@@ -146,29 +155,36 @@ def queries_backward(
 # -- keys --------------------------------------------------------------------------------------------
 @triton.jit
 def _over_queries(
-    dk, dv, k, v, q_ptr, dy_ptr, lse_ptr, delta_ptr, rest_ptr, mask_ptr, bias_ptr, q_seq, dy_seq, mask_row, mask_col,
+    dk, dv, k, v, q_ptr, dy_ptr, base_ptr, delta_ptr, rest_ptr, mask_ptr, bias_ptr, q_seq, dy_seq, mask_row, mask_col,
     bias_row, bias_col, start, col, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
     last, kept_scale, number, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, EDGE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, EDGE: tl.constexpr, PAST: tl.constexpr, FULL: tl.constexpr,
 ):  # fmt: skip
     # tiles stand as (keys, queries), so that weights go into the next product as they come out of the last one
     TYPE: tl.constexpr = q_ptr.dtype.element_ty
     for first in tl.range(begin, end, ROWS):
         row = first + tl.arange(0, ROWS)
-        q = tile(q_ptr, row, q_seq, rows, dim, DIM, EVEN, True)
-        dy = tile(dy_ptr, row, dy_seq, rows, dim, DIM, EVEN, True)
+        q = tile(q_ptr, row, q_seq, rows, dim, DIM, EVEN, not FULL)
+        dy = tile(dy_ptr, row, dy_seq, rows, dim, DIM, EVEN, not FULL)
         if rest_ptr is not None:
             dy *= tl.load(rest_ptr + row, mask=row < rows, other=1.0)[:, None]
-        # rows that are not there weigh nothing, as those of queries that see nothing
-        lse = base_of(tl.load(lse_ptr + row, mask=row < rows, other=float("-inf")), TYPE)
-        delta = tl.load(delta_ptr + row, mask=row < rows, other=0.0)
+        if FULL:
+            base, delta = tl.load(base_ptr + row), tl.load(delta_ptr + row)
+        else:  # rows that are not there weigh nothing, as those of queries that see nothing
+            base = tl.load(base_ptr + row, mask=row < rows, other=float("inf"))
+            delta = tl.load(delta_ptr + row, mask=row < rows, other=0.0)
+        mask, bias = None, None
+        if mask_ptr is not None:
+            mask = beside(mask_ptr, row[None, :], col[:, None], rows, cols, mask_row, mask_col, PAST)
+        if bias_ptr is not None:
+            bias = beside(bias_ptr, row[None, :], col[:, None], rows, cols, bias_row, bias_col, PAST)
         s = inner_products(k, q, PRECISION, 1)
         s, turned = scores(
-            s, row[None, :], col[:, None], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col,
-            scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, True,
+            s, mask, bias, base[None, :], row[None, :], col[:, None], cols, scale2, softcap, shift, window, TYPE,
+            CAUSAL, WINDOW, EDGE,
         )  # fmt: skip
-        p = power(s - lse[None, :], TYPE)
+        p = power(s, TYPE)
         rise = inner_products(v, dy, PRECISION, 1)
         kept = p
         if DROP:
@@ -189,17 +205,18 @@ def keys_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, q_batch, q_head, q_seq, k_batch, k_head, k_seq,
     v_batch, v_head, v_seq, mask_batch, mask_head, mask_row, mask_col, bias_batch, bias_head, bias_row, bias_col, heads,
     group, seq_q, seq_k, dim, number_batch, number_head, scale2, scale, softcap, window, key, stream, last, kept_scale,
-    dy_ptr, lse_ptr, delta_ptr, rest_ptr, dk_ptr, dv_ptr, dy_batch, dy_head, dy_seq, dk_batch, dk_head, dk_seq,
+    dy_ptr, base_ptr, delta_ptr, rest_ptr, dk_ptr, dv_ptr, dy_batch, dy_head, dy_seq, dk_batch, dk_head, dk_seq,
     dv_batch, dv_head, dv_seq,
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr, PAST: tl.constexpr,
+    FULL: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a block of keys."""
     blocks = tl.cdiv(seq_k, COLS)  # under a diagonal the first keys are seen most, and begin first
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
     kv_heads = heads // group
-    kv_head, batch = which % kv_heads, which // kv_heads
+    kv_head, batch = placed(which, kv_heads, blocks, bias_ptr, bias_batch)
     q_begin, rows = sequence(q_starts_ptr, batch, seq_q)
     k_begin, cols = sequence(k_starts_ptr, batch, seq_k)
     start = block * COLS
@@ -223,6 +240,11 @@ def keys_backward(
     dv = tl.zeros((COLS, DIM), tl.float32)
     final = tl.minimum(start + COLS, cols) - 1
     begin, end, whole = queries_of(start, final, shift, rows, window, CAUSAL, WINDOW, ROWS)
+    if not SPLIT or not (CAUSAL or WINDOW):
+        # one loop, which runs once at least, over queries that are not there: a way around it, on which sums begin as
+        # zeros, makes ptxas wait for each product of sm_90 by itself (C7515), a third of the time
+        end = tl.maximum(end, begin + 1)
+        tl.assume(end > begin)
     # heads that share these keys follow each other: their sum has one order
     for member in tl.range(0, group):
         head = kv_head * group + member
@@ -237,18 +259,18 @@ def keys_backward(
             bias_at = bias_ptr + head * bias_head
         if CAUSAL or WINDOW:
             dk, dv = _over_queries(
-                dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, rest_at, mask_at, bias_at, q_seq,
+                dk, dv, k, v, q_at, dy_at, base_ptr + number, delta_ptr + number, rest_at, mask_at, bias_at, q_seq,
                 dy_seq, mask_row, mask_col, bias_row, bias_col, start, col, begin,
                 tl.minimum(whole, end) if SPLIT else end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key,
                 stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, ROWS,
-                COLS, True,
+                COLS, True, PAST, FULL,
             )  # fmt: skip
         if SPLIT or not (CAUSAL or WINDOW):  # there is no window where it is split
             dk, dv = _over_queries(
-                dk, dv, k, v, q_at, dy_at, lse_ptr + number, delta_ptr + number, rest_at, mask_at, bias_at, q_seq,
+                dk, dv, k, v, q_at, dy_at, base_ptr + number, delta_ptr + number, rest_at, mask_at, bias_at, q_seq,
                 dy_seq, mask_row, mask_col, bias_row, bias_col, start, col, whole, end, rows, cols, seq_k, dim, scale2,
                 softcap, window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM,
-                PRECISION, DIM, EVEN, ROWS, COLS, False,
+                PRECISION, DIM, EVEN, ROWS, COLS, False, PAST, FULL,
             )  # fmt: skip
     d = tl.arange(0, DIM)[None, :]
     inside = (col < cols)[:, None] & (d < dim)
@@ -265,15 +287,16 @@ def bias_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, q_batch, q_head, q_seq, k_batch, k_head, k_seq,
     v_batch, v_head, v_seq, mask_batch, mask_head, mask_row, mask_col, bias_batch, bias_head, bias_row, bias_col, heads,
     group, seq_q, seq_k, dim, number_batch, number_head, scale2, scale, softcap, window, key, stream, last, kept_scale,
-    dy_ptr, lse_ptr, delta_ptr, rest_ptr, db_ptr, dy_batch, dy_head, dy_seq, batches, db_batches, db_heads, db_rows,
+    dy_ptr, base_ptr, delta_ptr, rest_ptr, db_ptr, dy_batch, dy_head, dy_seq, batches, db_batches, db_heads, db_rows,
     db_cols,
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr, PAST: tl.constexpr,
+    EACH: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a tile of the bias."""
-    # a program owns a tile of the bias and goes over all that share it, in order: batch entries, heads, and, where the
-    # bias has one row or column, the blocks of queries or keys
+    """The gradient of EACH tiles of the bias that follow each other."""
+    # a program goes over all that share a tile, in order: batch entries, heads, and, where the bias has one row or
+    # column, the blocks of queries or keys; one loop over tiles and sharers, so that loads run ahead from tile to tile
     TYPE: tl.constexpr = k_ptr.dtype.element_ty
     row_blocks, col_blocks = tl.cdiv(seq_q, ROWS), tl.cdiv(seq_k, COLS)
     owned_rows, owned_cols = row_blocks, col_blocks
@@ -282,55 +305,78 @@ def bias_backward(
         owned_rows, shared_rows = 1, row_blocks
     if ONE_COL:
         owned_cols, shared_cols = 1, col_blocks
-    which = tl.program_id(0).to(tl.int64)
-    own_col, which = which % owned_cols, which // owned_cols
+    runs = tl.cdiv(owned_cols, EACH)
+    which = tl.program_id(0)
+    first_tile, which = which % runs * EACH, which // runs
     own_row, which = which % owned_rows, which // owned_rows
     own_head, own_batch = which % db_heads, which // db_heads
-    shared_heads, shared_batches = heads // db_heads, batches // db_batches
+    shared_heads = heads // db_heads
+    members = batches // db_batches * shared_heads * shared_rows * shared_cols
     shift = 0
     if BOTTOM:
         shift = seq_k - seq_q
+    first_row = own_row * ROWS
+    tiles = tl.minimum(EACH, owned_cols - first_tile)
+    seen = tiles
+    if CAUSAL and not (ONE_ROW or ONE_COL):  # behind the diagonal there is nothing to sum
+        seen = tl.maximum(0, tl.minimum(tiles, tl.cdiv(first_row + ROWS + shift, COLS) - first_tile))
+    bias_ptr += own_batch.to(tl.int64) * bias_batch + own_head.to(tl.int64) * bias_head
+    db_ptr += (own_batch.to(tl.int64) * db_heads + own_head) * db_rows * db_cols
     db = tl.zeros((ROWS, COLS), tl.float32)
-    for member in tl.range(0, shared_batches * shared_heads * shared_rows * shared_cols):
+    for step in tl.range(0, seen * members):
+        own_col, member = first_tile + step // members, step % members
         col_block, rest = member % shared_cols + own_col, member // shared_cols
         row_block, rest = rest % shared_rows + own_row, rest // shared_rows
-        head = rest % shared_heads + own_head
-        batch = rest // shared_heads + own_batch
-        row = (row_block * ROWS + tl.arange(0, ROWS)).to(tl.int32)
-        col = (col_block * COLS + tl.arange(0, COLS)).to(tl.int32)
+        head = (rest % shared_heads + own_head).to(tl.int64)
+        batch = (rest // shared_heads + own_batch).to(tl.int64)
+        row = row_block * ROWS + tl.arange(0, ROWS)
+        col = col_block * COLS + tl.arange(0, COLS)
         number = batch * number_batch + head * number_head
         q = tile(q_ptr + batch * q_batch + head * q_head, row, q_seq, seq_q, dim, DIM, EVEN, True)
         dy = tile(dy_ptr + batch * dy_batch + head * dy_head, row, dy_seq, seq_q, dim, DIM, EVEN, True)
         k = tile(k_ptr + batch * k_batch + head // group * k_head, col, k_seq, seq_k, dim, DIM, EVEN, True)
         v = tile(v_ptr + batch * v_batch + head // group * v_head, col, v_seq, seq_k, dim, DIM, EVEN, True)
-        lse = base_of(tl.load(lse_ptr + number + row, mask=row < seq_q, other=float("-inf")), TYPE)
+        base = tl.load(base_ptr + number + row, mask=row < seq_q, other=float("inf"))
         delta = tl.load(delta_ptr + number + row, mask=row < seq_q, other=0.0)
-        mask_at = mask_ptr
+        mask = None
         if mask_ptr is not None:
             mask_at = mask_ptr + batch * mask_batch + head * mask_head
+            mask = beside(mask_at, row[:, None], col[None, :], seq_q, seq_k, mask_row, mask_col, PAST)
+        bias = beside(bias_ptr, row[:, None], col[None, :], seq_q, seq_k, bias_row, bias_col, PAST)
         s = inner_products(q, k, PRECISION, 0)
         s, _ = scores(
-            s, row[:, None], col[None, :], seq_q, seq_k, mask_at, mask_row, mask_col,
-            bias_ptr + batch * bias_batch + head * bias_head, bias_row, bias_col, scale2, softcap, shift, window, TYPE,
-            CAUSAL, WINDOW, True, True,
+            s, mask, bias, base[:, None], row[:, None], col[None, :], seq_k, scale2, softcap, shift, window, TYPE,
+            CAUSAL, WINDOW, CAUSAL or WINDOW or PAST > 0,
         )  # fmt: skip
         rise = inner_products(dy, v, PRECISION, 0)
         if DROP:
-            start = (col_block * COLS).to(tl.int32)
+            start = col_block * COLS
             rise *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
         if rest_ptr is not None:
             rise *= tl.load(rest_ptr + number + row, mask=row < seq_q, other=1.0)[:, None]
-        db += power(s - lse[:, None], TYPE) * (rise - delta[:, None])
+        db += power(s, TYPE) * (rise - delta[:, None])
+        if member == members - 1:
+            _store_bias(db_ptr, db, first_row, own_col * COLS, db_rows, db_cols, ROWS, COLS, ONE_ROW, ONE_COL)
+            db = tl.zeros((ROWS, COLS), tl.float32)
+    for hidden in tl.range(seen, tiles):
+        at_col = (first_tile + hidden) * COLS
+        _store_bias(db_ptr, db, first_row, at_col, db_rows, db_cols, ROWS, COLS, ONE_ROW, ONE_COL)
+
+
+@triton.jit
+def _store_bias(
+    db_ptr, db, first_row, first_col, rows, cols,
+    ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr,
+):  # fmt: skip
     if ONE_ROW:
-        at_row = tl.zeros((1,), tl.int64)
+        row = tl.zeros((1,), tl.int64)
         db = tl.sum(db, 0)[None, :]
     else:
-        at_row = own_row * ROWS + tl.arange(0, ROWS)
+        row = first_row.to(tl.int64) + tl.arange(0, ROWS)
     if ONE_COL:
-        at_col = tl.zeros((1,), tl.int64)
+        col = tl.zeros((1,), tl.int64)
         db = tl.sum(db, 1)[:, None]
     else:
-        at_col = own_col * COLS + tl.arange(0, COLS)
-    inside = (at_row < db_rows)[:, None] & (at_col < db_cols)[None, :]
-    at = ((own_batch * db_heads + own_head) * db_rows + at_row[:, None]) * db_cols + at_col[None, :]
-    tl.store(db_ptr + at, db.to(db_ptr.dtype.element_ty), mask=inside)
+        col = first_col.to(tl.int64) + tl.arange(0, COLS)
+    inside = (row < rows)[:, None] & (col < cols)[None, :]
+    tl.store(db_ptr + row[:, None] * cols + col[None, :], db.to(db_ptr.dtype.element_ty), mask=inside)

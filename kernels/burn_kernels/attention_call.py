@@ -18,7 +18,7 @@ from burn_kernels.attention_parts import Rule
 from burn_kernels.autotune.key import Facts, alignment, bucket
 from burn_kernels.autotune.tunable import Inputs
 from burn_kernels.dropout import mask_numbers
-from burn_kernels.launch import ceil_div, next_power
+from burn_kernels.launch import ceil_div, machine_of, next_power
 
 LOG2E = 1.4426950408889634
 
@@ -70,6 +70,15 @@ class Call:
         spread = [x for x in (self.mask, self.bias) if x is not None and x.shape[3] > 1]
         return any(x.stride(3) > 1 or x.stride(2) % 16 for x in spread)
 
+    def past(self, cols: int) -> int:
+        """Whether blocks of so many keys reach past the last one where a mask or bias is read, as `beside` is told."""
+        inside = self.seq_k % cols == 0 or (self.mask is None and self.bias is None)
+        return 0 if inside else 1 if self.seq_k % 16 == 0 else 2
+
+    def full(self, rows: int) -> bool:
+        """Whether blocks of so many queries end where each sequence does."""
+        return self.q_starts is None and self.seq_q % rows == 0
+
     def strides(self, x: torch.Tensor) -> tuple[int, int, int]:
         """Distances between batch entries, heads and positions; packed sequences have one batch entry."""
         return (0 if self.q_starts is not None else x.stride(0), x.stride(1), x.stride(2))
@@ -103,7 +112,11 @@ class Call:
             return self.rule.precision
         if self.q_starts is None and self.seq_q == 1:
             return "ieee one"
-        return "ieee whole" if backward and self.mask is not None and self.bias is not None else "ieee"
+        # what compiles without spills: the backward holds what four products need, CDNA 3 has no room in the forward
+        both, machine = self.mask is not None and self.bias is not None, machine_of(self.q)
+        if (backward and (both or self.rule.softcap is not None)) or machine.backend == "hip":
+            return "ieee whole"
+        return "ieee two" if backward and (machine.arch != 90 or self.rule.window is not None) else "ieee"
 
     def flags(self, *, backward: bool = False) -> dict[str, Any]:
         """What every kernel is compiled for."""

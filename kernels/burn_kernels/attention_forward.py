@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.attention_scores import drops, inverse, keys_of, lse_of, power, scores, sequence, tile
+from burn_kernels.attention_scores import (
+    beside,
+    drops,
+    inverse,
+    keys_of,
+    lse_of,
+    placed,
+    power,
+    scores,
+    sequence,
+    tile,
+)
 from burn_kernels.products import continue_product, inner_products
 
 
@@ -13,16 +24,21 @@ def _attend(
     begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream, last, kept_scale, number,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, KEY: tl.constexpr,
     STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr, COLS: tl.constexpr,
-    EDGE: tl.constexpr,
+    EDGE: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = v_ptr.dtype.element_ty
     for start in tl.range(begin, end, COLS):
         at = start + tl.arange(0, COLS)
         k = tile(k_ptr, at, k_seq, cols, dim, DIM, EVEN, EDGE)
+        mask, bias = None, None
+        if mask_ptr is not None:
+            mask = beside(mask_ptr, row[:, None], at[None, :], rows, cols, mask_row, mask_col, PAST)
+        if bias_ptr is not None:
+            bias = beside(bias_ptr, row[:, None], at[None, :], rows, cols, bias_row, bias_col, PAST)
         s = inner_products(q, k, PRECISION, 0)
         s, _ = scores(
-            s, row[:, None], at[None, :], rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col,
-            scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW, EDGE, EDGE,
+            s, mask, bias, None, row[:, None], at[None, :], cols, scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW,
+            EDGE,
         )  # fmt: skip
         higher = tl.maximum(top, tl.max(s, 1))
         base = higher
@@ -47,14 +63,14 @@ def attention_forward(
     y_ptr, lse_ptr, y_batch, y_head, y_seq,
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     """y and lse of a block of queries."""
     blocks = tl.cdiv(seq_q, ROWS)
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
     if CAUSAL:  # the last queries see most: they begin first
         block = blocks - 1 - block
-    head, batch = which % heads, which // heads
+    head, batch = placed(which, heads, blocks, bias_ptr, bias_batch)
     q_begin, rows = sequence(q_starts_ptr, batch, seq_q)
     k_begin, cols = sequence(k_starts_ptr, batch, seq_k)
     first = block * ROWS
@@ -83,17 +99,17 @@ def attention_forward(
         y, total, top = _attend(
             y, total, top, q, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
             row, begin, tl.minimum(whole, end), rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
-            last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True,
+            last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, PAST,
         )  # fmt: skip
     y, total, top = _attend(
         y, total, top, q, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
         row, whole, partial, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
-        last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, False,
+        last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, False, 0,
     )  # fmt: skip
     y, total, top = _attend(
         y, total, top, q, k_ptr, v_ptr, mask_ptr, bias_ptr, k_seq, v_seq, mask_row, mask_col, bias_row, bias_col,
         row, partial, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
-        last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True,
+        last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, COLS, True, PAST,
     )  # fmt: skip
     # a row that saw no key has a total of 0; NaN goes on
     y *= inverse(tl.where(total == 0.0, 1.0, total), v_ptr.dtype.element_ty)[:, None]

@@ -27,6 +27,18 @@ def sequence(starts_ptr, number, length):
 
 
 @triton.jit
+def placed(which, heads, blocks, bias_ptr, bias_batch):
+    """The head and batch entry of the program that is `which` among those of one block: heads follow each other, but
+    batch entries do where they share a bias, so that it comes from memory once."""
+    head, batch = which % heads, which // heads
+    if bias_ptr is not None:
+        batches = tl.num_programs(0) // blocks // heads
+        head = tl.where(bias_batch == 0, which // batches, head)
+        batch = tl.where(bias_batch == 0, which % batches, batch)
+    return head, batch
+
+
+@triton.jit
 def tile(x_ptr, at, stride, length, dim, DIM: tl.constexpr, EVEN: tl.constexpr, EDGE: tl.constexpr):
     """Rows `at` (n,) of a head: (n, DIM), zeros past its ends."""
     d = tl.arange(0, DIM)[None, :]
@@ -105,12 +117,31 @@ def _turned(x, TYPE: tl.constexpr):
 
 
 @triton.jit
+def beside(x_ptr, row, col, rows, cols, x_row, x_col, PAST: tl.constexpr):
+    """The tile of a mask or bias that lies beside a tile of scores; what lies past the ends is anything.
+
+    PAST says whether keys reach past the last one: 0 no; 1 by sixteen neighbours at once; 2 one by one.
+    """
+    # of queries past the end the last one's row is read again: it counts nowhere
+    at_row = tl.minimum(row, rows - 1).to(tl.int64) * x_row
+    if PAST == 2:
+        # so for keys: predicates for each element take more registers, on CDNA scalar ones, than the scores.  But then
+        # neighbours are not known to be neighbours, and each element is a load of its own
+        x = tl.load(x_ptr + at_row + tl.minimum(col, cols - 1).to(tl.int64) * x_col)
+    elif PAST == 1:
+        x = tl.load(x_ptr + at_row + col.to(tl.int64) * x_col, mask=col < cols, other=0)
+    else:
+        x = tl.load(x_ptr + at_row + col.to(tl.int64) * x_col)
+    return x
+
+
+@triton.jit
 def scores(
-    s, row, col, rows, cols, mask_ptr, mask_row, mask_col, bias_ptr, bias_row, bias_col, scale, softcap, shift, window,
-    TYPE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EDGE: tl.constexpr, CLAMP: tl.constexpr,
+    s, mask, bias, base, row, col, cols, scale, softcap, shift, window,
+    TYPE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """The scores of a tile of products, -inf where a query does not see a key; and what the softcap's tanh
-    gave, 0 without one."""
+    """The scores of a tile of products, less `base` if it is not None, -inf where a query does not see a key; and what
+    the softcap's tanh gave, 0 without one.  `mask` and `bias` are the tiles beside it, or None."""
     UNIT: tl.constexpr = 1.0 if TYPE == tl.float32 else LOG2E
     turned = 0.0
     if softcap is not None:
@@ -118,17 +149,15 @@ def scores(
         s = turned * (softcap * UNIT)
     else:
         s = s * scale
-    # what lies past the ends reads its last neighbour, and counts nowhere: predicates for each element take more
-    # registers, on CDNA scalar ones, than the scores themselves
-    if CLAMP:
-        at_col = tl.minimum(col, cols - 1).to(tl.int64)
+    if base is not None and bias is not None and TYPE != tl.float32:
+        s += bias.to(tl.float32) * UNIT - base  # two fused operations in all, with that above
     else:
-        at_col = col.to(tl.int64)
-    at_row = tl.minimum(row, rows - 1).to(tl.int64)
-    if bias_ptr is not None:
-        s += tl.load(bias_ptr + at_row * bias_row + at_col * bias_col).to(tl.float32) * UNIT
-    if mask_ptr is not None:
-        s = tl.where(tl.load(mask_ptr + at_row * mask_row + at_col * mask_col) != 0, s, float("-inf"))
+        if bias is not None:
+            s += bias.to(tl.float32) * UNIT
+        if base is not None:
+            s -= base
+    if mask is not None:
+        s = tl.where(mask != 0, s, float("-inf"))
     if EDGE:
         seen = col < cols
         if CAUSAL:

@@ -311,7 +311,6 @@ FORWARD = tunable(
             __name__,
             "burn_kernels.channel_norm_held",
             "burn_kernels.channel_norm_kernels",
-            "burn_kernels.channel_norm_scaling",
             "burn_kernels.activation",
         ),
         problems=problems_with("relu w b", "w b", "relu w b given"),

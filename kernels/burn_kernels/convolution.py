@@ -287,6 +287,7 @@ FORWARD = tunable(
             __name__,
             "burn_kernels.convolution_kernels",
             "burn_kernels.convolution_tiles",
+            "burn_kernels.dropout",
             "burn_kernels.random",
         ),
         problems=functools.partial(problems, ("b", "b drop", "b relu max2")),

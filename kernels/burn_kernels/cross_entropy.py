@@ -15,7 +15,7 @@ Layout: any; the last axis is read in place where its elements are neighbours, o
 Accumulates in float32, rows of float32 in float64.  Deterministic.  Losses are float32, and so is lse, but of float32
 rows float64: half a float32 unit of an lse of 12 would be four units of every gradient of its row.
 
-The kernels, and how they cut a row, are in `cross_entropy_kernels`.
+The kernels, and how they cut a row, are in `cross_entropy_kernels`; `cross_entropy_held` keeps long rows in registers.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from burn_kernels import cross_entropy_held
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
@@ -45,7 +46,7 @@ from burn_kernels.cross_entropy_parts import (
     require_one_upstream,
     twin,
 )
-from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, next_power, runs_kernel
+from burn_kernels.launch import FLOATS, Machine, ceil_div, check, launch, machine_of, next_power, runs_kernel
 from burn_kernels.spec import KernelSpec, register
 
 __all__ = [
@@ -81,6 +82,10 @@ class Config:
 
     `kept` steps at the end of a row stay in registers between its two readings; loads run `stages` ahead; a thread
     takes `registers` at most, 0 for the compiler's choice: 32 let two programs of 1024 threads on a processor.
+
+    Or, with `parts`, programs that stride over the rows, `programs` a processor, so many of them a row: each keeps its
+    part in registers, a vector a thread at once, while `stages` - 1 parts of next rows are in shared memory.  For
+    losses and gradients together, of half types, without smoothing; elsewhere `parts` counts for nothing.
     """
 
     lanes: int
@@ -88,17 +93,25 @@ class Config:
     kept: int = 0
     stages: int = 1
     registers: int = 0
+    parts: int = 0
+    programs: int = 1
 
 
-def default(cols: int, itemsize: int, machine: Machine, *, gradient: bool = False, weighted: bool = False) -> Config:
+def default(
+    cols: int, itemsize: int, machine: Machine, *, gradient: bool = False, weighted: bool = False, once: bool = False
+) -> Config:
     """The config that is used without timing."""
-    return candidates(cols, itemsize, machine, gradient=gradient, weighted=weighted)[0]
+    return candidates(cols, itemsize, machine, gradient=gradient, weighted=weighted, once=once)[0]
 
 
 def candidates(
-    cols: int, itemsize: int, machine: Machine, *, gradient: bool = False, weighted: bool = False
+    cols: int, itemsize: int, machine: Machine, *, gradient: bool = False, weighted: bool = False, once: bool = False
 ) -> list[Config]:
-    """What a tuner may try, the default first; `weighted` where a row's weights are read beside it."""
+    """What a tuner may try, the default first.
+
+    weighted   whether a row's weights are read beside it
+    once       whether the loss is computed with the gradient, without smoothing: then a row may stay in registers
+    """
     vectors = next_power(max(1, cols * itemsize // 16))
     most = min(16, max(1, vectors // 64))
     tried = [(most, 2), (most, 1), (most, 4), (max(1, most // 2), 4), (min(32, max(1, vectors // 64)), 2)]
@@ -109,9 +122,18 @@ def candidates(
     if gradient and vectors > 4_096 and itemsize == 2 and machine.backend == "cuda":
         # two programs of 1024 threads by 32 registers; or one, with a part of a row too long for the L2 cache in them
         found = [Config(2_048, 32, registers=32), Config(2_048, 32, 3), *found]
+        parts = cross_entropy_held.parts_for(cols * itemsize)
+        # other machines have less shared memory, or were not measured; of parts that wait for each other none was fast
+        if parts == 1 and once and machine.arch == 90:
+            found = [*_held(parts), *found]
     if weighted:  # as many numbers again to hold, four bytes each: fewer lanes, or registers spill on sm_80
         found = [Config(max(32, config.lanes // 4), config.warps) for config in found]
     return list(dict.fromkeys(found))
+
+
+def _held(parts: int) -> list[Config]:
+    """Rows in registers: 1024 threads by 64, or 512 by 128."""
+    return [Config(32 * warps, warps, stages=3, registers=2_048 // warps, parts=parts) for warps in (32, 16)]
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -327,7 +349,17 @@ def _run(
         flags = {"LOSS": not known, "GRADIENT": write is not None, "SMOOTH": smooth, "EACH": each}
         flags |= {"ZLOSS": options.has_z, "HELD": isinstance(options.z_loss, torch.Tensor)}
 
+        held = not known and write is not None and not smooth and x.element_size() == 2
+
         def run(config: Config) -> None:
+            if held and config.parts:
+                how = {"stages": config.stages, "registers": config.registers}
+                how |= {"warps": config.warps, "parts": config.parts, "programs": config.programs}
+                tensors = (arguments[1], weight, losses, lse, out, dloss, divisor)
+                given = (spread, options.ignore_index, options.z_loss)
+                z_flags = {name: flags[name] for name in ("ZLOSS", "HELD")}
+                cross_entropy_held.run(source, tensors, given, machine_of(x), **how, flags=z_flags)
+                return
             cut = _cut(config, cols, stride, vector, both=not known and write is not None)
             how = {"warps": config.warps, "stages": config.stages, "STAGES": config.stages, "VECTOR": vector}
             how["registers"] = 0 if smooth else config.registers
@@ -372,11 +404,22 @@ _PARTS = {
 """Flags of a key by whether lse is known, where the gradient goes, whether targets are smoothed, and by weights."""
 
 
+def _once(facts: Facts) -> bool:
+    return facts.flags.startswith("loss gradient") and "smooth" not in facts.flags and facts.dtype.itemsize == 2
+
+
+def _supports(config: Config, facts: Facts) -> bool:
+    return config.lanes >= 32 and (not config.parts or (_once(facts) and config.parts in cross_entropy_held.PARTS))
+
+
 def _work(config: Config, facts: Facts, machine: Machine) -> Work:
     (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
     block = config.lanes * 16 // size
     tiles, parts = ceil_div(cols, block), facts.flags.split()
     moved = (2 if "gradient" in parts else 1) * rows * cols * size
+    if config.parts:
+        held, programs = ceil_div(cols, config.parts), min(rows * config.parts, machine.processors * config.programs)
+        return Work(programs, config.warps, held, size, moved, 5 * rows * cols, 1.0, 0.5, 1, config.stages)
     passes = 2 if "loss" in parts and "gradient" in parts else 1
     return Work(rows, config.warps, block, size, moved, 5 * rows * cols, cols / (tiles * block), 2.0, passes)
 
@@ -433,11 +476,18 @@ CHOICE = tunable(
             machine,
             gradient="gradient" in facts.flags,
             weighted="weighted" in facts.flags,
+            once=_once(facts),
         ),
-        supports=lambda config, facts: config.lanes >= 32,
+        supports=_supports,
         work=_work,
         trial=_trial,
-        sources=(__name__, "burn_kernels.cross_entropy_kernels", "burn_kernels.random"),
+        sources=(
+            __name__,
+            "burn_kernels.cross_entropy_held",
+            "burn_kernels.cross_entropy_kernels",
+            "burn_kernels.norm_backward_shared",
+            "burn_kernels.random",
+        ),
         problems=row_problems("loss", "loss gradient", "loss gradient over", "gradient"),
         shapes=((8192, 32_000), (8192, 50_257), (8192, 128_256)),
     )

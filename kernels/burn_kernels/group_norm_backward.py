@@ -143,12 +143,7 @@ BACKWARD = tunable(
         supports=lambda config, facts: config.kept * config.rows * config.block <= 16_384,
         work=_work,
         trial=_trial,
-        sources=(
-            __name__,
-            "burn_kernels.channel_norm_kernels",
-            "burn_kernels.channel_norm_scaling",
-            "burn_kernels.activation",
-        ),
+        sources=(__name__, "burn_kernels.channel_norm_kernels", "burn_kernels.activation"),
         problems=problems_with("silu w b", "w b"),
         shapes=SHAPES,
         elements=elements,

@@ -19,6 +19,7 @@ import torch
 
 from burn_kernels._triton import AVAILABLE, INTERPRETED
 from burn_kernels.errors import KernelDeviceError, KernelDTypeError, KernelLimitError, KernelShapeError, explain
+from burn_kernels.jitted import settle
 from burn_kernels.prepared import kind_of, known, learn
 
 __all__ = [
@@ -329,6 +330,7 @@ def launch(
     index = like.get_device()
     if index != torch.cuda.current_device():
         with torch.cuda.device(index):
+            settle(kernel)
             return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **options, **constants)
     return _launch_here(kernel, grid, index, arguments, warps, stages, constants, options)
 
@@ -356,9 +358,11 @@ def _launch_here(
     """On the current device: by the shortest way that is known, see `prepared.py`."""
     kind = kind_of(kernel, index, arguments, (warps, stages, *options.items(), *constants.items()))
     if kind is None:
+        settle(kernel)
         return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **options, **constants)
     compiled = known(kind, grid, _stream_at(index))
     if compiled is None:
+        settle(kernel)
         compiled = kernel[grid](*arguments, num_warps=warps, num_stages=stages, **options, **constants)
         learn(kernel, kind, compiled, index, constants)
     return compiled

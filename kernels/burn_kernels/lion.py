@@ -20,13 +20,15 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import HALVES, wide_type
 from burn_kernels.optimizer import (
-    _GROUP,
     Config,
     _check_table,
     _clip,
     _launch,
+    _load,
+    _place,
     _pointer,
     _runs_kernel,
+    _store,
     _write,
     candidates,
     default,
@@ -51,43 +53,39 @@ def _lion_part(
     p_ptr, g_ptr, m_ptr, p_out, m_out, copy_ptr, at, inside, clip, beta1, rest1, beta2, rest2, lr, kept,
     COPY: tl.constexpr,
 ):  # fmt: skip
-    p = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32) * clip
-    m = tl.load(m_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    p = _load(p_ptr, at, inside)
+    g = _load(g_ptr, at, inside) * clip
+    m = _load(m_ptr, at, inside)
     u = beta1 * m + rest1 * g
     # where u is no number, so is the parameter: faults stay visible
     u = tl.where(u > 0.0, 1.0, tl.where(u < 0.0, -1.0, u))
     p = p * kept - lr * u
     m = beta2 * m + rest2 * g
-    tl.store(p_out + at, p.to(p_out.dtype.element_ty), mask=inside)
-    tl.store(m_out + at, m.to(m_out.dtype.element_ty), mask=inside)
+    _store(p_out, at, p, inside)
+    _store(m_out, at, m, inside)
     if COPY:
-        tl.store(copy_ptr + at, p.to(copy_ptr.dtype.element_ty), mask=inside)
+        _store(copy_ptr, at, p, inside)
 
 
 @triton.jit
 def _lion(
     table_ptr, clip_ptr, beta1, rest1, beta2, rest2, lr, kept, P: tl.constexpr, G: tl.constexpr, S: tl.constexpr,
-    C: tl.constexpr, COPY: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+    C: tl.constexpr, COPY: tl.constexpr, ALIGNED: tl.constexpr, SHARES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    table_ptr += tl.program_id(0) * 9
-    count = tl.load(table_ptr).to(tl.int32)
+    table_ptr, start, end = _place(table_ptr, SHARES, BLOCK)
     p_ptr, g_ptr = _pointer(table_ptr, 1, P, ALIGNED), _pointer(table_ptr, 2, G, ALIGNED)
     m_ptr, p_out = _pointer(table_ptr, 3, S, ALIGNED), _pointer(table_ptr, 5, P, ALIGNED)
     m_out, copy_ptr = _pointer(table_ptr, 6, S, ALIGNED), _pointer(table_ptr, 8, C, ALIGNED)
     clip = _clip(clip_ptr)
-    body = count // _GROUP * _GROUP
-    for start in tl.range(0, body, BLOCK):
-        at = start + tl.arange(0, BLOCK)
+    at = start + tl.arange(0, BLOCK)
+    if end == start + BLOCK:
         _lion_part(
-            p_ptr, g_ptr, m_ptr, p_out, m_out, copy_ptr, at, at < body, clip, beta1, rest1, beta2, rest2, lr, kept, COPY
+            p_ptr, g_ptr, m_ptr, p_out, m_out, copy_ptr, at, None, clip, beta1, rest1, beta2, rest2, lr, kept, COPY
         )
-    if body < count:
-        at = body + tl.arange(0, _GROUP)
+    else:
         _lion_part(
-            p_ptr, g_ptr, m_ptr, p_out, m_out, copy_ptr, at, at < count, clip, beta1, rest1, beta2, rest2, lr, kept,
-            COPY,
-        )  # fmt: skip
+            p_ptr, g_ptr, m_ptr, p_out, m_out, copy_ptr, at, at < end, clip, beta1, rest1, beta2, rest2, lr, kept, COPY
+        )
 
 
 # -- launchers ---------------------------------------------------------------------------------------

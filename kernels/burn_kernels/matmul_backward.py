@@ -192,7 +192,7 @@ def _backward_tunable() -> Tunable:
             supports=lambda config, facts: True,
             work=work,
             trial=trial,
-            sources=(__name__, "burn_kernels.activation", "burn_kernels.prims"),
+            sources=(__name__, "burn_kernels.reduce_kernels"),
             problems=lambda rows, cols, dtype: [
                 Facts((rows,), (cols,), dtype, alignment(cols * dtype.itemsize), flags=f"{kind} bias")
                 for kind in ACTIVATIONS

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import torch
 
-from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
@@ -29,7 +28,14 @@ from burn_kernels.launch import (
     rows_of,
     runs_kernel,
 )
-from burn_kernels.norm_backward_shared import PARTS_TO_WAIT_FOR, backward_shared
+from burn_kernels.norm_backward_kernels import add_shares, backward_rows, backward_tiles, row_means
+from burn_kernels.norm_backward_shared import (
+    PARTS_TO_WAIT_FOR,
+    backward_shared,
+    check_words,
+    triton_type,
+    words_of,
+)
 from burn_kernels.norm_parts import (
     MAX_TILE_COLS,
     PARTS,
@@ -41,7 +47,6 @@ from burn_kernels.norm_parts import (
     rms_norm_reference_backward,
     weights,
 )
-from burn_kernels.prims import joined, tile
 
 
 # -- configs -----------------------------------------------------------------------------------------
@@ -132,8 +137,8 @@ def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list
         return []
     parts = 2 if cols <= 16_384 else 4
     block, tiles = (4_096, 2) if cols > 6_144 * parts else (2_048, ceil_div(cols, 2_048 * parts))
-    # 8 warps have two numbers where 16 have one: enough registers without db, and with it for 6144 columns
-    tried = ((16, 5 if parts == 4 else 4), (16, 3)) if centred and tiles == 2 else ((8, 4), (16, 4))
+    # 8 warps have two numbers where 16 have one: less that each does for itself
+    tried = ((8, 4), (8, 3), (16, 4))
     shared = [BackwardConfig(1, block, warps, 1, stages, tiles=tiles, parts=parts) for warps, stages in tried]
     if cols not in (16_384, 32_768):
         return shared
@@ -145,211 +150,6 @@ def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list
     return shared + [
         BackwardConfig(1, block, 16, 1, 1, tiles=cols // block // slabs, reads=2, group=4) for block in (2_048, 4_096)
     ]
-
-
-# -- kernels -----------------------------------------------------------------------------------------
-@triton.jit
-def _row_means(
-    dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dy_stride, x_stride, cols,
-    CENTRED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    col = tl.arange(0, BLOCK)
-    along = tl.zeros((BLOCK,), tl.float32)
-    offset = tl.zeros((BLOCK,), tl.float32)
-    mean = 0.0
-    if CENTRED:
-        mean = tl.load(mean_ptr + row)
-    for start in tl.range(0, cols, BLOCK):
-        inside = start + col < cols
-        # the slabs read both again; which rows are still in the L2 cache by then is left to chance
-        n = tl.load(x_ptr + row * x_stride + start + col, mask=inside, other=0.0).to(tl.float32) - mean
-        g = tl.load(dy_ptr + row * dy_stride + start + col, mask=inside, other=0.0).to(tl.float32)
-        if w_ptr is not None:
-            g *= tl.load(w_ptr + start + col, mask=inside, other=0.0).to(tl.float32)
-        along += g * n
-        offset += g
-    tl.store(along_ptr + row, tl.sum(along, 0) * tl.load(rstd_ptr + row) / cols)
-    if CENTRED:
-        tl.store(offset_ptr + row, tl.sum(offset, 0) / cols)
-
-
-@triton.jit
-def _backward(
-    dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dx_ptr, dw_ptr, db_ptr, dy_stride, x_stride,
-    rows, cols, CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-    PASSING: tl.constexpr,
-):  # fmt: skip
-    POLICY: tl.constexpr = "evict_first" if PASSING else ""
-    ONCE: tl.constexpr = "evict_first" if PASSING > 1 else ""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    col = at[None, :]
-    # up to 8192 columns the weights stay in registers; beyond, there is no room, and the L1 cache holds them
-    KEEP: tl.constexpr = BLOCK <= 8_192
-    if w_ptr is not None and KEEP:
-        w = tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
-    if dw_ptr is not None:
-        dw = tl.zeros((ROWS, BLOCK), tl.float32)
-    if db_ptr is not None:
-        db = tl.zeros((ROWS, BLOCK), tl.float32)
-    tiles = tl.cdiv(rows, ROWS)
-    for turn in tl.range(tl.program_id(1), tiles, tl.num_programs(1), num_stages=STAGES):
-        which = turn
-        if KEEP:  # from the last row on: what a forward just before has read last may still be in the cache
-            which = tiles - 1 - turn
-        row = which * ROWS + tl.arange(0, ROWS).to(tl.int64)
-        valid = row < rows
-        inside = valid[:, None] & (col < cols)
-        n = tl.load(x_ptr + row[:, None] * x_stride + col, mask=inside, other=0.0).to(tl.float32)
-        dy = tl.load(dy_ptr + row[:, None] * dy_stride + col, mask=inside, other=0.0, eviction_policy=ONCE)
-        dy = dy.to(tl.float32)
-        rstd = tl.load(rstd_ptr + row, mask=valid, other=0.0)
-        if CENTRED:
-            n -= tl.load(mean_ptr + row, mask=valid, other=0.0)[:, None]
-        n *= rstd[:, None]
-        if dw_ptr is not None:
-            dw += dy * n
-        if db_ptr is not None:
-            db += dy
-        g = dy
-        if w_ptr is not None:
-            if not KEEP:
-                w = tl.load(w_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
-            g *= w
-        # the means over all columns: from this tile where it holds them all
-        if along_ptr is None:
-            along = tl.sum(g * n, 1) / cols
-        else:
-            along = tl.load(along_ptr + row, mask=valid, other=0.0)
-        dx = g - n * along[:, None]
-        if CENTRED:
-            if along_ptr is None:
-                offset = tl.sum(g, 1) / cols
-            else:
-                offset = tl.load(offset_ptr + row, mask=valid, other=0.0)
-            dx -= offset[:, None]
-        dx *= rstd[:, None]
-        dx = dx.to(dx_ptr.dtype.element_ty)
-        tl.store(dx_ptr + row[:, None] * cols + col, dx, mask=inside, eviction_policy=POLICY)
-    share = tl.program_id(1).to(tl.int64) * cols + at
-    if dw_ptr is not None:
-        tl.store(dw_ptr + share, tl.sum(dw, 0), mask=at < cols)
-    if db_ptr is not None:
-        tl.store(db_ptr + share, tl.sum(db, 0), mask=at < cols)
-
-
-@triton.jit
-def _add_both(a, b, c, d):
-    return a + c, b + d
-
-
-@triton.jit
-def _backward_tiles(
-    dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, dy_stride, x_stride, rows, cols,
-    CENTRED: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, ALL: tl.constexpr, EVEN: tl.constexpr,
-    READS: tl.constexpr, GROUP: tl.constexpr, KEEP: tl.constexpr, STAGES: tl.constexpr, PASSING: tl.constexpr,
-):  # fmt: skip
-    """The gradients of TILES tiles of every row; the means are over ALL, which each of the slabs reads."""
-    POLICY: tl.constexpr = "evict_first" if PASSING else ""
-    base = tl.program_id(0) * (TILES * BLOCK) + tl.arange(0, BLOCK)
-    dw, db, weights = (), (), ()
-    for t in tl.static_range(TILES):
-        dw = joined(dw, (tl.zeros((BLOCK,), tl.float32),))
-        db = joined(db, (tl.zeros((BLOCK,), tl.float32),))
-        if w_ptr is not None and KEEP:
-            weights = joined(weights, (tile(w_ptr, base + t * BLOCK, cols, EVEN),))
-    for turn in tl.range(tl.program_id(1), rows, tl.num_programs(1), num_stages=STAGES):
-        row = rows - 1 - turn  # from the last row on, as in `_backward`
-        place = row + tl.full((), 0, tl.int64)
-        x_row, dy_row, dx_row = x_ptr + place * x_stride, dy_ptr + place * dy_stride, dx_ptr + place * cols
-        rstd = tl.load(rstd_ptr + row)
-        mean = 0.0
-        if CENTRED:
-            mean = tl.load(mean_ptr + row)
-        along = tl.zeros((BLOCK,), tl.float32)
-        offset = tl.zeros((BLOCK,), tl.float32)
-        xs, dys = (), ()
-        if ALL == GROUP:
-            for t in tl.static_range(TILES):
-                col = base + t * BLOCK
-                x, dy = tile(x_row, col, cols, EVEN), tile(dy_row, col, cols, EVEN)
-                if READS == 1:
-                    xs, dys = joined(xs, (x,)), joined(dys, (dy,))
-                g = dy.to(tl.float32)
-                if w_ptr is not None:
-                    if KEEP:
-                        g *= weights[t].to(tl.float32)
-                    else:
-                        g *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
-                along += g * (x.to(tl.float32) - mean)
-                offset += g
-        else:
-            # the tiles that are read again come last, and the second reading begins with the one that was read last
-            for first in tl.range(0, ALL, GROUP):
-                which = (tl.program_id(0) + 1) * TILES + first
-                begun = tl.where(which >= ALL, which - ALL, which) * BLOCK
-                for t in tl.static_range(GROUP):
-                    col = begun + t * BLOCK + tl.arange(0, BLOCK)
-                    x, g = tile(x_row, col, cols, EVEN), tile(dy_row, col, cols, EVEN).to(tl.float32)
-                    if w_ptr is not None:
-                        g *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
-                    along += g * (x.to(tl.float32) - mean)
-                    offset += g
-        shift = 0.0
-        if CENTRED:
-            total, totals = tl.reduce((along, offset), 0, _add_both)
-            shift = -totals * rstd / cols
-        else:
-            total = tl.sum(along, 0)
-        slope = -total * rstd * rstd / cols
-        new_dw, new_db = (), ()
-        for t in tl.static_range(TILES - 1, -1, -1):
-            col = base + t * BLOCK
-            if READS == 1:
-                x, dy = xs[t], dys[t]
-            else:
-                x, dy = tile(x_row, col, cols, EVEN), tile(dy_row, col, cols, EVEN)
-            g = dy.to(tl.float32)
-            n = (x.to(tl.float32) - mean) * rstd
-            new_dw = joined((dw[t] + g * n,), new_dw)
-            new_db = joined((db[t] + g,), new_db)
-            if w_ptr is not None:
-                if KEEP:
-                    g *= weights[t].to(tl.float32)
-                else:
-                    g *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
-            dx = (g * rstd + (n * slope + shift)).to(dx_ptr.dtype.element_ty)
-            if EVEN:
-                tl.store(dx_row + col, dx, eviction_policy=POLICY)
-            else:
-                tl.store(dx_row + col, dx, mask=col < cols, eviction_policy=POLICY)
-        dw, db = new_dw, new_db
-    share = tl.program_id(1).to(tl.int64) * cols
-    for t in tl.static_range(TILES):
-        col = base + t * BLOCK
-        inside = None if EVEN else col < cols
-        if dw_ptr is not None:
-            tl.store(dw_ptr + share + col, dw[t], mask=inside)
-        if db_ptr is not None:
-            tl.store(db_ptr + share + col, db[t], mask=inside)
-
-
-@triton.jit
-def _add_shares(dw_share_ptr, db_share_ptr, dw_ptr, db_ptr, shares, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    dw = tl.zeros((ROWS, BLOCK), tl.float32)
-    db = tl.zeros((ROWS, BLOCK), tl.float32)
-    for start in tl.range(0, shares, ROWS):
-        share = start + tl.arange(0, ROWS).to(tl.int64)[:, None]
-        inside = (share < shares) & (at[None, :] < cols)
-        if dw_ptr is not None:
-            dw += tl.load(dw_share_ptr + share * cols + at[None, :], mask=inside, other=0.0)
-        if db_ptr is not None:
-            db += tl.load(db_share_ptr + share * cols + at[None, :], mask=inside, other=0.0)
-    if dw_ptr is not None:
-        tl.store(dw_ptr + at, tl.sum(dw, 0).to(dw_ptr.dtype.element_ty), mask=at < cols)
-    if db_ptr is not None:
-        tl.store(db_ptr + at, tl.sum(db, 0).to(db_ptr.dtype.element_ty), mask=at < cols)
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -412,27 +212,24 @@ def _run_backward(
 
     def run(config: BackwardConfig) -> None:
         slabs = _slabs(config, cols)
-        shares = _shares(config, rows, cols, machine)
+        shares = shares_of(config, rows, cols, machine)
         # one share needs no second kernel, but a float32 result may still need rounding: always the same two steps
         dw_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if dw is not None else None
         db_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if db is not None else None
         sizes = {"CENTRED": mean is not None, "ROWS": config.rows, "BLOCK": config.block, "STAGES": config.stages}
         sizes["PASSING"] = config.passing
-        along = offset = None
-        if slabs > 1 and not config.tiles:
-            along = torch.empty(rows, dtype=torch.float32, device=x.device)
-            offset = torch.empty_like(along) if mean is not None else None
-            means = (*inputs, along, offset, *strides, cols)
-            block = 2_048 if cols * x.element_size() % 16 else 4_096
-            launch(_row_means, (rows,), x, *means, warps=8, CENTRED=mean is not None, BLOCK=block)
+        means = slabs > 1 and not config.tiles
+        along, offset = means_of_rows(*inputs, *strides) if means else (None, None)
         arguments = (*inputs, along, offset, dx, dw_shares, db_shares, *strides, rows, cols)
         if config.parts:
+            check_words(op, flat_x)
             slots = torch.full((rows * config.parts,), -1, dtype=torch.int64, device=x.device)
-            ready = torch.zeros(config.parts, dtype=torch.int64, device=x.device)
-            shared = (*inputs, slots, ready, dx, dw_shares, db_shares, *strides, rows, cols)
+            dy_words, x_words = words_of(flat_dy), words_of(flat_x)
+            words = (dy_words, x_words, None if w is None else words_of(w), mean, rstd, slots, words_of(dx))
+            shared = (*words, dw_shares, db_shares, dy_words.stride(0), x_words.stride(0), rows, cols // 2)
             even = cols == config.block * config.tiles * config.parts
-            sizes = {"CENTRED": mean is not None, "BLOCK": config.block, "STAGES": config.stages, "EVEN": even}
-            sizes |= {"TILES": config.tiles, "PARTS": config.parts}
+            sizes = {"CENTRED": mean is not None, "BLOCK": config.block // 2, "STAGES": config.stages, "EVEN": even}
+            sizes |= {"TYPE": triton_type(x.dtype), "TILES": config.tiles, "PARTS": config.parts}
             grid, how = (shares * config.parts,), {"warps": config.warps, "stages": config.stages}
             if machine.backend == "interpreter":  # one program after the other: none can wait
                 launch(backward_shared, grid, x, *shared, **how, **sizes, TELL=True, FINISH=False)
@@ -447,14 +244,10 @@ def _run_backward(
             sizes["KEEP"] = config.tiles * config.block <= 768 * config.warps  # weights of 24 columns a thread, at most
             group = config.tiles if config.reads == 1 else config.group
             sizes |= {"TILES": config.tiles, "ALL": slabs * config.tiles, "READS": config.reads, "GROUP": group}
-            launch(_backward_tiles, (slabs, shares), x, *tiles, warps=config.warps, stages=config.stages, **sizes)
+            launch(backward_tiles, (slabs, shares), x, *tiles, warps=config.warps, stages=config.stages, **sizes)
         else:
-            launch(_backward, (slabs, shares), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
-        if dw is not None or db is not None:
-            sums = (dw_shares, db_shares, dw, db, shares, cols)
-            # narrow blocks, so that few columns spread over the machine too; 8 float32 are one sector of 32 bytes
-            block = 32 if cols > 8_192 else 8
-            launch(_add_shares, (ceil_div(cols, block),), x, *sums, warps=4, ROWS=2048 // block, BLOCK=block)
+            launch(backward_rows, (slabs, shares), x, *arguments, warps=config.warps, stages=config.stages, **sizes)
+        sum_of_shares(x, dw_shares, db_shares, dw, db)
 
     address = (flat_dy.data_ptr() | flat_x.data_ptr()) & 15
     call = (x.dtype, rows, cols, strides, address, PARTS[w is not None, bias])
@@ -462,7 +255,44 @@ def _run_backward(
     return dx, dw, db
 
 
-def _shares(config: BackwardConfig, rows: int, cols: int, machine: Machine) -> int:
+def means_of_rows(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    rstd: torch.Tensor,
+    dy_stride: int,
+    x_stride: int,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The two means of every row, by a kernel of their own: for programs that hold a slab of its columns."""
+    rows, cols = x.shape
+    along = torch.empty(rows, dtype=torch.float32, device=x.device)
+    offset = torch.empty_like(along) if mean is not None else None
+    arguments = (dy, x, w, mean, rstd, along, offset, dy_stride, x_stride, cols)
+    block = 2_048 if cols * x.element_size() % 16 else 4_096
+    launch(row_means, (rows,), x, *arguments, warps=8, CENTRED=mean is not None, BLOCK=block)
+    return along, offset
+
+
+def sum_of_shares(
+    like: torch.Tensor,
+    dw_shares: torch.Tensor | None,
+    db_shares: torch.Tensor | None,
+    dw: torch.Tensor | None,
+    db: torch.Tensor | None,
+) -> None:
+    """Adds what the programs have left of dw and db."""
+    given = dw_shares if dw_shares is not None else db_shares
+    if given is None:
+        return
+    shares, cols = given.shape
+    # narrow blocks, so that few columns spread over the machine too; 8 float32 are one sector of 32 bytes
+    block = 32 if cols > 8_192 else 8
+    sums = (dw_shares, db_shares, dw, db, shares, cols)
+    launch(add_shares, (ceil_div(cols, block),), like, *sums, warps=4, ROWS=2048 // block, BLOCK=block)
+
+
+def shares_of(config: BackwardConfig, rows: int, cols: int, machine: Machine) -> int:
     """Programs that stride over the rows, each of which leaves its share of dw and db."""
     return max(1, min(ceil_div(rows, config.rows), machine.processors * config.programs // _slabs(config, cols)))
 
@@ -470,7 +300,8 @@ def _shares(config: BackwardConfig, rows: int, cols: int, machine: Machine) -> i
 def _supports(config: BackwardConfig, facts: Facts) -> bool:
     if config.parts:
         held = config.parts * config.tiles * config.block
-        return config.parts in PARTS_TO_WAIT_FOR and facts.exact[0] <= held and facts.dtype.itemsize == 2
+        words = facts.dtype.itemsize == 2 and facts.exact[0] % 2 == 0
+        return config.parts in PARTS_TO_WAIT_FOR and facts.exact[0] <= held and words
     return config.rows * config.block <= 2 * MAX_TILE_COLS
 
 
@@ -485,7 +316,7 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
 
     def work(config: BackwardConfig, facts: Facts, machine: Machine) -> Work:
         (rows,), (cols,), size = facts.free, facts.exact, facts.dtype.itemsize
-        slabs, shares = _slabs(config, cols), _shares(config, rows, cols, machine)
+        slabs, shares = _slabs(config, cols), shares_of(config, rows, cols, machine)
         moved = (3 if slabs == 1 or config.parts else 5) * rows * cols * size + 8 * shares * cols * len(
             facts.flags.split()
         )
@@ -525,7 +356,7 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
             supports=_supports,
             work=work,
             trial=trial,
-            sources=(__name__, "burn_kernels.norm_backward_shared"),
+            sources=(__name__, "burn_kernels.norm_backward_kernels", "burn_kernels.norm_backward_shared"),
             problems=row_problems("w b" if centred else "w"),
         )
     )

@@ -81,7 +81,7 @@ def flops(params: Tensors, *others: Any, **_: Any) -> int:
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
-    """`block` elements of a chunk at once, `warps` of 32 threads."""
+    """Programs of `block` elements, `warps` of 32 threads: several share a chunk."""
 
     block: int
     warps: int
@@ -94,13 +94,12 @@ def default(machine: Machine) -> Config:
 
 def candidates(machine: Machine) -> list[Config]:
     """What a tuner may try, the default first."""
-    return [Config(4096, 32), Config(2048, 16), Config(4096, 16), Config(1024, 8)]
+    return [Config(512, 4), Config(1024, 8), Config(1024, 4), Config(2048, 16)]
 
 
 # -- kernels -----------------------------------------------------------------------------------------
-# A chunk's length is read from the table, so the compiler does not know what divides it.  The body, whole groups of
-# _GROUP elements, is written so that it does, and moves in 16-byte accesses; the few elements after it go on their own.
-_GROUP = tl.constexpr(8)
+# A chunk's length is read from the table, so the compiler does not know what divides it, and a mask by it splits
+# accesses of 16 bytes.  Programs that have all their elements, almost all, go without one.
 
 
 @triton.jit
@@ -112,6 +111,14 @@ def _pointer(table_ptr, column: tl.constexpr, TYPE: tl.constexpr, ALIGNED: tl.co
 
 
 @triton.jit
+def _place(table_ptr, SHARES: tl.constexpr, BLOCK: tl.constexpr):
+    """The table's row of this program, which SHARES programs have, and where in the chunk its own elements are."""
+    row = table_ptr + tl.program_id(0) // SHARES * 9
+    start = tl.program_id(0) % SHARES * BLOCK
+    return row, start, tl.minimum(tl.load(row).to(tl.int32), start + BLOCK)
+
+
+@triton.jit
 def _clip(clip_ptr):
     clip = 1.0
     if clip_ptr is not None:
@@ -120,51 +127,62 @@ def _clip(clip_ptr):
 
 
 @triton.jit
+def _load(pointer, at, inside):
+    if inside is None:
+        x = tl.load(pointer + at)
+    else:
+        x = tl.load(pointer + at, mask=inside, other=0.0)
+    return x.to(tl.float32)
+
+
+@triton.jit
+def _store(pointer, at, x, inside):
+    tl.store(pointer + at, x.to(pointer.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def _adamw_part(
     p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, inside, clip, rest1, beta2, rest2, eps, kept,
     rate, second, decay, COPY: tl.constexpr, COUPLED: tl.constexpr,
 ):  # fmt: skip
-    p = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32) * clip
+    p = _load(p_ptr, at, inside)
+    g = _load(g_ptr, at, inside) * clip
     if COUPLED:
         g += decay * p
-    m = tl.load(m_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    v = tl.load(v_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    m = _load(m_ptr, at, inside)
+    v = _load(v_ptr, at, inside)
     m += rest1 * (g - m)
     v = beta2 * v + rest2 * g * g
     p = p * kept - rate * m / (tl.sqrt_rn(v) * second + eps)
-    tl.store(p_out + at, p.to(p_out.dtype.element_ty), mask=inside)
-    tl.store(m_out + at, m.to(m_out.dtype.element_ty), mask=inside)
-    tl.store(v_out + at, v.to(v_out.dtype.element_ty), mask=inside)
+    _store(p_out, at, p, inside)
+    _store(m_out, at, m, inside)
+    _store(v_out, at, v, inside)
     if COPY:
-        tl.store(copy_ptr + at, p.to(copy_ptr.dtype.element_ty), mask=inside)
+        _store(copy_ptr, at, p, inside)
 
 
 @triton.jit
 def _adamw(
     table_ptr, clip_ptr, rest1, beta2, rest2, eps, kept, rate, second, decay, P: tl.constexpr, G: tl.constexpr,
     S: tl.constexpr, C: tl.constexpr, COPY: tl.constexpr, ALIGNED: tl.constexpr, HELD: tl.constexpr,
-    COUPLED: tl.constexpr, BLOCK: tl.constexpr,
+    COUPLED: tl.constexpr, SHARES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     kept, rate, second = held(kept, HELD), held(rate, HELD), held(second, HELD)
-    table_ptr += tl.program_id(0) * 9
-    count = tl.load(table_ptr).to(tl.int32)
+    table_ptr, start, end = _place(table_ptr, SHARES, BLOCK)
     p_ptr, g_ptr = _pointer(table_ptr, 1, P, ALIGNED), _pointer(table_ptr, 2, G, ALIGNED)
     m_ptr, v_ptr = _pointer(table_ptr, 3, S, ALIGNED), _pointer(table_ptr, 4, S, ALIGNED)
     p_out, m_out = _pointer(table_ptr, 5, P, ALIGNED), _pointer(table_ptr, 6, S, ALIGNED)
     v_out, copy_ptr = _pointer(table_ptr, 7, S, ALIGNED), _pointer(table_ptr, 8, C, ALIGNED)
     clip = _clip(clip_ptr)
-    body = count // _GROUP * _GROUP
-    for start in tl.range(0, body, BLOCK):
-        at = start + tl.arange(0, BLOCK)
+    at = start + tl.arange(0, BLOCK)
+    if end == start + BLOCK:
         _adamw_part(
-            p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, at < body, clip, rest1, beta2, rest2, eps,
+            p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, None, clip, rest1, beta2, rest2, eps,
             kept, rate, second, decay, COPY, COUPLED,
         )  # fmt: skip
-    if body < count:
-        at = body + tl.arange(0, _GROUP)
+    else:
         _adamw_part(
-            p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, at < count, clip, rest1, beta2, rest2, eps,
+            p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, copy_ptr, at, at < end, clip, rest1, beta2, rest2, eps,
             kept, rate, second, decay, COPY, COUPLED,
         )  # fmt: skip
 
@@ -174,44 +192,41 @@ def _sgd_part(
     p_ptr, g_ptr, v_ptr, p_out, v_out, copy_ptr, at, inside, clip, lr, decay, momentum, share,
     COPY: tl.constexpr, MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr,
 ):  # fmt: skip
-    p = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32) * clip + decay * p
+    p = _load(p_ptr, at, inside)
+    g = _load(g_ptr, at, inside) * clip + decay * p
     if MOMENTUM:
-        v = momentum * tl.load(v_ptr + at, mask=inside, other=0.0).to(tl.float32) + share * g
-        tl.store(v_out + at, v.to(v_out.dtype.element_ty), mask=inside)
+        v = momentum * _load(v_ptr, at, inside) + share * g
+        _store(v_out, at, v, inside)
         if NESTEROV:
             g += momentum * v
         else:
             g = v
     p -= lr * g
-    tl.store(p_out + at, p.to(p_out.dtype.element_ty), mask=inside)
+    _store(p_out, at, p, inside)
     if COPY:
-        tl.store(copy_ptr + at, p.to(copy_ptr.dtype.element_ty), mask=inside)
+        _store(copy_ptr, at, p, inside)
 
 
 @triton.jit
 def _sgd(
     table_ptr, clip_ptr, lr, decay, momentum, share, P: tl.constexpr, G: tl.constexpr, S: tl.constexpr,
     C: tl.constexpr, COPY: tl.constexpr, MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, ALIGNED: tl.constexpr,
-    BLOCK: tl.constexpr,
+    SHARES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    table_ptr += tl.program_id(0) * 9
-    count = tl.load(table_ptr).to(tl.int32)
+    table_ptr, start, end = _place(table_ptr, SHARES, BLOCK)
     p_ptr, g_ptr = _pointer(table_ptr, 1, P, ALIGNED), _pointer(table_ptr, 2, G, ALIGNED)
     v_ptr, p_out = _pointer(table_ptr, 3, S, ALIGNED), _pointer(table_ptr, 5, P, ALIGNED)
     v_out, copy_ptr = _pointer(table_ptr, 6, S, ALIGNED), _pointer(table_ptr, 8, C, ALIGNED)
     clip = _clip(clip_ptr)
-    body = count // _GROUP * _GROUP
-    for start in tl.range(0, body, BLOCK):
-        at = start + tl.arange(0, BLOCK)
+    at = start + tl.arange(0, BLOCK)
+    if end == start + BLOCK:
         _sgd_part(
-            p_ptr, g_ptr, v_ptr, p_out, v_out, copy_ptr, at, at < body, clip, lr, decay, momentum, share,
+            p_ptr, g_ptr, v_ptr, p_out, v_out, copy_ptr, at, None, clip, lr, decay, momentum, share,
             COPY, MOMENTUM, NESTEROV,
         )  # fmt: skip
-    if body < count:
-        at = body + tl.arange(0, _GROUP)
+    else:
         _sgd_part(
-            p_ptr, g_ptr, v_ptr, p_out, v_out, copy_ptr, at, at < count, clip, lr, decay, momentum, share,
+            p_ptr, g_ptr, v_ptr, p_out, v_out, copy_ptr, at, at < end, clip, lr, decay, momentum, share,
             COPY, MOMENTUM, NESTEROV,
         )  # fmt: skip
 
@@ -447,8 +462,10 @@ def _launch(
     chunks = table.chunks.shape[0]
 
     def run(config: Config) -> None:
+        shares = CHUNK // config.block
         arguments = (table.chunks, clip, *numbers)
-        launch(kernel, (chunks,), first, *arguments, warps=config.warps, **types, **flags, BLOCK=config.block)
+        tile = {"SHARES": shares, "BLOCK": config.block}
+        launch(kernel, (chunks * shares,), first, *arguments, warps=config.warps, **types, **flags, **tile)
 
     chosen.run(first, config, (first.dtype, chunks, table.aligned, table.kinds), run)
 
@@ -498,10 +515,9 @@ def step_tunable(
 
     def work(config: Config, facts: Facts, machine: Machine) -> Work:
         count = facts.free[0] * CHUNK
-        lanes = -(-CHUNK // config.block) * config.block
         moved = (3 + 2 * (states if "s=" in facts.flags else 0)) * count * facts.dtype.itemsize
         live = 2.0 + 2.0 * states
-        return Work(facts.free[0], config.warps, config.block, 4, moved, 14 * count, CHUNK / lanes, live)
+        return Work(count // config.block, config.warps, config.block, 4, moved, 14 * count, 1.0, live)
 
     def trial(facts: Facts, inputs: Inputs) -> Trial:
         kinds = dict(word.split("=") for word in facts.flags.split())
@@ -533,7 +549,7 @@ def step_tunable(
             free=("chunks",),
             exact=("chunk",),
             candidates=lambda facts, machine: candidates(machine),
-            supports=lambda config, facts: config.block >= 8,
+            supports=lambda config, facts: 8 <= config.block <= CHUNK,
             work=work,
             trial=trial,
             sources=sources,

@@ -3,8 +3,9 @@
 A product in IEEE float32 adds its terms one by one, and each addition rounds to the size of the whole sum.  Half types
 and tf32 go through the matrix units, which the rounding of their operands hides.
 
-PRECISION is "tf32", "tf32x3" or "ieee" as of tl.dot; "ieee whole", where registers are short, is one sum in
-`inner_products`, and "ieee one" says that of its operands the one with queries has one row that is not zeros.
+PRECISION is "tf32", "tf32x3" or "ieee" as of tl.dot.  Where registers are short, "ieee two" and "ieee whole" are two
+sums and one in `inner_products`; "ieee one" says that of its operands the one with queries has one row that is not
+zeros.
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ def inner_products(x, y, PRECISION: tl.constexpr, QUERIES: tl.constexpr):
         y10, y11 = tl.split(tl.reshape(y1, (N, D // 4, 2)))
         s = add_product(x10, tl.trans(y10), s, "ieee")
         s = add_product(x11, tl.trans(y11), s, "ieee")
+    elif PRECISION != "ieee whole" and D >= 32:
+        x0, x1 = tl.split(tl.reshape(x, (M, D // 2, 2)))
+        y0, y1 = tl.split(tl.reshape(y, (N, D // 2, 2)))
+        s = add_product(x1, tl.trans(y1), tl.dot(x0, tl.trans(y0), input_precision="ieee"), "ieee")
     else:
         s = tl.dot(x, tl.trans(y), input_precision="ieee")
     return s

@@ -39,6 +39,8 @@ from burn_kernels.reduce_kernels import (
     default,
     grid,
     join_parts,
+    join_places,
+    place_columns,
     place_once,
     reduce_once,
     spread_back,
@@ -254,31 +256,45 @@ def _forward(
     plan, machine = plan_of(x, axes, ordered=kind.startswith("arg")), machine_of(x)
     kept = plan.outer * plan.inner
 
-    def run(config: Config) -> None:
+    def cut(config: Config) -> tuple[int, bool, tuple[int, ...], dict[str, Any]]:
         blocks, spread, chunks, chunk = grid(plan.outer, plan.inner, plan.far, plan.length, config, machine)
         parts = plan.far * chunks
+        numbers = (kept, *plan[2:5], plan.length, plan.stride, chunks, chunk, plan.far_stride, blocks)
+        how = {"warps": config.warps, "registers": config.registers, "KIND": kind, "WHOLE": parts == 1}
+        return parts, spread, numbers, how | {"KEPT": config.kept, "BLOCK": config.block, "AHEAD": config.ahead}
+
+    def run(config: Config) -> None:
+        parts, spread, numbers, how = cut(config)
         a = b = None
         if parts > 1:
-            partial = torch.int64 if kind.startswith("arg") else torch.float32
-            a = torch.empty(parts, kept, dtype=partial, device=x.device)
+            a = torch.empty(parts, kept, dtype=torch.float32, device=x.device)
             b = torch.empty_like(a) if kind in ("var", "logsumexp") else None
-        numbers = (kept, *plan[2:5], plan.length, plan.stride, chunks, chunk, plan.far_stride, blocks, divisor)
-        tile = {"KEPT": config.kept, "BLOCK": config.block, "AHEAD": config.ahead}
-        kernel: Any = reduce_once
-        arguments: tuple[Any, ...] = (plan.x, like, a, b, y, middle, *numbers)
-        if kind.startswith("arg"):
-            kernel, arguments = place_once, (plan.x, a, y, *numbers[:-1])
-        launch(kernel, (blocks * parts,), x, *arguments, warps=config.warps, registers=config.registers,
-               KIND=kind, WHOLE=parts == 1, SPREAD=spread, **tile)  # fmt: skip
+        given = (plan.x, like, a, b, y, middle, *numbers, divisor)
+        launch(reduce_once, (numbers[-1] * parts,), x, *given, **how, SPREAD=spread)
         if parts > 1:
             width = builtins.min(next_power(kept), 64)
-            rest = (a, b, y, middle, kept, parts, plan.length, chunks, chunk, divisor)
-            values = 2048 if b is None and partial == torch.float32 else 1024  # a second sum at 2048 spills on sm_80
-            tile = {"PARTS": builtins.min(next_power(parts), values // width), "KEPT": width}
-            launch(join_parts, (ceil_div(kept, width),), x, *rest, warps=4, KIND=kind, **tile)
+            # a second sum of so many spills on sm_80
+            across = builtins.min(next_power(parts), (2048 if b is None else 1024) // width)
+            rest = (a, b, y, middle, kept, parts, plan.length, *numbers[6:8], divisor)
+            launch(join_parts, (ceil_div(kept, width),), x, *rest, warps=4, KIND=kind, PARTS=across, KEPT=width)
+
+    def find(config: Config) -> None:
+        parts, spread, numbers, how = cut(config)
+        a = torch.empty(parts, kept, dtype=torch.int64, device=x.device) if parts > 1 else None
+        programs, columns = (numbers[-1] * parts,), plan.inner >= FEW and not _along(plan)
+        if columns:
+            launch(place_columns, programs, x, plan.x, a, y, *numbers, **how, STAGES=config.stages)
+        else:
+            launch(place_once, programs, x, plan.x, a, y, *numbers, **how, SPREAD=spread)
+        if parts > 1:
+            width = builtins.min(next_power(kept), 16)
+            across = builtins.min(next_power(parts), 1024 // width)
+            tile = {"AHEAD": config.ahead if columns else 1, "PARTS": across, "KEPT": width}
+            rest = (plan.x, a, y, *numbers[:6], parts, numbers[7])
+            launch(join_places, (ceil_div(kept, width),), x, *rest, warps=4, KIND=kind, **tile)
 
     # counting equals reads and holds what a maximum does
-    FORWARD.run(x, config, _call(plan, "amax" if kind == "ties" else kind), run)
+    FORWARD.run(x, config, _call(plan, "amax" if kind == "ties" else kind), find if kind.startswith("arg") else run)
 
 
 def _run_back(
@@ -354,13 +370,11 @@ def _choices(facts: Facts, machine: Machine, *, back: bool) -> list[Config]:
     spread = outer > 1 and inner < FEW
     along = spread or facts.flags.endswith("along")  # with few results side by side, their width is no use
     kept, kind = outer * inner if spread else inner, facts.flags.split()[0]
-    form: Form = "places" if kind.startswith("arg") else "peaks" if kind in _PEAKS else "sums"
-    if kind == "var":
-        form = "moments"
+    form: Form = "places" if kind.startswith("arg") else _FORMS.get(kind, "sums")
     return candidates(kept, length, facts.dtype.itemsize, machine, along=along, form="back" if back else form)
 
 
-_PEAKS = ("amax", "amin", "logsumexp")
+_FORMS: dict[str, Form] = {"var": "moments", "amax": "peaks", "amin": "peaks", "logsumexp": "exponentials"}
 
 
 def _tunable(name: str, *, back: bool) -> Tunable:
@@ -412,7 +426,7 @@ def _tunable(name: str, *, back: bool) -> Tunable:
             supports=lambda config, facts: config.kept * config.block <= 65_536,
             work=work,
             trial=trial,
-            sources=(__name__, "burn_kernels.reduce_kernels", "burn_kernels.prims"),
+            sources=(__name__, "burn_kernels.reduce_kernels"),
             problems=problems_of,
             shapes=((16_384, 16_384), (1, 1 << 28)),
         )

@@ -9,7 +9,7 @@ parts; argmax carries (key, place) as one 64-bit number.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.launch import Machine, ceil_div, next_power
@@ -19,13 +19,17 @@ from burn_kernels.reduce_parts import FEW
 MOST = 1 << 30
 """Longest part of a reduced axis: places within one fit 31 bits."""
 
+LONG = 256
+"""Elements that a part should have at least of each result, where results lie side by side."""
+
 
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
     """A tile of `kept` results by `block` elements, `warps` of 32 threads, `programs` a processor to aim at.
 
-    The forward takes `ahead` tiles at once, and a thread `registers` at most, 0 for the compiler's choice.
+    The forward takes `ahead` tiles at once, and a thread `registers` at most, 0 for the compiler's choice; argmax of
+    columns has `stages` - 1 such groups under way, on their way to shared memory, where no register waits for them.
     """
 
     kept: int
@@ -34,22 +38,58 @@ class Config:
     programs: int
     ahead: int = 1
     registers: int = 0
+    stages: int = 1
 
 
-Form = Literal["sums", "moments", "places", "peaks", "back"]
+Form = Literal["sums", "moments", "places", "peaks", "exponentials", "back"]
 """What a choice goes by: of sums a group of tiles leaves one number a lane, of moments two, of peaks each element keeps
-its own."""
+its own, of exponentials two."""
 
-TRIED: dict[str, tuple[tuple[int, int, int, int], ...]] = {
-    "one": ((2048, 4, 4, 8), (2048, 4, 8, 4), (4096, 8, 4, 4), (4096, 4, 8, 1)),
-    "sums along": ((1024, 2, 16, 8), (2048, 4, 8, 8), (1024, 2, 16, 4), (2048, 4, 8, 4), (4096, 4, 8, 1)),
-    "sums across": ((2048, 4, 4, 8), (2048, 4, 8, 2), (2048, 4, 12, 4), (4096, 4, 8, 1)),
-    "places along": ((1024, 2, 16, 8), (1024, 2, 16, 4), (2048, 4, 8, 4), (2048, 4, 8, 2), (4096, 4, 8, 1)),
-    "places across": ((2048, 4, 5, 4), (4096, 8, 4, 4), (8192, 16, 2, 4), (2048, 4, 16, 2), (4096, 4, 8, 1)),
-    "places on hip": ((2048, 4, 8, 1), (4096, 8, 4, 1)),
-    "few registers": ((4096, 4, 8, 1), (2048, 4, 8, 2), (8192, 8, 4, 1), (4096, 8, 8, 1), (2048, 4, 16, 1)),
+
+class Tried(NamedTuple):
+    """Bytes of a tile, of which `beside` are neighbours in memory where the reduced axis has none; the rest as in
+    `Config`."""
+
+    span: int
+    warps: int
+    programs: int
+    ahead: int = 1
+    beside: int = 256
+    stages: int = 1
+
+
+_FEW_REGISTERS = (Tried(4096, 4, 8), Tried(2048, 4, 8, 2), Tried(8192, 8, 4), Tried(4096, 8, 8), Tried(2048, 4, 16))
+TRIED: dict[str, tuple[Tried, ...]] = {
+    "sums one": (Tried(2048, 4, 4, 8), Tried(2048, 4, 8, 4), Tried(4096, 8, 4, 4), Tried(4096, 4, 8)),
+    "sums along": (
+        Tried(1024, 2, 16, 8),
+        Tried(2048, 4, 8, 8),
+        Tried(1024, 2, 16, 4),
+        Tried(2048, 4, 8, 4),
+        Tried(4096, 4, 8),
+    ),
+    "sums across": (Tried(1024, 2, 12, 4), Tried(2048, 4, 6, 4), Tried(2048, 4, 4, 8), Tried(4096, 4, 8)),
+    "moments across": (Tried(1024, 2, 8, 8), Tried(2048, 4, 4, 8), Tried(1024, 2, 12, 4), Tried(4096, 4, 8)),
+    "places one": (Tried(2048, 4, 8, 4), Tried(4096, 8, 4, 4), Tried(8192, 16, 2, 4), Tried(4096, 4, 8)),
+    "places along": (
+        Tried(1024, 2, 16, 8),
+        Tried(1024, 2, 16, 4),
+        Tried(2048, 4, 8, 4),
+        Tried(2048, 4, 8, 2),
+        Tried(4096, 4, 8),
+    ),
+    "places across": (
+        Tried(2048, 4, 5, 2, 2048, 4),
+        Tried(2048, 4, 7, 4, 2048),
+        Tried(2048, 4, 5, 2, 256, 4),
+        Tried(2048, 4, 8, 4),
+        Tried(4096, 4, 8),
+    ),
+    "places on hip": (Tried(2048, 4, 8), Tried(4096, 8, 4)),
+    "peaks across": (Tried(1024, 2, 16), Tried(2048, 4, 16, 1, 2048), *_FEW_REGISTERS),
+    "exponentials across": (Tried(2048, 4, 12, 1, 2048), Tried(4096, 8, 6, 1, 4096), *_FEW_REGISTERS),
 }
-"""Bytes of a tile, warps, programs a processor, tiles at once; the first was fastest at 16384 x 16384 on an H200."""
+"""The first was fastest at 16384 x 16384 on an H200; for what has no list, `_FEW_REGISTERS`."""
 
 
 def default(
@@ -63,25 +103,28 @@ def candidates(
     kept: int, length: int, itemsize: int, machine: Machine, *, along: bool = True, form: Form = "sums"
 ) -> list[Config]:
     """What a tuner may try, the default first."""
-    tried = "places on hip" if form == "places" else "few registers"
-    moments = form == "moments"
-    form = "sums" if moments else form
-    if form in ("sums", "places") and machine.backend != "hip":  # on gfx942 groups of tiles spill
-        tried = f"{form} {'along' if along else 'across'}"
-        if kept == 1:
-            tried = "one" if form == "sums" else "places across"
-    table, found = TRIED[tried], []
-    if moments and itemsize > 2 and tried == "sums along":
+    way = "along" if along else "across"
+    name = f"{form} {way}"
+    if form in ("sums", "moments", "places") and (along or kept == 1):
+        name = f"{'places' if form == 'places' else 'sums'} {'one' if kept == 1 else way}"
+    if machine.backend == "hip":  # groups of tiles spill on gfx942
+        name = "places on hip" if form == "places" else ""
+    table, found = TRIED.get(name, _FEW_REGISTERS), []
+    if form == "moments" and itemsize > 2 and name == "sums along":
         table = table[1:] + table[:1]  # variances of float32 spill in the first, on sm_90
-    for span, warps, programs, ahead in table:
+    for span, warps, programs, ahead, beside, stages in table:
         size = max(32, span // itemsize)
         if along:
             block = min(next_power(length), size)
             tile = min(next_power(kept), max(1, size // block)), block
         else:
-            wide = min(next_power(kept), 256 // itemsize)
+            wide = min(next_power(kept), beside // itemsize)
+            # a part leaves 8 bytes a result, so where programs would share too few rows, tiles are narrower
+            while wide * itemsize > 256 and kept * length < wide * LONG * programs * machine.processors:
+                wide //= 2
             tile = wide, min(next_power(length), max(1, size // wide))
-        found.append(Config(*tile, warps, programs, min(ahead, next_power(ceil_div(length, tile[1])))))
+        ahead = min(ahead, next_power(ceil_div(length, tile[1])))
+        found.append(Config(*tile, warps, programs, ahead, stages=stages))
     return list(dict.fromkeys(found))
 
 
@@ -189,27 +232,22 @@ def place_once(
     place = tl.zeros((KEPT, BLOCK), tl.int32)
     count = (end - start).to(tl.int32)
     groups = count // STEP
-    begin = x_ptr + first[:, None] + (start + lane)[None, :] * stride
+    begin, offset = x_ptr + start * stride, first[:, None] + lane[None, :] * stride
     here = begin
     for group in tl.range(0, groups):
         tiles = ()
         for u in tl.static_range(AHEAD):
-            tiles = joined(tiles, (tl.load(here + u * BLOCK * stride, mask=valid[:, None], other=0.0),))
+            tiles = joined(tiles, (tl.load(here + u * BLOCK * stride + offset, mask=valid[:, None], other=0.0),))
         here += STEP * stride
         top = SIGN * tiles[0].to(tl.float32)  # type: ignore[misc]  # to mypy it is still empty
         for u in tl.static_range(1, AHEAD):
             top = _higher(top, SIGN * tiles[u].to(tl.float32))
-        # a sum with 0 makes of -0 the 0 that it equals; a lane that is NaN stays so, bit by bit, so the first one wins
-        top = _higher(a, top + 0.0)
-        place = tl.where(top.to(tl.int32, bitcast=True) != a.to(tl.int32, bitcast=True), group, place)
-        a = top
+        a, place = _taken(a, place, top, group)
     for begun in tl.range(groups * STEP, count, BLOCK):  # what is no whole group
         inside = valid[:, None] & (begun + lane < count)[None, :]
-        x = tl.load(here, mask=inside, other=-SIGN * float("inf"))
+        x = tl.load(here + offset, mask=inside, other=-SIGN * float("inf"))
         here += BLOCK * stride
-        top = _higher(a, SIGN * x.to(tl.float32) + 0.0)
-        place = tl.where(top.to(tl.int32, bitcast=True) != a.to(tl.int32, bitcast=True), groups, place)
-        a = top
+        a, place = _taken(a, place, SIGN * x.to(tl.float32), groups)
     highest = _peak(a, 1)
     same = (a == highest[:, None]) | ((a != a) & (highest != highest)[:, None])
     which = tl.min(tl.where(same, place, 0x7FFFFFFF), 1)
@@ -217,19 +255,85 @@ def place_once(
     same &= place == which[:, None]
     skip = which * STEP
     local = tl.full((KEPT, BLOCK), 0x7FFFFFFF, tl.int32)
-    here = begin + skip.to(tl.int64)[:, None] * stride
+    again = begin + offset + skip.to(tl.int64)[:, None] * stride
     for u in tl.range(0, AHEAD):
-        offset = skip[:, None] + (u * BLOCK + lane)[None, :]
-        inside = valid[:, None] & (offset < count) & same
-        x = SIGN * tl.load(here, mask=inside, other=0.0).to(tl.float32)
-        here += BLOCK * stride
+        at = skip[:, None] + (u * BLOCK + lane)[None, :]
+        inside = valid[:, None] & (at < count) & same
+        x = SIGN * tl.load(again, mask=inside, other=0.0).to(tl.float32)
+        again += BLOCK * stride
         hit = (x == highest[:, None]) | ((x != x) & (highest != highest)[:, None])
-        local = tl.minimum(local, tl.where(hit & inside, offset, 0x7FFFFFFF))
+        local = tl.minimum(local, tl.where(hit & inside, at, 0x7FFFFFFF))
     found = tl.min(local, 1)
     if WHOLE:
         tl.store(y_ptr + k, start + found, mask=valid)
     else:
         tl.store(a_ptr + part * kept + k, _pack(highest, found), mask=valid)
+
+
+@triton.jit
+def place_columns(
+    x_ptr, a_ptr, y_ptr, kept, inner, outer_stride, inner_stride, length, stride, chunks, chunk, far_stride, blocks,
+    KIND: tl.constexpr, WHOLE: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """As `place_once` where results lie side by side in memory and elements of one do not.
+
+    A lane takes AHEAD elements that follow each other, so what it keeps names so few that whoever knows the last word,
+    this program if WHOLE, else `join_places`, reads them again: once a result, not once a part.
+    """
+    first, k, valid, start, end, part = _place(
+        kept, inner, outer_stride, inner_stride, length, chunks, chunk, far_stride, blocks, False, KEPT
+    )
+    SIGN: tl.constexpr = -1.0 if KIND == "argmin" else 1.0
+    STEP: tl.constexpr = AHEAD * BLOCK
+    lane = tl.arange(0, BLOCK) * AHEAD
+    count = (end - start).to(tl.int32)
+    groups = count // STEP
+    a = tl.full((KEPT, BLOCK), float("-inf"), tl.float32)
+    place = tl.zeros((KEPT, BLOCK), tl.int32)
+    here, offset = x_ptr + start * stride, first[:, None] + lane[None, :] * stride
+    for group in tl.range(0, groups, num_stages=STAGES):
+        tiles = ()
+        for u in tl.static_range(AHEAD):
+            tiles = joined(tiles, (tl.load(here + u * stride + offset, mask=valid[:, None], other=0.0),))
+        here += STEP * stride
+        top = SIGN * tiles[0].to(tl.float32)  # type: ignore[misc]  # to mypy it is still empty
+        for u in tl.static_range(1, AHEAD):
+            top = _higher(top, SIGN * tiles[u].to(tl.float32))
+        a, place = _taken(a, place, top, group)
+    if groups * STEP < count:  # what is no whole group
+        top = tl.full((KEPT, BLOCK), float("-inf"), tl.float32)
+        for u in tl.range(0, AHEAD):
+            inside = valid[:, None] & (groups * STEP + u + lane < count)[None, :]
+            x = tl.load(here + u * stride + offset, mask=inside, other=-SIGN * float("inf"))
+            top = _higher(top, SIGN * x.to(tl.float32))
+        a, place = _taken(a, place, top, groups)
+    best = tl.max(_pack(a, place * STEP + lane[None, :]), 1)
+    if WHOLE:
+        row = 0x7FFFFFFF - (best & 0x7FFFFFFF)
+        tl.store(y_ptr + k, _again(x_ptr, first, row, stride, length, best >> 32, valid, SIGN, AHEAD), mask=valid)
+    else:
+        tl.store(a_ptr + part * kept + k, best, mask=valid)
+
+
+@triton.jit
+def _taken(a, place, top, group):
+    """The lanes' highest values and whence they came, with those of one more group."""
+    # a sum with 0 makes of -0 the 0 that it equals; a lane that is NaN stays so, bit by bit, so the first one wins
+    top = _higher(a, top + 0.0)
+    return top, tl.where(top.to(tl.int32, bitcast=True) != a.to(tl.int32, bitcast=True), group, place)
+
+
+@triton.jit
+def _again(x_ptr, first, row, stride, length, key, valid, SIGN: tl.constexpr, AHEAD: tl.constexpr):
+    """Reads AHEAD elements from `row` on: where the first is that `_pack` gave this key."""
+    key = key.to(tl.int32)
+    value = tl.where(key < 0, key ^ 0x7FFFFFFF, key).to(tl.float32, bitcast=True)[:, None]
+    rows = row[:, None] + tl.arange(0, AHEAD)[None, :]
+    inside = valid[:, None] & (rows < length)
+    x = SIGN * tl.load(x_ptr + first[:, None] + rows * stride, mask=inside, other=0.0).to(tl.float32)
+    hit = inside & ((x == value) | ((x != x) & (value != value)))
+    return tl.min(tl.where(hit, rows, 0x7FFFFFFFFFFFFFFF), 1)
 
 
 @triton.jit
@@ -258,9 +362,10 @@ def reduce_once(
     if KIND == "ties":
         like = tl.load(like_ptr + k, mask=valid, other=0.0).to(tl.float32)[:, None, None]
     groups = ((end - start) // STEP).to(tl.int32)
-    here = x_ptr + first[:, None, None] + (start + each) * stride
+    # one address that moves, and places beside it that do not: an address a lane would take two registers an element
+    here, places = x_ptr + start * stride, first[:, None, None] + each * stride
     for group in tl.range(0, groups):
-        x = tl.load(here, mask=valid[:, None, None], other=0.0).to(tl.float32)
+        x = tl.load(here + places, mask=valid[:, None, None], other=0.0).to(tl.float32)
         here += STEP * stride
         a, b = _take(a, b, x, group, like, KIND, AHEAD, TYPE)
     # at most one turn; an `if` in its place makes Triton 3.6 refuse sums of float32 (OptimizeThreadLocality)
@@ -268,7 +373,7 @@ def reduce_once(
         inside = valid[:, None, None] & (begun + each < end - start)
         # what changes nothing: a value that is no number equals none
         NEUTRAL: tl.constexpr = float("nan") if KIND == "ties" else -SIGN * float("inf") if PEAK else 0.0
-        x = tl.load(here, mask=inside, other=NEUTRAL).to(tl.float32)
+        x = tl.load(here + places, mask=inside, other=NEUTRAL).to(tl.float32)
         if KIND == "var":
             added = tl.sum(tl.where(inside, 1.0, 0.0), 2)
             middle = tl.sum(x, 2) / tl.maximum(added, 1.0)
@@ -349,27 +454,19 @@ def join_parts(
     a_ptr, b_ptr, y_ptr, mean_ptr, kept, parts, length, chunks, chunk, divisor, KIND: tl.constexpr,
     PARTS: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
-    """Joins what `reduce_once` left of the parts of each result."""
+    """Joins what `reduce_once` left of the parts of each result; of places `join_places` does."""
     k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
     valid = k < kept
     lane = tl.arange(0, PARTS)
     a = tl.zeros((PARTS, KEPT), tl.float32)
     b = tl.zeros((PARTS, KEPT), tl.float32)
-    if KIND == "argmax" or KIND == "argmin":
-        best = tl.full((PARTS, KEPT), -0x7FFFFFFFFFFFFFFF, tl.int64)
-        place = tl.zeros((PARTS, KEPT), tl.int64)
     if KIND == "amax" or KIND == "amin" or KIND == "logsumexp":
         a += float("-inf")
     for at in tl.range(0, parts, PARTS):
         part = at + lane
         inside = (part < parts)[:, None] & valid[None, :]
         where = (part.to(tl.int64) * kept)[:, None] + k[None, :]
-        if KIND == "argmax" or KIND == "argmin":
-            packed = tl.load(a_ptr + where, mask=inside, other=-0x7FFFFFFFFFFFFFFF)
-            better = (packed >> 32) > (best >> 32)
-            best = tl.where(better, packed, best)
-            place = tl.where(better, (part.to(tl.int64) * chunk)[:, None], place)
-        elif KIND == "var":
+        if KIND == "var":
             seen = tl.minimum(length - (part % chunks).to(tl.int64) * chunk, chunk).to(tl.float32)[:, None]
             a += seen * tl.load(a_ptr + where, mask=inside, other=0.0)
         elif KIND == "sum" or KIND == "mean" or KIND == "ties":
@@ -377,12 +474,7 @@ def join_parts(
         else:
             found = tl.load(a_ptr + where, mask=inside, other=float("-inf"))
             a = tl.maximum(a, found, propagate_nan=tl.PropagateNan.ALL)
-    if KIND == "argmax" or KIND == "argmin":
-        key = best >> 32
-        local = place + 0x7FFFFFFF - (best & 0x7FFFFFFF)
-        local = tl.where(key == tl.max(key, 0)[None, :], local, 0x7FFFFFFFFFFFFFFF)
-        tl.store(y_ptr + k, tl.min(local, 0), mask=valid)
-    elif KIND == "sum" or KIND == "mean" or KIND == "ties":
+    if KIND == "sum" or KIND == "mean" or KIND == "ties":
         tl.store(
             y_ptr + k, quotient(tl.sum(a, 0), divisor, y_ptr.dtype.element_ty).to(y_ptr.dtype.element_ty), mask=valid
         )
@@ -418,6 +510,35 @@ def join_parts(
             lse = _lse(middle, tl.sum(b, 0), y_ptr.dtype.element_ty)
             tl.store(y_ptr + k, lse.to(y_ptr.dtype.element_ty), mask=valid)
             tl.store(mean_ptr + k, lse, mask=valid)
+
+
+@triton.jit
+def join_places(
+    x_ptr, a_ptr, y_ptr, kept, inner, outer_stride, inner_stride, length, stride, parts, chunk,
+    KIND: tl.constexpr, AHEAD: tl.constexpr, PARTS: tl.constexpr, KEPT: tl.constexpr,
+):  # fmt: skip
+    """Joins what `place_once` left of the parts of each result, or `place_columns`: then places of AHEAD elements."""
+    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
+    valid = k < kept
+    lane = tl.arange(0, PARTS)
+    best = tl.full((KEPT, PARTS), -0x7FFFFFFFFFFFFFFF, tl.int64)
+    place = tl.zeros((KEPT, PARTS), tl.int64)
+    for at in tl.range(0, parts, PARTS):
+        part = (at + lane).to(tl.int64)
+        inside = valid[:, None] & (part < parts)[None, :]
+        packed = tl.load(a_ptr + k[:, None] + (part * kept)[None, :], mask=inside, other=-0x7FFFFFFFFFFFFFFF)
+        better = (packed >> 32) > (best >> 32)
+        best = tl.where(better, packed, best)
+        place = tl.where(better, (part * chunk)[None, :], place)
+    key = best >> 32
+    highest = tl.max(key, 1)
+    local = place + 0x7FFFFFFF - (best & 0x7FFFFFFF)
+    row = tl.min(tl.where(key == highest[:, None], local, 0x7FFFFFFFFFFFFFFF), 1)
+    if AHEAD > 1:
+        SIGN: tl.constexpr = -1.0 if KIND == "argmin" else 1.0
+        first = (k // inner) * outer_stride + (k % inner) * inner_stride
+        row = _again(x_ptr, first, row, stride, length, highest, valid, SIGN, AHEAD)
+    tl.store(y_ptr + k, row, mask=valid)
 
 
 @triton.jit

@@ -1,7 +1,7 @@
 """The backward of residual add and norm: the formulas are in `residual_norm`.
 
 As in `norm_backward`, programs stride over the rows and keep their share of dw and db, or two kernels go over slabs of
-columns; the sums over shares and the row means are the same kernels.
+columns; the sums over shares, the row means and the gradient of a row are the same code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from burn_kernels.launch import (
     rows_of,
     runs_kernel,
 )
-from burn_kernels.norm_backward import BackwardConfig, _add_shares, _row_means, _shares
+from burn_kernels.norm_backward import BackwardConfig, means_of_rows, shares_of, sum_of_shares
+from burn_kernels.norm_backward_kernels import normalised, row_gradient
 from burn_kernels.norm_parts import MAX_TILE_COLS, PARTS, weights
 from burn_kernels.norm_parts import layer_norm_reference as plain_layer_norm
 from burn_kernels.norm_parts import rms_norm_reference as plain_rms_norm
@@ -95,10 +96,7 @@ def _backward(
         inside = valid[:, None] & (col < cols)
         n = tl.load(s_ptr + row[:, None] * s_stride + col, mask=inside, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + row[:, None] * dy_stride + col, mask=inside, other=0.0).to(tl.float32)
-        rstd = tl.load(rstd_ptr + row, mask=valid, other=0.0)
-        if CENTRED:
-            n -= tl.load(mean_ptr + row, mask=valid, other=0.0)[:, None]
-        n *= rstd[:, None]
+        n, rstd = normalised(n, mean_ptr, rstd_ptr, row, valid, CENTRED)
         if dw_ptr is not None:
             dw += dy * n
         if db_ptr is not None:
@@ -106,19 +104,7 @@ def _backward(
         g = dy
         if w_ptr is not None:
             g *= w
-        # the means over all columns: from this tile where it holds them all
-        if along_ptr is None:
-            along = tl.sum(g * n, 1) / cols
-        else:
-            along = tl.load(along_ptr + row, mask=valid, other=0.0)
-        dr = g - n * along[:, None]
-        if CENTRED:
-            if along_ptr is None:
-                offset = tl.sum(g, 1) / cols
-            else:
-                offset = tl.load(offset_ptr + row, mask=valid, other=0.0)
-            dr -= offset[:, None]
-        dr *= rstd[:, None]
+        dr = row_gradient(n, g, rstd, along_ptr, offset_ptr, row, valid, cols, CENTRED)
         if ds_ptr is not None:
             dr += tl.load(ds_ptr + row[:, None] * ds_stride + col, mask=inside, other=0.0).to(tl.float32)
         tl.store(dr_ptr + row[:, None] * cols + col, dr.to(dr_ptr.dtype.element_ty), mask=inside)
@@ -211,24 +197,16 @@ def _run_backward(
     compiled = {"CENTRED": mean is not None, **flags(drop, cols)}
 
     def run(config: BackwardConfig) -> None:
-        slabs, shares = ceil_div(cols, config.block), _shares(config, rows, cols, machine)
+        slabs, shares = ceil_div(cols, config.block), shares_of(config, rows, cols, machine)
         dw_shares = torch.empty(shares, cols, dtype=torch.float32, device=s.device) if dw is not None else None
         db_shares = torch.empty(shares, cols, dtype=torch.float32, device=s.device) if db is not None else None
-        along = offset = None
-        if slabs > 1:
-            along = torch.empty(rows, dtype=torch.float32, device=s.device)
-            offset = torch.empty_like(along) if mean is not None else None
-            means = (flat_dy, flat_s, w, mean, rstd, along, offset, strides[0], strides[2], cols)
-            block = 2_048 if cols * s.element_size() % 16 else 4_096
-            launch(_row_means, (rows,), s, *means, warps=8, CENTRED=mean is not None, BLOCK=block)
+        means = (flat_dy, flat_s, w, mean, rstd, strides[0], strides[2])
+        along, offset = means_of_rows(*means) if slabs > 1 else (None, None)
         inputs = (flat_dy, flat_ds, flat_s, w, mean, rstd, along, offset, dx if dropped else None, dr)
         arguments = (*inputs, dw_shares, db_shares, *strides, rows, cols, *numbers(drop, s.dtype))
         sizes = {"ROWS": config.rows, "BLOCK": config.block, "STAGES": config.stages}
         launch(_backward, (slabs, shares), s, *arguments, warps=config.warps, stages=config.stages, **compiled, **sizes)
-        if dw is not None or db is not None:
-            sums = (dw_shares, db_shares, dw, db, shares, cols)
-            block = 32 if cols > 8_192 else 8  # as in norm
-            launch(_add_shares, (ceil_div(cols, block),), s, *sums, warps=4, ROWS=2048 // block, BLOCK=block)
+        sum_of_shares(s, dw_shares, db_shares, dw, db)
 
     address = (flat_dy.data_ptr() | flat_s.data_ptr() | (0 if flat_ds is None else flat_ds.data_ptr())) & 15
     words = f"{PARTS[w is not None, bias]}{' drop' if dropped else ''}{' alone' if ds is None else ''}".strip()
@@ -243,7 +221,7 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
 
     def work(config: BackwardConfig, facts: Facts, machine: Machine) -> Work:
         (rows,), (cols,), size, words = facts.free, facts.exact, facts.dtype.itemsize, facts.flags.split()
-        slabs, shares = ceil_div(cols, config.block), _shares(config, rows, cols, machine)
+        slabs, shares = ceil_div(cols, config.block), shares_of(config, rows, cols, machine)
         tensors = 4 + ("drop" in words) - ("alone" in words) + (2 if slabs > 1 else 0)
         sums = len({"w", "b"} & set(words))
         moved = tensors * rows * cols * size + 8 * shares * cols * sums
@@ -284,7 +262,12 @@ def _backward_tunable(name: str, *, centred: bool) -> Tunable:
             supports=lambda config, facts: config.rows * config.block <= 2 * MAX_TILE_COLS,
             work=work,
             trial=trial,
-            sources=(__name__, "burn_kernels.norm_backward", "burn_kernels.random"),
+            sources=(
+                __name__,
+                "burn_kernels.norm_backward",
+                "burn_kernels.norm_backward_kernels",
+                "burn_kernels.random",
+            ),
             problems=row_problems(every, f"{every} drop"),
         )
     )

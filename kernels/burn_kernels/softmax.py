@@ -69,23 +69,29 @@ def default(cols: int, itemsize: int, machine: Machine, *, backward: bool = Fals
     return next(_choices(cols, itemsize, backward=backward))
 
 
-def candidates(cols: int, itemsize: int, machine: Machine, *, backward: bool = False) -> list[Config]:
+def candidates(
+    cols: int, itemsize: int, machine: Machine, *, backward: bool = False, log: bool = False
+) -> list[Config]:
     """What a tuner may try, the default first; all give the same result up to rounding."""
-    return list(dict.fromkeys(_choices(cols, itemsize, backward=backward)))
+    return list(dict.fromkeys(_choices(cols, itemsize, backward=backward, log=log)))
 
 
-def _choices(cols: int, itemsize: int, *, backward: bool) -> Iterator[Config]:
+def _choices(cols: int, itemsize: int, *, backward: bool, log: bool = False) -> Iterator[Config]:
     block = next_power(cols)
+    # the backward of the logarithm, of half types, is 1.43 times as fast with twice the elements a thread at 16384
+    # columns on an H200, and 1.26 at 32768
+    many = not backward or (log and itemsize == 2 and block > 8192)
     if block <= MAX_TILE_COLS:
         # below 1024 columns several rows share a program; above, 32 elements a thread, in the forward 64
         rows = max(1, 1024 // block)
-        warps = max(4, rows * block // (1024 if backward else 2048))
+        warps = max(4, rows * block // (2048 if many else 1024))
         for factor in (1, 2):
             for other in (warps, warps // 2, 2 * warps):
                 if other <= 32 and rows * factor * block <= 2048 * other:
                     yield Config(rows * factor, block, other)
         return
-    for part, warps in ((16_384, 32), (8_192, 32), (16_384, 16), (8_192, 16)):
+    found = ((16_384, 32), (8_192, 32), (16_384, 16), (8_192, 16))
+    for part, warps in reversed(found) if backward and many else found:
         yield Config(1, part, warps)
     if block <= 2 * MAX_TILE_COLS and not backward:
         yield Config(1, block, 32)
@@ -376,7 +382,9 @@ def _tunable(name: str, *, log: bool, back: bool) -> Tunable:
             config=Config,
             free=("rows",),
             exact=("cols",),
-            candidates=lambda facts, machine: candidates(facts.exact[0], facts.dtype.itemsize, machine, backward=back),
+            candidates=lambda facts, machine: candidates(
+                facts.exact[0], facts.dtype.itemsize, machine, backward=back, log=log
+            ),
             supports=_supports,
             work=work,
             trial=trial,

@@ -26,7 +26,7 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.errors import KernelArgumentError, KernelDTypeError, explain
 from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, launch, runs_kernel, wide_type
-from burn_kernels.optimizer import _GROUP, _TYPES, _pointer
+from burn_kernels.optimizer import _TYPES, _pointer
 from burn_kernels.reduce_kernels import _peak
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 from burn_kernels.tensor_table import CHUNK, Tensors
@@ -67,6 +67,11 @@ def candidates(machine: Machine) -> list[Config]:
 
 
 # -- kernels -----------------------------------------------------------------------------------------
+# A chunk's length is read from the table, so the compiler does not know what divides it.  The body, whole groups of
+# _GROUP elements, is written so that it does, and moves in 16-byte accesses; the few elements after it go on their own.
+_GROUP = tl.constexpr(8)
+
+
 @triton.jit
 def _take(total, x_ptr, at, inside, ORDER: tl.constexpr):
     x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
@@ -94,7 +99,6 @@ def _shares(table_ptr, share_ptr, TYPE: tl.constexpr, ORDER: tl.constexpr, ALIGN
     table_ptr += chunk * 2
     count = tl.load(table_ptr).to(tl.int32)
     x_ptr = _pointer(table_ptr, 1, TYPE, ALIGNED)
-    # whole groups of 8 elements, written so that the compiler sees it, then the few after them, as in `optimizer`
     body = count // _GROUP * _GROUP
     total = tl.zeros((BLOCK,), tl.float32)
     for start in tl.range(0, body, BLOCK):

@@ -19,7 +19,8 @@ KEY = "softmax rows<=8192 cols=4096 bfloat16 packed align=16"
 
 
 def rows(**times: float) -> list[dict[str, Any]]:
-    return [{"device": DEVICE, "key": KEY, "candidate": name, "median_ms": ms} for name, ms in times.items()]
+    head = {"kernel": softmax.FORWARD.kernel, "device": DEVICE, "key": KEY}
+    return [head | {"candidate": name, "median_ms": ms} for name, ms in times.items()]
 
 
 @pytest.fixture
@@ -44,7 +45,12 @@ def test_the_table_that_is_shipped_counts_where_it_is_asked_for(
     times: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = {"op": "softmax", "backend": "cuda", "arch": 90, "free": [8192], "exact": [4096], "itemsize": 2, "align": 16}
-    row |= {"layout": "packed", "flags": "", "configs": [[0.04, asdict(softmax.candidates(4096, 2, H200)[1])]]}
+    row |= {
+        "kernel": softmax.FORWARD.kernel,
+        "layout": "packed",
+        "flags": "",
+        "configs": [[0.04, asdict(softmax.candidates(4096, 2, H200)[1])]],
+    }
     monkeypatch.setattr(shipped, "load", lambda: [row])
     (with_table,), (without,) = (choices(rows(**times), table=table) for table in (True, False))
     assert with_table.source == "shipped"
@@ -63,3 +69,4 @@ def test_what_is_below_the_bar_is_listed(times: dict[str, float]) -> None:
 def test_keys_of_kernels_that_are_gone_do_not_count(times: dict[str, float]) -> None:
     known = rows(**times)
     assert choices([row | {"key": row["key"].replace("softmax", "softmix")} for row in known], table=True) == []
+    assert choices([row | {"kernel": "0" * 16} for row in known], table=True) == []

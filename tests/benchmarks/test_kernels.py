@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import ast
+import fcntl
 import json
 import math
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,13 @@ import torch
 
 pytest.importorskip("triton")
 
-from benchmarks._kernels.cases import chosen_cases, jax_tasks, judged_cases
-from benchmarks._kernels.judged import BARS, Bar, judge, table
+from benchmarks._kernels.bars import BARS, passes_in_order
+from benchmarks._kernels.cases import chosen, chosen_cases, jax_tasks
+from benchmarks._kernels.judged import BARE, Bar, judge, table
+from benchmarks._kernels.preparing import Queue, in_order_of_length, measuring_alone
 from benchmarks._kernels.problems import SIZES
 from benchmarks._kernels.rivals import CHOSEN
-from benchmarks._kernels.rows import merged, timed
+from benchmarks._kernels.rows import apart, merged, sampled, timed
 from benchmarks._kernels.timing import Timer
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 
 def asked(only: str = "", **more: Any) -> argparse.Namespace:
     """What the command line would say."""
-    return argparse.Namespace(**{"only": only, "part": "", "warm": "", "there": set(), "missing": False} | more)
+    return argparse.Namespace(**{"only": only, "part": "", "judged": False, "there": set(), "missing": False} | more)
 
 
 def row(variant: str, ms: float, share: float = 0.5, peak: float = 0.0) -> dict[str, Any]:
@@ -98,17 +102,37 @@ def judged(out: Path, *arguments: str) -> dict[str, Any]:
 
 
 def test_one_family_runs_alone(tmp_path: Path) -> None:
-    found = judged(tmp_path, "--only", "softmax", "--no-compile")
+    found = judged(tmp_path, "--only", "argmax", "--no-compile")
     assert {r["variant"] for r in found["rows"]} == {"ours", "eager"}
-    assert len(found["bars"]) == 6
+    assert [bar["asked"] for bar in found["bars"] if not bar["goal"]] == ["share of copy"] * 3
     assert found["tiny"] is True
 
 
 @pytest.mark.slow
 def test_every_bar_finds_its_case(tmp_path: Path) -> None:
     found = judged(tmp_path)
-    assert [verdict["case"] for verdict in found["bars"] if verdict["found"] is None] == []
-    assert len({(verdict["case"], verdict["passed"]) for verdict in found["bars"]}) == len(BARS)
+    unmet = {(bar["case"], bar["passed"]) for bar in found["bars"] if bar["found"] is None}
+    timed = {(row["case"], row["pass"]) for row in found["rows"]}
+    assert len(timed) >= len(passes_in_order())
+    # bars that name a rival which is not here, or the memory that a CPU does not count
+    assert {verdict["asked"] for verdict in found["bars"] if verdict["found"] is None} <= {
+        "times as fast as liger",
+        "times as fast as cudnn",
+        "times as fast as flex",
+        "peak of compile's, at most",
+    }, unmet
+
+
+def test_every_bar_and_every_size_that_was_asked_for_is_there() -> None:
+    bars = {(bar.case, bar.passed) for bar in BARS if not bar.goal}
+    widths = (1024, 2048, 4096, 5120, 6144, 8192, 11008, 16384, 32768, 50257, 49, 1)
+    assert {(f"softmax 8192x{cols}", "f") for cols in widths} <= bars
+    for name in ("layer_norm", "rms_norm"):
+        assert {(f"{name} 8192x{cols}", "fb") for cols in widths if cols not in (1024, 2048)} <= bars
+        assert {(f"{name} {rows}x4096", "fb") for rows in (1, 7)} <= bars
+    assert {(f"{kind} 16384x16384 dim {dim}", "f") for kind in ("argmax", "var") for dim in (0, 1, None)} <= bars
+    assert {(f"cross_entropy 8192x{cols}", "fb") for cols in (32000, 50257, 128256)} <= bars
+    assert {bar.goal for bar in BARS if bar.goal} == {f"G{n}" for n in range(2, 15)}
 
 
 def test_every_chosen_case_is_known_and_jax_has_what_it_is_asked_for() -> None:
@@ -129,19 +153,95 @@ def test_every_chosen_case_is_known_and_jax_has_what_it_is_asked_for() -> None:
             assert all(task.inputs[at][1] != "int32" for at in task.graded)
 
 
-def test_parts_are_all_cases_and_none_twice() -> None:
-    parts = [chosen_cases(asked(part=f"{at}/3")) for at in range(3)]
-    assert sorted(case for part in parts for case in part) == sorted(CHOSEN)
-    both = chosen_cases(asked("layer_norm,softmax", part="0/2", warm="1/2"))
-    assert list(both) == ["softmax 8192x4096"]  # the second of the first, third and so on; in the order asked for
+@pytest.mark.parametrize("judged", [False, True])
+def test_parts_are_all_cases_and_none_twice(judged: bool) -> None:
+    parts = [chosen(asked(part=f"{at}/3", judged=judged)) for at in range(3)]
+    everything = [(case, one) for case, both in CHOSEN.items() for one in both]
+    if judged:
+        everything = list(dict.fromkeys([*passes_in_order(), *everything]))
+    assert sorted(pair for part in parts for pair in part) == sorted(everything)
+    assert len(everything) == len(set(everything))
 
 
 def test_what_is_there_is_timed_last_or_not_again() -> None:
     there = {("softmax 8192x4096", "f"), ("softmax 8192x4096", "fb"), ("softmax 8192x32768", "f")}
-    assert chosen_cases(asked("softmax", there=there, missing=True)) == {"softmax 8192x32768": ("fb",)}
-    both = ("f", "fb")
-    found = chosen_cases(asked("softmax", there=there))
-    assert list(found.items()) == [("softmax 8192x32768", both), ("softmax 8192x4096", both)]  # what it lacks first
+    assert chosen(asked("softmax", there=there, missing=True)) == [("softmax 8192x32768", "fb")]
+    found = chosen(asked("softmax", there=there))
+    assert found[0] == ("softmax 8192x32768", "fb")  # what it lacks first
+    assert len(found) == 4
+    assert chosen(asked("sum,softmax"))[0][0] == "sum 16384x16384 dim 1"  # in the order asked for
+
+
+def test_a_queue_gives_each_call_to_one_taker_and_searching_ones_last(tmp_path: Path) -> None:
+    one, other = Queue(str(tmp_path)), Queue(str(tmp_path))
+    variants = ["ours", "eager", "compile", "compile, searched", "liger"]
+    found = one.take("norm 8x8", "fb", variants, searched=False)
+    assert next(found) == "ours"
+    assert list(other.take("norm 8x8", "fb", variants, searched=False)) == ["compile", "liger"]
+    assert list(found) == []
+    assert (one.left("norm 8x8", "fb", searched=False), one.left("norm 8x8", "fb", searched=True)) == (False, True)
+    assert list(other.take("norm 8x8", "fb", variants, searched=True)) == ["compile, searched"]
+    assert not one.left("norm 8x8", "fb", searched=True)
+    other.done("norm 8x8", "fb", "compile", 3.0)
+    assert [one.ready("norm 8x8", "fb", name) for name in variants] == [True, True, True, False, True]
+    assert "1 of 4 calls that were begun are ready, 3 s of work; longest: norm 8x8 fb compile 3 s" in one.told()
+    assert in_order_of_length([("sum 8", "f"), ("adamw 8", "step")])[0] == ("adamw 8", "step")
+
+
+def test_searches_measure_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._inductor.runtime.benchmarking  # so that there is something to replace
+
+    other = (tmp_path / "measuring").open("w")
+
+    def is_free() -> bool:
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(other, fcntl.LOCK_UN)
+        return True
+
+    class Plain:
+        def benchmark_gpu(self, free: bool) -> tuple[bool, bool]:
+            return free, is_free()
+
+    class Nested(Plain):
+        def benchmark_gpu(self, free: bool) -> tuple[bool, bool]:
+            return super().benchmark_gpu(is_free())
+
+    fake = types.SimpleNamespace(Plain=Plain, Nested=Nested)
+    monkeypatch.setattr(torch._inductor.runtime, "benchmarking", fake)
+    measuring_alone(tmp_path)
+    assert is_free()
+    assert Plain().benchmark_gpu(True) == (True, False)
+    assert Nested().benchmark_gpu(True) == (False, False)  # a measurement within another waits for nobody
+    assert is_free()
+    other.close()
+
+
+def test_rivals_whose_results_are_others_do_not_count() -> None:
+    x = torch.randn(64, 64)
+    eager = sampled((x, x * 2))
+    assert apart(eager, eager, last=True) == 0.0
+    assert apart(sampled((torch.ones(3), x, x * 3)), eager, last=True) == pytest.approx(1 / 5**0.5, rel=1e-6)
+    assert apart(sampled((x, x * 2, torch.ones(3))), eager, last=False) == 0.0
+    assert apart(sampled(torch.ones(3)), eager, last=True) is None
+    assert sampled(torch.arange(3)) == []  # whole numbers: which of equal values comes first is free
+    bar = Bar(case="norm 8x8", passed="fb", ahead=1.3)
+    rows = [row("ours", 1.0), row("compile", 2.0), row("liger", 1.1) | {"apart": 0.4}, row(BARE, 0.1)]
+    assert judge([bar], rows)[0].found == 2.0
+    bare = Bar(case="norm 8x8", passed="fb", ahead=1.3, against=(BARE,))
+    assert judge([bare], [*rows, row(BARE, 0.1) | {"apart": 1.1}])[0].found == 0.1  # less work, which the bar knows
+    beyond = [row("ours", 1.0), row("compile", 2.0), row("jax", 0.4, share=1.3) | {"floor_bytes": 1 << 30}]
+    assert judge([bar], beyond)[0].found == 2.0  # nobody moves the bytes faster than a copy
+    assert judge([bar], [row("ours", 1.0), row("compile", 0.5, share=1.3) | {"floor_bytes": 99}])[0].found == 0.5
+
+
+def test_torch_compile_counts_in_all_its_modes_and_memory_beside_it() -> None:
+    bar = Bar(case="norm 8x8", passed="fb", ahead=1.0, against=("compile",), peak_of_compiled=0.5)
+    rows = [row("ours", 1.0, peak=3.0), row("compile", 3.0, peak=8.0), row("compile, searched", 2.0, peak=4.0)]
+    ratio, peak = judge([bar], [*rows, row("eager", 0.1)])
+    assert (ratio.found, peak.found, peak.holds) == (2.0, 0.75, False)
 
 
 def run_of(rows: list[dict[str, Any]], day: str, **more: Any) -> dict[str, Any]:
@@ -188,9 +288,30 @@ def test_a_file_of_rows_grows_and_is_merged_into_another(tmp_path: Path) -> None
     count = len(json.loads(one.read_text())["rows"])
     assert "2 rows in" in ran("--only", "softmax,tensor_norm", "--missing", "--out", str(one))
     rows = json.loads(one.read_text())["rows"]
-    assert [row["case"].split()[0] for row in rows] == ["tensor_norm"] * 2 + ["softmax"] * count  # as the cases stand
+    assert [row["case"].split()[0] for row in rows] == ["softmax"] * count + ["tensor_norm"] * 2  # as the cases stand
     ran("--merge", str(one), "--out", str(two))
     assert json.loads(two.read_text())["rows"] == rows
+
+
+def test_parts_of_a_judged_run_become_one_file_with_all_verdicts(tmp_path: Path) -> None:
+    from benchmarks.kernels import merge
+
+    def part(case: str, minute: int) -> Path:
+        rows = [row("ours", 1.0, 0.95) | {"case": case}, row("compile", 2.0) | {"case": case}]
+        file = tmp_path / f"{minute}.json"
+        file.write_text(json.dumps(run_of(rows, f"2026-11-22 07:0{minute}", jax="J")), encoding="utf-8")
+        return file
+
+    files = [part("rms_norm 8192x4096", 1), part("layer_norm 8192x4096", 2)]
+    merge(files, tmp_path / "all.json", asked(judged=True))
+    found = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
+    assert [r["case"].split()[0] for r in found["rows"]] == ["layer_norm"] * 2 + ["rms_norm"] * 2  # as the bars stand
+    assert [r["date"] for r in found["rows"]] == ["2026-11-22 07:02"] * 2 + ["2026-11-22 07:01"] * 2
+    bars = {(bar["case"], bar["asked"]): bar for bar in found["bars"] if not bar["goal"]}
+    assert len(found["bars"]) > len(BARS)  # a verdict for each number that a bar asks for
+    assert bars["rms_norm 8192x4096", "times as fast as the best rival"]["found"] == 2.0
+    assert bars["layer_norm 8192x4096", "share of copy"]["holds"] is True
+    assert bars["rms_norm 8192x5120", "share of copy"]["found"] is None
 
 
 def test_errors_that_fail_do_not_end_the_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,7 +323,7 @@ def test_errors_that_fail_do_not_end_the_run(capsys: pytest.CaptureFixture[str])
     assert "norm 8x8 f, its errors: ValueError: no such config" in capsys.readouterr().out
 
 
-def test_bars_that_name_no_rival_are_timed_without_torch_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beside_bars_torch_compile_searches_and_a_step_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks._kernels import cases
 
     given = dict[str, argparse.Namespace]()
@@ -211,14 +332,19 @@ def test_bars_that_name_no_rival_are_timed_without_torch_compile(monkeypatch: py
         given[f"{name} {tag}"] = arguments
         return iter(())
 
+    def own(arguments: Any) -> Any:
+        given["adamw"] = arguments
+        return iter(())
+
     monkeypatch.setattr(cases, "op_cases", op_cases)
+    monkeypatch.setattr(cases, "OWN", {"adamw": own})
     monkeypatch.setattr(SIZES, "device", "meta")
-    only = "softmax,rms_norm,linear_cross_entropy"
-    assert list(judged_cases(asked(only, no_compile=False, best_mode=False), None)) == []  # type: ignore[arg-type]
-    assert (given["softmax 8192x4096"].no_compile, given["softmax 8192x4096"].best_mode) == (True, False)
-    assert (given["rms_norm 8192x4096"].no_compile, given["rms_norm 8192x4096"].best_mode) == (False, True)
-    head = given["linear_cross_entropy 8192x4096x128256"]  # its bar names torch.compile alone
-    assert (head.no_compile, head.best_mode) == (False, False)
+    pairs = [("rms_norm 8192x4096", "fb"), ("adamw 124M", "step")]
+    for judged in (True, False):
+        arguments = asked(judged=judged, no_compile=False)
+        assert list(chosen_cases(arguments, None, pairs)) == []  # type: ignore[arg-type]
+        assert given["rms_norm 8192x4096"].best_mode is judged
+        assert given["adamw"].no_compile is not judged  # which takes longer than all the rest of --rivals
 
 
 def test_rivals_are_timed_without_jax_too(tmp_path: Path) -> None:

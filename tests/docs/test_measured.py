@@ -38,11 +38,13 @@ def test_the_fastest_rival_counts_and_forms_of_our_own_do_not(measured: Any) -> 
         row("eager", 5.0, peak_mib=9.0, error=1.3e-3),
         row("compile", 3.0, peak_mib=4.0),
         row("flash", 4.0, peak_mib=5.0),
+        row("compile, searched", 3.5, peak_mib=4.0),
         row("jax", 2.5),
+        row("liger", 0.5, apart=0.3),  # not what the others compute
     ]
     text = measured.rival_table(RUN | {"rows": rows}, "rows.json")
     assert last(text) == [
-        *("norm 8x8", "fb", "2.0000", "91 %", "jax **1.25**", "2.50", "1.50", "", "1.25", "flash 2.00"),
+        *("norm 8x8", "fb", "2.0000", "91 %", "jax **1.25**", "2.50", "1.50", "0.25 †", "1.25", "flash 2.00"),
         *("3 / –", "1.20e-3 / 1.30e-3"),
     ]
     assert "JAX 0.11 on gpu" in text
@@ -54,10 +56,15 @@ def test_the_fastest_rival_counts_and_forms_of_our_own_do_not(measured: Any) -> 
 
 
 def test_bars_say_what_was_not_timed(measured: Any) -> None:
-    bar = {"case": "norm 8x8", "passed": "f", "asked": "share of copy", "needed": 0.9, "holds": True}
-    text = measured.bar_table(RUN | {"bars": [bar | {"found": 0.95}, bar | {"found": None, "holds": False}]}, "b.json")
+    bar = {"case": "norm 8x8", "passed": "f", "asked": "share of copy", "needed": 0.9, "holds": True, "goal": "G2"}
+    text = measured.bar_table(RUN, [bar | {"found": 0.95}, bar | {"found": None, "holds": False}], "goals")
     assert "1 of 1 held on 2026-11-22, 1 were not timed" in text
-    assert last(text) == ["norm 8x8", "f", "share of copy", "0.900", "not timed", ""]
+    assert last(text) == ["G2 norm 8x8", "f", "share of copy", "0.900", "not timed", ""]
+
+
+def test_arithmetic_has_no_share_of_a_copy(measured: Any) -> None:
+    rows = [row("ours", 2.0, share_of_copy=0.05, peak_mib=3.0, case="linear 8x8x8 gelu")]
+    assert last(measured.rival_table(RUN | {"rows": rows}, "rows.json"))[3] == "–"
 
 
 def test_the_page_is_fresh(measured: Any) -> None:

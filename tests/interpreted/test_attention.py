@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -63,6 +64,23 @@ def test_blocks_of_other_sizes(sizes: tuple[int, int]) -> None:
     for rule in ({"causal": True}, {"causal": True, "align": "bottom_right", "window": 21}):
         given = (*operands((1, 1, 40, 8), (1, 1, 65, 8)), None, None)
         close(*both(given, config, back, **rule), (sizes, rule))
+
+
+def past_the_last_key() -> Iterator[Any]:
+    # 48 keys in blocks of 32 are read sixteen at once, 33 one by one; a bias of the batch changes the order of programs
+    for seq in (48, 33):
+        for bias in ((1, 2, seq, seq), (2, 1, 1, seq), (seq, 1), (2, 2, seq, seq)):
+            quick = bias == (1, 2, 48, 48)
+            yield pytest.param(seq, bias, marks=[] if quick else pytest.mark.slow, id=f"{bias}")
+
+
+@pytest.mark.parametrize(("seq", "bias"), list(past_the_last_key()))
+def test_blocks_that_reach_past_the_last_key_beside_a_bias(seq: int, bias: tuple[int, ...]) -> None:
+    draw = Draw(seq)
+    mask = draw.integers(0, 5, 2, 1, 1, seq) > 0
+    given = (*operands((2, 2, seq, 8), (2, 2, seq, 8)), mask, draw.normal(*bias).float())
+    rule = {"causal": bias[0] == 1}
+    close(*both(given, Config(0, 16, 32, 1, 1), BackwardConfig(0, 32, 16, 1, 1), **rule), (seq, bias))
 
 
 def check_a_rule(seq: tuple[int, int], heads: tuple[int, int], dim: int, rule: dict[str, Any], added: str) -> None:

@@ -62,9 +62,16 @@ def test_every_candidate_passes_its_trial_on_wide_rows(name: str) -> None:
     check(TUNABLES[name], wide_problems(TUNABLES[name]))
 
 
+class Aside(Inputs):
+    """Numbers whose mean is not 0: the mean of many around 0 is a small difference, and its error is luck."""
+
+    def normal(self, *shape: int, dtype: torch.dtype, std: float = 1.0) -> torch.Tensor:
+        return super().normal(*shape, dtype=torch.float32, std=std).add_(0.5).to(dtype)
+
+
 def check(made: Tunable, problems: list[Facts]) -> None:
     for facts in problems:
-        trial = made.trial(facts, Inputs("cpu", seed=1))
+        trial = made.trial(facts, (Aside if made.name == "batch_norm" else Inputs)("cpu", seed=1))
         base: Any = None
         truth = trials.Truth.of(trial)
         for config in made.candidates(facts, H200):

@@ -199,6 +199,29 @@ def test_the_same_bits_twice() -> None:
             assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("rows", "cols"), [(1, 40_001), (7, 50_257), (300, 56_320), (133, 33_003)])
+def test_cross_entropy_of_rows_that_stay_in_registers(rows: int, cols: int, dtype: torch.dtype) -> None:
+    x = (3.0 * torch.randn(rows, cols, device="cuda")).to(dtype)
+    targets, dloss = torch.randint(0, cols, (rows,), device="cuda"), torch.randn(rows, device="cuda")
+    targets[::5] = 3
+    least = 6e-8 if dtype == torch.float16 else 1e-10  # its smallest number
+    weight = torch.rand(cols, device="cuda") + 0.1
+    options: dict[str, Any] = {"weight": weight, "z_loss": 0.02, "ignore_index": 3, "reduction": "none"}
+    losses, dx = cross_entropy.forward_with_gradient_(x.clone(), targets, dloss=dloss, **options)
+    expected, lse = cross_entropy.reference(x.double(), targets, **options)
+    slope = cross_entropy.reference_backward(dloss.double(), x.double(), targets, lse, **options)
+    torch.testing.assert_close(losses.double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(dx.double(), slope, rtol=2 * torch.finfo(dtype).eps, atol=least)
+    loss, dx = cross_entropy.forward_with_gradient(x, targets, ignore_index=3)
+    again = cross_entropy.forward_with_gradient(x, targets, ignore_index=3)
+    assert torch.equal(dx, again[1])
+    expected, lse = cross_entropy.reference(x.double(), targets, ignore_index=3)
+    slope = cross_entropy.reference_backward(torch.ones_like(expected), x.double(), targets, lse, ignore_index=3)
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+    torch.testing.assert_close(dx.double(), slope, rtol=2 * torch.finfo(dtype).eps, atol=least)
+
+
 def test_cross_entropy_in_place_at_sizes_where_threads_could_overtake_each_other() -> None:
     for cols in (10, 129, 32000, 50257):
         x, targets = torch.randn(512, cols, device="cuda").bfloat16(), torch.randint(0, cols, (512,), device="cuda")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from burn_kernels import cross_entropy, norm
-from burn_kernels.launch import H200, MI300X, extra_options, recording
+from burn_kernels.launch import A100, H200, MI300X, extra_options, recording
 
 
 def test_options_of_a_launch() -> None:
@@ -31,3 +31,18 @@ def test_registers_are_asked_for_where_two_programs_fit_by_them() -> None:
     with recording(H200) as launches:
         cross_entropy.forward_with_gradient(x, targets.to("meta"), config=cross_entropy.Config(2048, 32, registers=32))
     assert [one.registers for one in launches] == [0, 32, 0]
+
+
+def test_rows_stay_in_registers_where_a_hopper_can_hold_them() -> None:
+    targets = torch.empty(64, dtype=torch.int64, device="meta")
+    for machine, cols, smoothing, held in (
+        (H200, 50_257, 0.0, True),
+        (H200, 50_257, 0.1, False),
+        (H200, 32_000, 0.0, False),
+        (H200, 128_256, 0.0, False),
+        (A100, 50_257, 0.0, False),
+    ):
+        x = torch.empty(64, cols, dtype=torch.bfloat16, device="meta")
+        with recording(machine) as launches:
+            cross_entropy.forward_with_gradient(x, targets, smoothing=smoothing)
+        assert [one.kernel.fn.__name__ for one in launches].count("cross_entropy_held") == held

@@ -474,13 +474,14 @@ def test_gradient_through_each_output(row: Op, place: str) -> None:
 
 def test_gradient_for_each_subset_of_inputs(row: Op, place: str) -> None:
     _skip_unless_differentiable(row)
-    for variant in float64(row, own=True):
+    variants = list(float64(row, own=True))
+    for number, variant in enumerate(variants):
         wanted = variant.floats()
         if len(wanted) < 2:
             continue
         subsets: list[tuple[int, ...]] = [(i,) for i in wanted]
-        if len(wanted) > 2:
-            subsets += itertools.combinations(wanted, 2)
+        if len(wanted) > 2:  # each pair of inputs on every third sample
+            subsets += list(itertools.combinations(wanted, 2))[number % 3 :: min(3, len(variants))]
         for leaf, where in leaves(place):
             stack = Autodiff(leaf)
             whole = table.gradients(stack, variant, table.upstream(variant), place=where).found
@@ -511,7 +512,7 @@ def test_second_gradient(row: Op, place: str) -> None:
     if row.name in NOT_TWICE:
         pytest.skip(NOT_TWICE[row.name])
     variants = list(float64(row, own=True))
-    most = min(12, max(3, 96 // len(variants)))  # each sample draws its own positions: many samples, fewer of each
+    most = min(8, max(2, 32 // len(variants)))  # each sample draws its own positions: many samples, fewer of each
     for variant in variants:
         seeds = table.upstream(variant)
         wanted = variant.floats()

@@ -76,6 +76,9 @@ def hash_of(source: Any, target: Any, options: Any) -> str:
     from triton.compiler import make_backend
     from triton.runtime.cache import get_cache_key
 
+    from burn_kernels.jitted import settle
+
+    settle(source.fn)
     key: str = get_cache_key(source, make_backend(target), options, get_cache_invalidating_env_vars())
     return hashlib.sha256(key.encode()).hexdigest()
 

@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     part.add_argument("file", type=Path)
     part.set_defaults(run=_export)
     part = commands.add_parser("ship", help="for developers: write the table of timings that comes with the package")
-    part.add_argument("files", type=Path, nargs="+", help="what export wrote, or rows of benchmarks/kernels.py --tune")
+    part.add_argument("files", type=Path, nargs="+", help="what export wrote, the latest last")
     part.set_defaults(run=_ship)
     part = commands.add_parser("import", help="add timings from a file that another machine exported")
     part.add_argument("file", type=Path)
@@ -194,6 +194,11 @@ def _ship(asked: argparse.Namespace) -> int:
     rows, known = json.loads(text)["problems"], len(burn_kernels.REGISTRY)
     ops = sorted({row["op"] for row in rows})
     _say(f"{len(rows)} problems of {', '.join(ops)} written to {shipped.FILE.name}; {known} operations are registered")
+    kernels = {made.kernel for made in TUNABLES.values()}
+    old = {row["key"] for source in sources.values() for row in source["timings"] if row["kernel"] not in kernels}
+    old -= {row["key"] for source in sources.values() for row in source["timings"] if row["kernel"] in kernels}
+    if old:
+        _say(f"left out, since their kernels have changed: {len(old)} keys, {', '.join(sorted(old))}")
     return 0
 
 

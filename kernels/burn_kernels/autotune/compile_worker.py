@@ -19,6 +19,7 @@ import burn_kernels  # noqa: F401  # every family, so that every tunable is regi
 from burn_kernels.autotune.compiling import launches
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.tunable import TUNABLES
+from burn_kernels.jitted import settle
 from burn_kernels.launch import Machine, extra_options
 
 __all__ = ["main"]
@@ -63,6 +64,7 @@ def compiled(request: dict[str, Any], machine: Machine) -> Any:
     launch = found[request["number"]]
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
     options |= extra_options(machine, launch.together, launch.registers)
+    settle(launch.kernel)
     return launch.kernel.warmup(*launch.arguments, grid=launch.grid, **options, **launch.constants)
 
 

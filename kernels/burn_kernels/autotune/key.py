@@ -8,21 +8,17 @@ elements share a bucket with 8, and a config that needs 16-byte accesses may ser
 from __future__ import annotations
 
 import functools
-import hashlib
-import importlib
 import json
-import platform
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from burn_kernels.launch import Machine, machine_at, next_power
 
-__all__ = ["Candidate", "Device", "Facts", "alignment", "device_of", "key_text", "row_facts", "software", "source_hash"]
+__all__ = ["Candidate", "Device", "Facts", "alignment", "device_of", "key_text", "row_facts", "software"]
 
 
 # -- problems ----------------------------------------------------------------------------------------
@@ -147,25 +143,6 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "source"  # a checkout on PYTHONPATH; the hash of the kernels' source says the rest
-
-
-SHARED_SOURCES = ("burn_kernels.launch", "burn_kernels.prims")
-"""Modules on which every kernel rests."""
-
-
-@functools.cache
-def source_hash(*modules: str) -> str:
-    """The hash of the source of these modules and of what all kernels share: another source, other timings.
-
-    Names would not do: a body that is changed under the same name would keep a stale winner.
-    """
-    found = hashlib.sha256()
-    for name in (*sorted(modules), *SHARED_SOURCES):
-        file = importlib.import_module(name).__file__
-        # where no source is shipped, the byte code stands for it; that differs between Python versions, so name them
-        text = Path(file).read_bytes() if file is not None else platform.python_version().encode()
-        found.update(name.encode() + b"\0" + text + b"\0")
-    return found.hexdigest()[:16]
 
 
 Supports = Callable[[Any, Facts], bool]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from burn_kernels.autotune import levels
+from burn_kernels.autotune import levels, shipped
 from burn_kernels.autotune.key import software
 from burn_kernels.autotune.race import ranking
 from burn_kernels.autotune.selection import Selector
@@ -44,6 +44,10 @@ class Report:
     lockfile: str
     pins: dict[str, dict[str, int]]
     entries: list[Entry]
+    shipped: int = 0
+    """Rows of the table that comes with the package."""
+    refused: tuple[str, ...] = ()
+    """Operations of which rows of that table are refused, since their kernels have changed."""
 
     def as_data(self) -> dict[str, Any]:
         """The report as plain dicts and lists."""
@@ -83,6 +87,8 @@ def report_of(selector: Selector) -> Report:
         "" if held is None else f"{held.path} ({held.mode})",
         pins,
         sorted(entries.values(), key=lambda e: (not e.current, e.device, e.key)),
+        len(shipped.load()),
+        tuple(sorted({row["op"] for row in shipped.refused(TUNABLES)})),
     )
 
 
@@ -94,6 +100,9 @@ def lines(report: Report) -> list[str]:
         f"lockfile: {report.lockfile or 'none'}",
     ]
     found += [f"  pinned: {key}: {words(config)}" for key, config in sorted(report.pins.items())]
+    if report.refused:
+        ops = ", ".join(report.refused)
+        found.append(f"shipped table: rows of {ops} are refused, since their kernels have changed after them")
     if not report.entries:
         found.append("nothing was measured: choices are the shipped table's, the cost model's and the defaults")
     for entry in report.entries:

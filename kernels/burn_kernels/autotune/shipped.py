@@ -1,15 +1,16 @@
 """The table of timings that comes with the package: what to choose before anything was measured on this machine.
 
-A row of the table holds for devices of the same architecture, the same length of rows, element size, layout and
-options, and row counts within a factor of four of the measured one.  It is only a hint: level `on` measures anyway.
+A row of the table holds for the kernels of which it was measured (their text, not its remarks: see `jitted`), on
+devices of the same architecture, for the same length of rows, element size, layout and options, and row counts within a
+factor of four of the measured one.  It is only a hint: level `on` measures anyway.
 
     python -m burn_kernels tune && python -m burn_kernels export timings.json       on the GPU, and then anywhere:
-    python -m burn_kernels ship benchmarks/data/kernels-tune-h200.json timings.json
+    python -m burn_kernels ship benchmarks/data/timings-h200.json timings.json
 
-writes the table anew from all these files, which may be what `export` writes or rows of benchmarks/kernels.py --tune.
-Of a problem that several files have, the last one's timings count.  What the kernels no longer have is left out; so is
-a problem whose timings lack the config that would be taken without the table, since that has changed after them.  Of
-the others the fastest configs and that one are kept, and nothing where that one is as fast as any for every row count.
+writes the table anew from these exports.  Of a problem that several files have, the last one's timings count.  Timings
+of kernels that have changed since are left out, and so are configs that the kernels no longer have.  Of the others the
+fastest configs are kept, and the one that would be taken without the table; nothing where that one is as fast as any
+for every row count.
 """
 
 from __future__ import annotations
@@ -18,21 +19,23 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from burn_kernels.autotune.cost import choice
-from burn_kernels.autotune.key import Device, Facts, alignment
+from burn_kernels.autotune.errors import BundleError
+from burn_kernels.autotune.key import Device, Facts
 from burn_kernels.autotune.race import ALIKE
+from burn_kernels.errors import explain
 from burn_kernels.launch import A100, H200, MI300X, Machine
 
 if TYPE_CHECKING:
     from burn_kernels.autotune.tunable import Tunable
 
-__all__ = ["configs", "load", "written"]
+__all__ = ["configs", "load", "refused", "written"]
 
 FILE = Path(__file__).with_name("shipped.json")
 FORMAT = "burn_kernels.timings"
@@ -51,6 +54,11 @@ def load() -> list[dict[str, Any]]:
     return rows
 
 
+def refused(tunables: Mapping[str, Tunable]) -> list[dict[str, Any]]:
+    """Rows of the table whose kernels have changed since: they choose nothing until somebody measures again."""
+    return [row for row in load() if row["op"] not in tunables or row["kernel"] != tunables[row["op"]].kernel]
+
+
 def configs(tunable: Tunable, facts: Facts, device: Device) -> list[Mapping[str, int]]:
     """What the table says for a problem, the fastest first; empty if it says nothing."""
     itemsize = facts.dtype.itemsize
@@ -62,6 +70,8 @@ def configs(tunable: Tunable, facts: Facts, device: Device) -> list[Mapping[str,
             continue
         if [row["op"], row["exact"], row["itemsize"], row["align"], row["layout"], row["flags"]] != wanted:
             continue
+        if row["kernel"] != tunable.kernel:
+            continue
         apart = max((max(a / b, b / a) for a, b in zip(row["free"], facts.free, strict=True)), default=1.0)
         if apart <= nearest:
             nearest, best = apart, [config for _, config in row["configs"]]
@@ -69,32 +79,11 @@ def configs(tunable: Tunable, facts: Facts, device: Device) -> list[Mapping[str,
 
 
 # -- making the table --------------------------------------------------------------------------------
-ADAMW_BYTES, CHUNK = 28, 8192
-
-
-def _problem(case: str, passed: str, floor_bytes: int) -> tuple[str, tuple[int, ...], tuple[int, ...], str] | None:
-    """The tunable, free sizes, exact sizes and flags of a case of benchmarks/kernels.py; bfloat16 but for AdamW."""
-    name, _, shape = case.partition(" ")
-    if name == "adamw":
-        return name, (floor_bytes // ADAMW_BYTES // CHUNK,), (CHUNK,), "g=float32 s=float32"
-    rows, cols = (int(n) for n in shape.split("x"))
-    back = " backward" if passed == "b" else ""
-    if name == "softmax":
-        return name + back, (rows,), (cols,), ""
-    if name in ("layer_norm", "rms_norm"):
-        return name + back, (rows,), (cols,), "w b" if name == "layer_norm" else "w"
-    if name == "cross_entropy":
-        flags = {"f": "loss", "fb": "loss gradient", "in place": "loss gradient over"}[passed]
-        return name, (rows,), (cols,), flags
-    if name in ("swiglu", "geglu"):
-        return f"glu{back}", (1, rows * cols), (), {"swiglu": "silu", "geglu": "gelu"}[name]
-    return (name, (rows * cols,), (), "") if name == "dropout" else None
-
-
 class Place(NamedTuple):
     """A problem as the table has it."""
 
     op: str
+    kernel: str
     backend: str
     arch: int | str
     free: tuple[int, ...]
@@ -109,51 +98,25 @@ Problems = dict[Place, dict[str, float]]
 """Milliseconds of configs, which are JSON."""
 
 
-def of_rows(rows: Iterable[Mapping[str, Any]], tunables: Mapping[str, Tunable]) -> Problems:
-    """What rows of `benchmarks/kernels.py --tune` say, without configs that the kernels no longer have."""
-    found: Problems = {}
-    for row in rows:
-        problem = _problem(row["case"], row["pass"], row["floor_bytes"])
-        if problem is None:
-            continue
-        op, free, exact, flags = problem
-        dtype = torch.float32 if op == "adamw" else torch.bfloat16
-        itemsize = dtype.itemsize
-        facts = Facts(free, exact, dtype, alignment(*(length * itemsize for length in exact)), flags=flags)
-        numbers = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", row["variant"])}
-        names = {field.name for field in fields(tunables[op].config)}
-        if "stages" not in names and numbers.get("stages") == 1:  # what a launch without stages has
-            del numbers["stages"]
-        # a field that came later has in older rows the value that changes nothing
-        numbers = {
-            field.name: field.default for field in fields(tunables[op].config) if field.default is not MISSING
-        } | numbers
-        if set(numbers) != names or tunables[op].parse(numbers) not in tunables[op].candidates(facts, H200):
-            continue
-        place = Place(op, H200.backend, H200.arch, free, exact, itemsize, facts.align, facts.layout, flags)
-        _keep(found.setdefault(place, {}), tunables[op].parse(numbers), row["median_ms"])
-    return found
-
-
 def of_timings(timings: Iterable[Mapping[str, Any]], tunables: Mapping[str, Tunable]) -> Problems:
-    """What an export says, without configs that the kernels no longer have, and ops that are gone."""
+    """What an export says of the kernels of now, without configs that they no longer have."""
     found: Problems = {}
     for row in timings:
         machine = _machine(row["device"])
         named = _facts(row["key"], tunables)
         if machine is None or named is None:
             continue
-        op, facts = named
-        names = {field.name for field in fields(tunables[op].config)}
-        if set(row["config"]) != names or tunables[op].parse(row["config"]) not in tunables[op].candidates(
-            facts, machine
-        ):
+        (op, facts), numbers = named, row["config"]
+        made = tunables[op]
+        names = {field.name for field in fields(made.config)}
+        if row["kernel"] != made.kernel or set(numbers) != names:
+            continue
+        if made.parse(numbers) not in made.candidates(facts, machine):
             continue
         size = facts.dtype.itemsize
-        problem = Place(op, machine.backend, machine.arch, facts.free, facts.exact, size, *facts[3:])
-        _keep(
-            found.setdefault(problem, {}), tunables[op].parse(row["config"]), min(row["samples_ms"])
-        )  # a busy host only adds
+        problem = Place(op, made.kernel, machine.backend, machine.arch, facts.free, facts.exact, size, *facts[3:])
+        # the least sample: a busy host only adds
+        _keep(found.setdefault(problem, {}), made.parse(numbers), min(row["samples_ms"]))
     return found
 
 
@@ -218,22 +181,26 @@ def written(sources: Mapping[str, Mapping[str, Any]], tunables: Mapping[str, Tun
     """The text of the table's file, from sources by the names of their files."""
     measured, problems = [], Problems()
     for name, source in sources.items():
-        if source.get("format") == FORMAT:
-            timings = source["timings"]
-            problems |= of_timings(timings, tunables)
-            about = {
-                "device": ", ".join(sorted({row["device"] for row in timings})),
-                "date": max((row["measured_at"] for row in timings), default="")[:10],
-                "software": ", ".join(sorted({row["software"] for row in timings})),
-            }
-        else:
-            problems |= of_rows(source["rows"], tunables)
-            about = {key: source[key] for key in ("device", "date", "torch", "triton")}
+        if not isinstance(source, Mapping) or source.get("format") != FORMAT:
+            raise BundleError(
+                explain(
+                    "autotune: the table is made of exports only",
+                    given=f"{name}, which is none",
+                    expected="what python -m burn_kernels export wrote",
+                    mend="python -m burn_kernels tune && python -m burn_kernels export FILE, on a GPU",
+                )
+            )
+        timings = source["timings"]
+        problems |= of_timings(timings, tunables)
+        about = {
+            "device": ", ".join(sorted({row["device"] for row in timings})),
+            "date": max((row["measured_at"] for row in timings), default="")[:10],
+            "software": ", ".join(sorted({row["software"] for row in timings})),
+        }
         measured.append({"file": name, **about})
     rows = []
-    fresh = {place: at for place, at in problems.items() if _untold(place, tunables) in ("", *at)}
-    needed = {_but_for_rows(place) for place, at in fresh.items() if _is_needed(place, at, tunables)}
-    for place, at in sorted(fresh.items(), key=str):
+    needed = {_but_for_rows(place) for place, at in problems.items() if _is_needed(place, at, tunables)}
+    for place, at in sorted(problems.items(), key=str):
         if _but_for_rows(place) in needed:
             rows.append(f"  {json.dumps(place._asdict() | {'configs': _kept(place, at, tunables)})}")
     about_all = ",\n".join(f"  {json.dumps(one)}" for one in measured)

@@ -59,7 +59,8 @@ class Truth:
     @staticmethod
     def of(trial: Trial) -> Truth:
         """By the trial's reference, on the device of its inputs."""
-        inputs = cast(trial.inputs, torch.float64, _flat(trial.inputs)[0].device)
+        given = _flat(trial.inputs)  # none where the kernel draws numbers
+        inputs = cast(trial.inputs, torch.float64, given[0].device) if given else trial.inputs
         return Truth(_flat(trial.reference(inputs)), _flat(trial.reference(trial.inputs)))
 
 

@@ -22,10 +22,11 @@ import torch
 
 from burn_kernels._triton import INTERPRETED
 from burn_kernels.autotune.cost import Work
-from burn_kernels.autotune.key import Candidate, Facts, alignment, key_text, row_facts, source_hash
+from burn_kernels.autotune.key import Candidate, Facts, alignment, key_text, row_facts
 from burn_kernels.autotune.levels import is_deterministic
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.errors import KernelArgumentError, explain
+from burn_kernels.jitted import kernel_hash
 from burn_kernels.launch import Machine, machine_of, recorded
 
 __all__ = ["EPOCH", "TUNABLES", "Inputs", "Tunable", "tunable"]
@@ -54,7 +55,7 @@ class Tunable:
     trial: Callable[[Facts, Inputs], Trial]
     """A problem like the one given, with inputs of its own."""
     sources: tuple[str, ...]
-    """Modules whose source decides what timings are worth."""
+    """Modules of the kernels that it launches; what those call is followed wherever it is."""
     problems: Callable[[int, int, torch.dtype], Sequence[Facts]]
     """(rows, cols, dtype) -> the problems that users with such tensors have, packed; one for each set of flags."""
     shapes: Sequence[tuple[int, int]] = tuple((8192, cols) for cols in (1024, 4096, 5120, 8192, 16_384, 32_768))
@@ -68,8 +69,8 @@ class Tunable:
 
     @functools.cached_property
     def kernel(self) -> str:
-        """The hash of the kernel's source."""
-        return source_hash(*self.sources)
+        """The hash of the kernels: timings are worth something for this one."""
+        return kernel_hash(*self.sources)
 
     def key(self, facts: Facts) -> str:
         """The line of text that stands for the problem's bucket."""

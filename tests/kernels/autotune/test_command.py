@@ -18,11 +18,13 @@ import torch
 
 import burn_kernels
 from burn_kernels import KernelArgumentError, KernelDeviceError
-from burn_kernels.autotune import BundleError, bundle, report, tune, using, warmup
+from burn_kernels.autotune import BundleError, bundle, report, shipped, tune, using, warmup
 from burn_kernels.autotune.bundle import export_bundle, import_bundle
 from burn_kernels.autotune.command import main
 from burn_kernels.autotune.selection import Selector, selecting
 from burn_kernels.autotune.store import FILE, Store
+from burn_kernels.autotune.tunable import TUNABLES
+from burn_kernels.launch import H200
 
 CONFIG = "block=256 warps=8"
 
@@ -162,6 +164,37 @@ def test_rows_of_another_source_are_shown_as_not_used(
     assert "x132   (not used: torch " in capsys.readouterr().out
 
 
+def test_ship_says_what_it_leaves_out_and_report_what_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], own_cache: Path
+) -> None:
+    made = TUNABLES["softmax"]
+    facts = [made.problems(8192, cols, torch.bfloat16)[0] for cols in (4096, 8192)]
+    row: dict[str, Any] = {"device": "NVIDIA H200 sm_90 x132", "software": "torch 2.11", "samples_ms": [0.5]}
+    row |= {"median_ms": 0.5, "eliminated": False, "measured_at": "2026-11-22T10:00:00"}
+    fresh, old = (row | {"kernel": kernel, "key": made.key(one), "candidate": "", "config": dataclasses.asdict(config)}
+                  for kernel, one in ((made.kernel, facts[0]), ("0" * 16, facts[1]))
+                  for config in made.candidates(one, H200)[1:2])  # fmt: skip
+    file, table = tmp_path / "timings.json", tmp_path / "shipped.json"
+    export = {"format": "burn_kernels.timings", "version": 1, "timings": [fresh, old], "faults": []}
+    file.write_text(json.dumps(export), encoding="utf-8")
+    monkeypatch.setattr(shipped, "FILE", table)
+    shipped.load.cache_clear()
+    try:
+        assert main(["ship", str(file)]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith("1 problems of softmax written to shipped.json; ")
+        assert f"left out, since their kernels have changed: 1 keys, {made.key(facts[1])}\n" in out
+        with selecting(Selector(Store(None))):
+            main(["report"])
+            assert "shipped table: " not in capsys.readouterr().out
+            table.write_text(table.read_text(encoding="utf-8").replace(made.kernel, "0" * 16), encoding="utf-8")
+            shipped.load.cache_clear()
+            main(["report"])
+        assert "shipped table: rows of softmax are refused, since" in capsys.readouterr().out
+    finally:
+        shipped.load.cache_clear()
+
+
 @pytest.mark.parametrize(
     "arguments", [["tune", "--shapes", "8"], ["tune", "--shapes", "8x0"], ["tune", "--device", "gpu"], ["hum"], []]
 )
@@ -199,7 +232,8 @@ def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
 def test_the_command_itself_without_a_gpu(own_cache: Path) -> None:
     told = command("report")
     assert told.returncode == 0, told.stderr
-    assert told.stdout.splitlines() == [
+    said = [line for line in told.stdout.splitlines() if not line.startswith("shipped table: ")]
+    assert said == [
         "devices: no GPU; CPU tensors use the references, which have no configs",
         "level: cached",
         f"store: {own_cache / FILE}",

@@ -139,12 +139,14 @@ from burn_kernels.autotune.compile_worker import Elsewhere
 from burn_kernels.autotune.compiling import launches
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.tunable import TUNABLES
+from burn_kernels.jitted import settle
 from burn_kernels.launch import H200
 import burn_kernels.softmax
 driver._active = Elsewhere(H200)
 made, facts = TUNABLES["softmax"], Facts((64,), (64,), torch.float32)
 # as launched: real tensors, positional, with what a launch passes to Triton
 ((launch,),) = launches(made, facts, [made.candidates(facts, H200)[0]], H200)
+settle(launch.kernel)
 arguments = [torch.empty(64 * 64, dtype=torch.float32) if isinstance(x, torch.Tensor) else x for x in launch.arguments]
 launch.kernel.warmup(
     *arguments, grid=launch.grid, num_warps=launch.warps, num_stages=launch.stages, **launch.constants

@@ -1,17 +1,14 @@
-"""Keys: buckets, alignment of the real problem, the hash of sources; the doctests of the package."""
+"""Keys: buckets, alignment of the real problem; the doctests of the package."""
 
 from __future__ import annotations
 
 import doctest
-import importlib
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from burn_kernels.autotune import key, levels, race, tunable
-from burn_kernels.autotune.key import Candidate, Facts, alignment, key_text, row_facts, source_hash
+from burn_kernels.autotune.key import Candidate, Facts, alignment, key_text, row_facts
 from burn_kernels.softmax import Config
 
 
@@ -55,21 +52,6 @@ def test_a_candidate_is_plain_data() -> None:
     found = Candidate.of(Config(1, 4096, 4))
     assert found.name == "rows=1 block=4096 warps=4"
     assert found.config == {"rows": 1, "block": 4096, "warps": 4}
-
-
-def test_another_body_under_the_same_name_is_another_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    file = tmp_path / "a_kernel_of_this_test.py"
-    file.write_text("def kernel(): return 1\n", encoding="utf-8")
-    importlib.import_module("a_kernel_of_this_test")
-    source_hash.cache_clear()
-    first = source_hash("a_kernel_of_this_test")
-    assert len(first) == 16
-    assert source_hash("a_kernel_of_this_test") == first
-    file.write_text("def kernel(): return 2\n", encoding="utf-8")
-    source_hash.cache_clear()
-    assert source_hash("a_kernel_of_this_test") != first
-    del sys.modules["a_kernel_of_this_test"]
 
 
 def test_the_software_line_names_what_compiles_and_runs() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,22 @@ def test_every_candidate_of_every_kernel_is_right_and_timed(name: str, selector:
     for timing in selector.store.all_timings():
         assert min(timing.samples_ms) > 0
         assert len(timing.samples_ms) >= (2 if timing.eliminated else 3)
+
+
+def test_two_processes_that_tune_at_once_lose_nothing(own_cache: Path) -> None:
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-m", "burn_kernels", "tune", "--workers", "0"]
+    command += ["--only", "softmax,rms_norm", "--shapes", "1000x4096,7x5001,4096x1024"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=300)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], "\n".join(told)
+    rows = {(timing.place.key, timing.candidate) for timing in Store(own_cache / FILE).all_timings()}
+    expected, machine = set[tuple[str, str]](), device_of(0).machine
+    for made in (made for name, made in TUNABLES.items() if name.startswith(("softmax", "rms_norm"))):
+        for rows_of, cols in ((1000, 4096), (7, 5001), (4096, 1024)):
+            for facts in made.problems(rows_of, cols, made.dtype):
+                fitting = (name for name, config in made.named(facts, machine).items() if made.supports(config, facts))
+                expected |= {(made.key(facts), name) for name in fitting}
+    assert rows == expected
 
 
 def test_times_are_those_of_the_device() -> None:

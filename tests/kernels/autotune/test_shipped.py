@@ -12,6 +12,7 @@ import torch
 
 from burn_kernels.autotune import shipped
 from burn_kernels.autotune.cost import MARGIN, Work, choice, figures, predict
+from burn_kernels.autotune.errors import BundleError
 from burn_kernels.autotune.key import Device, Facts
 from burn_kernels.autotune.tunable import TUNABLES
 from burn_kernels.launch import A100, H200, MI300X, Machine
@@ -30,14 +31,21 @@ def facts_of(row: dict[str, Any]) -> Facts:
 
 
 def test_the_table_is_what_the_measured_rows_make() -> None:
-    text = shipped.FILE.read_text(encoding="utf-8")
-    names = [source["file"] for source in json.loads(text)["measured"]]
+    table = json.loads(shipped.FILE.read_text(encoding="utf-8"))
+    names = [source["file"] for source in table["measured"]]
     sources = {name: json.loads((DATA / name).read_text(encoding="utf-8")) for name in names}
-    assert text == shipped.written(sources, TUNABLES), f"stale: python -m burn_kernels ship {' '.join(names)}"
+    made = json.loads(shipped.written(sources, TUNABLES))
+    # a row whose kernels have changed since stays until somebody measures again: it chooses nothing
+    old = shipped.refused(TUNABLES)
+    stale = f"stale: python -m burn_kernels ship {' '.join(names)}"
+    assert made["measured"] == table["measured"], stale
+    assert made["problems"] == [row for row in ROWS if row not in old], stale
 
 
 def timing(op: str, key: str, config: Any, ms: float, **changes: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {"kernel": "0" * 16, "key": key, "device": "NVIDIA H200 sm_90 x132", "software": "torch 2.11"}
+    named = shipped._facts(key, TUNABLES)
+    kernel = TUNABLES[named[0]].kernel if named is not None else "0" * 16
+    row: dict[str, Any] = {"kernel": kernel, "key": key, "device": "NVIDIA H200 sm_90 x132", "software": "torch 2.11"}
     row |= {"candidate": str(config), "config": asdict(config), "samples_ms": [ms], "median_ms": ms}
     return row | {"eliminated": False, "measured_at": "2026-11-22T10:00:00"} | changes
 
@@ -60,6 +68,7 @@ def test_what_a_machine_exported_goes_into_the_table() -> None:
     rows += [timing("", key, third, 0.3), timing("", key, fourth, 0.4)]
     rows.append(timing("", "no_such_op rows<=8 cols=4 float32 packed align=16", second, 0.2))
     rows.append(timing("", key, second, 0.2, device="a machine of another form"))
+    rows.append(timing("", key, second, 0.01, kernel="0" * 16))  # of another kernel under the same name
     turned = Facts((8192,), (8, 2, 64, 128), torch.bfloat16)
     one, other = TUNABLES["rope"].candidates(turned, MI300X)[:2]
     mi300 = [timing("", TUNABLES["rope"].key(turned), config, ms, device="AMD Instinct MI300X gfx942 x304")
@@ -69,6 +78,7 @@ def test_what_a_machine_exported_goes_into_the_table() -> None:
     assert table["measured"][0]["date"] == "2026-11-22"
     gelu, rope = table["problems"]
     assert (gelu["op"], gelu["free"], gelu["exact"], gelu["flags"]) == (made.name, [1, 1 << 26], [], "gelu")
+    assert gelu["kernel"] == made.kernel
     # the three fastest, and the one that is taken without a table
     assert gelu["configs"] == [
         [0.25, asdict(second)],
@@ -84,7 +94,7 @@ def test_what_a_machine_exported_goes_into_the_table() -> None:
     assert again[1] == rope
 
 
-def test_what_is_chosen_anyway_and_what_is_stale_take_no_room() -> None:
+def test_what_is_chosen_anyway_takes_no_room() -> None:
     made = TUNABLES["softmax"]
     facts, more = (Facts((rows,), (4096,), torch.bfloat16) for rows in (8192, 16_384))
     first, second = made.candidates(facts, H200)[:2]
@@ -93,15 +103,16 @@ def test_what_is_chosen_anyway_and_what_is_stale_take_no_room() -> None:
     # but beside a row for other counts, which would speak for this one too
     other_wins = [timing("", made.key(more), first, 1.0), timing("", made.key(more), second, 0.9)]
     assert [row["free"] for row in problems(a=exported(*default_wins, *other_wins))] == [[16_384], [8192]]
-    # timings that today's default took no part in say nothing of it
-    assert problems(a=exported(timing("", made.key(more), second, 0.9))) == []
+    # what timings do not say of today's default, they do not say against the fastest
+    (row,) = problems(a=exported(timing("", made.key(more), second, 0.9)))
+    assert row["configs"] == [[0.9, asdict(second)]]
     # of a machine whose figures are not known all is kept
     unknown = [row | {"device": "NVIDIA B900 sm_190 x400"} for row in default_wins]
     assert len(problems(a=exported(*unknown))) == 1
 
 
 def test_the_table_is_small() -> None:
-    assert shipped.FILE.stat().st_size < 64_000
+    assert shipped.FILE.stat().st_size < 128_000
     assert all(len(row["configs"]) <= shipped.MOST_CONFIGS + 1 for row in ROWS)
 
 
@@ -115,7 +126,30 @@ def test_every_key_is_read_back(name: str) -> None:
         assert made.key(found[1]) == made.key(facts)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=NAMES)
+def test_a_row_of_a_kernel_that_has_changed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = SOFTMAX | {"kernel": "0" * 16}
+    gone = SOFTMAX | {"op": "no such op"}
+    monkeypatch.setattr(shipped, "load", lambda: [old, gone, SOFTMAX | {"free": [4096]}])
+    assert shipped.refused(TUNABLES) == [old, gone]
+    facts = Facts((8192,), (4096,), torch.bfloat16)
+    assert shipped.configs(TUNABLES["softmax"], facts, GPU) == [SOFTMAX["configs"][0][1]]  # the one for 4096 rows
+    monkeypatch.setattr(shipped, "load", lambda: [old])
+    assert shipped.configs(TUNABLES["softmax"], facts, GPU) == []
+
+
+def test_what_is_no_export_is_said() -> None:
+    with pytest.raises(BundleError, match=r"made of exports only\n  given:    rows.json, which is none"):
+        shipped.written({"rows.json": {"rows": []}}, TUNABLES)
+
+
+FRESH = [
+    pytest.param(row, id=name)
+    for row, name in zip(ROWS, NAMES, strict=True)
+    if row["op"] in TUNABLES and row["kernel"] == TUNABLES[row["op"]].kernel
+]
+
+
+@pytest.mark.parametrize("row", FRESH)
 def test_each_row_names_candidates_that_the_kernel_has(row: dict[str, Any]) -> None:
     made, facts = TUNABLES[row["op"]], facts_of(row)
     found = [made.parse(config) for config in shipped.configs(made, facts, GPU)]
@@ -131,7 +165,7 @@ def test_what_is_missed_without_the_table_is_in_the_table() -> None:
     assert all(share < 0.9 for share in MISSES.values())
 
 
-@pytest.mark.parametrize("row", ROWS, ids=NAMES)
+@pytest.mark.parametrize("row", FRESH)
 def test_without_the_table_the_choice_is_at_least_nine_tenths_as_fast(row: dict[str, Any]) -> None:
     made, facts = TUNABLES[row["op"]], facts_of(row)
     if made.key(facts) in MISSES:
@@ -140,12 +174,16 @@ def test_without_the_table_the_choice_is_at_least_nine_tenths_as_fast(row: dict[
     named = made.named(facts, H200)
     taken = choice({name: made.work(config, facts, H200) for name, config in named.items()}, H200)
     ms = measured.get(tuple(sorted(asdict(named[taken]).items())))
-    assert ms is not None
+    if ms is None:
+        pytest.skip("what is taken without the table came after these timings")
     assert min(measured.values()) / ms >= 0.9
 
 
-SOFTMAX = {"op": "softmax", "backend": "cuda", "arch": 90, "free": [8192], "exact": [4096], "itemsize": 2, "align": 16,
-           "layout": "packed", "flags": "", "configs": [[0.04, {"rows": 1, "block": 4096, "warps": 8}]]}  # fmt: skip
+SOFTMAX: dict[str, Any] = {
+    "op": "softmax", "kernel": TUNABLES["softmax"].kernel, "backend": "cuda", "arch": 90, "free": [8192],
+    "exact": [4096], "itemsize": 2, "align": 16, "layout": "packed", "flags": "",
+    "configs": [[0.04, {"rows": 1, "block": 4096, "warps": 8}]],
+}  # fmt: skip
 
 
 def test_the_table_reaches_a_factor_of_four_in_rows_and_not_further(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,3 +139,10 @@ def test_the_global_random_state_does_not_move() -> None:
     inputs.normal(4, dtype=torch.float32)
     inputs.integers(0, 9, 4)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_a_kernel_draws_from_numbers_alone_must_give_is_worked_out() -> None:
+    trial = Trial((3, 0.5), lambda given, config: torch.ones(2), lambda given: torch.full((2,), given[1] * 2))
+    truth = Truth.of(trial)
+    assert torch.equal(truth.exact[0], torch.ones(2))
+    assert judge(trial, None, truth, torch.float32) == []

@@ -2,9 +2,9 @@
 
     TRITON_INTERPRET=1 python check_in_copies.py JOBS.json
 
-JOBS is a list of {"path": the folder that holds the copy, "model": a name from MODELS, or a number of random shapes};
-the answer is a list of {"ok", "faults": [the finding as text], "configs": [...], "notes": [...]}.  The processes are
-forks of this one, so torch, its compiler (which `check` turns off) and Triton are imported once.
+JOBS is a list of {"path": the folder that holds the copy, "model": a name from MODELS, or a number of random shapes of
+the operation "op"}; the answer is a list of {"ok", "faults": [the finding as text], "configs": [...], "notes": [...]}.
+The processes are forks of this one, so torch, its compiler (which `check` turns off) and Triton are imported once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from typing import Any
 import torch
 import torch._dynamo
 from torch import nn
-from triton.runtime import interpreter
+
+sys.path.append(str(Path(__file__).resolve().parents[3]))  # which holds no burn_kernels: that is of the copy
+from tests.interpreted.mends import mended
 
 
 class Slice(nn.Module):
@@ -92,7 +94,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     assert Path(home).is_relative_to(job["path"])
     report: Report
     if isinstance(job["model"], int):
-        report = check(shapes=job["model"], seed=job.get("seed", 0))
+        report = check(ops=[job["op"]], shapes=job["model"], seed=job["seed"])
     else:
         torch.manual_seed(0)
         model = MODELS[job["model"]]()
@@ -105,6 +107,12 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         "ops": sorted({finding.op for finding in report.findings}),
         "notes": list(report.notes),
     }
+
+
+class Kept:
+    """Takes what `mended` exchanges, and gives nothing back."""
+
+    setattr = staticmethod(setattr)
 
 
 def in_a_fork(job: dict[str, Any]) -> dict[str, Any]:
@@ -125,22 +133,10 @@ def in_a_fork(job: dict[str, Any]) -> dict[str, Any]:
         return found
 
 
-def loops_with_runtime_bounds() -> None:
-    """Triton 3.6 converts an array of one element by int(), which numpy 2.4 refuses; here by item()."""
-    module: Any = interpreter
-    original = module._patch_lang_tensor
-
-    def patched(tensor: Any, scope: Any) -> None:
-        original(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    module._patch_lang_tensor = patched
-
-
 if __name__ == "__main__":
     # numpy says so where kernels compute with infinities on purpose, in lanes that are masked or replaced
     warnings.filterwarnings("ignore", category=RuntimeWarning)
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # of forks where other threads may be
-    loops_with_runtime_bounds()
+    mended(Kept)
     jobs = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     print(json.dumps([in_a_fork(job) for job in jobs]))

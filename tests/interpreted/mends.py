@@ -1,0 +1,87 @@
+"""What Triton 3.6's interpreter needs before it runs these kernels, and runs them in two thirds of the time."""
+
+from __future__ import annotations
+
+import inspect
+from types import FunctionType, ModuleType
+from typing import Any
+
+import triton.language as tl
+from triton.runtime import interpreter
+
+
+def mended(patch: Any) -> None:
+    """Exchanges what is wrong or slow, by `patch.setattr`: a `pytest.MonkeyPatch`, or whoever keeps it to the end."""
+    _loops_with_runtime_bounds(patch)
+    _one_patch_a_launch(patch)
+    _types_made_once(patch)
+
+
+def _loops_with_runtime_bounds(patch: Any) -> None:
+    """Triton converts an array of one element by int(), which numpy 2.4 refuses; here by item()."""
+    original = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        original(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    patch.setattr(interpreter, "_patch_lang_tensor", patched)
+
+
+def _one_patch_a_launch(patch: Any) -> None:
+    """Triton puts its interpreted operations into `triton.language` at a launch, and again at each call of a function.
+
+    Here once until the launch takes them out, for each of the two modules that a function may know them by.
+    """
+    original = interpreter._patch_lang
+    done: set[ModuleType] = set()
+    known: dict[FunctionType, set[ModuleType]] = {}
+
+    class Launch:
+        def __init__(self, scope: Any) -> None:
+            self.scope = scope
+
+        def restore(self) -> None:
+            done.clear()
+            self.scope.restore()
+
+    def patched(function: Any) -> Any:
+        names = known.get(function)
+        if names is None:
+            names = {x for x in function.__globals__.values() if inspect.ismodule(x) and x in (tl, tl.core)}
+            known[function] = names
+        if done and names <= done:
+            return None  # of a call within a launch, which restores nothing
+        begins = not done
+        scope = original(function)
+        done.update(names)
+        return Launch(scope) if begins else scope
+
+    patch.setattr(interpreter, "_patch_lang", patched)
+
+
+def _types_made_once(patch: Any) -> None:
+    """Triton makes a table of all element types each time it asks for one, and a type of each tensor's shape."""
+    element, shape = interpreter._get_np_dtype, tl.core._type_for_tuple_values
+    elements: dict[Any, Any] = {}
+    shapes: dict[tuple[int | None, ...], Any] = {}
+
+    def element_once(kind: Any) -> Any:
+        if isinstance(kind, tl.block_type):
+            kind = kind.element_ty
+        if isinstance(kind, tl.pointer_type):
+            return element(kind)
+        if kind not in elements:
+            elements[kind] = element(kind)
+        return elements[kind]
+
+    def shape_once(values: Any, fields: Any = None) -> Any:
+        sizes = tuple(x.value if type(x) is tl.constexpr else None for x in values)
+        if fields is not None or not all(type(size) is int for size in sizes):
+            return shape(values, fields)
+        if sizes not in shapes:
+            shapes[sizes] = shape(values)
+        return shapes[sizes]
+
+    patch.setattr(interpreter, "_get_np_dtype", element_once)
+    patch.setattr(tl.core, "_type_for_tuple_values", shape_once)

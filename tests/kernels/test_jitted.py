@@ -1,0 +1,149 @@
+"""Triton's keys do not depend on what ran before, and a kernel's hash on nothing that the compiler does not see."""
+
+from __future__ import annotations
+
+import linecache
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from burn_kernels import activation, channel_norm_kernels, jitted
+from burn_kernels._triton import INTERPRETED
+from burn_kernels.autotune.compiling import launches
+from burn_kernels.autotune.tunable import TUNABLES
+from burn_kernels.jitted import called, function_of, kernel_hash
+from burn_kernels.launch import H200
+
+pytest.importorskip("triton")
+KERNELS = """
+import triton
+import triton.language as tl
+
+FACTOR = tl.constexpr(2)
+
+
+@triton.jit
+def innermost(x):
+    return x * FACTOR
+
+
+@triton.jit
+def inner(x):
+    return innermost(x) + 1
+
+
+@triton.jit
+def one(x_ptr):
+    tl.store(x_ptr, inner(tl.load(x_ptr)))
+
+
+@triton.jit
+def other(x_ptr):
+    tl.store(x_ptr, inner(inner(tl.load(x_ptr))))
+"""
+KEY = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("jitted", sys.argv[1])
+jitted = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(jitted)
+import kernels_of_this_test as kernels
+for name in sys.argv[2:]:
+    jitted.settle(getattr(kernels, name))
+print(kernels.one.cache_key)
+"""
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled in the interpreter")
+def test_the_key_of_a_kernel_is_the_same_whatever_ran_before(tmp_path: Path) -> None:
+    (tmp_path / "kernels_of_this_test.py").write_text(KERNELS, encoding="utf-8")
+
+    def key_after(*names: str) -> str:
+        command = [sys.executable, "-c", KEY, str(jitted.__file__), *names]
+        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout.strip()
+
+    alone = key_after("one")  # where other kernels ran before, Triton itself makes other keys
+    assert len(alone) == 64
+    assert key_after("inner", "one") == key_after("other", "one") == alone
+
+
+def test_what_a_kernel_calls_is_found_in_this_file_and_in_others() -> None:
+    assert called(channel_norm_kernels._slopes) == [activation.activate, channel_norm_kernels.scaled]
+    assert called(channel_norm_kernels.scaled) == []
+    assert function_of(channel_norm_kernels.Config) is None
+    assert function_of(len) is None
+
+
+@pytest.mark.parametrize("name", sorted(TUNABLES))
+def test_each_kernel_that_is_launched_is_in_the_hash(name: str) -> None:
+    made = TUNABLES[name]
+    for facts in made.problems(*made.shapes[0], made.dtype):
+        for found in launches(made, facts, made.candidates(facts, H200), H200):
+            for launch in found:
+                function = function_of(launch.kernel)
+                assert function is not None
+                module = function.__module__
+                assert module in made.sources, f"{launch.kernel} is launched"
+
+
+TEXT = """
+from burn_kernels._triton import tl, triton
+
+{constant}
+
+
+@triton.jit
+def inner(x):
+    {comment}
+    return x * FACTOR
+
+
+@triton.jit
+def kernel(x_ptr, N: tl.constexpr):
+    {docstring}
+    tl.store(x_ptr, {body})
+
+
+def launcher():
+    return {launched}
+"""
+
+
+def hash_with(folder: Path, **parts: str) -> str:
+    usual = {"constant": "FACTOR = tl.constexpr(2)", "comment": "# a remark", "docstring": '"""What it does."""'}
+    usual |= {"body": "inner(x_ptr)", "launched": "1"}
+    place = folder / str(len(list(folder.iterdir())))  # a folder for each, so that no file of byte code is stale
+    place.mkdir()
+    (place / "a_kernel_of_this_test.py").write_text(TEXT.format(**usual | parts), encoding="utf-8")
+    linecache.clearcache()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(place))
+        found = kernel_hash("a_kernel_of_this_test")
+    del sys.modules["a_kernel_of_this_test"]
+    return found
+
+
+def test_the_hash_is_of_what_is_compiled(tmp_path: Path) -> None:
+    first = hash_with(tmp_path)
+    assert len(first) == 16
+    assert hash_with(tmp_path) == first
+    for same in ("", "# another one"):
+        assert hash_with(tmp_path, comment=same) == first
+    for same in ("", '"""Said otherwise,\n\n    at "length".\n    """', '"""A \\n, escaped."""'):
+        assert hash_with(tmp_path, docstring=same) == first
+    assert hash_with(tmp_path, launched="2") == first  # it launches the same kernels
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"constant": "FACTOR = tl.constexpr(3)"},
+        {"comment": "x += 1"},
+        {"docstring": "x_ptr += 1"},
+        {"body": "inner(x_ptr) + 1"},
+        {"body": "x_ptr"},
+    ],
+)
+def test_another_body_constant_or_callee_is_another_hash(change: dict[str, str], tmp_path: Path) -> None:
+    assert hash_with(tmp_path, **change) != hash_with(tmp_path)
