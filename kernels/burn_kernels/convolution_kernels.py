@@ -189,7 +189,7 @@ def sums_at(
     x_ptr, w_ptr, b_ptr, n, oy, ox, valid, group, out, x_batch, x_channel, x_row, x_col, w_group, w_out, w_in, height,
     width, sources, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK: tl.constexpr,
     STRIDED: tl.constexpr, MASKED: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, OUTS: tl.constexpr,
-    PIXELS: tl.constexpr,
+    PIXELS: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
     """The convolution at pixels (n, oy, ox) for channels [out, out + OUTS) of a group: a tuple of vectors."""
     total = _zeros(OUTS, PIXELS)
@@ -199,7 +199,7 @@ def sums_at(
         y0, _ = source(oy, 0, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
         x0, _ = source(ox, 0, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
         image += y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
-    if x_ptr.dtype.element_ty == tl.float32:
+    if APART:
         # each channel is summed by itself: one sum over 16 channels of 9 taps leaves twice what cuDNN's leaves
         for c in tl.range(0, sources):
             part = _zeros(OUTS, PIXELS)
@@ -235,7 +235,7 @@ def convolve(
     width, out_h, out_w, sources, targets, groups, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, key,
     stream, last, scale, BACK: tl.constexpr, STRIDED: tl.constexpr, MASKED: tl.constexpr, KERNEL_H: tl.constexpr,
     KERNEL_W: tl.constexpr, RELU: tl.constexpr, POOL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr,
-    KEY: tl.constexpr, STREAM: tl.constexpr, OUTS: tl.constexpr, PIXELS: tl.constexpr,
+    KEY: tl.constexpr, STREAM: tl.constexpr, OUTS: tl.constexpr, PIXELS: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
     """PIXELS pixels of OUTS channels of y; BACK, of the data gradient: then x is dz, and height and width its sizes."""
     TYPE: tl.constexpr = y_ptr.dtype.element_ty
@@ -255,7 +255,7 @@ def convolve(
         total = sums_at(
             x_ptr, w_ptr, b_ptr, n, oy, ox, valid, group, out, x_batch, x_channel, x_row, x_col, w_group, w_out, w_in,
             height, width, sources, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK, STRIDED,
-            MASKED, KERNEL_H, KERNEL_W, OUTS, PIXELS,
+            MASKED, KERNEL_H, KERNEL_W, OUTS, PIXELS, APART,
         )  # fmt: skip
         more, passed = nothing(), nothing()
         for o in tl.static_range(OUTS):
