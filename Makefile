@@ -27,6 +27,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 ARGS   ?=
 JOBS   ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+OTHERS := tests --ignore tests/interpreted
 
 # What .venv is made for; the folder is part of it, as scripts in .venv name it.
 WISH := $(strip $(PYTHON) $(TORCH) $(TRITON) $(TORCH_INDEX) in $(CURDIR))
@@ -42,11 +43,11 @@ train: .venv/ready  ## train a network on handwritten digits (ARGS="--epochs 3" 
 
 test: .venv/ready  ## the tests that need no GPU and little time
 	$(call interpreted,not slow and not gpu)
-	$(PYTEST) tests -m "not slow and not gpu" $(ARGS)
+	$(PYTEST) $(OTHERS) -m "not slow and not gpu" $(ARGS)
 
 test-all: .venv/ready  ## every test that needs no GPU, the slow ones too
 	$(call interpreted,not gpu)
-	BURN_TORCH_SLOW=1 $(PYTEST) tests -m "not gpu" $(ARGS)
+	BURN_TORCH_SLOW=1 $(PYTEST) $(OTHERS) -m "not gpu" $(ARGS)
 
 test-gpu: .venv/ready  ## the tests that need a CUDA device
 	BURN_TORCH_SLOW=1 $(PYTEST) tests -m gpu $(ARGS)  # JOBS=1 where the memory of the GPU is small

@@ -48,6 +48,8 @@ class WeightConfig:
 
 
 LIBRARY, LIBRARY_WEIGHTS = Config(0, 0, 0), WeightConfig(0, 0, 0, 0, 0)
+STEPS = Config(0, 0, 0, 1)
+"""Of the data gradient: torch's convolution by steps of 1 (`convolution_steps`)."""
 SUMS = 80
 """Running sums that a lane of the weight gradient has registers for, one of 32 lanes' programs."""
 
@@ -191,7 +193,11 @@ def sums_at(
     STRIDED: tl.constexpr, MASKED: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, OUTS: tl.constexpr,
     PIXELS: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
-    """The convolution at pixels (n, oy, ox) for channels [out, out + OUTS) of a group: a tuple of vectors."""
+    """The convolution at pixels (n, oy, ox) for channels [out, out + OUTS) of a group: a tuple of vectors.
+
+    APART, each channel has a sum of its own: of float32, the 144 products of 3 x 3 taps by 16 channels of a layer's
+    outputs, one after the other, leave twice what cuDNN's leave.
+    """
     total = _zeros(OUTS, PIXELS)
     image = x_ptr + n * x_batch + (group * sources).to(tl.int64) * x_channel
     weights = w_ptr + group * w_group
@@ -200,7 +206,6 @@ def sums_at(
         x0, _ = source(ox, 0, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
         image += y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
     if APART:
-        # each channel is summed by itself: one sum over 16 channels of 9 taps leaves twice what cuDNN's leaves
         for c in tl.range(0, sources):
             part = _zeros(OUTS, PIXELS)
             for ky in tl.range(0, KERNEL_H):

@@ -1,12 +1,13 @@
 """The kernels themselves, in Triton's interpreter: every problem of every spec, every config, against float64.
 
-In float32 and float16.  The interpreter truncates float32 to bfloat16, so that type is judged on a GPU.
+In float32 and float16; the largest in float16 are slow tests.  The interpreter truncates float32 to bfloat16, so that
+type is judged on a GPU.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from burn_kernels import (  # after the check for triton
     cross_entropy,
     dropout,
     glu,
+    lion,
     norm,
     optimizer,
     softmax,
@@ -46,15 +48,23 @@ def problems(spec: KernelSpec) -> list[Problem]:
     return list(spec.problems(Draw(sum(map(ord, spec.name)))))
 
 
+def large(problem: Problem) -> bool:
+    """Whether it has more elements than a second interprets; what is of a type alone shows on smaller ones."""
+    return sum(x.numel() for x in problem.inputs if isinstance(x, torch.Tensor)) > 60_000
+
+
 CASES = [
-    pytest.param(spec, index, id=f"{spec.name}-{index}")
+    pytest.param(
+        spec, index, dtype, id=f"{spec.name}-{index}-{dtype}",
+        marks=[pytest.mark.slow] * (dtype == torch.float16 and large(problem)),
+    )
     for spec in REGISTRY.values()
-    for index in range(len(problems(spec)))
-]
+    for index, problem in enumerate(problems(spec))
+    for dtype in (torch.float32, torch.float16)
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize(("spec", "index"), CASES)
+@pytest.mark.parametrize(("spec", "index", "dtype"), CASES)
 def test_kernel_agrees_with_float64(spec: KernelSpec, index: int, dtype: torch.dtype) -> None:
     assert verify(spec, problems(spec)[index], dtype=dtype) == []
 
@@ -176,6 +186,25 @@ def test_adamw_in_place_and_its_copies() -> None:
     assert torch.equal(g[0], kept)
 
 
+def test_steps_write_each_element_once_and_none_beside() -> None:
+    # tensors that end on, before and behind a program's block and a chunk, with a stranger's element behind each
+    sizes = (1, 511, 512, 513, 1030, 8192, 8193)
+    rooms = [[*drawn(*[(size + 8,) for size in sizes])] for _ in range(4)]
+    before = [[x.clone() for x in group] for group in rooms]
+    p, g, m, v = ([x[:size] for x, size in zip(group, sizes, strict=True)] for group in rooms)
+    for x in v:
+        x.square_()
+    expected = optimizer.adamw_reference(p, g, m, v, lr=0.1, step=2)
+    optimizer.adamw_(optimizer.table(p, g, m, v, in_place=True), lr=0.1, step=2, config=optimizer.Config(512, 4))
+    close((p, m, v), expected, "adamw")
+    expected = lion.lion_reference(p, g, m, lr=0.1)
+    lion.lion_(optimizer.table(p, g, m, in_place=True), lr=0.1)
+    close((p, m), expected, "lion")
+    for group, old in zip(rooms, before, strict=True):
+        for x, y, size in zip(group, old, sizes, strict=True):
+            assert torch.equal(x[size:], y[size:])
+
+
 def test_adamw_by_numbers_that_lie_on_the_device() -> None:
     p, g, m, v = ([x] for x in drawn((9001,), (9001,), (9001,), (9001,)))
     v = [x * x for x in v]
@@ -240,12 +269,13 @@ def test_dropout_draws_the_words_of_philox(count: int) -> None:
 
 
 # -- what verify finds ---------------------------------------------------------------------------------------
-def faulty(name: str, **changes: Callable[..., Any]) -> list[str]:
-    """The faults of a spec with one function exchanged, over all its problems."""
+def faulty(name: str, **changes: Callable[..., Any]) -> Iterator[str]:
+    """The faults of a spec with one function exchanged, problem after problem for as long as somebody asks."""
     import dataclasses
 
     spec = dataclasses.replace(REGISTRY[name], **changes)  # type: ignore[arg-type]  # functions for functions
-    return [fault for problem in problems(REGISTRY[name]) for fault in verify(spec, problem, dtype=torch.float32)]
+    for problem in problems(REGISTRY[name]):
+        yield from verify(spec, problem, dtype=torch.float32)
 
 
 def test_verify_finds_an_output_that_is_written_in_part() -> None:

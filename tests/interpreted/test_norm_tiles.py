@@ -25,8 +25,11 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("weights", ["w b", "w", "b", ""])
+WEIGHTS = [(form, weights) for form in FORMS for weights in ("w b", "")]
+WEIGHTS += [(form, weights) for form in FORMS if "ragged" in form for weights in ("w", "b")]
+
+
+@pytest.mark.parametrize(("form", "weights"), WEIGHTS)
 def test_gradients(form: str, weights: str) -> None:
     cols, config = FORMS[form]
     draw, dtype = (

@@ -27,11 +27,12 @@ def found(kind: str, x: torch.Tensor, dim: int | None, config: Config | None = N
 @pytest.mark.parametrize("kind", reduce.KINDS)
 @pytest.mark.parametrize("dim", [0, 1, None])
 def test_every_candidate(kind: str, dim: int | None) -> None:
-    x = Draw(1).normal(13, 403, mean=0.5).float()
+    rows, cols = (29, 67) if dim == 0 else (5, 403)
+    x = Draw(1).normal(rows, cols, mean=0.5).float()
     exact = reduce.reference(kind, x.double(), dim)[0]
-    sizes = {0: (403, 13), 1: (13, 403), None: (1, 5239)}[dim]
+    sizes = {0: (cols, rows), 1: (rows, cols), None: (1, rows * cols)}[dim]
     for config in (*reduce.candidates(*sizes, 4, H200, along=dim != 0), Config(1, 64, 1, 16)):
-        # float32 sums of 5000 numbers of order 1
+        # float32 sums of 2000 numbers of order 1
         torch.testing.assert_close(found(kind, x, dim, config).double(), exact.double(), rtol=1e-5, atol=1e-4)
 
 
@@ -61,6 +62,26 @@ def test_the_first_of_equals(config: Config | None) -> None:
     assert reduce.argmin(x, 1, config=config).tolist() == [0, 0, 0, 130]
     assert reduce.argmax(x, config=config).item() == 277
     assert reduce.argmax(x.T.contiguous(), 0, config=config).tolist() == [0, 77, 0, 0]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("argmax", torch.bfloat16), ("argmin", torch.float32)])
+def test_places_in_columns(kind: str, dtype: torch.dtype) -> None:
+    x = Draw(6).normal(83, 49).to(dtype)
+    x[[50, 70], 7] = torch.nan
+    x[:, 9] = -torch.inf
+    x[:, 10] = torch.inf
+    x[:, 11] = torch.tensor([-0.0, 0.0]).to(dtype).repeat(42)[:83]
+    x[[82, 40], 12] = 50.0
+    x[[82, 40, 43], 13] = -50.0
+    exact = getattr(torch, kind)(x, 0)
+    # tiles that end within the columns and within the rows, one row a tile, parts and none, one element at a time
+    for tile in (Config(32, 4, 1, 4, 2, stages=3), Config(64, 1, 1, 4, 4), Config(64, 8, 1, 1, 4), Config(64, 2, 1, 1)):
+        assert torch.equal(getattr(reduce, kind)(x, 0, config=tile), exact), tile
+    assert torch.equal(getattr(reduce, kind)(x.repeat(1, 2)[:, :49], 0), exact)
+    assert torch.equal(getattr(reduce, kind)(x[:3], 0), getattr(torch, kind)(x[:3], 0))
+    wide = Draw(7).normal(2, 9, 2, 35).to(dtype)
+    for axis in (0, 1, 2):  # results of several outer axes, one after the other
+        assert torch.equal(getattr(reduce, kind)(wide, axis), getattr(torch, kind)(wide, axis))
 
 
 def test_variance_keeps_its_digits_far_from_zero() -> None:

@@ -6,10 +6,9 @@ gradient that is wrong.  Behaviour at ties, NaN and ends of ranges is tested bes
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -26,22 +25,19 @@ from burn_torch.graph import Trace, interpret
 from burn_torch.ops import REGISTRY, Call, Op, Value
 from burn_torch.ops.rules import broadcast_shapes
 from tests.ops import table_harness as table
-from tests.ops.table_harness import NUMPY, TORCH, Array, Case, Typed
+from tests.ops.table_errors import (
+    TORCH_DIFFERS,
+    float64,
+    float64_of,
+    stable_gradient,
+    torch_errors,
+    torch_gradient_errors,
+    wide_gradient,
+)
+from tests.ops.table_harness import NUMPY, TORCH, Array, Typed
 
 NOT_TWICE: Final[dict[str, str]] = {}
 """Rows whose second gradient is not checked numerically, each with the reason."""
-
-TORCH_DIFFERS: Final[dict[str, str]] = {
-    "layer_norm": "torch gives its mean and rstd no gradient",
-    "attention": "torch's gradient of a query that sees no key is NaN",
-    "sgd_update": "torch's fused kernels have no derivative",
-    "momentum_update": "torch's fused kernels have no derivative",
-    "adam_update": "torch's fused kernels have no derivative",
-}
-"""Rows whose torch candidate has another derivative under torch's autograd, each with the reason."""
-
-NO_TORCH_TWIN: Final[frozenset[str]] = frozenset({"grid_sample_2d_derivative", "grid_sample_2d_scatter"})
-"""Rows that torch lacks, whose candidate sums otherwise than their gradient: no measure of the gradient's rounding."""
 
 SUMS_BY_ATOMICS: Final[frozenset[str]] = frozenset(
     {"conv_input_gradient", "conv_weight_gradient", "interpolate_backward", "grid_sample_2d_backward"}
@@ -73,23 +69,6 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
 def leaves(place: str) -> list[tuple[Any, str]]:
     return [(TORCH, place), (NUMPY, "cpu")]
-
-
-def float64(row: Op, *, own: bool = False) -> Iterator[Typed]:
-    """The cases that can carry gradients, in float64: float attributes too."""
-    for case in table.cases(row.name):
-        variant = _float64(case)
-        if variant.floats() and (case.own or not own):
-            yield variant
-
-
-_wide: dict[Case, Typed] = {}
-
-
-def _float64(case: Case) -> Typed:
-    if case not in _wide:
-        _wide[case] = table.typed(case, DType.F64).widened()
-    return _wide[case]
 
 
 # -- parts -----------------------------------------------------------------------------------------------
@@ -244,7 +223,7 @@ def test_inputs_stay_as_they_were(row: Op, place: str) -> None:
                 inputs = table.execute(leaf, variant, where, strided)[1]
                 _assert_unchanged(f"{leaf} {case!r} forward", leaf, variant.data, inputs)
         if case.own and variant.floats():
-            wide = _float64(case)
+            wide = float64_of(case)
             for leaf, where in leaves(place):
                 made = table.gradients(Autodiff(leaf), wide, table.upstream(wide), place=where)
                 _assert_unchanged(f"{leaf} {case!r} backward", leaf, wide.data, made.inputs)
@@ -300,7 +279,7 @@ def _judge_float(what: str, variant: Typed, j: int, y: Array, dtype: DType, plac
         expected = table.reference(variant)[j]
     table.judge(what, y, expected, table.stable(expected, table.sensitivity(variant)[j], dtype))
     if not is_torch and dtype in table.FLOATS and y.size >= _FEW:
-        error = _torch_errors(variant.case.row, place).get(j, 0.0) * table.size(expected)
+        error = torch_errors(variant.case.row, place).get(j, 0.0) * table.size(expected)
         if dtype is DType.F64:  # there is no wider type to measure torch's error with, nor to have no error itself
             error *= 1.5 * table.EPS[DType.F64] / table.EPS[DType.F32]
             error += float(table.ulp(expected, dtype).max(initial=0.0)) / 2
@@ -308,19 +287,6 @@ def _judge_float(what: str, variant: Typed, j: int, y: Array, dtype: DType, plac
 
 
 _FEW: Final = 8  # on fewer elements torch's largest error is luck
-
-
-@functools.cache
-def _torch_errors(row: Op, place: str) -> dict[int, float]:
-    """For each output the largest error of torch in float32 over the row's samples, as a part of the largest value."""
-    errors: dict[int, float] = {}
-    for case in table.cases(row.name):
-        variant = table.typed(case, DType.F32)
-        if case.own and variant.floats():
-            made = table.arrays(TORCH, table.execute(TORCH, variant, place)[2])
-            for j, (y, expected) in enumerate(zip(made, table.reference(variant), strict=True)):
-                errors[j] = max(errors.get(j, 0.0), table.part(y, expected))
-    return errors
 
 
 # -- gradients ------------------------------------------------------------------------------------------------------
@@ -382,72 +348,24 @@ def test_gradient_against_torch_in_float64(row: Op, place: str) -> None:
             for i, g in expected.items():
                 what = f"{leaf} {variant!r}: gradient of input {i} against torch"
                 actual = found.get(i, np.zeros_like(g))
-                table.judge(what, actual, g, _stable_gradient(variant, DType.F64, i))
+                table.judge(what, actual, g, stable_gradient(variant, DType.F64, i))
 
 
 def test_gradient_in_float32(row: Op, place: str) -> None:
     _skip_unless_differentiable(row)
     for wide in float64(row):
         variant = table.typed(wide.case, DType.F32)
-        expected = _wide_gradient(variant)
+        expected = wide_gradient(variant)
         for leaf, where in leaves(place):
             found = table.gradients(Autodiff(leaf), variant, table.upstream(variant), place=where).found
             assert found.keys() == expected.keys()
             for i, g in expected.items():
                 what = f"{leaf} {variant!r}: gradient of input {i}"
-                table.judge(what, found[i], g, _stable_gradient(variant, DType.F32, i))
-                error = _torch_gradient_errors(row, place).get(i)
+                table.judge(what, found[i], g, stable_gradient(variant, DType.F32, i))
+                error = torch_gradient_errors(row, place).get(i)
                 if error is not None and g.size >= _FEW:
                     allowed = table.twice(g, error * table.size(g), DType.F32)
                     table.judge(f"{what} against twice torch's error", found[i], g, allowed)
-
-
-def _wide_gradient(variant: Typed) -> dict[int, Array]:
-    return table.gradients(Autodiff(TORCH), variant.widened(), _widened(table.upstream(variant))).found
-
-
-@functools.cache
-def _torch_gradient_errors(row: Op, place: str) -> dict[int, float]:
-    """For each input the largest error of torch's autograd in float32 over the samples, as a part of the largest."""
-    errors: dict[int, float] = {}
-    if row.name in TORCH_DIFFERS or row.name in NO_TORCH_TWIN:
-        return errors
-    for wide in float64(row, own=True):
-        variant = table.typed(wide.case, DType.F32)
-        theirs = table.through_torch(variant, table.upstream(variant), place)
-        expected = _wide_gradient(variant) if theirs else {}
-        for i, g in (theirs or {}).items():
-            if i in expected and g.size:
-                errors[i] = max(errors.get(i, 0.0), table.part(g, expected[i]))
-    return errors
-
-
-def _widened(upstream: Sequence[TensorData | None]) -> list[TensorData | None]:
-    return [None if g is None else g.convert(DType.F64) for g in upstream]
-
-
-def _stable_gradient(variant: Typed, dtype: DType, i: int) -> float:
-    """What one rounding of the inputs and of the upstream gradients changes in the float64 gradient of input i."""
-    key = (variant, dtype)
-    if key not in _changes:
-        wide = variant.widened()
-        start = table.gradients(Autodiff(TORCH), wide, _widened(table.upstream(variant))).found
-        generator = variant.case.generator("gradient sensitivity")
-        changes = dict.fromkeys(start, 0.0)
-        for _ in range(2):
-            moved = wide.replaced({k: table._moved(wide.data[k], dtype, generator) for k in wide.floats()})
-            seeds = [
-                None if g is None else TensorData(table._moved(g.convert(DType.F64), dtype, generator), DType.F64)
-                for g in table.upstream(variant)
-            ]
-            end = table.gradients(Autodiff(TORCH), moved, seeds).found
-            for k in start:
-                changes[k] = max(changes[k], table.largest(start[k], end[k]))
-        _changes[key] = {k: table.stable(start[k], changes[k], dtype) for k in start}
-    return _changes[key].get(i, 0.0)
-
-
-_changes: dict[tuple[Typed, DType], dict[int, float]] = {}
 
 
 def test_gradient_through_each_output(row: Op, place: str) -> None:
@@ -503,7 +421,7 @@ def test_balanced_checkpointing_changes_no_bit(row: Op, place: str) -> None:
             assert saved.keys() == again.keys()
             for i, g in saved.items():
                 # on a GPU some reductions add in an order of their own each time
-                allowed = 0.0 if where == "cpu" else _stable_gradient(variant, DType.F64, i)
+                allowed = 0.0 if where == "cpu" else stable_gradient(variant, DType.F64, i)
                 table.judge(f"{leaf} {variant!r}: input {i}, computed again", again[i], g, allowed)
 
 
@@ -553,7 +471,7 @@ def test_decomposition_agrees_with_candidates_and_rule(row: Op, place: str) -> N
         pytest.skip("has not both")
     for case in table.cases(row.name):
         variant = next(table.variants(case))
-        variant = _float64(case) if variant.floats() else variant
+        variant = float64_of(case) if variant.floats() else variant
         for leaf, where in leaves(place):
             call, inputs, outputs = table.execute(leaf, variant, where)
             made = interpret(decomposed(call), leaf, [x for x in inputs if x is not None])
@@ -571,7 +489,7 @@ def test_decomposition_agrees_with_candidates_and_rule(row: Op, place: str) -> N
                 found = table.gradients(stack, variant, seeds, place=where, run=_decomposition_on(stack)).found
                 for i in variant.floats():
                     g = found.get(i, np.zeros(1))
-                    allowed = _stable_gradient(variant, DType.F64, i)
+                    allowed = stable_gradient(variant, DType.F64, i)
                     table.judge(
                         f"{leaf} {variant!r}: gradient {i} by decomposition",
                         np.broadcast_to(g, rule.get(i, g).shape),

@@ -17,7 +17,7 @@ from burn_torch.graph import Graph
 from burn_torch.optim import AdamWConfig, SgdConfig
 from burn_torch.transform import program
 from burn_torch.transform.flatten import Lent
-from tests.backend.libtorch.test_cuda_graph import HostArena, compiled
+from tests.backend.libtorch.host_arena import HostArena, compiled
 from tests.transform.test_compile_gpu import Net, batch, net, training_step
 
 TAPE = Device.cpu().autodiff()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,17 +20,12 @@ from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, TensorSpec
 from burn_torch.graph import Graph, interpret
 from burn_torch.ops.op import op
 from burn_torch.ops.value import Value
+from tests.backend.libtorch import host_arena as steps
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
-
-_spec = importlib.util.spec_from_file_location("cuda_graph_steps", Path(__file__).parent / "test_cuda_graph.py")
-assert _spec is not None
-assert _spec.loader is not None
-steps: Any = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(steps)
 
 PLACE = "cuda:0"
 new_stream: Any = torch.cuda.Stream  # torch has no types for it
