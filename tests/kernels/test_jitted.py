@@ -74,7 +74,7 @@ def test_what_a_kernel_calls_is_found_in_this_file_and_in_others() -> None:
     assert len(found) == len({id(one) for one in found})
     assert all(function_of(one) is not None for one in found)
     assert any(activation.activate in called(one) for one in vars(glu).values() if function_of(one) is not None)
-    assert function_of(glu.Config) is None
+    assert function_of(Path) is None
     assert function_of(len) is None
 
 
