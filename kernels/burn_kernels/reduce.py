@@ -372,7 +372,9 @@ def _choices(facts: Facts, machine: Machine, *, back: bool) -> list[Config]:
     along = spread or facts.flags.endswith("along")  # with few results side by side, their width is no use
     kept, kind = outer * inner if spread else inner, facts.flags.split()[0]
     form: Form = "places" if kind.startswith("arg") else _FORMS.get(kind, "sums")
-    return candidates(kept, length, facts.dtype.itemsize, machine, along=along, form="back" if back else form)
+    if back:
+        form = "back"
+    return candidates(kept, length, facts.dtype.itemsize, machine, along=along, form=form, align=facts.align)
 
 
 _FORMS: dict[str, Form] = {"var": "moments", "amax": "peaks", "amin": "peaks", "logsumexp": "exponentials"}
