@@ -13,13 +13,13 @@ from typing import Literal, NamedTuple
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.launch import Machine, ceil_div, next_power
-from burn_kernels.prims import LOWEST, exp, exp_for, joined, quotient
+from burn_kernels.prims import LOWEST, exp_for, halves, joined, quotient
 from burn_kernels.reduce_parts import FEW
 
 MOST = 1 << 30
 """Longest part of a reduced axis: places within one fit 31 bits."""
 
-LONG = 256
+LONG = 128
 """Elements that a part should have at least of each result, where results lie side by side."""
 
 
@@ -68,26 +68,26 @@ TRIED: dict[str, tuple[Tried, ...]] = {
         Tried(2048, 4, 8, 4),
         Tried(4096, 4, 8),
     ),
-    "sums across": (Tried(1024, 2, 12, 4), Tried(2048, 4, 6, 4), Tried(2048, 4, 4, 8), Tried(4096, 4, 8)),
-    "moments across": (Tried(1024, 2, 8, 8), Tried(2048, 4, 4, 8), Tried(1024, 2, 12, 4), Tried(4096, 4, 8)),
-    "places one": (Tried(2048, 4, 8, 4), Tried(4096, 8, 4, 4), Tried(8192, 16, 2, 4), Tried(4096, 4, 8)),
+    "sums across": (Tried(1024, 2, 12, 4), Tried(2048, 4, 6, 4), Tried(512, 1, 24, 4), Tried(4096, 4, 8)),
+    "moments across": (Tried(1024, 2, 8, 8), Tried(2048, 4, 4, 8), Tried(512, 1, 16, 8), Tried(4096, 4, 8)),
+    "places one": (Tried(2048, 4, 6, 4), Tried(4096, 8, 3, 4), Tried(1024, 2, 12, 4), Tried(4096, 4, 8)),
     "places along": (
-        Tried(1024, 2, 16, 8),
+        Tried(512, 1, 32, 4),
         Tried(1024, 2, 16, 4),
+        Tried(512, 1, 32, 8),
         Tried(2048, 4, 8, 4),
-        Tried(2048, 4, 8, 2),
         Tried(4096, 4, 8),
     ),
     "places across": (
-        Tried(2048, 4, 5, 2, 2048, 4),
+        Tried(1024, 2, 6, 2, 1024, 5),
+        Tried(2048, 4, 3, 2, 2048, 5),
+        Tried(512, 1, 12, 2, 512, 5),
         Tried(2048, 4, 7, 4, 2048),
-        Tried(2048, 4, 5, 2, 256, 4),
-        Tried(2048, 4, 8, 4),
         Tried(4096, 4, 8),
     ),
     "places on hip": (Tried(2048, 4, 8), Tried(4096, 8, 4)),
-    "peaks across": (Tried(1024, 2, 16), Tried(2048, 4, 16, 1, 2048), *_FEW_REGISTERS),
-    "exponentials across": (Tried(2048, 4, 12, 1, 2048), Tried(4096, 8, 6, 1, 4096), *_FEW_REGISTERS),
+    "peaks across": (Tried(512, 1, 24, 1, 512), Tried(2048, 8, 7, 1, 2048), Tried(1024, 2, 16), *_FEW_REGISTERS),
+    "exponentials across": (Tried(2048, 4, 12, 1, 2048), Tried(1024, 2, 24, 1, 1024), *_FEW_REGISTERS),
 }
 """The first was fastest at 16384 x 16384 on an H200; for what has no list, `_FEW_REGISTERS`."""
 
@@ -110,8 +110,8 @@ def candidates(
     if machine.backend == "hip":  # groups of tiles spill on gfx942
         name = "places on hip" if form == "places" else ""
     table, found = TRIED.get(name, _FEW_REGISTERS), []
-    if form == "moments" and itemsize > 2 and name == "sums along":
-        table = table[1:] + table[:1]  # variances of float32 spill in the first, on sm_90
+    if form == "moments" and itemsize > 2 and name != "sums one":
+        table = table[1:] + table[:1]  # in the first, float32 spills on sm_90 along, and loses half a unit across
     for span, warps, programs, ahead, beside, stages in table:
         size = max(32, span // itemsize)
         if along:
@@ -407,7 +407,9 @@ def reduce_once(
         top = _peak(_peak(a, 2), 1)
         total = tl.sum(tl.sum(b * exp_for(a - top[:, None, None], TYPE), 2), 1)
         if WHOLE:
-            tl.store(y_ptr + k, _logarithm(top, total).to(y_ptr.dtype.element_ty), mask=valid)
+            lse = _lse(top, total, TYPE)
+            tl.store(y_ptr + k, lse.to(y_ptr.dtype.element_ty), mask=valid)
+            tl.store(mean_ptr + k, lse, mask=valid)
         else:
             tl.store(a_ptr + out, top, mask=valid)
             tl.store(b_ptr + out, total, mask=valid)
@@ -420,12 +422,31 @@ def reduce_once(
 
 
 @triton.jit
-def _logarithm(top, total):
-    # the device's log is some units off, and a unit here is one of every gradient: a step of Newton's makes it exact
-    rest = tl.log(total)
-    rest = tl.where(total >= 1.0, rest + (total * exp(-rest) - 1.0), rest)  # 0 where all numbers are -inf
+def _log_wide(x):
+    """log(x) of a normal float32 x > 0 in float64; -inf of 0."""
+    bits = x.to(tl.int32, bitcast=True)
+    n = (bits - 0x3F3504F3) >> 23  # x is 2^n m, m from sqrt(1/2) to sqrt(2)
+    m = (bits - (n << 23)).to(tl.float32, bitcast=True).to(tl.float64)
+    s = (m - 1.0) / (m + 1.0)
+    q = s * s  # up to 0.0295: of 2 atanh(s) the next term is 2e-12 of it
+    p = 0.15384615384615385 * q + 0.18181818181818182
+    p = p * q + 0.2222222222222222
+    p = p * q + 0.2857142857142857
+    p = p * q + 0.4
+    p = p * q + 0.6666666666666666
+    y = n.to(tl.float64) * 0.6931471805599453 + (p * q * s + 2.0 * s)
+    return tl.where(x > 0.0, y, tl.where(x == 0.0, float("-inf"), float("nan")))
+
+
+@triton.jit
+def _lse(top, total, TYPE: tl.constexpr):
+    """The largest element and the logarithm of the sum beside it; of float32 in float64, as the gradient takes it."""
+    if TYPE == tl.float32:
+        lse = top.to(tl.float64) + _log_wide(total)
+    else:
+        lse = top + tl.log(total)
     # a sum with +inf in it is +inf, though inf - inf is no number
-    return tl.where(top == float("inf"), top, top + rest)
+    return tl.where(top == float("inf"), top, lse)
 
 
 @triton.jit
@@ -486,7 +507,9 @@ def join_parts(
             )
             tl.store(mean_ptr + k, middle, mask=valid)
         else:
-            tl.store(y_ptr + k, _logarithm(middle, tl.sum(b, 0)).to(y_ptr.dtype.element_ty), mask=valid)
+            lse = _lse(middle, tl.sum(b, 0), y_ptr.dtype.element_ty)
+            tl.store(y_ptr + k, lse.to(y_ptr.dtype.element_ty), mask=valid)
+            tl.store(mean_ptr + k, lse, mask=valid)
 
 
 @triton.jit
@@ -495,8 +518,11 @@ def join_places(
     KIND: tl.constexpr, AHEAD: tl.constexpr, PARTS: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
     """Joins what `place_once` left of the parts of each result, or `place_columns`: then places of AHEAD elements."""
-    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
-    valid = k < kept
+    in_row = tl.cdiv(inner, KEPT)
+    outer = tl.program_id(0).to(tl.int64) // in_row
+    i = tl.program_id(0).to(tl.int64) % in_row * KEPT + tl.arange(0, KEPT)
+    valid = i < inner
+    k = outer * inner + i
     lane = tl.arange(0, PARTS)
     best = tl.full((KEPT, PARTS), -0x7FFFFFFFFFFFFFFF, tl.int64)
     place = tl.zeros((KEPT, PARTS), tl.int64)
@@ -513,7 +539,7 @@ def join_places(
     row = tl.min(tl.where(key == highest[:, None], local, 0x7FFFFFFFFFFFFFFF), 1)
     if AHEAD > 1:
         SIGN: tl.constexpr = -1.0 if KIND == "argmin" else 1.0
-        first = (k // inner) * outer_stride + (k % inner) * inner_stride
+        first = outer * outer_stride + i * inner_stride
         row = _again(x_ptr, first, row, stride, length, highest, valid, SIGN, AHEAD)
     tl.store(y_ptr + k, row, mask=valid)
 
@@ -529,7 +555,8 @@ def spread_back(
     )
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
     dy = quotient(tl.load(dy_ptr + k, mask=valid, other=0.0).to(tl.float32), divisor, TYPE)
-    like = tl.load(like_ptr + k, mask=valid, other=0.0).to(tl.float32)[:, None]
+    like, rest = halves(tl.load(like_ptr + k, mask=valid, other=0.0))
+    like, rest = like[:, None], tl.where(rest == rest, rest, 0.0)[:, None]  # inf - inf is no number
     if KIND == "extreme":
         dy = dy / tl.load(ties_ptr + k, mask=valid, other=1.0)
     for at in tl.range(start, end, BLOCK):
@@ -540,7 +567,7 @@ def spread_back(
         if KIND == "var":
             dx = dy[:, None] * 2.0 * (x - like)
         elif KIND == "logsumexp":
-            dx = dy[:, None] * exp_for(x - like, TYPE)
+            dx = dy[:, None] * exp_for((x - like) - rest, TYPE)
         else:
             dx = dy[:, None] * tl.where(x == like, 1.0, 0.0)
         tl.store(dx_ptr + where, dx.to(TYPE), mask=inside)

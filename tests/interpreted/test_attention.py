@@ -57,6 +57,15 @@ def operands(q: tuple[int, ...], k: tuple[int, ...], seed: int = 0) -> tuple[Any
     return tuple(draw.normal(*shape).float() for shape in (q, k, k))
 
 
+@pytest.mark.parametrize("rule", [{"causal": True}, {"window": 3}, {"causal": True, "align": "bottom_right"}], ids=str)
+def test_keys_that_no_query_sees_read_nothing_past_the_last_one(rule: dict[str, Any]) -> None:
+    q, k, v = operands((1, 2, 32, 13), (1, 1, 70, 13))
+    room = torch.full((1, 2, 96, 13), torch.nan)
+    room[:, :, :32] = q
+    found, expected = both((room[:, :, :32], k, v, None, None), **rule)
+    close(found, expected, rule)
+
+
 # -- blocks --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("sizes", [(32, 16), *(pytest.param(x, marks=pytest.mark.slow) for x in ((16, 32), (64, 16)))])
 def test_blocks_of_other_sizes(sizes: tuple[int, int]) -> None:
