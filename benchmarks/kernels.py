@@ -188,7 +188,7 @@ def measure(case: Case, timer: Timer, tuning: bool, queue: Queue | None) -> list
     variants = dict(case.variants)
     for name in case.variants:
         if queue is not None and not queue.ready(case.name, case.passed, name):
-            print(f"    {case.name} {case.passed} {name}: not compiled in time, so left out", flush=True)
+            print(f"    {case.name} {case.passed} {name}: not compiled before, so left out", flush=True)
             del variants[name]
     return timed(
         case.name,
@@ -207,21 +207,29 @@ def warm(arguments: Any) -> None:
     """Calls what others will time once, until the queue is empty, so that what it compiles is known then."""
     queue, timer = Queue(arguments.warm), Timer(1, SIZES.device)
     measuring_alone(queue.folder)
-    pairs = in_order_of_length(chosen(arguments))
     for searched in (False, True):
-        for case, passed in pairs:
-            if not queue.left(in_this_run(case), passed, searched=searched):
-                continue
-            for one in chosen_cases(arguments, timer, [(case, passed)]):
-                for name in queue.take(one.name, one.passed, list(one.variants), searched=searched):
-                    begun = time.monotonic()
-                    try:
-                        one.variants[name]()
-                        synchronized()
-                    except Exception as error:  # said where it is timed, too
-                        print(f"{FAILED}{one.name} {one.passed} {name}: {type(error).__name__}", file=sys.stderr)
-                    queue.done(one.name, one.passed, name, time.monotonic() - begun)
-            cleaned()
+        for case, passed in in_order_of_length(chosen(arguments)):
+            if queue.take(in_this_run(case), passed, searched=searched):
+                try:
+                    call_once(queue, arguments, timer, (case, passed), searched)
+                except torch.OutOfMemoryError:  # others hold much; what is not ready is left out
+                    print(f"{FAILED}{case} {passed}: no memory", file=sys.stderr, flush=True)
+                cleaned()
+
+
+def call_once(queue: Queue, arguments: Any, timer: Timer, pair: tuple[str, str], searched: bool) -> None:
+    """Calls those variants of a case that compile something."""
+    for case in chosen_cases(arguments, timer, [pair]):
+        for name in queue.calls(list(case.variants), searched=searched):
+            begun = time.monotonic()
+            try:
+                case.variants[name]()
+                synchronized()
+            except Exception as error:  # said where it is timed, too
+                told = (str(error).splitlines() or [""])[0]
+                print(f"{FAILED}{case.name} {case.passed} {name}: {type(error).__name__}: {told}", file=sys.stderr)
+            else:
+                queue.done(case.name, case.passed, name, time.monotonic() - begun)
 
 
 def jax_row(jax: Jax, case: Case, ours: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -99,7 +99,8 @@ def op_cases(
                 variants["compile, searched"] = functools.partial(theirs, best, inputs, upstream)
         if liger is not None:
             variants["liger"] = functools.partial(theirs, liger, inputs, upstream)
-        found = functools.partial(errors, spec, make, passed)
+        halves = {"ours, bf16 sums": _with_half_sums} if name == "linear_cross_entropy" else {}
+        found = functools.partial(errors, spec, make, passed, halves)
         known = None if options.get("prob") or name.startswith("arg") else functools.partial(exact, spec, make, passed)
         yield Case(f"{name} {tag}", spec, passed, floor, variants, found, known)
 
@@ -124,8 +125,20 @@ def compiled_by_torch(function: Callable[..., Any], mode: str | None = None) -> 
     return torch.compile(function, dynamic=False, mode=mode)
 
 
-def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str) -> dict[str, float]:
-    """The worst relative RMS error against float64 of ours and of eager torch, on 256 rows."""
+def _with_half_sums(*inputs: Any) -> Any:
+    return linear_cross_entropy.forward_with_gradient(*inputs, accumulate=torch.bfloat16)
+
+
+def errors(
+    spec: KernelSpec,
+    make: Callable[[int], tuple[Any, ...]],
+    passed: str,
+    losses: Mapping[str, Callable[..., Any]] | None = None,
+) -> dict[str, float]:
+    """The worst relative RMS error against float64 of ours and of eager torch, on 256 rows.
+
+    losses  other forms of ours that give a loss and its gradients
+    """
     inputs = make(SIZES.few)
 
     def apart(found: Any, exact: Any) -> float:
@@ -146,7 +159,11 @@ def errors(spec: KernelSpec, make: Callable[[int], tuple[Any, ...]], passed: str
     exact = theirs(spec.twin, exact_inputs, upstreams)
     ones = ours(spec, inputs, halves if len(halves) > 1 else halves[0])
     others = theirs(spec.twin, inputs, halves)
-    return {"ours": apart(ones, exact), "eager": apart(others, exact)}
+    # their upstream gradient is one
+    found = {"ours": apart(ones, exact), "eager": apart(others, exact)}
+    for name, run in (losses or {}).items():
+        found[name] = apart([g * upstreams[0] for g in run(*inputs)[1:] if g is not None], exact)
+    return found
 
 
 def exact(

@@ -49,11 +49,11 @@ def parts(name: str, inputs: tuple[Any, ...], dy: Any) -> list[Part]:
             Part("b", 3 * n, back, lambda c: backward(dy, *inputs[:2], *saved, config=c)),
         ]
     if name == "cross_entropy":
-        front = cross_entropy.candidates(cols, 2, machine, gradient=True)
+        losses: list[Any] = cross_entropy.candidates(cols, 2, machine, gradient=True)
         found: list[Any] = cross_entropy.candidates(cols, 2, machine, gradient=True, once=True)
         spare = x.clone()
         return [
-            Part("f", n, front, lambda c: cross_entropy.forward(*inputs, config=c)),
+            Part("f", n, losses, lambda c: cross_entropy.forward(*inputs, config=c)),
             Part("fb", 2 * n, found, lambda c: cross_entropy.forward_with_gradient(*inputs, config=c)),
             Part("in place", 2 * n, found, lambda c: cross_entropy.forward_with_gradient_(spare, inputs[1], config=c)),
         ]

@@ -5,8 +5,8 @@
      "options": {}}
 
 An input is [shape, type, limit]: normal numbers, or whole ones below the limit.  Where `graded` is not empty, a call is
-the forward and then the backward of those inputs, as programs of their own.  All tasks are compiled at once, in
-threads.  It answers a line of JSON by one:
+the forward and then the backward, in the fastest of a few ways.  All tasks are compiled at once, in threads.  It
+answers a line of JSON by one:
 {"settle": seconds}: waits until all are compiled; what has not begun by then is given up.
 {"time": name, "calls": 20}: milliseconds of a call, of so many in a queue, each behind one that overwrites the L2
 cache and whose time is taken off; the median of some queues.
@@ -249,9 +249,10 @@ class Worker:
     def ways(self, name: str, specs: list[Any], prepare: Callable[..., Callable[..., Any]]) -> dict[str, Runner]:
         """How it can be run, on inputs with upstream gradients behind them.
 
-        The forward and the backward are programs of their own: compiled as one, the gradients would be computed in the
-        forward's pass over the inputs, which no program with a layer behind this one could do.  The backward either
-        computes again what it needs, or the forward hands it out; JAX shall have the better of the two.
+        Compiled as one, the gradients would be computed in the forward's pass over the inputs, which no program with a
+        layer behind this one could do.  So either the upstream gradients wait for the outputs within one program, or
+        forward and backward are programs of their own, and the backward computes again what it needs, or the forward
+        hands it out.  JAX shall have the best of them.
 
         prepare  makes a program that can be called of a function and what it will be called with
         """
@@ -283,6 +284,14 @@ class Worker:
                 backward(list(given[:count]), list(given[count:])),
             )
         }
+
+        def waiting(*given: Any) -> Any:
+            y, pull = pulled(*given[:count])
+            leaves = jax.tree_util.tree_leaves(y)
+            upstream = jax.lax.optimization_barrier((*given[count:], *leaves))[: len(leaves)]
+            return y, pull(jax.tree_util.tree_unflatten(outputs, upstream))
+
+        found["waiting"] = prepare(waiting, *specs)
         if task["function"] in KEEPING:
             kept = self._kept(pulled, outputs, prepare, inputs, upstream)
             found["kept"] = lambda *given: kept(given[:count], list(given[count:]))

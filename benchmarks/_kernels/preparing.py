@@ -82,7 +82,7 @@ def measuring_alone(folder: Path) -> None:
 
 # -- the queue ---------------------------------------------------------------------------------------
 class Queue:
-    """Calls by case, pass and variant, and which of them are ready."""
+    """Cases, each with a pass, once for what compiles quickly and once for what searches; and which calls are ready."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
@@ -90,29 +90,17 @@ class Queue:
     def _file(self, case: str, passed: str, variant: str, kind: str) -> Path:
         return self.folder / f"{sha256(f'{case} {passed} {variant}'.encode()).hexdigest()[:16]}.{kind}"
 
-    def left(self, case: str, passed: str, *, searched: bool) -> bool:
-        """Whether a case may have calls that nobody took."""
-        names = self._file(case, passed, "", "names")
-        if not names.exists():
-            return True
-        known = json.loads(names.read_text(encoding="utf-8"))
-        return any(not self._file(case, passed, one, "taken").exists() for one in self._of(known, searched))
-
-    def take(self, case: str, passed: str, variants: Sequence[str], *, searched: bool) -> Iterator[str]:
-        """The variants of a case that nobody took before."""
-        names = self._file(case, passed, "", "names")
-        beside = names.with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(list(variants)), encoding="utf-8")
-        beside.replace(names)
-        for variant in self._of(variants, searched):
-            try:
-                self._file(case, passed, variant, "taken").touch(exist_ok=False)
-            except FileExistsError:
-                continue
-            yield variant
+    def take(self, case: str, passed: str, *, searched: bool) -> bool:
+        """Whether nobody took it before: one process holds a case at a time, as it may have gigabytes."""
+        try:
+            self._file(case, passed, "", "searched" if searched else "taken").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
     @staticmethod
-    def _of(variants: Sequence[str], searched: bool) -> list[str]:
+    def calls(variants: Sequence[str], *, searched: bool) -> list[str]:
+        """The variants of a case that have to be called."""
         return [one for one in variants if needs_preparing(one) and (one == SEARCHED) is searched]
 
     def done(self, case: str, passed: str, variant: str, seconds: float) -> None:
@@ -125,13 +113,13 @@ class Queue:
         return not is_compiled(variant) or self._file(case, passed, variant, "done").exists()
 
     def told(self) -> str:
-        """How many calls are ready, how many were taken, and which took longest."""
+        """How many calls are ready, and which took longest."""
         done = [json.loads(file.read_text(encoding="utf-8")) for file in self.folder.glob("*.done")]
-        taken = len(list(self.folder.glob("*.taken")))
         done.sort(key=lambda one: -one["seconds"])
         longest = "; ".join(f"{one['call']} {one['seconds']:.0f} s" for one in done[:5])
+        searched = sum(one["call"].endswith(SEARCHED) for one in done)
         total = sum(one["seconds"] for one in done)
-        return f"{len(done)} of {taken} calls that were begun are ready, {total:.0f} s of work; longest: {longest}"
+        return f"{len(done)} calls are ready, {searched} of them searched, {total:.0f} s of work; longest: {longest}"
 
 
 def prepared(command: Sequence[str], count: int, patience_s: float) -> Queue:

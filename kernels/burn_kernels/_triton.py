@@ -12,6 +12,8 @@ from typing import Any
 try:
     import triton
     import triton.language as tl
+    from triton.language.extra.cuda import gdc_launch_dependents as let_next_begin
+    from triton.language.extra.cuda import gdc_wait as wait_for_last
 
     AVAILABLE = True
 except ImportError:
@@ -26,9 +28,10 @@ except ImportError:
 
     triton = SimpleNamespace(jit=_jit)
     tl = SimpleNamespace(constexpr=lambda value: value)
+    let_next_begin = wait_for_last = None
     AVAILABLE = False
 
-__all__ = ["AVAILABLE", "INTERPRETED", "tl", "triton"]
+__all__ = ["AVAILABLE", "INTERPRETED", "let_next_begin", "tl", "triton", "wait_for_last"]
 
 INTERPRETED = AVAILABLE and os.environ.get("TRITON_INTERPRET") == "1"
 """Whether kernels run on CPU tensors in Triton's interpreter; read when Triton is imported, as Triton does."""

@@ -56,7 +56,8 @@ from burn_kernels.launch import Machine, ceil_div, check, launch, machine_of, ne
 @dataclass(frozen=True)
 class BackwardConfig:
     """`library` is a kernel of torch's; or it is 0, and a program owns `owned` queries or keys and goes over the others
-    in `step`s, with `warps` of 32 threads, loading `stages` steps ahead; `ahead` where it owns queries, if not 0."""
+    in `step`s, with `warps` of 32 threads, loading `stages` steps ahead; if not 0, `ahead` where it owns queries, and
+    steps of `turned` where it owns keys."""
 
     library: int
     owned: int
@@ -64,14 +65,19 @@ class BackwardConfig:
     warps: int
     stages: int
     ahead: int = 0
+    turned: int = 0
 
 
-def backward_default(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) -> BackwardConfig:
+def backward_default(
+    dim: int, itemsize: int, machine: Machine, *, extras: int = 0, packed: bool = False
+) -> BackwardConfig:
     """The config that is used without timing where sums must not depend on chance."""
-    return backward_candidates(dim, itemsize, machine, extras=extras)[0]
+    return backward_candidates(dim, itemsize, machine, extras=extras, packed=packed)[0]
 
 
-def backward_candidates(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) -> list[BackwardConfig]:
+def backward_candidates(
+    dim: int, itemsize: int, machine: Machine, *, extras: int = 0, packed: bool = False
+) -> list[BackwardConfig]:
     """What a tuner may try of our kernels, the default first; `extras` as of `Call`."""
     wide = max(16, next_power(dim))
     if machine.backend == "interpreter":
@@ -84,18 +90,18 @@ def backward_candidates(dim: int, itemsize: int, machine: Machine, *, extras: in
     elif machine.backend == "hip":
         found = [(128, 16, 8, 1), (128, 32, 8, 1), (64, 32, 4, 1)]
         found = (found if extras else [found[1], found[0]]) if wide <= 128 else [(64, 16, 8, 1)]
-    elif machine.arch == 90 and extras and wide <= 128:
-        found = [(64, 32, 4, 3), (64, 64, 4, 3), (64, 64, 4, 2), (64, 32, 4, 2), (128, 64, 8, 2), (128, 32, 8, 2)]
+    # H200, 2026-11-22, benchmarks/notes/attention.md: two or three programs of 4 warps a processor hide each other's
+    # waits, and three steps ahead their own; what changes scores takes registers, for which steps of 32 leave room
+    elif machine.arch == 90 and wide <= 64 and packed:
+        found = [(64, 64, 4, 2, 3, 32), (64, 32, 4, 3), (64, 32, 4, 2), (64, 64, 4, 3), (128, 64, 8, 2)]
+        found = found[1:] if extras else found
+    elif machine.arch == 90 and wide <= 128 and extras:
+        found = [(64, 32, 4, 3), (64, 32, 4, 3, 0, 64), (64, 64, 4, 3), (64, 64, 4, 2), (64, 32, 4, 2), (128, 64, 8, 2)]
+    elif machine.arch == 90 and wide <= 64:
+        found = [(64, 64, 4, 3), (64, 64, 4, 3, 0, 32), (128, 64, 8, 3, 0, 32), (64, 32, 4, 3), (64, 64, 4, 2)]
     elif wide <= 64:
-        # H200, 2026-11-22, benchmarks/notes/attention.md: two programs of 4 warps a processor are 1.5 times as fast as
-        # one of 8, and steps of 64 as ones of 32, which read shared memory more often than they multiply
-        found = [(64, 64, 4, 2, 3), (64, 64, 4, 2), (128, 64, 8, 2), (64, 32, 4, 3), (128, 32, 8, 2), (128, 32, 4, 3)]
-        if machine.arch == 80:
-            found = [(128, 32, 8, 2), (128, 64, 8, 2), (128, 32, 4, 3), (64, 64, 4, 2)]
-        if machine.arch == 80 and extras:
-            found = [(64 if extras > 1 else 128, 16, 8, 2), (64, 64, 4, 2)]
-        elif extras > 2:
-            found = [(128, 16, 8, 2), (128, 32, 8, 2)]
+        found = [(128, 32, 8, 2), (128, 64, 8, 2), (128, 32, 4, 3), (64, 64, 4, 2)]
+        found = [(64 if extras > 1 else 128, 16, 8, 2), (64, 64, 4, 2)] if extras else found
     elif wide == 128:
         found = [(64, 32, 4, 3), (128, 64, 8, 3), (128, 32, 8, 2), (128, 16, 8, 2), (64, 32, 4, 2)]
         if machine.arch == 80:
@@ -200,13 +206,15 @@ def _run(
     if call.empty:
         return room_like(q).zero_(), room_like(k).zero_(), room_like(v).zero_(), None if db is None else db.zero_()
     found: list[torch.Tensor] = []
+    packed = call.q_starts is not None
+    plain = backward_default(q.shape[3], q.element_size(), machine_of(q), extras=call.extras, packed=packed)
 
     def run(config: BackwardConfig) -> None:
         number = config.library
         if number == library.TORCHS:
             number = library.chosen(q, k, v, rule.causal)
             if not number:
-                config = backward_default(q.shape[3], q.element_size(), machine_of(q), extras=call.extras)
+                config = plain
         if number:
             found[:] = library.backward(number, dy, q, k, v, y, lse, rule.causal, rule.scale)
             return
@@ -224,18 +232,15 @@ def _run(
         grid = (ceil_div(call.seq_k, config.owned) * call.batch * k.shape[1],)
         strides = (*call.strides(dy), *call.strides(dk), *call.strides(dv))
         arguments = (*call.arguments(), dy, base, delta, rest, dk, dv, *strides)
-        # wide heads, heads that share keys, float32, and what else scores need leave no registers for a second loop
-        alone = not call.extras and q.shape[1] == k.shape[1] and rest is None
-        split = alone and q.shape[3] <= 64 and machine_of(q).arch != 80
-        sizes = {"ROWS": config.step, "COLS": config.owned, "PAST": call.past(config.owned)}
-        sizes["FULL"] = call.full(config.step)
-        launch(keys_backward, grid, q, *arguments, **shared, **sizes, SPLIT=split)
+        step, past = config.turned or config.step, call.past(config.owned)
+        sizes = {"ROWS": step, "COLS": config.owned, "PAST": past, "FULL": call.full(step)}
+        launch(keys_backward, grid, q, *arguments, **shared, **sizes)
         if db is not None:
             _bias(call, (dy, base, delta, rest), db, config, shared)
         found[:] = dq, dk, dv
 
     if config is None and (recorded() is not None or not q.is_cuda):
-        config = backward_default(q.shape[3], q.element_size(), machine_of(q), extras=call.extras)
+        config = plain
     CHOICE.run(q, config, (*call.facts(), deterministic, bias is not None), run)
     dq, dk, dv = found
     return dq, dk, dv, db
@@ -283,7 +288,8 @@ def _candidates(facts: Facts, machine: Machine) -> list[BackwardConfig]:
     theirs: list[int] = []
     if machine.backend == "cuda" and _of_library(facts):
         theirs = library.numbers(facts.dtype, dim, grouped=grouped)
-    ours = backward_candidates(dim, facts.dtype.itemsize, machine, extras=extras_of(facts.flags.split()))
+    flags = facts.flags.split()
+    ours = backward_candidates(dim, facts.dtype.itemsize, machine, extras=extras_of(flags), packed="packed" in flags)
     return [*(BackwardConfig(number, 0, 0, 0, 0) for number in theirs), *ours]
 
 

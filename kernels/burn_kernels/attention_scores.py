@@ -80,20 +80,16 @@ def keys_of(
 def queries_of(
     first, last, shift, length, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """For keys [first, last]: [begin, end) of the queries that see some, and in it from `whole` on those that see all,
-    where there is no window; begin and whole are multiples of BLOCK."""
-    begin, end, whole = 0, length, 0
+    """For keys [first, last]: [begin, end) of the queries that see some; begin is a multiple of BLOCK."""
+    begin, end = 0, length
     if CAUSAL:
         begin = tl.maximum(begin, first - shift)
-        whole = tl.maximum(whole, last - shift)
     elif WINDOW:
         begin = tl.maximum(begin, first - shift - window + 1)
-        whole = tl.maximum(whole, last - shift - window + 1)
     if WINDOW:
         end = tl.minimum(end, last - shift + window)
     begin = begin // BLOCK * BLOCK
-    whole = (whole + BLOCK - 1) // BLOCK * BLOCK
-    return begin, tl.maximum(end, begin), whole
+    return begin, tl.maximum(end, begin)
 
 
 # -- scores ------------------------------------------------------------------------------------------

@@ -50,8 +50,11 @@ def candidates(tiling: Tiling, itemsize: int, machine: Machine) -> list[Config]:
     """What a tuner may try, the default first."""
     if tiling.cols == 1:
         return _candidates_of_rows(tiling, itemsize, machine)
-    found = []
-    for elements, warps, programs in ((4096, 8, 4), (2048, 4, 8), (4096, 4, 4), (8192, 8, 2)):
+    found, tried = [], [(4096, 8, 4), (2048, 4, 8), (4096, 4, 4), (8192, 8, 2)]
+    if tiling.outer > 1 and tiling.kept >= machine.processors:
+        # of group norm, 0.89 to 1 of the fastest on an H200, where tiles of twice the elements are 0.67 to 1
+        tried.insert(0, tried.pop(1))
+    for elements, warps, programs in tried:
         most = elements if itemsize == 2 else elements // 2
         block = _block(tiling.cols, max(most // next_power(tiling.rows), min(1024, most)))
         rows = min(next_power(tiling.rows), most // block)

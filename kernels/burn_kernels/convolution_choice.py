@@ -9,7 +9,7 @@ import torch
 
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.convolution_kernels import LIBRARY, Config
-from burn_kernels.convolution_parts import Geometry, in_tf32, is_direct
+from burn_kernels.convolution_parts import Geometry, in_tf32, is_direct, is_stem
 from burn_kernels.launch import Machine
 
 Choice = TypeVar("Choice")
@@ -63,9 +63,13 @@ def with_tiles(direct: Sequence[Choice], tiles: Sequence[Choice], terms: int, re
     return [*tiles, *direct] if terms >= FEW_TERMS and results >= FEW_RESULTS else [*direct, *tiles]
 
 
-def with_library(library: Choice, direct: Sequence[Choice], facts: Facts) -> list[Choice]:
-    """The candidates: torch's convolution first where the rule takes it without timing, last where it does not."""
-    return [*direct, library] if is_direct(geometry_of(facts), facts.dtype) else [library, *direct]
+def with_library(library: Choice, direct: Sequence[Choice], facts: Facts, *, stem: bool = False) -> list[Choice]:
+    """The candidates: torch's convolution first where the rule takes it without timing, last where it does not.
+
+    stem    whether tiles were faster for a network's first layer
+    """
+    ours = is_direct(geometry_of(facts), facts.dtype) or (stem and is_stem(geometry_of(facts)))
+    return [*direct, library] if ours else [library, *direct]
 
 
 def supports(config: Config, facts: Facts) -> bool:

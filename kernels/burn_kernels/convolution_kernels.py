@@ -48,6 +48,8 @@ class WeightConfig:
 
 
 LIBRARY, LIBRARY_WEIGHTS = Config(0, 0, 0), WeightConfig(0, 0, 0, 0, 0)
+STEPS = Config(0, 0, 0, 1)
+"""Of the data gradient: torch's convolution by steps of 1 (`convolution_steps`)."""
 SUMS = 80
 """Running sums that a lane of the weight gradient has registers for, one of 32 lanes' programs."""
 
@@ -152,45 +154,70 @@ def source(at, k, stride, pad, dilation, size, BACK: tl.constexpr, STRIDED: tl.c
 
 
 @triton.jit
+def _line(
+    total, image, weights, c, ky, oy, ox, valid, out, x_channel, x_row, x_col, w_out, w_in, height, width, targets,
+    stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK: tl.constexpr, STRIDED: tl.constexpr,
+    MASKED: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, OUTS: tl.constexpr,
+):  # fmt: skip
+    """The sums with one row of taps of source channel `c` added."""
+    SIGN: tl.constexpr = -1 if BACK else 1
+    sy, row_there = source(oy, ky, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
+    line = image + tl.cast(c, tl.int64) * x_channel
+    if STRIDED:
+        line += sy.to(tl.int64) * x_row
+    else:
+        line += SIGN * tl.cast(ky * dilation_h, tl.int64) * x_row
+    for kx in tl.static_range(KERNEL_W):
+        sx, col_there = source(ox, kx, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
+        inside = valid
+        if MASKED:
+            inside = valid & row_there & col_there
+        if STRIDED:
+            from_x = line + sx.to(tl.int64) * x_col
+        else:
+            from_x = line + SIGN * kx * dilation_w * x_col
+        x = tl.load(from_x, mask=inside, other=0.0).to(tl.float32)
+        more = nothing()
+        for o in tl.static_range(OUTS):
+            # past the last channel the last one's weight is read, and the sum not written
+            place = tl.minimum(out + o, targets - 1) * w_out + c * w_in + ky * KERNEL_W + kx
+            more = more + (tl.fma(x, tl.load(weights + place).to(tl.float32), total[o]),)
+        total = more
+    return total
+
+
+@triton.jit
 def sums_at(
     x_ptr, w_ptr, b_ptr, n, oy, ox, valid, group, out, x_batch, x_channel, x_row, x_col, w_group, w_out, w_in, height,
     width, sources, targets, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, BACK: tl.constexpr,
     STRIDED: tl.constexpr, MASKED: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, OUTS: tl.constexpr,
     PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """The convolution at pixels (n, oy, ox) for channels [out, out + OUTS) of a group: a tuple of vectors."""
+    """The convolution at pixels (n, oy, ox) for channels [out, out + OUTS) of a group: a tuple of vectors.
+
+    BACK, where the channels that are summed are the layer's outputs and so the more, each row of taps has a sum of its
+    own: one after the other, the 144 products of 3 x 3 taps by 16 channels are 1.6 times as far from exact as cuDNN's.
+    """
     total = _zeros(OUTS, PIXELS)
     image = x_ptr + n * x_batch + (group * sources).to(tl.int64) * x_channel
     weights = w_ptr + group * w_group
-    SIGN: tl.constexpr = -1 if BACK else 1
     if not STRIDED:  # a tap is one distance from here for all lanes
         y0, _ = source(oy, 0, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
         x0, _ = source(ox, 0, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
         image += y0.to(tl.int64) * x_row + x0.to(tl.int64) * x_col
     for at in tl.range(0, sources * KERNEL_H):
-        c, ky = at // KERNEL_H, at % KERNEL_H
-        sy, row_there = source(oy, ky, stride_h, pad_h, dilation_h, height, BACK, STRIDED)
-        line = image + tl.cast(c, tl.int64) * x_channel
-        if STRIDED:
-            line += sy.to(tl.int64) * x_row
-        else:
-            line += SIGN * tl.cast(ky * dilation_h, tl.int64) * x_row
-        for kx in tl.static_range(KERNEL_W):
-            sx, col_there = source(ox, kx, stride_w, pad_w, dilation_w, width, BACK, STRIDED)
-            inside = valid
-            if MASKED:
-                inside = valid & row_there & col_there
-            if STRIDED:
-                from_x = line + sx.to(tl.int64) * x_col
-            else:
-                from_x = line + SIGN * kx * dilation_w * x_col
-            x = tl.load(from_x, mask=inside, other=0.0).to(tl.float32)
+        line = _line(
+            _zeros(OUTS, PIXELS) if BACK else total, image, weights, at // KERNEL_H, at % KERNEL_H, oy, ox, valid, out,
+            x_channel, x_row, x_col, w_out, w_in, height, width, targets, stride_h, stride_w, pad_h, pad_w, dilation_h,
+            dilation_w, BACK, STRIDED, MASKED, KERNEL_H, KERNEL_W, OUTS,
+        )  # fmt: skip
+        if BACK:
             more = nothing()
             for o in tl.static_range(OUTS):
-                # past the last channel the last one's weight is read, and the sum not written
-                place = tl.minimum(out + o, targets - 1) * w_out + c * w_in + ky * KERNEL_W + kx
-                more = more + (tl.fma(x, tl.load(weights + place).to(tl.float32), total[o]),)
+                more = more + (total[o] + line[o],)
             total = more
+        else:
+            total = line
     if b_ptr is not None:
         more = nothing()
         for o in tl.static_range(OUTS):

@@ -83,9 +83,9 @@ class Config:
     `kept` steps at the end of a row stay in registers between its two readings; loads run `stages` ahead; a thread
     takes `registers` at most, 0 for the compiler's choice: 32 let two programs of 1024 threads on a processor.
 
-    Or, with `parts`, programs that stride over the rows, `programs` a processor, so many of them a row: each keeps its
-    part in registers, a vector a thread at once, while `stages` - 1 parts of next rows are in shared memory.  For
-    losses and gradients together, of half types, without smoothing; elsewhere `parts` counts for nothing.
+    Or `held` programs a processor stride over the rows, of a vector a thread at once: each keeps its row in registers
+    while `stages` - 1 next ones are in shared memory.  For losses and gradients together, of half types, without
+    smoothing; elsewhere `held` counts for nothing.
     """
 
     lanes: int
@@ -93,8 +93,7 @@ class Config:
     kept: int = 0
     stages: int = 1
     registers: int = 0
-    parts: int = 0
-    programs: int = 1
+    held: int = 0
 
 
 def default(
@@ -122,18 +121,14 @@ def candidates(
     if gradient and vectors > 4_096 and itemsize == 2 and machine.backend == "cuda":
         # two programs of 1024 threads by 32 registers; or one, with a part of a row too long for the L2 cache in them
         found = [Config(2_048, 32, registers=32), Config(2_048, 32, 3), *found]
-        parts = cross_entropy_held.parts_for(cols * itemsize)
-        # other machines have less shared memory, or were not measured; of parts that wait for each other none was fast
-        if parts == 1 and once and machine.arch == 90:
-            found = [*_held(parts), *found]
+        # other machines have less shared memory, or were not measured
+        if once and cols * itemsize <= cross_entropy_held.MOST_BYTES and machine.arch == 90:
+            # 512 threads by 128 registers, or 1024 by 64
+            held = [Config(32 * warps, warps, stages=3, registers=2_048 // warps, held=1) for warps in (16, 32)]
+            found = [*held, *found]
     if weighted:  # as many numbers again to hold, four bytes each: fewer lanes, or registers spill on sm_80
         found = [Config(max(32, config.lanes // 4), config.warps) for config in found]
     return list(dict.fromkeys(found))
-
-
-def _held(parts: int) -> list[Config]:
-    """Rows in registers: 1024 threads by 64, or 512 by 128."""
-    return [Config(32 * warps, warps, stages=3, registers=2_048 // warps, parts=parts) for warps in (32, 16)]
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -349,12 +344,12 @@ def _run(
         flags = {"LOSS": not known, "GRADIENT": write is not None, "SMOOTH": smooth, "EACH": each}
         flags |= {"ZLOSS": options.has_z, "HELD": isinstance(options.z_loss, torch.Tensor)}
 
-        held = not known and write is not None and not smooth and x.element_size() == 2
+        stays = not known and write is not None and not smooth and x.element_size() == 2
 
         def run(config: Config) -> None:
-            if held and config.parts:
+            if stays and config.held:
                 how = {"stages": config.stages, "registers": config.registers}
-                how |= {"warps": config.warps, "parts": config.parts, "programs": config.programs}
+                how |= {"warps": config.warps, "programs": config.held}
                 tensors = (arguments[1], weight, losses, lse, out, dloss, divisor)
                 given = (spread, options.ignore_index, options.z_loss)
                 z_flags = {name: flags[name] for name in ("ZLOSS", "HELD")}
@@ -409,7 +404,7 @@ def _once(facts: Facts) -> bool:
 
 
 def _supports(config: Config, facts: Facts) -> bool:
-    return config.lanes >= 32 and (not config.parts or (_once(facts) and config.parts in cross_entropy_held.PARTS))
+    return config.lanes >= 32 and (not config.held or _once(facts))
 
 
 def _work(config: Config, facts: Facts, machine: Machine) -> Work:
@@ -417,9 +412,9 @@ def _work(config: Config, facts: Facts, machine: Machine) -> Work:
     block = config.lanes * 16 // size
     tiles, parts = ceil_div(cols, block), facts.flags.split()
     moved = (2 if "gradient" in parts else 1) * rows * cols * size
-    if config.parts:
-        held, programs = ceil_div(cols, config.parts), min(rows * config.parts, machine.processors * config.programs)
-        return Work(programs, config.warps, held, size, moved, 5 * rows * cols, 1.0, 0.5, 1, config.stages)
+    if config.held:
+        programs = min(rows, machine.processors * config.held)
+        return Work(programs, config.warps, cols, size, moved, 5 * rows * cols, live=0.5, ahead=config.stages)
     passes = 2 if "loss" in parts and "gradient" in parts else 1
     return Work(rows, config.warps, block, size, moved, 5 * rows * cols, cols / (tiles * block), 2.0, passes)
 
@@ -485,7 +480,6 @@ CHOICE = tunable(
             __name__,
             "burn_kernels.cross_entropy_held",
             "burn_kernels.cross_entropy_kernels",
-            "burn_kernels.norm_backward_shared",
             "burn_kernels.random",
         ),
         problems=row_problems("loss", "loss gradient", "loss gradient over", "gradient"),

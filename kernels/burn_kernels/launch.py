@@ -25,6 +25,7 @@ from burn_kernels.prepared import kind_of, known, learn
 __all__ = [
     "Launch",
     "Machine",
+    "begins_early",
     "describe",
     "launch",
     "machine_at",
@@ -221,6 +222,7 @@ class Launch:
     stages: int
     together: int = False
     registers: int = 0
+    early: int = False
 
 
 @dataclass(frozen=True)
@@ -304,6 +306,7 @@ def launch(
     stages: int = 1,
     together: Any = False,
     registers: Any = 0,
+    early: Any = False,
     **constants: Any,
 ) -> Any:
     """Runs a kernel on the device of `like`; `warps` counts 32 threads each, whatever the machine's warp is.
@@ -311,7 +314,10 @@ def launch(
     together    whether all programs run at once, or the launch fails: for those that wait for each other; CUDA only
     registers   the most that a thread takes on CUDA, 0 for the compiler's choice
 
-    Both are of any type for callers that pass constants of one type by name.
+    early       whether programs may begin before the launch before has ended, whose results they wait for themselves
+                (`wait_for_last`): where `begins_early` says that a machine can
+
+    All are of any type for callers that pass constants of one type by name.
 
     Returns Triton's compiled kernel; None in the interpreter, and where the launch is recorded instead.
     """
@@ -320,13 +326,13 @@ def launch(
     warps = max(1, 32 * warps // machine.lanes)
     for observer in () if _UNOBSERVED.get() else _OBSERVERS:
         # without the tensors, which this should not keep alive
-        observer.append(Launch(kernel, grid, (), constants, warps, stages, together, registers))
+        observer.append(Launch(kernel, grid, (), constants, warps, stages, together, registers, early))
     if recorder is not None:
-        recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages, together, registers))
+        recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages, together, registers, early))
         return None
     if not like.is_cuda:
         return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
-    options = extra_options(machine, together, registers)
+    options = extra_options(machine, together, registers, early)
     index = like.get_device()
     if index != torch.cuda.current_device():
         with torch.cuda.device(index):
@@ -335,9 +341,16 @@ def launch(
     return _launch_here(kernel, grid, index, arguments, warps, stages, constants, options)
 
 
-def extra_options(machine: Machine, together: int, registers: int) -> dict[str, Any]:
+def begins_early(machine: Machine) -> bool:
+    """Whether a launch can begin before the one before it has ended: Hopper and later."""
+    return machine.backend == "cuda" and int(machine.arch) >= 90
+
+
+def extra_options(machine: Machine, together: int, registers: int, early: int = False) -> dict[str, Any]:
     """What Triton is asked for beside warps and stages."""
     options: dict[str, Any] = {}
+    if early:
+        options["launch_pdl"] = True
     if together:
         options["launch_cooperative_grid"] = True
     if registers and machine.backend == "cuda":

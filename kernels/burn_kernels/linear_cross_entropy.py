@@ -33,8 +33,11 @@ from burn_kernels.cross_entropy_parts import (
     some_options,
     twin,
 )
+from burn_kernels.cublaslt import Layout
+from burn_kernels.cublaslt import Problem as Product
+from burn_kernels.cublaslt_choice import best
 from burn_kernels.errors import KernelShapeError, explain
-from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, machine_of, wide_type
+from burn_kernels.launch import FLOATS, Machine, ceil_div, check, describe, machine_of, recorded, wide_type
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
@@ -85,6 +88,39 @@ def candidates(vocab: int, itemsize: int, machine: Machine) -> list[Config]:
     """What is worth a try, the default first; below 512 rows the products lose speed, above 8192 they gain none."""
     rows = min(8192, max(512, BUFFER_BYTES // max(1, vocab * itemsize)))
     return [Config(count) for count in (rows, 2 * rows, rows // 2)]
+
+
+LEAST_WORK = 1 << 36
+"""Multiplications of one product from which on a trial of cuBLASLt's proposals pays."""
+
+
+def _chosen(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, kind: torch.dtype) -> Config:
+    """The default, with the proposals of cuBLASLt that are ahead of torch's own product for logits and dw.
+
+    They are timed once in a process (`cublaslt_choice`), which takes some 50 ms, and while it lasts twice dw's memory.
+    """
+    (rows, cols), vocab = x.shape, w.shape[0]
+    config = default(vocab, x.element_size(), machine_of(x))
+    if recorded() is not None or not x.is_cuda or x.element_size() != 2 or rows * cols * vocab < LEAST_WORK:
+        return config
+    if cols % 8 or vocab % 8 or not (x.is_contiguous() and w.is_contiguous() and cublaslt.available()):
+        return config
+    logits, dw = _products(_step(rows, config), cols, vocab, x.dtype, kind)
+    ranks = (None if bias is not None else best(logits, x.get_device()), best(dw, x.get_device()))
+    found = [-1 if rank is None else rank for rank in ranks]
+    return replace(config, logits=found[0], dw=found[1])
+
+
+def _products(step: int, cols: int, vocab: int, dtype: torch.dtype, kind: torch.dtype) -> tuple[Product, Product]:
+    """A chunk's logits, and what it adds to dw, as cuBLASLt has them."""
+    narrow, wide, result = Layout(cols, step, cols), Layout(vocab, step, vocab), Layout(cols, vocab, cols)
+    logits = Product(result, narrow, wide, (True, False), dtype, dtype)
+    return logits, Product(narrow, wide, result, (False, True), dtype, kind, adds=True)
+
+
+def _step(rows: int, config: Config) -> int:
+    """Rows of a chunk: chunks are alike."""
+    return max(1, ceil_div(rows, max(1, ceil_div(rows, config.rows))))
 
 
 # -- launchers ---------------------------------------------------------------------------------------
@@ -140,7 +176,8 @@ def forward_with_gradient(
     """
     options = _options(x, w, targets, bias, weight, reduction, smoothing, ignore_index, z_loss)
     require_one_upstream(reduction)
-    sums, part = _Sums(x, w, bias, accumulate), replace(options, reduction="sum")
+    config = config or _chosen(x, w, bias, accumulate or wide_type(x.dtype))
+    sums, part = _Sums(x, w, bias, accumulate, config), replace(options, reduction="sum")
     divisor = None if reduction == "sum" else options.divisor(targets, x)  # on the device: nothing waits
     # another reading and writing of dw is saved where no digits are at stake
     early = None
@@ -253,6 +290,8 @@ class _Sums:
                 torch.ops.aten.addmm.dtype_out(self.dw, across, x, self.kind, out=self.dw)
         elif self.dw is None:
             self.dw = across.to(self.kind) @ x.to(self.kind)
+        elif self.kind == x.dtype and self.ranks[1] >= 0:
+            cublaslt.product(across, x, out=self.dw, adds=True, rank=self.ranks[1])
         else:
             self.dw.addmm_(across.to(self.kind), x.to(self.kind))
         if self.db is not None:
@@ -286,7 +325,7 @@ def _chunks(
     """Rows with their logits; the buffer is the same each time, and whoever gets it may write over it."""
     count, vocab = x.shape[0], w.shape[0]
     config = config or default(vocab, x.element_size(), machine_of(x))
-    step = max(1, ceil_div(count, max(1, ceil_div(count, config.rows))))
+    step = _step(count, config)
     buffer = torch.empty(min(step, count), vocab, dtype=x.dtype, device=x.device)
     for start in range(0, count, step):
         rows = slice(start, min(start + step, count))

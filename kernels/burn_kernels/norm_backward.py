@@ -19,6 +19,7 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, row_problems, tunable
 from burn_kernels.launch import (
     Machine,
+    begins_early,
     ceil_div,
     check,
     launch,
@@ -135,11 +136,16 @@ def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list
     # dw, and db, of all columns fill the registers: x and dy are read again, from the L1 cache
     if machine.arch != 90:
         return []
-    parts = 2 if cols <= 16_384 else 4
+    # two programs a processor, each of at most 4096 columns: while one waits for sums or slots, the other computes
+    parts = 4 if cols <= 16_384 else 8
+    block, tiles = (4_096, 1) if cols > 3_072 * parts else (1_024, ceil_div(cols, 1_024 * parts))
+    shared = [BackwardConfig(1, block, 4, 2, stages, tiles=tiles, parts=parts) for stages in (4, 3)]
+    parts //= 2
     block, tiles = (4_096, 2) if cols > 6_144 * parts else (2_048, ceil_div(cols, 2_048 * parts))
-    # 8 warps have two numbers where 16 have one: less that each does for itself
-    tried = ((8, 4), (8, 3), (16, 4))
-    shared = [BackwardConfig(1, block, warps, 1, stages, tiles=tiles, parts=parts) for warps, stages in tried]
+    shared += [
+        BackwardConfig(1, block, warps, 1, stages, tiles=tiles, parts=parts)
+        for warps, stages in ((8, 4), (8, 3), (16, 5 if parts == 4 else 4))
+    ]
     if cols not in (16_384, 32_768):
         return shared
     if cols == 16_384:
@@ -217,7 +223,7 @@ def _run_backward(
         dw_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if dw is not None else None
         db_shares = torch.empty(shares, cols, dtype=torch.float32, device=x.device) if db is not None else None
         sizes = {"CENTRED": mean is not None, "ROWS": config.rows, "BLOCK": config.block, "STAGES": config.stages}
-        sizes["PASSING"] = config.passing
+        sizes |= {"PASSING": config.passing, "LEADS": begins_early(machine)}
         means = slabs > 1 and not config.tiles
         along, offset = means_of_rows(*inputs, *strides) if means else (None, None)
         arguments = (*inputs, along, offset, dx, dw_shares, db_shares, *strides, rows, cols)
@@ -230,6 +236,7 @@ def _run_backward(
             even = cols == config.block * config.tiles * config.parts
             sizes = {"CENTRED": mean is not None, "BLOCK": config.block // 2, "STAGES": config.stages, "EVEN": even}
             sizes |= {"TYPE": triton_type(x.dtype), "TILES": config.tiles, "PARTS": config.parts}
+            sizes["LEADS"] = begins_early(machine)
             grid, how = (shares * config.parts,), {"warps": config.warps, "stages": config.stages}
             if machine.backend == "interpreter":  # one program after the other: none can wait
                 launch(backward_shared, grid, x, *shared, **how, **sizes, TELL=True, FINISH=False)
@@ -240,7 +247,7 @@ def _run_backward(
             tiles = (*inputs, dx, dw_shares, db_shares, *strides, rows, cols)
             even = cols % (config.block * config.tiles) == 0
             sizes = {"CENTRED": mean is not None, "BLOCK": config.block, "STAGES": config.stages, "EVEN": even}
-            sizes["PASSING"] = config.passing
+            sizes |= {"PASSING": config.passing, "LEADS": begins_early(machine)}
             sizes["KEEP"] = config.tiles * config.block <= 768 * config.warps  # weights of 24 columns a thread, at most
             group = config.tiles if config.reads == 1 else config.group
             sizes |= {"TILES": config.tiles, "ALL": slabs * config.tiles, "READS": config.reads, "GROUP": group}
@@ -289,7 +296,9 @@ def sum_of_shares(
     # narrow blocks, so that few columns spread over the machine too; 8 float32 are one sector of 32 bytes
     block = 32 if cols > 8_192 else 8
     sums = (dw_shares, db_shares, dw, db, shares, cols)
-    launch(add_shares, (ceil_div(cols, block),), like, *sums, warps=4, ROWS=2048 // block, BLOCK=block)
+    early = begins_early(machine_of(like))
+    sizes = {"ROWS": 2048 // block, "BLOCK": block, "EARLY": early}
+    launch(add_shares, (ceil_div(cols, block),), like, *sums, warps=4, early=early, **sizes)
 
 
 def shares_of(config: BackwardConfig, rows: int, cols: int, machine: Machine) -> int:
@@ -307,7 +316,7 @@ def _supports(config: BackwardConfig, facts: Facts) -> bool:
 
 def _slabs(config: BackwardConfig, cols: int) -> int:
     """Programs across a row."""
-    return ceil_div(cols, config.block * max(1, config.tiles))
+    return config.parts or ceil_div(cols, config.block * max(1, config.tiles))
 
 
 # -- selection ---------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burn_kernels._triton import tl, triton
+from burn_kernels._triton import let_next_begin, tl, triton, wait_for_last
 from burn_kernels.prims import joined, tile
 
 
@@ -75,6 +75,7 @@ def backward_rows(
     dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, along_ptr, offset_ptr, dx_ptr, dw_ptr, db_ptr, dy_stride, x_stride,
     rows, cols, CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
     PASSING: tl.constexpr,
+    LEADS: tl.constexpr,
 ):  # fmt: skip
     """The gradients of whole rows, some at once, or of a slab of their columns where their means are given."""
     POLICY: tl.constexpr = "evict_first" if PASSING else ""
@@ -113,6 +114,8 @@ def backward_rows(
         dx = row_gradient(n, g, rstd, along_ptr, offset_ptr, row, valid, cols, CENTRED)
         dx = dx.to(dx_ptr.dtype.element_ty)
         tl.store(dx_ptr + row[:, None] * cols + col, dx, mask=inside, eviction_policy=POLICY)
+    if LEADS:
+        let_next_begin()
     share = tl.program_id(1).to(tl.int64) * cols + at
     if dw_ptr is not None:
         tl.store(dw_ptr + share, tl.sum(dw, 0), mask=at < cols)
@@ -125,12 +128,11 @@ def backward_tiles(
     dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, dy_stride, x_stride, rows, cols,
     CENTRED: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, ALL: tl.constexpr, EVEN: tl.constexpr,
     READS: tl.constexpr, GROUP: tl.constexpr, KEEP: tl.constexpr, STAGES: tl.constexpr, PASSING: tl.constexpr,
+    LEADS: tl.constexpr,
 ):  # fmt: skip
     """The gradients of TILES tiles of every row; the means are over ALL, which each of the slabs reads."""
     POLICY: tl.constexpr = "evict_first" if PASSING else ""
-    # of half types the mean is taken off the sum, not off x: nothing waits for it to come from memory, and float32
-    # has digits to spare.  Of float32 it has none
-    LATE: tl.constexpr = CENTRED and x_ptr.dtype.element_ty != tl.float32
+    whole = 1.0 / cols  # a division a row is some 20 instructions
     base = tl.program_id(0) * (TILES * BLOCK) + tl.arange(0, BLOCK)
     dw, db, weights = (), (), ()
     for t in tl.static_range(TILES):
@@ -161,7 +163,7 @@ def backward_tiles(
                         g *= weights[t].to(tl.float32)
                     else:
                         g *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
-                along += g * (x.to(tl.float32) - (0.0 if LATE else mean))
+                along += g * (x.to(tl.float32) - mean)
                 offset += g
         else:
             # the tiles that are read again come last, and the second reading begins with the one that was read last
@@ -173,18 +175,15 @@ def backward_tiles(
                     x, g = tile(x_row, col, cols, EVEN), tile(dy_row, col, cols, EVEN).to(tl.float32)
                     if w_ptr is not None:
                         g *= tile(w_ptr, col, cols, EVEN).to(tl.float32)
-                    along += g * (x.to(tl.float32) - (0.0 if LATE else mean))
+                    along += g * (x.to(tl.float32) - mean)
                     offset += g
         shift = 0.0
         if CENTRED:
             total, totals = tl.reduce((along, offset), 0, add_both)
-            if LATE:
-                total -= mean * totals
-            shift = -totals * rstd / cols
+            shift = -totals * rstd * whole
         else:
             total = tl.sum(along, 0)
-        slope = -total * rstd * rstd / cols
-        away = -mean * rstd
+        slope = -total * rstd * rstd * whole
         new_dw, new_db = (), ()
         for t in tl.static_range(TILES - 1, -1, -1):
             col = base + t * BLOCK
@@ -193,10 +192,7 @@ def backward_tiles(
             else:
                 x, dy = tile(x_row, col, cols, EVEN), tile(dy_row, col, cols, EVEN)
             g = dy.to(tl.float32)
-            if LATE:
-                n = x.to(tl.float32) * rstd + away
-            else:
-                n = (x.to(tl.float32) - mean) * rstd
+            n = (x.to(tl.float32) - mean) * rstd
             new_dw = joined((dw[t] + g * n,), new_dw)
             new_db = joined((db[t] + g,), new_db)
             if w_ptr is not None:
@@ -210,6 +206,8 @@ def backward_tiles(
             else:
                 tl.store(dx_row + col, dx, mask=col < cols, eviction_policy=POLICY)
         dw, db = new_dw, new_db
+    if LEADS:
+        let_next_begin()
     share = tl.program_id(1).to(tl.int64) * cols
     for t in tl.static_range(TILES):
         col = base + t * BLOCK
@@ -221,8 +219,13 @@ def backward_tiles(
 
 
 @triton.jit
-def add_shares(dw_share_ptr, db_share_ptr, dw_ptr, db_ptr, shares, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """The sums of some columns over what the programs have left."""
+def add_shares(
+    dw_share_ptr, db_share_ptr, dw_ptr, db_ptr, shares, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """The sums of some columns over what the programs have left; EARLY where these may not have ended."""
+    if EARLY:
+        wait_for_last()
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     dw = tl.zeros((ROWS, BLOCK), tl.float32)
     db = tl.zeros((ROWS, BLOCK), tl.float32)

@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from burn_kernels._triton import tl, triton
+from burn_kernels._triton import let_next_begin, tl, triton
 from burn_kernels.errors import KernelLimitError, explain
 from burn_kernels.launch import describe
 from burn_kernels.norm_backward_kernels import add_both
 from burn_kernels.prims import joined, tile
 
-PARTS_TO_WAIT_FOR = (2, 4)
+PARTS_TO_WAIT_FOR = (2, 4, 8)
 """Programs a row that the kernel knows how to wait for."""
 
 
@@ -160,6 +160,8 @@ def _sums(slots_ptr, PARTS: tl.constexpr, WAIT: tl.constexpr):
             words = _wait_for_two(slots_ptr)
         else:
             words = _wait_for_four(slots_ptr)
+        if PARTS == 8:
+            words = joined(words, _wait_for_four(slots_ptr + 4))
     else:
         words = ()
         for part in tl.static_range(PARTS):
@@ -185,6 +187,7 @@ def backward_shared(
     dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, slots_ptr, dx_ptr, dw_ptr, db_ptr, dy_stride, x_stride, rows, cols,
     TYPE: tl.constexpr, CENTRED: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, PARTS: tl.constexpr,
     EVEN: tl.constexpr, STAGES: tl.constexpr, TELL: tl.constexpr, FINISH: tl.constexpr,
+    LEADS: tl.constexpr,
 ):  # fmt: skip
     """The gradients of one slab of every so many-th row; rows, weights, their strides, cols and BLOCK are in words.
 
@@ -204,6 +207,7 @@ def backward_shared(
         for t in tl.static_range(TILES):
             weights = joined(weights, (tile(w_ptr, base + t * BLOCK, cols, EVEN),))
     mean_before, rstd_before = tl.full((), 0.0, tl.float32), tl.full((), 0.0, tl.float32)
+    whole = 0.5 / cols  # a division a row is some 20 instructions
     for turn in tl.range(group, rows + groups, groups, num_stages=STAGES):
         # from the last row on, as in `norm_backward`; the first row once more where none is left
         row = tl.maximum(rows - 1 - turn, 0)
@@ -229,7 +233,7 @@ def backward_shared(
             offset += g_high
         if TELL:
             total, totals = tl.reduce((along, offset), 0, add_both)
-            if CENTRED:  # off the sum, as in `backward_tiles`
+            if CENTRED:  # off the sum, not off x: float32 has digits to spare, and nothing waits for the mean to come
                 total -= mean * totals
             tl.store(slots_ptr + row.to(tl.int64) * PARTS + part, _packed(total, totals), mask=turn < rows)
         if FINISH:
@@ -238,10 +242,10 @@ def backward_shared(
             total, totals = _sums(slots_ptr + row_before * PARTS, PARTS, TOGETHER)
             # n = x * rstd + away, and what dx has beside dy * w * rstd is x * slope + shift
             away = -mean_before * rstd_before
-            slope = -total * rstd_before * rstd_before / (2 * cols)
+            slope = -total * rstd_before * rstd_before * whole
             shift = away * slope
             if CENTRED:
-                shift -= totals * rstd_before / (2 * cols)
+                shift -= totals * rstd_before * whole
             slope *= rstd_before
             new_dw, new_dw_high, new_db, new_db_high = (), (), (), ()
             for t in tl.static_range(TILES):
@@ -268,6 +272,8 @@ def backward_shared(
             if CENTRED:
                 mean_before = mean
     if FINISH:
+        if LEADS:
+            let_next_begin()
         share = group.to(tl.int64) * 2 * cols
         for t in tl.static_range(TILES):
             col = base + t * BLOCK

@@ -275,11 +275,12 @@ def _forward(
         else:
             launch(place_once, programs, x, plan.x, a, y, *numbers, **how, SPREAD=spread)
         if parts > 1:
-            width = builtins.min(next_power(kept), 16)
+            inner = plan.inner if columns else kept  # who reads x again goes by its axes
+            width = builtins.min(next_power(inner), 16)
             across = builtins.min(next_power(parts), 1024 // width)
             tile = {"AHEAD": config.ahead if columns else 1, "PARTS": across, "KEPT": width}
-            rest = (plan.x, a, y, *numbers[:6], parts, numbers[7])
-            launch(join_places, (ceil_div(kept, width),), x, *rest, warps=4, KIND=kind, **tile)
+            rest = (plan.x, a, y, kept, inner, *numbers[2:6], parts, numbers[7])
+            launch(join_places, (kept // inner * ceil_div(inner, width),), x, *rest, warps=4, KIND=kind, **tile)
 
     # counting equals leaves one number a lane, as a sum does
     FORWARD.run(x, config, _call(plan, "sum" if kind == "ties" else kind), find if kind.startswith("arg") else run)

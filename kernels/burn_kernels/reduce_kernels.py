@@ -19,7 +19,7 @@ from burn_kernels.reduce_parts import FEW
 MOST = 1 << 30
 """Longest part of a reduced axis: places within one fit 31 bits."""
 
-LONG = 256
+LONG = 128
 """Elements that a part should have at least of each result, where results lie side by side."""
 
 
@@ -68,26 +68,26 @@ TRIED: dict[str, tuple[Tried, ...]] = {
         Tried(2048, 4, 8, 4),
         Tried(4096, 4, 8),
     ),
-    "sums across": (Tried(1024, 2, 12, 4), Tried(2048, 4, 6, 4), Tried(2048, 4, 4, 8), Tried(4096, 4, 8)),
-    "moments across": (Tried(1024, 2, 8, 8), Tried(2048, 4, 4, 8), Tried(1024, 2, 12, 4), Tried(4096, 4, 8)),
-    "places one": (Tried(2048, 4, 8, 4), Tried(4096, 8, 4, 4), Tried(8192, 16, 2, 4), Tried(4096, 4, 8)),
+    "sums across": (Tried(1024, 2, 12, 4), Tried(2048, 4, 6, 4), Tried(512, 1, 24, 4), Tried(4096, 4, 8)),
+    "moments across": (Tried(1024, 2, 8, 8), Tried(2048, 4, 4, 8), Tried(512, 1, 16, 8), Tried(4096, 4, 8)),
+    "places one": (Tried(2048, 4, 6, 4), Tried(4096, 8, 3, 4), Tried(1024, 2, 12, 4), Tried(4096, 4, 8)),
     "places along": (
-        Tried(1024, 2, 16, 8),
+        Tried(512, 1, 32, 4),
         Tried(1024, 2, 16, 4),
+        Tried(512, 1, 32, 8),
         Tried(2048, 4, 8, 4),
-        Tried(2048, 4, 8, 2),
         Tried(4096, 4, 8),
     ),
     "places across": (
-        Tried(2048, 4, 5, 2, 2048, 4),
+        Tried(1024, 2, 6, 2, 1024, 5),
+        Tried(2048, 4, 3, 2, 2048, 5),
+        Tried(512, 1, 12, 2, 512, 5),
         Tried(2048, 4, 7, 4, 2048),
-        Tried(2048, 4, 5, 2, 256, 4),
-        Tried(2048, 4, 8, 4),
         Tried(4096, 4, 8),
     ),
     "places on hip": (Tried(2048, 4, 8), Tried(4096, 8, 4)),
-    "peaks across": (Tried(1024, 2, 16), Tried(2048, 4, 16, 1, 2048), *_FEW_REGISTERS),
-    "exponentials across": (Tried(2048, 4, 12, 1, 2048), Tried(4096, 8, 6, 1, 4096), *_FEW_REGISTERS),
+    "peaks across": (Tried(512, 1, 24, 1, 512), Tried(2048, 8, 7, 1, 2048), Tried(1024, 2, 16), *_FEW_REGISTERS),
+    "exponentials across": (Tried(2048, 4, 12, 1, 2048), Tried(1024, 2, 24, 1, 1024), *_FEW_REGISTERS),
 }
 """The first was fastest at 16384 x 16384 on an H200; for what has no list, `_FEW_REGISTERS`."""
 
@@ -110,8 +110,8 @@ def candidates(
     if machine.backend == "hip":  # groups of tiles spill on gfx942
         name = "places on hip" if form == "places" else ""
     table, found = TRIED.get(name, _FEW_REGISTERS), []
-    if form == "moments" and itemsize > 2 and name == "sums along":
-        table = table[1:] + table[:1]  # variances of float32 spill in the first, on sm_90
+    if form == "moments" and itemsize > 2 and name != "sums one":
+        table = table[1:] + table[:1]  # in the first, float32 spills on sm_90 along, and loses half a unit across
     for span, warps, programs, ahead, beside, stages in table:
         size = max(32, span // itemsize)
         if along:
@@ -495,8 +495,11 @@ def join_places(
     KIND: tl.constexpr, AHEAD: tl.constexpr, PARTS: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
     """Joins what `place_once` left of the parts of each result, or `place_columns`: then places of AHEAD elements."""
-    k = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)
-    valid = k < kept
+    in_row = tl.cdiv(inner, KEPT)
+    outer = tl.program_id(0).to(tl.int64) // in_row
+    i = tl.program_id(0).to(tl.int64) % in_row * KEPT + tl.arange(0, KEPT)
+    valid = i < inner
+    k = outer * inner + i
     lane = tl.arange(0, PARTS)
     best = tl.full((KEPT, PARTS), -0x7FFFFFFFFFFFFFFF, tl.int64)
     place = tl.zeros((KEPT, PARTS), tl.int64)
@@ -513,7 +516,7 @@ def join_places(
     row = tl.min(tl.where(key == highest[:, None], local, 0x7FFFFFFFFFFFFFFF), 1)
     if AHEAD > 1:
         SIGN: tl.constexpr = -1.0 if KIND == "argmin" else 1.0
-        first = (k // inner) * outer_stride + (k % inner) * inner_stride
+        first = outer * outer_stride + i * inner_stride
         row = _again(x_ptr, first, row, stride, length, highest, valid, SIGN, AHEAD)
     tl.store(y_ptr + k, row, mask=valid)
 

@@ -12,6 +12,7 @@ pytest.importorskip("triton")
 from burn_kernels import convolution, convolution_depthwise, dropout  # after the check for triton
 from burn_kernels.convolution import Config, WeightConfig
 from burn_kernels.convolution_backward import data_gradient, weight_gradient
+from burn_kernels.convolution_kernels import STEPS
 from burn_kernels.launch import H200
 from burn_kernels.spec import Draw
 
@@ -133,6 +134,20 @@ def test_torch_as_candidate_does_what_follows_too(pool: str) -> None:
     expected = convolution.reference(x, w, b, **options)
     for config in (convolution.LIBRARY, CONFIGS[0]):
         close(convolution.forward(x, w, b, **options, config=config), expected, config)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_data_gradient_by_steps_of_one(dtype: torch.dtype) -> None:
+    draw = Draw(9)
+    x, w = draw.normal(2, 3, 9, 12).to(dtype), draw.normal(5, 3, 5, 4).to(dtype)
+    options: dict[str, Any] = {"stride": (2, 3), "padding": (2, 1)}
+    dz = draw.normal(2, 5, 5, 4).to(dtype)
+    dx, _, _ = convolution.reference_backward(dz, x, w, None, needs=(True, False, False), **options)
+    found, _, _ = convolution.backward(dz, x, w, None, needs=(True, False, False), **options, config=STEPS)
+    assert found is not None
+    assert found.is_contiguous()
+    rounded = {"rtol": 1.6e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 2e-5}
+    torch.testing.assert_close(found, dx, **rounded)
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -12,14 +14,11 @@ from burn_kernels.cross_entropy import Config
 from burn_kernels.spec import Draw
 
 HELD = {
-    "one program a row": (700, Config(32, 1, stages=3, parts=1)),
-    "one program a row, that begins anywhere": (767, Config(32, 1, stages=2, parts=1)),
-    "two programs a row": (1200, Config(32, 1, stages=3, parts=2)),
-    "two programs a row, that begins anywhere": (1031, Config(32, 1, parts=2)),
-    "four programs a row": (1096, Config(32, 1, parts=4)),
-    "less than a vector a lane": (49, Config(32, 1, parts=1)),
-    "parts without an element": (33, Config(32, 1, parts=4)),
-    "one column": (1, Config(32, 1, parts=2)),
+    "whole tiles": (768, Config(32, 1, stages=3, held=1)),
+    "whole tiles, and a rest": (700, Config(32, 1, stages=3, held=1)),
+    "rows that begin anywhere": (767, Config(32, 1, stages=2, held=2)),
+    "less than a tile": (49, Config(32, 1, held=1)),
+    "one column": (1, Config(32, 1, held=1)),
 }
 STEP = 128
 """Elements of a step of 32 lanes in float32."""
@@ -61,7 +60,7 @@ def test_loss_and_gradient(form: str, smoothing: float) -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(
     ("form", "dtype"),
-    [*((form, torch.bfloat16) for form in HELD), ("one program a row, that begins anywhere", torch.float16)],
+    [*((form, torch.bfloat16) for form in HELD), ("rows that begin anywhere", torch.float16)],
 )
 def test_rows_that_stay_in_registers(form: str, dtype: torch.dtype) -> None:
     cols, config = HELD[form]
@@ -80,13 +79,12 @@ def test_rows_that_stay_in_registers(form: str, dtype: torch.dtype) -> None:
         torch.testing.assert_close(dx.double(), slope, rtol=near, atol=1e-7)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_rows_in_registers_know_every_option_but_smoothing(parts: int) -> None:
-    config, draw = Config(32, 1, parts=parts), Draw(7)
+def test_rows_in_registers_know_every_option_but_smoothing() -> None:
+    config, draw = Config(32, 1, held=1), Draw(7)
     x, targets = draw.normal(7, 531, std=3.0).bfloat16()[:, 1:], draw.integers(0, 530, 7)
     targets[::3] = 3
     weight, dloss = draw.normal(530).abs() + 0.1, draw.normal(7)
-    options = {"weight": weight, "z_loss": 0.02, "ignore_index": 3, "reduction": "none"}
+    options: dict[str, Any] = {"weight": weight, "z_loss": 0.02, "ignore_index": 3, "reduction": "none"}
     losses, dx = cross_entropy.forward_with_gradient_(x.clone(), targets, dloss=dloss, config=config, **options)
     expected, lse = cross_entropy.reference(x.double(), targets, **options)
     slope = cross_entropy.reference_backward(dloss.double(), x.double(), targets, lse, **options)
@@ -97,6 +95,6 @@ def test_rows_in_registers_know_every_option_but_smoothing(parts: int) -> None:
 def test_a_target_that_is_no_class_shows_where_rows_stay_in_registers() -> None:
     x, targets = Draw(8).normal(3, 300).bfloat16(), torch.tensor([5, 400, -3])
     losses, _ = cross_entropy.forward_with_gradient_(
-        x, targets, dloss=torch.ones(3), reduction="none", config=Config(32, 1, parts=2)
+        x, targets, dloss=torch.ones(3), reduction="none", config=Config(32, 1, held=1)
     )
     assert losses.isnan().tolist() == [False, True, True]

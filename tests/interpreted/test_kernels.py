@@ -25,6 +25,7 @@ from burn_kernels import (  # after the check for triton
     cross_entropy,
     dropout,
     glu,
+    lion,
     norm,
     optimizer,
     softmax,
@@ -183,6 +184,25 @@ def test_adamw_in_place_and_its_copies() -> None:
     close(([*p], [*m], [*v]), expected, "in place")
     assert torch.equal(copies[0], p[0].half())
     assert torch.equal(g[0], kept)
+
+
+def test_steps_write_each_element_once_and_none_beside() -> None:
+    # tensors that end on, before and behind a program's block and a chunk, with a stranger's element behind each
+    sizes = (1, 511, 512, 513, 1030, 8192, 8193)
+    rooms = [[*drawn(*[(size + 8,) for size in sizes])] for _ in range(4)]
+    before = [[x.clone() for x in group] for group in rooms]
+    p, g, m, v = ([x[:size] for x, size in zip(group, sizes, strict=True)] for group in rooms)
+    for x in v:
+        x.square_()
+    expected = optimizer.adamw_reference(p, g, m, v, lr=0.1, step=2)
+    optimizer.adamw_(optimizer.table(p, g, m, v, in_place=True), lr=0.1, step=2, config=optimizer.Config(512, 4))
+    close((p, m, v), expected, "adamw")
+    expected = lion.lion_reference(p, g, m, lr=0.1)
+    lion.lion_(optimizer.table(p, g, m, in_place=True), lr=0.1)
+    close((p, m), expected, "lion")
+    for group, old in zip(rooms, before, strict=True):
+        for x, y, size in zip(group, old, sizes, strict=True):
+            assert torch.equal(x[size:], y[size:])
 
 
 def test_adamw_by_numbers_that_lie_on_the_device() -> None:

@@ -64,6 +64,26 @@ def test_the_first_of_equals(config: Config | None) -> None:
     assert reduce.argmax(x.T.contiguous(), 0, config=config).tolist() == [0, 77, 0, 0]
 
 
+@pytest.mark.parametrize(("kind", "dtype"), [("argmax", torch.bfloat16), ("argmin", torch.float32)])
+def test_places_in_columns(kind: str, dtype: torch.dtype) -> None:
+    x = Draw(6).normal(83, 49).to(dtype)
+    x[[50, 70], 7] = torch.nan
+    x[:, 9] = -torch.inf
+    x[:, 10] = torch.inf
+    x[:, 11] = torch.tensor([-0.0, 0.0]).to(dtype).repeat(42)[:83]
+    x[[82, 40], 12] = 50.0
+    x[[82, 40, 43], 13] = -50.0
+    exact = getattr(torch, kind)(x, 0)
+    # tiles that end within the columns and within the rows, one row a tile, parts and none, one element at a time
+    for tile in (Config(32, 4, 1, 4, 2, stages=3), Config(64, 1, 1, 4, 4), Config(64, 8, 1, 1, 4), Config(64, 2, 1, 1)):
+        assert torch.equal(getattr(reduce, kind)(x, 0, config=tile), exact), tile
+    assert torch.equal(getattr(reduce, kind)(x.repeat(1, 2)[:, :49], 0), exact)
+    assert torch.equal(getattr(reduce, kind)(x[:3], 0), getattr(torch, kind)(x[:3], 0))
+    wide = Draw(7).normal(2, 9, 2, 35).to(dtype)
+    for axis in (0, 1, 2):  # results of several outer axes, one after the other
+        assert torch.equal(getattr(reduce, kind)(wide, axis), getattr(torch, kind)(wide, axis))
+
+
 def test_variance_keeps_its_digits_far_from_zero() -> None:
     # mean 1000, deviation 1, and one far number: a sum of squares would leave nothing
     x = Draw(3).normal(3, 5000, mean=1000.0).float()

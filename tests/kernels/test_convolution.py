@@ -14,18 +14,21 @@ from burn_kernels import (
     KernelError,
     KernelShapeError,
     convolution,
+    convolution_backward,
     convolution_choice,
     convolution_depthwise,
 )
 from burn_kernels.convolution import LIBRARY, Config, Geometry, is_direct
 from burn_kernels.convolution_kernels import (
+    STEPS,
     direct_candidates,
     direct_weight_candidates,
     shares,
     tile_weight_candidates,
 )
-from burn_kernels.convolution_parts import in_tf32
+from burn_kernels.convolution_parts import in_tf32, is_stem
 from burn_kernels.convolution_planes import MOST_PRODUCTS, plane_shares
+from burn_kernels.convolution_steps import by_steps, takes_steps
 from burn_kernels.launch import A100, H200, MI300X, recording
 
 X, W = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3)
@@ -57,7 +60,8 @@ def sizes(batch: int, channels: int, side: int, outs: int, kernel: int, stride: 
 def test_the_choice_without_timings(made: Geometry, dtype: torch.dtype, direct: bool) -> None:
     assert is_direct(made, dtype) == direct
     found = convolution.candidates(made, dtype, H200)
-    assert (found[0] != LIBRARY) == direct
+    tiles = is_stem(made) and dtype == torch.bfloat16  # of a stem they are faster, see below
+    assert (found[0] != LIBRARY) == (direct or tiles)
     assert LIBRARY in found
     assert convolution.default(made, dtype, H200) == found[0]
 
@@ -87,6 +91,55 @@ def test_tiles_are_candidates_of_a_stem_where_torch_allows_tf32_in_convolutions(
             assert not in_tf32(torch.float32, other)
             assert any(config.channels for config in convolution.candidates(made, torch.float32, H200)) == allowed
             assert not any(config.channels for config in convolution.candidates(other, torch.float32, H200))
+
+
+def test_what_computes_a_stem_without_timings() -> None:
+    made, small = sizes(32, 3, 224, 64, 7, 2), sizes(32, 3, 224, 32, 3, 2)
+    for dtype, machine, tiles in (
+        (torch.bfloat16, H200, True),
+        (torch.float32, H200, False),
+        (torch.half, A100, False),
+    ):
+        assert bool(convolution.default(made, dtype, machine).channels) == tiles
+    # its weight gradient is in tf32 by cuDNN too; its data gradient by steps of 1, no product of which is for nothing
+    for dtype, machine in ((torch.bfloat16, H200), (torch.float32, H200), (torch.float32, A100)):
+        facts = convolution_choice.facts_of(dtype, made, 0, True, convolution_choice.words_of(dtype, made, "b"))
+        assert bool(convolution_backward.WEIGHTS.candidates(facts, machine)[0].channels) == (machine == H200)
+        plain = facts._replace(flags="")
+        assert convolution_backward.DATA.candidates(plain, machine)[0] == STEPS
+        assert convolution_backward.DATA.supports(STEPS, plain)
+    few = convolution_choice.facts_of(torch.bfloat16, small, 0, True, "")
+    assert convolution_backward.DATA.candidates(few, H200)[-1] == STEPS
+    for other in (sizes(32, 3, 224, 32, 3), sizes(32, 32, 56, 64, 3, 2), sizes(32, 4, 56, 4, 3, 2, groups=4)):
+        facts = convolution_choice.facts_of(torch.bfloat16, other, 0, True, "")
+        assert STEPS not in convolution_backward.DATA.candidates(facts, H200)
+        assert not convolution_backward.DATA.supports(STEPS, facts)
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "steps", "pad"),
+    [
+        ((20, 21), (7, 7), (2, 2), (3, 3)),
+        ((16, 16), (4, 4), (4, 4), (0, 0)),
+        ((13, 11), (5, 3), (2, 3), (2, 0)),
+        ((15, 9), (3, 2), (3, 1), (1, 1)),
+        ((14, 14), (2, 2), (3, 3), (0, 0)),  # pixels that nothing reads
+        ((9, 9), (3, 3), (2, 2), (5, 4)),  # outputs that read nothing
+    ],
+)
+def test_a_gradient_by_steps_of_one_is_that_of_steps(
+    size: tuple[int, int], kernel: tuple[int, int], steps: tuple[int, int], pad: tuple[int, int]
+) -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 3, *size, dtype=torch.float64, requires_grad=True), torch.randn(4, 3, *kernel).double()
+    y = torch.nn.functional.conv2d(x, w, None, steps, pad)
+    dz = torch.randn_like(y)
+    (expected,) = torch.autograd.grad(y, x, dz)
+    made = convolution.geometry("a test", x, w, None, steps, pad, 1, 1)
+    assert takes_steps(made)
+    found = by_steps(dz, w, made)
+    assert found.is_contiguous()
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

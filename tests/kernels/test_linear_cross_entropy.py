@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from burn_kernels import KernelArgumentError, KernelError, KernelShapeError, linear_cross_entropy
-from burn_kernels.launch import H200
+from burn_kernels import KernelArgumentError, KernelError, KernelShapeError, cublaslt, linear_cross_entropy
+from burn_kernels.launch import H200, machine_of
 from burn_kernels.linear_cross_entropy import Config
 from burn_kernels.spec import Draw
 
@@ -125,3 +125,24 @@ def test_the_default_keeps_the_buffer_small_and_the_products_large() -> None:
 def test_refusals(error: type[KernelError], message: str, call: Callable[[], object]) -> None:
     with pytest.raises(error, match=f"(?s){message}"):
         call()
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_the_products_whose_proposals_are_timed_are_those_that_run(kind: torch.dtype) -> None:
+    x, w = torch.zeros(24, 16, dtype=torch.bfloat16), torch.zeros(64, 16, dtype=torch.bfloat16)
+    chunk, logits = x[8:16], torch.zeros(12, 64, dtype=torch.bfloat16)[:8]
+    front = cublaslt.problem_of(chunk, w.T, out=logits)
+    back = cublaslt.problem_of(logits.T, chunk, out=torch.zeros(64, 16, dtype=kind), adds=True)
+    assert linear_cross_entropy._products(8, 16, 64, torch.bfloat16, kind) == (front, back)
+
+
+@pytest.mark.gpu
+def test_proposals_of_cublaslt_give_the_same_loss_and_gradients() -> None:
+    x, w = torch.randn(4096, 2048, device="cuda").bfloat16(), torch.randn(64_000, 2048, device="cuda").bfloat16() / 32
+    targets = torch.randint(0, 64_000, (4096,), device="cuda")
+    plain = linear_cross_entropy.default(64_000, 2, machine_of(x))
+    for accumulate in (None, torch.bfloat16):
+        found = linear_cross_entropy.forward_with_gradient(x, w, targets, accumulate=accumulate)
+        expected = linear_cross_entropy.forward_with_gradient(x, w, targets, accumulate=accumulate, config=plain)
+        for one, other in zip(found[:3], expected[:3], strict=True):
+            assert (one.double() - other.double()).norm() < 4e-3 * other.double().norm()

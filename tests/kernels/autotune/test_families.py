@@ -402,6 +402,7 @@ def test_every_tunable_is_asked_by_some_launcher_and_every_operation_asks(asked:
         "convolution_depthwise",
         "convolution_kernels",
         "convolution_planes",
+        "convolution_steps",
         "convolution_tiles",
         "channel_norm_held",
         "channel_norm_kernels",
