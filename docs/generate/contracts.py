@@ -67,7 +67,7 @@ def outcomes(name: str) -> dict[str, str]:
 
 # -- trials --------------------------------------------------------------------------------------------
 def run(call: Any, *, gradients: bool = True) -> tuple[list[Any], list[Any]]:
-    """The arguments as copies, and the output with the gradients."""
+    """The arguments as copies, and the output with the gradients.  Raises: Written where these write to another's."""
     import torch
 
     from burn_kernels.torch._problems import ADAPTERS
@@ -82,7 +82,15 @@ def run(call: Any, *, gradients: bool = True) -> tuple[list[Any], list[Any]]:
         return args, ys
     generator = torch.Generator().manual_seed(0)
     dys = [torch.randn(y.shape, dtype=y.dtype, generator=generator) for y in ys]
-    return args, [*ys, *torch.autograd.grad(ys, leaves, dys)]
+    kept = [dy.clone() for dy in dys]
+    grads = torch.autograd.grad(ys, leaves, dys)
+    if not _equal(dys, kept):
+        raise Written(f"{call.op}: the backward writes to the upstream gradient")
+    return args, [*ys, *grads]
+
+
+class Written(Exception):
+    """A tensor changed that is another's."""
 
 
 def _first(found: Any) -> Any:
@@ -106,17 +114,31 @@ def _equal(one: list[Any], other: list[Any]) -> bool:
 
 
 def inputs_written(name: str, calls: list[Any]) -> str:
-    """Whether forward or backward change an argument."""
-    kept = all(_equal(run(call)[0], list(call.args)) for call in calls)
+    """Whether forward or backward change an argument, or an upstream gradient."""
+    try:
+        kept = all(_equal(run(call)[0], list(call.args)) for call in calls)
+    except Written:
+        kept = False
     in_place = f"; `{IN_PLACE[name]}` does" if name in IN_PLACE else ""
     return f"never{in_place}" if kept else "yes"
 
 
 def element_types(name: str, calls: list[Any]) -> str:
-    """The types that its kernels take."""
+    """Those that its kernels take, of which results in that type, or sums in float32, and gradients come out."""
+    import torch
+
     from burn_kernels import REGISTRY
 
-    return ", ".join(str(kind).removeprefix("torch.") for kind in REGISTRY[name].dtypes)
+    def cast(x: Any, kind: Any) -> Any:
+        return x.to(kind) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+    found = []
+    for kind in REGISTRY[name].dtypes:
+        args = torch.utils._pytree.tree_map(lambda x, kind=kind: cast(x, kind), calls[0].args)
+        floats = [x for x in _tensors(run(type(calls[0])(calls[0].op, args))[1]) if x.is_floating_point()]
+        if all(x.dtype in (kind, torch.float32) for x in floats):
+            found.append(str(kind).removeprefix("torch."))
+    return ", ".join(found)
 
 
 def reductions(name: str, calls: list[Any]) -> str:
@@ -268,10 +290,10 @@ def errors(name: str, calls: list[Any]) -> str:
 
     kinds = [
         str(dtype).removeprefix("torch.")
-        for dtype in (torch.float32, torch.bfloat16)
+        for dtype in (torch.float32, torch.float16, torch.bfloat16)
         if all(check(ops=[name], shapes=1, dtype=dtype, seed=seed, offsets=False).ok for seed in range(SEEDS))
     ]
-    return ", ".join(kinds) if len(kinds) < 2 else "kept"
+    return ", ".join(kinds) if len(kinds) < 3 else "kept"
 
 
 TRIALS: dict[str, Callable[[str, list[Any]], str]] = {

@@ -221,7 +221,7 @@ def _run(
         dq, dk, dv = room_like(q), room_like(k), room_like(v)
         base, delta = call.statistics(), call.statistics()
         rest = call.statistics() if q.dtype == torch.float32 else None
-        shared: dict[str, Any] = {"warps": config.warps, "stages": config.stages, **call.flags()}
+        shared: dict[str, Any] = {"warps": config.warps, "stages": config.stages, **call.flags(backward=True)}
         grid = (ceil_div(call.seq_q, config.owned) * call.batch * call.heads,)
         strides = (*call.strides(dy), *call.strides(y), *call.strides(dq))
         arguments = (*call.arguments(), dy, y, lse, base, delta, rest, dq, *strides)

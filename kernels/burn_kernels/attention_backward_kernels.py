@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.attention_scores import (
-    add_product,
     base_of,
     beside,
     drops,
@@ -26,6 +25,7 @@ from burn_kernels.attention_scores import (
     sequence,
     tile,
 )
+from burn_kernels.products import add_product, inner_products
 
 
 # -- queries -----------------------------------------------------------------------------------------
@@ -48,13 +48,13 @@ def _over_keys(
             mask = beside(mask_ptr, row[:, None], at[None, :], rows, cols, mask_row, mask_col, PAST)
         if bias_ptr is not None:
             bias = beside(bias_ptr, row[:, None], at[None, :], rows, cols, bias_row, bias_col, PAST)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        s = inner_products(q, k, PRECISION, 0)
         s, turned = scores(
             s, mask, bias, base[:, None], row[:, None], at[None, :], cols, scale2, softcap, shift, window, TYPE, CAUSAL,
             WINDOW, EDGE,
         )  # fmt: skip
         p = power(s, TYPE)
-        rise = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
+        rise = inner_products(dy, v, PRECISION, 0)
         if DROP:
             rise *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
         slope = p * (rise - delta[:, None])
@@ -217,13 +217,13 @@ def keys_backward(
             mask = beside(mask_ptr + head * mask_head, row[None, :], col[:, None], rows, cols, mask_row, mask_col, PAST)
         if bias_ptr is not None:
             bias = beside(bias_ptr + head * bias_head, row[None, :], col[:, None], rows, cols, bias_row, bias_col, PAST)
-        s = tl.dot(k, tl.trans(q), input_precision=PRECISION)
+        s = inner_products(k, q, PRECISION, 1)
         s, turned = scores(
             s, mask, bias, base[None, :], row[None, :], col[:, None], cols, scale2, softcap, shift, window, TYPE,
             CAUSAL, WINDOW, CAUSAL or WINDOW,
         )  # fmt: skip
         p = power(s, TYPE)
-        rise = tl.dot(v, tl.trans(dy), input_precision=PRECISION)
+        rise = inner_products(v, dy, PRECISION, 1)
         kept = p
         if DROP:
             factor = drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
@@ -306,12 +306,12 @@ def bias_backward(
             mask_at = mask_ptr + batch * mask_batch + head * mask_head
             mask = beside(mask_at, row[:, None], col[None, :], seq_q, seq_k, mask_row, mask_col, PAST)
         bias = beside(bias_ptr, row[:, None], col[None, :], seq_q, seq_k, bias_row, bias_col, PAST)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        s = inner_products(q, k, PRECISION, 0)
         s, _ = scores(
             s, mask, bias, base[:, None], row[:, None], col[None, :], seq_k, scale2, softcap, shift, window, TYPE,
             CAUSAL, WINDOW, CAUSAL or WINDOW or PAST > 0,
         )  # fmt: skip
-        rise = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
+        rise = inner_products(dy, v, PRECISION, 0)
         if DROP:
             start = col_block * COLS
             rise *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)

@@ -18,7 +18,7 @@ from burn_kernels.attention_parts import Rule
 from burn_kernels.autotune.key import Facts, alignment, bucket
 from burn_kernels.autotune.tunable import Inputs
 from burn_kernels.dropout import mask_numbers
-from burn_kernels.launch import ceil_div, next_power
+from burn_kernels.launch import ceil_div, machine_of, next_power
 
 LOG2E = 1.4426950408889634
 
@@ -112,7 +112,19 @@ class Call:
         flat = (n for group in (*strides, *spread) for n in group)
         return (*tensors, *flat, *numbers, scale, rule.scale, softcap, window, *words)
 
-    def flags(self) -> dict[str, Any]:
+    def precision(self, *, backward: bool) -> str:
+        """How float32 is multiplied, as `products` has it."""
+        if self.rule.precision != "ieee" or self.q.dtype != torch.float32:
+            return self.rule.precision
+        if self.q_starts is None and self.seq_q == 1:
+            return "ieee one"
+        # what compiles without spills: the backward holds what four products need, CDNA 3 has no room in the forward
+        both, machine = self.mask is not None and self.bias is not None, machine_of(self.q)
+        if (backward and (both or self.rule.softcap is not None)) or machine.backend == "hip":
+            return "ieee whole"
+        return "ieee two" if backward and (machine.arch != 90 or self.rule.window is not None) else "ieee"
+
+    def flags(self, *, backward: bool = False) -> dict[str, Any]:
         """What every kernel is compiled for."""
         rule, dim = self.rule, self.q.shape[3]
         # packed sequences have as many words a query as the longest has keys
@@ -123,7 +135,7 @@ class Call:
             "DROP": rule.prob > 0.0,
             "QUADS": self.seq_k % 4 == 0,
             **random.flags(rule.key, rule.stream),
-            "PRECISION": rule.precision,
+            "PRECISION": self.precision(backward=backward),
             "DIM": max(16, next_power(dim)),
             "EVEN": dim == max(16, next_power(dim)),
         }

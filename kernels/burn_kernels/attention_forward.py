@@ -15,6 +15,7 @@ from burn_kernels.attention_scores import (
     sequence,
     tile,
 )
+from burn_kernels.products import continue_product, inner_products
 
 
 @triton.jit
@@ -34,7 +35,7 @@ def _attend(
             mask = beside(mask_ptr, row[:, None], at[None, :], rows, cols, mask_row, mask_col, PAST)
         if bias_ptr is not None:
             bias = beside(bias_ptr, row[:, None], at[None, :], rows, cols, bias_row, bias_col, PAST)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        s = inner_products(q, k, PRECISION, 0)
         s, _ = scores(
             s, mask, bias, None, row[:, None], at[None, :], cols, scale2, softcap, shift, window, TYPE, CAUSAL, WINDOW,
             EDGE,
@@ -49,7 +50,7 @@ def _attend(
         if DROP:
             p *= drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
         v = tile(v_ptr, at, v_seq, cols, dim, DIM, EVEN, EDGE)
-        y = tl.dot(p.to(TYPE), v, y * fade[:, None], input_precision=PRECISION)
+        y = continue_product(p.to(TYPE), v, y * fade[:, None], PRECISION)
         top = higher
     return y, total, top
 

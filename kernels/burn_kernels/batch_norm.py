@@ -10,7 +10,8 @@ Limit: memory.  Forward moves 3 * numel elements (x in, x in again, y out), `eva
 dx out).  The second reading goes over the tiles in the opposite order, so that it finds in the L2 cache what was read
 last; a tensor that fits there is read from memory once.  The activation's slope is computed again from x.
 Layout: channels before space, in order, or channels last: both are read in place; others are copied first.
-Accumulates in float32; mean and rstd are float32.  Deterministic: sums over parts in a fixed order, no atomics.
+Accumulates in float32; mean and rstd are float32, of float32 tensors float64: their rounding would be an error of each
+result.  Deterministic: sums over parts in a fixed order, no atomics.
 
 One launch where channels fill the machine, otherwise three (parts, join, output).  The kernels are in
 `channel_norm_kernels`, the backward in `batch_norm_backward`.
@@ -62,6 +63,7 @@ from burn_kernels.channel_norm_parts import (
     check_norm,
     ordered,
     scaled,
+    statistics_type,
     unfolded,
     words,
 )
@@ -115,7 +117,8 @@ def forward(
     """Batch norm in training: y, mean, rstd, and the running statistics moved on by `momentum`, as new tensors.
 
     Shapes: x (batch, channels, *space), the others (channels,) or None -> y as x, the rest (channels,).
-    Dtypes: float32, float16, bfloat16; vectors in the type of x or float32; mean and rstd float32.  On the CPU float64.
+    Dtypes: float32, float16, bfloat16; vectors in the type of x or float32; mean and rstd float32, of float32
+    float64.  On the CPU float64.
     Without elements the running statistics stay.  Raises: KernelShapeError where a channel has one element.
     """
     new = [None if r is None else torch.empty(r.shape, dtype=r.dtype, device=r.device)
@@ -198,7 +201,8 @@ def _train(
     check_count(op, x)
     if not runs_kernel(op, x):
         return reference(x, w, b, running_mean, running_var, momentum=momentum, eps=eps, activation=activation)
-    mean, rstd = (torch.empty(x.shape[1], dtype=torch.float32, device=x.device) for _ in range(2))
+    kept = statistics_type(x.dtype)
+    mean, rstd = (torch.empty(x.shape[1], dtype=kept, device=x.device) for _ in range(2))
     if not x.numel():
         old = [r if r is n or n is None or r is None else n.copy_(r)
                for r, n in ((running_mean, new_mean), (running_var, new_var))]  # fmt: skip
@@ -223,13 +227,14 @@ def _train(
             launch(forward_whole, (blocks,), x, *arguments, warps=config.warps, **compiled)
             return
         count = torch.empty(parts, dtype=torch.float32, device=x.device)
-        means, squares = (torch.empty(parts, tiling.kept, dtype=torch.float32, device=x.device) for _ in range(2))
+        means, squares = (torch.empty(parts, tiling.kept, dtype=t, device=x.device) for t in (kept, torch.float32))
         tile = config.tile
         arguments = (flat, count, means, squares, *strides[:3], *sizes, steps)
         launch(moments_of_parts, (blocks, parts), x, *arguments, warps=config.warps, **tile)
         width = 32 if tiling.kept > 1024 else 8
         rest = (count, means, squares, *statistics, tiling.kept, parts, momentum, eps)
-        launch(join_moments, (ceil_div(tiling.kept, width),), x, *rest, warps=4, PARTS=1024 // width, KEPT=width)
+        tile = {"PARTS": (512 if kept == torch.float64 else 1024) // width, "KEPT": width}
+        launch(join_moments, (ceil_div(tiling.kept, width),), x, *rest, warps=4, **tile)
         arguments = (flat, *vectors, y, mean, rstd, *strides, *sizes, steps, eps)
         launch(normalize, (blocks, parts), x, *arguments, warps=config.warps, VARIANCE=False, **compiled)
 

@@ -52,7 +52,7 @@ def backward(
     The activation's slope is that at the output, computed again: nothing of it was saved, and y is not read.
     """
     op = "batch_norm backward"
-    _check(op, dy, x, {"w": w, "b": b, "mean": mean, "rstd": rstd}, activation)
+    _check(op, dy, x, {"w": w, "b": b, "mean": mean, "rstd": rstd}, activation, "mean", "rstd")
     if not runs_kernel(op, dy, x):
         return reference_backward(dy, x, w, b, mean, rstd, activation=activation)
     return _run(dy, x, w, b, mean, rstd, 0.0, activation, config, trained=True)
@@ -79,9 +79,14 @@ def evaluate_backward(
 
 
 def _check(
-    op: str, dy: torch.Tensor, x: torch.Tensor, vectors: dict[str, torch.Tensor | None], activation: str
+    op: str,
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    vectors: dict[str, torch.Tensor | None],
+    activation: str,
+    *statistics: str,
 ) -> None:
-    check_norm(op, x, vectors, activation)
+    check_norm(op, x, vectors, activation, *statistics)
     check(op, {"dy": dy, "x": x}, {"dy": x.shape}, alike=["dy", "x"])
 
 
@@ -164,6 +169,7 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     w, b = (inputs.normal(tiling.kept, dtype=torch.float32) if part in flags else None for part in ("w", "b"))
     mean, rstd = reference(x, w, b)[1:3]
     if "given" in flags:
+        mean, rstd = mean.float(), rstd.float()
         return Trial(
             (dy, x, w, b, mean, rstd),
             lambda given, config: evaluate_backward(*given, activation=activation, config=config),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from burn_kernels.autotune.key import Facts, alignment
-from burn_kernels.channel_norm_parts import PLAIN, Spread, Tiling, along_channels, slope
+from burn_kernels.channel_norm_parts import PLAIN, Spread, Tiling, along_channels, slope, statistics_type
 from burn_kernels.launch import wide_type
 
 Outputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
@@ -75,7 +75,7 @@ def reference(
     wide = x.to(wide_type(x.dtype))
     count = x.shape[0] * wide[:1, :1].numel()
     if not x.numel():
-        empty = wide.new_full(x.shape[1:2], torch.nan)
+        empty = wide.new_full(x.shape[1:2], torch.nan, dtype=statistics_type(x.dtype))
         kept = (None if r is None else r.clone() for r in (running_mean, running_var))
         return (x.clone(), empty, empty.clone(), *kept)  # type: ignore[return-value]  # two of them
     axes = (0, *range(2, x.dim()))
@@ -88,7 +88,8 @@ def reference(
         None if old is None else ((1 - momentum) * old + momentum * new).to(old.dtype)
         for old, new in ((running_mean, mean), (running_var, variance * (count / max(count - 1, 1))))
     )
-    return y, mean, rstd, new_mean, new_var
+    wider = statistics_type(x.dtype)
+    return y, mean.to(wider), rstd.to(wider), new_mean, new_var
 
 
 def evaluate_reference(

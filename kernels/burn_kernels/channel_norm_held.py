@@ -7,19 +7,11 @@ from __future__ import annotations
 
 from burn_kernels import channel_norm_kernels as tiles
 from burn_kernels._triton import tl, triton
-from burn_kernels.activation import activate
-from burn_kernels.channel_norm_kernels import (
-    Config,
-    keep_statistics,
-    known,
-    lanes_of,
-    scaled,
-    there_of,
-    vector_of,
-)
+from burn_kernels.channel_norm_kernels import Config, keep_statistics, known, lanes_of, there_of, vector_of
 from burn_kernels.channel_norm_parts import Tiling
+from burn_kernels.channel_norm_scaling import activated, away_from, scaled, slope_at
 from burn_kernels.launch import Machine, next_power
-from burn_kernels.prims import quotient
+from burn_kernels.prims import quotient, wide
 
 MOST_HELD = 16_384
 """Elements that a program may hold: 32 of each of 512 threads."""
@@ -65,16 +57,20 @@ def forward_held(
     r, c = lanes_of(ROWS, BLOCK)
     inside = there_of(0, 0, r, c, rows, cols, valid)
     x = tl.load(x_ptr + (k * x_inner)[:, None] + (r * x_row + c)[None, :], mask=inside, other=0.0).to(tl.float32)
-    mean = quotient(tl.sum(x, 1), count, TYPE)
-    away = tl.where(inside, x - mean[:, None], 0.0)
+    near = quotient(tl.sum(x, 1), count, TYPE)
+    away = tl.where(inside, x - near[:, None], 0.0)
+    squares, mean = tl.sum(away * away, 1), near
+    if TYPE == tl.float32:  # what the mean's rounding left
+        off = quotient(tl.sum(away, 1), count, TYPE)
+        squares, mean = squares - count * off * off, wide(near, TYPE) + off
     rstd = keep_statistics(
-        mean, quotient(tl.sum(away * away, 1), count, TYPE), count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr,
-        new_mean_ptr, new_var_ptr, k, valid, momentum, eps, TYPE,
+        mean, quotient(squares, count, TYPE), count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr,
+        new_var_ptr, k, valid, momentum, eps,
     )  # fmt: skip
     w, b = vector_of(w_ptr, k, valid, 1.0)[:, None], vector_of(b_ptr, k, valid, 0.0)[:, None]
     y = scaled(x, mean[:, None], rstd[:, None], w, b)
     if KIND != "none":
-        y, _ = activate(y, KIND, TYPE)
+        y, _ = activated(y, KIND, TYPE)
     tl.store(y_ptr + (k * y_inner)[:, None] + (r * y_row + c)[None, :], y.to(TYPE), mask=inside)
 
 
@@ -93,10 +89,11 @@ def backward_held(
     inside = there_of(0, 0, r, c, rows, cols, valid)
     x = tl.load(x_ptr + (k * x_inner)[:, None] + (r * x_row + c)[None, :], mask=inside, other=0.0).to(tl.float32)
     g = tl.load(dy_ptr + (k * dy_inner)[:, None] + (r * dy_row + c)[None, :], mask=inside, other=0.0).to(tl.float32)
+    rate = rstd.to(tl.float32)[:, None]
+    n = away_from(x, mean[:, None]) * rate
     if KIND != "none":
-        _, slope = activate(scaled(x, mean[:, None], rstd[:, None], w[:, None], b[:, None]), KIND, TYPE)
-        g *= slope
-    n = tl.where(inside, (x - mean[:, None]) * rstd[:, None], 0.0)
+        g *= slope_at(x, n, mean[:, None], rstd[:, None], w[:, None], b[:, None], KIND, TYPE)
+    n = tl.where(inside, n, 0.0)
     along, offset = tl.sum(g * n, 1), tl.sum(g, 1)
     if dw_ptr is not None:
         tl.store(dw_ptr + k, along.to(dw_ptr.dtype.element_ty), mask=valid)
@@ -106,5 +103,5 @@ def backward_held(
     if TRAINED:
         along, offset = quotient(along * w, count, TYPE), quotient(offset * w, count, TYPE)
         g = g - offset[:, None] - n * along[:, None]
-    dx = (g * rstd[:, None]).to(dx_ptr.dtype.element_ty)
+    dx = (g * rate).to(dx_ptr.dtype.element_ty)
     tl.store(dx_ptr + (k * dx_inner)[:, None] + (r * dx_row + c)[None, :], dx, mask=inside)

@@ -14,10 +14,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from burn_kernels._triton import tl, triton
-from burn_kernels.activation import activate
 from burn_kernels.channel_norm_parts import Tiling
+from burn_kernels.channel_norm_scaling import (
+    activated,
+    away_from,
+    inverse_root_of,
+    scaled,
+    slope_at,
+    wide_statistic,
+)
 from burn_kernels.launch import Machine, ceil_div, next_power
-from burn_kernels.prims import inverse_root, quotient
+from burn_kernels.prims import quotient, wide
 
 
 # -- configs -----------------------------------------------------------------------------------------
@@ -68,7 +75,8 @@ def _candidates_of_rows(tiling: Tiling, itemsize: int, machine: Machine) -> list
     kept = min(next_power(tiling.kept), 128 // itemsize)
     # H200, 2026-11-22, benchmarks/notes/norm.md: ahead by two tiles; large ones where each program has many of them
     tiles = ceil_div(tiling.rows * kept * itemsize, 16_384) * ceil_div(tiling.kept, kept)
-    cuts = [(8192, 8, 2, 3), (4096, 4, 4, 3)]
+    # a lane of float32 has the statistics of its channels in two parts each: half as many elements a thread
+    cuts = [(8192, 8, 2, 3), (4096, 4 if itemsize == 2 else 8, 4, 3)]
     if tiles < 16 * machine.processors:
         cuts.reverse()
     cuts += [(4096, 8, 4, 1), (4096, 8, 4, 3), (2048, 4, 8, 1), (2048, 4, 8, 3), (8192, 8, 2, 4)]
@@ -161,12 +169,6 @@ def _affine(ptr, k, inner, row, col, rows, cols, there, absent, PLACE: tl.conste
     return v
 
 
-@triton.jit
-def scaled(x, mean, rstd, w, b):
-    """The norm's output before its activation; one text, so that the backward finds the sign that the forward wrote."""
-    return tl.fma((x - mean) * rstd, w, b)
-
-
 # -- statistics --------------------------------------------------------------------------------------
 @triton.jit
 def _moments(
@@ -194,21 +196,22 @@ def _moments(
     count = seen.to(tl.float32)
     off = quotient(tl.sum(total, 1), count, x_ptr.dtype.element_ty)
     rest = tl.sum(squares, 1) - count * off * off
-    return count, shift + off, tl.maximum(rest, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    mean = wide(shift, x_ptr.dtype.element_ty) + off
+    return count, mean, tl.maximum(rest, 0.0, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
 def keep_statistics(
     mean, variance, count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr, new_var_ptr, k, valid, momentum,
-    eps, TYPE: tl.constexpr,
+    eps,
 ):  # fmt: skip
-    """Writes mean and rstd, moves the running ones by `momentum`, and gives rstd."""
-    rstd = inverse_root(variance + eps, TYPE)
+    """Writes mean and rstd, moves the running ones by `momentum`, and gives rstd, in the type of the mean."""
+    rstd = inverse_root_of(variance.to(mean.dtype) + eps)
     tl.store(mean_ptr + k, mean, mask=valid)
     tl.store(rstd_ptr + k, rstd, mask=valid)
     if new_mean_ptr is not None:
         old = tl.load(old_mean_ptr + k, mask=valid, other=0.0).to(tl.float32)
-        new = (1.0 - momentum) * old + momentum * mean
+        new = (1.0 - momentum) * old + momentum * mean.to(tl.float32)
         tl.store(new_mean_ptr + k, new.to(new_mean_ptr.dtype.element_ty), mask=valid)
     if new_var_ptr is not None:
         old = tl.load(old_var_ptr + k, mask=valid, other=0.0).to(tl.float32)
@@ -243,7 +246,7 @@ def _write_normal(
             shift = _affine(b_ptr, k, inner, top + r, left + c, rows, cols, inside, 0.0, PLACE)
             y = scaled(x, mean[:, None], rstd[:, None], scale, shift)
         if KIND != "none":
-            y, _ = activate(y, KIND, TYPE)
+            y, _ = activated(y, KIND, TYPE)
         tl.store(to_y + (top.to(tl.int64) * y_row + left), y.to(TYPE), mask=inside)
 
 
@@ -262,7 +265,7 @@ def forward_whole(
     count, mean, squares = _moments(x_ptr, first, valid, x_row, rows, cols, 0, tiles, KEPT, ROWS, BLOCK, STAGES)
     rstd = keep_statistics(
         mean, quotient(squares, count, x_ptr.dtype.element_ty), count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr,
-        new_mean_ptr, new_var_ptr, k, valid, momentum, eps, x_ptr.dtype.element_ty,
+        new_mean_ptr, new_var_ptr, k, valid, momentum, eps,
     )  # fmt: skip
     _write_normal(
         x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_outer, x_inner, x_row, y_outer, y_inner, y_row, inner, rows,
@@ -307,7 +310,7 @@ def join_moments(
         inside = (part < parts)[:, None] & valid[None, :]
         seen = tl.load(count_ptr + part, mask=part < parts, other=0.0)
         mean = tl.load(part_mean_ptr + (part * kept)[:, None] + k[None, :], mask=inside, other=0.0)
-        gap += seen[:, None] * tl.where(inside, mean - base[None, :], 0.0)
+        gap += seen[:, None] * tl.where(inside, mean - base[None, :], 0.0).to(tl.float32)
         count += tl.sum(seen, 0)
     middle = base + tl.div_rn(tl.sum(gap, 0), count)
     total = tl.zeros((PARTS, KEPT), tl.float32)
@@ -316,11 +319,12 @@ def join_moments(
         inside = (part < parts)[:, None] & valid[None, :]
         seen = tl.load(count_ptr + part, mask=part < parts, other=0.0)
         place = (part * kept)[:, None] + k[None, :]
-        away = tl.where(inside, tl.load(part_mean_ptr + place, mask=inside, other=0.0) - middle[None, :], 0.0)
+        away = tl.load(part_mean_ptr + place, mask=inside, other=0.0) - middle[None, :]
+        away = tl.where(inside, away, 0.0).to(tl.float32)
         total += tl.load(squares_ptr + place, mask=inside, other=0.0) + seen[:, None] * away * away
     keep_statistics(
         middle, tl.div_rn(tl.sum(total, 0), count), count, mean_ptr, rstd_ptr, old_mean_ptr, old_var_ptr, new_mean_ptr,
-        new_var_ptr, k, valid, momentum, eps, tl.float32,
+        new_var_ptr, k, valid, momentum, eps,
     )  # fmt: skip
 
 
@@ -336,10 +340,10 @@ def normalize(
     valid = k < kept
     # the programs that come last read what was read last before
     begin = (tl.num_programs(1) - 1 - tl.program_id(1)) * steps
-    mean = tl.load(mean_ptr + k, mask=valid, other=0.0).to(tl.float32)
-    rstd = tl.load(rstd_ptr + k, mask=valid, other=0.0).to(tl.float32)
+    mean = wide_statistic(tl.load(mean_ptr + k, mask=valid, other=0.0), y_ptr.dtype.element_ty)
+    rstd = wide_statistic(tl.load(rstd_ptr + k, mask=valid, other=0.0), y_ptr.dtype.element_ty)
     if VARIANCE:
-        rstd = inverse_root(rstd + eps, y_ptr.dtype.element_ty)
+        rstd = inverse_root_of(rstd + eps)
     _write_normal(
         x_ptr, w_ptr, b_ptr, y_ptr, k, valid, mean, rstd, x_outer, x_inner, x_row, y_outer, y_inner, y_row, inner, rows,
         cols, begin, tl.minimum(begin + steps, tiles), KIND, PLACE, ROWS, BLOCK, STAGES,
@@ -352,10 +356,10 @@ def _slopes(from_dy, from_x, mean, rstd, w, b, inside, KIND: tl.constexpr):
     """The gradient before the activation, and the normalized x, of a tile."""
     x = tl.load(from_x, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(from_dy, mask=inside, other=0.0).to(tl.float32)
+    n = away_from(x, mean) * rstd.to(tl.float32)
     if KIND != "none":
-        _, slope = activate(scaled(x, mean, rstd, w, b), KIND, from_x.dtype.element_ty)
-        g *= slope
-    return g, tl.where(inside, (x - mean) * rstd, 0.0)
+        g *= slope_at(x, n, mean, rstd, w, b, KIND, from_x.dtype.element_ty)
+    return g, tl.where(inside, n, 0.0)
 
 
 @triton.jit
@@ -402,7 +406,7 @@ def _write_slopes(
         g *= w[:, None]
         if TRAINED:
             g = g - offset[:, None] - n * along[:, None]
-        dx = g * rstd[:, None]
+        dx = g * rstd.to(tl.float32)[:, None]
         tl.store(to_dx + (top.to(tl.int64) * dx_row + left), dx.to(dx_ptr.dtype.element_ty), mask=inside)
 
 
@@ -411,10 +415,10 @@ def known(
     mean_ptr, rstd_ptr, w_ptr, b_ptr, k, inner, per, valid, eps, TRAINED: tl.constexpr, TYPE: tl.constexpr
 ):  # fmt: skip
     """Statistics, which `per` channels share, and weights of each channel; not TRAINED, `rstd_ptr` has variances."""
-    mean = tl.load(mean_ptr + k // per, mask=valid, other=0.0).to(tl.float32)
-    rstd = tl.load(rstd_ptr + k // per, mask=valid, other=0.0).to(tl.float32)
+    mean = wide_statistic(tl.load(mean_ptr + k // per, mask=valid, other=0.0), TYPE)
+    rstd = wide_statistic(tl.load(rstd_ptr + k // per, mask=valid, other=0.0), TYPE)
     if not TRAINED:
-        rstd = inverse_root(rstd + eps, TYPE)
+        rstd = inverse_root_of(rstd + eps)
     return mean, rstd, vector_of(w_ptr, k % inner, valid, 1.0), vector_of(b_ptr, k % inner, valid, 0.0)
 
 

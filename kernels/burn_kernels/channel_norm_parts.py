@@ -116,7 +116,7 @@ def check_norm(
 ) -> None:
     """Checks x (batch, channels, ...), vectors (channels,) in float32 or the type of x, and the activation's name.
 
-    `more` names arguments that may be of another type than the others.
+    `more` names vectors that are statistics: float64 is right for them too.
     """
     if x.dim() < 2:
         raise KernelShapeError(
@@ -138,7 +138,8 @@ def check_norm(
         )
     check(op, {"x": x, **vectors}, dict.fromkeys(vectors, x.shape[1:2]), alike=["x"])
     there = {name: v for name, v in vectors.items() if v is not None}
-    if any(v.dtype not in (x.dtype, wide_type(x.dtype)) for v in there.values()):
+    types = {name: (x.dtype, wide_type(x.dtype), *((torch.float64,) if name in more else ())) for name in there}
+    if any(v.dtype not in types[name] for name, v in there.items()):
         raise KernelDTypeError(
             explain(
                 f"{op}: the element types do not fit",
@@ -160,6 +161,15 @@ def check_count(op: str, x: torch.Tensor) -> None:
                 mend="use a larger batch, or the form that takes statistics: evaluate",
             )
         )
+
+
+def statistics_type(dtype: torch.dtype) -> torch.dtype:
+    """The type of a mean and an rstd that a norm keeps: of float32 they are float64.
+
+    Half of a float32's last place, times rstd, would be an error of each result: of groups of four numbers that lie
+    close together most of the gradient's.
+    """
+    return torch.float64 if dtype == wide_type(dtype) else torch.float32
 
 
 # -- reference ---------------------------------------------------------------------------------------

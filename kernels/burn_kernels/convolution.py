@@ -204,7 +204,7 @@ def forward(
             convolve, (ceil_div(pixels, config.pixels), made.groups * blocks), x, *arguments, warps=config.warps,
             BACK=False, STRIDED=False, MASKED=made.pad_h + made.pad_w > 0, KERNEL_H=made.kernel_h,
             KERNEL_W=made.kernel_w, RELU=relu, POOL=rest.pool, WINDOW=rest.window, DROP=prob > 0.0, **held,
-            OUTS=config.outs, PIXELS=config.pixels,
+            OUTS=config.outs, PIXELS=config.pixels, APART=False,
         )  # fmt: skip
         found.append((y, passed))
 

@@ -166,7 +166,7 @@ def data_gradient(
             convolve, (ceil_div(count, config.pixels), made.groups * blocks), x, *arguments, warps=config.warps,
             BACK=True, STRIDED=made.stride_h * made.stride_w > 1, MASKED=True, KERNEL_H=made.kernel_h,
             KERNEL_W=made.kernel_w, RELU=False, POOL="none", WINDOW=1, DROP=False, KEY=False, STREAM=False,
-            OUTS=config.outs, PIXELS=config.pixels,
+            OUTS=config.outs, PIXELS=config.pixels, APART=x.dtype == torch.float32 and machine.backend != "hip",
         )  # fmt: skip
         found.append(dx)
 

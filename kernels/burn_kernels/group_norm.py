@@ -8,8 +8,9 @@
 Limit: memory.  Forward moves 3 * numel elements (x in, x in again, y out), backward 5 (dy and x in twice, dx out); what
 fits the L2 cache is read from memory once, and the second reading goes the opposite way, as in `batch_norm`.
 Layout: channels before space, in order, or channels last: both are read in place; others are copied first.
-Accumulates in float32; mean and rstd are float32.  Deterministic: the backward sums each channel of each image, adds
-these over the channels of a group for dx, and over images for dw and db, in a fixed order, no atomics.
+Accumulates in float32; mean and rstd are float32, of float32 tensors float64: their rounding would be an error of each
+result.  Deterministic: the backward sums each channel of each image, adds these over the channels of a group for dx,
+and over images for dw and db, in a fixed order, no atomics.
 
 One launch forward where groups fill the machine, otherwise three; four backward.  The kernels are in
 `channel_norm_kernels`, the backward in `group_norm_backward`.
@@ -38,7 +39,16 @@ from burn_kernels.channel_norm_kernels import (
     moments_of_parts,
     normalize,
 )
-from burn_kernels.channel_norm_parts import ACTIVATIONS, PLAIN, alike, check_norm, ordered, unfolded, words
+from burn_kernels.channel_norm_parts import (
+    ACTIVATIONS,
+    PLAIN,
+    alike,
+    check_norm,
+    ordered,
+    statistics_type,
+    unfolded,
+    words,
+)
 from burn_kernels.group_norm_backward import backward
 from burn_kernels.group_norm_parts import (
     SHAPES,
@@ -93,14 +103,16 @@ def forward(
     """Group norm: y, mean, rstd.
 
     Shapes: x (batch, channels, *space), w, b (channels,) or None -> y as x, mean and rstd (batch, groups).
-    Dtypes: float32, float16, bfloat16; vectors in the type of x or float32; mean and rstd float32.  On the CPU float64.
+    Dtypes: float32, float16, bfloat16; vectors in the type of x or float32; mean and rstd float32, of float32
+    float64.  On the CPU float64.
     """
     op = "group_norm"
     check_norm(op, x, {"w": w, "b": b}, activation)
     check_groups(op, x, groups)
     if not runs_kernel(op, x):
         return reference(x, w, b, groups, eps=eps, activation=activation)
-    mean, rstd = (torch.empty(x.shape[0], groups, dtype=torch.float32, device=x.device) for _ in range(2))
+    kept = statistics_type(x.dtype)
+    mean, rstd = (torch.empty(x.shape[0], groups, dtype=kept, device=x.device) for _ in range(2))
     if not x.numel():
         return x.clone(), mean.fill_(math.nan), rstd.fill_(math.nan)
     flat, last = ordered(x)
@@ -121,11 +133,12 @@ def forward(
             launch(forward_whole, (blocks,), x, *arguments, warps=config.warps, **compiled)
             return
         count = torch.empty(parts, dtype=torch.float32, device=x.device)
-        means, squares = (torch.empty(parts, tiling.kept, dtype=torch.float32, device=x.device) for _ in range(2))
+        means, squares = (torch.empty(parts, tiling.kept, dtype=t, device=x.device) for t in (kept, torch.float32))
         moments = (flat, count, means, squares, *strides[:3], *sizes, steps)
         launch(moments_of_parts, (blocks, parts), x, *moments, warps=config.warps, **tile)
         rest = (count, means, squares, *statistics, tiling.kept, parts, 0.0, eps)
-        launch(join_moments, (ceil_div(tiling.kept, 8),), x, *rest, warps=4, PARTS=128, KEPT=8)
+        tile = {"PARTS": 64 if kept == torch.float64 else 128, "KEPT": 8}
+        launch(join_moments, (ceil_div(tiling.kept, 8),), x, *rest, warps=4, **tile)
         applied = (flat, *vectors, y, mean, rstd, *strides, *sizes, steps, eps)
         launch(normalize, (blocks, parts), x, *applied, warps=config.warps, VARIANCE=False, **compiled)
 

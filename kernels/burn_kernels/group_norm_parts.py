@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from burn_kernels.autotune.key import Facts, alignment
-from burn_kernels.channel_norm_parts import PLAIN, Spread, Tiling, along_channels, slope
+from burn_kernels.channel_norm_parts import PLAIN, Spread, Tiling, along_channels, slope, statistics_type
 from burn_kernels.errors import KernelShapeError, explain
 from burn_kernels.launch import describe, wide_type
 
@@ -103,7 +103,7 @@ def reference(
     """Group norm in plain torch: y, mean, rstd."""
     wide = x.to(wide_type(x.dtype))
     if not x.numel():
-        empty = wide.new_full((x.shape[0], groups), torch.nan)
+        empty = wide.new_full((x.shape[0], groups), torch.nan, dtype=statistics_type(x.dtype))
         return x.clone(), empty, empty.clone()
     split = wide.reshape(x.shape[0], groups, -1)
     mean = split.mean(2)
@@ -111,7 +111,8 @@ def reference(
     rstd = torch.rsqrt((away * away).mean(2) + eps)
     n = (away * rstd[..., None]).reshape(x.shape)
     y = PLAIN[activation](n * along_channels(w, wide, 1.0) + along_channels(b, wide, 0.0))
-    return y.to(x.dtype), mean, rstd
+    kept = statistics_type(x.dtype)
+    return y.to(x.dtype), mean.to(kept), rstd.to(kept)
 
 
 def reference_backward(
@@ -127,7 +128,7 @@ def reference_backward(
     """The gradients of x, w and b in plain torch."""
     wide, axes = wide_type(x.dtype), (0, *range(2, x.dim()))
     split = (x.shape[0], mean.shape[1], -1 if x.numel() else 0)
-    n = ((x.to(wide).reshape(split) - mean[..., None]) * rstd[..., None]).reshape(x.shape)
+    n = ((x.to(wide).reshape(split) - mean[..., None]) * rstd[..., None]).reshape(x.shape).to(wide)
     scale, shift = along_channels(w, x, 1.0), along_channels(b, x, 0.0)
     g = dy.to(wide) * slope(n * scale + shift, activation)
     dw = None if w is None else (g * n).sum(axes).to(w.dtype)
@@ -136,5 +137,5 @@ def reference_backward(
         return x.clone(), dw, db
     flat_g, flat_n = (g * scale).reshape(split), n.reshape(split)
     along, offset = ((t).mean(2, keepdim=True) for t in (flat_g * flat_n, flat_g))
-    dx = (flat_g - offset - flat_n * along) * rstd[..., None]
+    dx = (flat_g - offset - flat_n * along) * rstd[..., None].to(wide)
     return dx.reshape(x.shape).to(x.dtype), dw, db

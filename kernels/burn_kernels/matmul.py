@@ -58,6 +58,7 @@ from burn_kernels.matmul_parts import (
     rows_in,
     twin,
 )
+from burn_kernels.products import add_product
 from burn_kernels.spec import KernelSpec, register
 
 __all__ = [
@@ -192,7 +193,7 @@ def product(
         left = inner - start
         x = tl.load(x_ptrs, mask=within_row & (k[None, :] < left), other=0.0)
         w = tl.load(w_ptrs, mask=within_col & (k[:, None] < left), other=0.0)
-        total = tl.dot(x, w, total, input_precision=PRECISION)
+        total = add_product(x, w, total, PRECISION)
         x_ptrs += tl.cast(x_inner, tl.int64) * INNER
         w_ptrs += tl.cast(w_inner, tl.int64) * INNER
     return total

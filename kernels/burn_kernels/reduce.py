@@ -5,11 +5,14 @@
     amax, amin: NaN where there is one                      argmax, argmin: the first of equals; the first NaN wins
 
     dsum = dy        dmean = dy / n        dvar = dy * 2 (x - mean) / (n - correction)
-    dlogsumexp = dy * exp(x - y)           damax, damin = dy / ties where x = y: equals share alike
+    dlogsumexp = dy * exp(x - lse)         damax, damin = dy / ties where x = y: equals share alike
 
 Limit: memory.  Forward reads x once; backward reads x and writes dx, of sum and mean nothing: dx is a view of dy.
 Layout: any strides; axes that are neighbours in memory are joined, what is left of kept and of reduced axes may be two
 each, beyond that a copy is made first.  Accumulates in float32, index arithmetic in int64.  Deterministic.
+
+logsumexp gives lse in a wider type beside the result: a rounded one would be off by half of its last place, and all of
+its gradient by as many parts.
 
 The kernels are in `reduce_kernels`.
 """
@@ -50,6 +53,7 @@ from burn_kernels.reduce_parts import (
     axes_of,
     check_axes,
     count_of,
+    kept_type,
     plan_of,
     problems,
     reduced,
@@ -128,9 +132,15 @@ def var(
 
 def logsumexp(
     x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None
-) -> torch.Tensor:
-    """The logarithm of the sum of exponentials over the axes `dim`; shapes and types as `sum`."""
-    return _run("logsumexp", x, dim, keepdim, 0.0, config)[0]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The logarithm of the sum of exponentials over the axes `dim`, and the same before it was rounded.
+
+    Shapes as `sum`.  Dtypes: the first as x; the second, which the gradient takes, float64 of float32 and float64,
+    float32 of half types.
+    """
+    y, exact = _run("logsumexp", x, dim, keepdim, 0.0, config)
+    assert exact is not None
+    return y, exact
 
 
 def amax(x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, config: Config | None = None) -> torch.Tensor:
@@ -187,7 +197,7 @@ def logsumexp_backward(
     keepdim: bool = False,
     config: Config | None = None,
 ) -> torch.Tensor:
-    """The gradient of x from that of `logsumexp`'s result y."""
+    """The gradient of x from that of `logsumexp`; y is either of its results, the second leaves less."""
     return _run_back("logsumexp", dy, x, y, dim, keepdim, 0.0, config)
 
 
@@ -220,12 +230,14 @@ def _run(
     shape, count = shape_of(x, axes, keepdim), count_of(x, axes)
     places = kind in ("argmax", "argmin")
     y = torch.empty(shape, dtype=torch.int64 if places else x.dtype, device=x.device)
-    middle = torch.empty(shape, dtype=torch.float32, device=x.device) if kind == "var" else None
+    middle = None
+    if kind in ("var", "logsumexp"):
+        middle = torch.empty(shape, dtype=kept_type(kind, x.dtype), device=x.device)
     if not y.numel():
         return y, middle
     if not count:
-        y.fill_({"sum": 0.0, "logsumexp": -math.inf}.get(kind, math.nan))
-        return y, middle if middle is None else middle.fill_(math.nan)
+        nothing = {"sum": 0.0, "logsumexp": -math.inf}.get(kind, math.nan)
+        return y.fill_(nothing), middle if middle is None else middle.fill_(nothing)
     divisor = {"mean": float(count), "var": builtins.max(count - correction, 0.0)}.get(kind, 1.0)
     _forward(kind, x, axes, None, y, middle, divisor, config)
     return y, middle
@@ -434,7 +446,7 @@ def _gradient(kind: str, kernels: bool, dy: Any, inputs: Any, outputs: Any, dim:
     if kind == "mean":
         return (mean_backward(dy, x, dim, **options),)
     which = "extreme" if kind in ("amax", "amin") else kind
-    saved = outputs[1] if kind == "var" else outputs[0]
+    saved = outputs[-1]
     if kernels:
         back: Callable[..., torch.Tensor] = globals()[f"{which}_backward"]
         return (back(dy, x, saved, dim, **options),)

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from burn_kernels._triton import tl, triton
 from burn_kernels.launch import Machine, ceil_div, next_power
-from burn_kernels.prims import LOWEST, exp, exp_for, joined, quotient
+from burn_kernels.prims import LOWEST, exp_for, halves, joined, quotient
 from burn_kernels.reduce_parts import FEW
 
 MOST = 1 << 30
@@ -407,7 +407,9 @@ def reduce_once(
         top = _peak(_peak(a, 2), 1)
         total = tl.sum(tl.sum(b * exp_for(a - top[:, None, None], TYPE), 2), 1)
         if WHOLE:
-            tl.store(y_ptr + k, _logarithm(top, total).to(y_ptr.dtype.element_ty), mask=valid)
+            lse = _lse(top, total, TYPE)
+            tl.store(y_ptr + k, lse.to(y_ptr.dtype.element_ty), mask=valid)
+            tl.store(mean_ptr + k, lse, mask=valid)
         else:
             tl.store(a_ptr + out, top, mask=valid)
             tl.store(b_ptr + out, total, mask=valid)
@@ -420,12 +422,31 @@ def reduce_once(
 
 
 @triton.jit
-def _logarithm(top, total):
-    # the device's log is some units off, and a unit here is one of every gradient: a step of Newton's makes it exact
-    rest = tl.log(total)
-    rest = tl.where(total >= 1.0, rest + (total * exp(-rest) - 1.0), rest)  # 0 where all numbers are -inf
+def _log_wide(x):
+    """log(x) of a normal float32 x > 0 in float64; -inf of 0."""
+    bits = x.to(tl.int32, bitcast=True)
+    n = (bits - 0x3F3504F3) >> 23  # x is 2^n m, m from sqrt(1/2) to sqrt(2)
+    m = (bits - (n << 23)).to(tl.float32, bitcast=True).to(tl.float64)
+    s = (m - 1.0) / (m + 1.0)
+    q = s * s  # up to 0.0295: of 2 atanh(s) the next term is 2e-12 of it
+    p = 0.15384615384615385 * q + 0.18181818181818182
+    p = p * q + 0.2222222222222222
+    p = p * q + 0.2857142857142857
+    p = p * q + 0.4
+    p = p * q + 0.6666666666666666
+    y = n.to(tl.float64) * 0.6931471805599453 + (p * q * s + 2.0 * s)
+    return tl.where(x > 0.0, y, tl.where(x == 0.0, float("-inf"), float("nan")))
+
+
+@triton.jit
+def _lse(top, total, TYPE: tl.constexpr):
+    """The largest element and the logarithm of the sum beside it; of float32 in float64, as the gradient takes it."""
+    if TYPE == tl.float32:
+        lse = top.to(tl.float64) + _log_wide(total)
+    else:
+        lse = top + tl.log(total)
     # a sum with +inf in it is +inf, though inf - inf is no number
-    return tl.where(top == float("inf"), top, top + rest)
+    return tl.where(top == float("inf"), top, lse)
 
 
 @triton.jit
@@ -486,7 +507,9 @@ def join_parts(
             )
             tl.store(mean_ptr + k, middle, mask=valid)
         else:
-            tl.store(y_ptr + k, _logarithm(middle, tl.sum(b, 0)).to(y_ptr.dtype.element_ty), mask=valid)
+            lse = _lse(middle, tl.sum(b, 0), y_ptr.dtype.element_ty)
+            tl.store(y_ptr + k, lse.to(y_ptr.dtype.element_ty), mask=valid)
+            tl.store(mean_ptr + k, lse, mask=valid)
 
 
 @triton.jit
@@ -532,7 +555,8 @@ def spread_back(
     )
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
     dy = quotient(tl.load(dy_ptr + k, mask=valid, other=0.0).to(tl.float32), divisor, TYPE)
-    like = tl.load(like_ptr + k, mask=valid, other=0.0).to(tl.float32)[:, None]
+    like, rest = halves(tl.load(like_ptr + k, mask=valid, other=0.0))
+    like, rest = like[:, None], tl.where(rest == rest, rest, 0.0)[:, None]  # inf - inf is no number
     if KIND == "extreme":
         dy = dy / tl.load(ties_ptr + k, mask=valid, other=1.0)
     for at in tl.range(start, end, BLOCK):
@@ -543,7 +567,7 @@ def spread_back(
         if KIND == "var":
             dx = dy[:, None] * 2.0 * (x - like)
         elif KIND == "logsumexp":
-            dx = dy[:, None] * exp_for(x - like, TYPE)
+            dx = dy[:, None] * exp_for((x - like) - rest, TYPE)
         else:
             dx = dy[:, None] * tl.where(x == like, 1.0, 0.0)
         tl.store(dx_ptr + where, dx.to(TYPE), mask=inside)

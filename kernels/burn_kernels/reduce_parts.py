@@ -90,6 +90,13 @@ def shape_of(x: torch.Tensor, axes: tuple[int, ...], keepdim: bool) -> tuple[int
     return tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
 
 
+def kept_type(kind: str, dtype: torch.dtype) -> torch.dtype:
+    """The type of what the gradient takes: lse of float32 is float64, as half of its last place is one of each
+    gradient's."""
+    wide = wide_type(dtype)
+    return torch.float64 if kind == "logsumexp" and dtype == wide else wide
+
+
 def check_axes(kind: str, x: torch.Tensor, dim: Axes) -> tuple[int, ...]:
     """The axes of a call.  Raises: KernelArgumentError for an extreme of nothing, a place along several axes."""
     axes = axes_of(kind, x, dim)
@@ -111,7 +118,7 @@ def check_axes(kind: str, x: torch.Tensor, dim: Axes) -> tuple[int, ...]:
 def reference(
     kind: str, x: torch.Tensor, dim: Axes = None, *, keepdim: bool = False, correction: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The reduction `kind`, one of KINDS, in plain torch; of var the mean too."""
+    """The reduction `kind`, one of KINDS, in plain torch; and what the gradient of var and logsumexp takes of it."""
     return reduced(kind, x, check_axes(kind, x, dim), keepdim, correction)
 
 
@@ -131,6 +138,7 @@ def reduced(
         y = getattr(torch, kind)(wide, over)
     elif kind == "logsumexp":
         y = torch.logsumexp(wide, over)
+        middle = y.reshape(shape).to(kept_type(kind, x.dtype), copy=True)
     else:
         y = wide.sum(over)
         if kind != "sum":

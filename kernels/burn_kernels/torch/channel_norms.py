@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from burn_kernels import batch_norm, group_norm
-from burn_kernels.channel_norm_parts import PLAIN, room_like, scaled
-from burn_kernels.launch import wide_type
+from burn_kernels.channel_norm_parts import PLAIN, room_like, scaled, statistics_type
 from burn_kernels.torch.defining import define, differentiate, in_float32, nothing, or_reference, present, second
 
 __all__: list[str] = []
@@ -25,7 +24,7 @@ def _laid(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 def _vector(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty(x.shape[1], dtype=wide_type(x.dtype), device=x.device)
+    return torch.empty(x.shape[1], dtype=statistics_type(x.dtype), device=x.device)
 
 
 def _like_or_nothing(v: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
@@ -217,7 +216,7 @@ def _group_norm_backward(
 
 
 def _group_statistics(x: torch.Tensor, groups: int) -> torch.Tensor:
-    return torch.empty(x.shape[0], groups, dtype=wide_type(x.dtype), device=x.device)
+    return torch.empty(x.shape[0], groups, dtype=statistics_type(x.dtype), device=x.device)
 
 
 GROUP_NORM = define(

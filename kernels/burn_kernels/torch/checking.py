@@ -34,7 +34,7 @@ from burn_kernels.torch import _drawn, _images, _sequences  # noqa: F401  # they
 from burn_kernels.torch._drawn import cast_call
 from burn_kernels.torch._problems import ADAPTERS, DRAWN, Adapter, Call
 from burn_kernels.torch.defining import fallbacks
-from burn_kernels.verify import compare, poisoned
+from burn_kernels.verify import compare, convolved_alike, poisoned
 
 __all__ = ["Finding", "Report", "check"]
 
@@ -291,7 +291,7 @@ def _bytes(x: torch.Tensor) -> torch.Tensor:
 def _examine(call: Call, seed: int) -> Finding:
     adapter = ADAPTERS[call.op]
     errors: dict[str, tuple[float, float]] = {}
-    with _watched() as seen:
+    with _watched() as seen, convolved_alike():
         faults = _faults(lambda: _compare(adapter, call, seed, errors))
     return _finding(adapter, call, seen, faults, errors)
 

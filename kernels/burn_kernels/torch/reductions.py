@@ -12,13 +12,14 @@ from typing import Any
 import torch
 
 from burn_kernels import reduce
-from burn_kernels.launch import wide_type
-from burn_kernels.reduce_parts import KINDS, axes_of, count_of, reduced, reference_back, shape_of, twin
+from burn_kernels.reduce_parts import KINDS, axes_of, count_of, kept_type, reduced, reference_back, shape_of, twin
 from burn_kernels.torch.defining import define, differentiate, in_float32, like, note_fallback, or_reference, second
 
 __all__ = ["amax", "amin", "argmax", "argmin", "logsumexp", "mean", "sum", "var"]
 
 PLACES = ("argmax", "argmin")
+TWO = ("var", "logsumexp")
+"""What gives, beside its result, a tensor that the gradient takes."""
 
 
 # -- forward -------------------------------------------------------------------------------------------
@@ -36,14 +37,14 @@ def _run(kind: str, x: torch.Tensor, dim: Any, keepdim: bool, *more: float) -> A
 def _fake(kind: str, x: torch.Tensor, dim: Any, keepdim: bool, *more: float) -> Any:
     shape = shape_of(x, axes_of(kind, x, dim), keepdim)
     y = torch.empty(shape, dtype=torch.int64 if kind in PLACES else x.dtype, device=x.device)
-    return (y, torch.empty(shape, dtype=wide_type(x.dtype), device=x.device)) if kind == "var" else y
+    return (y, torch.empty(shape, dtype=kept_type(kind, x.dtype), device=x.device)) if kind in TWO else y
 
 
 def _define(kind: str) -> Any:
     axes = "int? dim" if kind in PLACES else "int[]? dim"
-    schema = f"{kind}(Tensor x, {axes}, bool keepdim) -> Tensor"
-    if kind == "var":
-        schema = "var(Tensor x, int[]? dim, bool keepdim, float correction) -> (Tensor, Tensor)"
+    more = ", float correction" if kind == "var" else ""
+    outputs = "(Tensor, Tensor)" if kind in TWO else "Tensor"
+    schema = f"{kind}(Tensor x, {axes}, bool keepdim{more}) -> {outputs}"
     return define(schema, functools.partial(_run, kind), functools.partial(_fake, kind))
 
 
@@ -170,7 +171,7 @@ def var(input: torch.Tensor, dim: Axes = None, *, correction: float = 1.0, keepd
 
 def logsumexp(input: torch.Tensor, dim: Axes, keepdim: bool = False) -> torch.Tensor:
     """log(sum(exp(x))) over the axes `dim`; shapes and types as `sum`.  PyTorch: torch.logsumexp."""
-    return _reduced("logsumexp", input, dim, keepdim, None)  # type: ignore[no-any-return]  # an operator of torch
+    return _reduced("logsumexp", input, dim, keepdim, None)[0]  # type: ignore[no-any-return]  # an operator of torch
 
 
 def amax(input: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
