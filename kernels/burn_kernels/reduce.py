@@ -294,8 +294,8 @@ def _forward(
             rest = (plan.x, a, y, kept, inner, *numbers[2:6], parts, numbers[7])
             launch(join_places, (kept // inner * ceil_div(inner, width),), x, *rest, warps=4, KIND=kind, **tile)
 
-    # counting equals reads and holds what a maximum does
-    FORWARD.run(x, config, _call(plan, "amax" if kind == "ties" else kind), find if kind.startswith("arg") else run)
+    # counting equals leaves one number a lane, as a sum does
+    FORWARD.run(x, config, _call(plan, "sum" if kind == "ties" else kind), find if kind.startswith("arg") else run)
 
 
 def _run_back(
