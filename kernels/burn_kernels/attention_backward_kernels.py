@@ -255,7 +255,7 @@ def bias_backward(
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr, PAST: tl.constexpr,
-    EACH: tl.constexpr,
+    FULL: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """The gradient of EACH tiles of the bias that follow each other."""
     # a program goes over all that share a tile, in order: batch entries, heads, and, where the bias has one row or
@@ -295,12 +295,15 @@ def bias_backward(
         row = row_block * ROWS + tl.arange(0, ROWS)
         col = col_block * COLS + tl.arange(0, COLS)
         number = batch * number_batch + head * number_head
-        q = tile(q_ptr + batch * q_batch + head * q_head, row, q_seq, seq_q, dim, DIM, EVEN, True)
-        dy = tile(dy_ptr + batch * dy_batch + head * dy_head, row, dy_seq, seq_q, dim, DIM, EVEN, True)
-        k = tile(k_ptr + batch * k_batch + head // group * k_head, col, k_seq, seq_k, dim, DIM, EVEN, True)
-        v = tile(v_ptr + batch * v_batch + head // group * v_head, col, v_seq, seq_k, dim, DIM, EVEN, True)
-        base = tl.load(base_ptr + number + row, mask=row < seq_q, other=float("inf"))
-        delta = tl.load(delta_ptr + number + row, mask=row < seq_q, other=0.0)
+        q = tile(q_ptr + batch * q_batch + head * q_head, row, q_seq, seq_q, dim, DIM, EVEN, not FULL)
+        dy = tile(dy_ptr + batch * dy_batch + head * dy_head, row, dy_seq, seq_q, dim, DIM, EVEN, not FULL)
+        k = tile(k_ptr + batch * k_batch + head // group * k_head, col, k_seq, seq_k, dim, DIM, EVEN, PAST > 0)
+        v = tile(v_ptr + batch * v_batch + head // group * v_head, col, v_seq, seq_k, dim, DIM, EVEN, PAST > 0)
+        if FULL:
+            base, delta = tl.load(base_ptr + number + row), tl.load(delta_ptr + number + row)
+        else:
+            base = tl.load(base_ptr + number + row, mask=row < seq_q, other=float("inf"))
+            delta = tl.load(delta_ptr + number + row, mask=row < seq_q, other=0.0)
         mask = None
         if mask_ptr is not None:
             mask_at = mask_ptr + batch * mask_batch + head * mask_head
