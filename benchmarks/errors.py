@@ -80,8 +80,9 @@ def measured(jobs: Iterable[tuple[str, str]], seeds: int, device: str, workers: 
             print(f"{todo[done][0]:22s} {todo[done][1]:9s} {share:7.3f}", flush=True)
     except TimeoutError:
         print(f"time is up: {sum(future.done() for future in todo)} of {len(jobs)}", flush=True)
+        workers_left = list(pool._processes.values())  # shutdown forgets them
         pool.shutdown(wait=False, cancel_futures=True)
-        for worker in list(pool._processes.values()):
+        for worker in workers_left:
             worker.kill()
     return sorted(rows, key=lambda row: (row["op"], DTYPES.index(row["dtype"]), row["what"], row.get("kind", "")))
 

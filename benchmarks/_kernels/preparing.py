@@ -21,11 +21,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from benchmarks._kernels.rows import SEARCHED
+
 __all__ = ["FAILED", "Queue", "in_order_of_length", "is_compiled", "measuring_alone", "prepared"]
 
 FAILED = "not prepared: "
 """How a line begins that tells of a call which failed."""
-SEARCHED = "compile, searched"
 LONGEST = ("adamw", "linear_cross_entropy", "lion")
 """Whose compilation takes longest, so that it begins first."""
 

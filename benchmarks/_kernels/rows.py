@@ -146,6 +146,8 @@ def apart(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], *, la
 
 
 # -- files -------------------------------------------------------------------------------------------
+SEARCHED = "compile, searched"
+
 SAME = ("device", "torch", "triton", "tiny")
 """What runs must have alike for their rows to stand in one file."""
 
@@ -153,7 +155,8 @@ SAME = ("device", "torch", "triton", "tiny")
 def merged(before: Mapping[str, Any], after: Mapping[str, Any], order: Sequence[str] = ()) -> dict[str, Any]:
     """Two runs as one: of a case and pass that both timed, the rows of the later one.
 
-    Each row says when it was measured; cases stand in `order`, others behind them as they come.
+    Each row says when it was measured; cases stand in `order`, others behind them as they come.  A search of
+    torch.compile that was not ready in the later run keeps its row of the earlier one: it depends on nothing of ours.
 
     Raises: ValueError where the runs are of unlike devices or software.
     """
@@ -162,7 +165,12 @@ def merged(before: Mapping[str, Any], after: Mapping[str, Any], order: Sequence[
         told = ", ".join(f"{name} {before.get(name)} and {after.get(name)}" for name in unlike)
         raise ValueError(f"rows of unlike runs stand in files of their own: {told}")
     anew = {(row["case"], row["pass"]) for row in after["rows"]}
-    rows = [{"date": before["date"]} | row for row in before["rows"] if (row["case"], row["pass"]) not in anew]
+    there = {(row["case"], row["pass"]) for row in after["rows"] if row["variant"] == SEARCHED}
+    rows = list[dict[str, Any]]()
+    for row in before["rows"]:
+        case = row["case"], row["pass"]
+        if case not in anew or (row["variant"] == SEARCHED and case not in there):
+            rows.append({"date": before["date"]} | row)
     rows += [{"date": after["date"]} | row for row in after["rows"]]
     place = {case: at for at, case in enumerate(order)}
     rows.sort(key=lambda row: place.get(row["case"], len(place)))  # stable: passes and variants stay as they were

@@ -68,17 +68,15 @@ class BackwardConfig:
     turned: int = 0
 
 
-def backward_default(
-    dim: int, itemsize: int, machine: Machine, *, extras: int = 0, packed: bool = False
-) -> BackwardConfig:
+def backward_default(dim: int, itemsize: int, machine: Machine, *, extras: int = 0, kind: str = "") -> BackwardConfig:
     """The config that is used without timing where sums must not depend on chance."""
-    return backward_candidates(dim, itemsize, machine, extras=extras, packed=packed)[0]
+    return backward_candidates(dim, itemsize, machine, extras=extras, kind=kind)[0]
 
 
 def backward_candidates(
-    dim: int, itemsize: int, machine: Machine, *, extras: int = 0, packed: bool = False
+    dim: int, itemsize: int, machine: Machine, *, extras: int = 0, kind: str = ""
 ) -> list[BackwardConfig]:
-    """What a tuner may try of our kernels, the default first; `extras` as of `Call`."""
+    """What a tuner may try of our kernels, the default first; `extras` as of `Call`, `kind` as `_kind` says."""
     wide = max(16, next_power(dim))
     if machine.backend == "interpreter":
         return [BackwardConfig(0, 16, 16, 1, 1)]
@@ -92,11 +90,12 @@ def backward_candidates(
         found = (found if extras else [found[1], found[0]]) if wide <= 128 else [(64, 16, 8, 1)]
     # H200, 2026-11-22, benchmarks/notes/attention.md: two or three programs of 4 warps a processor hide each other's
     # waits, and three steps ahead their own; what changes scores takes registers, for which steps of 32 leave room
-    elif machine.arch == 90 and wide <= 64 and packed:
+    elif machine.arch == 90 and wide <= 64 and kind == "packed":
         found = [(64, 64, 4, 2, 3, 32), (64, 32, 4, 3), (64, 32, 4, 2), (64, 64, 4, 3), (128, 64, 8, 2)]
         found = found[1:] if extras else found
     elif machine.arch == 90 and wide <= 128 and extras:
         found = [(64, 32, 4, 3), (64, 32, 4, 3, 0, 64), (64, 64, 4, 3), (64, 64, 4, 2), (64, 32, 4, 2), (128, 64, 8, 2)]
+        found = [found[1], found[0], *found[2:]] if kind == "bias" and wide <= 64 else found
     elif machine.arch == 90 and wide <= 64:
         found = [(64, 64, 4, 3), (64, 64, 4, 3, 0, 32), (128, 64, 8, 3, 0, 32), (64, 32, 4, 3), (64, 64, 4, 2)]
     elif wide <= 64:
@@ -112,6 +111,11 @@ def backward_candidates(
         found = [(64, 16, 8, 2), (32, 16, 8, 2), (32, 32, 4, 1)]
         found = [found[1]] if extras else found
     return [BackwardConfig(0, *numbers) for numbers in found]
+
+
+def _kind(packed: bool, bias: bool, extras: int) -> str:
+    """What has a cut of its own: packed sequences, or nothing but a bias beside a diagonal."""
+    return "packed" if packed else "bias" if bias and extras == 1 else ""
 
 
 def bias_cut(call: Call, half: bool, machine: Machine, config: BackwardConfig) -> tuple[int, int, int, int]:
@@ -206,8 +210,8 @@ def _run(
     if call.empty:
         return room_like(q).zero_(), room_like(k).zero_(), room_like(v).zero_(), None if db is None else db.zero_()
     found: list[torch.Tensor] = []
-    packed = call.q_starts is not None
-    plain = backward_default(q.shape[3], q.element_size(), machine_of(q), extras=call.extras, packed=packed)
+    kind = _kind(call.q_starts is not None, call.bias is not None, call.extras)
+    plain = backward_default(q.shape[3], q.element_size(), machine_of(q), extras=call.extras, kind=kind)
 
     def run(config: BackwardConfig) -> None:
         number = config.library
@@ -265,7 +269,7 @@ def _bias(
     assert dy is not None
     arguments = (*call.arguments(), *given, db, *call.strides(dy), *sizes)
     flags = {"ROWS": block_rows, "COLS": block_cols, "ONE_ROW": one_row, "ONE_COL": one_col, "EACH": each}
-    flags["PAST"] = call.past(block_cols)
+    flags |= {"PAST": call.past(block_cols), "FULL": call.full(block_rows)}
     shared = shared | {"stages": stages, "warps": warps}
     launch(bias_backward, (own_rows * ceil_div(own_cols, each),), call.q, *arguments, **shared, **flags)
 
@@ -289,7 +293,9 @@ def _candidates(facts: Facts, machine: Machine) -> list[BackwardConfig]:
     if machine.backend == "cuda" and _of_library(facts):
         theirs = library.numbers(facts.dtype, dim, grouped=grouped)
     flags = facts.flags.split()
-    ours = backward_candidates(dim, facts.dtype.itemsize, machine, extras=extras_of(flags), packed="packed" in flags)
+    extras = extras_of(flags)
+    kind = _kind("packed" in flags, "bias" in flags, extras)
+    ours = backward_candidates(dim, facts.dtype.itemsize, machine, extras=extras, kind=kind)
     return [*(BackwardConfig(number, 0, 0, 0, 0) for number in theirs), *ours]
 
 

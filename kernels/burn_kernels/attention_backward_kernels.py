@@ -153,6 +153,53 @@ def queries_backward(
 
 
 # -- keys --------------------------------------------------------------------------------------------
+@triton.jit
+def _over_queries(
+    dk, dv, k, v, q_ptr, dy_ptr, base_ptr, delta_ptr, rest_ptr, mask_ptr, bias_ptr, q_seq, dy_seq, mask_row, mask_col,
+    bias_row, bias_col, start, col, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
+    last, kept_scale, number, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
+    KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, EDGE: tl.constexpr, PAST: tl.constexpr, FULL: tl.constexpr,
+):  # fmt: skip
+    # tiles stand as (keys, queries), so that weights go into the next product as they come out of the last one
+    TYPE: tl.constexpr = q_ptr.dtype.element_ty
+    for first in tl.range(begin, end, ROWS):
+        row = first + tl.arange(0, ROWS)
+        q = tile(q_ptr, row, q_seq, rows, dim, DIM, EVEN, not FULL)
+        dy = tile(dy_ptr, row, dy_seq, rows, dim, DIM, EVEN, not FULL)
+        if rest_ptr is not None:
+            dy *= tl.load(rest_ptr + row, mask=row < rows, other=1.0)[:, None]
+        if FULL:
+            base, delta = tl.load(base_ptr + row), tl.load(delta_ptr + row)
+        else:  # rows that are not there weigh nothing, as those of queries that see nothing
+            base = tl.load(base_ptr + row, mask=row < rows, other=float("inf"))
+            delta = tl.load(delta_ptr + row, mask=row < rows, other=0.0)
+        mask, bias = None, None
+        if mask_ptr is not None:
+            mask = beside(mask_ptr, row[None, :], col[:, None], rows, cols, mask_row, mask_col, PAST)
+        if bias_ptr is not None:
+            bias = beside(bias_ptr, row[None, :], col[:, None], rows, cols, bias_row, bias_col, PAST)
+        s = inner_products(k, q, PRECISION, 1)
+        s, turned = scores(
+            s, mask, bias, base[None, :], row[None, :], col[:, None], cols, scale2, softcap, shift, window, TYPE,
+            CAUSAL, WINDOW, EDGE,
+        )  # fmt: skip
+        p = power(s, TYPE)
+        rise = inner_products(v, dy, PRECISION, 1)
+        kept = p
+        if DROP:
+            factor = drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
+            factor = tl.trans(factor)
+            rise *= factor
+            kept = p * factor
+        dv = add_product(kept.to(TYPE), dy, dv, PRECISION)
+        slope = p * (rise - delta[None, :])
+        if softcap is not None:
+            slope *= 1.0 - turned * turned
+        dk = add_product(slope.to(TYPE), q, dk, PRECISION)
+    return dk, dv
+
+
 @triton.jit(do_not_specialize=["key", "stream", "last", "window"])
 def keys_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, q_batch, q_head, q_seq, k_batch, k_head, k_seq,
@@ -192,49 +239,28 @@ def keys_backward(
     dv = tl.zeros((COLS, DIM), tl.float32)
     final = tl.minimum(start + COLS, cols) - 1
     begin, end = queries_of(start, final, shift, rows, window, CAUSAL, WINDOW, ROWS)
-    # heads that share these keys follow each other: their sum has one order.  The loop runs once at least, if only over
-    # queries that are not there: a way around it, on which sums begin as zeros, has ptxas wait for each product of
-    # sm_90 by itself (C7515), a quarter of the time
-    TYPE: tl.constexpr = q_ptr.dtype.element_ty
-    steps = tl.maximum(tl.cdiv(end - begin, ROWS), 1)
-    tl.assume(group * steps > 0)
-    for step in tl.range(0, group * steps):
-        head = kv_head * group + step // steps
-        first = begin + step % steps * ROWS
+    # each loop runs once at least, if only over queries that are not there: a way around it, on which sums begin as
+    # zeros, has ptxas wait for each product of sm_90 by itself (C7515), a quarter of the time
+    end = tl.maximum(end, begin + 1)
+    tl.assume(end > begin)
+    # heads that share these keys follow each other: their sum has one order
+    for member in tl.range(0, group):
+        head = kv_head * group + member
         number = batch * number_batch + head * number_head + q_begin
-        row = first + tl.arange(0, ROWS)
-        q = tile(q_ptr + head * q_head, row, q_seq, rows, dim, DIM, EVEN, not FULL)
-        dy = tile(dy_ptr + head * dy_head, row, dy_seq, rows, dim, DIM, EVEN, not FULL)
+        q_at, dy_at = q_ptr + head * q_head, dy_ptr + head * dy_head
+        mask_at, bias_at, rest_at = mask_ptr, bias_ptr, rest_ptr
         if rest_ptr is not None:
-            dy *= tl.load(rest_ptr + number + row, mask=row < rows, other=1.0)[:, None]
-        if FULL:
-            base, delta = tl.load(base_ptr + number + row), tl.load(delta_ptr + number + row)
-        else:  # rows that are not there weigh nothing, as those of queries that see nothing
-            base = tl.load(base_ptr + number + row, mask=row < rows, other=float("inf"))
-            delta = tl.load(delta_ptr + number + row, mask=row < rows, other=0.0)
-        mask, bias = None, None
+            rest_at = rest_ptr + number
         if mask_ptr is not None:
-            mask = beside(mask_ptr + head * mask_head, row[None, :], col[:, None], rows, cols, mask_row, mask_col, PAST)
+            mask_at = mask_ptr + head * mask_head
         if bias_ptr is not None:
-            bias = beside(bias_ptr + head * bias_head, row[None, :], col[:, None], rows, cols, bias_row, bias_col, PAST)
-        s = inner_products(k, q, PRECISION, 1)
-        s, turned = scores(
-            s, mask, bias, base[None, :], row[None, :], col[:, None], cols, scale2, softcap, shift, window, TYPE,
-            CAUSAL, WINDOW, CAUSAL or WINDOW,
+            bias_at = bias_ptr + head * bias_head
+        dk, dv = _over_queries(
+            dk, dv, k, v, q_at, dy_at, base_ptr + number, delta_ptr + number, rest_at, mask_at, bias_at, q_seq, dy_seq,
+            mask_row, mask_col, bias_row, bias_col, start, col, begin, end, rows, cols, seq_k, dim, scale2, softcap,
+            window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION,
+            DIM, EVEN, ROWS, COLS, CAUSAL or WINDOW, PAST, FULL,
         )  # fmt: skip
-        p = power(s, TYPE)
-        rise = inner_products(v, dy, PRECISION, 1)
-        kept = p
-        if DROP:
-            factor = drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
-            factor = tl.trans(factor)
-            rise *= factor
-            kept = p * factor
-        dv = add_product(kept.to(TYPE), dy, dv, PRECISION)
-        slope = p * (rise - delta[None, :])
-        if softcap is not None:
-            slope *= 1.0 - turned * turned
-        dk = add_product(slope.to(TYPE), q, dk, PRECISION)
     d = tl.arange(0, DIM)[None, :]
     inside = (col < cols)[:, None] & (d < dim)
     dk_ptr += batch * dk_batch + kv_head * dk_head + k_begin * dk_seq
@@ -255,7 +281,7 @@ def bias_backward(
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr, PAST: tl.constexpr,
-    EACH: tl.constexpr,
+    FULL: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """The gradient of EACH tiles of the bias that follow each other."""
     # a program goes over all that share a tile, in order: batch entries, heads, and, where the bias has one row or
@@ -295,12 +321,15 @@ def bias_backward(
         row = row_block * ROWS + tl.arange(0, ROWS)
         col = col_block * COLS + tl.arange(0, COLS)
         number = batch * number_batch + head * number_head
-        q = tile(q_ptr + batch * q_batch + head * q_head, row, q_seq, seq_q, dim, DIM, EVEN, True)
-        dy = tile(dy_ptr + batch * dy_batch + head * dy_head, row, dy_seq, seq_q, dim, DIM, EVEN, True)
-        k = tile(k_ptr + batch * k_batch + head // group * k_head, col, k_seq, seq_k, dim, DIM, EVEN, True)
-        v = tile(v_ptr + batch * v_batch + head // group * v_head, col, v_seq, seq_k, dim, DIM, EVEN, True)
-        base = tl.load(base_ptr + number + row, mask=row < seq_q, other=float("inf"))
-        delta = tl.load(delta_ptr + number + row, mask=row < seq_q, other=0.0)
+        q = tile(q_ptr + batch * q_batch + head * q_head, row, q_seq, seq_q, dim, DIM, EVEN, not FULL)
+        dy = tile(dy_ptr + batch * dy_batch + head * dy_head, row, dy_seq, seq_q, dim, DIM, EVEN, not FULL)
+        k = tile(k_ptr + batch * k_batch + head // group * k_head, col, k_seq, seq_k, dim, DIM, EVEN, PAST > 0)
+        v = tile(v_ptr + batch * v_batch + head // group * v_head, col, v_seq, seq_k, dim, DIM, EVEN, PAST > 0)
+        if FULL:
+            base, delta = tl.load(base_ptr + number + row), tl.load(delta_ptr + number + row)
+        else:
+            base = tl.load(base_ptr + number + row, mask=row < seq_q, other=float("inf"))
+            delta = tl.load(delta_ptr + number + row, mask=row < seq_q, other=0.0)
         mask = None
         if mask_ptr is not None:
             mask_at = mask_ptr + batch * mask_batch + head * mask_head

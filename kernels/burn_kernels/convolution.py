@@ -40,6 +40,7 @@ from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.convolution_backward import backward
 from burn_kernels.convolution_choice import (
+    beats_library,
     call_of,
     digits_of,
     facts_of,
@@ -269,9 +270,7 @@ def _candidates(facts: Facts, machine: Machine) -> list[Config]:
     if offers_tiles(facts, machine):
         tiles = tile_candidates(made.sources, made.targets, made.taps, machine)
         found = with_tiles(found, tiles, made.sources * made.taps, made.targets)
-    # H200, 32 x 3 x 224 x 224 to 64, bf16: 0.093 ms, cuDNN's 0.400.  In float32 cuDNN was exact in four shapes of seven
-    half = facts.dtype != torch.float32 or in_tf32(facts.dtype)
-    return with_library(LIBRARY, found, facts, stem=half and machine.arch == 90 and offers_tiles(facts, machine))
+    return with_library(LIBRARY, found, facts, tiles=beats_library(facts, machine))
 
 
 FORWARD = tunable(

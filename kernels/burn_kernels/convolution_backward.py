@@ -14,11 +14,13 @@ from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.convolution_choice import (
+    beats_library,
     call_of,
     digits_of,
     facts_of,
     geometry_of,
     in_tiles,
+    is_first,
     offers_tiles,
     problems,
     supports,
@@ -52,7 +54,6 @@ from burn_kernels.convolution_parts import (
     geometry,
     in_tf32,
     is_plane,
-    is_stem,
     library_backward,
     pooled_shape,
     reference_backward,
@@ -282,11 +283,12 @@ def _data_candidates(facts: Facts, machine: Machine) -> list[Config]:
     if offers_tiles(facts, machine):
         tiles = tile_candidates(made.targets, made.sources, made.taps, machine)
         found = with_tiles(found, tiles, made.targets * made.taps, made.sources)
-    found = with_library(LIBRARY, found, facts)
+    found = with_library(LIBRARY, found, facts, tiles=False)
     if not takes_steps(made):
         return found
-    # H200, 2026-11-22, benchmarks/notes/convolution.md
-    return [STEPS, *found] if is_stem(made) else [*found, STEPS]
+    # H200, 2026-11-22, benchmarks/notes/convolution.md: a third of cuDNN's time in half types; exact in float32, more
+    faster = machine.arch == 90 and is_first(made) and facts.dtype != torch.float32
+    return [STEPS, *found] if faster else [*found, STEPS]
 
 
 def _supports(config: Config, facts: Facts) -> bool:
@@ -298,8 +300,7 @@ def _weight_candidates(facts: Facts, machine: Machine) -> list[WeightConfig]:
     found = direct_weight_candidates(made, machine)
     if offers_tiles(facts, machine):
         found = with_tiles(found, tile_weight_candidates(made, machine), made.sources * made.taps, made.targets)
-    # H200, 32 x 3 x 224 x 224 to 64, with db: 0.209 ms in tf32, 0.172 in bf16; cuDNN's, in tf32 too, 0.334 and 0.306
-    return with_library(LIBRARY_WEIGHTS, found, facts, stem=machine.arch == 90 and offers_tiles(facts, machine))
+    return with_library(LIBRARY_WEIGHTS, found, facts, tiles=beats_library(facts, machine, weights=True))
 
 
 def _weights_fit(config: WeightConfig, facts: Facts) -> bool:

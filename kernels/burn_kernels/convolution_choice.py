@@ -9,7 +9,15 @@ import torch
 
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.convolution_kernels import LIBRARY, Config
-from burn_kernels.convolution_parts import Geometry, in_tf32, is_direct, is_stem
+from burn_kernels.convolution_parts import (
+    MOST_PLANE_TAPS,
+    STEM_CHANNELS,
+    STEM_RESULTS,
+    Geometry,
+    in_tf32,
+    is_direct,
+    is_stem,
+)
 from burn_kernels.launch import Machine
 
 Choice = TypeVar("Choice")
@@ -63,12 +71,35 @@ def with_tiles(direct: Sequence[Choice], tiles: Sequence[Choice], terms: int, re
     return [*tiles, *direct] if terms >= FEW_TERMS and results >= FEW_RESULTS else [*direct, *tiles]
 
 
-def with_library(library: Choice, direct: Sequence[Choice], facts: Facts, *, stem: bool = False) -> list[Choice]:
+FIRST_TERMS = 48
+"""Products a sum of a first layer in half types, from which tiles and steps of 1 were timed: 4 x 4 of 3 channels."""
+
+
+def is_first(made: Geometry) -> bool:
+    """Whether it is the first layer of a network on pictures: few channels make many."""
+    few = made.groups == 1 and made.sources <= STEM_CHANNELS and made.targets >= STEM_RESULTS
+    return few and made.sources * made.taps >= FIRST_TERMS and made.taps <= MOST_PLANE_TAPS
+
+
+def beats_library(facts: Facts, machine: Machine, *, weights: bool = False) -> bool:
+    """Whether tiles were faster than cuDNN (H200, 2026-11-22, benchmarks/notes/convolution.md), to its digits.
+
+    In half types and where tf32 is asked for, of all first layers; otherwise in float32 of the weight gradient of
+    stems, which cuDNN computes in tf32 too: of seven forwards it was exact in four.
+    """
+    made = geometry_of(facts)
+    if machine.arch != 90 or not offers_tiles(facts, machine):
+        return False
+    rounded = facts.dtype != torch.float32 or in_tf32(facts.dtype)
+    return is_first(made) if rounded else weights and is_stem(made)
+
+
+def with_library(library: Choice, direct: Sequence[Choice], facts: Facts, *, tiles: bool) -> list[Choice]:
     """The candidates: torch's convolution first where the rule takes it without timing, last where it does not.
 
-    stem    whether tiles were faster for a network's first layer
+    tiles    whether tiles beat it
     """
-    ours = is_direct(geometry_of(facts), facts.dtype) or (stem and is_stem(geometry_of(facts)))
+    ours = tiles or is_direct(geometry_of(facts), facts.dtype)
     return [*direct, library] if ours else [library, *direct]
 
 

@@ -62,8 +62,8 @@ class _Side:
 def _convolved(dz: torch.Tensor, weights: torch.Tensor, pad: tuple[int, int]) -> torch.Tensor:
     if not dz.is_cuda or torch.version.hip or not torch.backends.cudnn.is_available():
         return functional.conv2d(dz, weights, None, 1, pad)
-    # cuDNN's gradient of a stem is exact in float32 where torch allows tf32 (seven of seven, H200): so is this one,
-    # unless products are asked for in tf32
+    # cuDNN's own gradient of a stem is exact in float32 where torch allows tf32 in convolutions (seven of seven, H200):
+    # so is this one, unless all products are asked for in tf32
     cudnn: Any = torch.backends.cudnn
     exactly = (cudnn.benchmark, cudnn.deterministic or torch.are_deterministic_algorithms_enabled())
     run: Any = torch.ops.aten.cudnn_convolution

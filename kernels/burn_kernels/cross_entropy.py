@@ -126,6 +126,9 @@ def candidates(
             # 512 threads by 128 registers, or 1024 by 64
             held = [Config(32 * warps, warps, stages=3, registers=2_048 // warps, held=1) for warps in (16, 32)]
             found = [*held, *found]
+        elif once and machine.arch == 90 and cols % 8 == 0:  # single elements beside that would spill
+            # 64 of a row's 250 KiB in registers, and one row a processor: half as many wait in the L2 cache
+            found = [Config(4_096, 32, 1, registers=64), *found]
     if weighted:  # as many numbers again to hold, four bytes each: fewer lanes, or registers spill on sm_80
         found = [Config(max(32, config.lanes // 4), config.warps) for config in found]
     return list(dict.fromkeys(found))

@@ -117,35 +117,35 @@ def _in_tiles(cols: int, itemsize: int, machine: Machine, centred: bool) -> list
     if itemsize != 2 or machine.backend != "cuda" or not 4_096 <= cols <= 32_768 or cols % 8:
         return []
     if cols <= 8_192:
+        roomy = machine.arch in (80, 90)  # more than 100 KiB for loads that run ahead
         wide, narrow = ceil_div(cols, 2_048), ceil_div(cols, 1_024)
         if cols == next_power(cols):
             found = [BackwardConfig(1, cols // 2, cols // 512, 8_192 // cols, 3, tiles=2)] if centred else []
             if cols == 4_096:  # two rows at once, or loads of six, share the waiting for their means
                 both = (
-                    BackwardConfig(1, 2_048, 8, 1, 6, tiles=2, passing=1),
+                    BackwardConfig(1, 2_048, 8, 1, 8 if roomy else 6, tiles=2, passing=1),
                     BackwardConfig(2, cols, 16, 1, 4, passing=2),
                 )
                 found = [*(both if centred else both[::-1]), *found]
             return found
         found = [BackwardConfig(1, 2_048, 8, 1, 4, tiles=wide)]
         if centred and wide <= 3:
-            found.insert(0, BackwardConfig(1, 2_048, 8, 1, 5, tiles=wide, passing=1))
+            found.insert(0, BackwardConfig(1, 2_048, 8, 1, 6 if roomy else 5, tiles=wide, passing=1))
         if not centred and narrow <= 6:
             found.append(BackwardConfig(1, 1_024, 8, 2, 3, tiles=narrow))
         return found
     # dw, and db, of all columns fill the registers: x and dy are read again, from the L1 cache
     if machine.arch != 90:
         return []
-    # two programs a processor, each of at most 4096 columns: while one waits for sums or slots, the other computes
-    parts = 4 if cols <= 16_384 else 8
-    block, tiles = (4_096, 1) if cols > 3_072 * parts else (1_024, ceil_div(cols, 1_024 * parts))
-    shared = [BackwardConfig(1, block, 4, 2, stages, tiles=tiles, parts=parts) for stages in (4, 3)]
-    parts //= 2
+    # programs that share rows fall into step, which costs a way to L2 each row, or out of it: these were timed
+    parts = 2 if cols <= 16_384 else 4
     block, tiles = (4_096, 2) if cols > 6_144 * parts else (2_048, ceil_div(cols, 2_048 * parts))
-    shared += [
-        BackwardConfig(1, block, warps, 1, stages, tiles=tiles, parts=parts)
-        for warps, stages in ((8, 4), (8, 3), (16, 5 if parts == 4 else 4))
-    ]
+    tried = ((8, 6), (8, 3), (16, 5)) if tiles == 2 else ((8, 4), (8, 3), (16, 4))
+    shared = [BackwardConfig(1, block, warps, 1, stages, tiles=tiles, parts=parts) for warps, stages in tried]
+    # two a processor, each of at most 4096 columns: while one waits, the other computes
+    parts *= 2
+    block, tiles = (4_096, 1) if cols > 3_072 * parts else (1_024, ceil_div(cols, 1_024 * parts))
+    shared.append(BackwardConfig(1, block, 4, 2, 4, tiles=tiles, parts=parts))
     if cols not in (16_384, 32_768):
         return shared
     if cols == 16_384:

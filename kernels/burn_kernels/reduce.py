@@ -294,8 +294,8 @@ def _forward(
             rest = (plan.x, a, y, kept, inner, *numbers[2:6], parts, numbers[7])
             launch(join_places, (kept // inner * ceil_div(inner, width),), x, *rest, warps=4, KIND=kind, **tile)
 
-    # counting equals reads and holds what a maximum does
-    FORWARD.run(x, config, _call(plan, "amax" if kind == "ties" else kind), find if kind.startswith("arg") else run)
+    # counting equals leaves one number a lane, as a sum does
+    FORWARD.run(x, config, _call(plan, "sum" if kind == "ties" else kind), find if kind.startswith("arg") else run)
 
 
 def _run_back(
@@ -372,7 +372,9 @@ def _choices(facts: Facts, machine: Machine, *, back: bool) -> list[Config]:
     along = spread or facts.flags.endswith("along")  # with few results side by side, their width is no use
     kept, kind = outer * inner if spread else inner, facts.flags.split()[0]
     form: Form = "places" if kind.startswith("arg") else _FORMS.get(kind, "sums")
-    return candidates(kept, length, facts.dtype.itemsize, machine, along=along, form="back" if back else form)
+    if back:
+        form = "back"
+    return candidates(kept, length, facts.dtype.itemsize, machine, along=along, form=form, align=facts.align)
 
 
 _FORMS: dict[str, Form] = {"var": "moments", "amax": "peaks", "amin": "peaks", "logsumexp": "exponentials"}

@@ -85,6 +85,7 @@ TRIED: dict[str, tuple[Tried, ...]] = {
         Tried(2048, 4, 7, 4, 2048),
         Tried(4096, 4, 8),
     ),
+    "places of odd rows": (Tried(2048, 4, 5, 4), Tried(4096, 8, 4, 4), Tried(4096, 4, 8)),
     "places on hip": (Tried(2048, 4, 8), Tried(4096, 8, 4)),
     "peaks across": (Tried(512, 1, 24, 1, 512), Tried(2048, 8, 7, 1, 2048), Tried(1024, 2, 16), *_FEW_REGISTERS),
     "exponentials across": (Tried(2048, 4, 12, 1, 2048), Tried(1024, 2, 24, 1, 1024), *_FEW_REGISTERS),
@@ -100,13 +101,22 @@ def default(
 
 
 def candidates(
-    kept: int, length: int, itemsize: int, machine: Machine, *, along: bool = True, form: Form = "sums"
+    kept: int,
+    length: int,
+    itemsize: int,
+    machine: Machine,
+    *,
+    along: bool = True,
+    form: Form = "sums",
+    align: int = 16,
 ) -> list[Config]:
-    """What a tuner may try, the default first."""
+    """What a tuner may try, the default first; `align`: what divides the address of each row, in bytes."""
     way = "along" if along else "across"
     name = f"{form} {way}"
     if form in ("sums", "moments", "places") and (along or kept == 1):
         name = f"{'places' if form == 'places' else 'sums'} {'one' if kept == 1 else way}"
+    if name == "places across" and align < 4:  # too little for a copy to shared memory
+        name = "places of odd rows"
     if machine.backend == "hip":  # groups of tiles spill on gfx942
         name = "places on hip" if form == "places" else ""
     table, found = TRIED.get(name, _FEW_REGISTERS), []

@@ -99,7 +99,8 @@ def candidates(cols: int, itemsize: int, machine: Machine) -> list[Config]:
         return [Config(1, 2_048, 16), *found] if machine.lanes == 64 else found
     # 32 elements a thread, 16 where they are wide or come one by one, with an address each
     rows = max(1, 1024 // block)
-    warps = min(16, max(4, rows * block // (512 if itemsize > 2 or cols * itemsize % 16 else 1024)))
+    most = 32 if machine.arch == 80 and itemsize > 2 else 16  # 32 elements a thread spill two registers there
+    warps = min(most, max(4, rows * block // (512 if itemsize > 2 or cols * itemsize % 16 else 1024)))
     return [
         Config(rows * factor, block, other)
         for factor in (1, 2)

@@ -266,6 +266,17 @@ def test_a_later_run_replaces_the_cases_that_it_timed_and_no_others() -> None:
     assert merged(found, second, order=["a", "b"]) == found
 
 
+def test_a_search_that_was_not_ready_keeps_its_row() -> None:
+    first = run_of([case_row("b", "ours", 1.0), case_row("b", "compile, searched", 2.0)], "1st")
+    rows = merged(first, run_of([case_row("b", "ours", 0.5)], "2nd"))["rows"]
+    assert [(r["variant"], r["median_ms"], r["date"]) for r in rows] == [
+        ("compile, searched", 2.0, "1st"),
+        ("ours", 0.5, "2nd"),
+    ]
+    again = merged(first, run_of([case_row("b", "ours", 0.5), case_row("b", "compile, searched", 3.0)], "2nd"))["rows"]
+    assert [r["median_ms"] for r in again] == [0.5, 3.0]
+
+
 def test_rows_of_unlike_software_are_not_put_together() -> None:
     with pytest.raises(ValueError, match=r"unlike runs stand in files of their own: torch 2 and 3"):
         merged(run_of([], "1st"), run_of([], "2nd", torch="3"))

@@ -112,9 +112,10 @@ def agree(name: str, rows: int, cols: int, lies: str, number: int) -> None:
     ]
     exact = interpret(plan_of(graph).graph, FUSED.backend.leaf(), inputs)
     shared = exact if found is None else interpret(found[1], FUSED.backend.leaf(), inputs)
+    near = 2e-5 if cols > 4 else 2e-4  # a norm of few columns divides by what may be a small difference of them
     for y, z, wanted in zip(shared, exact, in_float64(graph, inputs), strict=True):
         torch.testing.assert_close(y, z, rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(y.double(), wanted, rtol=2e-5, atol=2e-5)
+        torch.testing.assert_close(y.double(), wanted, rtol=near, atol=near)
 
 
 def laid_out(x: torch.Tensor, how: str) -> torch.Tensor:

@@ -71,7 +71,7 @@ class Aside(Inputs):
 
 def check(made: Tunable, problems: list[Facts]) -> None:
     for facts in problems:
-        trial = made.trial(facts, (Aside if made.name == "batch_norm" else Inputs)("cpu", seed=1))
+        trial = made.trial(facts, (Aside if made.name in ("batch_norm", "group_norm") else Inputs)("cpu", seed=1))
         base: Any = None
         truth = trials.Truth.of(trial)
         for config in made.candidates(facts, H200):

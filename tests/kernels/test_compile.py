@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -434,6 +435,26 @@ def test_products_of_float32_gradients_are_summed_apart() -> None:
     for line in products:
         assert re.search(r", %cst\w* : ", line), line
     assert code.count("math.fma") == 2 * 3 + 2
+
+
+@pytest.mark.parametrize("added", [pytest.param("bias", id="bias"), pytest.param("", marks=pytest.mark.slow)])
+def test_products_on_hopper_do_not_wait_for_each_other(added: str, tmp_path: Path) -> None:
+    # where a loop's sums may come from beside it too, ptxas waits for every product (C7515): a quarter of the time
+    from triton import knobs
+
+    def backward(new: Meta) -> None:
+        q, bias = new(2, 8, 1024, 64), new(1, 8, 1024, 1024) if added else None
+        for causal in (False, True):
+            lse = new(2, 8, 1024, of=torch.float32)
+            attention.backward(q, q, q, q, None, bias, q, lse, causal=causal, bias_gradient=False)
+
+    for number, launch in enumerate(launched(backward, torch.bfloat16, H200)):
+        code, made = tmp_path / f"{number}.ptx", tmp_path / f"{number}.cubin"
+        code.write_text(compile_launch(launch, H200).asm["ptx"])
+        command = [knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", str(code), "-o", str(made)]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        assert "Used" in told
+        assert "serialized" not in told, launch.kernel.fn.__name__
 
 
 def text(case: str, kernel: str) -> str:

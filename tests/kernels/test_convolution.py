@@ -19,6 +19,7 @@ from burn_kernels import (
     convolution_depthwise,
 )
 from burn_kernels.convolution import LIBRARY, Config, Geometry, is_direct
+from burn_kernels.convolution_choice import is_first
 from burn_kernels.convolution_kernels import (
     STEPS,
     direct_candidates,
@@ -26,10 +27,10 @@ from burn_kernels.convolution_kernels import (
     shares,
     tile_weight_candidates,
 )
-from burn_kernels.convolution_parts import in_tf32, is_stem
+from burn_kernels.convolution_parts import in_tf32
 from burn_kernels.convolution_planes import MOST_PRODUCTS, plane_shares
 from burn_kernels.convolution_steps import by_steps, takes_steps
-from burn_kernels.launch import A100, H200, MI300X, recording
+from burn_kernels.launch import A100, H200, MI300X, Machine, recording
 
 X, W = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3)
 
@@ -60,7 +61,7 @@ def sizes(batch: int, channels: int, side: int, outs: int, kernel: int, stride: 
 def test_the_choice_without_timings(made: Geometry, dtype: torch.dtype, direct: bool) -> None:
     assert is_direct(made, dtype) == direct
     found = convolution.candidates(made, dtype, H200)
-    tiles = is_stem(made) and dtype == torch.bfloat16  # of a stem they are faster, see below
+    tiles = is_first(made) and dtype == torch.bfloat16  # of a first layer they are faster, see below
     assert (found[0] != LIBRARY) == (direct or tiles)
     assert LIBRARY in found
     assert convolution.default(made, dtype, H200) == found[0]
@@ -93,25 +94,28 @@ def test_tiles_are_candidates_of_a_stem_where_torch_allows_tf32_in_convolutions(
             assert not any(config.channels for config in convolution.candidates(other, torch.float32, H200))
 
 
-def test_what_computes_a_stem_without_timings() -> None:
-    made, small = sizes(32, 3, 224, 64, 7, 2), sizes(32, 3, 224, 32, 3, 2)
-    for dtype, machine, tiles in (
-        (torch.bfloat16, H200, True),
-        (torch.float32, H200, False),
-        (torch.half, A100, False),
-    ):
-        assert bool(convolution.default(made, dtype, machine).channels) == tiles
-    # its weight gradient is in tf32 by cuDNN too; its data gradient by steps of 1, no product of which is for nothing
-    for dtype, machine in ((torch.bfloat16, H200), (torch.float32, H200), (torch.float32, A100)):
-        facts = convolution_choice.facts_of(dtype, made, 0, True, convolution_choice.words_of(dtype, made, "b"))
-        assert bool(convolution_backward.WEIGHTS.candidates(facts, machine)[0].channels) == (machine == H200)
-        plain = facts._replace(flags="")
-        assert convolution_backward.DATA.candidates(plain, machine)[0] == STEPS
-        assert convolution_backward.DATA.supports(STEPS, plain)
-    few = convolution_choice.facts_of(torch.bfloat16, small, 0, True, "")
-    assert convolution_backward.DATA.candidates(few, H200)[-1] == STEPS
-    for other in (sizes(32, 3, 224, 32, 3), sizes(32, 32, 56, 64, 3, 2), sizes(32, 4, 56, 4, 3, 2, groups=4)):
-        facts = convolution_choice.facts_of(torch.bfloat16, other, 0, True, "")
+def test_what_computes_a_first_layer_without_timings() -> None:
+    stem, patches, other = sizes(32, 3, 224, 64, 7, 2), sizes(32, 3, 224, 96, 4, 4), sizes(32, 16, 224, 64, 3, 2)
+
+    def chosen(made: Geometry, dtype: torch.dtype, machine: Machine) -> tuple[bool, bool, bool]:
+        """Whether tiles compute y and dw, and steps of 1 dx."""
+        learned = convolution_choice.facts_of(dtype, made, 0, True, convolution_choice.words_of(dtype, made, "b"))
+        data = learned._replace(flags="")
+        dw = convolution_backward.WEIGHTS.candidates(learned, machine)[0]
+        found = convolution_backward.DATA.candidates(data, machine)
+        assert STEPS in found
+        assert convolution_backward.DATA.supports(STEPS, data)
+        return bool(convolution.default(made, dtype, machine).channels), bool(dw.channels), found[0] == STEPS
+
+    assert chosen(stem, torch.bfloat16, H200) == chosen(patches, torch.float16, H200) == (True, True, True)
+    assert chosen(other, torch.bfloat16, H200) == (False, False, False)
+    # cuDNN's weight gradient of a stem is in tf32 too; the rest is exact, or may be
+    assert chosen(stem, torch.float32, H200) == (False, True, False)
+    assert chosen(patches, torch.float32, H200) == (False, False, False)
+    assert chosen(stem, torch.float32, A100) == (False, False, False)
+    assert chosen(stem, torch.bfloat16, A100) == (False, False, False)
+    for made in (sizes(32, 3, 224, 32, 3), sizes(32, 32, 56, 64, 3, 2), sizes(32, 4, 56, 4, 3, 2, groups=4)):
+        facts = convolution_choice.facts_of(torch.bfloat16, made, 0, True, "")
         assert STEPS not in convolution_backward.DATA.candidates(facts, H200)
         assert not convolution_backward.DATA.supports(STEPS, facts)
 

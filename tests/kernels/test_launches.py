@@ -16,7 +16,7 @@ def test_options_of_a_launch() -> None:
     assert extra_options(H200, False, 0, True) == {"launch_pdl": True}
 
 
-@pytest.mark.parametrize(("cols", "parts"), [(16_384, 4), (32_768, 8), (20_480, 8)])
+@pytest.mark.parametrize(("cols", "parts"), [(16_384, 2), (32_768, 4), (20_480, 4)])
 def test_programs_that_wait_for_each_other_run_together(cols: int, parts: int) -> None:
     x, w, s = (torch.empty(8192, n, dtype=torch.bfloat16, device="meta") for n in (cols, cols, 1))
     s = s.float()
@@ -24,7 +24,7 @@ def test_programs_that_wait_for_each_other_run_together(cols: int, parts: int) -
         norm.layer_norm_backward(x, x, w[0], s, s)
     shared = [one for one in launches if "PARTS" in one.constants]
     assert [(one.together, one.constants["PARTS"]) for one in shared] == [(True, parts)]
-    assert shared[0].grid[0] <= 2 * H200.processors  # or they could not all run at once
+    assert shared[0].grid[0] <= H200.processors  # or they could not all run at once
 
 
 def test_registers_are_asked_for_where_two_programs_fit_by_them() -> None:
