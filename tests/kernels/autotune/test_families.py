@@ -290,7 +290,7 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "amax back": (
         lambda: reduce.extreme_backward(x(5), x(5, 64), x(5), 1),
         [
-            f"reduce outer<=1 inner<=8 length<=64 {BF} amax along",
+            f"reduce outer<=1 inner<=8 length<=64 {BF} sum along",
             f"reduce backward outer<=1 inner<=8 length<=64 {BF} extreme along",
         ],
     ),
