@@ -134,8 +134,10 @@ def candidates(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) ->
         stages = 1 if machine.backend == "hip" else 2  # the compiler for CDNA 3 fails with more
         found = [(32, 32, 4, stages), (64, 32, 8, stages)] if wide <= 64 else [(32 if wide == 128 else 16, 32, 8, 1)]
         if wide <= 64 and machine.arch == 90:  # sums in four parts leave registers for no more
-            found = [(32, 16, 4, 2), (64, 32, 8, 2)] if extras > 1 else [(64, 32, 8, 2), (32, 16, 4, 2), (32, 32, 8, 2)]
-        elif wide <= 64 and extras > 1:  # half as many elements a thread
+            found = [(64, 32, 8, 2), (32, 16, 4, 2), (32, 32, 8, 2)]
+            if extras > 1:  # columns that are not there take registers too
+                found = [found[2] if dim < wide else found[1], found[0]]
+        elif wide <= 64 and extras > (machine.backend != "hip"):  # half as many elements a thread
             found = [(32, 16, 4, 1) if machine.backend == "hip" else (32, 32, 8, stages), *found]
     elif machine.backend == "hip":  # predicates of a tile lie in scalar registers there: extras need narrower ones
         narrow = [(128, 16, 8, 1), (64, 16, 4, 1)]

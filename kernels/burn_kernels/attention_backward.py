@@ -83,7 +83,9 @@ def backward_candidates(
     found: Sequence[tuple[int, ...]]
     if itemsize == 4:
         found = {64: [(32, 16, 4, 1), (32, 32, 8, 1)], 128: [(32, 16, 8, 1)], 256: [(16, 16, 8, 1)]}[max(wide, 64)]
-        if wide <= 64 and extras > 1 and machine.arch != 90:
+        if wide <= 64 and extras == 1 and machine.arch == 80:
+            found = [(32, 16, 4, 2), *found]
+        elif wide <= 64 and extras > 1 and machine.arch != 90:
             found = [(16, 32, 4, 1), *found] if machine.backend == "hip" else [found[1], found[0]]
     elif machine.backend == "hip":
         found = [(128, 16, 8, 1), (128, 32, 8, 1), (64, 32, 4, 1)]
@@ -237,7 +239,8 @@ def _run(
         strides = (*call.strides(dy), *call.strides(dk), *call.strides(dv))
         arguments = (*call.arguments(), dy, base, delta, rest, dk, dv, *strides)
         step, past = config.turned or config.step, call.past(config.owned)
-        sizes = {"ROWS": step, "COLS": config.owned, "PAST": past, "FULL": call.full(step)}
+        one = machine_of(q).arch == 90 and rest is None and 64 < q.shape[3] <= 128 and q.shape[1] > k.shape[1]
+        sizes = {"ROWS": step, "COLS": config.owned, "PAST": past, "FULL": call.full(step), "ONE": one}
         launch(keys_backward, grid, q, *arguments, **shared, **sizes)
         if db is not None:
             _bias(call, (dy, base, delta, rest), db, config, shared)

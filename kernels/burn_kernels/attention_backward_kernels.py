@@ -157,28 +157,38 @@ def queries_backward(
 def _over_queries(
     dk, dv, k, v, q_ptr, dy_ptr, base_ptr, delta_ptr, rest_ptr, mask_ptr, bias_ptr, q_seq, dy_seq, mask_row, mask_col,
     bias_row, bias_col, start, col, begin, end, rows, cols, seq_k, dim, scale2, softcap, window, shift, key, stream,
-    last, kept_scale, number, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
-    KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, EDGE: tl.constexpr, PAST: tl.constexpr, FULL: tl.constexpr,
+    last, kept_scale, number, steps, q_head, dy_head, mask_head, bias_head, number_head, CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, KEY: tl.constexpr, STREAM: tl.constexpr,
+    PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    EDGE: tl.constexpr, PAST: tl.constexpr, FULL: tl.constexpr, ONE: tl.constexpr,
 ):  # fmt: skip
     # tiles stand as (keys, queries), so that weights go into the next product as they come out of the last one
     TYPE: tl.constexpr = q_ptr.dtype.element_ty
     for first in tl.range(begin, end, ROWS):
+        if ONE:  # the next head after so many steps
+            step = (first - begin) // ROWS
+            member = (step // steps).to(tl.int64)
+            first = begin + step % steps * ROWS
+            q_at, dy_at, more = q_ptr + member * q_head, dy_ptr + member * dy_head, member * number_head
+        else:
+            member, q_at, dy_at, more = 0, q_ptr, dy_ptr, 0
         row = first + tl.arange(0, ROWS)
-        q = tile(q_ptr, row, q_seq, rows, dim, DIM, EVEN, not FULL)
-        dy = tile(dy_ptr, row, dy_seq, rows, dim, DIM, EVEN, not FULL)
+        q = tile(q_at, row, q_seq, rows, dim, DIM, EVEN, not FULL)
+        dy = tile(dy_at, row, dy_seq, rows, dim, DIM, EVEN, not FULL)
         if rest_ptr is not None:
-            dy *= tl.load(rest_ptr + row, mask=row < rows, other=1.0)[:, None]
+            dy *= tl.load(rest_ptr + more + row, mask=row < rows, other=1.0)[:, None]
         if FULL:
-            base, delta = tl.load(base_ptr + row), tl.load(delta_ptr + row)
+            base, delta = tl.load(base_ptr + more + row), tl.load(delta_ptr + more + row)
         else:  # rows that are not there weigh nothing, as those of queries that see nothing
-            base = tl.load(base_ptr + row, mask=row < rows, other=float("inf"))
-            delta = tl.load(delta_ptr + row, mask=row < rows, other=0.0)
+            base = tl.load(base_ptr + more + row, mask=row < rows, other=float("inf"))
+            delta = tl.load(delta_ptr + more + row, mask=row < rows, other=0.0)
         mask, bias = None, None
         if mask_ptr is not None:
-            mask = beside(mask_ptr, row[None, :], col[:, None], rows, cols, mask_row, mask_col, PAST)
+            mask_at = mask_ptr + member * mask_head
+            mask = beside(mask_at, row[None, :], col[:, None], rows, cols, mask_row, mask_col, PAST)
         if bias_ptr is not None:
-            bias = beside(bias_ptr, row[None, :], col[:, None], rows, cols, bias_row, bias_col, PAST)
+            bias_at = bias_ptr + member * bias_head
+            bias = beside(bias_at, row[None, :], col[:, None], rows, cols, bias_row, bias_col, PAST)
         s = inner_products(k, q, PRECISION, 1)
         s, turned = scores(
             s, mask, bias, base[None, :], row[None, :], col[:, None], cols, scale2, softcap, shift, window, TYPE,
@@ -188,7 +198,7 @@ def _over_queries(
         rise = inner_products(v, dy, PRECISION, 1)
         kept = p
         if DROP:
-            factor = drops(key, stream, last, kept_scale, number, row, start, seq_k, KEY, STREAM, QUADS, COLS)
+            factor = drops(key, stream, last, kept_scale, number + more, row, start, seq_k, KEY, STREAM, QUADS, COLS)
             factor = tl.trans(factor)
             rise *= factor
             kept = p * factor
@@ -209,9 +219,10 @@ def keys_backward(
     dv_batch, dv_head, dv_seq,
     CAUSAL: tl.constexpr, BOTTOM: tl.constexpr, WINDOW: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     KEY: tl.constexpr, STREAM: tl.constexpr, PRECISION: tl.constexpr, DIM: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, PAST: tl.constexpr, FULL: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, PAST: tl.constexpr, FULL: tl.constexpr, ONE: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of a block of keys."""
+    """dk and dv of a block of keys; by one loop over heads that share them and queries, if ONE, which takes fewer
+    registers and a little longer."""
     blocks = tl.cdiv(seq_k, COLS)  # under a diagonal the first keys are seen most, and begin first
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
     kv_heads = heads // group
@@ -244,7 +255,11 @@ def keys_backward(
     end = tl.maximum(end, begin + 1)
     tl.assume(end > begin)
     # heads that share these keys follow each other: their sum has one order
-    for member in tl.range(0, group):
+    members, steps = group, 1
+    if ONE:
+        members, steps = 1, tl.cdiv(end - begin, ROWS)
+        end = begin + group * steps * ROWS
+    for member in tl.range(0, members):
         head = kv_head * group + member
         number = batch * number_batch + head * number_head + q_begin
         q_at, dy_at = q_ptr + head * q_head, dy_ptr + head * dy_head
@@ -258,8 +273,9 @@ def keys_backward(
         dk, dv = _over_queries(
             dk, dv, k, v, q_at, dy_at, base_ptr + number, delta_ptr + number, rest_at, mask_at, bias_at, q_seq, dy_seq,
             mask_row, mask_col, bias_row, bias_col, start, col, begin, end, rows, cols, seq_k, dim, scale2, softcap,
-            window, shift, key, stream, last, kept_scale, number, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION,
-            DIM, EVEN, ROWS, COLS, CAUSAL or WINDOW, PAST, FULL,
+            window, shift, key, stream, last, kept_scale, number, steps, q_head, dy_head, mask_head, bias_head,
+            number_head, CAUSAL, WINDOW, DROP, QUADS, KEY, STREAM, PRECISION, DIM, EVEN, ROWS, COLS, CAUSAL or WINDOW,
+            PAST, FULL, ONE,
         )  # fmt: skip
     d = tl.arange(0, DIM)[None, :]
     inside = (col < cols)[:, None] & (d < dim)

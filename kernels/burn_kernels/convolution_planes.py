@@ -51,7 +51,7 @@ def plane_candidates(
     # H200, 2026-11-22, benchmarks/notes/convolution.md: a vector of 4 bytes that is whole is faster than a broken one
     # of 16; sums of dw over lanes are paid once a program, so lanes of more rows are better where they fill it
     usual = 7 if height % 7 == 0 else 8
-    high = (usual, 4) if back and fits == 8 else (4, usual)
+    high = (usual, 4) if back and fits == 8 and machine.arch != 80 else (4, usual)  # 7 rows of float16 spill on sm_80
     shares = [(4, 8), (2, 16), (1, 32)] if machine.backend == "cuda" else [(4, 8), (2, 16)]  # AMD's warps are wider
     if taps > 9:
         shares.reverse()
