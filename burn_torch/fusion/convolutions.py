@@ -216,6 +216,7 @@ def _source(
         *map(str, strides), str(targets * sources * kernel_h * kernel_w), str(sources * kernel_h * kernel_w),
         str(kernel_h * kernel_w), str(height), str(width), str(sources), str(targets), *map(str, steps), "False",
         "False", str(masked), str(kernel_h), str(kernel_w), "OUTS", "PIXELS",
+        "False",  # one sum of all channels, as the forward of burn_kernels
     ]  # fmt: skip
     passed = ", ".join([*pointers, *outputs, *numbers, "total[o]", "x", "inside", "PIXELS"])
     lines += [
