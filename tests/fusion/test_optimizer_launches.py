@@ -84,7 +84,8 @@ def test_the_update_is_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
         form.compute(*slots, *others, *tensors)
     (launch,) = launches
     chunks = sum(-(-torch.Size(shape).numel() // optimizer.CHUNK) for shape in SHAPES)
-    assert launch.grid == (chunks,)
+    config = optimizer.default(H200)
+    assert launch.grid == (chunks * (optimizer.CHUNK // config.block),)
 
 
 class Fills(TorchDispatchMode):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from burn_kernels.autotune.key import Facts, row_facts
 from burn_kernels.autotune.trial import GUARD_BYTES, Trial, Truth, agree, fenced, first, judge
 from burn_kernels.autotune.tunable import Inputs
 
@@ -122,8 +123,6 @@ def test_the_fence_falls_after_the_block_and_zero_sized_memory_needs_none() -> N
 
 
 def test_inputs_lie_as_the_problem_does() -> None:
-    from burn_kernels.autotune.key import Facts, row_facts
-
     for dtype in (torch.float32, torch.bfloat16):
         for layout in ("packed", "strided"):
             for align in (dtype.itemsize, 8, 16):
@@ -146,3 +145,11 @@ def test_what_a_kernel_draws_from_numbers_alone_must_give_is_worked_out() -> Non
     truth = Truth.of(trial)
     assert torch.equal(truth.exact[0], torch.ones(2))
     assert judge(trial, None, truth, torch.float32) == []
+
+
+def test_rows_of_odd_length_begin_where_tensors_begin() -> None:
+    """What a kernel writes beside them begins at a whole vector too, so rows of both lie alike."""
+    packed = Facts((3,), (50_257,), torch.bfloat16, 2)
+    assert Inputs("cpu").rows(packed, 3, 50_257).storage_offset() == 0
+    apart = Facts((3,), (32,), torch.bfloat16, 4)  # rows of whole vectors, which begin beside one
+    assert Inputs("cpu").rows(apart, 3, 32).storage_offset() == 2
