@@ -166,8 +166,12 @@ def _but_for_rows(place: Place) -> Place:
 
 
 def _is_needed(place: Place, at: Mapping[str, float], tunables: Mapping[str, Tunable]) -> bool:
-    """Whether the table chooses a config that is faster than the one taken without it."""
-    return at.get(_untold(place, tunables), float("inf")) > min(at.values()) * (1 + ALIKE)
+    """Whether the table chooses a config that is faster than the one taken without it, which was timed beside it.
+
+    A default that is younger than the timings may be the fastest: they say nothing of it.
+    """
+    untold = _untold(place, tunables)
+    return not untold or at.get(untold, 0.0) > min(at.values()) * (1 + ALIKE)
 
 
 def _kept(place: Place, at: Mapping[str, float], tunables: Mapping[str, Tunable]) -> list[tuple[float, Any]]:

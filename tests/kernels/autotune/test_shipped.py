@@ -103,9 +103,8 @@ def test_what_is_chosen_anyway_takes_no_room() -> None:
     # but beside a row for other counts, which would speak for this one too
     other_wins = [timing("", made.key(more), first, 1.0), timing("", made.key(more), second, 0.9)]
     assert [row["free"] for row in problems(a=exported(*default_wins, *other_wins))] == [[16_384], [8192]]
-    # what timings do not say of today's default, they do not say against the fastest
-    (row,) = problems(a=exported(timing("", made.key(more), second, 0.9)))
-    assert row["configs"] == [[0.9, asdict(second)]]
+    # a default that is younger than the timings may be the fastest: they say nothing of it
+    assert problems(a=exported(timing("", made.key(more), second, 0.9))) == []
     # of a machine whose figures are not known all is kept
     unknown = [row | {"device": "NVIDIA B900 sm_190 x400"} for row in default_wins]
     assert len(problems(a=exported(*unknown))) == 1
