@@ -175,7 +175,8 @@ def test_ship_says_what_it_leaves_out_and_report_what_is_refused(
                   for kernel, one in ((made.kernel, facts[0]), ("0" * 16, facts[1]))
                   for config in made.candidates(one, H200)[1:2])  # fmt: skip
     file, table = tmp_path / "timings.json", tmp_path / "shipped.json"
-    export = {"format": "burn_kernels.timings", "version": 1, "timings": [fresh, old], "faults": []}
+    default = fresh | {"config": dataclasses.asdict(made.candidates(facts[0], H200)[0]), "samples_ms": [0.9]}
+    export = {"format": "burn_kernels.timings", "version": 1, "timings": [fresh, default, old], "faults": []}
     file.write_text(json.dumps(export), encoding="utf-8")
     monkeypatch.setattr(shipped, "FILE", table)
     shipped.load.cache_clear()
