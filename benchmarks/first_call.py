@@ -5,6 +5,7 @@
 For each key of the benchmark set that the export has: with a store that is empty, the kernel is called as users call
 it, without a config; nothing may be measured by that, no file be made.  Then that call and the fastest config of the
 export are timed in turns, by the clock that times candidates.  `first_choice.py` says it without a GPU, of one race.
+Exit status 1 where a call failed, measured, made a file, or took a config below the bar.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="that compile ahead")
     asked = parser.parse_args()
     tuned = fastest(json.loads(asked.file.read_text(encoding="utf-8"))["timings"])
-    clock, rows, until = GpuClock(0), list[dict[str, Any]](), time.monotonic() + asked.budget_s
+    clock, rows, failed, until = GpuClock(0), list[dict[str, Any]](), 0, time.monotonic() + asked.budget_s
     wanted = {key: (*found, tuned[key]) for key, found in keys(TUNABLES).items() if key in tuned}
     with tempfile.TemporaryDirectory() as folder:
         for key in ready(wanted, asked.workers):
@@ -129,6 +130,7 @@ def main() -> int:
                 rows.append(first_call(made, facts, tuned[key], clock, Path(folder)))
             except Exception as error:  # the other keys can still be timed
                 print(f"{key}: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}")
+                failed += 1
                 continue
             row = rows[-1]
             if row["share"] < BAR or row["wrote"]:
@@ -142,12 +144,13 @@ def main() -> int:
         sources = ", ".join(sorted({row["source"] for row in group}))
         below = sum(share < BAR for share in shares)
         print(f"{op:<32}{len(group):>5}{shares[0]:>8.3f}{statistics.median(shares):>8.3f}{below:>11}  {sources}")
-    print(f"{len(rows)} keys, {sum(row['share'] < BAR for row in rows)} below {BAR}; "
-          f"{sum(row['wrote'] for row in rows)} wrote a file")  # fmt: skip
+    below, wrote = sum(row["share"] < BAR for row in rows), sum(row["wrote"] for row in rows)
+    left = len(wanted) - len(rows) - failed  # the time was up
+    print(f"{len(rows)} keys, {below} below {BAR}; {wrote} wrote a file; {failed} failed, {left} left out")
     if asked.out:
         about = {"device": torch.cuda.get_device_name(0), "torch": torch.__version__}
         asked.out.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
-    return 0
+    return 1 if below or wrote or failed else 0
 
 
 if __name__ == "__main__":
