@@ -10,7 +10,7 @@ factor of four of the measured one.  It is only a hint: level `on` measures anyw
 writes the table anew from these exports.  Of a problem that several files have, the last one's timings count.  Timings
 of kernels that have changed since are left out, and so are configs that the kernels no longer have.  Of the others the
 fastest configs are kept, and the one that would be taken without the table; nothing where that one is as fast as any
-for every row count.
+for every row count, or was not timed.
 """
 
 from __future__ import annotations
