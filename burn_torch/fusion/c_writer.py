@@ -23,6 +23,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.sizes import Real, Size, exact_quotient, known_multiple, same_size, size_hint, sizes_in
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.c_expressions import C_TYPES, c_expression, c_number
+from burn_torch.fusion.c_iteration import Iteration, Lanes, Pass
 from burn_torch.fusion.c_prims import helpers_for
 from burn_torch.fusion.c_totals import COLUMNS, Total
 from burn_torch.fusion.expressions import computed_in
@@ -108,28 +109,11 @@ _NUMBERS: Final = {"f32": "float", "f64": "double", "i64": "int64_t"}
 
 
 @final
-@dataclass(frozen=True)
-class _Lanes:
-    """A line that runs for each of the columns side by side."""
-
-    line: str
-
-
-@final
-@dataclass(frozen=True)
-class _Pass:
-    """A loop over r: what each element does, and what is gathered."""
-
-    lines: list[str]
-    totals: list[Total]
-
-
-@final
 class CWriter(Writer):
     """Writes one kernel in C, for one way to cut the loops.
 
-    `steps` holds what runs for each x, in order: a line, a line for each column, or a pass over r.  Where columns are
-    reduced, a value of each column is an array over the lanes.
+    `iteration` holds what runs for each x: lines, lines for each column, passes over r, and stores behind what they may
+    overwrite.  Where columns are reduced, a value of each column is an array over the lanes.
     """
 
     def __init__(
@@ -158,14 +142,12 @@ class CWriter(Writer):
             self.r = index_of(Var("ro", _stretches_in(domain.length, loops.inner))) * loops.inner + lane
         self.sums: Final[dict[int, tuple[str, str]]] = {}
         """Sums of columns beside rows, by output: the array and its type."""
-        self.phase = 0
-        self.read_in: Final[dict[int, int]] = {}
-        self.written_in: Final[dict[int, int]] = {}
-        """The last pass that reads an input, and the one that writes an output."""
+        self.iteration: Final = Iteration()
+        self.within: Pass | None = None
+        """The pass that is being written; `loop` are the lines that it reads and computes with."""
         self.apart = 0
         """Accesses of the innermost loop that are not side by side."""
         self.beside = 0
-        self.steps: Final[list[str | _Lanes | _Pass]] = []
         self.words: Final[dict[int, list[str]]] = {}
         """By pass: the lines that draw the words of a chunk."""
         self.declared: Final[list[str]] = []
@@ -193,10 +175,10 @@ class CWriter(Writer):
         if self.reduces:
             self._passes(outputs)
         else:
-            self.loop = []
+            self._begin_pass()
             for number, (i, _, (index, _)) in enumerate(outputs):
                 self._store(number, i, index, full=True)
-            self.steps.append(_Pass(self.loop, []))
+            self._end_pass()
         source, sizes = self._c_source(len(outputs))
         name = "fused_" + hashlib.sha256(source.encode()).hexdigest()[:16]
         return CKernel(
@@ -222,8 +204,7 @@ class CWriter(Writer):
             stores = [number for number in sorted(full) if level_of[number] == phase]
             if not folds and not stores:
                 continue
-            lines: list[str] = []
-            self.loop, self.in_loop, self.phase = lines, {}, phase
+            self._begin_pass()
             gathered = [self._gather(key) for key in folds]
             for number in stores:
                 i, is_sum, (index, _) = outputs[number]
@@ -231,16 +212,24 @@ class CWriter(Writer):
                     self._sum_columns(number, i, index)
                 else:
                     self._store(number, i, index, full=True)
-            self.loop = None
-            for key, tile in self.in_loop.items():
-                self.before.setdefault(key, (tile, lines))
-            self.steps.append(_Pass(lines, gathered))
+            self._end_pass()
             for key, total in zip(folds, gathered, strict=True):
                 node, _ = self.maker[key[0]]
                 self.known[key] = self._gathered(node, total)
         for number, (i, _, (index, whole)) in enumerate(outputs):
             if not whole:
                 self._store(number, i, index, full=False)
+
+    def _begin_pass(self) -> None:
+        self.within = Pass()
+        self.loop, self.in_loop = self.within.reads, {}
+
+    def _end_pass(self) -> None:
+        assert self.within is not None
+        for key, tile in self.in_loop.items():
+            self.before.setdefault(key, (tile, self.within.reads))
+        self.iteration.add(self.within)
+        self.within = self.loop = None
 
     def _sum_columns(self, number: int, i: int, index: tuple[Index, ...]) -> None:
         """Adds a value to the sum of its column in the part of the rows that a thread is at."""
@@ -256,8 +245,9 @@ class CWriter(Writer):
         kind, kept_in, _ = self._fold(node)
         value = self._value(*self.folds[key][1])
         total = Total(self._name("total"), kind, kept_in, self.by_columns)
-        assert self.loop is not None
-        self.loop += total.step(value.name)
+        assert self.within is not None
+        self.within.reads.extend(total.step(value.name))
+        self.within.totals.append(total)
         return total
 
     def _gathered(self, node: Node, total: Total) -> Tile:
@@ -380,12 +370,12 @@ class CWriter(Writer):
     def _declare(self, name: str, kind: str, text: str, x: bool, r: bool) -> None:
         if self._is_array(x, r):
             self.declared.append(f"{kind} {name}[{COLUMNS}];")
-            self.steps.append(_Lanes(f"{name}[l] = ({kind})({text});"))
+            self.iteration.add(Lanes(f"{name}[l] = ({kind})({text});"))
         elif r:
             assert self.loop is not None
             self.loop.append(f"{kind} {name} = ({kind})({text});")
         else:
-            self.steps.append(f"{kind} {name} = ({kind})({text});")
+            self.iteration.add(f"{kind} {name} = ({kind})({text});")
 
     # -- memory -------------------------------------------------------------------------------------------
     def _load(self, i: int, index: tuple[Index, ...]) -> Tile:
@@ -396,8 +386,7 @@ class CWriter(Writer):
         flat = flat_index(index, spec.shape) if layout is None else strided_index(index, layout)
         x, r = self._varies(flat)
         self._count(flat)
-        self.read_at.setdefault(i, set()).add(flat if layout is None else None)
-        self.read_in[i] = self.phase
+        self.iteration.note_load(i, flat if layout is None else None)
         text = f"{pointer}[{_c(flat)}]"
         tests = dict.fromkeys(test for part in flat.parts() for test in part.tests())
         if tests:
@@ -429,30 +418,22 @@ class CWriter(Writer):
         tile = self._value(i, index)
         flat = flat_index(index, spec.shape)
         self._count(flat)
-        self.written_at[number], self.written_in[number] = flat, self.phase
         value = tile.name
         if spec.dtype is DType.BF16:
             self.helpers.add("bf16")
             value = f"to_bf16({value})"
         line = f"q{number}[{_c(flat)}] = ({C_TYPES[spec.dtype]})({value});"
-        if full:
-            assert self.loop is not None
-            self.loop.append(line)
-        else:
-            self.steps.append(_Lanes(line) if self.by_columns else line)
+        within = self.within if full else None
+        self.iteration.store(number, flat, Lanes(line) if self.by_columns and within is None else line, within)
 
     def _over(self) -> tuple[tuple[int, int], ...]:
-        """Which outputs may be written over which inputs: elements that are read where they are written alone, and in
-        no later pass.
-        """
+        """Which outputs may be written over which inputs."""
         outputs = [i for i in self.body.outputs if i is not None]
         return tuple(
             (number, self.position[i])
-            for number, at in self.written_at.items()
+            for number, j in enumerate(outputs)
             for i in self.read
-            if self.read_at[i] == {at}
-            and self.specs[i] is self.specs[outputs[number]]
-            and self.read_in[i] <= self.written_in[number]
+            if self.specs[i] is self.specs[j] and self.iteration.may_cover(number, i)
         )
 
     # -- source ---------------------------------------------------------------------------------------------
@@ -495,8 +476,8 @@ class CWriter(Writer):
         begin, end = ("0", str(rows)) if not self.sums else (f"part_of_rows * {rows}", f"(part_of_rows + 1) * {rows}")
         lines = [] if share_row or self.sums else [_PARALLEL]
         lines += [f"for (int64_t x = {begin}; x < {end}; ++x) {{", *_indented(self.declared)]
-        for step in self.steps:
-            assert not isinstance(step, _Lanes)
+        for step in (*self.iteration.steps, *self.iteration.ends):
+            assert not isinstance(step, Lanes)
             lines += _indented([step] if isinstance(step, str) else self._row_pass(step, share_row))
         lines.append("}")
         return self._in_parts(lines) if self.sums else lines
@@ -519,8 +500,8 @@ class CWriter(Writer):
             found.append(f"    for (int64_t r = 0; r < {length}; ++r) {store}")
         return [*found, "}"]
 
-    def _row_pass(self, step: _Pass, share_row: bool) -> list[str]:
-        lines, totals = step.lines, step.totals
+    def _row_pass(self, step: Pass, share_row: bool) -> list[str]:
+        totals = step.totals
         found = [total.declared() for total in totals]
         if self.reduces and not same_size(self.domain.length, self.inner):
             found.append(f"for (int64_t ro = 0; ro < {_stretches_in(self.domain.length, self.inner)}; ++ro)")
@@ -528,11 +509,16 @@ class CWriter(Writer):
             found.append(_PARALLEL)
         found.append(f"for (int64_t part = 0; part < {self.inner}; part += {CHUNK}) {{")
         found.append(f"    int64_t end = part + {CHUNK} < {self.inner} ? part + {CHUNK} : {self.inner};")
-        found += _indented([*(total.part_declared() for total in totals), *self.words.get(id(lines), ())])
+        found += _indented([*(total.part_declared() for total in totals), *self.words.get(id(step.reads), ())])
         clauses = "".join(clause for total in totals for clause in total.clauses())
         found.append(f"    #pragma omp simd{clauses}")
         found.append("    for (int64_t ri = part; ri < end; ++ri) {")
-        found += [*_indented(lines, 2), "    }", *_indented([line for total in totals for line in total.joined()]), "}"]
+        found += [
+            *_indented(step.lines, 2),
+            "    }",
+            *_indented([line for total in totals for line in total.joined()]),
+            "}",
+        ]
         return found
 
     def _column_nest(self) -> list[str]:
@@ -545,10 +531,10 @@ class CWriter(Writer):
             *_indented(self.declared),
         ]
         each = ["#pragma omp simd", "for (int64_t l = 0; l < lanes; ++l) {", "    int64_t xi = part + l; (void)xi;"]
-        for step in self.steps:
+        for step in (*self.iteration.steps, *self.iteration.ends):
             if isinstance(step, str):
                 lines += _indented([step])
-            elif isinstance(step, _Lanes):
+            elif isinstance(step, Lanes):
                 lines += _indented([*each, f"    {step.line}", "}"])
             else:
                 lines += _indented([total.declared() for total in step.totals])
