@@ -124,12 +124,12 @@ class Table:
         """Reads a CSV file with a header.  Raises: DataError."""
         rows = read_rows(path)
         _, names = next(rows, (1, []))
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if not names or twice:
             raise DataError(
                 explain(
                     f"{path}: the columns have no names of their own",
-                    given=f"{', '.join(twice)} more than once" if twice else "an empty file",
+                    given=f"{', '.join(twice)[:400]} more than once" if twice else "an empty file",
                     expected="a first line with one name a column",
                     mend="write such a line",
                 )

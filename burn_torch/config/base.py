@@ -18,6 +18,7 @@ from burn_torch.core import strict_json
 from burn_torch.core.errors import ArtifactError, ConfigError, explain
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.core.files import write_atomic
+from burn_torch.core.reading import MAX_CONFIG_BYTES, read_bounded
 
 __all__ = ["Config", "replace"]
 
@@ -151,9 +152,9 @@ class Config:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Reads a JSON file."""
+        """Reads a JSON file of at most 4 MiB.  Raises: ConfigError."""
         try:
-            data = Path(path).read_bytes()
+            data = read_bounded(path, MAX_CONFIG_BYTES)
         except OSError as error:
             raise ConfigError(
                 explain(

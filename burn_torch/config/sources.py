@@ -9,6 +9,7 @@ origins["optimizer.lr"]  # 'run.toml'
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from burn_torch.config.overrides import Edit, apply_edits
 from burn_torch.core import strict_json
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.faults import Place
+from burn_torch.core.reading import MAX_CONFIG_BYTES, read_bounded
 
 __all__ = ["DEFAULT", "Leaf", "environment_edits", "file_edits", "from_sources", "leaves", "to_toml"]
 
@@ -27,6 +29,8 @@ C = TypeVar("C", bound=Config)
 
 DEFAULT: Final = "default"
 """The origin of a value that no source gave."""
+_MAX_KEY_PARTS: Final = 100
+_LONG_KEY: Final = re.compile(rf"""(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{_MAX_KEY_PARTS}}}""")
 
 
 class Leaf(NamedTuple):
@@ -65,9 +69,8 @@ def file_edits(path: str | os.PathLike[str], cls: type[Config]) -> list[Edit]:
     """
     file = Path(path)
     try:
-        content = file.read_bytes()
-        text = content.decode("utf-8-sig")
-        values = strict_json.parse(text) if file.suffix.lower() == ".json" else tomllib.loads(text)
+        text = read_bounded(file, MAX_CONFIG_BYTES).decode("utf-8-sig")
+        values = strict_json.parse(text) if file.suffix.lower() == ".json" else _parse_toml(text)
     except OSError as error:
         given = f"{file.absolute()} ({error.strerror or error})"
         raise _unreadable(file, given, "check the path") from error
@@ -80,6 +83,13 @@ def file_edits(path: str | os.PathLike[str], cls: type[Config]) -> list[Edit]:
     if not isinstance(values, Mapping):
         raise _unreadable(file, f"a {type(values).__name__}", 'write fields: {"num_epochs": 3}')
     return list(_edits(values, cls, (), str(path)))
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    """Raises: ValueError; RecursionError for text that is nested too deeply."""
+    if long := _LONG_KEY.search(text):  # tomllib's time grows with the square of a key's parts
+        raise ValueError(f"a key of more than {_MAX_KEY_PARTS} parts: {long[0][:40]}...")
+    return tomllib.loads(text)
 
 
 def _edits(values: Mapping[str, Any], cls: type[Any], prefix: tuple[str, ...], origin: str) -> Iterator[Edit]:

@@ -14,6 +14,7 @@ from burn_torch.config.typed import Kind, kind_of, note_duplicates, note_unknown
 from burn_torch.core import strict_json
 from burn_torch.core.errors import ConfigError, DataError, explain
 from burn_torch.core.faults import Place, listed, mend_name, raise_faults, shown
+from burn_torch.core.reading import open_regular, read_lines
 
 MAX_FAULTS = 8  # a file that is of another kind has a fault in every row; the first few say so
 
@@ -103,8 +104,8 @@ class _Rows:
     def lines(self, newline: str | None = None) -> Iterator[str]:
         """The lines of the file."""
         try:
-            with self.path.open(encoding="utf-8-sig", newline=newline) as file:
-                yield from file
+            with open_regular(self.path) as file:
+                yield from read_lines(file, newline=newline)
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(
                 explain(

@@ -110,7 +110,7 @@ class TextDataset(Dataset[Text]):
         classes = len(config.classes or ())
         features, labels = [], []
         for line, cells in read_rows(path):
-            label = int(cells[0]) if cells[0].isdecimal() else 0
+            label = int(cells[0]) if cells[0].isdecimal() and len(cells[0]) < 10 else 0
             if not 1 <= label <= classes or len(cells) < 2:
                 raise DataError(
                     explain(

@@ -15,6 +15,7 @@ import gzip
 import math
 import os
 import struct
+import sys
 import zlib
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
@@ -24,33 +25,37 @@ from numpy.typing import NDArray
 
 from burn_torch.core.errors import DataError, explain
 from burn_torch.core.files import replacing_file
+from burn_torch.core.reading import open_regular
 
 __all__ = ["read_idx", "write_idx"]
 
 DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 LIMIT_BYTES = 1 << 30  # twenty times the training images of MNIST
+PACKED_LIMIT_BYTES = 256 << 20  # of gzipped files; of one that says more, 16 times its own size
 _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_RATIO = 1032  # deflate makes at most 1032 bytes of one: what claims more is not read at all
 _MAX_AXES = 32  # numpy 1 has no more
 
 
-def read_idx(path: str | os.PathLike[str], *, limit_bytes: int = LIMIT_BYTES) -> NDArray[Any]:
+def read_idx(path: str | os.PathLike[str], *, limit_bytes: int | None = None) -> NDArray[Any]:
     """Reads an IDX file; whether it is gzipped is seen from its first bytes.
 
     The sizes in the header are compared with the size of the file before anything is allocated or inflated.
+    `limit_bytes` bounds the elements: by default 1 GiB, or for a gzipped file 256 MiB or 16 times its size.
     Raises: DataError if the file is absent, no IDX file, truncated, damaged, longer than it says, or over the limit.
     """
     file_path = Path(path)
     try:
-        with file_path.open("rb") as raw:
+        with open_regular(file_path) as raw:
             packed = raw.read(2) == _GZIP_MAGIC
             raw.seek(0)
             size = os.fstat(raw.fileno()).st_size
             if not packed:
-                return _read(raw, file_path, available=size, limit_bytes=limit_bytes)
+                return _read(raw, file_path, available=size, limits=(limit_bytes or LIMIT_BYTES,))
+            limits = (limit_bytes,) if limit_bytes else (LIMIT_BYTES, max(PACKED_LIMIT_BYTES, 16 * size))
             with gzip.GzipFile(fileobj=raw) as inflated:
                 file = cast("IO[bytes]", inflated)
-                return _read(file, file_path, available=size * _MAX_RATIO, limit_bytes=limit_bytes)
+                return _read(file, file_path, available=size * _MAX_RATIO, limits=limits)
     except OSError as error:  # gzip.BadGzipFile is one
         if isinstance(error, gzip.BadGzipFile):
             _refuse(file_path, "damaged gzip data", given=str(error), expected="a whole gzip file")
@@ -79,7 +84,7 @@ def write_idx(path: str | os.PathLike[str], array: NDArray[Any]) -> None:
         file.write(gzip.compress(body, mtime=0) if str(path).endswith(".gz") else body)
 
 
-def _read(file: IO[bytes], path: Path, *, available: int, limit_bytes: int) -> NDArray[Any]:
+def _read(file: IO[bytes], path: Path, *, available: int, limits: tuple[int, ...]) -> NDArray[Any]:
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in DTYPES or not 1 <= magic[3] <= _MAX_AXES:
         _refuse(
@@ -95,14 +100,18 @@ def _read(file: IO[bytes], path: Path, *, available: int, limit_bytes: int) -> N
         _refuse(path, "truncated", given=f"a header of {4 + len(sizes)} bytes", expected=f"{4 + 4 * axes} bytes")
     shape = struct.unpack(f">{axes}I", sizes)
     wanted, header = math.prod(shape) * dtype.itemsize, 4 + 4 * axes
-    if wanted > limit_bytes:
-        _refuse(
-            path,
-            "larger than allowed",
-            given=f"shape {shape} of {dtype.itemsize}-byte elements: {wanted} bytes",
-            expected=f"at most {limit_bytes} bytes",
-            mend="read_idx(path, limit_bytes=...) if the file is meant to be that large",
-        )
+
+    def require_allowed(limit_bytes: int) -> None:
+        if wanted > limit_bytes:
+            _refuse(
+                path,
+                "larger than allowed",
+                given=f"shape {shape} of {dtype.itemsize}-byte elements: {wanted} bytes",
+                expected=f"at most {limit_bytes} bytes",
+                mend="read_idx(path, limit_bytes=...) if the file is meant to be that large",
+            )
+
+    require_allowed(limits[0])
     if header + wanted > available:
         _refuse(
             path,
@@ -110,16 +119,20 @@ def _read(file: IO[bytes], path: Path, *, available: int, limit_bytes: int) -> N
             given=f"a file that can hold {max(available - header, 0)} bytes of elements at most",
             expected=f"{wanted} bytes, for shape {shape}",
         )
-    body = file.read(wanted)
-    if len(body) < wanted:
-        _refuse(
-            path, "truncated", given=f"{len(body)} bytes of elements", expected=f"{wanted} bytes, for shape {shape}"
-        )
+    require_allowed(limits[-1])  # what a gzipped file may hold by itself; the larger bound was for its header
+    body = np.empty(wanted, np.uint8)
+    filled = 0
+    while part := file.readinto(memoryview(body)[filled:]):  # type: ignore[attr-defined, arg-type]  # both have it
+        filled += part
+    if filled < wanted:
+        _refuse(path, "truncated", given=f"{filled} bytes of elements", expected=f"{wanted} bytes, for shape {shape}")
     if file.read(1):  # at the end, gzip also compares its checksum
         _refuse(
             path, "trailing bytes", given="more bytes than the header says", expected=f"{wanted}, for shape {shape}"
         )
-    return np.frombuffer(body, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+    if sys.byteorder == "little":
+        body.view(dtype).byteswap(inplace=True)
+    return body.view(dtype.newbyteorder("=")).reshape(shape)
 
 
 def _refuse(
