@@ -1,6 +1,7 @@
 """Modules: networks as immutable trees of parameters, and what walks them."""
 
 from burn_torch.module.display import Content, DisplaySettings
+from burn_torch.module.fields import UntrainedWarning
 from burn_torch.module.gradients import GradientsParams
 from burn_torch.module.module import Module
 from burn_torch.module.param import Param, ParamId, ParamMapper
@@ -24,6 +25,7 @@ __all__ = [
     "RunningState",
     "StepScope",
     "Tree",
+    "UntrainedWarning",
     "current_scope",
     "draw",
     "list_param_ids",

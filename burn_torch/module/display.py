@@ -9,11 +9,13 @@ Model {
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
+from burn_torch.module.tree import LEAVES, Tree, children
 from burn_torch.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ class DisplaySettings:
     new_line_after_attribute: bool = True
     indentation_size: int = 2
     level: int = 1
+    shared: Mapping[int, list[str]] | None = None
+    """The modules and parameters that stand in several fields, by identity, with their paths."""
 
     def with_show_param_id(self, flag: bool) -> DisplaySettings:
         """Whether parameters show their ids."""
@@ -85,6 +89,8 @@ def format_module(module: Module, settings: DisplaySettings) -> str:
         content = Content(settings, type(module).__name__)
         for name in module.__module_fields__:
             content.add(name, module._fields()[name])
+    if settings.shared is None:
+        settings = replace(settings, shared=_shared_nodes(module))
     attributes = content.attributes
     params = module.num_params()
     if params and settings.show_num_parameters:
@@ -100,7 +106,30 @@ def format_module(module: Module, settings: DisplaySettings) -> str:
     return f"{content.type_name} {{{', '.join(lines)}}}"
 
 
+def _shared_nodes(module: Module) -> dict[int, list[str]]:
+    paths: dict[int, list[str]] = {}
+
+    def walk(value: Any, path: str) -> None:
+        for name, child in children(value):
+            where = f"{path}.{name}" if path else name
+            if isinstance(child, Tree | Param):
+                known = paths.setdefault(id(child), [])
+                known.append(where)
+                if len(known) > 1:
+                    continue
+            if not isinstance(child, LEAVES):
+                walk(child, where)
+
+    walk(module, "")
+    return {node: known for node, known in paths.items() if len(known) > 1}
+
+
 def _text(value: Any, settings: DisplaySettings) -> str:
+    paths = (settings.shared or {}).get(id(value))
+    return _alone(value, settings) + (f" (one object: {', '.join(paths)})" if paths else "")
+
+
+def _alone(value: Any, settings: DisplaySettings) -> str:
     from burn_torch.module.module import Module
 
     if isinstance(value, Module):

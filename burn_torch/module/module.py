@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.module import display, tree
+from burn_torch.module.fields import check_class, checked_constructor, scope_of_statement
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
 from burn_torch.module.tree import Tree
@@ -37,6 +39,15 @@ class Module(Tree):
     all other fields are constants.  Lists are kept as tuples, dicts as copies; no field may have the name of a method
     of Module.  A module never changes: training, moving and loading give a new one that shares what stayed the same.
     """
+
+    _scope: ClassVar[Mapping[str, Any]]
+    """The names of the class statement's scope that its annotations use."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._scope = scope_of_statement(cls, sys._getframe(1))
+        check_class(cls)
+        cls.__init__ = checked_constructor(cls, cls.__init__)  # type: ignore[method-assign]
 
     def named_params(self) -> Iterator[tuple[str, Param]]:
         """Paths and parameters in order, each parameter once: ("conv1.weight", Param)."""

@@ -152,6 +152,17 @@ def _rebuild(cls: type[Tree], fields: dict[str, Any]) -> Tree:
 
 def _refuse_assignment(self: Tree, name: str, value: Any) -> NoReturn:
     name_of_type = type(self).__name__
+    if name not in self.__module_fields__:
+        declared = ", ".join(self.__module_fields__) or "none yet"
+        raise AttributeError(
+            explain(
+                f"{name_of_type} has no field {name}",
+                given=f"self.{name} = ..., of a {type(value).__name__}",
+                expected=f"fields that the class declares by annotation: {declared}",
+                mend=f"declare `{name}: {type(value).__name__}` in the class instead of making it in __init__, and pass"
+                f" it to the constructor: {name_of_type}({name}=...)",
+            )
+        )
     raise AttributeError(
         explain(
             f"a {name_of_type} cannot be changed",
@@ -179,12 +190,20 @@ def children(value: Any) -> Iterator[tuple[str, Any]]:
     """Names and values one level below a module or a container; constants are left out."""
     if isinstance(value, Tree):
         fields = value._fields()
+        if len(fields) > len(value.__module_fields__):
+            _require_declared(value)
         items: Any = ((name, fields[name]) for name in value.__module_fields__)
     elif isinstance(value, dict):
         items = ((str(key), item) for key, item in value.items())
     else:
         items = ((str(i), item) for i, item in enumerate(value))
     return ((name, item) for name, item in items if is_node(item))
+
+
+def _require_declared(tree: Tree) -> None:
+    from burn_torch.module.fields import require_declared
+
+    require_declared(tree)
 
 
 def container_name(value: Any) -> str:
