@@ -247,6 +247,13 @@ class _Planner:
             attributes["outputs"] = _read_outputs(node)
         if "opset" in entry.attributes:
             attributes["opset"] = node.opset
+        if "stacks" in entry.attributes:
+            attributes["stacks"] = tuple(
+                (info.dtype.name, tuple(size if isinstance(size, int) else 0 for size in info.shape))
+                if info.dtype is not None and info.shape is not None
+                else None
+                for info in node.attributes["body"].outputs
+            )
         return attributes
 
     def _step(self, node: Node) -> Step:

@@ -7,6 +7,7 @@ run.  What is wrong with the structure is told in one error; which operators are
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from burn_torch.core.errors import OnnxError, explain
 from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
 from burn_torch.onnx.operators.axes import ONNX_DTYPES, OTHER_DTYPES
 from burn_torch.onnx.operators.registry import find
+from burn_torch.onnx.scopes import Scope, UniqueNames
 from burn_torch.onnx.tensors import tensor_data
 
 __all__ = ["MAX_FILE_BYTES", "MAX_NODES", "captured", "read_bytes", "read_model"]
@@ -132,18 +134,6 @@ def _parsed(data: bytes, source: str) -> Any:
 
 
 @dataclass
-class _Scope:
-    """Where nodes stand: what their names are called outside, their opsets, the attributes of their function."""
-
-    rename: Callable[[str], str]
-    opsets: Mapping[str, int]
-    attributes: Mapping[str, Any]
-    prefix: str = ""
-    stack: tuple[tuple[str, str], ...] = ()
-    depth: int = 0
-
-
-@dataclass
 class _Reader:
     proto: Any
     folder: Path | None
@@ -176,8 +166,7 @@ class _Reader:
         for info in (*self.proto.graph.input, *self.proto.graph.value_info, *self.proto.graph.output):
             self.types[info.name] = info.type
         self._inferred = False
-        scope = _Scope(lambda name: name, opsets, {})
-        graph = self.graph(self.proto.graph, scope, nested=False)
+        graph = self.graph(self.proto.graph, Scope(UniqueNames(), (), opsets), nested=False)
         if self.faults:
             shown = self.faults[:20]
             more = "" if len(self.faults) <= 20 else f"; and {len(self.faults) - 20} more"
@@ -193,17 +182,23 @@ class _Reader:
         return Model(graph, opsets, producer, int(self.proto.ir_version), self.source)
 
     # -- graphs ---------------------------------------------------------------------------------------
-    def graph(self, proto: Any, scope: _Scope, *, nested: bool) -> Graph:
+    def graph(self, proto: Any, scope: Scope, *, nested: bool) -> Graph:
         """A graph; one within a node may read values from outside, which are checked where that node stands."""
         if scope.depth > MAX_DEPTH:
             raise _too_deep()
-        rename = scope.rename
         _check_texts(proto.name, *(value.name for value in (*proto.initializer, *proto.input, *proto.output)))
-        constants = {rename(t.name): tensor_data(t, self.folder) for t in proto.initializer}
-        if len(constants) < len(proto.initializer):
-            names = [t.name for t in proto.initializer]
-            twice = next(name for name in names if names.count(name) > 1)
-            self.faults.append(f"the weight {twice!r} of graph {proto.name!r} is there twice")
+        weights = Counter(tensor.name for tensor in proto.initializer)
+        twice = [name for name, count in weights.items() if count > 1]
+        if twice:
+            self.faults.append(f"the weight {twice[0]!r} of graph {proto.name!r} is there twice")
+        made_by_nodes = {name: None for node in proto.node for name in node.output}
+        outer, scope = scope, scope.of_graph([*weights, *(info.name for info in proto.input), *made_by_nodes])
+        rename = scope.rename
+        if nested:
+            self.faults += _read_too_early(proto, outer, made_by_nodes)
+            for info in (*proto.input, *proto.value_info):
+                self.types[rename(info.name)] = info.type
+        constants = {rename(tensor.name): tensor_data(tensor, self.folder) for tensor in proto.initializer}
         if proto.sparse_initializer:
             raise OnnxError(
                 explain(
@@ -262,7 +257,7 @@ class _Reader:
         return ordered
 
     # -- nodes ------------------------------------------------------------------------------------------
-    def nodes(self, protos: Iterable[Any], scope: _Scope) -> list[Node]:
+    def nodes(self, protos: Iterable[Any], scope: Scope) -> list[Node]:
         found: list[Node] = []
         for proto in protos:
             self.count += 1
@@ -295,7 +290,7 @@ class _Reader:
                 found += self.inlined(body, defaults, node, scope)
         return found
 
-    def attributes(self, proto: Any, scope: _Scope) -> dict[str, Any]:
+    def attributes(self, proto: Any, scope: Scope) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for attribute in proto.attribute:
             if attribute.ref_attr_name:
@@ -305,14 +300,14 @@ class _Reader:
                 values[attribute.name] = self.value(attribute, scope)
         return values
 
-    def value(self, attribute: Any, scope: _Scope) -> Any:
+    def value(self, attribute: Any, scope: Scope) -> Any:
         kind = attribute.type
         simple: dict[int, Callable[[], Any]] = {
             1: lambda: _short(attribute.f),
             2: lambda: int(attribute.i),
             3: lambda: attribute.s.decode("utf-8"),
             4: lambda: tensor_data(attribute.t, self.folder),
-            5: lambda: self.graph(attribute.g, replace(scope, depth=scope.depth + 1), nested=True),
+            5: lambda: self.graph(attribute.g, scope.deeper(), nested=True),
             6: lambda: tuple(_short(f) for f in attribute.floats),
             7: lambda: tuple(int(i) for i in attribute.ints),
             8: lambda: tuple(s.decode("utf-8") for s in attribute.strings),
@@ -331,7 +326,7 @@ class _Reader:
         return make()
 
     # -- functions ----------------------------------------------------------------------------------------
-    def body(self, proto: Any, node: Node, scope: _Scope) -> tuple[Any, dict[str, Any]]:
+    def body(self, proto: Any, node: Node, scope: Scope) -> tuple[Any, dict[str, Any]]:
         """The function that a node calls, of the model or ONNX's own where no importer knows the operator; defaults."""
         found = self.functions.get((node.domain, node.op))
         if found is not None:
@@ -353,7 +348,7 @@ class _Reader:
             return self.generated(schema, proto, scope), defaults
         return None, {}
 
-    def generated(self, schema: Any, proto: Any, scope: _Scope) -> Any:
+    def generated(self, schema: Any, proto: Any, scope: Scope) -> Any:
         """A body that depends on the types of the inputs, which ONNX infers; None where they are not known."""
         import onnx
 
@@ -372,7 +367,7 @@ class _Reader:
                 self.types[initializer.name] = onnx.helper.make_tensor_type_proto(
                     initializer.data_type, list(initializer.dims)
                 )
-        types = [self.types.get(x) if x else onnx.TypeProto() for x in proto.input]
+        types = [self.types.get(scope.rename(x)) if x else onnx.TypeProto() for x in proto.input]
         if any(kind is None for kind in types):
             return None
         encoded = [kind.SerializeToString() for kind in types if kind is not None]
@@ -380,7 +375,7 @@ class _Reader:
         body = onnx.FunctionProto.FromString(text)
         return body if body.node else None
 
-    def inlined(self, body: Any, defaults: Mapping[str, Any], node: Node, scope: _Scope) -> list[Node]:
+    def inlined(self, body: Any, defaults: Mapping[str, Any], node: Node, scope: Scope) -> list[Node]:
         """The nodes of a function, with the names and attributes of the call."""
         key = (node.domain, node.op)
         if key in scope.stack or scope.depth > MAX_DEPTH:
@@ -391,13 +386,10 @@ class _Reader:
         results = dict(zip(body.output, node.outputs, strict=False))
         direct = {name: results[name] for name in results if name in names}  # an input handed out as it is
         names.update({name: value for name, value in results.items() if value and name not in direct})
-
-        def rename(name: str) -> str:
-            return names.get(name, prefix + name) if name else ""
-
         own = {_DOMAINS.get(e.domain, e.domain): int(e.version) for e in body.opset_import}
         opsets = {**scope.opsets, **own}
-        inner = _Scope(rename, opsets, {**defaults, **node.attributes}, prefix, (*scope.stack, key), scope.depth + 1)
+        attributes = {**defaults, **node.attributes}
+        inner = Scope(scope.names, (names,), opsets, attributes, prefix, (*scope.stack, key), scope.depth + 1)
         nodes = self.nodes(body.node, inner)
         for name, value in direct.items():
             if value:
@@ -418,6 +410,16 @@ def captured(graph: Graph) -> set[str]:
     own |= {name for node in graph.nodes for name in node.outputs}
     read = {name for node in graph.nodes for name in (*node.inputs, *_captured(node)) if name}
     return (read | {info.name for info in graph.outputs}) - own
+
+
+def _read_too_early(proto: Any, outer: Scope, makes: Mapping[str, None]) -> Iterable[str]:
+    """Faults of a graph within a node that reads an outer value and then makes one of the same name."""
+    seen: set[str] = set()
+    for node in proto.node:
+        for name in node.input:
+            if name in makes and name not in seen and outer.sees(name):
+                yield f"graph {proto.name!r} reads the outer value {name!r}, and makes another one of that name later"
+        seen.update(node.output)
 
 
 def _check_texts(*texts: Any) -> None:

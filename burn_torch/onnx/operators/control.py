@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axis_of, fault, ints
-from burn_torch.onnx.operators.registry import Host, Sequence, operator, read
+from burn_torch.onnx.operators.registry import Host, Sequence, on_host, operator, read
 from burn_torch.onnx.operators.shape import concat, slice_of, split, squeeze, unsqueeze
 
 __all__ = [
@@ -28,17 +30,24 @@ def _packed(values: tuple[Any, ...], outputs: int = 1) -> Any:
     return values[0] if outputs == 1 else values[:outputs]
 
 
-def _stacked(values: list[Any], axis: int = 0) -> Any:
-    """Values side by side along a new axis."""
+Stacks = tuple[tuple[str, tuple[int, ...]] | None, ...]
+
+
+def _stacked(values: list[Any], axis: int = 0, declared: tuple[str, tuple[int, ...]] | None = None) -> Any:
+    """Values side by side along a new axis; without values, none of the shape that the file declares."""
+    if not values and declared is not None:
+        dtype, shape = DType.of(declared[0]), declared[1]
+        at = axis_of(axis, len(shape) + 1)
+        return on_host(TensorData(np.zeros((*shape[:at], 0, *shape[at:]), dtype.numpy), dtype))
     if not values:
         raise fault(
             "a loop that never ran has nothing to stack",
-            given="a scan output of 0 iterations, of unknown shape",
-            expected="1 iteration or more",
-            mend="give the model an input for which the loop runs",
+            given="a scan output of 0 iterations, whose shape the file does not declare",
+            expected="1 iteration or more, or a declared shape",
+            mend="give the model an input for which the loop runs, or declare the shape of the body's output",
         )
-    at = np.array([axis], np.int64)
-    return concat(*[unsqueeze(value, at) for value in values], axis=axis)
+    at = axis_of(axis, len(values[0].shape) + 1)
+    return concat(*[unsqueeze(value, np.array([at], np.int64)) for value in values], axis=at)
 
 
 @operator("If")
@@ -48,21 +57,33 @@ def if_(condition: Host, *, then_branch: Body, else_branch: Body, outputs: int =
 
 
 @operator("Loop")
-def loop(trips: Host | None = None, condition: Host | None = None, *carried: Any, body: Body, outputs: int = 1) -> Any:
-    """body(iteration, condition, *carried) again and again: gives the condition, what is carried and stacked."""
+def loop(
+    trips: Host | None = None,
+    condition: Host | None = None,
+    *carried: Any,
+    body: Body,
+    outputs: int = 1,
+    stacks: Stacks = (),
+) -> Any:
+    """body(iteration, condition, *carried) again and again: gives the condition, what is carried and stacked.
+
+    Of a loop that never ran, stacks have length 0, and so have sizes that the file does not fix, as in onnxruntime.
+    """
     limit = None if trips is None else int(trips.reshape(-1)[0])
     going = condition is None or bool(condition.reshape(-1)[0])
     state: tuple[Any, ...] = carried
-    stacks: list[list[Any]] = [[] for _ in range(outputs - len(carried))]
+    series: list[list[Any]] = [[] for _ in range(outputs - len(carried))]
+    declared = (*stacks[1 + len(carried) :], *[None] * len(series))
     i = 0
     while going and (limit is None or i < limit):
         found = body(np.array(i, np.int64), np.array(going), *state)
         going = True if found[0] is None else _truth(found[0])
         state = found[1 : 1 + len(carried)]
-        for stack, value in zip(stacks, found[1 + len(carried) :], strict=False):
-            stack.append(value)
+        for values, value in zip(series, found[1 + len(carried) :], strict=False):
+            values.append(value)
         i += 1
-    return _packed((*state, *[_stacked(stack) for stack in stacks]), outputs)
+    joined = [_stacked(values, 0, kind) for values, kind in zip(series, declared, strict=False)]
+    return _packed((*state, *joined), outputs)
 
 
 @operator("Scan", 9)
@@ -75,6 +96,7 @@ def scan(
     scan_output_axes: tuple[int, ...] | None = None,
     scan_output_directions: tuple[int, ...] | None = None,
     outputs: int = 1,
+    stacks: Stacks = (),
 ) -> Any:
     """body(*state, *slices) along an axis: gives the state, and what is stacked."""
     count = len(inputs) - num_scan_inputs
@@ -90,7 +112,8 @@ def scan(
             mend="the inputs have other shapes than the model was exported for",
         )
     (length,) = steps
-    stacks: list[list[Any]] = [[] for _ in range(outputs - count)]
+    series: list[list[Any]] = [[] for _ in range(outputs - count)]
+    declared = (*stacks[count:], *[None] * len(series))
     for t in range(length):
         parts = [
             _slice(x, axis, length - 1 - t if back else t)
@@ -98,18 +121,27 @@ def scan(
         ]
         found = body(*state, *parts)
         state = found[:count]
-        for stack, value in zip(stacks, found[count:], strict=False):
-            stack.append(value)
-    ways = scan_output_directions or (0,) * len(stacks)
-    places = scan_output_axes or (0,) * len(stacks)
+        for values, value in zip(series, found[count:], strict=False):
+            values.append(value)
+    ways = _each("scan_output_directions", scan_output_directions, len(series))
+    places = _each("scan_output_axes", scan_output_axes, len(series))
     joined = [
-        _stacked(
-            stack[::-1] if back else stack,
-            axis % (np.ndim(stack[0]) + 1 if isinstance(stack[0], np.ndarray) else stack[0].ndim + 1) if stack else 0,
-        )
-        for stack, back, axis in zip(stacks, ways, places, strict=True)
+        _stacked(values[::-1] if back else values, axis, kind)
+        for values, back, axis, kind in zip(series, ways, places, declared, strict=False)
     ]
     return _packed((*state, *joined), outputs)
+
+
+def _each(name: str, values: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
+    """A number for each stacked output; 0 where the attribute is left out."""
+    if values is not None and len(values) < count:
+        raise fault(
+            f"Scan: {name} has too few numbers",
+            given=f"{len(values)} for {count} stacked outputs",
+            expected="one for each",
+            mend="the model is malformed",
+        )
+    return values or (0,) * count
 
 
 def _slice(x: Any, axis: int, index: int) -> Any:
@@ -174,7 +206,7 @@ def sequence_erase(sequence: Sequence, position: Host | None = None) -> Any:
 def concat_from_sequence(sequence: Sequence, *, axis: int, new_axis: int = 0) -> Any:
     """The values of a sequence one after the other along an axis, or along a new one."""
     if new_axis:
-        return _stacked(sequence, axis % (sequence[0].ndim + 1) if sequence else 0)
+        return _stacked(sequence, axis)
     return concat(*sequence, axis=axis)
 
 

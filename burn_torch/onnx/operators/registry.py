@@ -44,8 +44,14 @@ Operand: TypeAlias = Tensor | float
 Sequence: TypeAlias = list[Any]
 
 _KINDS: Final = {"Tensor": "tensor", "Operand": "operand", "Host": "host", "Sequence": "raw", "Any": "raw"}
-INJECTED: Final = frozenset({"device", "outputs", "opset"})
-"""Keyword-only parameters that the importer fills in: where to compute, how many outputs are read, the opset."""
+INJECTED: Final = frozenset({"device", "outputs", "opset", "stacks"})
+"""Keyword-only parameters that the importer fills in.
+
+device   where to compute
+outputs  how many outputs are read
+opset    what the operator means
+stacks   element type and shape, as far as the file declares them, of what each iteration of a body gives to be stacked
+"""
 
 
 @dataclass(frozen=True)
