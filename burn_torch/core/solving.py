@@ -15,7 +15,10 @@ def solved(equation: Size, order: Sequence[str]) -> tuple[str, Any] | None:
     """A symbol and what it must be for `equation` to be 0: the first of `order` for which that is a polynomial."""
     common = greatest_divisor(equation, equation)
     if isinstance(common, Size):
-        equation = exact_quotient(equation, common)
+        rest = exact_quotient(equation, common)
+        if not isinstance(rest, Size):  # one term, such as channels % groups: no symbol makes it 0 by itself
+            return None
+        equation = rest
     for name in order:
         factor: dict[Product, int] = {}
         others: dict[Product, int] = {}

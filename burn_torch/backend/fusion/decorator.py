@@ -199,16 +199,31 @@ class Fusion(Backend):
                     stream.compute(primitive.segment, primitive)
             kind = primitive.__class__
         if kind is Recipe:
-            value = self.settled(self.again(primitive))
-            primitive.value, primitive.base = value, self.version_of(value)
-            primitive.__class__ = Computed
-            primitive.recipe = None
-            return value
+            return self._write(primitive, self.again(primitive))
         if kind is Computed:
             return primitive.value
         if kind is Failed:
             raise primitive.value
         return primitive
+
+    def write_recipes(self, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs of an operation, with recipes among them computed, together.
+
+        For operations during whose recording the segment was closed: what their recipes are made of may be more than
+        one segment holds, so that recording them again would close the next one too, for ever.
+        """
+        recorded = [(x, self.again(x)) for x in inputs if x.__class__ is Recipe]
+        for recipe, y in recorded:
+            self._write(recipe, y)
+        return list(inputs)
+
+    def _write(self, recipe: Any, recorded: Any) -> Any:
+        """The value of a recipe, which is kept from now on."""
+        value = self.settled(recorded)
+        recipe.value, recipe.base = value, self.version_of(value)
+        recipe.__class__ = Computed
+        recipe.recipe = None
+        return value
 
     def again(self, recipe: Any) -> Any:
         """Records what a recipe says.  Raises: AutodiffError where something that it reads was written to since."""

@@ -200,10 +200,13 @@ def recorder(
 
     Written as source for the Call at hand, since it runs once an operation.  limit: with so many operations pending,
     they are computed first.  taped: the result may stay a recipe.
+
+    What is recorded on the way, the recipes among the inputs for instance, does not count for that limit: the recipes
+    of one `cat` may be more operations than it, and would be recorded for ever.
     """
     count = len(call.specs)
     lines = ["stream = local.stream", "segment = stream.segment", "ops = segment.ops", "last = ops[-1]"]
-    lines += [f"if len(ops) > {limit}:", "    stream.flush()", "    return record(inputs)"]
+    lines += [f"if len(ops) > {limit} and not begun:", "    stream.flush()", "    return record(inputs)"]
     if count:
         lines.append(f"{''.join(f'x{i}, ' for i in range(count))}= inputs")
     for i, low, high in number_ranges(call):  # what is beyond is refused where it is written, not where it is read
@@ -240,19 +243,20 @@ def recorder(
     lines += [
         f"made = ({''.join(made)})",
         "if ops[-1] is not last:",  # what ran in between, a finaliser for instance, recorded too
-        "    return record(inputs)",
+        "    return record(inputs if stream.segment is segment else written(inputs), True)",
         f"ops.append((step, made, ({''.join(f'{n}, ' for n in numbers)})))",
         "if segment.closed:",
-        "    return late(stream, made) or record(inputs)",
+        "    return late(stream, made) or record(written(inputs), True)",
         f"return ({''.join(made)})",  # not the entry's own tuple: whoever keeps this one holds the values
     ]
     body = "".join(f"        {line}\n" for line in lines)
     names: dict[str, Any] = {
         "call": call, "local": local, "Lazy": Lazy, "new": object.__new__, "outside": _outside, "grow": fusion.grow,
         "late": _late, "told": _told, "TAPED": TAPED, "at_once": fusion.cutting(call, [local.stream.place]),
+        "written": fusion.write_recipes,
     }  # fmt: skip
     names |= {f"keyed_{spec.kind}": keyed for spec, keyed in fusion.keyed.items()}
-    source = f"def make({', '.join(names)}):\n    def record(inputs):\n{body}    return record\n"
+    source = f"def make({', '.join(names)}):\n    def record(inputs, begun=False):\n{body}    return record\n"
     namespace: dict[str, Any] = {}
     exec(_compiled(source), namespace)
     record: Callable[[Sequence[Any]], Sequence[Any]] = namespace["make"](**names)
