@@ -15,11 +15,13 @@ from burn_torch.core.wording import counted
 from burn_torch.fusion.c_lowering import lowered_for_cpu
 from burn_torch.fusion.configs import Tiles, chosen_tiles
 from burn_torch.fusion.convolutions import lower_convolution
+from burn_torch.fusion.faults import known_failure
 from burn_torch.fusion.lines import commented
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.page import section, write_page
 from burn_torch.fusion.product_row import convolution, convolution_tiles_in, product, tiles_in
 from burn_torch.fusion.products import lower_product
+from burn_torch.fusion.reasons import Unfusible
 from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.schedule import Boundary, Group, Plan
 from burn_torch.fusion.symbolic import with_hints
@@ -41,6 +43,7 @@ class KernelReport:
     tiles_from   who chose them: "locked", "measured", "shipped", "model" or "default"; "" where the plan did
     source       the generated Triton source, as it is for inputs without gaps in memory
     c_source     the same in C, for a kernel of the CPU that pays there; else None
+    failure      why its operations run one by one all the same: it could not be written, compiled or run; else ""
     """
 
     name: str
@@ -53,6 +56,7 @@ class KernelReport:
     source: str | None
     c_source: str | None = None
     tiles_from: str = ""
+    failure: str = ""
 
     @property
     def generated(self) -> bool:
@@ -69,6 +73,8 @@ class KernelReport:
             chosen = f", {self.tiles_from}" if self.tiles_from not in ("", "default") else ""
             warps = counted(self.tiles.warps, "warp")
             lines.append(f"  {self.tiles.x} x {self.tiles.r} elements a program, {warps}{stages}{chosen}")
+        if self.failure:
+            lines.append(f"  {self.failure}")
         lines += [f"  at {origin}" for origin in self.origins]
         return "\n".join(lines)
 
@@ -105,6 +111,8 @@ class FusionExplanation:
     symbols: tuple[SymbolReport, ...] = ()
     guards: tuple[str, ...] = ()
     """What must hold of the symbols for the plan to serve, beside that each is 2 or more."""
+    notes: tuple[str, ...] = ()
+    """What is plainer than it could be, and why: a limit, or a fault of the planner, which was warned of."""
 
     @property
     def generated(self) -> int:
@@ -118,6 +126,7 @@ class FusionExplanation:
             "boundaries": [asdict(boundary) | {"reason": str(boundary.reason)} for boundary in self.boundaries],
             "symbols": [asdict(symbol) for symbol in self.symbols],
             "guards": list(self.guards),
+            "notes": list(self.notes),
         }
 
     def to_json(self) -> str:
@@ -145,6 +154,7 @@ class FusionExplanation:
         lines += [f"  {symbol}" for symbol in self.symbols]
         if self.guards:
             lines.append(f"  as long as {', '.join(self.guards)}")
+        lines += [f"  plainer: {note}" for note in self.notes]
         for number, report in enumerate(self.kernels):
             first, *others = str(report).splitlines()
             lines += [f"  {number}  {first}", *(f"     {line}" for line in others)]
@@ -175,10 +185,10 @@ def explain(plan: Plan) -> FusionExplanation:
             reports.append(_of_a_library(node, specs))
     found = plan.symbolic
     if found is None:
-        return FusionExplanation(tuple(reports), plan.boundaries, plan.graph)
+        return FusionExplanation(tuple(reports), plan.boundaries, plan.graph, notes=plan.notes)
     symbols = [SymbolReport(name, found.scope.hints[name], str(site)) for name, site in found.named.items()]
     guards = tuple(guard.text for guard in found.guards)
-    return FusionExplanation(tuple(reports), plan.boundaries, plan.graph, tuple(symbols), guards)
+    return FusionExplanation(tuple(reports), plan.boundaries, plan.graph, tuple(symbols), guards, plan.notes)
 
 
 def _generated(group: Group, node: Node) -> KernelReport:
@@ -199,7 +209,11 @@ def _generated(group: Group, node: Node) -> KernelReport:
             Tiles(each.outs, each.pixels, each.warps),
             commented(direct.source, origins),
         )
-    lowered = lower(group.body, strict=strict)
+    failure = known_failure(node.call.attrs["body"])
+    try:
+        lowered = lower(group.body, strict=strict)
+    except Unfusible as fault:
+        return KernelReport("kernel", group.rows, origins, *moved, None, "", failure=failure or str(fault))
     here = with_hints(group.body)  # the same, but for a body of symbolic sizes
     on_cpu = lowered_for_cpu(here, strict=strict) if lowered.outputs[0].place == "cpu" else None
     in_c = None if on_cpu is None else commented(on_cpu.source, origins, "//")
@@ -207,7 +221,7 @@ def _generated(group: Group, node: Node) -> KernelReport:
     sized = lower(here, strict=strict) if lowered.sizes else lowered
     tiles, chooser = chosen_tiles(sized, lowered.name, recorded)
     source = commented(lowered.source, origins)
-    return KernelReport(lowered.name, group.rows, origins, *moved, tiles, source, in_c, chooser)
+    return KernelReport(lowered.name, group.rows, origins, *moved, tiles, source, in_c, chooser, failure)
 
 
 def _of_a_library(node: Node, specs: dict[int, Any]) -> KernelReport:

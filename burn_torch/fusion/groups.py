@@ -85,6 +85,8 @@ class Grouping:
         self.again: Final[dict[int, frozenset[int]]] = {}
         """For a group, operations of other groups that it does once more instead of reading what they made."""
         self.lowered: Final[dict[Graph, Unfusible | None]] = {}
+        self.beside: Final[dict[Graph, bool]] = {}
+        """Of bodies that are no kernel, whether they are several side by side."""
         self.next_readers: Final = self._next_readers()
         self.apart: Final = self._read_apart()
         """Values that no kernel may leave out: others read them, or the graph returns them."""
@@ -286,6 +288,35 @@ class Grouping:
             if not changed:
                 return found
 
+    def legal_cuts(self) -> dict[int, Cut]:
+        """The same, each one a kernel.
+
+        A group is joined as far as its own kernel goes; but a group that does again what another one made reads what
+        that one read, so the makers of those values must write them besides, and may have more results than a kernel
+        can.  Such a group no longer does again what others make, or becomes two.
+        """
+        while True:
+            cuts = self.cuts()
+            faults = {
+                name: fault
+                for name, cut in cuts.items()
+                if (len(self.members[name]) > 1 or name in self.again) and (fault := self._unwritable(cut.body))
+            }
+            if not faults:
+                return cuts
+            for name, fault in faults.items():
+                if self.again.pop(name, None) is None:
+                    members = sorted(self.members[name])
+                    half = len(members) // 2
+                    self._part(name, [frozenset(members[:half]), frozenset(members[half:])], fault)
+
+    def _unwritable(self, body: Graph) -> Unfusible | None:
+        """Why a body is no kernel, nor kernels side by side."""
+        fault = self._lowered(body)
+        if fault is not None and body not in self.beside:
+            self.beside[body] = _beside(body)
+        return None if fault is None or self.beside[body] else fault
+
     def _pairs(self) -> list[tuple[int, int, int]]:
         """(-bytes saved, first, second) of each two groups that share a value."""
         source = self.source
@@ -345,7 +376,7 @@ class Grouping:
         for at in dict.fromkeys((count // 2, 1, count - 1)) if count > 2 else ():
             parts = [frozenset(members[:at]), frozenset(members[at:])]
             bodies = [self.source.body(part, self.source.read_outside(part))[0] for part in parts]
-            if all(body.outputs and (self._lowered(body) is None or _beside(body)) for body in bodies):
+            if all(body.outputs and self._unwritable(body) is None for body in bodies):
                 found.append(parts)
         return found
 
@@ -358,14 +389,17 @@ class Grouping:
     def parted(self, name: int, parts: Collection[frozenset[int]], why: Unfusible) -> Grouping:
         """Another grouping: this one with several groups in place of one."""
         other = self._copied()
-        members = other.members.pop(name)
-        other.again.pop(name, None)
-        for part in parts:
-            other.members[min(part)] = part
-            other.group_of.update(dict.fromkeys(part, min(part)))
-        where = {n: number for number, part in enumerate(parts) for n in part}
-        other.why.update(((n, m), why) for n in members for m in members if n < m and where[n] != where[m])
+        other._part(name, parts, why)
         return other
+
+    def _part(self, name: int, parts: Collection[frozenset[int]], why: Unfusible) -> None:
+        members = self.members.pop(name)
+        self.again.pop(name, None)
+        for part in parts:
+            self.members[min(part)] = part
+            self.group_of.update(dict.fromkeys(part, min(part)))
+        where = {n: number for number, part in enumerate(parts) for n in part}
+        self.why.update(((n, m), why) for n in members for m in members if n < m and where[n] != where[m])
 
     def _fault(self, one: frozenset[int], other: frozenset[int]) -> Unfusible | None:
         """Why two groups are not one kernel; None if they are."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, final
 
-__all__ = ["FusionWarning", "Reason", "Unfusible"]
+__all__ = ["FusionWarning", "Reason", "Unfusible", "Unsymbolic"]
 
 
 class FusionWarning(UserWarning):
@@ -44,3 +44,8 @@ class Unfusible(Exception):
         super().__init__(f"{reason}: {detail}")
         self.reason: Final = reason
         self.detail: Final = detail
+
+
+@final
+class Unsymbolic(Exception):
+    """No symbolic form of a graph was found."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.lowering import lower
+from burn_torch.fusion.reasons import Unfusible
 from burn_torch.fusion.sharing import instance, kernel_at, read, shared
 from burn_torch.fusion.symbolic import scope_of
 from burn_torch.graph.ir import Graph
@@ -45,9 +46,12 @@ def body_of(text: str, dynamic: str = "", sizes: tuple[int, ...] = ()) -> Graph:
 
 def _over(call: Call) -> Over:
     attrs = call.attrs
-    kernel = kernel_at(attrs["body"], attrs["dynamic"], attrs["sizes"], strict=attrs["strict"])
-    if kernel is None:
-        kernel = lower(body_of(attrs["body"], attrs["dynamic"], attrs["sizes"]), strict=attrs["strict"])
+    try:
+        kernel = kernel_at(attrs["body"], attrs["dynamic"], attrs["sizes"], strict=attrs["strict"])
+        if kernel is None:
+            kernel = lower(body_of(attrs["body"], attrs["dynamic"], attrs["sizes"]), strict=attrs["strict"])
+    except Unfusible:  # of a graph from a file; the leaf computes it operation by operation
+        return Over(_of_the_leaf, ())
     return Over(_of_the_leaf, (), kernel.over)
 
 

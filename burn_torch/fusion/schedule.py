@@ -22,6 +22,7 @@ from burn_torch.fusion.lines import remember_lines
 from burn_torch.fusion.lowering import LONGEST_ROW
 from burn_torch.fusion.order import least_alive
 from burn_torch.fusion.patterns import replaced
+from burn_torch.fusion.pieces import plan_or_pieces
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.splitting import beside_rows, columns_in_two_steps, in_two_steps, rows_reduced
@@ -83,6 +84,7 @@ class Plan:
 
     symbolic  where it was planned at sizes that are symbols, these
     planned   the graph then, of which `graph` is an instance
+    notes     what is plainer than it could be, and why
     """
 
     graph: Graph
@@ -90,6 +92,12 @@ class Plan:
     boundaries: tuple[Boundary, ...]
     symbolic: Symbolic | None = None
     planned: Graph | None = None
+    notes: tuple[str, ...] = ()
+
+    def with_notes(self, *notes: str) -> Plan:
+        """The plan with more notes; empty ones do not count."""
+        added = tuple(note for note in notes if note)
+        return replace(self, notes=(*self.notes, *added)) if added else self
 
     @property
     def kernels(self) -> int:
@@ -102,9 +110,19 @@ def fuse(graph: Graph, *, strict: bool = False) -> Graph:
     return plan_of(graph, strict=strict).graph
 
 
-def plan_of(graph: Graph, *, strict: bool = False) -> Plan:
-    """The kernels of a graph.  strict: they round after each operation, as unfused execution does."""
+def plan_of(graph: Graph, *, strict: bool = False, plainer: bool = True) -> Plan:
+    """The kernels of a graph.
+
+    strict   they round after each operation, as unfused execution does
+    plainer  what cannot be planned is left to the leaf, operation by operation, as `Plan.notes` says; else it raises
+    """
     graph = dead_code(graph)
+    if not plainer:
+        return _plan_of(graph, strict)
+    return plan_or_pieces(graph, lambda piece: _plan_of(piece, strict), lambda piece: Plan(piece, (), ()))
+
+
+def _plan_of(graph: Graph, strict: bool) -> Plan:
     opened, whole = _opened(dead_code(replaced(graph, strict=strict)))
     source = Source(opened)
     most = peak_bytes(graph) + _workspace(source, whole)
@@ -403,7 +421,7 @@ class _Written:
 
 
 def _written(grouping: Grouping, whole: _Whole, strict: bool) -> _Written:
-    source, cuts = grouping.source, grouping.cuts()
+    source, cuts = grouping.source, grouping.legal_cuts()
     closed = {min(parts): _stays_closed(grouping, parts, composite, cuts) for composite, parts in whole.values()}
     while True:
         nodes, named = _emitted(source, grouping, cuts, whole, closed, strict)

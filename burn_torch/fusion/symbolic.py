@@ -17,6 +17,7 @@ from burn_torch.core.errors import BurnTorchError
 from burn_torch.core.sizes import Guard, Real, Scope, Size, size_hint, sizes_in
 from burn_torch.core.solving import solved
 from burn_torch.core.spec import Spec, TensorSpec
+from burn_torch.fusion.reasons import Unsymbolic
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.origin import Origin
 from burn_torch.ops.op import Call
@@ -52,10 +53,6 @@ UNKNOWN_STRIDE: Final = (1 << 20) + 1
 _MOST_FORMS: Final = 1 << 14
 
 _forms: Final[dict[Any, object]] = {}
-
-
-class Unsymbolic(Exception):
-    """No symbolic form of a graph was found."""
 
 
 # -- forms ---------------------------------------------------------------------------------------------

@@ -10,20 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, final
 
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.core.sizes import Real, Size, exact_quotient, size_hint, sizes_in
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
+from burn_torch.fusion.faults import note_fault
 from burn_torch.fusion.lines import known_lines, remember_lines
-from burn_torch.fusion.reasons import Unfusible
+from burn_torch.fusion.reasons import Unfusible, Unsymbolic
 from burn_torch.fusion.row import body_of, kernel
 from burn_torch.fusion.schedule import Plan, plan_of
 from burn_torch.fusion.sharing import kernel_at
 from burn_torch.fusion.symbolic import (
     Sites,
     Symbolic,
-    Unsymbolic,
     evaluation,
     form_of,
     sizes_of,
@@ -39,6 +40,9 @@ MOST_SYMBOLIC: Final = 4
 
 _REMEMBERED: Final = 8
 """Shapes of a program that are remembered to tell which sizes differ."""
+
+_MOST_REFUSED: Final = 8
+"""So often no plan of symbolic sizes could be made; then none is tried any more, which takes as long as a plan."""
 
 
 @final
@@ -210,6 +214,8 @@ class Variants:
     exact    how many shapes were planned as they are
     planned  how many plans of symbolic sizes were made
     seen     the sizes of shapes that were planned last
+    refused  how often a plan of symbolic sizes could not be made
+    why      why the shape that was planned last has no plan of symbolic sizes; empty where it needs none
     """
 
     def __init__(self) -> None:
@@ -217,6 +223,8 @@ class Variants:
         self.exact = 0
         self.planned = 0
         self.seen: Final[list[tuple[int, ...]]] = []
+        self.refused = 0
+        self.why = ""
 
     def remember(self, sizes: tuple[int, ...]) -> None:
         """Tells of a shape that was planned."""
@@ -226,7 +234,12 @@ class Variants:
     def found(self, sizes: Sequence[int]) -> tuple[SymbolicPlan, Graph] | None:
         """A plan that fits, and what it is at these sizes."""
         for plan in reversed(self.plans):
-            graph = None if plan.failed else plan.graph(sizes)
+            try:
+                graph = None if plan.failed else plan.graph(sizes)
+            except Exception as fault:
+                self._refuse(fault)
+                self.plans.remove(plan)
+                continue
             if graph is not None:
                 self.plans.remove(plan)
                 self.plans.append(plan)
@@ -235,24 +248,34 @@ class Variants:
 
     def made(self, graph: Graph, sizes: tuple[int, ...], schedule: Callable[[Graph], Plan]) -> SymbolicPlan | None:
         """A plan for the sizes of `graph` and others; None for the first shape, and where symbols do not do."""
+        self.why = ""
         seen = [other for other in self.seen if other != sizes]
         self.remember(sizes)
         differing = {n for other in seen for n, (a, b) in enumerate(zip(sizes, other, strict=True)) if a != b}
         for plan in self.plans:
             differing |= {n for n, size in plan.symbolic.sites.items() if isinstance(size, Size)}
-        if not differing or any(plan.failed for plan in self.plans):
+        if not differing or self.refused >= _MOST_REFUSED or any(plan.failed for plan in self.plans):
             return None
         try:
             symbolic = symbolised(graph, sorted(differing), seen)
             made = SymbolicPlan(symbolic, schedule(symbolic.graph))
-        except (Unsymbolic, BurnTorchError, AssertionError, TypeError, ValueError, ArithmeticError):
+        except (BurnTorchError, TypeError, ValueError, ArithmeticError) as fault:  # rules that take no symbols
+            self._refuse(Unsymbolic(f"{type(fault).__name__}: {fault}"))
             return None
-        if symbolic.match(sizes) is None:  # what the scheduler asked is true of the sizes at hand alone
+        except Exception as fault:
+            self._refuse(fault)
+            return None
+        if symbolic.match(sizes) is None:
+            self._refuse(Unsymbolic("what the scheduler asked is true of the sizes at hand alone"))
             return None
         self.plans.append(made)
         del self.plans[:-MOST_SYMBOLIC]
         self.planned += 1
         return made
+
+    def _refuse(self, fault: Exception) -> None:
+        self.refused += 1
+        self.why = note_fault("planned at these sizes alone", fault)
 
 
 # -- compiled functions --------------------------------------------------------------------------------
@@ -283,11 +306,11 @@ class Schedules:
             variants = self._variants[key] = Variants()
         sizes = sizes_of(lifted)
         found = variants.found(sizes)
-        if found is None and variants.made(lifted, sizes, plan_of) is not None:
+        if found is None and variants.made(lifted, sizes, partial(plan_of, plainer=False)) is not None:
             found = variants.found(sizes)
         if found is None:
             variants.exact += 1
-            return plan_of(graph)
+            return plan_of(graph).with_notes(variants.why)
         symbolic, made = found
         return replace(symbolic.plan, graph=_lowered_again(made, numbers))
 

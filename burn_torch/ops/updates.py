@@ -45,7 +45,7 @@ def _spec_groups(xs: tuple[TensorSpec, ...], kinds: int) -> list[list[TensorSpec
     groups = _groups(xs, kinds)
     for same in zip(*groups, strict=True):
         same[0].require(FLOAT)
-        if any(spec is not same[0] and not (kind == 1 and _narrow(spec, same[0])) for kind, spec in enumerate(same)):
+        if not all(_fits(spec, same[0]) or (kind == 1 and _narrow(spec, same[0])) for kind, spec in enumerate(same)):
             raise shape_fault(
                 f"a gradient or a state does not fit its parameter {same[0]}: {same[1:]}",
                 expected="the parameter's shape and element type; a gradient of float32 may be of a half type",
@@ -54,9 +54,16 @@ def _spec_groups(xs: tuple[TensorSpec, ...], kinds: int) -> list[list[TensorSpec
     return groups
 
 
+def _fits(spec: TensorSpec, parameter: TensorSpec) -> bool:
+    """Whether the two are equal.  Symbolic sizes are asked: n + (512 - n) may be 512."""
+    return spec is parameter or (
+        (spec.dtype, spec.place) == (parameter.dtype, parameter.place) and spec.shape == parameter.shape
+    )
+
+
 def _narrow(gradient: TensorSpec, parameter: TensorSpec) -> bool:
     """Whether it is what a product in half precision gives for a float32 parameter."""
-    return parameter.dtype is DType.F32 and gradient.dtype in HALF and gradient.with_dtype(DType.F32) is parameter
+    return parameter.dtype is DType.F32 and gradient.dtype in HALF and _fits(gradient.with_dtype(DType.F32), parameter)
 
 
 def _numpy_groups(xs, kinds: int):

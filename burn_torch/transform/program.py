@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, Final, final
 
 from burn_torch.backend import Backend, LibTorch
+from burn_torch.backend.base import Program as Code
+from burn_torch.backend.base import Recorded
 from burn_torch.backend.fusion import is_fused
 from burn_torch.backend.tracing import Bound, Session
 from burn_torch.core.errors import TraceError, explain
@@ -17,11 +19,12 @@ from burn_torch.fusion import Plan
 from burn_torch.fusion.again import kept_less
 from burn_torch.fusion.chunking import chunk_losses
 from burn_torch.fusion.endings import with_endings
+from burn_torch.fusion.faults import plan_or_plainer
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.tables import add_rows
 from burn_torch.fusion.variants import Schedules
 from burn_torch.graph import Graph
-from burn_torch.graph.passes import Numerics, Precision, dead_code, peak_bytes, pipeline, recompute
+from burn_torch.graph.passes import Numerics, PassReport, Precision, dead_code, peak_bytes, pipeline, recompute
 from burn_torch.graph.trace import Slot, Trace
 from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
@@ -112,20 +115,32 @@ class Program:
         self.numerics: Final[Numerics] = numerics or ("fast" if on_device or fuse else "eager")
         self.precision: Final = precision
         self.plan: Plan | None = None
-        self.graph, self.passes = pipeline(
-            replaced(dead_code(traced.graph)) if fuse else traced.graph,
-            numerics=self.numerics,
-            precision=precision,
-            donated=donated,
-            memory_limit_bytes=memory_limit_bytes,
-            fuse=partial(self._fused, schedules, memory_limit_bytes) if fuse else None,
-        )
+
+        def made(fused: bool) -> tuple[Graph, list[PassReport], Recorded | None, Code | None]:
+            graph, passes = pipeline(
+                replaced(dead_code(traced.graph)) if fused else traced.graph,
+                numerics=self.numerics,
+                precision=precision,
+                donated=donated,
+                memory_limit_bytes=memory_limit_bytes,
+                fuse=partial(self._fused, schedules, memory_limit_bytes) if fused else None,
+            )
+            leaf, recorded = traced.leaf, None
+            if replay:
+                recorded = leaf.recorded(graph, donated, hold=held, before_overwriting=save_holders)
+            return graph, passes, recorded, None if recorded else leaf.program(graph, donated, title=name)
+
+        notes: list[str] = []
+        """Why nothing is fused, where it should be."""
+        if fuse:
+            found = plan_or_plainer("compiled without fusion", lambda: made(True), lambda: made(False), notes)
+        else:
+            found = made(False)
+        self.graph, self.passes, self.recorded, self.code = found
+        if notes:
+            self.plan = Plan(self.graph, (), (), notes=tuple(notes))
         if memory_limit_bytes is not None:
             _warn_above(memory_limit_bytes, self.passes[-1].bytes_after, name)
-        self.recorded: Final = (
-            traced.leaf.recorded(self.graph, donated, hold=held, before_overwriting=save_holders) if replay else None
-        )
-        self.code: Final = None if self.recorded else traced.leaf.program(self.graph, donated, title=name)
         self.run: Final[Callable[..., Sequence[Any]]] = self.recorded or self.code.run  # type: ignore[union-attr]  # one is there
         self._result: Final = traced.result
         self._size: Final = traced.result.size
@@ -154,9 +169,18 @@ class Program:
         """
 
         def planned(graph: Graph) -> Plan:
-            made = add_rows(chunk_losses(graph))
-            made = with_endings(made) if self.numerics == "fast" else made  # they round less often
-            return kept_less(schedules.of(made), limit, self.donated)
+            notes: list[str] = []
+
+            def rewritten(step: str, rewrite: Callable[[Graph], Graph], graph: Graph) -> Graph:
+                return plan_or_plainer(f"without {step}", lambda: rewrite(graph), lambda: graph, notes)
+
+            made = rewritten("losses in chunks", chunk_losses, graph)
+            made = rewritten("gradients of tables by rows", add_rows, made)
+            if self.numerics == "fast":  # they round less often
+                made = rewritten("endings of products", with_endings, made)
+            plan = schedules.of(made)
+            less = partial(kept_less, plan, limit, self.donated)
+            return plan_or_plainer("without values made again", less, lambda: plan, notes).with_notes(*notes)
 
         self.plan = planned(graph)
         if limit is not None and (peak := peak_bytes(self.plan.graph, self.donated)) > limit:

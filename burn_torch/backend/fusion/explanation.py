@@ -56,6 +56,7 @@ class StreamExplanation:
     planned    how often a program was new, of all threads
     shared     how often a new shape was served by a plan of symbolic sizes, of all threads
     unplanned  how often something new ran operation by operation, since too much was new, of all threads
+    plainer    how often something new was given a plainer plan than it could have, as its plan says, of all threads
     storms     programs that were planned again and again, as they were warned of, of all threads; the first 16
     """
 
@@ -66,6 +67,7 @@ class StreamExplanation:
     planned: int
     shared: int
     unplanned: int
+    plainer: int
     storms: tuple[str, ...]
     programs: tuple[StreamProgram, ...]
 
@@ -83,6 +85,7 @@ class StreamExplanation:
             "planned": self.planned,
             "shared": self.shared,
             "unplanned": self.unplanned,
+            "plainer": self.plainer,
             "storms": list(self.storms),
             "programs": programs,
         }
@@ -96,9 +99,9 @@ class StreamExplanation:
         """What was computed where, counted; and storms."""
         shared = f", {self.shared} at new shapes of known programs" if self.shared else ""
         unplanned = f", {self.unplanned} of these unplanned in a storm" if self.unplanned else ""
-        counts = (
-            f"{self.flushes} flushes, {self.planned} of them new{unplanned}{shared}; {self.pending} operations pending"
-        )
+        plainer = f", {self.plainer} of these planned more plainly than they could be" if self.plainer else ""
+        new = f"{self.planned} of them new{unplanned}{plainer}{shared}"
+        counts = f"{self.flushes} flushes, {new}; {self.pending} operations pending"
         storms = [
             f"storm: {line}" if n == 0 else line for storm in self.storms for n, line in enumerate(storm.splitlines())
         ]
@@ -138,6 +141,7 @@ def explain_stream(stream: Stream) -> StreamExplanation:
         planner.misses,
         planner.shared,
         planner.unplanned,
+        planner.plainer,
         tuple(planner.storms),
         tuple(programs),
     )

@@ -23,6 +23,7 @@ from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import Spec, TensorSpec
 from burn_torch.fusion import Plan, plan_of
+from burn_torch.fusion.faults import is_verifying, plan_or_plainer
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import FusionWarning
 from burn_torch.fusion.symbolic import call_form, call_sizes
@@ -66,8 +67,8 @@ class Ready:
     """
 
     __slots__ = (
-        "_given", "_graph", "_key", "_plan", "_reads", "_run", "_version", "fused", "gives", "inner", "lock", "program",
-        "runs", "symbolic",
+        "_given", "_graph", "_key", "_plan", "_reads", "_run", "_version", "fused", "gives", "inner", "lock", "notes",
+        "program", "runs", "symbolic",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +84,8 @@ class Ready:
         """The plan of symbolic sizes that it is an instance of."""
         self.program: Graph | None = None
         """What that plan is at its sizes."""
+        self.notes: tuple[str, ...] = ()
+        """What is plainer than it could be, and why, beside what its plan says."""
         self._graph = graph
         self._key: str | None = None
         self._given: Final = len(outside)
@@ -112,7 +115,11 @@ class Ready:
             return self.symbolic.plan
         with self.lock:
             if self._plan is None:
-                self._plan = plan_of(_prepared(self.graph))
+                notes: list[str] = []
+                graph = plan_or_plainer(
+                    "without passes", lambda: _prepared(self.graph), lambda: dead_code(self.graph), notes
+                )
+                self._plan = plan_of(graph).with_notes(*self.notes, *notes)
             return self._plan
 
     # -- making ------------------------------------------------------------------------------------------
@@ -123,7 +130,7 @@ class Ready:
                 self._run = self.inner.program(_tidied(self.plan.graph)).run
                 self.fused = True
             except Exception as fault:
-                self._warn(fault)
+                self._tell(fault)
         if self._run is None:
             self._run = self.inner.compile(self.graph)
 
@@ -171,10 +178,15 @@ class Ready:
             self._run = self.inner.compile(self.graph)
             if self.symbolic is not None:
                 self.symbolic.failed = True
-            self._warn(fault)
+            self._tell(fault)
         return values
 
-    def _warn(self, fault: Exception) -> None:
+    def _tell(self, fault: Exception) -> None:
+        """Warns of a fault.  Raises: it, with BURN_TORCH_VERIFY=1."""
+        if is_verifying():
+            raise fault
+        self.notes += (f"operation by operation: {type(fault).__name__}: {fault}",)
+        self._plan = None if self._plan is None else self._plan.with_notes(self.notes[-1])
         rows = ", ".join(node.call.op.name for node in self.graph.nodes[:8])
         more = f" and {len(self.graph.nodes) - 8} more" if len(self.graph.nodes) > 8 else ""
         origin = next((node.origin for node in self.graph.nodes if node.origin is not None), None)
@@ -202,7 +214,7 @@ def _tidied(graph: Graph) -> Graph:
 
 
 def _scheduled(graph: Graph) -> Plan:
-    plan = plan_of(_prepared(graph))
+    plan = plan_of(_prepared(graph), plainer=False)
     return replace(plan, graph=_tidied(plan.graph))
 
 
@@ -286,6 +298,7 @@ class Planner:
     misses     how often something had to be made, or was met for the first time in a storm
     shared     how often a plan of symbolic sizes served a new shape
     unplanned  how many of the misses ran without a plan, since too much was new
+    plainer    how many of the misses have a plainer plan than they could: each plan says why
     storms     what was told of programs that are planned again and again, the first 16
     """
 
@@ -295,6 +308,7 @@ class Planner:
         self.misses = 0
         self.shared = 0
         self.unplanned = 0
+        self.plainer = 0
         self.storms: Final[list[str]] = []
         self._recent: Final[deque[int]] = deque(maxlen=_MISSES)
         """The flushes at which something new was met last."""
@@ -351,7 +365,9 @@ class Planner:
                 ready.share(*found)
             else:
                 shapes.variants.exact += 1
+                ready.notes = (shapes.variants.why,) if shapes.variants.why else ()
                 ready.make(place)
+                self.plainer += bool(generates and (ready.notes or ready.plan.notes))
             last.plans[live] = ready
         else:
             self.unplanned += generates or stormy

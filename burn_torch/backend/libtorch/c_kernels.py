@@ -32,6 +32,7 @@ from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.c_lowering import CKernel, lower_to_c, lowered_for_cpu
 from burn_torch.fusion.c_sharing import c_kernel_at
+from burn_torch.fusion.faults import is_verifying, remember_failure
 from burn_torch.fusion.lines import commented, known_lines
 from burn_torch.fusion.row import body_of
 from burn_torch.graph.ir import Graph
@@ -115,9 +116,13 @@ class CFunction:
         self.body: Final = body
         self.strict: Final = strict
         self._symbols: Final = symbols
-        kernel = lowered_for_cpu(body, strict=strict)
-        if kernel is not None:
-            kernel = c_kernel_at(*symbols, strict=strict) or kernel
+        try:
+            kernel = lowered_for_cpu(body, strict=strict)
+            if kernel is not None:
+                kernel = c_kernel_at(*symbols, strict=strict) or kernel
+        except Exception as fault:
+            kernel = None
+            self._tell(fault)
         if kernel is not None and compiler() is None:
             _tell_of_none()
             kernel = None
@@ -162,19 +167,27 @@ class CFunction:
                 self.body, strict=self.strict, layouts=layouts
             )
             return _launcher(kernel, self._apart(kernel).result(), self.body, {}, None)
-        except (CompilerError, OSError, subprocess.TimeoutExpired) as fault:
-            rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
-            warnings.warn(
-                explain(
-                    "a generated C kernel was not built; its operations run one by one",
-                    given=f"{rows}: {fault}",
-                    expected="a C compiler with OpenMP that takes the kernel",
-                    mend="the results are right; fuse=False, or another compiler in CC, avoids this",
-                ),
-                CompilerWarning,
-                stacklevel=user_level(),
-            )
+        except Exception as fault:
+            self._tell(fault)
             return self._one_by_one()
+
+    def _tell(self, fault: Exception) -> None:
+        """Warns that there is no kernel, and why.  Raises: a fault of our own, with BURN_TORCH_VERIFY=1."""
+        ours = not isinstance(fault, CompilerError | OSError | subprocess.TimeoutExpired)
+        if ours and is_verifying():
+            raise fault
+        remember_failure(self._symbols[0], fault)
+        rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
+        warnings.warn(
+            explain(
+                "a generated C kernel was not built; its operations run one by one",
+                given=f"{rows}: {f'{type(fault).__name__}: ' if ours else ''}{fault}",
+                expected="a C compiler with OpenMP that takes the kernel",
+                mend="the results are right; fuse=False, or another compiler in CC, avoids this",
+            ),
+            CompilerWarning,
+            stacklevel=user_level(),
+        )
 
     def _apart(self, kernel: CKernel) -> Future[Path]:
         return build_apart(kernel.name, kernel.source, strict=self.strict, lines=known_lines(self._symbols[0]))

@@ -34,6 +34,7 @@ from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.fusion.configs import Tiles, tiles_of
+from burn_torch.fusion.faults import is_verifying, remember_failure
 from burn_torch.fusion.lines import commented, is_kernel, known_lines
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower
@@ -196,7 +197,7 @@ class FusedKernel:
             return self.without(*inputs)
         try:
             return self._launched(inputs, slots)
-        except (AssertionError, torch.OutOfMemoryError, MemoryError):  # the first is ours: what must not happen
+        except (torch.OutOfMemoryError, MemoryError):
             raise
         except Exception as fault:
             if slots is not None:
@@ -210,6 +211,9 @@ class FusedKernel:
     def _one_by_one(self, fault: Exception, inputs: Sequence[Any]) -> tuple[list[torch.Tensor], _Run]:
         """The outputs without the kernel, and what computes them."""
         outputs = self._interpreted(*inputs)  # where the operations fail too, no kernel is at fault
+        if is_verifying():
+            raise fault
+        remember_failure(self._text(), fault)
         warnings.warn(
             explain(
                 "a generated kernel failed; its operations run one by one from now on",
@@ -229,13 +233,20 @@ class FusedKernel:
 
     def _told(self, count: int) -> str:
         """The name of the kernel, its file and its operations."""
-        kernel = self.lowered((None,) * count)
         rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
-        return f"{kernel.name} in {_written(kernel.name, kernel.source, self._lines())} ({rows})"
+        try:
+            kernel = self.lowered((None,) * count)
+            return f"{kernel.name} in {_written(kernel.name, kernel.source, self._lines())} ({rows})"
+        except Exception:  # the fault that is told of, or no folder to write to
+            return f"a kernel without a file ({rows})"
+
+    def _text(self) -> str:
+        """What it is known by."""
+        return text_of(self.body) if self.symbols is None else self.symbols.text
 
     def _lines(self) -> tuple[str, ...]:
         """Where it comes from."""
-        return known_lines(text_of(self.body) if self.symbols is None else self.symbols.text)
+        return known_lines(self._text())
 
     def _launched(self, inputs: Sequence[Any], slots: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
         layouts = tuple(None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride() for x in inputs)
