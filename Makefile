@@ -7,7 +7,8 @@
 #   TRITON       which Triton, on Linux, where torch brings none of its own (triton==3.6.0)
 # Another value makes .venv anew; `make setup TORCH_INDEX=` goes back to the default.
 #
-# Settings of one call: ARGS, more arguments for the command; JOBS, tests run by so many processes side by side (2).
+# Settings of one call: ARGS, more arguments for the command; JOBS, tests run by so many processes side by side (2);
+# N, SECONDS and SEED of make fuzz.
 
 -include .venv/settings.mk
 
@@ -33,7 +34,7 @@ OTHERS := tests --ignore tests/interpreted
 WISH := $(strip $(PYTHON) $(TORCH) $(TRITON) $(TORCH_INDEX) in $(CURDIR))
 
 .DEFAULT_GOAL := help
-.PHONY: setup train test test-all test-gpu check format bench measured docs generate clean help
+.PHONY: setup train test test-all fuzz test-gpu check format bench measured docs generate clean help
 
 setup: .venv/ready  ## make .venv with torch, the package and the developer's tools; quick when it is there
 	@echo ".venv is ready: $$($(BIN)/python -c 'import platform; from importlib.metadata import version; print("Python", platform.python_version() + ", torch", version("torch"))')"
@@ -48,6 +49,10 @@ test: .venv/ready  ## the tests that need no GPU and little time
 test-all: .venv/ready  ## every test that needs no GPU, the slow ones too
 	$(call interpreted,not gpu)
 	BURN_TORCH_SLOW=1 $(PYTEST) $(OTHERS) -m "not gpu" $(ARGS)
+
+fuzz: .venv/ready  ## random programs through every backend and compiler (N=2000, or SECONDS=60; SEED=7 again)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --processes $(JOBS) $(if $(N),--count $(N)) \
+	  $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 test-gpu: .venv/ready  ## the tests that need a CUDA device
 	BURN_TORCH_SLOW=1 $(PYTEST) tests -m gpu $(ARGS)  # JOBS=1 where the memory of the GPU is small

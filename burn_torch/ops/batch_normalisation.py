@@ -138,10 +138,13 @@ def _torch_batch_norm_backward(call: Call):
     backward = aten.native_batch_norm_backward.default
 
     def run(g, x, mean, var, gamma, eps):
-        rstd = torch.rsqrt(var + eps)
-        if gamma is None and (live[1] or live[2]):  # torch computes the sums only beside a gamma
+        # beside a contiguous x torch reads these three as if they were contiguous too
+        rstd = torch.rsqrt(var + eps).contiguous()
+        if gamma is not None:
+            gamma = gamma.contiguous()
+        elif live[1] or live[2]:  # torch computes the sums only beside a gamma
             gamma = x.new_ones(x.shape[1])
-        return backward(g, x, gamma, None, None, mean, rstd, True, eps, live)
+        return backward(g, x, gamma, None, None, mean.contiguous(), rstd, True, eps, live)
 
     return run
 

@@ -305,6 +305,7 @@ def _numpy_cross_entropy_backward(call: Call):
             q = q * weight
         if padded is not None:
             q[padded] = 0
+            g = np.where(padded, 0, g)  # even where it is NaN
         p = np.exp(_numpy_log_softmax(logits))
         return g[:, None] * (p * np.sum(q, axis=1, keepdims=True) - q)
 

@@ -236,3 +236,13 @@ def test_types_that_do_not_fit_are_refused() -> None:
         run(LEAVES[0], "cross_entropy", np.zeros((2, 5)), np.zeros(2), None, None)
     with pytest.raises(DTypeError, match=r"(?s)cross_entropy: smoothing is no number.*expected: a number.*mend: "):
         run(LEAVES[0], "cross_entropy", np.zeros((2, 5)), np.zeros(2, np.int64), None, np.zeros(()))
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_a_nan_gradient_of_a_padded_item_stays_out(leaf: Any, seed: np.random.Generator) -> None:
+    """hypot of a loss of 0 gives such a gradient; torch leaves the item out, numpy multiplied it by 0."""
+    logits = seed.normal(size=(2, 3))
+    g = np.array([0.5, np.nan])
+    found = run(leaf, "cross_entropy_backward", g, logits, np.array([1, -100]), None, None, pad_tokens=(-100,))
+    assert not found[1].any()
+    assert np.isfinite(found).all()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from burn_torch import Tensor
 from burn_torch.backend.autodiff.decorator import Autodiff
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DTypeError, ShapeError
@@ -273,3 +274,20 @@ def test_statistics_that_do_not_fit_are_refused() -> None:
 def test_integers_are_refused() -> None:
     with pytest.raises(DTypeError, match=r"(?s)rms_norm: x has an element type.*given:    x \(2, 3\) i64.*mend: "):
         run(LEAVES[0], "rms_norm", np.zeros((2, 3), np.int64), None, EPS)
+
+
+@pytest.mark.parametrize("strided", [(1,), (2,), (3,), (1, 2, 3)])
+def test_batch_norm_backward_reads_strided_statistics_where_they_are(
+    strided: tuple[int, ...], seed: np.random.Generator
+) -> None:
+    """torch's own function takes the statistics and gamma for contiguous where x is: it read their neighbours."""
+    x, g = (torch.from_numpy(seed.normal(size=(5, 3))) for _ in range(2))
+    kept = [torch.from_numpy(seed.uniform(0.5, 1.5, (3,))) for _ in range(3)]
+    given = [torch.full((3, 2), float("nan"), dtype=torch.float64)[:, 0].copy_(y) if i + 1 in strided else y
+             for i, y in enumerate(kept)]  # fmt: skip
+    wanted, found = (
+        [y.into_torch() for y in REGISTRY["batch_norm_backward"](*map(Tensor.from_torch, (g, x, *ys)), 1e-5)]
+        for ys in (kept, given)
+    )
+    for y, z in zip(found, wanted, strict=True):
+        torch.testing.assert_close(y, z, rtol=1e-13, atol=1e-14)

@@ -1,0 +1,178 @@
+"""A program with everything that doors are given: arguments, upstream gradients, and what eager makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from burn_torch import Device, DType, Tensor, vjp
+from burn_torch.core.data import TensorData
+from tests.fuzz.compare import Judge, Noisy, Results
+from tests.fuzz.program import Program
+
+__all__ = ["PLAIN", "Case", "first_by_tape", "second_by_transforms"]
+
+PLAIN: Final = Device.cpu(fused=False)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program, and whether second gradients are compared too."""
+
+    program: Program
+    second: bool = False
+    seed: int = 0
+
+    # -- arguments ---------------------------------------------------------------------------------
+    @cached_property
+    def values(self) -> list[TensorData]:
+        """What eager gives."""
+        return [y.into_data() for y in self.program(self.program.tensors(PLAIN), self.program.numbers)]
+
+    @cached_property
+    def upstream(self) -> list[TensorData | None]:
+        """A random gradient for each float result."""
+        generator = np.random.default_rng(self.seed)
+        return [_normal(generator, y.shape, y.dtype) if y.dtype.is_float else None for y in self.values]
+
+    @cached_property
+    def weights(self) -> list[TensorData]:
+        """A random weight for each first gradient: their sum is differentiated again."""
+        generator = np.random.default_rng(self.seed + 1)
+        return [
+            _normal(generator, x.data.shape, x.dtype) for x in (self.program.inputs[i] for i in self.program.wanted)
+        ]
+
+    @property
+    def differentiates(self) -> bool:
+        return bool(self.program.wanted) and any(g is not None for g in self.upstream)
+
+    def upstream_on(self, device: Device) -> list[Tensor | None]:
+        return [None if g is None else Tensor.from_data(g, device) for g in self.upstream]
+
+    def weights_on(self, device: Device) -> list[Tensor]:
+        return [Tensor.from_data(w, device) for w in self.weights]
+
+    def varied(self) -> Case:
+        """The same program on other data: what is kept between two calls shows."""
+        inputs = [replace(x, data=np.roll(x.data.ravel(), 1).reshape(x.data.shape)) for x in self.program.inputs]
+        numbers = tuple(
+            n * 0.9 if isinstance(n, float) else n + 1 if abs(n) >= 1 << 20 else n for n in self.program.numbers
+        )
+        return Case(replace(self.program, inputs=tuple(inputs), numbers=numbers), self.second, self.seed + 2)
+
+    # -- the reference -----------------------------------------------------------------------------
+    @cached_property
+    def judge(self) -> Judge:
+        """Of values and first gradients."""
+        return Judge(self.first_on(PLAIN), lambda seed: self.first_on(Device(Noisy(seed))), self.names)
+
+    @cached_property
+    def second_judge(self) -> Judge:
+        """Of second gradients."""
+        names = [f"second gradient of x{i}" for i in self.program.wanted]
+        names += [f"second gradient of upstream {i}" for i, g in enumerate(self.upstream) if g is not None]
+        return Judge(self.second_on(PLAIN), lambda seed: self.second_on(Device(Noisy(seed))), names)
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [f"result {i}" for i in range(len(self.program.outputs))] + [
+            f"gradient of x{i}" for i in self.program.wanted
+        ]
+
+    def first_on(self, device: Device) -> Results:
+        """Values and first gradients by a tape over a plain device."""
+        if not self.differentiates:
+            return data_of(self.program(self.program.tensors(device), self.program.numbers)) + [None] * len(
+                self.program.wanted
+            )
+        tape = device.autodiff()
+        made = first_by_tape(self.program, self.program.tensors(tape), self.program.numbers, self.upstream_on(device))
+        return data_of(made)
+
+    def second_on(self, device: Device) -> Results:
+        """Second gradients by two nested transforms on a plain device."""
+        made = second_by_transforms(
+            self.program,
+            self.program.tensors(device),
+            self.program.numbers,
+            self.upstream_on(device),
+            self.weights_on(device),
+        )
+        return data_of(made)
+
+
+def data_of(tensors: Sequence[Tensor | None]) -> list[TensorData | None]:
+    return [None if x is None else x.into_data() for x in tensors]
+
+
+def _normal(generator: np.random.Generator, shape: Sequence[int], dtype: DType) -> TensorData:
+    return TensorData.of(np.asarray(generator.uniform(-1.5, 1.5, tuple(shape)))).convert(dtype)
+
+
+# -- ways to differentiate -----------------------------------------------------------------------------------
+def first_by_tape(
+    program: Program, xs: Sequence[Tensor], numbers: Sequence[Any], upstream: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """Values, then the gradients of sum(upstream * value) for the wanted inputs; `xs` lie on a tape."""
+    fed = list(xs)
+    for i in program.wanted:
+        fed[i] = xs[i].require_grad()
+    ys = program(fed, numbers)
+    loss: Tensor | None = None
+    for y, g in zip(ys, upstream, strict=True):
+        if g is None or not y.backend.is_tracked(y.primitive):  # type: ignore[attr-defined]  # a tape
+            continue
+        part = (y * Tensor.from_inner(g).to_device(y.device)).cast(DType.F64).sum()
+        loss = part if loss is None else loss + part
+    values = [y.inner() for y in ys]
+    if loss is None:
+        return [*values, *[None] * len(program.wanted)]
+    gradients = loss.backward()
+    return [*values, *[fed[i].grad(gradients) for i in program.wanted]]
+
+
+def first_by_vjp(
+    program: Program, xs: Sequence[Tensor], numbers: Sequence[Any], upstream: Sequence[Tensor | None], watch: Any = None
+) -> list[Tensor | None]:
+    """The same by the transform."""
+    ys, pull = vjp(_function(program, xs, numbers, watch), *[xs[i] for i in program.wanted])
+    return [*ys, *pull(list(upstream))]
+
+
+def second_by_transforms(
+    program: Program,
+    xs: Sequence[Tensor],
+    numbers: Sequence[Any],
+    upstream: Sequence[Tensor | None],
+    weights: Sequence[Tensor],
+) -> list[Tensor | None]:
+    """Gradients of sum(weight * first gradient) for the wanted inputs and for the upstream gradients."""
+    wanted = [xs[i] for i in program.wanted]
+    floats = [g for g in upstream if g is not None]
+    count = len(wanted)
+
+    def first(*args: Tensor) -> list[Tensor]:
+        given = iter(args[count:])
+        _, pull = vjp(_function(program, xs, numbers), *args[:count])
+        made: list[Tensor] = list(pull([None if g is None else next(given) for g in upstream]))
+        return made
+
+    _, pull = vjp(first, *wanted, *floats)
+    return list(pull(list(weights)))
+
+
+def _function(
+    program: Program, xs: Sequence[Tensor], numbers: Sequence[Any], watch: Any = None
+) -> Callable[..., list[Tensor]]:
+    def function(*wanted: Tensor) -> list[Tensor]:
+        fed = list(xs)
+        for i, x in zip(program.wanted, wanted, strict=True):
+            fed[i] = x
+        return program(fed, numbers, watch)
+
+    return function

@@ -1,0 +1,244 @@
+"""When two results of a program agree.
+
+Bits first.  Where a door may round otherwise, the reference is computed again with rounding noise: every operation's
+float inputs and outputs change by up to one unit in the last place of their type, at random.  How far that moves a
+result is what rounding can explain; a door may lie `FACTOR` times as far.  A result that noise moves by a part of its
+own size (a cosine of 1e17, an argmax of a tie) says nothing, and is counted as unstable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+
+import numpy as np
+import torch
+
+from burn_torch.backend.base import Backend
+from burn_torch.backend.libtorch.leaf import LibTorch
+from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
+from burn_torch.core.spec import TensorSpec
+from burn_torch.ops.laws import Copies, Fill, Moves, Regions
+from burn_torch.ops.op import Call
+
+__all__ = ["Judge", "Noisy", "Results", "same_bits"]
+
+FACTOR: Final = 16.0
+"""Two runs with noise of one unit show about one standard deviation of it; sums in another order stay below 16."""
+RUNS: Final = 3
+CONFIRMING_RUNS: Final = 24
+EPS: Final = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
+TINY: Final = {DType.F64: 2.0**-1022, DType.F32: 2.0**-126, DType.F16: 2.0**-14, DType.BF16: 2.0**-126}
+UNSTABLE: Final = {DType.F64: 1e-3, DType.F32: 1e-2, DType.F16: 0.2, DType.BF16: 0.2}
+"""Noise that moves a result by this part of its size: there is nothing to compare with."""
+
+Results = Sequence[TensorData | None]
+"""What a door gives: values, then gradients; None where there is no gradient."""
+
+_EPS: Final = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
+
+
+@final
+class Noisy(Backend):
+    """LibTorch, with every operation's float inputs and outputs moved by up to one rounding.
+
+    Moves of elements are exact on every leaf, and stay so.
+    """
+
+    name = "Noisy"
+
+    def __init__(self, seed: int) -> None:
+        self.inner = LibTorch()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
+        if _is_exact(call):
+            return self.inner.execute(call, inputs)
+        moved = [self._moved(x) if isinstance(x, torch.Tensor) else x for x in inputs]
+        return [self._moved(y) if isinstance(y, torch.Tensor) else y for y in self.inner.execute(call, moved)]
+
+    def _moved(self, x: torch.Tensor) -> torch.Tensor:
+        eps = _EPS.get(x.dtype)
+        if eps is None:
+            return x
+        noise = torch.rand(x.shape, generator=self.generator, dtype=torch.float64).mul_(2 * eps).sub_(eps).add_(1.0)
+        return (x.double() * noise).to(x.dtype)
+
+    def from_data(self, data: TensorData, place: str) -> Any:
+        return self.inner.from_data(data, place)
+
+    def into_data(self, primitive: Any) -> TensorData:
+        return self.inner.into_data(primitive)
+
+    def spec(self, primitive: Any) -> TensorSpec:
+        return self.inner.spec(primitive)
+
+    def sync(self, place: str) -> None:
+        pass
+
+    def leaf(self) -> Backend:
+        return self
+
+    def rebase(self, leaf: Any) -> Any:
+        return leaf
+
+    def move(self, primitive: Any, spec: TensorSpec, place: str) -> Any:
+        return primitive
+
+    def copy(self, primitive: Any) -> Any:
+        return self.inner.copy(primitive)
+
+    def version(self, primitive: Any) -> int:
+        return self.inner.version(primitive)
+
+    def check_place(self, place: str) -> None:
+        self.inner.check_place(place)
+
+
+def _is_exact(call: Call) -> bool:
+    exact: bool | None = call.memo.get(Noisy)
+    if exact is None:
+        row = call.op
+        exact = row.view or any(row.law(kind) is not None for kind in (Moves, Copies, Fill, Regions))
+        call.memo[Noisy] = exact
+    return exact
+
+
+# -- judging ---------------------------------------------------------------------------------------------------
+def same_bits(a: TensorData | None, b: TensorData | None) -> bool:
+    """Whether two tensors hold the same numbers; NaN is NaN, and -0.0 is not 0.0."""
+    if a is None or b is None:
+        return a is b
+    if a.shape != b.shape or a.dtype is not b.dtype:
+        return False
+    if a.array.tobytes() == b.array.tobytes():
+        return True
+    if not a.dtype.is_float:
+        return False
+    y, z = a.values, b.values
+    equal = (y == z) & (np.signbit(y) == np.signbit(z))
+    return bool((equal | (np.isnan(y) & np.isnan(z))).all())
+
+
+class Judge:
+    """The reference of one program, and how far rounding moves it.
+
+    reference  what eager gives
+    noisy      `noisy(seed)`: the same with rounding noise, see `Noisy`
+    names      what each result is called
+    """
+
+    def __init__(self, reference: Results, noisy: Callable[[int], Results], names: Sequence[str]) -> None:
+        self.reference = list(reference)
+        self.names = names
+        self.unstable = 0
+        self._noisy = noisy
+        self._runs: list[Results] = []
+
+    def differences(self, results: Results, *, bits: bool = False) -> list[str]:
+        """What of a door's results disagrees, in words; nothing where all is well."""
+        if len(results) != len(self.reference):
+            return [f"{len(results)} results, expected {len(self.reference)}"]
+        apart = [i for i, (y, z) in enumerate(zip(results, self.reference, strict=True)) if not same_bits(y, z)]
+        if bits or not apart:
+            return [self._worded(i, results[i], None) for i in apart]
+        for runs in (RUNS, CONFIRMING_RUNS):
+            apart = [i for i in apart if not self._explained(i, results[i], runs)]
+            if not apart:
+                return []
+        return [self._worded(i, results[i], self._bound(i)) for i in apart]
+
+    def _explained(self, i: int, y: TensorData | None, runs: int) -> bool:
+        z = self.reference[i]
+        if y is None or z is None:  # no gradient is a gradient of zeros
+            x = z if y is None else y
+            return not np.any(x.values) or self._moves(i, runs)
+        if y.shape != z.shape or y.dtype is not z.dtype:
+            return False
+        if not z.dtype.is_float:
+            return np.array_equal(y.array, z.array) or self._moves(i, runs)
+        self._run(runs)
+        bound = self._bound(i)
+        a, b = _wide(y), _wide(z)
+        with np.errstate(all="ignore"):
+            near = (np.abs(a - b) <= bound) | (a == b) | (np.isnan(a) & np.isnan(b))
+        if near.all():
+            return True
+        if self._moves(i, runs):
+            self.unstable += 1
+            return True
+        return False
+
+    def _run(self, runs: int) -> None:
+        while len(self._runs) < runs:
+            self._runs.append(self._noisy(len(self._runs)))
+
+    def _bound(self, i: int) -> float:
+        z = self.reference[i]
+        if z is None or not z.dtype.is_float or not z.array.size:
+            return 0.0
+        wide = _wide(z)
+        moved = max((_largest(_apart(_wide(run[i]), wide)) for run in self._runs if run[i] is not None), default=0.0)
+        return FACTOR * moved + 4 * EPS[z.dtype] * _largest(wide) + TINY[z.dtype]
+
+    def _moves(self, i: int, runs: int) -> bool:
+        """Whether noise alone changes this result beyond comparison."""
+        self._run(runs)
+        z = self.reference[i]
+        for run in self._runs:
+            y = run[i]
+            if (y is None) != (z is None):
+                return True
+            if z is None or y is None:
+                continue
+            if y.shape != z.shape:
+                return True
+            if not z.dtype.is_float:
+                if not np.array_equal(y.array, z.array):
+                    return True
+                continue
+            a, b = _wide(y), _wide(z)
+            if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+                return True
+            if _largest(_apart(a, b)) > UNSTABLE[z.dtype] * max(_largest(b), TINY[z.dtype]):
+                return True
+        return False
+
+    def _worded(self, i: int, y: TensorData | None, bound: float | None) -> str:
+        z = self.reference[i]
+        what = self.names[i]
+        if y is None or z is None:
+            return f"{what}: {_shown(y)}, expected {_shown(z)}"
+        if y.shape != z.shape or y.dtype is not z.dtype:
+            return f"{what}: {y.dtype} {y.shape}, expected {z.dtype} {z.shape}"
+        a, b = _wide(y), _wide(z)
+        with np.errstate(all="ignore"):
+            distance = np.nan_to_num(np.abs(a - b), nan=np.inf)
+        distance[np.isnan(a) & np.isnan(b)] = 0
+        distance[a == b] = 0
+        worst = np.unravel_index(int(np.argmax(distance)), a.shape)
+        allowed = "the same bits are expected" if bound is None else f"{bound:.3g} allowed"
+        place = tuple(map(int, worst))
+        return f"{what}: at {place} {a[worst]!r}, expected {b[worst]!r}; off by {distance[worst]:.3g}, {allowed}"
+
+
+def _shown(x: TensorData | None) -> str:
+    return "no gradient" if x is None else f"{x.values.ravel()[:4].tolist()}..."
+
+
+def _wide(x: TensorData) -> Any:
+    return np.asarray(x.values, np.float64)
+
+
+def _apart(y: Any, z: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return np.abs(y - z)
+
+
+def _largest(x: Any) -> float:
+    """The largest finite absolute value; 0 where there is none."""
+    with np.errstate(all="ignore"):
+        x = np.abs(x)
+        x = x[np.isfinite(x)]
+    return float(x.max()) if x.size else 0.0

@@ -1,0 +1,428 @@
+"""The ways a program is computed, which must all agree: each takes a Case and says what disagrees.
+
+tape         Device.autodiff(), `loss.backward()`; with checkpoint="balanced" too
+vjp          the transform
+ndarray      the numpy leaf
+numeric      differences of values: the only door that does not share the gradient rules
+compile      values and gradients as one program, called again with other data
+donate       the same, with donated arguments
+lazy         the fused CPU device: operations are recorded, and run when a value is read
+vmap         per_sample_grad over several samples
+second       tape over tape, by transforms and by devices, against differences; compiled too
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from burn_torch import ArgumentError, BurnTorchError, Device, DType, MovedError, Tensor, compile, per_sample_grad
+from burn_torch.core.data import TensorData
+from tests.fuzz.case import PLAIN, Case, data_of, first_by_tape, first_by_vjp, second_by_transforms
+from tests.fuzz.program import Program
+
+__all__ = ["DOORS", "Door", "Outcome"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a door found: disagreements in words, or why it did not run."""
+
+    differences: tuple[str, ...] = ()
+    skipped: str | None = None
+
+
+@dataclass(frozen=True)
+class Door:
+    """A way to compute.  `share`: on which part of the programs it is tried, as it is slow."""
+
+    name: str
+    check: Callable[[Case], Outcome]
+    share: float = 1.0
+
+
+def _skip(why: str) -> Outcome:
+    return Outcome(skipped=why)
+
+
+def _agree(case: Case, device: Device, made: Sequence[Any], *, bits: bool = False) -> Outcome:
+    return Outcome(tuple(case.judge.differences(made, bits=bits)))
+
+
+# -- eager ---------------------------------------------------------------------------------------------------
+def _tape(case: Case) -> Outcome:
+    if not case.differentiates:
+        return _skip("no gradients")
+    balanced = PLAIN.autodiff("balanced")
+    program = case.program
+    made = first_by_tape(program, program.tensors(balanced), program.numbers, case.upstream_on(PLAIN))
+    found = case.judge.differences(data_of(made))
+    values = case.judge.reference[: len(case.values)]
+    for i, (y, z) in enumerate(zip(values, case.values, strict=True)):
+        if y is None or y.array.tobytes() != z.array.tobytes():
+            found.append(f"result {i} differs between a plain device and one with gradients")
+    return Outcome(tuple(found))
+
+
+def _vjp(case: Case) -> Outcome:
+    if not case.differentiates:
+        return _skip("no gradients")
+    program = case.program
+    made = first_by_vjp(program, program.tensors(PLAIN), program.numbers, case.upstream_on(PLAIN))
+    return _agree(case, PLAIN, data_of(made))
+
+
+def _ndarray(case: Case) -> Outcome:
+    if any(DType.BF16 in _dtypes_of(step) for step in case.program.steps) or _has(case, DType.BF16):
+        return _skip("numpy has no bf16")
+    return _agree(case, PLAIN, case.first_on(Device.ndarray()))
+
+
+def _dtypes_of(step: Any) -> list[Any]:
+    return [v for v in step.attrs.values() if isinstance(v, DType)]
+
+
+def _has(case: Case, dtype: DType) -> bool:
+    return any(x.dtype is dtype for x in case.program.inputs)
+
+
+# -- differences -----------------------------------------------------------------------------------------------
+_STEP: Final = 1e-4
+
+
+def _numeric(case: Case) -> Outcome:
+    """The gradient along one direction, by differences of fourth order."""
+    if not case.differentiates:
+        return _skip("no gradients")
+    if not _is_double(case):
+        return _skip("not in float64")
+    program = case.program
+    pinned: dict[int, Tensor] = {}
+    program(program.tensors(PLAIN), program.numbers, lambda n, y: pinned.setdefault(n, y))
+    upstream = [None if g is None else g.values for g in case.upstream]
+
+    def value(xs: Sequence[Tensor]) -> float:
+        ys = program(xs, program.numbers, lambda n, y: pinned[n])
+        return _weighted([y.into_data() for y in ys], upstream)
+
+    gradients = case.judge.reference[len(case.values) :]
+    return _along(case, value, gradients, "gradient")
+
+
+def _weighted(values: Sequence[TensorData | None], weights: Sequence[Any]) -> float:
+    with np.errstate(all="ignore"):
+        return float(
+            sum(
+                float((y.values * w).sum())
+                for y, w in zip(values, weights, strict=True)
+                if y is not None and w is not None
+            )
+        )
+
+
+def _along(
+    case: Case, value: Callable[[Sequence[Tensor]], float], gradients: Sequence[TensorData | None], what: str
+) -> Outcome:
+    generator = np.random.default_rng(case.seed + 5)
+    directions = [generator.uniform(-1, 1, case.program.inputs[i].data.shape) for i in case.program.wanted]
+    expected = 0.0
+    for g, d in zip(gradients, directions, strict=True):
+        if g is not None:
+            expected += float((g.values * d).sum())
+    if not np.isfinite(expected):
+        return _skip("not finite")
+
+    def at(step: float) -> float:
+        inputs = list(case.program.inputs)
+        for i, d in zip(case.program.wanted, directions, strict=True):
+            inputs[i] = replace(inputs[i], data=inputs[i].data + step * d)
+        return value([x.tensor(PLAIN) for x in inputs])
+
+    start = at(0.0)
+    slopes: list[float] = []
+    bends: list[float] = []
+    for step in (_STEP, _STEP / 4):
+        a, b, c, d = at(step), at(-step), at(2 * step), at(-2 * step)
+        if not np.isfinite([a, b, c, d]).all():
+            return _skip("not finite")
+        slopes.append((8 * (a - b) - (c - d)) / (12 * step))
+        bends.append(((a - start) - (start - b)) / step)
+    truncation = abs(slopes[0] - slopes[1])
+    kink = abs(4 * bends[1] - bends[0]) / 3  # a bend shrinks with the step, a kink does not
+    size = max(abs(expected), abs(slopes[0]), _magnitude(gradients, directions))
+    rounding = 2.0**-52 * max(1.0, abs(start), _sum_of_sizes(case)) / (_STEP / 4)
+    allowed = 20 * (truncation + kink) + 3000 * rounding
+    if allowed > 1e-2 * max(size, 1e-3):
+        return _skip("a kink or a steep place")
+    if abs(expected - slopes[1]) <= allowed:
+        return Outcome()
+    words = f"the {what} along a direction is {expected!r}, by differences {slopes[1]!r}; {allowed:.3g} allowed"
+    return Outcome((words,))
+
+
+def _magnitude(gradients: Sequence[TensorData | None], directions: Sequence[Any]) -> float:
+    return float(
+        sum(float(np.abs(g.values * d).sum()) for g, d in zip(gradients, directions, strict=True) if g is not None)
+    )
+
+
+def _sum_of_sizes(case: Case) -> float:
+    with np.errstate(all="ignore"):
+        sizes = [
+            float(np.abs(y.values * g.values).sum())
+            for y, g in zip(case.values, case.upstream, strict=True)
+            if g is not None
+        ]
+    return float(np.nan_to_num(sum(sizes)))
+
+
+def _is_double(case: Case) -> bool:
+    floats = [x.dtype for x in case.program.inputs if x.dtype.is_float]
+    floats += [v for step in case.program.steps for v in _dtypes_of(step) if v.is_float]
+    return all(dtype is DType.F64 for dtype in floats)
+
+
+# -- compiled -----------------------------------------------------------------------------------------------
+def _first(program: Program) -> Callable[..., Any]:
+    return lambda xs, numbers, upstream: first_by_tape(program, xs, numbers, upstream)
+
+
+def compiled_first(case: Case, **options: Any) -> Outcome:
+    """Values and gradients as one program, which is then called with other data."""
+    function = _compiled(case, options)
+    found = case.judge.differences(_call(function, case))
+    other = _other(case) if not found and case.seed % 3 == 0 else None
+    if other is not None:
+        found = [f"called again: {words}" for words in other.judge.differences(_call(function, other))]
+        if function.traces != 1:
+            found.append(f"traced {function.traces} times")
+    return Outcome(tuple(found))
+
+
+def _other(case: Case) -> Case | None:
+    """The program on other data; None where eager refuses them, as an index would be out of range."""
+    other = case.varied()
+    try:
+        assert other.judge
+    except BurnTorchError:
+        return None
+    return other
+
+
+def _compiled(case: Case, options: dict[str, Any]) -> Any:
+    program = case.program
+    if not case.differentiates:
+        return compile(lambda xs, numbers, upstream: program(xs, numbers), **options)
+    if case.seed % 2:
+        return compile(lambda xs, numbers, upstream: first_by_vjp(program, xs, numbers, upstream), **options)
+    return compile(_first(program), **options)
+
+
+def _call(function: Any, case: Case) -> list[TensorData | None]:
+    program = case.program
+    by_tape = case.differentiates and not case.seed % 2
+    made = function(
+        program.tensors(PLAIN.autodiff() if by_tape else PLAIN), list(program.numbers), case.upstream_on(PLAIN)
+    )
+    found = data_of(made)
+    return found + [None] * (len(case.names) - len(found))
+
+
+def _donate(case: Case) -> Outcome:
+    program = case.program
+    chosen = random.Random(case.seed)
+    donated = [i for i in range(len(program.inputs)) if chosen.random() < 0.6]
+
+    def function(given: list[Tensor], kept: list[Tensor], numbers: list[Any], upstream: list[Any]) -> Any:
+        xs: list[Any] = [None] * len(program.inputs)
+        rest = iter(kept)
+        taken = iter(given)
+        for i in range(len(xs)):
+            xs[i] = next(taken) if i in donated else next(rest)
+        return first_by_vjp(program, xs, numbers, upstream) if case.differentiates else program(xs, numbers)
+
+    xs = program.tensors(PLAIN)
+    given = [xs[i] for i in donated]
+    kept = [x for i, x in enumerate(xs) if i not in donated]
+    made = compile(function, donate=("given", "upstream"))(given, kept, list(program.numbers), case.upstream_on(PLAIN))
+    found = data_of(made)
+    differences = case.judge.differences(found + [None] * (len(case.names) - len(found)))
+    for i, x in enumerate(xs):
+        if i in donated:
+            try:
+                x.into_data()
+            except MovedError:
+                continue
+            differences.append(f"x{i} was donated, and can still be read")
+        elif x.into_data().array.tobytes() != program.inputs[i].tensor(PLAIN).into_data().array.tobytes():
+            differences.append(f"x{i} was not donated, and has changed")
+    return Outcome(tuple(differences))
+
+
+# -- lazy -----------------------------------------------------------------------------------------------------
+def _lazy(case: Case) -> Outcome:
+    fused = Device.cpu(fused=True)
+    found = case.judge.differences(case.first_on(fused))
+    other = _other(case) if not found and case.seed % 3 == 0 else None
+    if other is not None:
+        found = [f"once more: {words}" for words in other.judge.differences(other.first_on(fused))]
+    return Outcome(tuple(found))
+
+
+# -- many samples -----------------------------------------------------------------------------------------------
+_SAMPLES: Final = 3
+
+
+def _vmap(case: Case) -> Outcome:
+    program = case.program
+    if not case.differentiates or program.is_random:
+        return _skip("no gradients" if not program.is_random else "each sample draws other numbers")
+    chosen = random.Random(case.seed)
+    batched = [i for i in range(len(program.inputs)) if chosen.random() < 0.5]
+    shared = [i for i in program.wanted if i not in batched]
+    if not batched or not shared:
+        return _skip("nothing is shared by samples, or nothing differs")
+    inputs = tuple(replace(x, wants_grad=i in shared) for i, x in enumerate(program.inputs))
+    cases = []
+    for k in range(_SAMPLES):
+        one = [
+            replace(x, data=np.roll(x.data.ravel(), k).reshape(x.data.shape)) if i in batched else x
+            for i, x in enumerate(inputs)
+        ]
+        cases.append(Case(replace(program, inputs=tuple(one)), seed=case.seed))
+    upstream = cases[0].upstream
+    weights = [None if g is None else Tensor.from_data(g, PLAIN) for g in upstream]
+
+    def loss(learned: list[Tensor], *samples: Tensor) -> Any:
+        fed = program.tensors(PLAIN)
+        for i, x in zip(shared, learned, strict=True):
+            fed[i] = x
+        for i, x in zip(batched, samples, strict=True):
+            fed[i] = x.reshape(program.inputs[i].data.shape)
+        ys = program(fed, program.numbers)
+        parts = [(y * g).cast(DType.F64).sum() for y, g in zip(ys, weights, strict=True) if g is not None]
+        return sum(parts[1:], start=parts[0]), list(ys)
+
+    stacked = [
+        Tensor.from_data(
+            TensorData(
+                np.stack([c.program.inputs[i].tensor(PLAIN).into_data().array for c in cases]), program.inputs[i].dtype
+            ),
+            PLAIN,
+        )
+        for i in batched
+    ]
+    learned = [inputs[i].tensor(PLAIN) for i in shared]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a row that is looped over is told of
+        try:
+            gradients, ys = per_sample_grad(loss, in_axes=(None, *[0] * len(stacked)), has_aux=True)(learned, *stacked)
+        except ArgumentError as why:
+            if "mixes the samples" not in str(why):
+                raise
+            return _skip("batch normalisation mixes the samples")
+    found: list[str] = []
+    made = data_of([*ys, *gradients])
+    for k, one in enumerate(cases):
+        part = [None if y is None else _sample(y, k, z) for y, z in zip(made, one.judge.reference, strict=True)]
+        found += [f"sample {k}: {words}" for words in one.judge.differences(part)]
+    return Outcome(tuple(found))
+
+
+def _sample(many: TensorData, k: int, like: TensorData | None) -> TensorData:
+    """One sample's part; results of per_sample_grad keep the batch's axis of one sample."""
+    one = np.asarray(many.array[k])
+    return TensorData(one if like is None else one.reshape(like.shape), many.dtype)
+
+
+# -- second gradients ----------------------------------------------------------------------------------------
+def _second(case: Case) -> Outcome:
+    if not case.second or not case.differentiates:
+        return _skip("one program in ten")
+    program = case.program
+    found = case.second_judge.differences(_second_by_devices(case))
+    if found:
+        return Outcome(tuple(f"by devices: {words}" for words in found))
+    if not _is_double(case):
+        return Outcome()
+    pinned: dict[int, Tensor] = {}
+    program(program.tensors(PLAIN), program.numbers, lambda n, y: pinned.setdefault(n, y))
+    upstream = case.upstream_on(PLAIN)
+
+    def value(xs: Sequence[Tensor]) -> float:
+        made = first_by_vjp(program, xs, program.numbers, upstream, lambda n, y: pinned[n])
+        return _weighted(data_of(made[len(program.outputs) :]), [w.values for w in case.weights])
+
+    second = case.second_judge.reference[: len(program.wanted)]
+    return _along(case, value, second, "second gradient")
+
+
+def _second_by_devices(case: Case) -> list[TensorData | None]:
+    program = case.program
+    inner = PLAIN.autodiff()
+    outer = inner.autodiff()
+    low = program.tensors(inner)
+    fed = [Tensor.from_inner(x) for x in low]
+    for i in program.wanted:
+        low[i] = low[i].require_grad()
+        fed[i] = Tensor.from_inner(low[i]).require_grad()
+    ys = program(fed, program.numbers)
+    seeds = [None if g is None else Tensor.from_data(g, inner).require_grad() for g in case.upstream]
+    loss: Tensor | None = None
+    for y, g in zip(ys, seeds, strict=True):
+        if g is not None and y.backend.is_tracked(y.primitive):  # type: ignore[attr-defined]  # a tape
+            part = (y * Tensor.from_inner(g)).cast(DType.F64).sum()
+            loss = part if loss is None else loss + part
+    nothing: list[TensorData | None] = [None] * (len(program.wanted) + sum(g is not None for g in seeds))
+    if loss is None:
+        return nothing
+    del outer
+    gradients = loss.backward()
+    total: Tensor | None = None
+    for i, w in zip(program.wanted, case.weights_on(inner), strict=True):
+        first = fed[i].grad(gradients)
+        if first is not None and first.backend.is_tracked(first.primitive):  # type: ignore[attr-defined]  # a tape
+            part = (first * w).cast(DType.F64).sum()
+            total = part if total is None else total + part
+    if total is None:
+        return nothing
+    again = total.backward()
+    return data_of([*[low[i].grad(again) for i in program.wanted], *[g.grad(again) for g in seeds if g is not None]])
+
+
+def _second_compiled(case: Case) -> Outcome:
+    if not case.second or not case.differentiates:
+        return _skip("one program in ten")
+    return compiled_second(case)
+
+
+def compiled_second(case: Case, **options: Any) -> Outcome:
+    """Second gradients as one program."""
+    program = case.program
+
+    def function(xs: list[Tensor], numbers: list[Any], upstream: list[Any], weights: list[Tensor]) -> Any:
+        return second_by_transforms(program, xs, numbers, upstream, weights)
+
+    made = compile(function, **options)(
+        program.tensors(PLAIN), list(program.numbers), case.upstream_on(PLAIN), case.weights_on(PLAIN)
+    )
+    return Outcome(tuple(case.second_judge.differences(data_of(made))))
+
+
+DOORS: Final = (
+    Door("tape", _tape),
+    Door("vjp", _vjp),
+    Door("ndarray", _ndarray),
+    Door("numeric", _numeric),
+    Door("compile", compiled_first),
+    Door("donate", _donate, 0.5),
+    Door("lazy", _lazy, 0.5),
+    Door("vmap", _vmap, 0.25),
+    Door("second", _second),
+    Door("second compiled", _second_compiled),
+)

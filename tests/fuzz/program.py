@@ -1,0 +1,266 @@
+"""A random program as data: what the drawer makes, the doors run, the shrinker takes apart and the corpus keeps.
+
+The values of a program are numbered: first its inputs, then each step's results.  A step is a row of the table at
+operands and attributes, or one of `SPECIAL`, which no row is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from burn_torch import Device, DType, Tensor
+from burn_torch.core.data import TensorData
+from burn_torch.ops.op import REGISTRY
+
+__all__ = ["SPECIAL", "Input", "Number", "Program", "Ref", "Step"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An operand that is a value of the program."""
+
+    at: int
+
+
+@dataclass(frozen=True)
+class Number:
+    """An operand that is a number known at run time: `compile` takes it as an input of the program."""
+
+    at: int
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor that goes in: its data as the element type holds it, and whether its gradient is asked for."""
+
+    data: Array
+    dtype: DType
+    wants_grad: bool = False
+
+    def tensor(self, device: Device) -> Tensor:
+        return Tensor.from_data(TensorData.of(self.data).convert(self.dtype), device)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation: a row's name or a special one, its operands (Ref, Number, number, None) and attributes."""
+
+    name: str
+    inputs: tuple[Any, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    results: int = 1
+
+
+def _detach(x: Tensor) -> Tensor:
+    return x.detach()
+
+
+SPECIAL: Final[dict[str, Callable[..., Any]]] = {"detach": _detach}
+"""Steps that are no row: what the tape alone knows."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Inputs, run-time numbers, steps, and which values are returned."""
+
+    inputs: tuple[Input, ...]
+    numbers: tuple[float | int, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+
+    def __call__(self, xs: Sequence[Tensor], numbers: Sequence[Any], watch: Any = None) -> list[Tensor]:
+        """The returned values, computed where `xs` are.
+
+        watch  `watch(number of the step, its result)` gives what takes the place of a detached value
+        """
+        pool: list[Any] = list(xs)
+        for number, step in enumerate(self.steps):
+            operands = [
+                pool[x.at] if x.__class__ is Ref else numbers[x.at] if x.__class__ is Number else x for x in step.inputs
+            ]
+            special = SPECIAL.get(step.name)
+            if special is not None:
+                y = special(*operands)
+                pool.append(y if watch is None else watch(number, y))
+                continue
+            row = REGISTRY[step.name]
+            attrs = {**step.attrs, "place": xs[0].place} if "place" in step.attrs else step.attrs
+            if any(isinstance(x, Tensor) for x in operands):
+                y = row(*operands, **attrs)
+            else:
+                y = row.run(xs[0].backend, Tensor, operands, attrs)
+            if isinstance(y, tuple):
+                pool.extend(y)
+            else:
+                pool.append(y)
+        return [pool[i] for i in self.outputs]
+
+    def tensors(self, device: Device) -> list[Tensor]:
+        """The inputs as fresh tensors."""
+        return [x.tensor(device) for x in self.inputs]
+
+    @property
+    def wanted(self) -> list[int]:
+        """The inputs whose gradient is asked for."""
+        return [i for i, x in enumerate(self.inputs) if x.wants_grad]
+
+    @property
+    def is_random(self) -> bool:
+        """Whether a step draws from a key."""
+        return any(step.name in REGISTRY and REGISTRY[step.name].random for step in self.steps)
+
+    @property
+    def detaches(self) -> bool:
+        return any(step.name == "detach" for step in self.steps)
+
+    def first_result(self, number: int) -> int:
+        """The value that is the first result of a step."""
+        return len(self.inputs) + sum(step.results for step in self.steps[:number])
+
+    def pruned(self) -> Program:
+        """Without the steps, inputs and numbers that no result reads; at least one input stays."""
+        starts = [self.first_result(n) for n in range(len(self.steps))]
+        needed = set(self.outputs)
+        kept: list[int] = []
+        for n in reversed(range(len(self.steps))):
+            step = self.steps[n]
+            if any(starts[n] + j in needed for j in range(step.results)):
+                kept.insert(0, n)
+                needed.update(x.at for x in step.inputs if isinstance(x, Ref))
+        inputs = [i for i in range(len(self.inputs)) if i in needed] or [0]
+        places: dict[int, int] = {i: at for at, i in enumerate(inputs)}
+        numbers = sorted({x.at for n in kept for x in self.steps[n].inputs if isinstance(x, Number)})
+        steps = []
+        for n in kept:
+            step = self.steps[n]
+            operands = tuple(
+                Ref(places[x.at]) if isinstance(x, Ref) else Number(numbers.index(x.at)) if isinstance(x, Number) else x
+                for x in step.inputs
+            )
+            for j in range(step.results):
+                places[starts[n] + j] = len(places)
+            steps.append(replace(step, inputs=operands))
+        return Program(
+            tuple(self.inputs[i] for i in inputs),
+            tuple(self.numbers[i] for i in numbers),
+            tuple(steps),
+            tuple(places[i] for i in self.outputs),
+        )
+
+    # -- as text ---------------------------------------------------------------------------------------
+    def to_json(self) -> str:
+        """One line of JSON; `from_json` gives an equal program."""
+        return json.dumps(
+            {
+                "inputs": [
+                    [x.dtype.name, list(x.data.shape), [_word(v) for v in x.data.ravel().tolist()], x.wants_grad]
+                    for x in self.inputs
+                ],
+                "numbers": [_word(n) for n in self.numbers],
+                "steps": [
+                    [s.name, [_operand(x) for x in s.inputs], {k: _attr(v) for k, v in s.attrs.items()}, s.results]
+                    for s in self.steps
+                ],
+                "outputs": list(self.outputs),
+            }
+        )
+
+    @staticmethod
+    def from_json(text: str) -> Program:
+        """The program of a line of JSON."""
+        made = json.loads(text)
+        return Program(
+            tuple(
+                Input(_array(values, shape, DType.of(name)), DType.of(name), bool(wants))
+                for name, shape, values, wants in made["inputs"]
+            ),
+            tuple(_value(n) for n in made["numbers"]),
+            tuple(
+                Step(name, tuple(_operand_of(x) for x in inputs), {k: _attr_of(v) for k, v in attrs.items()}, results)
+                for name, inputs, attrs, results in made["steps"]
+            ),
+            tuple(made["outputs"]),
+        )
+
+    def source(self) -> str:
+        """The program as Python in the public API: a function `f(xs, ns)` and its arguments."""
+        names = [f"x{i}" for i in range(len(self.inputs))]
+        lines = ["inf, nan = float('inf'), float('nan')", "", "def f(xs, ns):"]
+        lines.append(f"    {', '.join(names)}, = xs")
+        for step in self.steps:
+            made = [f"v{len(names) + j}" for j in range(step.results)]
+            lines.append(f"    {', '.join(made)} = {_call(step, names)}")
+            names += made
+        lines.append(f"    return [{', '.join(names[i] for i in self.outputs)}]")
+        lines += ["", "def arguments(device):", "    return ["]
+        for x in self.inputs:
+            data = x.data.tolist()
+            flat = f"np.zeros({x.data.shape})" if not x.data.size else repr(data)
+            lines.append(f"        Tensor.from_data({flat}, device, {x.dtype.name!r}),  # {x.data.shape}")
+        lines += ["    ]", "", f"ns = {list(self.numbers)!r}"]
+        return "\n".join(lines)
+
+
+def _call(step: Step, names: Sequence[str]) -> str:
+    operands = [names[x.at] if isinstance(x, Ref) else f"ns[{x.at}]" if isinstance(x, Number) else repr(x)
+                for x in step.inputs]  # fmt: skip
+    if step.name in SPECIAL:
+        return f"{operands[0]}.{step.name}({', '.join(operands[1:])})"
+    attrs = {name: f"DType.{v.name.upper()}" if isinstance(v, DType) else repr(v) for name, v in step.attrs.items()}
+    if "place" in attrs:
+        attrs["place"] = "xs[0].place"
+    if any(isinstance(x, Ref) for x in step.inputs):
+        text = f"ops.{step.name}({', '.join([*operands, *(f'{k}={v}' for k, v in attrs.items())])})"
+    else:
+        words = ", ".join(f"{k!r}: {v}" for k, v in attrs.items())
+        text = f"ops.{step.name}.run(xs[0].backend, Tensor, [{', '.join(operands)}], {{{words}}})"
+    return text
+
+
+# -- words of JSON -------------------------------------------------------------------------------------------
+def _word(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _value(word: Any) -> Any:
+    return float(word) if isinstance(word, str) else word
+
+
+def _array(values: list[Any], shape: list[int], dtype: DType) -> Array:
+    kind = np.float64 if dtype.is_float else np.bool_ if dtype.is_bool else np.int64
+    return np.array([_value(v) for v in values], dtype=kind).reshape(shape)
+
+
+def _operand(x: Any) -> Any:
+    if isinstance(x, Ref):
+        return {"value": x.at}
+    return {"number": x.at} if isinstance(x, Number) else _word(x)
+
+
+def _operand_of(x: Any) -> Any:
+    if isinstance(x, dict):
+        return Ref(x["value"]) if "value" in x else Number(x["number"])
+    return _value(x)
+
+
+def _attr(value: Any) -> Any:
+    if isinstance(value, DType):
+        return {"dtype": value.name}
+    return [_attr(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _attr_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return DType.of(value["dtype"])
+    return tuple(_attr_of(v) for v in value) if isinstance(value, list) else value

@@ -1,0 +1,101 @@
+"""The fuzzer itself: what it draws, that it sees faults, that it makes them small, and the corpus of what it found."""
+
+from __future__ import annotations
+
+import collections
+import random
+from pathlib import Path
+
+import pytest
+
+from burn_torch.core.errors import BurnTorchError
+from burn_torch.ops.op import REGISTRY
+from tests.fuzz.case import Case
+from tests.fuzz.corpus import kept, load
+from tests.fuzz.doors import DOORS
+from tests.fuzz.draw import Drawer, draw_program, drawable, why_not_drawn
+from tests.fuzz.program import Program
+from tests.fuzz.running import check_program
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
+
+NOT_DRAWN = {
+    "all_gather": "needs other processes",
+    "all_reduce": "needs other processes",
+    "broadcast": "needs other processes",
+    "mean_start": "needs other processes",
+    "mean_wait": "needs other processes",
+    "reduce_scatter": "needs other processes",
+    "reduce_to": "needs other processes",
+    "mask_select": "its shape depends on data, so no program of it can be compiled",
+    "nonzero": "its shape depends on data, so no program of it can be compiled",
+    "fold_key": "computes host numbers, no tensor",
+}
+
+
+def test_rows_that_are_not_drawn_are_listed_with_the_reason() -> None:
+    reasons = {name: why_not_drawn(row) for name, row in REGISTRY.items() if "::" not in name}
+    assert {name: why for name, why in reasons.items() if why is not None} == NOT_DRAWN
+
+
+def test_every_other_row_is_drawn() -> None:
+    never = []
+    for name in drawable():
+        for attempt in range(12):
+            drawer = Drawer(attempt)
+            drawer.wild = False
+            drawer.fresh("f", (3, 4))
+            if drawer.sampled(name):
+                break
+        else:
+            never.append(name)
+    assert not never
+
+
+def test_a_seed_draws_one_program_and_json_keeps_it() -> None:
+    for seed in range(40):
+        program = draw_program(seed)
+        text = program.to_json()
+        assert draw_program(seed).to_json() == text
+        assert Program.from_json(text).to_json() == text
+        assert program.pruned().to_json() == text, "nothing is drawn that no result reads"
+
+
+def test_a_program_as_python_computes_the_same() -> None:
+    for seed in range(12):
+        program = draw_program(seed)
+        names: dict[str, object] = {}
+        header = "import numpy as np\nfrom burn_torch import Device, DType, Tensor, ops\n"
+        exec(header + program.source(), names)
+        xs = names["arguments"](names["Device"].cpu(fused=False))  # type: ignore[operator, attr-defined]
+        found = [y.into_data() for y in names["f"](xs, names["ns"])]  # type: ignore[operator]
+        for y, z in zip(found, Case(program).values, strict=True):
+            assert y.array.tobytes() == z.array.tobytes()
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_few_programs_agree_on_every_door(second: bool) -> None:
+    counts: collections.Counter[str] = collections.Counter()
+    for seed in random.Random(int(second)).sample(range(10_000), 10):
+        case = Case(draw_program(seed), second, seed)
+        found = check_program(case, DOORS, counts)
+        assert not found, f"program {seed}: {[(door.name, words) for door, words in found]}\n{case.program.source()}"
+    assert all(counts[f"{door.name}|run"] for door in DOORS if second or not door.name.startswith("second")), counts
+
+
+@pytest.mark.parametrize("path", kept(), ids=lambda path: path.stem)
+def test_what_disagreed_once_agrees(path: Path) -> None:
+    phase, case = load(path)
+    if phase != "eager":
+        pytest.skip(f"a program of phase {phase}: make fuzz runs it")
+    found = check_program(case, [door for door in DOORS if door.share], collections.Counter())
+    assert not found, [(door.name, words) for door, words in found]
+
+
+def test_what_eager_refuses_is_no_program() -> None:
+    drawer = Drawer(0)
+    x = drawer.fresh("f", (3, 4))
+    with pytest.raises(BurnTorchError, match="dim 5 is out of range"):
+        REGISTRY["sum"](x.tensor, dims=(5,))
+    assert drawer.emit("sum", x, dims=(5,)) is None
+    assert not drawer.steps
