@@ -7,7 +7,7 @@ from typing import Final
 
 from burn_torch.core.errors import RecordError, explain
 
-__all__ = ["COPY_AGAIN", "Unsound", "cannot_load", "cannot_save", "shortened"]
+__all__ = ["COPY_AGAIN", "Foreign", "Unsound", "cannot_load", "cannot_save", "shortened", "worded"]
 
 COPY_AGAIN: Final = "use an earlier checkpoint, or copy the file again"
 SHOWN: Final = 20
@@ -15,6 +15,21 @@ SHOWN: Final = 20
 
 class Unsound(Exception):
     """A fault that a parser met; the format that called it words it with the file's name."""
+
+
+class Foreign(Unsound):
+    """A file that is sound, and nothing that is read here; `mend` says what to do with it."""
+
+    def __init__(self, what: str, mend: str) -> None:
+        super().__init__(what)
+        self.mend = mend
+
+
+def worded(name: str, fault: Unsound, kind: str) -> RecordError:
+    """The error for a fault that a parser met."""
+    if isinstance(fault, Foreign):
+        return cannot_load(name, str(fault), kind, fault.mend)
+    return cannot_load(name, f"it is damaged: {fault}", kind)
 
 
 def cannot_load(name: str, faults: str | Sequence[str], kind: str, mend: str = COPY_AGAIN) -> RecordError:

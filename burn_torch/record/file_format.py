@@ -10,7 +10,7 @@ from typing import IO
 from burn_torch.core.errors import ArtifactError, explain
 from burn_torch.core.files import replacing_file
 from burn_torch.module.record import ModuleRecord
-from burn_torch.record.faults import Unsound, cannot_load
+from burn_torch.record.faults import Unsound, cannot_load, worded
 from burn_torch.record.source import Source
 
 __all__ = ["FileFormat", "open_source", "writing"]
@@ -54,7 +54,7 @@ class FileFormat(ABC):
         try:
             return self.read(source)
         except Unsound as err:
-            raise cannot_load(source.name, f"it is damaged: {err}", self.kind) from err
+            raise worded(source.name, err, self.kind) from err
         except (RecursionError, MemoryError, OverflowError) as err:
             raise cannot_load(source.name, f"it is damaged: {type(err).__name__} {err}".rstrip(), self.kind) from err
 

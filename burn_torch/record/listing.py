@@ -7,29 +7,27 @@ its name is not trusted.
 from __future__ import annotations
 
 import math
-import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, final
 
 from burn_torch.module.record import FORMATS, ModuleRecord
-from burn_torch.record.faults import Unsound, cannot_load
+from burn_torch.record.faults import Unsound, cannot_load, worded
 from burn_torch.record.file_format import FileFormat, open_source
 from burn_torch.record.layout import MAX_TENSORS
 from burn_torch.record.safetensors_file import described
 from burn_torch.record.safetensors_shards import INDEX_ENDING, ShardedSafetensorsFormat, shards_of
 from burn_torch.record.source import Source
-from burn_torch.record.stores.pickle_walk import MAX_PICKLE_BYTES, PickledTensor, Walk, is_harmless, tensors_of
-from burn_torch.record.stores.pytorch import ZIP_FAULTS, require_small_directory, walked
+from burn_torch.record.stores.pickle_walk import PickledTensor, Walk, is_harmless, tensors_of
+from burn_torch.record.stores.pytorch import is_legacy, walk_legacy, walk_zipped
+from burn_torch.record.zip_directory import members_of
 
 __all__ = ["PYTORCH", "Listed", "Listing", "ending_of", "listing_of"]
 
 CHECKED_BYTES: Final = 256 << 20
 """Up to this size a checksum is read unasked: some 15 ms."""
 PYTORCH: Final = ".pt"
-_LEGACY: Final = 0x1950A86A20F9469CFC6C
-"""What the layout of torch.save before 1.6 begins with, as a pickle."""
 
 
 @final
@@ -88,7 +86,7 @@ def ending_of(path: Path) -> str:
     """The ending that a file's content should have: one of FORMATS, or ".pt".  Raises: RecordError for neither."""
     source = open_source(path, "record")
     head = bytes(source.bytes[:64])
-    if head.startswith(b"PK\x03\x04") or _is_legacy(head):
+    if head.startswith(b"PK\x03\x04") or is_legacy(head):
         return PYTORCH
     if head.startswith(b"NRUB"):
         return ".bpk"
@@ -127,7 +125,7 @@ def listing_of(path: Path, *, check: bool | None = None) -> Listing:
             return _of_shards(path, check)
         return _of_record(path, ending, check)
     except Unsound as err:
-        raise cannot_load(str(path), f"it is damaged: {err}", ending) from err
+        raise worded(str(path), err, ending) from err
 
 
 # -- records -----------------------------------------------------------------------------------------------------
@@ -190,15 +188,10 @@ def _of_shards(path: Path, check: bool | None) -> Listing:
 
 
 # -- files of torch.save ----------------------------------------------------------------------------------------
-def _is_legacy(head: bytes) -> bool:
-    """Whether bytes begin as torch.save's old layout: a pickle of its number."""
-    return head[:1] == b"\x80" and _LEGACY.to_bytes(10, "little") in head[:32]
-
-
 def _of_pytorch(path: Path) -> Listing:
     source = open_source(path, "PyTorch")
     zipped = bytes(source.bytes[:4]) == b"PK\x03\x04"
-    walk, version = _zipped(path, source) if zipped else _legacy(source)
+    walk, version = _zipped(source) if zipped else walk_legacy(source)
     tensors = []
     first: dict[PickledTensor, str] = {}
     for found in tensors_of(walk.root):
@@ -224,30 +217,8 @@ def _listed(found: PickledTensor, known: str | None) -> Listed:
     return Listed(found.key, found.dtype, found.shape, found.nbytes, known, f"storage {found.storage}")
 
 
-def _zipped(path: Path, source: Source) -> tuple[Walk, str]:
-    require_small_directory(source)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            root, walk = walked(archive)
-            named = f"{root}version"
-            size = archive.getinfo(named).file_size if named in archive.namelist() else 0
-            version = archive.read(named).decode(errors="replace").strip() if 0 < size < 64 else ""
-    except ZIP_FAULTS as err:
-        raise Unsound(f"{type(err).__name__}: {err}") from err
-    return walk, version
-
-
-def _legacy(source: Source) -> tuple[Walk, str]:
-    """Three small pickles (a number, a version, the machine), then that of the object."""
-    at = 0
-    walk = None
-    protocol = ""
-    for step in range(4):
-        walk = Walk(bytes(source.bytes[at : at + MAX_PICKLE_BYTES]))
-        at += walk.used
-        if step == 0 and walk.root != _LEGACY:
-            raise Unsound("it begins as no file of torch.save")
-        if step == 1:
-            protocol = str(walk.root)[:20]
-    assert walk is not None
-    return walk, protocol
+def _zipped(source: Source) -> tuple[Walk, str]:
+    members = members_of(source)
+    root, walk = walk_zipped(source, members)
+    about = members.get(f"{root}version")
+    return walk, about.read(source).decode(errors="replace").strip() if about is not None and about.nbytes < 64 else ""

@@ -199,11 +199,11 @@ def test_zips_that_torch_does_not_write(tmp_path: Path) -> None:
     path = tmp_path / "m.pt"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("m/data.pkl", pickle.dumps([0] * 10_000))
-    with pytest.raises(RecordError, match=r"m/data\.pkl is packed, or has more than"):
+    with pytest.raises(RecordError, match=r"it is no file of torch\.save: m/data\.pkl is packed"):
         listing_of(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("other", b"x")
-    with pytest.raises(RecordError, match=r"it is a zip file with 0 members data\.pkl"):
+    with pytest.raises(RecordError, match=r"it is a zip file without a member data\.pkl"):
         listing_of(path)
 
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
-from burn_torch.record.faults import Unsound
+from burn_torch.record.faults import Foreign, Unsound
 from burn_torch.record.layout import MAX_TENSORS, checked_shape
 
-__all__ = ["MAX_PICKLE_BYTES", "Named", "PickledTensor", "Walk", "is_harmless", "tensors_of"]
+__all__ = ["MAX_PICKLE_BYTES", "Named", "PickledTensor", "Walk", "is_harmless", "tensors_of", "word_of"]
 
 MAX_PICKLE_BYTES: Final = 32 << 20
 """A tensor takes some 200 bytes of a pickle: this is more than MAX_TENSORS need."""
@@ -26,6 +26,8 @@ MAX_NODES: Final = 4 * MAX_TENSORS
 """Containers and calls; a tensor has 8."""
 MAX_DEPTH: Final = 64
 MAX_VISITS: Final = 4 * MAX_TENSORS
+MAX_PROTOCOL: Final = 5
+"""The newest version of pickles."""
 
 
 @final
@@ -110,7 +112,10 @@ class Walk:
             self._memo[len(self._memo)] = stack[-1]
         elif word in ("BINGET", "LONG_BINGET", "GET"):
             stack.append(self._memo[int(argument)])
-        elif word not in ("PROTO", "FRAME", "STOP", "READONLY_BUFFER"):
+        elif word == "PROTO":
+            if argument > MAX_PROTOCOL:
+                raise Unsound(f"its pickle is of version {argument}, and the newest is {MAX_PROTOCOL}")
+        elif word not in ("FRAME", "STOP", "READONLY_BUFFER"):
             _WORDS[word](self, argument)
 
     def _push_group(self, kind: str, count: int | None) -> None:
@@ -210,11 +215,21 @@ class Walk:
         self._stack.append(made)
 
     def storage_bytes(self) -> dict[str, int]:
-        """How many bytes the pickle says that each storage has, by its key.  Raises: Unsound for one of no kind."""
+        """How many bytes the pickle says that each storage has, by its key.
+
+        Raises: Unsound for one of no kind; Foreign for one of a kind that records do not hold.
+        """
         found: dict[str, int] = {}
         for node in self._storages:
+            if node.args[:1] == ["module"]:  # the class of a module, in files before 1.6: it asks for more than tensors
+                continue
             try:
                 _, kind, key, _, count = node.args[:5]
+                if _QUANTISED.fullmatch(kind.name):
+                    raise Foreign(
+                        f"the storage {str(key)[:80]} holds quantised numbers ({kind.name[:40]})",
+                        "in PyTorch, make them floats first: tensor.dequantize()",
+                    )
                 itemsize = 1 if kind.name == "UntypedStorage" else _STORAGES[kind.name][1]
                 wanted = found.setdefault(str(key), count * itemsize)
                 if type(count) is not int or count < 0 or wanted != count * itemsize:
@@ -264,6 +279,7 @@ _STORAGES: Final = {
     "ByteStorage": ("u8", 1), "BoolStorage": ("bool", 1), "ComplexFloatStorage": ("complex64", 8),
     "ComplexDoubleStorage": ("complex128", 16),
 }  # fmt: skip
+_QUANTISED: Final = re.compile(r"QU?Int\d+(x\d+)?Storage")
 _DTYPES: Final = {
     "float64": ("f64", 8), "float32": ("f32", 4), "float16": ("f16", 2), "bfloat16": ("bf16", 2), "int64": ("i64", 8),
     "int32": ("i32", 4), "int16": ("i16", 2), "int8": ("i8", 1), "uint64": ("u64", 8), "uint32": ("u32", 4),
@@ -310,10 +326,15 @@ def tensors_of(root: Any) -> Iterator[PickledTensor]:
             inner = list(enumerate(value.args)) + value.pairs
             if isinstance(value.state, Node):
                 inner += value.state.pairs
-            waiting += [(item, f"{path}.{_word(key)}" if path else _word(key), depth + 1) for key, item in inner[::-1]]
+            waiting += [
+                (item, f"{path}.{word_of(key)}" if path else word_of(key), depth + 1) for key, item in inner[::-1]
+            ]
 
 
-def _word(key: Any) -> str:
+def word_of(key: Any) -> str:
+    """The key of a dict as a part of a path."""
+    if isinstance(key, int) and key.bit_length() > 64:  # Python writes no number of more than 4,300 digits
+        return "?"
     return str(key) if isinstance(key, str | int | float | bool) else "?"
 
 

@@ -1,8 +1,8 @@
 """What torch.save wrote, without running any of it.
 
 The file goes through `torch.load(weights_only=True)` and nothing else: what needs more is refused, with the names that
-it asked for.  Before that the zip directory is checked (torch stores its members unpacked, so a packed one is a bomb),
-and the sizes that the pickle speaks of against those of the members.
+it asked for.  Before that the zip directory is checked (see `zip_directory`), and the sizes that the pickle speaks of
+against those of the members.
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ from __future__ import annotations
 import math
 import pickle
 import re
-import struct
 import warnings
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,17 +22,18 @@ import torch
 from burn_torch.backend import LibTorch
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import RecordError
 from burn_torch.module import ModuleRecord
 from burn_torch.module.record import RecordEntry
-from burn_torch.record.faults import Unsound, cannot_load, shortened
+from burn_torch.record.faults import Unsound, cannot_load, worded
 from burn_torch.record.file_format import open_source
+from burn_torch.record.layout import MAX_TENSORS
 from burn_torch.record.source import Source
 from burn_torch.record.stores.adapter import ModuleAdapter, PyTorchToBurnAdapter
 from burn_torch.record.stores.base import ModuleStore
-from burn_torch.record.stores.pickle_walk import MAX_PICKLE_BYTES, Walk
+from burn_torch.record.stores.pickle_walk import MAX_PICKLE_BYTES, Walk, word_of
+from burn_torch.record.zip_directory import Member, members_of
 
-__all__ = ["ZIP_FAULTS", "PytorchStore", "require_small_directory", "walked"]
+__all__ = ["PytorchStore", "is_legacy", "walk_legacy", "walk_zipped"]
 
 _KIND: Final = "PyTorch"
 _DTYPES: Final = {
@@ -45,14 +43,11 @@ _DTYPES: Final = {
     torch.bool: DType.BOOL,
 }  # fmt: skip
 _ASKED: Final = re.compile(r"GLOBAL ([\w.]+)")
-ZIP_FAULTS: Final = (
-    zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, OSError, EOFError, ValueError,
-    LookupError,
-)  # fmt: skip
-"""What zipfile raises for a damaged file, beside its own error."""
 MAX_DEPTH: Final = 32
-MAX_DIRECTORY_BYTES: Final = 16 << 20
-"""Of a zip file: 100 bytes a storage."""
+MAX_VISITS: Final = 8 * MAX_TENSORS
+"""Values of nested lists and dicts; a list that stands in several places counts in each."""
+_LEGACY: Final = 0x1950A86A20F9469CFC6C
+"""What the layout of torch.save before 1.6 begins with, as a pickle."""
 
 
 @final
@@ -78,7 +73,7 @@ class PytorchStore(ModuleStore):
         found = _load(self.source)
         if self.top_level_key is not None:
             if not isinstance(found, Mapping) or self.top_level_key not in found:
-                there = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
+                there = ", ".join(map(word_of, found)) if isinstance(found, Mapping) else type(found).__name__
                 raise cannot_load(
                     self.name,
                     f"it has no key {self.top_level_key}; it has {there[:400]}",
@@ -89,7 +84,7 @@ class PytorchStore(ModuleStore):
         entries: dict[str, RecordEntry] = {}
         shared: dict[tuple[Any, ...], RecordEntry] = {}
         faults: list[str] = []
-        for key, tensor in _tensors(self.name, found, "", 0):
+        for key, tensor in _tensors(self.name, found):
             fault = _fault(key, tensor) or (f"{key} stands there twice" if key in entries else None)
             if fault is not None:
                 faults.append(fault)
@@ -106,13 +101,9 @@ def _load(path: Path) -> Any:
     source = open_source(path, _KIND)
     zipped = bytes(source.bytes[:4]) == b"PK\x03\x04"
     try:
-        if zipped:
-            require_small_directory(source)
-            _require_stored(path, len(source))
-        elif bytes(source.bytes[:1]) != b"\x80":  # torch would take it for a tar file, and make a folder for that
-            raise Unsound(f"it begins with {bytes(source.bytes[:8])!r}, as no file of torch.save")
+        _require_storages(source, zipped)
     except Unsound as err:
-        raise cannot_load(str(path), f"it is damaged: {err}", _KIND) from err
+        raise worded(str(path), err, _KIND) from err
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of old layouts: they are read, or refused below
@@ -126,7 +117,10 @@ def _load(path: Path) -> Any:
                 _KIND,
                 "in PyTorch, save the state_dict alone: torch.save(model.state_dict(), path)",
             ) from err
-        raise cannot_load(str(path), f"it is damaged: {str(err).splitlines()[0][:200]}", _KIND) from err
+        reason = str(err).partition("WeightsUnpickler error:")[2] or str(err)  # before it stands advice to run the file
+        raise cannot_load(
+            str(path), f"it is damaged: {' '.join(reason.split('Check the')[0].split())[:200]}", _KIND
+        ) from err
     except MemoryError as err:
         raise cannot_load(str(path), "it is damaged: its tensors do not fit in memory", _KIND) from err
     except Exception as err:  # a damaged pickle fails in any way: the reader runs on what the file says
@@ -143,66 +137,88 @@ def _asked(path: Path, message: str, zipped: bool) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def require_small_directory(source: Source) -> None:
-    """Raises: Unsound for a zip file whose directory alone would fill the memory of who lists it."""
-    tail = bytes(source.bytes[-(1 << 16) - 22 :])
-    at = tail.rfind(b"PK\x05\x06")
-    size = int.from_bytes(tail[at + 12 : at + 16], "little") if at >= 0 else 0
-    wide = tail.rfind(b"PK\x06\x06")  # of files above 4 GiB, and those with more members
-    if size == 0xFFFFFFFF and wide >= 0:
-        size = int.from_bytes(tail[wide + 40 : wide + 48], "little")
-    if size > MAX_DIRECTORY_BYTES:
-        raise Unsound(f"its zip directory has {size} bytes, and that of a model at most {MAX_DIRECTORY_BYTES}")
-
-
-def _require_stored(path: Path, size: int) -> None:
-    """Raises: RecordError or Unsound for a zip file that torch.save does not write.
+def _require_storages(source: Source, zipped: bool) -> None:
+    """Raises: Unsound where the pickle speaks of more bytes than the file has.
 
     torch maps a storage of as many bytes as the pickle says, whatever its member has: what is too short would be filled
     with the bytes of its neighbours.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            packed = [member.filename for member in members if member.compress_type != zipfile.ZIP_STORED]
-            if packed or sum(member.file_size for member in members) > size:
-                what = f"{shortened(packed)[0]} is packed" if packed else "its members overlap"
-                raise cannot_load(str(path), f"it is no file of torch.save: {what}", _KIND, "save it with torch.save")
-            root, walk = walked(archive)
-            for key, wanted in walk.storage_bytes().items():
-                there = archive.getinfo(f"{root}data/{key}").file_size
-                if wanted > there:
-                    raise Unsound(f"the storage {key} needs {wanted} bytes, and has {there}")
-    except ZIP_FAULTS as err:
-        if isinstance(err, RecordError):
-            raise
-        raise cannot_load(str(path), f"it is damaged: {err}", _KIND) from err
-
-
-def walked(archive: zipfile.ZipFile) -> tuple[str, Walk]:
-    """The folder that all members are in, and a walk through the pickle.  Raises: Unsound, or ZIP_FAULTS."""
-    pickles = [name for name in archive.namelist() if name.endswith("/data.pkl") or name == "data.pkl"]
-    if len(pickles) != 1:
-        raise Unsound(f"it is a zip file with {len(pickles)} members data.pkl")
-    about = archive.getinfo(pickles[0])
-    if about.compress_type != zipfile.ZIP_STORED or about.file_size > MAX_PICKLE_BYTES:
-        raise Unsound(f"{pickles[0]} is packed, or has more than {MAX_PICKLE_BYTES} bytes")
-    return pickles[0].removesuffix("data.pkl"), Walk(archive.read(about))
-
-
-def _tensors(name: str, value: Any, path: str, depth: int) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
-        yield path or "tensor", value
+    if not zipped:
+        if bytes(source.bytes[:1]) != b"\x80":  # torch would take it for a tar file, and make a folder for that
+            raise Unsound(f"it begins with {bytes(source.bytes[:8])!r}, as no file of torch.save")
+        walk, _ = walk_legacy(source)
+        if (wanted := sum(walk.storage_bytes().values())) > len(source):
+            raise Unsound(f"its storages need {wanted} bytes, and it has {len(source)}")
         return
-    if depth > MAX_DEPTH:
-        raise cannot_load(name, f"it is nested deeper than {MAX_DEPTH} levels", _KIND)
-    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
-    for key, item in items:
-        yield from _tensors(name, item, f"{path}.{key}" if path else str(key), depth + 1)
+    members = members_of(source)
+    root, walk = walk_zipped(source, members)
+    for key, wanted in walk.storage_bytes().items():
+        member = members.get(f"{root}data/{key}")
+        if member is None or wanted > member.nbytes:
+            raise Unsound(f"the storage {key} needs {wanted} bytes, and has {0 if member is None else member.nbytes}")
+
+
+def walk_zipped(source: Source, members: Mapping[str, Member]) -> tuple[str, Walk]:
+    """The folder that all members are in, and a walk through the pickle.  Raises: Unsound."""
+    root = f"{next(iter(members), '').partition('/')[0]}/"  # torch takes that of the first one
+    pickled = members.get(f"{root}data.pkl")
+    if pickled is None or any(not name.startswith(root) for name in members):
+        raise Unsound("it is a zip file without a member data.pkl in the one folder that all are in")
+    if pickled.nbytes > MAX_PICKLE_BYTES:
+        raise Unsound(f"{pickled.name} has more than {MAX_PICKLE_BYTES} bytes")
+    return root, Walk(pickled.read(source))
+
+
+def walk_legacy(source: Source) -> tuple[Walk, str]:
+    """A walk through the object, and the version; before it stand a number, the version, and the machine.
+
+    Raises: Unsound.
+    """
+    at = 0
+    walk = None
+    protocol = ""
+    for step in range(4):
+        walk = Walk(bytes(source.bytes[at : at + MAX_PICKLE_BYTES]))
+        at += walk.used
+        if step == 0 and walk.root != _LEGACY:
+            raise Unsound("it begins as no file of torch.save")
+        if step == 1:
+            protocol = str(walk.root)[:20]
+    assert walk is not None
+    return walk, protocol
+
+
+def is_legacy(head: bytes) -> bool:
+    """Whether bytes begin as torch.save's old layout: a pickle of its number."""
+    return head[:1] == b"\x80" and _LEGACY.to_bytes(10, "little") in head[:32]
+
+
+def _tensors(name: str, root: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors below a value, by dotted keys.  Raises: RecordError for nesting without end."""
+    left = MAX_VISITS
+    waiting: list[tuple[Any, str, int]] = [(root, "", 0)]
+    while waiting:
+        value, path, depth = waiting.pop()
+        left -= 1
+        if left < 0:
+            raise cannot_load(name, f"it has more than {MAX_VISITS} values", _KIND)
+        if isinstance(value, torch.Tensor):
+            yield path or "tensor", value
+            continue
+        if depth > MAX_DEPTH:
+            raise cannot_load(name, f"it is nested deeper than {MAX_DEPTH} levels", _KIND)
+        items: Iterable[tuple[Any, Any]] = ()
+        if isinstance(value, Mapping):
+            items = value.items()
+        elif isinstance(value, list | tuple):
+            items = enumerate(value)
+        waiting += [(item, f"{path}.{word_of(key)}" if path else word_of(key), depth + 1) for key, item in items][::-1]
 
 
 def _fault(key: str, tensor: torch.Tensor) -> str | None:
     """Why a tensor is none of ours, if so."""
+    if tensor.is_meta:
+        return f"{key} has no values: it was on the device meta"
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.dtype not in _DTYPES:
         return f"{key} is {tensor.dtype} {tensor.layout}, which records do not hold".replace("torch.", "")
     wanted, there = math.prod(tensor.shape) * tensor.element_size(), tensor.untyped_storage().nbytes()
