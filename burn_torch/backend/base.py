@@ -127,6 +127,10 @@ class Backend(ABC):
         """The leaf's own primitive under all decorators; what is pending is computed."""
         return primitive
 
+    def detached(self, primitive: Any) -> Any:
+        """The primitive of the same value as a constant of every tape in the stack; itself where it is one already."""
+        return primitive
+
     def generates(self, place: str) -> bool:
         """Whether generated kernels (`burn_torch/fusion`) run at `place`."""
         return False

@@ -59,7 +59,7 @@ class Tensor(Operators):
         gradients.replace(self, gradient)
 
     def require_grad(self) -> Tensor:
-        """This value as a leaf to which gradients are asked."""
+        """This value as a leaf to which gradients are asked: off this device's tape, still on those under it."""
         backend = self.backend
         if not isinstance(backend, Autodiff):
             raise _no_tape("require_grad", self)
@@ -86,18 +86,22 @@ class Tensor(Operators):
         return self.require_grad() if require_grad else self.detach()
 
     def detach(self) -> Tensor:
-        """The same value on the same device, through which no gradient flows."""
+        """The same value on the same device, a constant of every derivative: of tapes under this one and of transforms
+        around too.  JAX: stop_gradient.
+        """
         backend = self.backend
-        if not isinstance(backend, Autodiff) or not backend.is_tracked(self.primitive):
-            return self
-        return Tensor(backend, backend.inner_primitive(self.primitive), self.spec)
+        primitive = backend.detached(self.primitive)
+        return self if primitive is self.primitive else Tensor(backend, primitive, self.spec)
 
     def no_grad(self) -> Tensor:
-        """The value on the inner device; the tensor itself where there are no gradients."""
-        return self.inner() if isinstance(self.backend, Autodiff) else self
+        """`detach()` on the inner device; the tensor itself where there are no gradients."""
+        return self.detach().inner() if isinstance(self.backend, Autodiff) else self
 
     def inner(self) -> Tensor:
-        """The value on the inner device, without gradients.  Raises: AutodiffError where there are none."""
+        """The value on the inner device: without this device's tape, and still on the tapes under it, if there are any.
+
+        Raises: AutodiffError where there are no gradients.
+        """
         backend = self.backend
         if not isinstance(backend, Autodiff):
             raise _no_tape("inner", self)

@@ -253,6 +253,10 @@ class Autodiff(Backend):
         """The leaf's own primitive of the value."""
         return self.inner.forced(self.inner_primitive(primitive))
 
+    def detached(self, primitive: Any) -> Any:
+        """The value without this tape and those beneath."""
+        return self.inner.detached(self.inner_primitive(primitive))
+
     def generates(self, place: str) -> bool:
         """Asks the inner backend."""
         return self.inner.generates(place)

@@ -195,6 +195,13 @@ class Batched(Backend):
             _refuse_reading()
         return self.inner.forced(primitive)
 
+    def detached(self, primitive: Any) -> Any:
+        """The value without the tapes beneath."""
+        if primitive.__class__ is not self.many:
+            return self.inner.detached(primitive)
+        constant = self.inner.detached(primitive.primitive)
+        return primitive if constant is primitive.primitive else self.many(constant)
+
     def version(self, primitive: Any) -> int:
         """The inner backend's count of outside writes."""
         count: int = self.inner.version(primitive.primitive if primitive.__class__ is self.many else primitive)
