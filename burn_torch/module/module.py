@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
@@ -105,7 +105,7 @@ class Module(Tree):
         of its data leaves the other as it was.
         """
         there = all(param.device is device for _, param in self.named_params())
-        return self._placed(device) if there else self._copied(device)
+        return self._placed(device) if there else self._copied(device, Param.on_device)
 
     def fork(self, device: Device) -> Self:
         """A copy on `device` for a worker: new leaves and cells, apart from any tape."""
@@ -123,19 +123,19 @@ class Module(Tree):
             ),
         )
 
-    def _copied(self, device: Device) -> Self:
+    def _copied(self, device: Device, move: Callable[[Param, Device], Param] = Param.fork) -> Self:
         """New leaves and cells; constants are shared where they lie there already."""
         host = device.inner() if device.is_autodiff() else device
 
         def copy(leaf: Any) -> Any:
             if isinstance(leaf, Param):
-                return leaf.fork(device)
+                return move(leaf, device)
             return leaf.fork(host) if isinstance(leaf, RunningState) else leaf.to_device(device)
 
         return tree.rebuild(self, copy)  # type: ignore[no-any-return]
 
     def no_grad(self) -> Self:
-        """The same module with frozen parameters: no gradient is computed for them."""
+        """The same module with frozen parameters: constants of every derivative."""
         return self.map_params(lambda param: param.set_require_grad(False))
 
     def requires_grad(self) -> Self:
@@ -143,7 +143,8 @@ class Module(Tree):
         return self.map_params(lambda param: param.set_require_grad(True))
 
     def valid(self) -> Self:
-        """The module for evaluation: on the inner device, where Dropout and BatchNorm do not train.
+        """The module for evaluation: on the inner device, where Dropout and BatchNorm do not train.  Its parameters are
+        constants of every derivative.
 
         A module that holds no tensor has no device and is given back as it is.
 

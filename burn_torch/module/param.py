@@ -11,13 +11,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.backend.tracing import active, suspended
 from burn_torch.core.errors import ShapeError, TraceError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.tensor import Device, Tensor
 
-__all__ = ["Param", "ParamId", "ParamMapper"]
+__all__ = ["Param", "ParamId", "ParamMapper", "is_computed"]
 
 _SOURCE: Final[ContextVar[random.Random | None]] = ContextVar("identities of parameters", default=None)
 _lock: Final = threading.RLock()  # making a parameter may read another: one that moved, or lies the other way round
@@ -97,7 +98,8 @@ class _Lazy:
 class Param:
     """A tensor with an identity, made when it is first read.
 
-    `val()` gives the tensor: on a device with gradients it is a leaf of the tape, unless `require_grad` is off.
+    `val()` gives the tensor: on a device with gradients it is a leaf of the tape, unless `require_grad` is off.  One
+    that a function computes while `grad` or its kin differentiate it is no leaf there: gradients flow on through it.
     Immutable: `map` and the module's methods give new Params with the same id.
     """
 
@@ -234,25 +236,40 @@ class Param:
         return self.with_value(function(self.val()))
 
     def with_value(self, value: Tensor) -> Param:
-        """The same parameter with another tensor."""
+        """The same parameter with another tensor: a leaf again, unless this one is computed."""
+        if is_computed(self) and value.backend.is_autodiff and _is_computed(value):
+            return self.computed(value)
         return Param(value, self.id, require_grad=self.require_grad, mapper=self.mapper)
 
+    def computed(self, value: Tensor) -> Param:
+        """The same parameter with a tensor that stays on its tape: gradients flow on to what it was computed from."""
+        param = object.__new__(Param)
+        param.id, param.mapper, param._lazy, param._value = self.id, self.mapper, None, value
+        param.require_grad = self.require_grad and value.dtype.is_float
+        return param
+
     def set_require_grad(self, require_grad: bool) -> Param:
-        """The same parameter, with or without gradients."""
-        if require_grad == self.require_grad:
+        """The same parameter, with gradients, or as a constant of every derivative."""
+        if require_grad == self.require_grad and (require_grad or self._value is None):
             return self
-        value = self.val()
-        return Param(_untracked(value), self.id, require_grad=require_grad, mapper=self.mapper)
+        value = self.val() if require_grad else self.val().detach()
+        if require_grad == self.require_grad and value is self.val():
+            return self
+        return Param(value, self.id, require_grad=require_grad, mapper=self.mapper)
 
     def on_device(self, device: Device) -> Param:
         """The same parameter on another device, as a leaf there.  An uninitialised one stays so."""
-        return self if self.device is device else self.fork(device)
+        if self.device is device:
+            return self
+        return (
+            self.fork(device) if self._lazy is not None else self.map(lambda value: _off_tape(value).to_device(device))
+        )
 
     def fork(self, device: Device) -> Param:
-        """The same parameter as another leaf, on `device`.  An uninitialised one stays so."""
+        """The same parameter as another leaf, on `device`, apart from any tape.  An uninitialised one stays so."""
         lazy = self._lazy
         if lazy is None:
-            return self.with_value(_untracked(self.val()).to_device(device))
+            return self.map(lambda value: value.detach().to_device(device))
         forked = Param.uninitialized(self.id, _moved(self, device), device, self.require_grad, lazy.shape)
         forked.mapper = self.mapper
         return forked
@@ -280,7 +297,7 @@ class Param:
         """The same parameter whose tensor passes `function` when it is made; at once if it exists."""
         lazy = self._lazy
         if lazy is None:
-            return self.map(lambda value: function(_untracked(value)))
+            return self.map(lambda value: function(_off_tape(value)))
         make = lazy.make
         param = Param.uninitialized(
             self.id, lambda device, grad: function(make(device, grad)), lazy.device, self.require_grad, lazy.shape
@@ -295,10 +312,10 @@ class Param:
 
     def transform_for_save(self) -> Tensor:
         """The tensor that goes into a record."""
-        return self.mapper.on_save(_untracked(self.val()))
+        return self.mapper.on_save(self.val().detach())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (_untracked(self.val()), self.id, self.require_grad, self.mapper))
+        return (_rebuild, (self.val().detach(), self.id, self.require_grad, self.mapper))
 
     def __repr__(self) -> str:
         state = "" if self.is_initialized() else ", not yet made"
@@ -310,16 +327,35 @@ def _rebuild(value: Tensor, id: ParamId, require_grad: bool, mapper: ParamMapper
 
 
 def _moved(param: Param, device: Device) -> Callable[[Device, bool], Tensor]:
-    return lambda _device, _grad: _untracked(param.val()).to_device(device)
+    return lambda _device, _grad: param.val().detach().to_device(device)
+
+
+def is_computed(param: Param) -> bool:
+    """Whether it is no leaf of its tape but a value computed there: gradients flow on through it."""
+    value = param._value
+    return value is not None and value.backend.is_autodiff and _is_computed(value)
+
+
+def _is_computed(value: Tensor) -> bool:
+    backend: Any = value.backend
+    return backend.is_tracked(value.primitive) and not backend.is_leaf(value.primitive)
 
 
 def _as_leaf(value: Tensor, require_grad: bool) -> Tensor:
-    if not value.device.is_autodiff():
+    backend = value.backend
+    if not backend.is_autodiff or is_recorded(backend, value.primitive):
         return value
-    if require_grad:
-        return value if value.is_require_grad() else value.detach().require_grad()
-    return value.detach()
+    return value.require_grad() if require_grad else _off_tape(value)
 
 
-def _untracked(value: Tensor) -> Tensor:
-    return value.detach() if value.device.is_autodiff() else value
+def _off_tape(value: Tensor) -> Tensor:
+    """The value without its device's tape, but for what a running transform differentiates: that stays connected.
+
+    So a parameter that was computed is a leaf of the next step, and inside of a transform a function of its arguments.
+    A tape under the device's, as in a tape over a tape, is left alone.
+    """
+    backend: Any = value.backend
+    primitive = value.primitive
+    if not backend.is_autodiff or not backend.is_tracked(primitive) or is_recorded(backend, primitive):
+        return value
+    return Tensor(backend, backend.inner_primitive(primitive), value.spec)

@@ -8,7 +8,7 @@ from typing import Any
 from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.optim.clipping import GradientClippingConfig
-from burn_torch.optim.optimizer import Optimizer
+from burn_torch.optim.optimizer import Optimizer, run_update
 from burn_torch.optim.sgd import WeightDecayConfig
 from burn_torch.tensor import Tensor
 
@@ -68,13 +68,11 @@ class _AdamBase(Optimizer):
         self, lr: Any, penalty: float, decay: float, cautious: bool, time: Any, params: Sequence[Tensor],
         grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]],
     ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:  # fmt: skip
-        states = [tensor for slot in slots for tensor in slot]
-        found = ops.adam_update(
-            lr, self.beta_1, self.beta_2, self.epsilon, penalty, decay, time, *params, *grads, *states,
-            amsgrad=self.amsgrad, cautious=cautious,
-        )  # fmt: skip
-        n = len(params)
-        return found[:n], [found[i : i + n] for i in range(n, len(found), n)]
+        numbers = (lr, self.beta_1, self.beta_2, self.epsilon, penalty, decay, time)
+        new, *states = run_update(
+            ops.adam_update, numbers, params, grads, *slots, amsgrad=self.amsgrad, cautious=cautious
+        )
+        return new, states
 
 
 class Adam(_AdamBase):

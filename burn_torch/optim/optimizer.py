@@ -6,15 +6,18 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
-from burn_torch.core.errors import ArgumentError, RecordError, explain
+from burn_torch.backend.autodiff.laid import is_recorded
+from burn_torch.core.errors import ArgumentError, RecordError, ShapeError, explain
 from burn_torch.core.number import Scalar
 from burn_torch.module import Module, Param, ParamId, Tree
 from burn_torch.module.gradients import GradientsParams, params_by_id
+from burn_torch.module.param import is_computed
+from burn_torch.ops import Op
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
 from burn_torch.optim.record import OptimizerRecord
 from burn_torch.tensor import Device, Tensor
 
-__all__ = ["Optimizer", "StateGroup"]
+__all__ = ["Optimizer", "StateGroup", "run_update"]
 
 M = TypeVar("M", bound=Module)
 
@@ -95,7 +98,8 @@ class Optimizer(Tree):
         if fresh:
             empty = StateGroup(tuple(fresh), 0, self.new_slots([_bare(params[ident]) for ident in fresh]))
             groups += self._stepped(lr, empty, params, gradients, clip, values)
-        new = {id(params[ident]): _replaced(params[ident], value) for ident, value in values.items()}
+        connected = any(_is_tracked(x) for x in (lr, *self.__dict__.values()))
+        new = {id(params[ident]): _replaced(params[ident], value, connected) for ident, value in values.items()}
         stepped = model.map_params(lambda param: new.get(id(param), param))
         return stepped, self._with_fields({"groups": tuple(groups)})
 
@@ -192,15 +196,70 @@ def _picked(group: StateGroup, members: Sequence[int]) -> StateGroup:
 
 
 def _bare(param: Param) -> Tensor:
+    """Its tensor off the device's tape, but for one that is differentiated through: that is updated where it lies."""
     value = param.val()
-    return value.inner() if value.device.is_autodiff() else value
+    backend: Any = value.backend
+    if not backend.is_autodiff or is_computed(param) or is_recorded(backend, value.primitive):
+        return value
+    return value.inner()
 
 
 def _beside(state: Tensor, x: Tensor) -> Tensor:
     """The state where its parameter lies: the model may have moved since the step before."""
-    return state if state.backend is x.backend and state.place == x.place else state.to_device(x.device)
+    mixes = _stands_on(state.backend, x.backend) or _stands_on(x.backend, state.backend)
+    return state if mixes and state.place == x.place else state.to_device(x.device)
 
 
-def _replaced(param: Param, value: Tensor) -> Param:
-    backend = param.val().backend
-    return param.with_value(Tensor(backend, value.primitive, value.spec))
+def _stands_on(stack: Any, other: Any) -> bool:
+    while stack is not other and stack is not None:
+        stack = getattr(stack, "inner", None)
+    return stack is not None
+
+
+def _is_tracked(x: Any) -> bool:
+    backend: Any = x.backend if isinstance(x, Tensor) else None
+    return backend is not None and backend.is_autodiff and backend.is_tracked(x.primitive)
+
+
+def _replaced(param: Param, value: Tensor, connected: bool) -> Param:
+    """The parameter after its update, which lies on its device.
+
+    connected: a tensor that the user tracks, such as the learning rate, is among the numbers; it stays on its tape.
+    """
+    backend: Any = param.val().backend
+    if value.backend.depth < backend.depth:
+        value = Tensor(backend, backend.lift(value.primitive, value.backend), value.spec)
+    return param.computed(value) if connected and _is_tracked(value) else param.with_value(value)
+
+
+def run_update(row: Op, numbers: Sequence[Any], *groups: Sequence[Tensor], **attrs: Any) -> list[Sequence[Tensor]]:
+    """What an optimizer row gives of numbers and groups of tensors: parameters, gradients, each kind of state.
+
+    In one call for all tensors; but by the row's formula, tensor by tensor, where the step is differentiated or a
+    number is a tensor: a learning rate that is trained itself.
+    Raises: ShapeError for a number that is a tensor of several elements.
+    """
+    count = len(groups[0])
+    if any(isinstance(x, Tensor) for x in numbers) or any(_is_tracked(x) for group in groups for x in group):
+        formula = row.decomposition
+        assert formula is not None
+        each = [formula(*[_beside_axes(n, xs[0]) for n in numbers], *xs, **attrs) for xs in zip(*groups, strict=True)]
+        return [list(group) for group in zip(*each, strict=True)]
+    results = row(*numbers, *[x for group in groups for x in group], **attrs)
+    return [results[i : i + count] for i in range(0, len(results), count)]
+
+
+def _beside_axes(number: Any, x: Tensor) -> Any:
+    """A number that is a tensor with as many axes as x, in its element type."""
+    if not isinstance(number, Tensor):
+        return number
+    if number.spec.numel != 1:
+        raise ShapeError(
+            explain(
+                "a learning rate, or another number of an optimizer, is one number",
+                given=f"a tensor {number.spec}",
+                expected="a Python number, or a tensor of one element",
+                mend="parameters of different rates are groups: GroupedOptimizer.of(model, groups)",
+            )
+        )
+    return number.reshape((1,) * x.ndim).cast(x.dtype)

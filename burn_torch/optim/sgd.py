@@ -8,7 +8,7 @@ from typing import Any
 from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.optim.clipping import GradientClippingConfig
-from burn_torch.optim.optimizer import Optimizer
+from burn_torch.optim.optimizer import Optimizer, run_update
 from burn_torch.tensor import Tensor
 
 __all__ = ["MomentumConfig", "Sgd", "SgdConfig", "SgdWithMomentum", "WeightDecayConfig"]
@@ -57,7 +57,7 @@ class Sgd(Optimizer):
         self, lr: Any, time: Any, params: Sequence[Tensor], grads: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]
     ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
         """See `Optimizer.update`."""
-        return ops.sgd_update(lr, self.penalty, *params, *grads), ()
+        return run_update(ops.sgd_update, (lr, self.penalty), params, grads)[0], ()
 
 
 class SgdWithMomentum(Optimizer):
@@ -81,7 +81,6 @@ class SgdWithMomentum(Optimizer):
     ) -> tuple[Sequence[Tensor], Sequence[Sequence[Tensor]]]:
         """See `Optimizer.update`."""
         share = 1.0 - self.dampening * ops.minimum(time - 1, 1)  # no branch on the count: it may be traced
-        found = ops.momentum_update(
-            lr, self.penalty, self.momentum, share, *params, *grads, *slots[0], nesterov=self.nesterov
-        )
-        return found[: len(params)], (found[len(params) :],)
+        numbers = (lr, self.penalty, self.momentum, share)
+        new, *states = run_update(ops.momentum_update, numbers, params, grads, *slots, nesterov=self.nesterov)
+        return new, states

@@ -14,12 +14,13 @@ from burn_torch.backend import Autodiff
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError, explain
 from burn_torch.module import GradientsParams, Param, ParamId, RunningState
 from burn_torch.module.gradients import trainable_params
+from burn_torch.module.param import is_computed
 from burn_torch.module.scope import current_scope
 from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
 from burn_torch.transform.flatten import opened
 from burn_torch.transform.structure import rebuilder
-from burn_torch.transform.tapes import is_beside
+from burn_torch.transform.tapes import is_beside, settled
 
 __all__ = [
     "Lifted",
@@ -169,17 +170,18 @@ class Lifted:
         )
 
     # -- derivatives ---------------------------------------------------------------------------------
-    def derivatives(self, found: Sequence[Tensor | None]) -> list[Any]:
-        """For each differentiated argument, its derivative, of one tensor a slot.
+    def derivatives(self, tape: Autodiff, own: bool, found: Sequence[Tensor | None]) -> list[Any]:
+        """For each differentiated argument, its derivative, of one tensor a slot, where results of the tape live.
 
         A tensor that has none has zeros; a parameter that has none has no entry.
         """
-        left = iter(zip(self.slots, found, strict=True))
+        results = [x if x is None or not own else settled(tape, x) for x in found]
+        left = iter(zip(self.slots, results, strict=True))
 
         def result(leaf: Any, path: str) -> Any:
             if isinstance(leaf, Tensor | Param):
                 slot, tensor = next(left)
-                return zeros_like(slot.value) if tensor is None else tensor
+                return zeros_like(settled(tape, slot.value) if own else slot.value) if tensor is None else tensor
             if isinstance(leaf, Tree):
                 by_id = {ident: next(left)[1] for ident in self._params[id(leaf)]}
                 return GradientsParams({ident: tensor for ident, tensor in by_id.items() if tensor is not None})
@@ -279,19 +281,24 @@ def lowered(value: Any, tapes: Sequence[Autodiff], *, own: bool) -> Any:
                 x = Tensor(stack.inner, stack.inner_primitive(x.primitive), x.spec)
         return x
 
+    def result(x: Tensor) -> Tensor:
+        return settled(tapes[-1], tensor(x)) if own else tensor(x)
+
     def under(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
             tracked = isinstance(leaf.backend, Autodiff) and leaf.backend.is_tracked(leaf.primitive)
             stays = leaf.backend is tapes[-1] or is_beside(tapes[-1], leaf.backend)
-            return leaf if stays and not (own or tracked) else tensor(leaf)
+            return leaf if stays and not (own or tracked) else result(leaf)
         if isinstance(leaf, Param) and leaf.is_initialized():
             lower = tensor(leaf.val()) if own else _to_last(leaf.val(), tapes)
-            return leaf if lower is leaf.val() else leaf.with_value(lower)
+            if lower is leaf.val() and not is_computed(leaf):
+                return leaf
+            return Param(lower, leaf.id, require_grad=leaf.require_grad, mapper=leaf.mapper)  # a leaf again, outside
         return leaf
 
     def change(leaf: Any, path: str) -> Any:
         if isinstance(leaf, Tensor):
-            return tensor(leaf)
+            return result(leaf)
         return rebuild(leaf, under) if isinstance(leaf, Tree) else under(leaf)
 
     return mapped(value, change, "the result")

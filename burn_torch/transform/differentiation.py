@@ -6,11 +6,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, differentiated, lowered
-from burn_torch.transform.tapes import constant_under, gradient_of, leaf_on, recording_on, root_on, tape_for
+from burn_torch.transform.tapes import constant_under, gradient_of, leaf_on, root_on, tape_for
 
 __all__ = ["grad", "named", "number_of", "value_and_grad"]
 
@@ -95,7 +96,7 @@ def _differentiated(
 
     def both(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         chosen = differentiated(what, argnums, len(args))
-        tape, own = tape_for(what, fn, [*args, *kwargs.values()])
+        tape, own = tape_for(what, fn, [*args, *kwargs.values()], [args[i] for i in chosen])
         since = next_id()
 
         def leaf(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,7 +104,7 @@ def _differentiated(
             return value, leaf_on(tape, value)
 
         lifted = Lifted(what, args, chosen, leaf)
-        with recording_on(tape, own=own):
+        with laid(tape, since, own=own):
             result = fn(*lifted.args, **kwargs)
         number = number_of(what, result, has_aux)
         found: dict[int, Any] = {}
@@ -111,7 +112,7 @@ def _differentiated(
         if root is not None:
             one = Tensor(tape.inner, None, number.spec).new_full(number.shape, 1.0)
             found = tape.backward([(root, one.primitive)], since=since)
-        gradients = lifted.derivatives([gradient_of(slot.leaf, found) for slot in lifted.slots])
+        gradients = lifted.derivatives(tape, own, [gradient_of(slot.leaf, found) for slot in lifted.slots])
         value = lowered(result, [tape], own=own)
         return value, gradients[0] if isinstance(argnums, int) else tuple(gradients)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from burn_torch.backend import Autodiff
+from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.tensor import Tensor
@@ -17,8 +18,8 @@ from burn_torch.transform.tapes import (
     gradient_of,
     leaf_on,
     onward_to,
-    recording_on,
     root_on,
+    settled,
     tape_for,
 )
 
@@ -40,7 +41,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     PyTorch: torch.func.vjp.  JAX: jax.vjp.
     """
     what = named("vjp", fn)
-    tape, own = tape_for(what, fn, primals)
+    tape, own = tape_for(what, fn, primals, primals)
     since = next_id()
 
     def leaf(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,7 +49,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         return value, leaf_on(tape, value)
 
     lifted = Lifted(what, primals, range(len(primals)), leaf)
-    with recording_on(tape, own=own):
+    with laid(tape, since, own=own):
         result = fn(*lifted.args)
     outputs, more = _with_aux(what, result, has_aux)
 
@@ -66,7 +67,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
             if g is not None and (root := root_on(tape, y)) is not None
         ]
         found = tape.backward(roots, retain_graph=True, since=since)
-        return tuple(lifted.derivatives([gradient_of(slot.leaf, found) for slot in lifted.slots]))
+        return tuple(lifted.derivatives(tape, own, [gradient_of(slot.leaf, found) for slot in lifted.slots]))
 
     results = lowered(outputs, [tape], own=own), pullback
     return (*results, lowered(more, [tape], own=own)) if has_aux else results
@@ -85,7 +86,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
     PyTorch: torch.func.jvp.  JAX: jax.jvp.
     """
     what = named("jvp", fn)
-    tape, own = tape_for(what, fn, primals)
+    tape, own = tape_for(what, fn, primals, primals)
     upper = Autodiff.above(tape)
     since = next_id()
 
@@ -95,7 +96,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
 
     lifted = Lifted(what, primals, range(len(primals)), leaf)
     directions = lifted.beside(tangents, "tangents")
-    with recording_on(upper):
+    with laid(upper, since):
         result = fn(*lifted.args)
     outputs, more = _with_aux(what, result, has_aux)
     reached: list[tuple[Tensor, Any, Tensor]] = []
@@ -123,7 +124,8 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
         if not isinstance(y, Tensor) or not y.dtype.is_float:
             return None
         change = changes.get(id(y))
-        return zeros_like(Tensor(tape.inner, None, y.spec)) if change is None else onward_to(upper, y, change)
+        change = zeros_like(Tensor(tape.inner, None, y.spec)) if change is None else onward_to(upper, y, change)
+        return settled(tape, change) if own else change
 
     both = results, mapped(outputs, tangent, "outputs")
     return (*both, lowered(more, [upper, tape], own=own)) if has_aux else both
@@ -141,7 +143,7 @@ def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
     Raises: AutodiffError unless fn gives one float; ArgumentError, ShapeError for tangents that do not fit.
     """
     what = named("hvp", fn)
-    tape, _ = tape_for(what, fn, primals)
+    tape, own = tape_for(what, fn, primals, primals)
     upper = Autodiff.above(tape)
     since = next_id()
     lower: dict[int, Tensor] = {}
@@ -155,7 +157,7 @@ def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
 
     lifted = Lifted(what, primals, range(len(primals)), leaf)
     directions = lifted.beside(tangents, "tangents")
-    with recording_on(upper):
+    with laid(upper, since):
         number = number_of(what, fn(*lifted.args), False)
     first: dict[int, Any] = {}
     root = root_on(upper, number)
@@ -173,7 +175,7 @@ def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
         change = gradient_of(lower[id(slot.leaf)], second)
         read = change is None and gradient_of(slot.leaf, first) is not None
         found.append(zeros_like(slot.value) if read else change)
-    return tuple(lifted.derivatives(found))
+    return tuple(lifted.derivatives(tape, own, found))
 
 
 def _with_aux(what: str, result: Any, has_aux: bool) -> tuple[Any, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Final, final
 
 from burn_torch import ops
 from burn_torch.backend import Autodiff
+from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.backend.batched import Batched
 from burn_torch.core.errors import ArgumentError, ShapeError, explain
@@ -18,7 +19,7 @@ from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, differentiated, mapped
 from burn_torch.transform.differentiation import named, number_of
-from burn_torch.transform.tapes import base_of, gradient_of, leaf_on, recording_on, root_on
+from burn_torch.transform.tapes import base_of, gradient_of, is_of_leaves, leaf_on, root_on
 
 __all__ = ["PerSampleLoopWarning", "per_sample_grad"]
 
@@ -64,7 +65,8 @@ def per_sample_grad(
         chosen = differentiated(what, argnums, len(args))
         axes = _axes(what, in_axes, chosen, args)
         count = _batch_size(what, args, axes)
-        samples = _Samples(*base_of(what, loss_fn, [*args, *kwargs.values()]), count)
+        base, is_enclosing = base_of(what, loss_fn, [*args, *kwargs.values()])
+        samples = _Samples(base, is_enclosing, is_of_leaves([args[i] for i in chosen]), count)
         batched, tape = samples.batched, samples.tape
         since = next_id()
 
@@ -77,7 +79,7 @@ def per_sample_grad(
             arg if axis is None else mapped(arg, functools.partial(samples.one, axis), "")
             for arg, axis in zip(lifted.args, axes, strict=True)
         ]
-        with batched.samples(count) as looped, recording_on(tape):
+        with batched.samples(count) as looped, laid(tape, since):
             result = loss_fn(*arguments, **kwargs)
             loss = number_of(what, result, has_aux)
             found: dict[int, Any] = {}
@@ -87,7 +89,7 @@ def per_sample_grad(
                 found = tape.backward([(root, one.primitive)], since=since)
             names = list(looped)
         _tell(what, names)
-        made = lifted.derivatives([gradient_of(slot.leaf, found) for slot in lifted.slots])
+        made = lifted.derivatives(tape, False, [gradient_of(slot.leaf, found) for slot in lifted.slots])
         whole = [mapped(gradient, samples.all_of, "") for gradient in made]
         answer = whole[0] if isinstance(argnums, int) else tuple(whole)
         return (answer, mapped(result[1], samples.all_of, "")) if has_aux else answer
@@ -151,23 +153,26 @@ def _batch_size(what: str, args: Sequence[Any], axes: Sequence[int | None]) -> i
 class _Samples:
     """How tensors become one sample of them, and values of one sample tensors of all.
 
-    base   where the samples are computed, and whether it is an enclosing transform's tape
-    count  how many there are
+    base          where the samples are computed
+    is_enclosing  whether that is an enclosing transform's tape
+    of_leaves     whether leaves of the base's tape are differentiated: then nothing is recorded there
+    count         how many samples there are
     """
 
-    def __init__(self, base: Any, is_enclosing: bool, count: int) -> None:
+    def __init__(self, base: Any, is_enclosing: bool, of_leaves: bool, count: int) -> None:
         self._base: Final = base
         self._count: Final = count
-        self._own_tape: Final = isinstance(base, Autodiff) and not is_enclosing
-        """Whether the base is the tape of the arguments' device: nothing is recorded there, results lie under it."""
+        self._is_device: Final = isinstance(base, Autodiff) and not is_enclosing
+        """Whether the base is the tape of the arguments' device: results that do not hang on it lie under it."""
+        self._is_constant: Final = self._is_device and of_leaves
         self.batched: Final = Batched(base)
         self.tape: Final = Autodiff.above(self.batched)
 
     def constant(self, x: Tensor) -> Tensor:
         """The value of x on the base."""
-        if x.backend is not self._base:
-            return Tensor(self._base, self._base.lift(x.primitive, x.backend), x.spec)
-        return x.detach() if self._own_tape else x
+        base = self._base
+        primitive = x.primitive if x.backend is base else base.lift(x.primitive, x.backend)
+        return Tensor(base, base.inner_primitive(primitive) if self._is_constant else primitive, x.spec)
 
     def one(self, axis: int, leaf: Any, path: str) -> Any:
         """One sample of a tensor: its batch axis has size 1."""
@@ -196,7 +201,8 @@ class _Samples:
                 primitive = self.constant(x).primitive
             value = ops.reshape(Tensor(self._base, primitive, x.spec), shape=(1, *x.shape))
             whole = ops.expand(value, shape=(self._count, *x.shape))
-        return whole.inner() if self._own_tape else whole
+        under = self._is_constant or (self._is_device and not self._base.is_tracked(whole.primitive))
+        return whole.inner() if under else whole
 
     def _shared(self, leaf: Any) -> Any:
         if isinstance(leaf, Param) and leaf.is_initialized() and leaf.val().backend is self.tape:

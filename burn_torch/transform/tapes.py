@@ -1,26 +1,27 @@
 """On which tape a transform records.
 
-    arguments on a plain device                  a tape over that device; layers do not train on it, as without it
-    arguments on a device with gradients         that device's tape, on leaves of the transform's own
+    by tensors of a plain device                 a tape over that device; layers do not train on it, as without it
+    by the parameters of a module that trains    its device's tape, on leaves of the transform's own, as `backward` does
+    by tensors of a device with gradients        a tape over that device's: what hangs on that stays there
     inside another transform                     a tape over the enclosing one, so derivatives of derivatives are right
 
 What the function visibly closes over counts as its arguments do: a model on a device with gradients trains.
 
-Results live where `backward` would put them: under the tape.
+Results live under the tape.  Those that do not hang on a device's own tape live under that too, as gradients of
+`backward` do.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any, Final
+from typing import Any
 
 from burn_torch.backend import Autodiff, Backend
-from burn_torch.backend.autodiff.crossing import crossed, levels
-from burn_torch.backend.autodiff.laid import laid
+from burn_torch.backend.autodiff.crossing import crossed
+from burn_torch.backend.autodiff.laid import levels, running
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.module import Param
+from burn_torch.module.param import is_computed
 from burn_torch.module.tree import Tree, walk
 from burn_torch.tensor import Tensor
 from burn_torch.transform.closed_over import visible_in
@@ -32,34 +33,13 @@ __all__ = [
     "constant_under",
     "gradient_of",
     "is_beside",
+    "is_of_leaves",
     "leaf_on",
     "onward_to",
-    "recording_on",
     "root_on",
+    "settled",
     "tape_for",
 ]
-
-
-class _Running(threading.local):
-    def __init__(self) -> None:
-        self.tapes: list[Autodiff] = []
-
-
-_running: Final = _Running()
-
-
-@contextmanager
-def recording_on(tape: Autodiff, *, own: bool = True) -> Iterator[None]:
-    """Transforms that are called until the block ends record above this tape.
-
-    own: whether it was laid for the transform alone; then no device names it, and values that move take it along.
-    """
-    _running.tapes.append(tape)
-    try:
-        with laid(tape) if own else nullcontext():
-            yield
-    finally:
-        _running.tapes.pop()
 
 
 def base_of(what: str, fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Backend, bool]:
@@ -80,7 +60,7 @@ def base_of(what: str, fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Bac
     leaf = highest.leaf()
     beside = [backend for backend in _backends_in(visible_in(fn)) if backend.leaf() is leaf]
     highest = max([highest, *beside], key=_depth)
-    enclosing = next((tape for tape in reversed(_running.tapes) if tape.leaf() is leaf), None)
+    enclosing = next((on.tape for on in reversed(running()) if on.tape.leaf() is leaf), None)
     if enclosing is not None and highest.depth <= enclosing.depth:
         return enclosing, True
     return highest, False
@@ -105,12 +85,41 @@ def _backends_in(values: Iterable[Any]) -> Iterator[Backend]:
                 yield from _backends_in(parts[1])
 
 
-def tape_for(what: str, fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Autodiff, bool]:
-    """The tape for a call of `fn`, and whether it was laid for the transform alone."""
+def tape_for(what: str, fn: Callable[..., Any], args: Sequence[Any], chosen: Sequence[Any]) -> tuple[Autodiff, bool]:
+    """The tape for a call of `fn` that is differentiated by the `chosen`, and whether it is the transform's alone."""
     base, is_enclosing = base_of(what, fn, args)
-    if isinstance(base, Autodiff) and not is_enclosing:
+    if isinstance(base, Autodiff) and not is_enclosing and is_of_leaves(chosen):
         return base, False
     return Autodiff.above(base), True
+
+
+def is_of_leaves(chosen: Sequence[Any]) -> bool:
+    """Whether parameters are among what is differentiated, all of them leaves: then it is a step of training.
+
+    Its gradients are constants, as those of `backward` are, and what else hangs on the device's tape is constant too.
+    """
+    params = list(_params_in(chosen))
+    return bool(params) and not any(is_computed(param) for param in params)
+
+
+def _params_in(values: Iterable[Any]) -> Iterator[Param]:
+    for value in values:
+        if isinstance(value, Param):
+            yield value
+        elif isinstance(value, Tree):
+            yield from (leaf for _, leaf in walk(value) if isinstance(leaf, Param))
+        elif not isinstance(value, Tensor):
+            parts = opened(value)
+            if parts is not None:
+                yield from _params_in(parts[1])
+
+
+def settled(tape: Autodiff, x: Tensor) -> Tensor:
+    """A result under a transform's own tape; off the device's tape too where it does not hang on that."""
+    stack, height = x.backend, levels(tape.inner)
+    if not height or levels(stack) != height or stack.is_tracked(x.primitive):  # type: ignore[attr-defined]  # of that many tapes
+        return x
+    return x if any(levels(on.tape) == height for on in running()) else Tensor(stack.inner, x.primitive, x.spec)  # type: ignore[attr-defined]
 
 
 def constant_under(tape: Autodiff, x: Tensor) -> Tensor:
@@ -152,7 +161,7 @@ def root_on(tape: Autodiff, y: Any) -> Any:
 
 def back_on(tape: Autodiff, y: Any, g: Tensor) -> Tensor:
     """A cotangent beside an output that had moved, from there to the backend under the tape."""
-    if not is_beside(tape, y.backend) or levels(g.backend) != levels(tape.inner):
+    if not is_beside(tape, y.backend) or levels(g.backend) > levels(tape.inner):
         return g
     return Tensor(tape.inner, crossed(g.backend, g.primitive, g.spec, tape.inner, g.place), g.spec)
 

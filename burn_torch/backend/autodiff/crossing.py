@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from burn_torch.backend.autodiff.decorator import Autodiff
-from burn_torch.backend.autodiff.laid import laid_tapes
+from burn_torch.backend.autodiff.laid import levels, running
 from burn_torch.backend.autodiff.tape import Node
 from burn_torch.backend.base import Backend
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import REGISTRY, Call
 
-__all__ = ["crossed", "levels", "stack_for"]
+__all__ = ["crossed", "stack_for"]
 
 
 def stack_for(source: Any, target: Any) -> Any:
@@ -29,7 +29,7 @@ def stack_for(source: Any, target: Any) -> Any:
     function is differentiated through its moves too.
     """
     height = levels(source)
-    if any(levels(tape) == height for tape in laid_tapes()):
+    if any(transform.own and levels(transform.tape) == height for transform in running()):
         for _ in range(height - levels(target)):
             target = Autodiff.above(target)
     return target
@@ -99,11 +99,3 @@ class Crossing:
         if self.origins is not None:
             self.origins.walk(saved[-1])
         return (crossed(self._to, gradients[0], self.call.results[0], self.inner, self._from),)
-
-
-def levels(stack: Any) -> int:
-    """How many tapes stand on a stack."""
-    count = 0
-    while isinstance(stack, Autodiff):
-        count, stack = count + 1, stack.inner
-    return count

@@ -1,33 +1,71 @@
-"""The tapes that running transforms have laid over the stacks of their arguments, of the calling thread."""
+"""The tapes on which running transforms record, of the calling thread."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-__all__ = ["laid", "laid_tapes"]
+from burn_torch.backend.autodiff.tape import next_id
+
+__all__ = ["Laid", "is_recorded", "laid", "levels", "running"]
 
 
-class _Laid(threading.local):
+class Laid(NamedTuple):
+    """One running transform: its tape, and whether it was laid for the transform alone, so that no device names it.
+
+    Nodes from `since` on are its own; those before `begun` are the leaves that it differentiates.
+    """
+
+    tape: Any
+    own: bool
+    since: int
+    begun: int
+
+
+class _Running(threading.local):
     def __init__(self) -> None:
-        self.tapes: list[Any] = []
+        self.transforms: list[Laid] = []
 
 
-_laid: Final = _Laid()
+_running: Final = _Running()
 
 
 @contextmanager
-def laid(tape: Any) -> Iterator[None]:
-    """A block in which values of a device are also values on `tape`, which no device names."""
-    _laid.tapes.append(tape)
+def laid(tape: Any, since: int, *, own: bool = True) -> Iterator[None]:
+    """A block in which a transform records on a tape, after it has made its leaves there."""
+    _running.transforms.append(Laid(tape, own, since, next_id()))
     try:
         yield
     finally:
-        _laid.tapes.pop()
+        _running.transforms.pop()
 
 
-def laid_tapes() -> Sequence[Any]:
-    """The tapes of the blocks that the calling thread is in, the innermost last."""
-    return _laid.tapes
+def running() -> Sequence[Laid]:
+    """The transforms that the calling thread is in, the innermost last."""
+    return _running.transforms
+
+
+def is_recorded(stack: Any, primitive: Any) -> bool:
+    """Whether a primitive of a stack with a tape is what a running transform differentiates, or computed from it."""
+    if not _running.transforms or not stack.is_tracked(primitive):
+        return False
+    node = primitive.node
+    return any(
+        since <= node.id and (node.recording is not None or node.id < begun) and _records(tape, own, stack)
+        for tape, own, since, begun in _running.transforms
+    )
+
+
+def _records(tape: Any, own: bool, stack: Any) -> bool:
+    """Whether it is a transform's tape, or what this becomes where a value moves to another device."""
+    return stack is tape or (levels(stack) == levels(tape) and (not own or stack.trains == tape.trains))
+
+
+def levels(stack: Any) -> int:
+    """How many tapes stand on a stack."""
+    count = 0
+    while getattr(stack, "is_autodiff", False):
+        count, stack = count + 1, stack.inner
+    return count

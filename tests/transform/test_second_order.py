@@ -1,0 +1,438 @@
+"""Derivatives of derivatives against torch: constants, new parameters, optimizer steps, `backward` around all that."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from burn_torch import Device, Tensor, compile, grad, hvp, jvp, optim, per_sample_grad, value_and_grad, vjp
+from burn_torch.module import GradientsParams, Module, Param
+from tests.transform.functions import CPU, TAPE, Array, Mlp, array, by_path, close, drawn, mean_square, normal, tensor
+
+DEVICES = [CPU, TAPE, Device.ndarray()]
+ENTRIES = ("inner.weight", "inner.bias", "outer.weight", "outer.bias")
+
+
+def twin(model: Any) -> dict[str, torch.Tensor]:
+    """The parameters of an Mlp as torch's leaves."""
+    return {path: torch.from_numpy(array(p.val()).copy()).requires_grad_() for path, p in model.named_params()}
+
+
+def twin_forward(values: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    hidden = torch.tanh(x @ values["inner.weight"] + values["inner.bias"])
+    return hidden @ values["outer.weight"] + values["outer.bias"]
+
+
+def twin_loss(values: dict[str, torch.Tensor], x: Array, y: Array) -> torch.Tensor:
+    return (twin_forward(values, torch.from_numpy(x)) - torch.from_numpy(y)).square().mean()
+
+
+def judge(model: Any, found: GradientsParams, expected: dict[str, Array]) -> None:
+    ours = by_path(model, found)
+    assert set(ours) == set(expected)
+    for path, gradient in expected.items():
+        close(ours[path], gradient)
+
+
+# -- constants ----------------------------------------------------------------------------------------------
+def straight_through(x: Tensor) -> Tensor:
+    return x + (x.round() - x).detach()
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_straight_through_estimator_has_its_second_and_third_derivative(device: Device) -> None:
+    x = tensor([1.3, -0.7], device)
+
+    def cubes(x: Tensor) -> Tensor:
+        y = straight_through(x)
+        return (y * y * y).sum()
+
+    def second(x: Tensor) -> Tensor:
+        found: Tensor = grad(lambda x: grad(cubes)(x).sum())(x)
+        return found
+
+    assert grad(cubes)(x).tolist() == [3.0, 3.0]  # 3 q(x)², where q is 1 and -1
+    assert second(x).tolist() == [6.0, -6.0]
+    assert grad(lambda x: second(x).sum())(x).tolist() == [6.0, 6.0]
+    one = tensor([1.0, 1.0], device.inner() if device.is_autodiff() else device)
+    assert hvp(cubes, (x,), (one,))[0].tolist() == [6.0, -6.0]
+    assert jvp(grad(cubes), (x,), (one,))[1].tolist() == [6.0, -6.0]
+
+
+@pytest.mark.parametrize("cut", [Tensor.detach, Tensor.no_grad, lambda x: x.set_require_grad(False)])
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_detached_values_are_constants_of_every_derivative(cut: Callable[[Tensor], Tensor], device: Device) -> None:
+    x, w = tensor([3.0], device), tensor([2.0], device)
+
+    def loss(x: Tensor, w: Tensor) -> Tensor:
+        y = w * x
+        return (y - cut(y * 0.5)).square().sum()
+
+    penalty = grad(lambda w: grad(lambda x: loss(x, w))(x).square().sum())(w)
+    leaf, v = torch.tensor([2.0], requires_grad=True), torch.tensor([3.0], requires_grad=True)
+    y = leaf * v
+    (slope,) = torch.autograd.grad((y - (y * 0.5).detach()).square().sum(), v, create_graph=True)
+    (expected,) = torch.autograd.grad(slope.square().sum(), leaf)
+    assert penalty.tolist() == expected.tolist() == [432.0]
+    under = device.inner() if device.is_autodiff() else device
+    assert hvp(lambda x: (x * cut(x)).sum(), (x,), (tensor([1.0], under),))[0].tolist() == [0.0]
+
+
+def test_detach_cuts_the_tapes_of_the_user_and_inner_does_not() -> None:
+    below = tensor([2.0], TAPE).require_grad()
+    above = Tensor.from_inner(below).require_grad()
+    for cut, slope in ((above.detach(), None), (above.no_grad(), None), (above.inner(), [12.0])):
+        first = above.grad((above * above * cut).backward())  # 2 a c
+        assert first is not None
+        second = below.grad(first.backward(retain_graph=True))  # 2 c, and 2 a where c is not constant
+        assert second is not None
+        assert second.tolist() == ([4.0] if slope is None else [8.0])
+    assert above.detach().device is above.device
+    assert above.no_grad().device is TAPE
+    assert below.detach().detach() is not below
+    plain = tensor([1.0])
+    assert plain.detach() is plain
+    assert above.detach().detach().primitive is above.detach().primitive
+
+
+def test_detach_in_many_samples_at_once_cuts_the_tapes_beneath() -> None:
+    w, x = tensor([2.0]), tensor([[1.0], [3.0]])
+
+    def total(w: Tensor) -> Tensor:  # the sum over samples of d/dw (w x · const(w x)) = w x²
+        found: Tensor = per_sample_grad(lambda w, x: (w * x * (w * x).detach()).sum())(w, x)
+        return found.sum()
+
+    assert total(w).tolist() == [20.0]
+    assert grad(total)(w).tolist() == [0.0]
+
+
+def twice(model: Any) -> Any:
+    return model.map_params(lambda p: p.map(lambda v: v * 2.0))
+
+
+def test_frozen_modules_are_constants_of_every_derivative(seed: np.random.Generator) -> None:
+    model = drawn(Mlp.make(TAPE), seed)
+    x = tensor(normal(seed, 4, 3))
+    for freeze in (Module.no_grad, Module.valid, lambda m: m.fork(TAPE)):
+
+        def outer(m: Any, freeze: Callable[[Any], Any] = freeze) -> Tensor:
+            slope = grad(lambda x: (m.forward(x) * freeze(m).forward(x)).sum())(x)
+            constant = freeze(twice(m)).forward(x).sum()
+            return slope.square().sum() + constant  # type: ignore[no-any-return]
+
+        values = twin(model)
+        fixed = {path: v.detach() for path, v in values.items()}
+        leaf = torch.from_numpy(array(x).copy()).requires_grad_()
+        (slope,) = torch.autograd.grad(
+            (twin_forward(values, leaf) * twin_forward(fixed, leaf)).sum(), leaf, create_graph=True
+        )
+        expected = torch.autograd.grad(slope.square().sum(), list(values.values()))
+        judge(model, grad(outer)(model), {p: g.numpy() for p, g in zip(values, expected, strict=True)})
+
+
+# -- new parameters -----------------------------------------------------------------------------------------
+def shrink(model: Any, factor: Tensor) -> Any:
+    return model.map_params(lambda p: p.map(lambda v: v * factor.reshape((1,) * v.ndim)))
+
+
+def scaled(layer: Any, factor: Tensor) -> Any:
+    bias = Param(layer.bias.val() * factor.reshape((1,)))
+    return dataclasses.replace(layer, weight=Param(layer.weight.val() * factor), bias=bias)
+
+
+NEW: dict[str, Callable[[Any, Tensor], Any]] = {
+    "map": shrink,
+    "with_value": lambda m, f: m.map_params(lambda p: p.with_value(p.val() * f.reshape((1,) * p.val().ndim))),
+    "new ids": lambda m, f: m.map_params(lambda p: Param.from_tensor(p.val() * f.reshape((1,) * p.val().ndim))),
+    "replace": lambda m, f: dataclasses.replace(m, inner=scaled(m.inner, f), outer=scaled(m.outer, f)),
+    "moved": lambda m, f: shrink(m, f).to_device(Device.ndarray().autodiff()).to_device(TAPE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", NEW)
+@pytest.mark.parametrize("device", [CPU, TAPE], ids=str)
+def test_new_parameters_inside_a_transform_stay_connected(how: str, device: Device, seed: np.random.Generator) -> None:
+    if how == "moved" and device is CPU:
+        pytest.skip("moves to a device with gradients")
+    model = drawn(Mlp.make(device), seed)
+    x, y, factor = normal(seed, 4, 3), normal(seed, 4, 2), tensor([[0.7]], device)
+
+    def outer(m: Any, f: Tensor) -> Tensor:
+        new = NEW[how](m, f)
+        found = grad(mean_square)(new, tensor(x), tensor(y))
+        total: Tensor = mean_square(new, tensor(x), tensor(y))
+        for _, g in found.items():  # noqa: PERF102  # no dict
+            total = total + g.square().sum()
+        return total
+
+    found, slope = grad(outer, argnums=(0, 1))(model, factor)
+    values, leaf = twin(model), torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    new = {path: v * leaf for path, v in values.items()}
+    loss = twin_loss(new, x, y)
+    slopes = torch.autograd.grad(loss, list(new.values()), create_graph=True)
+    loss = loss + sum(g.square().sum() for g in slopes)
+    expected = torch.autograd.grad(loss, [*values.values(), leaf])
+    judge(model, found, {p: g.numpy() for p, g in zip(values, expected, strict=False)})
+    close(slope, expected[-1].numpy().reshape(1, 1))
+
+
+def test_new_parameters_outside_are_leaves_as_before(seed: np.random.Generator) -> None:
+    model = drawn(Mlp.make(TAPE), seed)
+    x, y = tensor(normal(seed, 4, 3)), tensor(normal(seed, 4, 2))
+    _, aux = grad(lambda m: (mean_square(m, x, y), shrink(m, tensor([0.5], TAPE))), has_aux=True)(model)
+    stepped, _ = optim.SgdConfig().init().step(0.1, model, grad(mean_square)(model, x, y))
+    for new in (shrink(model, tensor([0.5], TAPE)), aux, stepped):
+        assert all(p.val().is_require_grad() for _, p in new.named_params())
+        assert len(GradientsParams.from_grads(mean_square(new, x, y).backward(), new)) == 4
+    frozen = shrink(model.no_grad(), tensor([0.5], TAPE).require_grad())
+    assert not any(TAPE.backend.is_tracked(p.val().primitive) for _, p in frozen.named_params())  # type: ignore[attr-defined]
+
+
+# -- optimizer steps ------------------------------------------------------------------------------------------
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": optim.SgdConfig(weight_decay=optim.WeightDecayConfig(0.3)),
+    "momentum": optim.SgdConfig(momentum=optim.MomentumConfig()),
+    "nesterov": optim.SgdConfig(momentum=optim.MomentumConfig(momentum=0.8, dampening=0.0, nesterov=True)),
+    "adam": optim.AdamConfig(weight_decay=optim.WeightDecayConfig(0.2)),
+    "amsgrad": optim.AdamConfig(amsgrad=True),
+    "adamw": optim.AdamWConfig(weight_decay=0.4),
+    "cautious": optim.AdamWConfig(weight_decay=0.4, cautious_weight_decay=True),
+    "clipped norm": optim.SgdConfig(gradient_clipping=optim.GradientClippingConfig.Norm(0.05)),
+    "clipped value": optim.AdamConfig(grad_clipping=optim.GradientClippingConfig.Value(0.1)),
+}
+
+
+def twin_step(config: Any, lr: Any, values: Any, grads: Any, state: dict[str, Any]) -> Any:
+    """One step of a configuration by its published formula, on torch's tape."""
+    state["time"] = time = state.get("time", 0) + 1
+    clip = config.gradient_clipping if isinstance(config, optim.SgdConfig) else config.grad_clipping
+    new = {}
+    for (path, p), g in zip(values.items(), grads, strict=True):
+        if clip is not None and "Norm" in type(clip).__name__:
+            norm = g.square().sum().sqrt()
+            g = torch.where(norm > clip.threshold, g * (clip.threshold / norm), g)
+        elif clip is not None:
+            g = g.clamp(-clip.threshold, clip.threshold)
+        decay = config.weight_decay
+        if isinstance(decay, optim.WeightDecayConfig):
+            g = g + decay.penalty * p
+        s = state.setdefault(path, {})
+        if isinstance(config, optim.SgdConfig):
+            if config.momentum is not None:
+                m = config.momentum
+                s["v"] = g if "v" not in s else m.momentum * s["v"] + (1 - m.dampening) * g
+                g = g + m.momentum * s["v"] if m.nesterov else s["v"]
+            new[path] = p - lr * g
+            continue
+        s["m"] = config.beta_1 * s.get("m", 0.0) + (1 - config.beta_1) * g
+        s["s"] = config.beta_2 * s.get("s", 0.0) + (1 - config.beta_2) * g * g
+        most = s["s"]
+        if config.amsgrad:
+            most = s["most"] = torch.maximum(s["most"], most) if "most" in s else most
+        if isinstance(config, optim.AdamWConfig):
+            kept = (p * s["m"] > 0) if config.cautious_weight_decay else 1.0
+            shrunk = lr * decay * p * kept
+        else:
+            shrunk = 0.0
+        size = most.sqrt() / (1 - config.beta_2**time) ** 0.5 + config.epsilon
+        new[path] = p - shrunk - lr / (1 - config.beta_1**time) * s["m"] / size
+    return new
+
+
+def unrolled(config: Any, steps: int) -> Callable[[Any, Any, Tensor, Tensor], Tensor]:
+    """The loss after some steps of an optimizer, written as any training loop."""
+
+    def outer(model: Any, lr: Any, x: Tensor, y: Tensor) -> Tensor:
+        optimizer = config.init()
+        for _ in range(steps):
+            model, optimizer = optimizer.step(lr, model, grad(mean_square)(model, x, y))
+        return mean_square(model, x * 0.5, y)
+
+    return outer
+
+
+def twin_unrolled(config: Any, steps: int, values: Any, lr: Any, x: Array, y: Array) -> torch.Tensor:
+    state: dict[str, Any] = {}
+    for _ in range(steps):
+        grads = torch.autograd.grad(twin_loss(values, x, y), list(values.values()), create_graph=True)
+        values = twin_step(config, lr, values, grads, state)
+    return twin_loss(values, x * 0.5, y)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_step_is_differentiated_with_its_learning_rate(name: str, seed: np.random.Generator) -> None:
+    config, x, y = OPTIMIZERS[name], normal(seed, 4, 3), normal(seed, 4, 2)
+    outer = unrolled(config, 3)
+    for device in (CPU, TAPE):
+        model = drawn(Mlp.make(device), np.random.default_rng(3))
+        values, rate = twin(model), torch.tensor(0.05, dtype=torch.float64, requires_grad=True)
+        loss = twin_unrolled(config, 3, values, rate, x, y)
+        expected = [g.numpy() for g in torch.autograd.grad(loss, [*values.values(), rate])]
+        both = value_and_grad(outer, argnums=(0, 1))
+        lr = tensor([0.05], device)
+        for run in (both, compile(both)) if device is TAPE else (both,):
+            value, (found, slope) = run(model, lr, tensor(x), tensor(y))
+            close(value, loss.detach().numpy().reshape(1))
+            judge(model, found, dict(zip(values, expected, strict=False)))
+            close(slope, expected[-1].reshape(1))
+        value, found = value_and_grad(outer)(model, 0.05, tensor(x), tensor(y))  # a rate that is a plain number
+        judge(model, found, dict(zip(values, expected, strict=False)))
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
+def test_a_tracked_learning_rate_has_its_gradient_by_backward(name: str, seed: np.random.Generator) -> None:
+    config, x, y = OPTIMIZERS[name], normal(seed, 4, 3), normal(seed, 4, 2)
+    model = drawn(Mlp.make(TAPE), seed)
+    rate = torch.tensor(0.05, dtype=torch.float64, requires_grad=True)
+    (expected,) = torch.autograd.grad(twin_unrolled(config, 3, twin(model), rate, x, y), rate)
+
+    def hyper(model: Any, lr: Tensor, x: Tensor, y: Tensor) -> Tensor | None:
+        lr = lr.require_grad()
+        return lr.grad(unrolled(config, 3)(model, lr, x, y).backward())
+
+    lr = tensor([0.05], TAPE)
+    for run in (hyper, compile(hyper)):
+        found = run(model, lr, tensor(x), tensor(y))
+        close(found, expected.numpy().reshape(1))
+
+
+def test_numbers_of_an_optimizer_are_differentiated_too(seed: np.random.Generator) -> None:
+    model, x, y = drawn(Mlp.make(TAPE), seed), normal(seed, 4, 3), normal(seed, 4, 2)
+
+    def outer(momentum: Tensor, penalty: Tensor) -> Tensor:
+        optimizer = dataclasses.replace(
+            optim.SgdConfig(momentum=optim.MomentumConfig(momentum=0.9, dampening=0.0)).init(),
+            momentum=momentum,
+            penalty=penalty,
+        )
+        now = model
+        for _ in range(3):
+            now, optimizer = optimizer.step(0.1, now, grad(mean_square)(now, tensor(x), tensor(y)))
+        return mean_square(now, tensor(x), tensor(y))
+
+    m, p = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.9, 0.2))
+    values = twin(model)
+    velocity: list[torch.Tensor] = []
+    for _ in range(3):
+        grads = torch.autograd.grad(twin_loss(values, x, y), list(values.values()), create_graph=True)
+        decayed = [g + p * v for g, v in zip(grads, values.values(), strict=True)]
+        velocity = [m * a + b for a, b in zip(velocity, decayed, strict=True)] if velocity else decayed
+        values = {path: v - 0.1 * s for (path, v), s in zip(values.items(), velocity, strict=True)}
+    expected = torch.autograd.grad(twin_loss(values, x, y), (m, p))
+    found = grad(outer, argnums=(0, 1))(tensor([0.9]), tensor([0.2]))
+    for ours, theirs in zip(found, expected, strict=True):
+        close(ours, theirs.numpy().reshape(1))
+
+
+def test_first_order_maml_keeps_the_identity_through_the_step(seed: np.random.Generator) -> None:
+    model, x, y = drawn(Mlp.make(TAPE), seed), tensor(normal(seed, 4, 3)), tensor(normal(seed, 4, 2))
+
+    def outer(m: Any) -> Tensor:
+        constant = GradientsParams({i: g.detach() for i, g in grad(mean_square)(m, x, y).items()})
+        return mean_square(optim.SgdConfig().init().step(0.1, m, constant)[0], x * 0.5, y)
+
+    fast, _ = optim.SgdConfig().init().step(0.1, model, grad(mean_square)(model, x, y))
+    judge(model, grad(outer)(model), by_path(fast, grad(mean_square)(fast, x * 0.5, y)))
+
+
+def test_a_learning_rate_that_is_a_tensor_traces_once(seed: np.random.Generator) -> None:
+    model, x, y = drawn(Mlp.make(TAPE), seed), tensor(normal(seed, 4, 3)), tensor(normal(seed, 4, 2))
+
+    @compile
+    def step(model: Any, lr: Any, x: Tensor, y: Tensor) -> Any:
+        return optim.AdamConfig().init().step(lr, model, grad(mean_square)(model, x, y))[0]
+
+    for rate in (0.1, 0.2, 0.3):
+        ours = step(model, tensor([rate]), x, y)
+        theirs, _ = optim.AdamConfig().init().step(rate, model, grad(mean_square)(model, x, y))
+        for path, value in by_path_of(theirs).items():
+            close(by_path_of(ours)[path], value)
+    assert step.traces == 1
+
+
+def by_path_of(model: Any) -> dict[str, Array]:
+    return {path: array(p.val()) for path, p in model.named_params()}
+
+
+# -- backward around transforms -----------------------------------------------------------------------------------
+def _closing_over(m: Any, x: Tensor) -> Tensor:
+    return grad(lambda x: m.forward(x).sum())(x)  # type: ignore[no-any-return]
+
+
+def _as_argument(m: Any, x: Tensor) -> Tensor:
+    return grad(lambda x, m: m.forward(x).sum())(x, m)  # type: ignore[no-any-return]
+
+
+def _by_keyword(m: Any, x: Tensor) -> Tensor:
+    return value_and_grad(lambda x, *, m: m.forward(x).sum())(x, m=m)[1]  # type: ignore[no-any-return]
+
+
+def _by_vjp(m: Any, x: Tensor) -> Tensor:
+    y, pullback = vjp(m.forward, x)
+    return pullback(y.ones_like())[0]  # type: ignore[no-any-return]
+
+
+def _by_samples(m: Any, x: Tensor) -> Tensor:
+    shift = Tensor.zeros((1, 3), (x.device, "f64"))
+    return per_sample_grad(lambda s, x: m.forward(x + s).sum())(shift, x).reshape((4, 3))  # type: ignore[no-any-return]
+
+
+def _hidden(m: Any, x: Tensor) -> Tensor:
+    class Holder:
+        kept = m
+
+    return grad(lambda x, h: h.kept.forward(x).sum())(x, Holder)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("slope", [_closing_over, _as_argument, _by_keyword, _by_vjp, _by_samples, _hidden])
+@pytest.mark.parametrize("device", [CPU, TAPE], ids=str)
+def test_backward_around_a_gradient_penalty(
+    slope: Callable[[Any, Tensor], Tensor], device: Device, seed: np.random.Generator
+) -> None:
+    if slope is _hidden and device is CPU:
+        pytest.skip("refused in words: nobody sees that the model trains")
+    model, x = drawn(Mlp.make(TAPE), seed), normal(seed, 4, 3)
+    values, leaf = twin(model), torch.from_numpy(x).requires_grad_()
+    (theirs,) = torch.autograd.grad(twin_forward(values, leaf).sum(), leaf, create_graph=True)
+    loss = (theirs.square().sum(1).sqrt() - 1).square().mean() + twin_forward(values, leaf).mean()
+    expected = torch.autograd.grad(loss, list(values.values()))
+
+    def step(model: Any, x: Tensor) -> Any:
+        norms = slope(model, x).square().sum_dim(1).sqrt()
+        loss = (norms - 1.0).square().mean() + model.forward(x).mean()
+        return loss.detach(), GradientsParams.from_grads(loss.backward(), model)
+
+    for run in (step, compile(step), compile(step, fuse=True)) if slope is not _hidden else (step,):
+        value, found = run(model, tensor(x, device))
+        close(value, loss.detach().numpy().reshape(1))
+        judge(model, found, {p: g.numpy() for p, g in zip(values, expected, strict=True)})
+
+
+def test_backward_around_a_gradient_by_what_was_computed(seed: np.random.Generator) -> None:
+    w, values = tensor(normal(seed, 3), TAPE).require_grad(), normal(seed, 3)
+    hidden = (w * tensor(values)).tanh()
+    slope = grad(lambda h: (h * h * h).sum())(hidden)
+    found = w.grad((slope.square().sum() + hidden.sum()).backward())
+    leaf = torch.from_numpy(array(w).copy()).requires_grad_()
+    theirs = (leaf * torch.from_numpy(values)).tanh()
+    (expected,) = torch.autograd.grad((3 * theirs**2).square().sum() + theirs.sum(), leaf)
+    close(found, expected.numpy())
+    second = grad(lambda w: (w * w * w).sum())(w)  # by the leaf itself
+    close(w.grad((second.square().sum() + w.sum()).backward()), 36 * array(w) ** 3 + 1)
+
+
+def test_what_hangs_on_no_tape_lives_under_it(seed: np.random.Generator) -> None:
+    x = tensor(normal(seed, 3), TAPE)
+    model = drawn(Mlp.make(TAPE), seed)
+    inputs = tensor(normal(seed, 4, 3), TAPE)
+    assert grad(lambda x: x.square().sum())(x).device is CPU
+    assert grad(lambda x: model.no_grad().forward(x).sum())(inputs).device is CPU
+    assert all(g.device is CPU for _, g in grad(lambda m: m.forward(inputs).sum())(model).items())
+    with_model, _ = value_and_grad(lambda x: model.forward(x).sum())(inputs)
+    assert with_model.device is TAPE
+    assert len(GradientsParams.from_grads(with_model.backward(), model)) == 4
