@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, final
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from burn_torch.core.distribution import Distribution
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import DTypeError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError, explain
 from burn_torch.core.spec import Shape
 from burn_torch.core.tolerance import Tolerance
 from burn_torch.core.wording import counted
@@ -53,8 +54,20 @@ class TensorData:
         if isinstance(values, TensorData):
             return values if dtype is None else values.convert(dtype)
         from_host = not isinstance(values, np.ndarray | np.generic)
+        if from_host and is_of_torch(values):
+            data = _of_torch(values)
+            return data if dtype is None else data.convert(dtype)
         try:
             array = np.asarray(values)
+        except (TypeError, RuntimeError, OverflowError, AttributeError) as err:  # what __array__ of an item raises
+            raise DTypeError(
+                explain(
+                    "TensorData: these values are no numbers",
+                    given=f"a {type(values).__name__}, of which numpy says: {str(err).splitlines()[0]}",
+                    expected="nested sequences of numbers, or an array",
+                    mend="convert the items first; of a torch tensor with gradients pass tensor.detach()",
+                )
+            ) from err
         except ValueError as err:
             raise ShapeError(
                 explain(
@@ -310,6 +323,42 @@ class TensorData:
 
     def __repr__(self) -> str:
         return f"TensorData({self.values.tolist()}, shape={self.shape}, dtype={self.dtype})"
+
+
+def is_of_torch(values: Any) -> bool:
+    """Whether a value is a torch tensor; torch is not imported for it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(values, torch.Tensor)
+
+
+def _of_torch(tensor: Any) -> TensorData:
+    """A torch tensor's values.  Raises: ArgumentError for one with a graph, DTypeError for other kinds of numbers."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    given = f"a torch tensor {tuple(tensor.shape)} of {name} on {tensor.device}"
+    if tensor.requires_grad:
+        raise ArgumentError(
+            explain(
+                "TensorData: torch's autograd follows this tensor, and its gradients would end here",
+                given=f"{given} that requires grad",
+                expected="a tensor without torch's graph",
+                mend="pass tensor.detach()",
+            )
+        )
+    try:
+        host = tensor.cpu().resolve_conj().resolve_neg()
+        if name == "bfloat16":
+            return TensorData(host.contiguous().view(sys.modules["torch"].int16).numpy().view(np.uint16), DType.BF16)
+        array = host.numpy()
+        return TensorData(array, DType.from_numpy(array.dtype))
+    except (RuntimeError, TypeError, KeyError) as err:
+        raise DTypeError(
+            explain(
+                "TensorData: this torch tensor has no numbers of ours",
+                given=given,
+                expected="a dense tensor of floats, integers or truth values",
+                mend="convert it in torch first: tensor.to_dense(), tensor.float(), tensor.to('cpu')",
+            )
+        ) from err
 
 
 _SHOWN: Final = 5

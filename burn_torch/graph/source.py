@@ -33,8 +33,13 @@ def calls_of_execute(graph: Graph, execute: Callable[..., Any]) -> Callable[...,
     return straight_line(graph, emit)
 
 
-def straight_line(graph: Graph, emit: Emit) -> Callable[..., tuple[Any, ...]]:
-    """A function `f(*inputs) -> tuple of outputs` that runs the nodes in order."""
+def straight_line(
+    graph: Graph, emit: Emit, *, unless: tuple[Callable[[], bool], Callable[..., Any]] | None = None
+) -> Callable[..., tuple[Any, ...]]:
+    """A function `f(*inputs) -> tuple of outputs` that runs the nodes in order.
+
+    `unless` is (test, around): where `test()` is true at a call, `around(f, inputs)` gives the outputs instead.
+    """
     constants: dict[str, Any] = {}
 
     def name(constant: Any) -> str:
@@ -61,6 +66,10 @@ def straight_line(graph: Graph, emit: Emit) -> Callable[..., tuple[Any, ...]]:
             lines.append(f"del {', '.join(f'v{i}' for i in ended)}")
     arguments = ", ".join(f"v{i}" for i, _ in graph.inputs)
     returned = "".join("None, " if i is None else f"v{i}, " for i in graph.outputs)
+    if unless is not None:
+        test, around = map(name, unless)
+        given = "".join(f"v{i}, " for i, _ in graph.inputs)
+        lines.insert(0, f"if {test}(): return {around}(run, ({given}))")
     body = "".join(f"    {line}\n" for line in [*lines, f"return ({returned})"])
     parameters = ", ".join(constants)
     source = f"def make({parameters}):\n  def run({arguments}):\n{body}  return run\n"

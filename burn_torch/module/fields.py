@@ -135,7 +135,7 @@ def check_fields(module: Tree) -> None:
         if expected is not None and not expected(value):
             _refuse_value(module, name, value)
         if isinstance(value, Tensor):
-            if value.is_require_grad() and not _is_ours(cls):
+            if value.is_require_grad() and not _is_ours(cls) and not _is_transformed(value):
                 _warn_of_constant(cls, name, value)
         else:
             _require_reached(cls, name, value, name)
@@ -205,6 +205,21 @@ def _refuse_torch(cls: type[Tree], name: str, given: str) -> NoReturn:
             " Param.from_tensor(Tensor.from_torch(t.detach())), or Tensor.from_torch(t.detach()) for a constant",
         )
     )
+
+
+def _is_transformed(value: Tensor) -> bool:
+    """Whether a trace or a transform has made the leaf: its function may build modules around its arguments."""
+    backend: Any = value.backend
+    while hasattr(backend, "inner"):
+        backend = backend.inner
+    if getattr(backend, "session", backend) is not None:  # a trace is no backend, and has none
+        return True
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_globals.get("__name__", "").startswith("burn_torch.transform."):
+            return True
+    return False
 
 
 def _warn_of_constant(cls: type[Tree], name: str, value: Tensor) -> None:

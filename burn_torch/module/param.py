@@ -13,7 +13,7 @@ from typing import Any, Final, final
 
 from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.backend.tracing import active, suspended
-from burn_torch.core.errors import ShapeError, TraceError, explain
+from burn_torch.core.errors import DTypeError, ShapeError, TraceError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.tensor import Device, Tensor
@@ -114,6 +114,8 @@ class Param:
     def __init__(
         self, value: Tensor, id: ParamId | None = None, *, require_grad: bool = True, mapper: ParamMapper | None = None
     ) -> None:
+        if not isinstance(value, Tensor):
+            raise _no_tensor(value)
         self.id = ParamId.new() if id is None else id
         self.require_grad = require_grad and value.dtype.is_float
         self.mapper = mapper or ParamMapper()
@@ -320,6 +322,18 @@ class Param:
     def __repr__(self) -> str:
         state = "" if self.is_initialized() else ", not yet made"
         return f"Param({self.id}, shape={self.shape}{state})"
+
+
+def _no_tensor(value: Any) -> DTypeError:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    return DTypeError(
+        explain(
+            "Param: the value is no tensor of burn_torch",
+            given=f"{kind} {tuple(value.shape)}" if hasattr(value, "shape") else f"{value!r:.60} ({kind})",
+            expected="a Tensor",
+            mend="Param.from_data(values, device), or Param.from_tensor(Tensor.from_torch(tensor.detach()))",
+        )
+    )
 
 
 def _rebuild(value: Tensor, id: ParamId, require_grad: bool, mapper: ParamMapper) -> Param:

@@ -58,8 +58,8 @@ def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[[Call], Calla
             return function
         dtype = TO_TORCH[_dtype(call)]
         if isinstance(call.specs[0], NumberSpec):
-            return lambda x, y: function(torch.full((), x, dtype=dtype), y)
-        return lambda x, y: function(x, torch.full((), y, dtype=dtype))
+            return lambda x, y: function(torch.full((), x, dtype=dtype, device="cpu"), y)
+        return lambda x, y: function(x, torch.full((), y, dtype=dtype, device="cpu"))
 
     return build
 
@@ -157,7 +157,7 @@ def _truncated_on_host(x, y):
     minus = y == -1
     if minus is False or (minus is not True and not minus.any()):
         return _truncated(x, y)
-    x = torch.as_tensor(x, dtype=getattr(y, "dtype", None))
+    x = torch.as_tensor(x, dtype=getattr(y, "dtype", None), device="cpu")
     if minus is True:
         return -x
     return torch.where(minus, -x, _truncated(x, torch.where(minus, 1, y)))

@@ -333,7 +333,11 @@ def _torch_weight_gradient(call: Call):
     shape = (g.shape[1], x.shape[1] // groups, *kernel)
     # torch reads its shape only.  On a CPU it must be contiguous, or torch copies it: 3.3 ms instead of 2.3 for 512 to
     # 1024 channels, 3x3.  Elsewhere that would hold memory.
-    like = torch.empty(shape, dtype=TO_TORCH[g.dtype]) if g.place == "cpu" else stand_in(shape, g.dtype, g.place)
+    like = (
+        torch.empty(shape, dtype=TO_TORCH[g.dtype], device="cpu")
+        if g.place == "cpu"
+        else stand_in(shape, g.dtype, g.place)
+    )
     none = (0,) * len(stride)
     mask = (False, True, False)
 

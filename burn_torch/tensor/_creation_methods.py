@@ -71,7 +71,7 @@ class CreationMethods(DataMethods):
 
     @classmethod
     def from_torch(cls, tensor: torch.Tensor, device: Device | None = None) -> Self:
-        """A torch tensor without a copy; its own tape is cut.
+        """A torch tensor without a copy.  Raises: ArgumentError for one that requires grad: pass tensor.detach().
 
         `device` chooses the stack (default: the tensor's place, without gradients); its place must be the tensor's.
         Writing to the torch tensor afterwards makes a backward that needs the old value raise.
@@ -94,7 +94,18 @@ class CreationMethods(DataMethods):
     @classmethod
     def from_dlpack(cls, x: Any, device: Device | None = None) -> Self:
         """Whatever speaks DLPack (torch, numpy, jax, cupy, ...), without a copy where its leaf is LibTorch."""
-        made = cls.from_torch(torch.utils.dlpack.from_dlpack(x))
+        try:
+            tensor = x if isinstance(x, torch.Tensor) else torch.utils.dlpack.from_dlpack(x)
+        except (AttributeError, TypeError, BufferError, RuntimeError, ValueError) as err:
+            reason = str(err).split("\n", 1)[0]
+            raise told(
+                DTypeError,
+                "this does not speak DLPack",
+                given=f"a {type(x).__module__}.{type(x).__qualname__}: {reason}",
+                expected="a dense array with __dlpack__ and __dlpack_device__, of numbers that torch has",
+                mend="Tensor.from_data(values, device) takes lists, numbers and arrays, by a copy",
+            ) from err
+        made = cls.from_torch(tensor)
         return made if device is None else made.to_device(device)
 
     # -- of one value --------------------------------------------------------------------------

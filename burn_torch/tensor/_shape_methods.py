@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from burn_torch import ops
-from burn_torch.core.errors import DTypeError, ShapeError
+from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.spec import Shape
 from burn_torch.ops.value import Value
@@ -204,8 +204,19 @@ class ShapeMethods(Value):
 
     # -- more elements --------------------------------------------------------------------
     def repeat(self, *sizes: Any) -> Self:
-        """Repeated sizes[i] times along axis i; further sizes in front make new axes.  PyTorch: repeat."""
+        """Repeated sizes[i] times along axis i; further sizes in front make new axes.  PyTorch: repeat.
+
+        Raises: ArgumentError for a 0, which Burn 0.12 wrote for the axis 0.
+        """
         times = _flat(sizes)
+        if 0 in times:
+            raise told(
+                ArgumentError,
+                "0 repetitions leave nothing",
+                given=f"sizes {times} for {self.spec}",
+                expected="how often each axis is repeated, 1 or more",
+                mend="x.repeat_dim(dim, times) repeats one axis, as Burn 0.12's repeat(dim, times) did",
+            )
         if len(times) < self.spec.ndim:
             raise told(
                 ShapeError,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from burn_torch import ArgumentError, Device, DTypeError, Module, Param, Tensor, nn
+from burn_torch import ArgumentError, Device, DTypeError, Module, Param, Tensor, grad, nn
 from burn_torch.module import UntrainedWarning
 
 AD = Device.cpu().autodiff()
@@ -224,3 +224,10 @@ def test_print_says_which_fields_hold_one_layer() -> None:
     layer = linear()
     assert str(Tied(layer, layer)).count("(one object: first, second)") == 2
     assert "one object" not in str(Tied(layer, linear()))
+
+
+def test_a_function_that_is_differentiated_may_build_modules_around_its_arguments() -> None:
+    assert grad(lambda x: (Holder(x).held * 2.0).sum())(Tensor.ones((2,), Device.cpu())).into_data().to_vec() == [
+        2.0,
+        2.0,
+    ]

@@ -240,7 +240,7 @@ def _launcher(kernel: CKernel, library: Path, body: Graph, over: Mapping[int, in
             lines.append(f"    y{n} = empty_like({like})")
         else:
             known[f"type{n}"] = TO_TORCH[spec.dtype]
-            lines.append(f"    y{n} = empty({spec.shape}, {_row_major(spec.shape)}, dtype=type{n})")
+            lines.append(f"    y{n} = empty({spec.shape}, {_row_major(spec.shape)}, dtype=type{n}, device='cpu')")
     known.update((f"number{n}", argument.value) for n, argument in enumerate(kernel.numbers))
     everything = f"({', '.join(names)},)" if names else "()"
     given = [

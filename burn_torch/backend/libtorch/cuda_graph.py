@@ -19,6 +19,7 @@ What cannot be recorded is launched plainly between recorded parts; `program.spl
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from burn_torch.backend.libtorch.cuda_graph_device import Arena, CudaArena
 from burn_torch.backend.libtorch.cuda_graph_faults import cannot_record, is_lost, lost
 from burn_torch.backend.libtorch.cuda_graph_plan import Plan, Split, plan
 from burn_torch.backend.libtorch.cuda_graph_recorded import Compile, Recorded, Unrecorded, Whole, place_of
+from burn_torch.backend.libtorch.modes import in_autocast, in_inference, outside
 from burn_torch.core.errors import DeviceError, explain
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.graph.ir import Graph
@@ -161,6 +163,8 @@ class CapturedProgram:
     def __call__(self, *inputs: Any, kept: bool = False) -> Sequence[Any]:
         """The outputs, valid on the caller's current stream.  Outputs that took donated memory over are the program's
         until they are handed back; `kept` says that the donated inputs are those of the last call, so nobody looks."""
+        if in_inference() or (self._recorded is None and in_autocast()):
+            return outside(functools.partial(self, kept=kept), inputs)
         try:
             with self._lock, self.arena.lock, self.arena.entered():
                 recorded = self._recorded
@@ -179,6 +183,8 @@ class CapturedProgram:
         """A call whose donated tensors are those of the last one: of the other inputs, in order, the outputs that take
         no donated memory over, in order.
         """
+        if in_inference():
+            return outside(self.again, (given,))
         inputs = dict(zip(self._given, given, strict=True))
         try:
             with self._lock, self.arena.lock, self.arena.entered():

@@ -29,6 +29,7 @@ import torch
 
 from burn_torch.backend.libtorch.fused import FusedKernel, launched_with
 from burn_torch.backend.libtorch.fused_launch import current_device, current_stream, maker
+from burn_torch.backend.libtorch.modes import in_inference
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.graph.ir import Graph, Literal
 
@@ -72,8 +73,8 @@ class Together:
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The outputs."""
         at_once = self.at_once
-        if at_once is None:
-            return self.one_by_one(*inputs)
+        if at_once is None or in_inference():
+            return self.one_by_one(*inputs) if at_once is None else self.plain(*inputs)
         try:
             return at_once(*inputs)
         except _Refused:  # nothing was launched

@@ -15,9 +15,10 @@ import torch
 
 from burn_torch.backend.base import Backend, Program, Recorded, run_decomposed
 from burn_torch.backend.libtorch.attached import attached
+from burn_torch.backend.libtorch.modes import in_inference, is_cast_by_autocast, outside, without_autocast
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import DeviceError, DTypeError, explain
+from burn_torch.core.errors import ArgumentError, DeviceError, DTypeError, explain
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.source import straight_line
@@ -52,6 +53,9 @@ class LibTorch(Backend):
         if plan is None:
             plan = self.plan(call)
         try:
+            if in_inference():
+                found = outside(plan, inputs)
+                return found if call.multiple else (found,)
             return plan(*inputs) if call.multiple else (plan(*inputs),)
         except OverflowError:  # a number of more than 64 bits
             raise too_large(call, inputs) from None
@@ -61,7 +65,10 @@ class LibTorch(Backend):
         plan = call.plans.get(LibTorch)
         if plan is None:
             candidate = self.candidate(call)
-            plan = call.plans[LibTorch] = candidate.function if isinstance(candidate, TorchCode) else candidate
+            plan = candidate.function if isinstance(candidate, TorchCode) else candidate
+            if is_cast_by_autocast(call):
+                plan = without_autocast(plan)
+            call.plans[LibTorch] = plan
         return plan
 
     def candidate(self, call: Call) -> Callable[..., Any]:
@@ -87,7 +94,7 @@ class LibTorch(Backend):
         def emit(node: Node, inputs: Sequence[str], name: Callable[[Any], str]) -> str:
             return f"{name(self.plan(node.call))}({', '.join(inputs)})"
 
-        return straight_line(graph, emit)
+        return straight_line(graph, emit, unless=(in_inference, outside))
 
     def program(self, graph: Graph, donate: Collection[int] = (), *, title: str = "") -> Program:
         """Readable Python over torch's own functions, in place where that is legal; see `program.py`."""
@@ -149,6 +156,8 @@ class LibTorch(Backend):
     def from_data(self, data: TensorData, place: str) -> torch.Tensor:
         """Copies host data to `place`."""
         self.check_place(place)
+        if in_inference():
+            return outside(self.from_data, (data, place))
         # seen as its own type again: numpy has two equal ones of 64 bits, of which torch knows one
         array = np.array(data.array, order="C", copy=True).view(data.dtype.numpy)
         tensor = self.share(TensorData(array, data.dtype))
@@ -170,11 +179,41 @@ class LibTorch(Backend):
         return TensorData(array.copy() if primitive.device.type == "cpu" else array, dtype)
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A torch tensor as a primitive: shares its memory, leaves torch's tape.
+        """A torch tensor as a primitive: shares its memory.
 
         Raises: DTypeError for an element type that burn_torch has not (complex, quantised); DeviceError for layouts
-        without strides and for the meta device.
+        without strides, for the meta device and for subclasses without memory of their own; ArgumentError for one
+        that torch's autograd follows, whose gradients would end here.
         """
+        if not isinstance(tensor, torch.Tensor):
+            raise DTypeError(
+                explain(
+                    "from_torch: this is no torch tensor",
+                    given=f"{type(tensor).__module__}.{type(tensor).__qualname__}",
+                    expected="a torch.Tensor",
+                    mend="Tensor.from_data(values, device) takes lists, numbers and arrays",
+                )
+            )
+        if tensor.requires_grad:
+            made = "" if tensor.grad_fn is None else f", made by {tensor.grad_fn.name()}"
+            raise ArgumentError(
+                explain(
+                    "from_torch: torch's autograd follows this tensor, and its gradients would end here",
+                    given=f"a {type(tensor).__name__} {tuple(tensor.shape)} that requires grad{made}",
+                    expected="a tensor without torch's graph: gradients do not flow from burn_torch into it",
+                    mend="Tensor.from_torch(tensor.detach()) takes the value alone",
+                )
+            )
+        if type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
+            raise DeviceError(
+                explain(
+                    "from_torch: this subclass of torch.Tensor has no memory that kernels can read",
+                    given=f"a {type(tensor).__module__}.{type(tensor).__qualname__}",
+                    expected="a plain torch.Tensor",
+                    mend="make it outside of the mode (such as FakeTensorMode) that makes such tensors, or take the"
+                    " tensor that it wraps",
+                )
+            )
         if tensor.dtype not in FROM_TORCH:
             raise DTypeError(
                 explain(
@@ -194,7 +233,7 @@ class LibTorch(Backend):
                 )
             )
         if tensor.is_inference():  # has no version counter, so a later write could not be noticed
-            tensor = tensor.clone()
+            tensor = outside(torch.clone, (tensor,))
         tensor = tensor.detach()
         if tensor.is_neg() or tensor.is_conj():
             tensor = tensor.resolve_neg().resolve_conj()
@@ -214,11 +253,13 @@ class LibTorch(Backend):
     def move(self, primitive: torch.Tensor, spec: TensorSpec, place: str) -> torch.Tensor:
         """Copies to another place; the same tensor if it lies there."""
         self.check_place(place)
+        if in_inference():
+            return outside(torch.Tensor.to, (primitive, place))
         return primitive.to(place)
 
     def copy(self, primitive: torch.Tensor) -> torch.Tensor:
         """A clone in its own layout."""
-        return primitive.clone()
+        return outside(torch.clone, (primitive,)) if in_inference() else primitive.clone()
 
     def version(self, primitive: Any) -> int:
         """torch's own count of writes in place."""

@@ -26,6 +26,7 @@ from burn_torch.backend.libtorch.compiling import compile_ahead
 from burn_torch.backend.libtorch.fused import FusedKernel
 from burn_torch.backend.libtorch.fused_together import together
 from burn_torch.backend.libtorch.memory import InPlace, in_place_writes
+from burn_torch.backend.libtorch.modes import is_cast_by_autocast
 from burn_torch.backend.libtorch.source_file import compiled
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
@@ -90,13 +91,19 @@ class _Writer:
         returned = "".join("None, " if i is None else f"v{i}, " for i in self.graph.outputs)
         head = [f'"""{self._title(title)}', "", f"Written by burn_torch for torch {torch.__version__}.", '"""', ""]
         if self.imports:
-            head += ["import torch", "", *(f"{name} = {path}" for name, path in self.imports.items())]
+            head += ["import torch", ""]
+        cast = any(not node.call.is_number and is_cast_by_autocast(node.call) for node in self.graph.nodes)
+        modes = ["in_autocast", "in_inference", "outside"] if cast else ["in_inference", "outside"]
+        head += [f"from burn_torch.backend.libtorch.modes import {', '.join(modes)}", ""]
+        head += [f"{name} = {path}" for name, path in self.imports.items()]
         head += [f"# {name}: {self.comments[name]}" for name in self.opaque]
         head += ["", "", "def run("]
         for position, (i, spec) in enumerate(self.graph.inputs):
             gift = "  donated" if position in self.donate else ""
             head.append(_with_comment(f"    v{i},", f"{spec}{gift}"))
-        head += ["):", "    try:"]
+        tests = "in_inference() or in_autocast()" if cast else "in_inference()"
+        given = "".join(f"v{i}, " for i, _ in self.graph.inputs)
+        head += ["):", f"    if {tests}:", f"        return outside(run, ({given}))", "    try:"]
         lines = head
         for text, node in body:
             lines.append(f"        {text}")
@@ -170,7 +177,7 @@ class _Writer:
         # instead of 2.9
         key = (number, dtype)
         if key not in self._names:
-            constant = torch.tensor(float(number.value), dtype=torch.float64).to(TO_TORCH[dtype])
+            constant = torch.tensor(float(number.value), dtype=torch.float64, device="cpu").to(TO_TORCH[dtype])
             self._names[key] = self._name("constant", constant, comment=f"{number} as {dtype}")
         return self._names[key]
 
@@ -209,7 +216,9 @@ class _Writer:
         return "  ".join(words)
 
 
-_TAKEN: Final = {"torch", "run", "told", "fault", "None", "True", "False"}
+_TAKEN: Final = {
+    "torch", "run", "told", "fault", "None", "True", "False", "in_inference", "in_autocast", "outside"
+}  # fmt: skip
 
 
 def _is_plain(constant: Any) -> bool:
