@@ -10,7 +10,8 @@ import numpy as np
 
 __all__ = ["WIDTH", "Group", "Keyword", "array", "lines", "literal", "plain"]
 
-WIDTH: Final = 120
+WIDTH: Final = 88
+"""Columns of a line, as ruff formats where a project says nothing else."""
 
 
 @dataclass(frozen=True)

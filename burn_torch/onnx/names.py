@@ -13,7 +13,8 @@ from typing import Final
 
 __all__ = ["MAX_LENGTH", "Names"]
 
-MAX_LENGTH: Final = 40
+MAX_LENGTH: Final = 48
+"""Characters of a name, but for a number at its end."""
 _RESERVED: Final = frozenset(
     {
         "self",
@@ -35,6 +36,16 @@ _RESERVED: Final = frozenset(
 )
 
 
+def _shortened(words: str) -> str:
+    """The last words that fit; the last letters of a single long one."""
+    if len(words) <= MAX_LENGTH:
+        return words
+    kept = words[-MAX_LENGTH:]
+    if words[-MAX_LENGTH - 1] != "_" and "_" in kept.strip("_"):
+        kept = kept.partition("_")[2]
+    return kept.strip("_")
+
+
 class Names:
     """Hands out identifiers, each once."""
 
@@ -47,9 +58,9 @@ class Names:
         words = re.sub(r"[^0-9A-Za-z]+", "_", wish[-4 * MAX_LENGTH :])
         words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", "_", words).lower()
         words = re.sub(r"_+", "_", words).strip("_").removesuffix("_output_0")
-        words = words[-MAX_LENGTH:].strip("_")
+        words = _shortened(words)
         if not words or words[0].isdigit():
-            words = f"{fallback}_{words}" if words else fallback
+            words = f"{fallback.lower()}_{words}" if words else fallback.lower()
         if keyword.iskeyword(words) or keyword.issoftkeyword(words) or hasattr(builtins, words):
             words += "_"
         name = words

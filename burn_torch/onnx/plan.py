@@ -5,7 +5,6 @@ A plan is what `load` runs and what generated source spells out: both call the s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -20,6 +19,7 @@ from burn_torch.onnx.folding import bounded
 from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
 from burn_torch.onnx.names import Names
 from burn_torch.onnx.operators.registry import Entry, find, on_host
+from burn_torch.onnx.weights import ON_HOST, SMALL, Usage, is_generated, is_uniform, is_weight
 
 __all__ = ["Body", "Literal", "Plan", "Ref", "Step", "Weight", "plan_of"]
 
@@ -96,23 +96,10 @@ class Plan:
     """What the file calls each field."""
 
 
-_STATISTICS: Final = {"BatchNormalization": (3, 4)}
-"""Inputs that training does not change."""
-_WEIGHTED: Final = frozenset(
-    {
-        "BatchNormalization", "Conv", "ConvTranspose", "GRU", "Gemm", "GroupNormalization", "InstanceNormalization",
-        "LSTM", "LayerNormalization", "MatMul", "PRelu", "RMSNormalization", "RNN",
-    }
-)  # fmt: skip
-"""Operators whose constant inputs are weights even where they come from nodes."""
 _RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Dropout"}
 )
-_ON_HOST: Final = frozenset({"Shape", "Size", "SequenceLength", "OptionalHasElement", "NonMaxSuppression"})
-_NUMBERED: Final = re.compile(r"(onnx::)?(\w+_)?\d+")
 _WORDS: Final = {"w": "weight", "b": "bias", "r": "recurrent_weight"}
-_SMALL: Final = 4096
-"""Elements of a constant that may stand in the source."""
 
 
 def allowed_bytes(model: Model) -> int:
@@ -153,8 +140,11 @@ class _Planner:
         """Constants that come from the file's weights, directly or through folding."""
         self.device: set[str] = set()
         """Values that surely lie on a device."""
-        self.made: dict[tuple[str, bool], str] = {}
+        self.made: dict[tuple[str, bool, str], str] = {}
         graph = model.graph
+        self.usage = Usage(graph)
+        self.shared: set[tuple[str, bool]] = set()
+        """Uniform tensors that have a field already, of one reader."""
         self.result = Plan(model.source, model.opsets, model.producer, graph.inputs, (), (), ())
 
     def plan(self) -> Plan:
@@ -261,8 +251,8 @@ class _Planner:
         given = list(node.inputs)
         while given and not given[-1]:
             given.pop()
-        on_device = node.op not in _ON_HOST and any(
-            x in self.device and entry.kind(i) != "host" for i, x in enumerate(given)
+        on_device = node.op not in ON_HOST and any(
+            entry.kind(i) != "host" and (x in self.device or self._is_trained(x, node, i)) for i, x in enumerate(given)
         )
         nested = any(isinstance(value, Graph) for value in node.attributes.values())
         attributes: dict[str, Any] = {}
@@ -308,44 +298,62 @@ class _Planner:
         if data is None:
             return Ref(self.names[name])
         kind = "tensor" if entry is None else entry.kind(position)
-        if kind in ("host", "raw"):
+        if kind == "host":
+            return Literal(on_host(data))
+        if self._is_trained(name, node, position):
+            return self._field(name, data, node, position, entry, trained=True)
+        if kind == "raw" or (kind == "tensor" and name in self.usage.sizes and not beside):
             return Literal(on_host(data))
         if kind == "operand" and beside and not data.shape and data.dtype is not DType.BF16:
             return Literal(data.array.reshape(()).item())
-        weighted = node is not None and node.op in _WEIGHTED
-        if not beside and not weighted and data.array.size <= _SMALL:
+        if not beside and (name in self.usage.sizes or data.array.size <= SMALL):
             return Literal(on_host(data))
-        trained = data.dtype.is_float and node is not None and self._is_weight(name, node, position, data)
-        return self._field(name, data, trained, node, position, entry)
+        return self._field(name, data, node, position, entry, trained=False)
 
-    def _is_weight(self, name: str, node: Node, position: int, data: TensorData) -> bool:
-        if position in _STATISTICS.get(node.op, ()):
+    def _is_trained(self, name: str, node: Node | None, position: int) -> bool:
+        data = self.constants.get(name)
+        if data is None:
             return False
-        if node.op in _WEIGHTED:
-            return True
-        return name in self.from_file and data.array.size > 1
+        if node is None:  # an output of the model or of a graph
+            return name in self.from_file and data.dtype.is_float and data.array.size > 1
+        return is_weight(name, data, node, position, self.usage, from_file=name in self.from_file)
 
     def _field(
-        self, name: str, data: TensorData, trained: bool, node: Node | None, position: int, entry: Entry | None
+        self, name: str, data: TensorData, node: Node | None, position: int, entry: Entry | None, *, trained: bool
     ) -> Weight:
-        key = (name, trained)
+        shared = node is not None and trained and node.op != "PRelu" and self.usage.reads[name] > 1
+        reader = f"{position} {node.outputs}" if node is not None and shared and is_uniform(data) else ""
+        key = (name, trained, reader)
         if key not in self.made:
-            other = self.made.get((name, not trained))
+            other = self.made.get((name, not trained, ""))
             if other is not None:  # one tensor is one field, however it is used
                 return Weight(other, not trained)
-            made = self.made[key] = self.fields.unique(self._field_name(name, node, position, entry), "weight")
+            again = bool(reader) and (name, trained) in self.shared
+            self.shared.add((name, trained))
+            field_name = self._field_name(name, node, position, entry, again=again)
+            made = self.made[key] = self.fields.unique(field_name, "weight")
             self.result.weights[made] = data
             self.result.trained[made] = trained
             self.result.onnx_names[made] = name
         return Weight(self.made[key], trained)
 
     @staticmethod
-    def _field_name(name: str, node: Node | None, position: int, entry: Entry | None) -> str:
-        """The file's name for a weight; where that is a mere number, that of the node that reads it."""
-        if node is None or entry is None or not _NUMBERED.fullmatch(name):
+    def _field_name(name: str, node: Node | None, position: int, entry: Entry | None, *, again: bool) -> str:
+        """The file's name for a weight; where that is a mere number, or taken, that of the node that reads it."""
+        if node is None or entry is None or not (again or is_generated(name)):
             return name
         parameter = entry.inputs[min(position, len(entry.inputs) - 1)].name
-        return f"{node.name}_{_WORDS.get(parameter, parameter)}"
+        word = "weight" if node.op == "MatMul" else _WORDS.get(parameter, parameter)
+        return f"{_module_path(node)}_{word}"
+
+
+def _module_path(node: Node) -> str:
+    """Where a node stands, without what its name says twice: "/layer1/layer1.0/conv1/Conv" is at layer1.0/conv1."""
+    parts = [part for part in node.name.split("/") if part]
+    if len(parts) > 1 and parts[-1].split("_")[0] == node.op:
+        parts.pop()
+    following = [*parts[1:], ""]
+    return "/".join(part for part, after in zip(parts, following, strict=True) if not after.startswith(f"{part}."))
 
 
 def _data(array: Any) -> TensorData:

@@ -7,6 +7,7 @@ the source as identifiers, as quoted ASCII, or not at all.
 from __future__ import annotations
 
 from pathlib import PurePath
+from textwrap import wrap
 from typing import Any, Final
 
 import numpy as np
@@ -42,13 +43,13 @@ class _Writer:
         fields = self.fields()
         init = self.init()
         opsets = ", ".join(f"{plain(domain) or 'ai.onnx'} {int(version)}" for domain, version in plan.opsets.items())
-        made = f", made by {plain(plan.producer)}" if plan.producer else ""
+        made = [f"Made by: {plain(plan.producer)}"] if plan.producer else []
         imports = ["from __future__ import annotations", "", "from pathlib import Path"]
         if "Any" in self.uses:
             imports.append("from typing import Any")
         imports.append("")
         if "np" in self.uses:
-            imports += ["import numpy as np", ""]
+            imports.append("import numpy as np")
         names = ["Device", "Module"]
         names += [name for name in ("Param", "RunningState") if name in self.uses]
         names += ["Tensor"] if "Tensor" in self.uses else []
@@ -63,7 +64,11 @@ class _Writer:
         title = plain(PurePath(plan.source).name)
         return _tidied(
             [
-                f'"""Imported from {title} (opset {opsets}{made}) by burn_torch.onnx."""',
+                f'"""Imported from {title} by burn_torch.onnx.',
+                "",
+                *wrap(f"Opset: {opsets}", WIDTH, subsequent_indent="    "),
+                *made,
+                '"""',
                 "",
                 *imports,
                 "",
@@ -296,14 +301,12 @@ class _Writer:
 
     def body(self, body: Body, indent: int) -> list[str]:
         self.uses.add("Any")
-        space = " " * indent
         arguments = tuple(f"{name}: Any" for name in body.inputs)
         made = ["", *lines("def ", Group(f"{body.name}(", arguments, ") -> tuple[Any, ...]:"), indent)]
         for step in body.steps:
             made += self.step(step, indent + 4, set())
-        results = [str(self.given(source, "raw")) for source in body.outputs]
-        made.append(f"{space}    return ({', '.join(results)}{',' if len(results) == 1 else ''})")
-        return [*made, ""]
+        results = Group("(", tuple(self.given(source, "raw") for source in body.outputs), ")")
+        return [*made, *lines("return ", results, indent + 4), ""]
 
 
 def _is_default(entry: Entry, name: str, value: Any) -> bool:

@@ -14,13 +14,17 @@ import torch
 
 pytest.importorskip("onnx")
 
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import burn_torch
 from burn_torch import BurnTorchError, Device, Module, Param, RunningState, Tensor, TraceError
 from burn_torch.module import GradientsParams
 from burn_torch.onnx import ModelGen, load
+from burn_torch.onnx.names import Names
+from burn_torch.onnx.plan import plan_of
+from burn_torch.onnx.reader import read_bytes
+from burn_torch.onnx.source import source_of
 from burn_torch.optim import SgdConfig
 from tests.onnx.small_models import MODELS
 
@@ -171,15 +175,34 @@ def test_written_source_is_in_form(name, tmp_path):
     file = tmp_path / f"{name}.onnx"
     file.write_bytes(proto.SerializeToString())
     path = ModelGen().input(file).out_dir(tmp_path / "model").run()
-    config = Path(__file__).parents[2] / "pyproject.toml"
-    for command in (["format", "--check", "--diff"], ["check"]):
+    for command in (["format", "--check", "--diff"], ["check"]):  # by ruff's own rules, as in a project of a user
         done = subprocess.run(
-            [ruff, *command, "--no-cache", "--config", str(config), str(path)],
+            [ruff, *command, "--no-cache", "--isolated", str(path)],
             capture_output=True,
             text=True,
             check=False,
+            cwd=tmp_path,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_names_are_cut_between_words_and_paths_do_not_stutter():
+    names = Names()
+    long = "bert.encoder.layer.0.attention.output.LayerNorm.weight_of_all_heads"
+    assert names.unique(long) == "attention_output_layer_norm_weight_of_all_heads"
+    assert names.unique("x" * 90) == "x" * 48
+    rng = np.random.default_rng(0)
+    node = helper.make_node("Conv", ["x", "onnx::Conv_193"], ["y"], "/layer1/layer1.0/conv1/Conv")
+    weight = numpy_helper.from_array(rng.standard_normal((2, 3, 1, 1)).astype(np.float32), "onnx::Conv_193")
+    shapes = [helper.make_tensor_value_info(name, 1, [1, size, 4, 4]) for name, size in (("x", 3), ("y", 2))]
+    graph = helper.make_graph([node], "g", shapes[:1], shapes[1:], [weight])
+    opsets = [
+        helper.make_opsetid(domain, 1) for domain in ("com.microsoft", "ai.onnx.ml", "ai.onnx.training", "x" * 80)
+    ]
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), *opsets])
+    text = source_of(plan_of(read_bytes(proto.SerializeToString())))
+    assert "layer1_0_conv1_weight: Param" in text
+    assert max(map(len, text.splitlines())) <= 100
 
 
 @pytest.mark.slow

@@ -108,8 +108,8 @@ def test_stored_outputs_source_and_form(name, pretrained, tmp_path):
     if ruff is None:
         pytest.skip("ruff is not installed: the form of the source was not looked at")
     for command in (["format", "--check", "--diff"], ["check"]):
-        words = [ruff, *command, "--no-cache", "--config", str(ROOT / "pyproject.toml"), str(path)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        words = [ruff, *command, "--no-cache", "--isolated", str(path)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=path.parent)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
