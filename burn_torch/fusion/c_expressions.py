@@ -132,6 +132,10 @@ class _Writer:
             return f"({given[0]} < 0 ? -{given[0]} : {given[0]})"
         if self.kind not in (DType.F32, DType.F64):
             raise Unfusible(Reason.DTYPE, f"kernels have no {name} of {self.kind}")
+        if name in ("fmod", "remainder"):
+            helper = name if self.kind is DType.F32 else f"{name}64"
+            self.used.add(helper)
+            return f"{helper}_({', '.join(given)})"
         return f"{self._function(name)}({given[0]})"
 
     def _function(self, name: str) -> str:

@@ -1,7 +1,8 @@
 """Functions of float32 that generated C shares: plain arithmetic, so that a compiler makes vectors of them.
 
 Each takes and returns a float.  Largest errors against float64, in units in the last place, over the whole range
-(tests/fusion/test_c_prims.py holds them): exp 1, expm1 2, log 1, log1p 4, tanh 3, erf 2, sigmoid 4.  The polynomials
+(tests/fusion/test_c_prims.py holds them): exp 1, expm1 2, log 1, log1p 4, tanh 3, erf 2, sigmoid 4; fmod and remainder,
+which float64 has too, are exact.  The polynomials
 are those of `burn_kernels.prims`, whose comments say how they were fitted; that of `log_` was fitted likewise and
 leaves 6.4e-9 of log(x) from sqrt(1/2) to sqrt(2).
 """
@@ -50,7 +51,7 @@ static inline float exp_(float x) {
         """\
 static inline float expm1_(float x) {
     float small = near_one_(x) * x * x + x, large = exp_(x) - 1.0f;
-    return __builtin_fabsf(x) < 0.5f ? small : large;
+    return __builtin_copysignf(__builtin_fabsf(x) < 0.5f ? small : large, x);  /* a sum loses the sign of -0 */
 }
 """,
     ),
@@ -99,10 +100,9 @@ static inline float tanh_(float x) {
     p = p * s - 0.05374349653720856f;
     p = p * s + 0.13331490755081177f;
     p = p * s - 0.3333328366279602f;
-    float near = p * s * x + x;
+    float near = p * s * a + a;
     float far = 1.0f - 2.0f / (exp_(2.0f * a) + 1.0f);
-    far = x < 0.0f ? -far : far;
-    return a < 0.625f ? near : far;
+    return __builtin_copysignf(a < 0.625f ? near : far, x);
 }
 """,
     ),
@@ -134,6 +134,62 @@ static inline float erf_(float x) {
     "sigmoid": (
         ("exp",),
         "static inline float sigmoid_(float x) { return 1.0f / (1.0f + exp_(-x)); }\n",
+    ),
+    "fmod": (
+        (),
+        """\
+static inline double less_multiples_(double a, double b, double inverse, double power) {
+    double n = __builtin_rint(a * (inverse * (1.0 / power)));
+    return __builtin_fma(-n, b * power, a);  /* exact: few more digits than a float has */
+}
+static inline float fmod_(float x, float y) {
+    double a = __builtin_fabs((double)x), b = __builtin_fabs((double)y);
+    b = b == __builtin_inf() ? 0x1p200 : b;
+    double inverse = 1.0 / b;
+    a = less_multiples_(a, b, inverse, 0x1p250);  /* quotients reach 2^277: fifty digits of one at a time */
+    a = less_multiples_(a, b, inverse, 0x1p200);
+    a = less_multiples_(a, b, inverse, 0x1p150);
+    a = less_multiples_(a, b, inverse, 0x1p100);
+    a = less_multiples_(a, b, inverse, 0x1p50);
+    a = less_multiples_(a, b, inverse, 1.0);
+    return __builtin_copysignf((float)(a < 0.0 ? a + b : a), x);
+}
+""",
+    ),
+    "remainder": (
+        ("fmod",),
+        """\
+static inline float remainder_(float x, float y) {
+    float r = fmod_(x, y);
+    return (r != 0.0f) & ((r < 0.0f) != (y < 0.0f)) ? r + y : r;
+}
+""",
+    ),
+    "fmod64": (
+        (),
+        """\
+static inline double fmod64_(double x, double y) {
+    double a = __builtin_fabs(x), b = __builtin_fabs(y), times = b;
+    if (!(a < __builtin_inf()) || !(b > 0.0)) return __builtin_nan("");
+    if (a < b) return x;
+    while (times * 0x1p50 <= a) times *= 0x1p50;
+    for (;;) {
+        a = __builtin_fma(-__builtin_trunc(a / times), times, a);
+        a = a < 0.0 ? a + times : a;  /* the quotient was rounded up */
+        if (times == b) return __builtin_copysign(a, x);
+        times *= 0x1p-50;
+    }
+}
+""",
+    ),
+    "remainder64": (
+        ("fmod64",),
+        """\
+static inline double remainder64_(double x, double y) {
+    double r = fmod64_(x, y);
+    return (r != 0.0) & ((r < 0.0) != (y < 0.0)) ? r + y : r;
+}
+""",
     ),
     "bf16": (
         (),

@@ -67,7 +67,7 @@ _FAST: Final[Mapping[str, str]] = {
 _SHORT: Final[Mapping[str, str]] = {**_FAST, "erf": "erf_short", "tanh": "tanh_short", "sigmoid": "sigmoid_short"}
 """Where it is rounded to bfloat16."""
 
-_JUMPS: Final = frozenset({"floor", "ceil", "rint", "trunc"})
+_JUMPS: Final = frozenset({"floor", "ceil", "rint", "trunc", "fmod", "remainder"})
 """Functions that jump: a last digit decides what they give."""
 
 _FLOAT64: Final[Mapping[str, str]] = {
@@ -146,7 +146,10 @@ class _Writer:
         if isinstance(node, ast.Constant):
             return number_text(node.value)  # type: ignore[arg-type]  # templates hold numbers
         if isinstance(node, ast.UnaryOp):
-            return f"({OPERATORS[type(node.op)]}{self.write(node.operand)})"
+            operand = self.write(node.operand)
+            if isinstance(node.op, ast.USub) and self.kind.is_float and not isinstance(node.operand, ast.Constant):
+                return f"({operand} * -1.0)"  # Triton's -x is 0 - x, which makes 0 of 0, not -0
+            return f"({OPERATORS[type(node.op)]}{operand})"
         if isinstance(node, ast.Compare):
             (op,), (right,) = node.ops, node.comparators
             return f"({self.write(node.left)} {OPERATORS[type(op)]} {self.write(right)})"
@@ -189,6 +192,9 @@ class _Writer:
         if name in ("rint", "trunc") and self.kind is DType.F32:
             self.used.add(name)
             return f"{name}({given[0]})"
+        if name in ("fmod", "remainder") and self.kind.is_float:
+            self.used.add(name)
+            return f"{name}({', '.join(given)})"
         known = _FLOAT64 if self.kind is DType.F64 else _OF_ROUNDED[self.rounded]
         if self.kind not in (DType.F32, DType.F64):
             raise Unfusible(Reason.DTYPE, f"kernels have no {name} of {self.kind}")

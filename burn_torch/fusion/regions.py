@@ -26,10 +26,14 @@ _MOST: Final = 12
 """Of regions that an index may be in: each element is pulled in all of them."""
 
 
-COSTLY: Final = re.compile(r"\b(?:exp|expm1|log1p|tanh|erf|sigmoid|word_at|tl\.(?:exp|log|sin|cos|erf))\w*\(")
+COSTLY: Final = re.compile(
+    r"\b(?:exp|expm1|fmod|log1p|remainder|tanh|erf|sigmoid|word_at|tl\.(?:exp|log|sin|cos|erf))\w*\("
+)
 """Functions that take more than the test whether a program lies in a region."""
 
-COSTLY_IN_C: Final = re.compile(r"\b(?:exp|expm1|log|log1p|tanh|erf|sigmoid|sin|cos|word_at)f?_?\(|\bwords\d+\[")
+COSTLY_IN_C: Final = re.compile(
+    r"\b(?:exp|expm1|fmod|log|log1p|remainder|tanh|erf|sigmoid|sin|cos|word_at)(?:f|64)?_?\(|\bwords\d+\["
+)
 """Functions that take more than a pass over memory."""
 
 

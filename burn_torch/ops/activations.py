@@ -62,7 +62,7 @@ def backward_spec(g: TensorSpec, x: TensorSpec, *numbers: Number) -> TensorSpec:
     torch=torch.relu,
     numpy=lambda x: np.maximum(x, np.zeros((), x.dtype)),
     inplace=torch.Tensor.relu_,
-    pointwise="maximum({0}, 0.0)",
+    pointwise="maximum(0.0, {0})",  # of 0 and -0 the second, as the libraries have it
     cost="cheap",
     laws=[Idempotent()],
     samples=with_numbers(),
@@ -311,7 +311,7 @@ def _(g, y, x, lambd, bias):
 
 
 @op(
-    torch=aten.hardshrink_backward.default,
+    torch=lambda g, x, lambd: torch.where(x.abs() <= lambd, 0.0, g),  # torch's own differs by lane where x is NaN
     numpy=lambda g, x, lambd: np.where(np.abs(x) <= lambd, np.zeros((), g.dtype), g),
     pointwise="where(abs({1}) <= {2}, 0.0, {0})",
     cost="cheap",
@@ -413,13 +413,13 @@ def _(g, y, x):
 
 @op(
     torch=aten.hardswish_backward.default,
-    numpy=lambda g, x: np.where(x <= -3, np.zeros((), g.dtype), np.where(x < 3, g * (x / 3 + 0.5), g)),
-    pointwise="where({1} <= -3.0, 0.0, where({1} < 3.0, {0} * ({1} / 3.0 + 0.5), {0}))",
+    numpy=lambda g, x: np.where(x <= -3, np.zeros((), g.dtype), np.where(x >= 3, g, g * (x / 3 + 0.5))),
+    pointwise="where({1} <= -3.0, 0.0, where({1} >= 3.0, {0}, {0} * ({1} / 3.0 + 0.5)))",
     cost="cheap",
     samples=[*backward_samples(), sample(uniform(-1, 1), uniform(-2.9, 2.9))],
 )
 def hard_swish_backward(g: TensorSpec, x: TensorSpec) -> TensorSpec:
-    """0 where x <= -3, g * (x / 3 + 1/2) between, g where x >= 3.
+    """0 where x <= -3, g where x >= 3, g * (x / 3 + 1/2) between; NaN stays NaN.
 
     Shapes: g, x (*s) -> (*s).  Dtypes: float, both the same.
     """

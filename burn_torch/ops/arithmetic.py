@@ -242,7 +242,7 @@ def _(g, z, x, y):
     numpy=_checked(np.remainder),
     scalar=special.modulo,
     inplace=torch.Tensor.remainder_,
-    pointwise="({0} - floor({0} / {1}) * {1})",
+    pointwise="remainder({0}, {1})",
     cost="cheap",
     samples=_QUOTIENT,
 )

@@ -13,8 +13,8 @@ __all__ = ["FUNCTIONS", "require_template"]
 
 FUNCTIONS: Final = frozenset(
     {
-        *("abs", "ceil", "cos", "erf", "exp", "expm1", "float", "floor", "log", "log1p", "maximum", "minimum"),
-        *("rint", "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "trunc", "where"),
+        *("abs", "ceil", "cos", "erf", "exp", "expm1", "float", "floor", "fmod", "log", "log1p", "maximum", "minimum"),
+        *("remainder", "rint", "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "trunc", "where"),
     }
 )
 """What kernels write; a row that calls another function is element-wise all the same, and no part of a kernel."""

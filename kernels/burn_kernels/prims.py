@@ -128,17 +128,16 @@ def sigmoid_fast(x):
 @triton.jit
 def erf_short(x):
     """As erf, by ten instructions: enough where the result is rounded to bfloat16."""
-    # where erf is within 3.1e-4 of 1, the polynomial is 1: a sum with it leaves nothing behind
-    a = tl.minimum(x, 2.5495, propagate_nan=tl.PropagateNan.ALL)
-    a = tl.maximum(a, -2.5495, propagate_nan=tl.PropagateNan.ALL)
-    s = a * a
+    s = x * x
     p = 1.3676227354153525e-05 * s - 0.00035222648875787854  # of erf(x) / x; leaves 3.1e-4
     p = p * s + 0.003913604188710451
     p = p * s - 0.02550417371094227
     p = p * s + 0.11342883110046387
     p = p * s - 0.3777550458908081
     p = p * s + 1.1287283897399902
-    return p * a
+    # from 2.55 on, where erf is within 3.1e-4 of 1, the product is 1 or more, and a sum with 1 leaves nothing behind
+    y = tl.minimum(p * x, 1.0, propagate_nan=tl.PropagateNan.ALL)
+    return tl.maximum(y, -1.0, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -201,7 +200,7 @@ def divided_by(a, b, r):
     """
     q = a * r
     near = tl.fma(tl.fma(-q, b, a), r, q)  # what q leaves over is exact (Markstein); NaN where q is infinite
-    return tl.where(near == near, near, q)
+    return tl.where((near == near) & (a != 0.0), near, q)  # a sum loses the sign of -0
 
 
 @triton.jit
@@ -218,7 +217,60 @@ def rint(x):
     half = low * 0.5
     odd = half != tl.floor(half)
     up = (rest > 0.5) | ((rest == 0.5) & odd)
-    return tl.where(up, low + 1.0, low) + x * 0.0
+    whole = tl.where(up, low + 1.0, low)
+    return tl.where(whole == 0.0, x * 0.0, whole)  # -0.3 is -0
+
+
+@triton.jit
+def _less_multiples(a, b):
+    """a modulo b for 0 <= a < 1024 b; of float64 for a < 2^24 b.  Exact without a fused multiplication: the parts of b
+    and the whole number have half the digits.
+    """
+    large = a > 1e30  # where a product may be infinite, and b is no denormal number
+    a = tl.where(large, a * 0.0625, a)
+    b = tl.where(large, b * 0.0625, b)
+    if a.dtype == tl.float64:
+        n = tl.floor(a / b + 0.5)
+        high = (b.to(tl.int64, bitcast=True) & -(1 << 27)).to(tl.float64, bitcast=True)
+    else:
+        n = tl.floor(tl.div_rn(a, b) + 0.5)
+        high = (b.to(tl.int32, bitcast=True) & -(1 << 12)).to(tl.float32, bitcast=True)
+    rest = (a - n * high) - n * (b - high)
+    rest = tl.where(rest < 0.0, rest + b, rest)
+    rest = tl.where(a < b, a, rest)  # also where b is infinite
+    return tl.where(large, rest * 16.0, rest)
+
+
+@triton.jit
+def fmod(x, y):
+    """What x leaves when divided by y toward zero, of float32 or float64: exact, with the sign of x."""
+    x = tl.where(y == y, x, x)  # of one shape, numbers too
+    y = tl.where(x == x, y, y)
+    a, b = tl.abs(x), tl.abs(y)
+    a = tl.where(a == float("inf"), float("nan"), a)
+    b = tl.where(b == 0.0, float("nan"), b)
+    step = 1024.0
+    if a.dtype == tl.float64:
+        step = 16777216.0
+    times = b  # b times a power of two
+    far = times * step <= a
+    while tl.max(far.to(tl.int32)) > 0:  # rounds for all lanes, hardly ever any
+        times = tl.where(far, times * step, times)
+        far = times * step <= a
+    rest = _less_multiples(a, times)
+    while tl.max((times > b).to(tl.int32)) > 0:
+        times = tl.where(times > b, times / step, times)
+        rest = _less_multiples(rest, times)
+    return tl.where(rest == 0.0, x * 0.0, tl.where(x < 0.0, -rest, rest))
+
+
+@triton.jit
+def remainder(x, y):
+    """What x leaves when divided by y toward minus infinity, of float32 or float64: exact, but for one rounding where
+    the signs differ; with the sign of y.
+    """
+    rest = fmod(x, y)
+    return tl.where((rest != 0.0) & ((rest < 0.0) != (y < 0.0)), rest + y, rest)
 
 
 @triton.jit

@@ -99,6 +99,18 @@ def test_columns_beside_rows_and_kernels_side_by_side_compile(
             assert resources(compile_launch(launch, machine)).spills == 0, launch.constants
 
 
+@pytest.mark.parametrize("machine", [H200, A100, MI300X], ids=lambda machine: str(machine.arch))
+@pytest.mark.parametrize(
+    "dtype", [DType.F32, *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in (DType.F64, DType.BF16))], ids=str
+)
+def test_remainders_compile(dtype: DType, machine: Machine) -> None:
+    """Beside numbers and tensors: their loops run until no lane has a multiple left."""
+    spec = tensor(4096, 768, dtype=dtype)
+    graph = traced(lambda x, y: row("remainder")(x * 2.0, 7.0) + row("fmod")(3.0, y), [spec, spec])
+    for launch in launched(plan_of(graph).graph, machine):
+        assert resources(compile_launch(launch, machine)).registers, launch.constants
+
+
 def activation_and_bias(g: Any, x: Any) -> Any:
     """The backward of an activation, and of the bias that was added before it."""
     d = row("gelu_approximate_backward")(g, x)

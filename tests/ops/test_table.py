@@ -148,6 +148,7 @@ _PRIMITIVES: Final[dict[str, Any]] = {
     "atanh": np.arctanh,
     "pow": np.power,
     "rint": np.rint,
+    "remainder": np.remainder,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": np.vectorize(math.erf, otypes=[np.float64]),

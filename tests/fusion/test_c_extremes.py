@@ -1,0 +1,59 @@
+"""Generated C at the edges of each type: infinities, NaN, zeros of both signs, the least and the largest numbers."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from burn_torch import Device, Tensor, compile
+from burn_torch.backend.libtorch.c_kernels import CFunction, compiler
+from burn_torch.core.dtype import DType
+from burn_torch.fusion import c_lowering
+from burn_torch.graph.ir import Graph
+from tests.fusion.extremes import check_rows
+
+pytestmark = [
+    pytest.mark.skipif(compiler() is None, reason="no C compiler with OpenMP here"),
+    pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="kernels run in Triton's interpreter here"),
+]
+
+SLOW = [DType.F16, DType.I64, DType.I32, DType.I16]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        DType.F32,
+        DType.F64,
+        DType.BF16,
+        DType.I8,
+        DType.U8,
+        DType.BOOL,
+        *(pytest.param(d, marks=pytest.mark.slow) for d in SLOW),
+    ],
+    ids=str,
+)
+def test_every_row_at_its_extremes(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_lowering, "FEW", 1)
+
+    def run(graph: Graph, inputs: list[Any]) -> list[torch.Tensor]:
+        kernel = CFunction(graph, strict=False)
+        assert kernel.kernel is not None
+        return list(kernel(*inputs))
+
+    assert check_rows(dtype, run) >= (60 if dtype.is_float else 7)
+
+
+def test_remainders_in_a_fused_function() -> None:
+    """x % inf is x, huge quotients keep their digits, and what lies next to a multiple stays below y."""
+    x = np.float32([5.0, 1e9, 1e20, 45.52657699584961, -5.0, 0.0] * 8)
+    y = np.float32([np.inf, 7.0, 3.0, 0.6695085167884827, 3.0, 2.0] * 8)
+    given = [Tensor.from_data(value, Device.cpu()) for value in (x, y)]
+    chain = compile(lambda x, y: ((x % y) * 2.0).mask_where(x == -17.0, y) * 0.5 + 0.0, fuse=True)
+    found = chain(*given).into_data().values
+    np.testing.assert_array_equal(found, np.remainder(x, y))
+    assert (found < y).all()
