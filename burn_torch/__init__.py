@@ -30,6 +30,7 @@ _EXPORTS: Final = {
         "MovedError",
         "NonFiniteError",
         "OnnxError",
+        "OutOfMemoryError",
         "RecordError",
         "ShapeError",
         "TraceError",

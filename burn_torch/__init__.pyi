@@ -43,6 +43,7 @@ from burn_torch.core.errors import DistributedError as DistributedError
 from burn_torch.core.errors import MovedError as MovedError
 from burn_torch.core.errors import NonFiniteError as NonFiniteError
 from burn_torch.core.errors import OnnxError as OnnxError
+from burn_torch.core.errors import OutOfMemoryError as OutOfMemoryError
 from burn_torch.core.errors import RecordError as RecordError
 from burn_torch.core.errors import ShapeError as ShapeError
 from burn_torch.core.errors import TraceError as TraceError

@@ -49,10 +49,12 @@ class TensorData:
     def of(values: Any, dtype: DType | None = None) -> TensorData:
         """From nested sequences, numbers or an array.  Python floats become f32, ints i64, bools bool.
 
-        Raises: ShapeError for ragged rows; DTypeError for values that are no numbers.
+        A dtype may round values, and makes "is not zero" of them if it is bool; `convert` cuts and wraps them, too.
+        Raises: ShapeError for ragged rows; DTypeError for values that are no numbers, and for those that the dtype
+        cannot hold: a fraction or NaN as an integer, a number beyond its range.
         """
         if isinstance(values, TensorData):
-            return values if dtype is None else values.convert(dtype)
+            return values if dtype is None else values._held_by(dtype)
         from_host = not isinstance(values, np.ndarray | np.generic)
         if from_host and is_of_torch(values):
             data = _of_torch(values)
@@ -77,8 +79,8 @@ class TensorData:
                     mend="pad the shorter rows",
                 )
             ) from err
-        if from_host and array.dtype == np.float64:
-            array = array.astype(np.float32) if dtype is None else array
+        if from_host and array.dtype == np.float64 and dtype is None:
+            dtype = DType.F32
         if from_host and array.size == 0 and dtype is None:
             array = array.astype(np.float32)
         try:
@@ -93,7 +95,7 @@ class TensorData:
                 )
             ) from None
         data = TensorData(array, natural)
-        return data if dtype is None else data.convert(dtype)
+        return data if dtype is None else data._held_by(dtype)
 
     @staticmethod
     def new(values: Any, shape: Sequence[int], dtype: DType | None = None) -> TensorData:
@@ -133,7 +135,7 @@ class TensorData:
             drawn = generator.random(size) < 0.5
         else:
             drawn = _even(generator, 0, 1 if dtype.is_float else 127 if dtype is DType.I8 else 255, size, dtype)
-        return TensorData.of(np.asarray(drawn), dtype)
+        return TensorData.of(np.asarray(drawn)).convert(dtype)
 
     @staticmethod
     def from_bytes(data: bytes | bytearray | memoryview, shape: Sequence[int], dtype: DType) -> TensorData:
@@ -174,12 +176,40 @@ class TensorData:
         if dtype is self.dtype:
             return self
         values = self.values
-        if dtype is DType.BF16:
-            return TensorData(bf16_from_f32(values.astype(np.float32)), dtype)
         with np.errstate(invalid="ignore", over="ignore"):
+            if dtype is DType.BF16:
+                return TensorData(bf16_from_f32(values.astype(np.float32)), dtype)
             return TensorData(values.astype(dtype.numpy), dtype)
 
     convert_dtype = convert
+
+    def _held_by(self, dtype: DType) -> TensorData:
+        """The values in another element type, which may round them.  Raises: DTypeError for one that it cannot hold."""
+        converted = self.convert(dtype)
+        if converted is self or dtype.is_bool or not self.num_elements:
+            return converted
+        values = self.values
+        low, high = dtype.limits
+        if dtype.is_int and self.dtype.is_float:
+            # high + 1 is a power of two and exact; high itself rounds up to it in f64, and NaN is below nothing
+            lost = (values < low) | ~(values < high + 1.0) | (values != np.trunc(values))
+        elif dtype.is_int:
+            lost = (values < low) | (values > high)
+        else:
+            lost = np.isfinite(values) & ~np.isfinite(converted.values)
+        if not lost.any():
+            return converted
+        given = np.asarray(values)[lost]
+        raise DTypeError(
+            explain(
+                f"TensorData: {dtype} cannot hold {counted(int(lost.sum()), 'value')}",
+                given=f"{given.reshape(-1)[0]} among {self.shape} {self.dtype}",
+                expected=f"whole numbers from {low} to {high}"
+                if dtype.is_int
+                else f"numbers from {low:.6g} to {high:.6g}, infinities or NaN",
+                mend="take a wider type; TensorData.of(values).convert(dtype) cuts and wraps where that is meant",
+            )
+        )
 
     def try_cast(self, dtype: DType) -> TensorData:
         """The same values in another element type that holds each of them exactly; NaN stays NaN.

@@ -57,6 +57,17 @@ class DType:
         """Whether it is the truth type."""
         return self.kind == "bool"
 
+    @property
+    def limits(self) -> tuple[int, int] | tuple[float, float]:
+        """The least and the largest value, of floats the finite ones; of bool 0 and 1."""
+        if self.is_bool:
+            return 0, 1
+        if self.is_int:
+            info = np.iinfo(self.numpy)
+            return int(info.min), int(info.max)
+        largest = (2.0 - 2.0**-7) * 2.0**127 if self is DType.BF16 else float(np.finfo(self.numpy).max)
+        return -largest, largest
+
     @staticmethod
     def of(name: str) -> DType:
         """The element type of a name, such as "f32".  Raises: KeyError for another name."""

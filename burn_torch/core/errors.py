@@ -16,7 +16,8 @@
     ├── RecordError       (ValueError)   saved parameters that are damaged or belong to another model
     ├── ArtifactError     (OSError)      an artifact directory that cannot be written or is already in use
     ├── DistributedError  (RuntimeError) processes that do not work together: one is missing, silent or another's
-    └── NonFiniteError    (ArithmeticError) the loss became NaN or infinite
+    ├── NonFiniteError    (ArithmeticError) the loss became NaN or infinite
+    └── OutOfMemoryError  (MemoryError)  a result that the host has no memory for
 
 A message has three parts: what was given, what was expected, how to mend it.  `explain` puts them together.
 """
@@ -38,6 +39,7 @@ __all__ = [
     "MovedError",
     "NonFiniteError",
     "OnnxError",
+    "OutOfMemoryError",
     "RecordError",
     "ShapeError",
     "TraceError",
@@ -111,6 +113,10 @@ class DistributedError(BurnTorchError, RuntimeError):
 
 class NonFiniteError(BurnTorchError, ArithmeticError):
     """The loss became NaN or infinite."""
+
+
+class OutOfMemoryError(BurnTorchError, MemoryError):
+    """A result that the host has no memory for."""
 
 
 def explain(what: str, *, given: str, expected: str, mend: str) -> str:

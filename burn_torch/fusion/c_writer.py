@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.sizes import Real, Size, exact_quotient, known_multiple, same_size, size_hint, sizes_in
+from burn_torch.core.sizes import Size, exact_quotient, known_multiple, same_size, size_hint, sizes_in
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.c_expressions import C_TYPES, c_expression, c_number
 from burn_torch.fusion.c_iteration import Iteration, Lanes, Pass
@@ -34,7 +34,7 @@ from burn_torch.fusion.numbers import Numbers
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.regions import COSTLY_IN_C, Region
 from burn_torch.fusion.values import Key, Tile
-from burn_torch.graph.ir import Graph, Input, Literal, Node
+from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.laws import Draws
 
 __all__ = ["CKernel", "CWriter", "Loops"]
@@ -93,11 +93,8 @@ def _stretches_in(count: Any, inner: Any) -> Any:
 class _CNumbers(Numbers):
     """Numbers as C writes them."""
 
-    def operand(self, i: Input, kind: DType) -> str:
-        if isinstance(i, Literal) and not isinstance(i.value, Size | Real):
-            value = float(i.value) if kind.is_float and not isinstance(i.value, bool) else i.value
-            return c_number(value, kind)
-        return super().operand(i, kind)
+    def _literal(self, value: Any, kind: DType) -> str:
+        return c_number(float(value) if kind.is_float and not isinstance(value, bool) else value, kind)
 
     def _argument(self, key: Any, how: str, value: Any) -> str:
         if key not in self.arguments:
@@ -308,10 +305,7 @@ class CWriter(Writer):
 
     def _expressed(self, node: Node, tiles: Sequence[Tile | None], kind: DType) -> str:
         assert node.call.op.pointwise is not None
-        names = [
-            self.numbers.operand(i, kind) if tile is None else tile.name
-            for i, tile in zip(node.inputs, tiles, strict=True)
-        ]
+        names = [self.numbers.operand(node, n, kind) if tile is None else tile.name for n, tile in enumerate(tiles)]
         return c_expression(node.call.op.pointwise, names, kind, used=self.helpers)
 
     def _drawn(self, node: Node, index: tuple[Index, ...]) -> Tile:

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.sizes import Real, Size
-from burn_torch.core.spec import NumberSpec
 from burn_torch.fusion.expressions import number_text
 from burn_torch.fusion.loops import Argument
 from burn_torch.fusion.reasons import Reason, Unfusible
-from burn_torch.graph.ir import Graph, Input, Literal
+from burn_torch.graph.ir import Graph, Input, Literal, Node
+from burn_torch.ops.held_numbers import is_stored, number_ranges, too_large
 
 __all__ = ["Numbers"]
 
@@ -27,23 +27,37 @@ class Numbers:
         self.held: Final = held
         self.arguments: Final[dict[Any, Argument]] = {}
         self._position: Final = {i: position for position, (i, _) in enumerate(body.inputs)}
-        self._specs: Final = dict(body.inputs)
 
-    def operand(self, i: Input, kind: DType) -> str:
-        """A number as an operand of a type.  Raises: Unfusible for a fraction beside integers."""
-        if isinstance(i, Literal) and isinstance(i.value, Size | Real):  # a kernel that runs is given the number
-            how = "f64" if kind is DType.F64 else "f32" if kind.is_float else "i64"
-            return self._argument((i, how), how, self._given(i))
-        if isinstance(i, Literal):
-            if kind is DType.F64:  # beside `where` and `maximum` a number alone is a float32
-                return f"tl.full((), {number_text(float(i.value))}, tl.float64)"
-            if kind.is_float or not isinstance(i.value, float):
-                return number_text(i.value)
-            raise Unfusible(Reason.DTYPE, f"the number {i.value} beside {kind}")
-        assert isinstance(i, int)
-        assert isinstance(self._specs[i], NumberSpec)
+    def operand(self, node: Node, position: int, kind: DType) -> str:
+        """A number among a node's inputs as an operand of a type.
+
+        Raises: Unfusible for a fraction beside integers, and for a literal that the leaf refuses.
+        """
+        i, call = node.inputs[position], node.call
+        range = next((r for r in number_ranges(call) if r.position == position), None) if is_stored(call) else None
         how = "f64" if kind is DType.F64 else "f32" if kind.is_float else "i64"
-        return self._argument((i, how), how, self._given(i))
+        if isinstance(i, Literal) and not isinstance(i.value, Size | Real):
+            if range is not None and not range.holds(i.value):
+                raise Unfusible(Reason.DTYPE, f"the number {i.value} beside {kind}")
+            return self._literal(i.value, kind)
+        given = self._given(i)  # a symbolic literal too: a kernel that runs is given the number
+        if range is None:
+            return self._argument((i, how), how, given)
+
+        def held(numbers: Sequence[Any]) -> Any:
+            value = given(numbers)
+            if not range.holds(value):
+                raise too_large(call, [value])
+            return value
+
+        return self._argument((i, how, range.low), how, held)
+
+    def _literal(self, value: Any, kind: DType) -> str:
+        if kind is DType.F64:  # beside `where` and `maximum` a number alone is a float32
+            return f"tl.full((), {number_text(float(value))}, tl.float64)"
+        if kind.is_float or not isinstance(value, float):
+            return number_text(value)
+        raise Unfusible(Reason.DTYPE, f"the number {value} beside {kind}")
 
     def inverse(self, i: Input) -> str:
         """One over a number, as float32."""

@@ -284,9 +284,9 @@ class Values:
             None if key is None else self._value_in(region, key) for key, region in zip(operands, regions, strict=True)
         ]
         if len(regions) == 1:  # all others are empty
-            return tiles[0] or self._full(self.numbers.operand(node.inputs[regions[0].input], made), spec)
+            return tiles[0] or self._full(self.numbers.operand(node, regions[0].input, made), spec)
         names = [
-            self._number(self.numbers.operand(node.inputs[region.input], made), made) if tile is None else tile.name
+            self._number(self.numbers.operand(node, region.input, made), made) if tile is None else tile.name
             for tile, region in zip(tiles, regions, strict=True)
         ]
         flags = [(tile.x, tile.r) for tile in tiles if tile is not None]
@@ -327,7 +327,7 @@ class Values:
 
     def _filled(self, node: Node) -> Tile:
         spec = tensor(node.call.result)
-        return self._full(self.numbers.operand(node.inputs[0], computed_in(spec.dtype)), spec)
+        return self._full(self.numbers.operand(node, 0, computed_in(spec.dtype)), spec)
 
     def _full(self, number: str, spec: TensorSpec) -> Tile:
         """A number everywhere."""
@@ -358,8 +358,7 @@ class Values:
         call, spec = node.call, tensor(node.call.result)
         assert call.op.pointwise is not None
         names = [
-            partial(self.numbers.operand, i, kind) if tile is None else tile.name
-            for i, tile in zip(node.inputs, tiles, strict=True)
+            partial(self.numbers.operand, node, n, kind) if tile is None else tile.name for n, tile in enumerate(tiles)
         ]
         divisors = {
             n: (partial(self.numbers.divisor, i), partial(self.numbers.inverse, i))

@@ -2,33 +2,66 @@
 
 from __future__ import annotations
 
-from burn_torch import ops
+import math
+from typing import Final
+
 from burn_torch.config import Config
+from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ShapeError, explain
 from burn_torch.module import Content, Module
 from burn_torch.nn._layer import Rules, in_layer, inline
 from burn_torch.tensor import Device, Tensor
-from burn_torch.tensor.apply import unary
 
 __all__ = ["CosineSimilarity", "CosineSimilarityConfig", "PairwiseDistance", "PairwiseDistanceConfig"]
 
 
 def cosine(x1: Tensor, x2: Tensor, dim: int, eps: float) -> Tensor:
-    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along an axis, which goes."""
+    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along an axis, which goes.
 
-    def squares(x: Tensor) -> Tensor:
-        return (x * x).sum_dim(dim).clamp_min(eps * eps)
+    Each vector is divided by its largest element first, so no square overflows or vanishes; half types sum in f32.
+    """
+    directions, lengths = [], []
+    for x in (x1, x2):
+        wide = widen(x)
+        largest = wide.detach().abs().max_dim(dim).clamp_min(_TINY)  # a scale: the cosine does not depend on it
+        direction = wide / largest
+        squares = direction.square().sum_dim(dim).clamp_min(1.0)  # 1 or more, but for vectors of zeros
+        directions.append(direction)
+        lengths.append(squares.sqrt().max_pair(eps / largest))
+    cosines = (directions[0] * directions[1]).sum_dim(dim) / lengths[0] / lengths[1]
+    return cosines.squeeze_dim(dim).cast(x1.dtype)
 
-    return ((x1 * x2).sum_dim(dim) / (squares(x1) * squares(x2)).sqrt()).squeeze_dim(dim)
+
+_TINY: Final = 1e-30
+"""Below the largest element of a vector that is not short of all proportion: eps over it is still a number."""
 
 
-def distance(x1: Tensor, x2: Tensor, p: float, eps: float) -> Tensor:
-    """(sum of |x1 - x2 + eps|^p)^(1/p) along the last axis, which goes."""
-    apart = x1 - x2 + eps
-    if p == 2.0:
-        return (apart * apart).sum_dim(-1).sqrt().squeeze_dim(-1)
-    sizes = unary(ops.abs, apart)
-    return sizes.sum_dim(-1).squeeze_dim(-1) if p == 1.0 else ((sizes**p).sum_dim(-1) ** (1.0 / p)).squeeze_dim(-1)
+def widen(x: Tensor) -> Tensor:
+    """f32 for half types, whose squares overflow from 256 on; others as they are."""
+    return x.cast(DType.F32) if x.dtype in (DType.F16, DType.BF16) else x
+
+
+def length(x: Tensor, p: float, dim: int) -> Tensor:
+    """The p-norm along an axis, which stays with size 1; p may be infinite.  A vector of zeros gets no gradient.
+
+    Half types are summed, and come back, in f32.
+    """
+    sizes = widen(x).abs()
+    if p == 1.0:
+        return sizes.sum_dim(dim)
+    if math.isinf(p):
+        return sizes.max_dim(dim)
+    total = (sizes.square() if p == 2.0 else _powers(sizes, p)).sum_dim(dim)
+    none = total.equal(0.0)  # where the slope of the root is infinite
+    safe = total.mask_fill(none, 1.0)
+    return (safe.sqrt() if p == 2.0 else safe.powf(1.0 / p)).mask_fill(none, 0.0)
+
+
+def _powers(x: Tensor, p: float) -> Tensor:
+    if p > 1.0:
+        return x.powf(p)
+    none = x.equal(0.0)  # where the slope of the power is infinite
+    return x.mask_fill(none, 1.0).powf(p).mask_fill(none, 0.0)
 
 
 class CosineSimilarityConfig(Config):
@@ -51,7 +84,7 @@ class CosineSimilarityConfig(Config):
 class CosineSimilarity(Module):
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along axis `dim`.
 
-    Shapes: x1, x2 (*s) -> (*s) without the axis.  Dtypes: any float, both the same.
+    Shapes: x1, x2 (*s) -> (*s) without the axis.  Dtypes: any float, both the same; half types are summed in f32.
     PyTorch: torch.nn.CosineSimilarity.
     """
 
@@ -71,7 +104,8 @@ class CosineSimilarity(Module):
 class PairwiseDistanceConfig(Config):
     """The p-norm of a difference.
 
-    p 2 is the Euclidean distance.  eps 1e-6 keeps the slope of the root finite where both are equal.
+    p 2 is the Euclidean distance; JSON has no infinity, so PairwiseDistance(math.inf, eps) is made directly.
+    eps 1e-6 keeps the slope of the root finite where both are equal.
     """
 
     p: float = 2.0
@@ -86,9 +120,10 @@ class PairwiseDistanceConfig(Config):
 
 
 class PairwiseDistance(Module):
-    """(sum of |x1 - x2 + eps|^p)^(1/p) over the last axis.
+    """(sum of |x1 - x2 + eps|^p)^(1/p) over the last axis; with an infinite p the largest |x1 - x2 + eps|.
 
-    Shapes: x1, x2 (*batch, d) -> (*batch,).  Dtypes: any float, both the same.
+    Shapes: x1, x2 (*batch, d) -> (*batch,).  Dtypes: any float, both the same; half types are summed in f32.
+    Where x1 - x2 + eps is 0 everywhere the gradient is 0.
     PyTorch: torch.nn.PairwiseDistance.
     """
 
@@ -98,7 +133,7 @@ class PairwiseDistance(Module):
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The distances."""
         _alike(self, x1, x2)
-        return distance(x1, x2, self.p, self.eps)
+        return length(widen(x1) - widen(x2) + self.eps, self.p, -1).squeeze_dim(-1).cast(x1.dtype)
 
     def custom_content(self, content: Content) -> Content:
         """All numbers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, TypeAlias
 
 from burn_torch import ops
@@ -393,8 +394,10 @@ class LocalResponseNorm(Module):
                 ),
                 self,
             )
+        if not x.spec.numel:  # pooling asks for at least one element
+            return x
         batch, channels = x.shape[:2]
-        squares = ops.reshape(x * x, shape=(batch, 1, channels, x.spec.numel // max(batch * channels, 1)))
+        squares = ops.reshape(x * x, shape=(batch, 1, channels, math.prod(x.shape[2:])))
         rows = ((0, 0), (0, 0), (self.size // 2, (self.size - 1) // 2), (0, 0))
         padded = ops.pad(squares, 0.0, padding=rows, mode="constant")
         settings = {"kernel": (self.size, 1), "stride": (1, 1), "padding": (0, 0)}

@@ -14,6 +14,7 @@ from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.comparison import greater
 from burn_torch.ops.faults import shape_fault
+from burn_torch.ops.held_numbers import held
 from burn_torch.ops.laws import Idempotent
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import alike, elementwise, same_dtype, sum_to
@@ -188,8 +189,8 @@ def _(g, y, x, alpha):
 
 # -- thresholds ------------------------------------------------------------------------------------
 @op(
-    torch=torch.threshold,
-    numpy=lambda x, threshold, value: np.where(x <= threshold, np.asarray(value, x.dtype), x),
+    torch=held(torch.threshold, stored=True),
+    numpy=held(lambda x, threshold, value: np.where(x <= threshold, np.asarray(value, x.dtype), x), stored=True),
     pointwise="where({0} <= {1}, {2}, {0})",
     cost="cheap",
     samples=with_numbers(-0.5, 2.5),
@@ -250,8 +251,8 @@ def _(h, z, g, x, threshold):
 
 # -- shrinkage -------------------------------------------------------------------------------------
 @op(
-    torch=functional.hardshrink,
-    numpy=lambda x, lambd: np.where(np.abs(x) <= lambd, np.zeros((), x.dtype), x),
+    torch=held(functional.hardshrink, stored=True),
+    numpy=held(lambda x, lambd: np.where(np.abs(x) <= lambd, np.zeros((), x.dtype), x), stored=True),
     pointwise="where(abs({0}) <= {1}, 0.0, {0})",
     cost="cheap",
     samples=with_numbers(0.5),

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 
 from burn_torch.core.dtype import FLOAT, NUMERIC, DType
-from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.core.spec import INT_NUMBER, NumberSpec, TensorSpec
 from burn_torch.ops import special
-from burn_torch.ops.comparison import equal, greater, greater_equal, lower, not_equal
+from burn_torch.ops.comparison import equal, greater, greater_equal, is_nan, lower, not_equal
 from burn_torch.ops.functions import floor, log, trunc
+from burn_torch.ops.functions import round as nearest
 from burn_torch.ops.held_numbers import division_by_zero, held, too_large
 from burn_torch.ops.laws import Associative, Exchange, Neutral, OnHost, Rewrite, SelfInverse, Uniform
 from burn_torch.ops.logic import bool_and
@@ -258,7 +259,7 @@ def remainder(x: Operand, y: Operand) -> TensorSpec:
 
 @remainder.gradient
 def _(g, z, x, y):
-    return sum_to(g, x), sum_to(-g * floor(x / y), y)
+    return sum_to(g, x), _of_divisor(g, z, x, y, floor)
 
 
 @op(
@@ -280,7 +281,15 @@ def fmod(x: Operand, y: Operand) -> TensorSpec:
 
 @fmod.gradient
 def _(g, z, x, y):
-    return sum_to(g, x), sum_to(-g * trunc(x / y), y)
+    return sum_to(g, x), _of_divisor(g, z, x, y, trunc)
+
+
+def _of_divisor(g, z, x, y, whole):
+    """The gradient of z = x - n y for y: -n, with n from x - z, as x / y may round up to the next whole number."""
+    if y.is_number:
+        return None
+    n = nearest((x - z) / y)
+    return sum_to(-g * mask_where(n, is_nan(n), whole(x / y)), y)  # an infinite y leaves NaN of x - z
 
 
 # -- powers --------------------------------------------------------------------------------------------------
@@ -301,7 +310,11 @@ def _torch_pow(call: Call):
 
 def _numpy_pow(call: Call):
     if _dtype(call).is_float:
-        return np.power
+        if call.specs[1] is not INT_NUMBER:
+            return np.power
+        # numpy rounds the exponent to the type of x, which may make an odd one even
+        exact = 2 ** (np.finfo(_dtype(call).numpy).nmant + 1)
+        return lambda x, y: np.power(x if -exact <= y <= exact else np.asarray(x, np.float64), y)
     if not isinstance(call.specs[1], NumberSpec):
         return held(_whole_power).build(call)
     largest = np.iinfo(_dtype(call).numpy).max
@@ -395,8 +408,8 @@ def _torch_extreme(of_two: Callable[..., torch.Tensor], of_number: Callable[...,
 
 
 @op(
-    torch=held(PerCall(_torch_extreme(torch.maximum, torch.clamp_min))),
-    numpy=held(np.maximum),
+    torch=held(PerCall(_torch_extreme(torch.maximum, torch.clamp_min)), stored=True),
+    numpy=held(np.maximum, stored=True),
     scalar=special.larger,
     inplace=torch.Tensor.clamp_min_,
     pointwise="maximum({0}, {1})",
@@ -419,8 +432,8 @@ def _(g, z, x, y):
 
 
 @op(
-    torch=held(PerCall(_torch_extreme(torch.minimum, torch.clamp_max))),
-    numpy=held(np.minimum),
+    torch=held(PerCall(_torch_extreme(torch.minimum, torch.clamp_max)), stored=True),
+    numpy=held(np.minimum, stored=True),
     scalar=special.smaller,
     inplace=torch.Tensor.clamp_max_,
     pointwise="minimum({0}, {1})",

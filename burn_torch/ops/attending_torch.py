@@ -165,7 +165,7 @@ def torch_attention(call: Call) -> Callable[..., Any] | None:
     kernel = _chosen(query, key, value, masked=masked, causal=causal)
     if kernel is None:
         return None
-    forward = kernel.forward
+    forward = _forward_at_any_scale(kernel)
     if not masked:
         # with the diagonal visible to every row, every query sees something
         return lambda query, key, value, mask, bias, scale, softcap: forward(
@@ -202,13 +202,34 @@ def torch_attention_backward(call: Call) -> Callable[..., Any] | None:
     kernel = _chosen(query, key, value, masked=masked, causal=causal)
     if kernel is None:
         return None
-    backward = kernel.backward
+    backward = _backward_at_any_scale(kernel)
 
     def run(g, query, key, value, y, lse, mask, bias, scale, softcap):
         added = _added(query, mask, bias, hidden) if masked else None
         tensors = (_lines(x) for x in (g, query, key, value, y))
         grads = backward(*tensors, lse.contiguous(), added, causal, float(scale))
         return tuple([grad if used else None for grad, used in zip((*grads, None), live, strict=False)])
+
+    return run
+
+
+def _forward_at_any_scale(kernel: _Kernel) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """torch's kernels scale the -inf of hidden scores too: a negative scale would make +inf of it, and NaN."""
+
+    def run(query, key, value, added, causal, scale):
+        if scale < 0.0:
+            query, scale = -query, -scale
+        return kernel.forward(query, key, value, added, causal, scale)
+
+    return run
+
+
+def _backward_at_any_scale(kernel: _Kernel) -> Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    def run(g, query, key, value, y, lse, added, causal, scale):
+        if scale >= 0.0:
+            return kernel.backward(g, query, key, value, y, lse, added, causal, scale)
+        dquery, dkey, dvalue = kernel.backward(g, -query, key, value, y, lse, added, causal, -scale)
+        return -dquery, dkey, dvalue
 
     return run
 

@@ -22,6 +22,7 @@ from burn_torch.ops.moments import (
     in_float32,
     like,
     mean_over,
+    numpy_mean,
     scaled_by,
     statistics_of,
     wide_array,
@@ -73,9 +74,9 @@ def _numpy_batch_norm(x, gamma, beta, eps):
     x = wide_array(x)
     if x.size == 0:
         return x.copy(), np.zeros(x.shape[1], x.dtype), np.zeros(x.shape[1], x.dtype)
-    mean = np.mean(x, axis=_but_channels(x), keepdims=True)
+    mean = numpy_mean(x, _but_channels(x))
     centred = x - mean
-    var = np.mean(centred * centred, axis=_but_channels(x), keepdims=True)
+    var = numpy_mean(centred * centred, _but_channels(x))
     return _numpy_scaled(centred / np.sqrt(var + eps), gamma, beta), mean.reshape(-1), var.reshape(-1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from burn_torch.core.dtype import NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
-from burn_torch.ops.held_numbers import held
+from burn_torch.ops.held_numbers import held, require_numbers
 from burn_torch.ops.laws import Fill
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.samples import sample
@@ -24,10 +23,6 @@ def _made(shape: Shape, dtype: DType, place: str) -> TensorSpec:
         raise shape_fault(
             f"a negative size in {shape}", expected="sizes of 0 or more", mend="check how the shape is worked out"
         )
-    if math.prod(shape) >= 1 << 63:
-        raise shape_fault(
-            f"no memory holds {shape}", expected="fewer than 2^63 elements", mend="check how the shape is worked out"
-        )
     return TensorSpec.of(shape, dtype, place)
 
 
@@ -37,8 +32,8 @@ def _torch_full(call: Call):
 
 
 @op(
-    torch=held(PerCall(_torch_full)),
-    numpy=held(lambda value, *, shape, dtype, place: np.full(shape, value, dtype=dtype.numpy)),
+    torch=held(PerCall(_torch_full), stored=True),
+    numpy=held(lambda value, *, shape, dtype, place: np.full(shape, value, dtype=dtype.numpy), stored=True),
     cost="cheap",
     nondifferentiable=True,
     laws=[Fill()],
@@ -52,7 +47,7 @@ def full(value: Number, *, shape: Shape, dtype: DType, place: str) -> TensorSpec
     """A tensor whose elements all have one value.
 
     Shapes: () -> shape.  Dtypes: any; the value is converted.
-    Raises: ArgumentError for a value outside the range of an integer type.
+    Raises: ArgumentError for a finite value outside the range of the type.
     """
     return _made(shape, dtype, place)
 
@@ -60,13 +55,14 @@ def full(value: Number, *, shape: Shape, dtype: DType, place: str) -> TensorSpec
 def _torch_arange(call: Call):
     length, dtype, place = call.attrs["length"], call.attrs["dtype"], torch.device(call.attrs["place"])
     theirs = TO_TORCH[dtype]
-    # one rounding, from double; integers wrap around.  MPS has no double.
+    # one rounding, from double.  MPS has no double.
     wide, home = (
         (torch.float64 if dtype.is_float else torch.int64),
         torch.device("cpu" if place.type == "mps" else place),
     )
 
     def run(start, step):
+        require_numbers(call, dtype, range_ends(start, step, length))
         if start == 0 and step == 1:
             return torch.arange(length, dtype=theirs, device=place)
         return torch.arange(length, dtype=wide, device=home).mul_(step).add_(start).to(theirs).to(place)
@@ -74,14 +70,25 @@ def _torch_arange(call: Call):
     return run
 
 
-def _numpy_arange(start, step, *, length, dtype, place):
+def _numpy_arange(call: Call):
+    length, dtype = call.attrs["length"], call.attrs["dtype"]
     wide = np.float64 if dtype.is_float else np.int64
-    return (np.arange(length, dtype=wide) * wide(step) + wide(start)).astype(dtype.numpy)
+
+    def run(start, step):
+        require_numbers(call, dtype, range_ends(start, step, length))
+        return (np.arange(length, dtype=wide) * wide(step) + wide(start)).astype(dtype.numpy)
+
+    return run
+
+
+def range_ends(start, step, length):
+    """The first and the last element of a range, between which all others lie."""
+    return (start, start + step * (length - 1)) if length else ()
 
 
 @op(
     torch=PerCall(_torch_arange),
-    numpy=_numpy_arange,
+    numpy=PerCall(_numpy_arange),
     cost="cheap",
     nondifferentiable=True,
     samples=[
@@ -94,7 +101,8 @@ def _numpy_arange(start, step, *, length, dtype, place):
 def arange(start: Number, step: Number, *, length: int, dtype: DType, place: str) -> TensorSpec:
     """start, start + step, start + 2 step, ...
 
-    Shapes: () -> (length,).  Dtypes: numbers; each element of a float type is rounded once, integers wrap around.
+    Shapes: () -> (length,).  Dtypes: numbers; each element of a float type is rounded once.
+    Raises: ArgumentError for a range that leaves the type.
     PyTorch: torch.arange, which takes the end instead of the length.
     """
     y = _made((length,), dtype, place)

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
 import torch
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.held_numbers import too_large
+from burn_torch.ops.creation import range_ends
+from burn_torch.ops.held_numbers import is_stored, require_numbers
 from burn_torch.ops.op import REGISTRY, Call
 from burn_torch.ops.randomness import Drawing
 from burn_torch.ops.torch_types import TO_TORCH
@@ -100,10 +100,8 @@ def _in_float32(function: Callable[..., Any], call: Call) -> Callable[..., torch
 
 
 def _held(call: Call, dtype: DType, *numbers: Any) -> Sequence[Any]:
-    if dtype.is_int:
-        info = np.iinfo(dtype.numpy)
-        if any(not info.min <= number <= info.max for number in numbers):
-            raise too_large(call, numbers)
+    if dtype.is_int or is_stored(call):
+        require_numbers(call, dtype, numbers)
     return numbers
 
 
@@ -177,7 +175,12 @@ def _arange(call: Call, known: Sequence[Any]) -> DeviceForm | None:
         start, step = numbers if at != [1] else (numbers[1], numbers[0])
         return torch.arange(length, dtype=theirs, device=device).mul_(step).add_(start).to(TO_TORCH[dtype])
 
-    return DeviceForm((wide,) * len(at), partial(_held, call, wide), compute)
+    def pack(*given: Any) -> Sequence[Any]:
+        start, step = (given[at.index(i)] if i in at else known[i] for i in range(2))
+        require_numbers(call, dtype, range_ends(start, step, length))
+        return given
+
+    return DeviceForm((wide,) * len(at), pack, compute)
 
 
 REGISTRY["full"].device_numbers = _full

@@ -11,6 +11,7 @@ A derivative with respect to the grid puts the derivatives of these polynomials 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -232,12 +233,24 @@ def _torch_settings(call: Call):
 
 def _torch_grid_sample(call: Call):
     mode, padding_mode, align_corners = _torch_settings(call)
-    return lambda x, grid: torch.grid_sampler_2d(x, grid, mode, padding_mode, align_corners)
+
+    def run(x, grid):
+        y = torch.grid_sampler_2d(x, grid, mode, padding_mode, align_corners)
+        # torch reads some pixel at NaN, but for two of its modes
+        return y.masked_fill_(grid.isfinite().all(-1).logical_not_()[:, None], math.nan)
+
+    return run
+
+
+def _numpy_grid_sample(x, grid, **settings):
+    nowhere = ~np.isfinite(grid).all(-1)
+    y = _sampled(np, x, np.where(nowhere[..., None], 0.0, grid), order=0, **settings)[..., 0]
+    return np.where(nowhere[:, None], math.nan, y)
 
 
 @op(
     torch=PerCall(_torch_grid_sample),
-    numpy=lambda x, grid, **settings: _sampled(np, x, grid, order=0, **settings)[..., 0],
+    numpy=_numpy_grid_sample,
     samples=[sample(uniform(-1, 1, x), _grid(x, places, **settings), **settings) for x, places, settings in _CASES],
 )
 def grid_sample_2d(x: TensorSpec, grid: TensorSpec, *, mode: str, padding_mode: str, align_corners: bool) -> TensorSpec:
@@ -250,8 +263,8 @@ def grid_sample_2d(x: TensorSpec, grid: TensorSpec, *, mode: str, padding_mode: 
 
     Shapes: x (batch, channels, height, width), grid (batch, out_height, out_width, 2)
         -> (batch, channels, out_height, out_width); the batch may be empty.
-    Dtypes: float, both the same.  Positions are finite.
-    PyTorch: torch.nn.functional.grid_sample, which has no second gradients.
+    Dtypes: float, both the same.  A position that is not finite gives NaN.
+    PyTorch: torch.nn.functional.grid_sample, which has no second gradients and reads some pixel at most such positions.
     """
     _check(x, grid, mode, padding_mode)
     return x.with_shape((*x.shape[:2], *grid.shape[1:3]))

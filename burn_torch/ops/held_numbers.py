@@ -1,46 +1,117 @@
-"""Numbers beside tensors of integers: a number stands for a tensor of their type, so the type must hold it.
+"""Numbers beside tensors: a number that stands for an element must be one that the element type holds.
 
-torch wraps such a number around, or takes it modulo the type, and numpy refuses it; here both refuse it in one
-error.  Comparisons need no type that holds both sides: what is below the range of a type is below all its values.
+torch wraps a number beside integers around, or takes it modulo the type, and refuses some that a float type would make
+infinite; numpy refuses the former and makes infinities of the latter.  Here both leaves refuse both in one error.
+Comparisons need no type that holds both sides: what is below the range of a type is below all its values.  Arithmetic
+on floats needs none either: a number beyond the range makes an infinity there, or 0, as it does in wider types.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final, NamedTuple, final
 
-import numpy as np
-
+from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.frames import user_line
-from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.core.spec import INT_NUMBER, NumberSpec, TensorSpec
 from burn_torch.ops.op import Call, PerCall
 
-__all__ = ["beyond", "division_by_zero", "held", "number_ranges", "too_large"]
+__all__ = [
+    "NumberRange",
+    "beyond",
+    "bind_candidate",
+    "division_by_zero",
+    "held",
+    "is_stored",
+    "number_ranges",
+    "refuse_long_numbers",
+    "require_numbers",
+    "too_large",
+]
 
 
-def held(candidate: Callable[..., Any] | PerCall) -> PerCall:
-    """A candidate whose number must be one that the integers beside it can be.  Costs nothing on floats and tensors."""
+class NumberRange(NamedTuple):
+    """What the number at input `position` may be.  Infinities and NaN are elements of every float type."""
+
+    position: int
+    low: int | float
+    high: int | float
+
+    def holds(self, number: Any) -> bool:
+        """Whether the number is in the range, or no finite one beside floats."""
+        return bool(self.low <= number <= self.high) or (isinstance(self.low, float) and not math.isfinite(number))
+
+
+@final
+class Held(PerCall):
+    """A candidate that refuses numbers; `stored`: those that a float type does not hold, too."""
+
+    def __init__(self, build: Callable[[Call], Callable[..., Any]], stored: bool) -> None:
+        super().__init__(build)
+        self.stored: Final = stored
+
+
+def held(candidate: Callable[..., Any] | PerCall, *, stored: bool = False) -> PerCall:
+    """A candidate whose numbers must be ones that the integers beside them can be.  Free on floats and tensors.
+
+    stored: whether the numbers become elements of the result; then a finite number must not leave the range of a float
+    type either.
+    """
 
     def build(call: Call) -> Callable[..., Any]:
-        if isinstance(candidate, PerCall):
-            function = candidate.build(call)
-        else:
-            function = partial(candidate, **call.attrs) if call.attrs else candidate
-        limits = _limits(call)
-        if limits is None:
+        function = bind_candidate(call, candidate)
+        ranges = _ranges(call, stored=stored)
+        if not ranges or function is None:
             return function
-        position, low, high = limits
+        if len(ranges) > 1:
+
+            def run_all(*inputs: Any) -> Any:
+                _require(call, inputs, ranges)
+                return function(*inputs)
+
+            return run_all
+        position, low, high = ranges[0]
 
         def run(*inputs: Any) -> Any:
             if not low <= inputs[position] <= high:
-                raise too_large(call, inputs)
+                _require(call, inputs, ranges)
             return function(*inputs)
 
         return run
 
-    return PerCall(build)
+    return Held(build, stored)
+
+
+def bind_candidate(call: Call, candidate: Callable[..., Any] | PerCall) -> Any:
+    """A leaf's candidate as a function of the inputs alone."""
+    if isinstance(candidate, PerCall):
+        return candidate.build(call)
+    return partial(candidate, **call.attrs) if call.attrs else candidate
+
+
+def refuse_long_numbers(call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that takes no whole number of more than 64 bits beside floats, as torch takes none; numpy would."""
+    dtype = _element_type(call)
+    at = [i for i, spec in enumerate(call.specs) if spec is INT_NUMBER]
+    if not at or dtype is None or not dtype.is_float or call.op.random:
+        return function
+
+    def run(*inputs: Any) -> Any:
+        if any(not -(1 << 63) <= inputs[i] < 1 << 64 for i in at):
+            raise too_large(call, inputs)
+        return function(*inputs)
+
+    return run
+
+
+def _require(call: Call, inputs: Sequence[Any], ranges: Sequence[NumberRange]) -> None:
+    """Raises ArgumentError for a number that leaves its range."""
+    for limits in ranges:
+        if not limits.holds(inputs[limits.position]):
+            raise too_large(call, inputs)
 
 
 def beyond(call: Call, function: Callable[..., Any], constant: Callable[[Any, bool], Any]) -> Callable[..., Any]:
@@ -48,10 +119,10 @@ def beyond(call: Call, function: Callable[..., Any], constant: Callable[[Any, bo
 
     constant: makes the answer, one truth value in the shape of a tensor.
     """
-    limits = _limits(call)
-    if limits is None:
+    ranges = _ranges(call)
+    if not ranges:
         return function
-    position, low, high = limits
+    position, low, high = ranges[0]
 
     def run(x: Any, y: Any) -> Any:
         number, tensor = (x, y) if position == 0 else (y, x)
@@ -64,38 +135,69 @@ def beyond(call: Call, function: Callable[..., Any], constant: Callable[[Any, bo
     return run
 
 
-def _limits(call: Call) -> tuple[int, int, int] | None:
-    """Where the number is, and the least and largest value of the integers beside it; None where there is neither."""
-    tensor = next(spec for spec in (*call.specs, *call.results) if isinstance(spec, TensorSpec))
-    at = [i for i, spec in enumerate(call.specs) if isinstance(spec, NumberSpec)]
-    if not at or not tensor.dtype.is_int:
-        return None
-    info = np.iinfo(tensor.dtype.numpy)
-    return at[0], int(info.min), int(info.max)
+def _ranges(call: Call, *, stored: bool = False) -> list[NumberRange]:
+    """The ranges of the numbers that the element type limits: integers always, floats where numbers are stored."""
+    dtype = _element_type(call)
+    if dtype is None or dtype.is_bool or (dtype.is_float and not stored):
+        return []
+    low, high = dtype.limits
+    return [NumberRange(i, low, high) for i, spec in enumerate(call.specs) if isinstance(spec, NumberSpec)]
 
 
-def number_ranges(call: Call) -> list[tuple[int, int, int]]:
-    """For each whole number among a Call's inputs its position, and what no leaf refuses or treats apart: the range of
-    the integers beside it, else 64 bits.  The numbers of random rows are keys."""
-    limits = None if call.op.random else _limits(call)
-    low, high = (-(1 << 63), (1 << 64) - 1) if limits is None else limits[1:]
-    return [(i, low, high) for i, spec in enumerate(call.specs) if isinstance(spec, NumberSpec) and spec.kind == "int"]
+def is_stored(call: Call) -> bool:
+    """Whether the numbers of a row become elements of its result."""
+    return isinstance(call.op.torch, Held) and call.op.torch.stored
+
+
+def _element_type(call: Call) -> DType | None:
+    # rows that make tensors say the type themselves
+    of_result: DType | None = call.attrs.get("dtype")
+    tensors = (spec.dtype for spec in (*call.specs, *call.results) if isinstance(spec, TensorSpec))
+    return of_result or next(tensors, None)
+
+
+def require_numbers(call: Call, dtype: DType, numbers: Sequence[Any]) -> None:
+    """Raises ArgumentError for a number that tensors of a type cannot hold."""
+    if not dtype.is_bool:
+        limits = NumberRange(0, *dtype.limits)
+        if not all(map(limits.holds, numbers)):
+            raise too_large(call, numbers)
+
+
+def number_ranges(call: Call) -> list[NumberRange]:
+    """For each number among a Call's inputs that a leaf may refuse or treat apart the range of those that it does not.
+
+    Beside integers that is their range, for any other whole number 64 bits.  The numbers of random rows are keys.
+    """
+    ranges = [] if call.op.random else _ranges(call, stored=is_stored(call))
+    limited = {limits.position for limits in ranges}
+    return ranges + [
+        NumberRange(i, -(1 << 63), (1 << 64) - 1)
+        for i, spec in enumerate(call.specs)
+        if isinstance(spec, NumberSpec) and spec.kind == "int" and i not in limited
+    ]
 
 
 def too_large(call: Call, inputs: Sequence[Any]) -> ArgumentError:
     """The error of a number that the type of the tensors beside it cannot hold."""
-    tensor = next((spec for spec in (*call.specs, *call.results) if isinstance(spec, TensorSpec)), None)
-    numbers = [_shown(x) for x in inputs if isinstance(x, int) and not isinstance(x, bool)]
+    dtype = _element_type(call)
+    numbers = [x for x in inputs if isinstance(x, int | float) and not isinstance(x, bool)]
     expected, mend = "whole numbers of at most 64 bits", "write it as a float: float(number)"
-    if tensor is not None and tensor.dtype.is_int:
-        info = np.iinfo(tensor.dtype.numpy)
-        expected = f"whole numbers from {info.min} to {info.max}"
+    if dtype is not None and dtype.is_int:
+        low, high = dtype.limits
+        expected = f"whole numbers from {low} to {high}"
         mend = "cast the tensor to a wider type first, for example with .int() or .float()"
+    elif (
+        dtype is not None and dtype.is_float and all(isinstance(x, float) or -(1 << 63) <= x < 1 << 64 for x in numbers)
+    ):
+        low, high = dtype.limits
+        expected = f"numbers from {low:.6g} to {high:.6g}, which {dtype} holds, or an infinity"
+        mend = f"write float('inf') or -float('inf') where that is meant, or cast to a type wider than {dtype} first"
     return _at_user_line(
         ArgumentError(
             explain(
                 f"{call.op.name}: a number leaves the element type",
-                given=f"{', '.join(numbers)} in {call.op.signature.describe(call.specs, call.attrs)}",
+                given=f"{', '.join(map(_shown, numbers))} in {call.op.signature.describe(call.specs, call.attrs)}",
                 expected=expected,
                 mend=mend,
             )
@@ -117,9 +219,10 @@ def division_by_zero(call: Call) -> ArgumentError:
     )
 
 
-def _shown(number: int) -> str:
+def _shown(number: int | float) -> str:
     # Python itself refuses to write thousands of digits
-    return str(number) if number.bit_length() < 128 else f"a number of {number.bit_length()} bits"
+    is_short = isinstance(number, float) or number.bit_length() < 128
+    return str(number) if is_short else f"a number of {int(number).bit_length()} bits"
 
 
 def _at_user_line(error: ArgumentError) -> ArgumentError:

@@ -17,6 +17,7 @@ from burn_torch.core.dtype import ALL, BOOL, NUMERIC, DType
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.bounds import check_numpy, indexing, on_host, require_indices, widened
 from burn_torch.ops.faults import shape_fault
+from burn_torch.ops.held_numbers import held
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import elementwise, front_axis
 from burn_torch.ops.samples import booleans, fixed, integers, sample, uniform
@@ -360,8 +361,8 @@ def _numpy_one_hot(call: Call):
 
 
 @op(
-    torch=PerCall(_torch_one_hot),
-    numpy=PerCall(_numpy_one_hot),
+    torch=held(PerCall(_torch_one_hot), stored=True),
+    numpy=held(PerCall(_numpy_one_hot), stored=True),
     nondifferentiable=True,
     samples=[
         sample(integers(0, 5, (4,)), 1.0, 0.0, num_classes=5, axis=1, dtype=DType.F32),

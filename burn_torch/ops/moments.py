@@ -32,6 +32,7 @@ __all__ = [
     "in_float32",
     "like",
     "mean_over",
+    "numpy_mean",
     "scaled_by",
     "statistics_dtype",
     "statistics_of",
@@ -41,6 +42,13 @@ __all__ = [
 
 HALF: Final = (DType.F16, DType.BF16)
 EPS: Final = 1e-5
+
+
+def numpy_mean(x: np.ndarray[Any, Any], axis: int | tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """numpy's mean with the axes kept; of nothing NaN, without numpy's warning."""
+    if x.size:
+        return np.asarray(np.mean(x, axis=axis, keepdims=True))
+    return np.asarray(np.sum(x, axis=axis, keepdims=True) * math.nan)
 
 
 # -- rules -------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from burn_torch.ops.moments import (
     in_float32,
     like,
     mean_over,
+    numpy_mean,
     scaled_by,
     statistics_dtype,
     statistics_of,
@@ -51,9 +52,9 @@ def _torch_layer_norm(call: Call):
 
 def _numpy_layer_norm(x, gamma, beta, eps):
     x = wide_array(x)
-    mean = np.mean(x, axis=-1, keepdims=True)
+    mean = numpy_mean(x, -1)
     centred = x - mean
-    rstd = 1 / np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + eps)
+    rstd = 1 / np.sqrt(numpy_mean(centred * centred, -1) + eps)
     y = centred * rstd
     if gamma is not None:
         y = y * gamma
@@ -123,8 +124,8 @@ def _numpy_layer_norm_backward(g, x, mean, rstd, gamma, *, live):
     rows = tuple(range(x.ndim - 1))
     normal = (x - mean) * rstd
     scaled = g if gamma is None else g * gamma
-    offset = np.mean(scaled, axis=-1, keepdims=True)
-    along = np.mean(scaled * normal, axis=-1, keepdims=True)
+    offset = numpy_mean(scaled, -1)
+    along = numpy_mean(scaled * normal, -1)
     return (
         rstd * (scaled - offset - normal * along) if live[0] else None,
         np.sum(g * normal, axis=rows) if live[1] else None,
@@ -205,7 +206,7 @@ def _torch_rms_norm(call: Call):
 
 def _numpy_rms_norm(x, gamma, eps):
     x = wide_array(x)
-    rstd = 1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps)
+    rstd = 1 / np.sqrt(numpy_mean(x * x, -1) + eps)
     y = x * rstd
     return y if gamma is None else y * gamma, rstd
 
@@ -327,9 +328,9 @@ def _grouped_array(x, groups):
 
 def _numpy_group_norm(x, gamma, beta, eps, *, groups):
     lines = _grouped_array(x, groups)
-    mean = np.mean(lines, axis=2, keepdims=True)
+    mean = numpy_mean(lines, 2)
     centred = lines - mean
-    rstd = 1 / np.sqrt(np.mean(centred * centred, axis=2, keepdims=True) + eps)
+    rstd = 1 / np.sqrt(numpy_mean(centred * centred, 2) + eps)
     y = (centred * rstd).reshape(x.shape)
     shape = (1, -1) + (1,) * (x.ndim - 2)
     if gamma is not None:
@@ -406,8 +407,8 @@ def _numpy_group_norm_backward(g, x, mean, rstd, gamma, *, groups, live):
     g = wide_array(g)
     normal = (_grouped_array(x, groups) - mean[:, :, None]) * rstd[:, :, None]
     scaled = _grouped_array(g if gamma is None else g * gamma.reshape((1, -1) + (1,) * (x.ndim - 2)), groups)
-    offset = np.mean(scaled, axis=2, keepdims=True)
-    along = np.mean(scaled * normal, axis=2, keepdims=True)
+    offset = numpy_mean(scaled, 2)
+    along = numpy_mean(scaled * normal, 2)
     dx = rstd[:, :, None] * (scaled - offset - normal * along)
     but_channels = (0, *range(2, x.ndim))
     return (

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType, DTypeClass
-from burn_torch.core.errors import DeviceError, DTypeError, explain
+from burn_torch.core.errors import DeviceError, DTypeError, ShapeError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import NUMBER_SPECS, DTypeFault, NumberSpec, Spec, TensorSpec
 from burn_torch.ops.faults import RuleFault
@@ -235,9 +235,24 @@ class Op:
                 mend=f"cast it first, for example {name}.{_cast_hint(dtypes)}",
             )
             raise _at_user_line(DTypeError(message)) from None
-        if isinstance(results, tuple):
-            return results, True
-        return (results,), False
+        multiple = isinstance(results, tuple)
+        made = results if multiple else (results,)
+        for spec in made:
+            if isinstance(spec, TensorSpec) and spec.numel.__class__ is int and spec.numel * spec.dtype.itemsize >> 63:
+                raise self._too_many(spec, specs, attrs)
+        return made, multiple
+
+    def _too_many(self, result: TensorSpec, specs: tuple[Spec | None, ...], attrs: dict[str, Any]) -> ShapeError:
+        return _at_user_line(
+            ShapeError(
+                explain(
+                    f"{self.name}: no memory holds the result",
+                    given=self.signature.describe(specs, attrs),
+                    expected=f"a result of fewer than 2^63 bytes; this one is {result.shape} {result.dtype}",
+                    mend="check how the sizes are worked out",
+                )
+            )
+        )
 
     # -- computing ---------------------------------------------------------------------
     def __call__(self, *inputs: Any, **attrs: Any) -> Any:

@@ -18,6 +18,7 @@ from burn_torch.core.dtype import BOOL, FLOAT, INT, NUMERIC, DType, DTypeClass
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.philox import fold
 from burn_torch.core.spec import NumberSpec, Shape, TensorSpec
+from burn_torch.ops.extremes import amax
 from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.laws import Draws
 from burn_torch.ops.mask_cache import MASKS
@@ -317,6 +318,57 @@ def randint(
     _whole("low", low, "pass int(low)")
     _whole("high", high, "pass int(high)")
     return _spec(key, stream, shape, dtype, place, INT, start)
+
+
+# -- weights ---------------------------------------------------------------------------------------------
+def _over_largest(call: Call, of_host: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def run(x):
+        weights = of_host(x)
+        wrong = [
+            name
+            for name, bad in (
+                ("weights that are NaN or infinite", ~np.isfinite(weights)),
+                ("weights below 0", weights < 0),
+                ("weights that are all 0", ~weights.any(-1)),
+            )
+            if bad.any()
+        ]
+        if wrong:
+            raise ArgumentError(
+                explain(
+                    "categorical: there is no distribution with these weights",
+                    given=f"{', '.join(wrong)} in {call.specs[0]}",
+                    expected="finite weights of 0 or more, one of them above 0 along the last axis",
+                    mend="exp() or softmax of scores makes weights of them",
+                )
+            )
+        return x / (x.max(-1, keepdims=True) if isinstance(x, np.ndarray) else x.amax(-1, keepdim=True))
+
+    return run
+
+
+def _torch_weights(call: Call):
+    spec = call.specs[0]
+    assert isinstance(spec, TensorSpec)
+    if spec.place != "cpu":
+        return lambda x: x / x.amax(-1, keepdim=True)
+    return _over_largest(call, lambda x: x.detach().to(torch.float64).numpy())
+
+
+@op(
+    torch=PerCall(_torch_weights),
+    numpy=PerCall(lambda call: _over_largest(call, np.asarray)),
+    decomposition=lambda x: x / amax(x, dims=(x.ndim - 1,)),
+    samples=[evenly(0.1, 2, (3, 4)), evenly(0.1, 2, (5,)), evenly(0.1, 2, (0, 3))],
+)
+def categorical_weights(x: TensorSpec) -> TensorSpec:
+    """Weights over the largest of their row: finite, not negative, and not zero everywhere along the last axis.
+
+    Shapes: x (*batch, classes) -> the same.  Dtypes: float, the same out.
+    Raises: ArgumentError for other weights, on the host; a GPU would have to be waited for.
+    PyTorch: torch.multinomial asks for the same.
+    """
+    return x.require(FLOAT)
 
 
 # -- dropout -------------------------------------------------------------------------------------------

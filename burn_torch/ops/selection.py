@@ -33,8 +33,8 @@ def _torch_mask_over(call: Call):
 
 
 @op(
-    torch=held(PerCall(_torch_mask_where)),
-    numpy=held(lambda x, mask, value: np.where(mask, value, x)),
+    torch=held(PerCall(_torch_mask_where), stored=True),
+    numpy=held(lambda x, mask, value: np.where(mask, value, x), stored=True),
     inplace=PerCall(_torch_mask_over),
     pointwise="where({1}, {2}, {0})",
     cost="cheap",
@@ -71,8 +71,8 @@ def _(g, y, x, mask, value):
 
 # -- bounds -------------------------------------------------------------------------------------------------
 @op(
-    torch=torch.clamp,
-    numpy=np.clip,
+    torch=held(torch.clamp, stored=True),
+    numpy=held(np.clip, stored=True),
     inplace=torch.Tensor.clamp_,
     pointwise="minimum(maximum({0}, {1}), {2})",
     cost="cheap",
@@ -99,8 +99,8 @@ def _(g, y, x, low, high):
 
 
 @op(
-    torch=torch.clamp_min,
-    numpy=np.maximum,
+    torch=held(torch.clamp_min, stored=True),
+    numpy=held(np.maximum, stored=True),
     inplace=torch.Tensor.clamp_min_,
     pointwise="maximum({0}, {1})",
     cost="cheap",
@@ -124,8 +124,8 @@ def _(g, y, x, low):
 
 
 @op(
-    torch=torch.clamp_max,
-    numpy=np.minimum,
+    torch=held(torch.clamp_max, stored=True),
+    numpy=held(np.minimum, stored=True),
     inplace=torch.Tensor.clamp_max_,
     pointwise="minimum({0}, {1})",
     cost="cheap",

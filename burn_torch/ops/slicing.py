@@ -15,6 +15,7 @@ from burn_torch.core.dtype import ALL, FLOAT
 from burn_torch.core.errors import ConfigError
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import RuleFault, shape_fault
+from burn_torch.ops.held_numbers import held
 from burn_torch.ops.laws import Moves, Regions
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.rules import elementwise, front_axis, same_dtype
@@ -334,8 +335,8 @@ def _surrounded(call: Call) -> list[tuple[int, list[tuple[Any, Any]]]] | None:
 
 
 @op(
-    torch=PerCall(_torch_pad),
-    numpy=_numpy_pad,
+    torch=held(PerCall(_torch_pad), stored=True),
+    numpy=held(_numpy_pad, stored=True),
     laws=[Regions(_surrounded)],
     samples=[
         sample(uniform(-1, 1, (2, 3)), 1.5, padding=((1, 0), (2, 3)), mode="constant"),

@@ -19,7 +19,7 @@ from burn_torch.core.frames import told
 from burn_torch.core.spec import TensorSpec
 from burn_torch.tensor._arguments import dtype_of, fitting, integer, sizes
 from burn_torch.tensor._data_methods import DataMethods
-from burn_torch.tensor.apply import NUMBERS, number
+from burn_torch.tensor.apply import NUMBERS, number, unary
 from burn_torch.tensor.device import Device
 from burn_torch.tensor.options import creation
 
@@ -270,7 +270,8 @@ class CreationMethods(DataMethods):
     def categorical(self, num_samples: int) -> Self:
         """Indices drawn, with replacement, with the weights along the last axis (which need not sum to 1).
 
-        Shapes: x (*batch, classes) -> (*batch, num_samples).  Dtypes: float in, i64 out.
+        Shapes: x (*batch, classes) -> (*batch, num_samples).  Dtypes: float in, i64 out; half types are summed in f32.
+        Raises: ArgumentError for weights that are negative, not finite, or all zero (on a GPU nothing is raised).
         PyTorch: torch.multinomial(x, num_samples, replacement=True).
         """
         count = integer(num_samples, "num_samples")
@@ -285,9 +286,11 @@ class CreationMethods(DataMethods):
         batch, classes = self.spec.shape[:-1], self.spec.shape[-1]
         drawn = (*batch, count, 1)
         start = first_element(drawn)
-        attrs = {"shape": drawn, "dtype": self.spec.dtype, "place": self.spec.place, "start": start}
+        dtype = DType.F64 if self.spec.dtype is DType.F64 else DType.F32
+        attrs = {"shape": drawn, "dtype": dtype, "place": self.spec.place, "start": start}
         even: Self = ops.uniform.run(self.backend, self.__class__, (0.0, 1.0, *next_key()), attrs)
-        edges = self.cumsum(-1).reshape(*batch, 1, classes)
+        weights = unary(ops.categorical_weights, self).cast(dtype)
+        edges = weights.cumsum(-1).reshape(*batch, 1, classes)
         total = edges.narrow(-1, classes - 1, 1)
         found = edges.lower_equal(even.mul(total)).cast(DType.I64).sum_dim(-1)
         last = edges.lower(total).cast(DType.I64).sum_dim(-1)  # rounding must not reach a class without weight

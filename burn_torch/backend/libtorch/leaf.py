@@ -22,8 +22,8 @@ from burn_torch.core.errors import ArgumentError, DeviceError, DTypeError, expla
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.source import straight_line
-from burn_torch.ops.held_numbers import too_large
 from burn_torch.ops.op import Call, PerCall
+from burn_torch.ops.refusals import refusal
 from burn_torch.ops.torch_code import TorchCode
 from burn_torch.ops.torch_types import FROM_TORCH, TO_TORCH
 
@@ -57,8 +57,8 @@ class LibTorch(Backend):
                 found = outside(plan, inputs)
                 return found if call.multiple else (found,)
             return plan(*inputs) if call.multiple else (plan(*inputs),)
-        except OverflowError:  # a number of more than 64 bits
-            raise too_large(call, inputs) from None
+        except (OverflowError, RuntimeError) as err:
+            raise refusal(err, call, inputs) or err from None
 
     def plan(self, call: Call) -> Callable[..., Any]:
         """The function that computes a Call: a value for one output, a sequence for several."""

@@ -32,8 +32,8 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes.memory import memory_plan
-from burn_torch.ops.held_numbers import too_large
 from burn_torch.ops.op import Call
+from burn_torch.ops.refusals import refusal
 from burn_torch.ops.torch_code import TorchCode, code_of, importable
 from burn_torch.ops.torch_types import TO_TORCH
 
@@ -258,12 +258,12 @@ def _told(code: Any, nodes: dict[int, Node], fault: Exception) -> None:
     node = None if traceback is None else nodes.get(traceback.tb_lineno)
     if node is None or traceback is None:
         return
-    if isinstance(fault, OverflowError):  # a number of more than 64 bits
-        values = traceback.tb_frame.f_locals
-        given = [values.get(f"v{i}") if isinstance(i, int) else i and i.value for i in node.inputs]
-        fault = too_large(node.call, given)
-        _add_notes(fault, node)
-        raise fault from None
+    values = traceback.tb_frame.f_locals
+    given = [values.get(f"v{i}") if isinstance(i, int) else i and i.value for i in node.inputs]
+    refused = refusal(fault, node.call, given)
+    if refused is not None:
+        _add_notes(refused, node)
+        raise refused from None
     _add_notes(fault, node)
 
 

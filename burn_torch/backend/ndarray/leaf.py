@@ -6,7 +6,6 @@ Arrays are never written after they are made.  bfloat16, which numpy lacks, is r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
@@ -17,8 +16,9 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, DTypeError, explain
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.held_numbers import too_large
-from burn_torch.ops.op import Call, PerCall
+from burn_torch.ops.held_numbers import bind_candidate, refuse_long_numbers
+from burn_torch.ops.op import Call
+from burn_torch.ops.refusals import refusal
 
 __all__ = ["NdArray"]
 
@@ -46,11 +46,11 @@ class NdArray(Backend):
         try:
             with np.errstate(all="ignore"):  # infinities and NaN are values here, as on every other leaf
                 outputs = plan(*inputs)
-        except OverflowError:  # a number of more than 64 bits
-            raise too_large(call, inputs) from None
-        if not call.multiple:
-            outputs = (outputs,)
-        return [_as_array(x, spec) for x, spec in zip(outputs, call.results, strict=True)]
+                if not call.multiple:
+                    outputs = (outputs,)
+                return [_as_array(x, spec) for x, spec in zip(outputs, call.results, strict=True)]
+        except (OverflowError, MemoryError) as err:
+            raise refusal(err, call, inputs) or err from None
 
     def _plan(self, call: Call) -> Callable[..., Any]:
         for spec in (*call.specs, *call.results):
@@ -64,11 +64,9 @@ class NdArray(Backend):
                     )
                 )
         candidate = call.op.numpy
-        if isinstance(candidate, PerCall):
-            return candidate.build(call)
         if candidate is None:
             return run_decomposed(self, call)
-        return partial(candidate, **call.attrs) if call.attrs else candidate
+        return refuse_long_numbers(call, bind_candidate(call, candidate))
 
     def from_data(self, data: TensorData, place: str) -> Array:
         """Copies host data."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from burn_torch.config import Config
 from burn_torch.core.errors import ShapeError, explain
 from burn_torch.module import Content, Module
 from burn_torch.nn._layer import Rules, in_layer, inline
+from burn_torch.nn.distances import cosine, length, widen
 from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
 from burn_torch.tensor import Device, Tensor
 
@@ -57,9 +56,7 @@ class CosineEmbeddingLoss(Module):
         """The loss of each pair."""
         same_shape(self, input1=input1, input2=input2)
         _require_vectors(self, input1, "input1 and input2", target)
-        lengths = [_length(x, 2.0).clamp_min(_LEAST_LENGTH) for x in (input1, input2)]
-        cos = (input1 * input2).sum_dim(1) / (lengths[0] * lengths[1])
-        cos = cos.reshape(input1.shape[0])
+        cos = cosine(input1, input2, 1, _LEAST_LENGTH)
         apart = (cos - self.margin).relu().mask_fill(target.not_equal(-1), 0.0)
         return apart.mask_where(target.equal(1), 1.0 - cos)
 
@@ -69,7 +66,10 @@ class CosineEmbeddingLoss(Module):
 
 
 class TripletMarginLossConfig(Config):
-    """A loss of three.  margin 1, p 2: Euclidean distances, in the unit of the margin."""
+    """A loss of three.  margin 1, p 2: Euclidean distances, in the unit of the margin.
+
+    JSON has no infinity: TripletMarginLoss(margin, math.inf) is made directly.
+    """
 
     margin: float = 1.0
     p: float = 2.0
@@ -104,30 +104,12 @@ class TripletMarginLoss(Module):
         """The loss of each triplet."""
         same_shape(self, anchor=anchor, positive=positive, negative=negative)
         _require_vectors(self, anchor, "anchor, positive and negative")
-        near, far = _length(anchor - positive, self.p), _length(anchor - negative, self.p)
-        return (near - far + self.margin).clamp_min(0.0).reshape(anchor.shape[0])
+        dtype = anchor.dtype
+        anchor, positive, negative = widen(anchor), widen(positive), widen(negative)
+        near, far = length(anchor - positive, self.p, 1), length(anchor - negative, self.p, 1)
+        return (near - far + self.margin).clamp_min(0.0).reshape(anchor.shape[0]).cast(dtype)
 
     custom_content = inline
-
-
-def _length(x: Tensor, p: float) -> Tensor:
-    """The p-norm of each row, (batch, 1); a row of zeros gets no gradient."""
-    if p == 1.0:
-        return x.abs().sum_dim(1)
-    if math.isinf(p):
-        return x.abs().max_dim(1)
-    powers = x.square() if p == 2.0 else _powers(x.abs(), p)
-    total = powers.sum_dim(1)
-    none = total.equal(0.0)  # where the slope of the root is infinite
-    safe = total.mask_fill(none, 1.0)
-    return (safe.sqrt() if p == 2.0 else safe.powf(1.0 / p)).mask_fill(none, 0.0)
-
-
-def _powers(x: Tensor, p: float) -> Tensor:
-    if p > 1.0:
-        return x.powf(p)
-    none = x.equal(0.0)  # where the slope of the power is infinite
-    return x.mask_fill(none, 1.0).powf(p).mask_fill(none, 0.0)
 
 
 def _require_vectors(loss: Module, x: Tensor, names: str, target: Tensor | None = None) -> None:
