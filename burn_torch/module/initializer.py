@@ -64,7 +64,7 @@ class Initializer(Config, enum=True):
         def make(device: Device, require_grad: bool) -> Tensor:
             return self._made(row, numbers, sizes, device)
 
-        return Param.uninitialized(ParamId.new(), make, device, True, sizes)
+        return Param.uninitialized(ParamId.new(), make, device, True, sizes, DType.F32)
 
     @abstractmethod
     def _drawn(self, shape: Shape, fan_in: int | None, fan_out: int | None) -> tuple[Any, tuple[float, ...]]:

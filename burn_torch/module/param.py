@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from burn_torch.backend.autodiff.laid import is_recorded
-from burn_torch.backend.tracing import active, suspended
-from burn_torch.core.errors import DTypeError, ShapeError, TraceError, explain
+from burn_torch.backend.tracing import Session, active, suspended
+from burn_torch.core.dtype import DType
+from burn_torch.core.errors import BurnTorchError, DTypeError, ShapeError, TraceError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.tensor import Device, Tensor
@@ -90,6 +91,8 @@ class _Lazy:
     make: Callable[[Device, bool], Tensor]
     device: Device
     shape: Shape
+    dtype: DType | None
+    """None where the caller declared none."""
     traced: bool = False
     """Whether a function that is traced asked for it."""
 
@@ -140,15 +143,24 @@ class Param:
 
     @staticmethod
     def uninitialized(
-        id: ParamId, init: Callable[[Device, bool], Tensor], device: Device, require_grad: bool, shape: Shape
+        id: ParamId,
+        init: Callable[[Device, bool], Tensor],
+        device: Device,
+        require_grad: bool,
+        shape: Shape,
+        dtype: DType | None = None,
     ) -> Param:
-        """A parameter that `init(device, require_grad)` makes when it is first read."""
+        """A parameter that `init(device, require_grad)` makes when it is first read.
+
+        With `dtype` its element type is known before; without one, loading takes f32 for it where the record has f32,
+        and else follows `init` without computing anything.
+        """
         param = object.__new__(Param)
         param.id = id
         param.require_grad = require_grad
         param.mapper = ParamMapper()
         param._value = None
-        param._lazy = _Lazy(init, device, tuple(shape), active() is not None)
+        param._lazy = _Lazy(init, device, tuple(shape), dtype, active() is not None)
         return param
 
     # -- reading -------------------------------------------------------------------------
@@ -175,13 +187,13 @@ class Param:
                     )
                 with suspended():  # a function that is traced reads a parameter; it does not make it
                     made = lazy.make(lazy.device, self.require_grad)
-                if made.shape != lazy.shape:
-                    raise ShapeError(
+                if made.shape != lazy.shape or lazy.dtype not in (None, made.dtype):
+                    raise (ShapeError if made.shape != lazy.shape else DTypeError)(
                         explain(
-                            "an initializer made another shape than the parameter has",
-                            given=f"{made.shape}",
-                            expected=f"{lazy.shape}",
-                            mend="return a tensor of the shape that Param.uninitialized was given",
+                            "an initializer made another shape or type than the parameter has",
+                            given=f"{made.shape} {made.dtype}",
+                            expected=f"{lazy.shape} {lazy.dtype or ''}".rstrip(),
+                            mend="return a tensor of the shape and dtype that Param.uninitialized was given",
                         )
                     )
                 self.require_grad = self.require_grad and made.dtype.is_float
@@ -194,12 +206,27 @@ class Param:
         return self._value is not None
 
     def spec(self) -> TensorSpec:
-        """Shape, element type and place; a tensor that is not made yet is made, looked at and dropped."""
+        """Shape, element type and place; computes nothing, also where the tensor is not made yet."""
         lazy = self._lazy
         if lazy is None:
             return self.val().spec
-        with _lock, suspended():
-            return lazy.make(lazy.device, False).spec
+        if lazy.dtype is None:
+            return _followed(lazy.device, lambda _: lazy.make(lazy.device, False)) or self.val().spec
+        return TensorSpec.of(lazy.shape, lazy.dtype, lazy.device.place)
+
+    def record_spec(self, dtype: DType | None = None) -> TensorSpec:
+        """Shape and element type of the value in a record; computes nothing where the tensor is not made yet.
+
+        `dtype` is that of a value which might be loaded: see `uninitialized`.
+        """
+        lazy, save = self._lazy, self.mapper.save
+        if lazy is None:
+            return self.transform_for_save().spec
+        believed = lazy.dtype is None and dtype is DType.F32
+        spec = TensorSpec.of(lazy.shape, DType.F32, lazy.device.place) if believed else self.spec()
+        if save is None:
+            return spec
+        return _followed(lazy.device, lambda session: save(_input(session, spec))) or self.transform_for_save().spec
 
     @property
     def shape(self) -> Shape:
@@ -272,7 +299,7 @@ class Param:
         lazy = self._lazy
         if lazy is None:
             return self.map(lambda value: value.detach().to_device(device))
-        forked = Param.uninitialized(self.id, _moved(self, device), device, self.require_grad, lazy.shape)
+        forked = Param.uninitialized(self.id, _moved(self, device), device, self.require_grad, lazy.shape, lazy.dtype)
         forked.mapper = self.mapper
         return forked
 
@@ -338,6 +365,21 @@ def _no_tensor(value: Any) -> DTypeError:
 
 def _rebuild(value: Tensor, id: ParamId, require_grad: bool, mapper: ParamMapper) -> Param:
     return Param(value, id, require_grad=require_grad, mapper=mapper)
+
+
+def _followed(device: Device, function: Callable[[Session], Tensor]) -> TensorSpec | None:
+    """What a function would give, without computing it; None where that depends on numbers."""
+    with suspended():
+        session = Session(device.backend.leaf())
+    try:
+        with session.opened():
+            return function(session).spec
+    except BurnTorchError:
+        return None
+
+
+def _input(session: Session, spec: TensorSpec) -> Tensor:
+    return Tensor(session.leaf, session.input(spec, None).primitive, spec)
 
 
 def _moved(param: Param, device: Device) -> Callable[[Device, bool], Tensor]:

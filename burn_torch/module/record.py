@@ -218,7 +218,7 @@ class ModuleRecord:
             entry = self.entries.get(key)
             if entry is None:
                 continue
-            shape, dtype = _expected(leaf)
+            shape, dtype = _expected(leaf, entry)
             if entry.shape != shape:
                 faults.append(f"{key} has shape {entry.shape}, the module wants {shape}")
             if entry.dtype is not dtype and self.dtypes is DTypePolicy.Strict:
@@ -271,7 +271,7 @@ class ModuleRecord:
         return tree.rebuild(module, lambda leaf: new.get(id(leaf), leaf))  # type: ignore[no-any-return]
 
     def _loaded(self, leaf: Any, entry: RecordEntry, taken: set[ParamId]) -> Any:
-        dtype = entry.dtype if self.dtypes is DTypePolicy.FromRecord else _expected(leaf)[1]
+        dtype = entry.dtype if self.dtypes is DTypePolicy.FromRecord else _expected(leaf, entry)[1]
         device: Device = leaf.device
         host = device.inner() if device.is_autodiff() else device
         tensor = entry.tensor(host, dtype)
@@ -329,9 +329,9 @@ def _savable(module: Module) -> dict[str, Any]:
     return found
 
 
-def _expected(leaf: Any) -> tuple[Shape, DType]:
+def _expected(leaf: Any, entry: RecordEntry) -> tuple[Shape, DType]:
     if isinstance(leaf, Param):
-        saved = leaf.transform_for_save().spec if leaf.mapper.save is not None else leaf.spec()
+        saved = leaf.record_spec(entry.dtype)
         return saved.shape, saved.dtype
     value = leaf.value()
     return value.shape, value.dtype

@@ -91,5 +91,6 @@ def _transposed(stored: Param) -> Param:
         stored.device,
         True,
         (d_input, d_output),
+        stored.spec().dtype,
     )
     return lazy.with_mapper(load=swap, save=swap)

@@ -104,7 +104,7 @@ def parameter(shape: tuple[int, ...], dtype: str, device: Device) -> Param:
     """A parameter of zeros, made when it is first read."""
     kind = DType.of(dtype)
     return Param.uninitialized(
-        ParamId.new(), lambda where, _: Tensor.zeros(shape, (where, kind)), device, kind.is_float, shape
+        ParamId.new(), lambda where, _: Tensor.zeros(shape, (where, kind)), device, kind.is_float, shape, kind
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import threading
 from collections.abc import Callable, Collection, Hashable, Sequence
@@ -158,6 +159,8 @@ class LibTorch(Backend):
         self.check_place(place)
         if in_inference():
             return outside(self.from_data, (data, place))
+        if data.array.nbytes >= _LARGE and (tensor := _copied(data, place)) is not None:
+            return tensor
         # seen as its own type again: numpy has two equal ones of 64 bits, of which torch knows one
         array = np.array(data.array, order="C", copy=True).view(data.dtype.numpy)
         tensor = self.share(TensorData(array, data.dtype))
@@ -324,3 +327,22 @@ def place_of(device: torch.device) -> str:
 
 
 assert set(TO_TORCH) >= set(FROM_TORCH.values())
+
+
+_LARGE: Final = 1 << 20
+"""Bytes from which torch copies: numpy asks the system for huge pages, whose zeros cost twice the copy."""
+_WORDS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _copied(data: TensorData, place: str) -> torch.Tensor | None:
+    """A copy of a contiguous array, or of the transpose of one; None for other arrays."""
+    turned = data.array.ndim == 2 and not data.array.flags.c_contiguous
+    array = data.array.T if turned else data.array
+    if not array.flags.c_contiguous:
+        return None
+    # torch.from_numpy warns of memory that is read-only, as that of a mapped file is; this one is read alone
+    memory = (ctypes.c_byte * array.nbytes).from_address(array.ctypes.data)
+    words = torch.frombuffer(memory, dtype=_WORDS[data.dtype.itemsize]).view(array.shape)
+    words = words.t().contiguous() if turned else words
+    copy = words.clone() if place == "cpu" and not turned else words.to(place)
+    return copy.view(TO_TORCH[data.dtype])

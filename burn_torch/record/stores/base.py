@@ -307,7 +307,7 @@ def _entries(module: Module) -> list[tuple[Place, RecordEntry]]:
 # -- values --------------------------------------------------------------------------------------------
 def _fitted(place: Place, twin: Twin, entry: RecordEntry) -> tuple[RecordEntry, ApplyError | None]:
     """The entry of a value, cut and turned when it is read; or why it cannot be."""
-    shape, dtype = place.spec()
+    shape, dtype = place.spec(entry.dtype)
     found = twin.shape(entry.shape)
     if found != shape:
         part = f" of which block {twin.block + 1} of {twin.count}" if twin.count > 1 else ""

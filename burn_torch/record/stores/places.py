@@ -49,11 +49,11 @@ class Place:
     torch: tuple[Twin, ...]
     """Its names in PyTorch, the likeliest first; the module's own path is among them."""
 
-    def spec(self) -> tuple[Shape, DType]:
-        """Shape and element type of the value in a record."""
+    def spec(self, dtype: DType) -> tuple[Shape, DType]:
+        """Shape and element type of the value in a record, into which one of type `dtype` is to be loaded."""
         if isinstance(self.leaf, Param):
-            found = self.leaf.transform_for_save().spec if self.leaf.mapper.save is not None else self.leaf.spec()
-            return found.shape, found.dtype
+            saved = self.leaf.record_spec(dtype)
+            return saved.shape, saved.dtype
         value = self.leaf.value()
         return value.shape, value.dtype
 
