@@ -82,3 +82,12 @@ def test_each_test_draws_its_own_numbers_in_every_run(suite: Path) -> None:
     again = re.findall(r"drew \w (\d+)", pytest_in(suite, "tests/test_draw.py", "-s", "-k", "test_b"))
     assert len(set(both)) == 2
     assert again == [both[1]]
+
+
+def test_pytest_benchmark_beside_xdist_does_not_end_the_run(suite: Path) -> None:
+    # the plugin says so in pytest_configure, where our filter makes errors of warnings
+    words = "Benchmarks are automatically disabled because xdist plugin is active."
+    (suite / "noisy.py").write_text(
+        f"import warnings\ndef pytest_configure(config): warnings.warn(Warning({words!r}))\n"
+    )
+    assert passed(pytest_in(suite, "-p", "noisy", "tests/test_sample.py", PYTHONPATH=str(suite))) == {"plain"}
