@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import importlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, Final, Protocol, TypeVar, final
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from burn_torch.backend import LibTorch
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import RecordError, explain
+from burn_torch.core.frames import user_level
 from burn_torch.core.spec import Shape
 from burn_torch.module import tree
 from burn_torch.module.module import Module
@@ -28,11 +30,13 @@ __all__ = [
     "FORMATS",
     "DTypePolicy",
     "FileRecorder",
+    "ForeignLayoutWarning",
     "ModuleRecord",
     "RecordEntry",
     "RecordFormat",
     "TensorValues",
     "format_of",
+    "warn_of_layout",
 ]
 
 M = TypeVar("M", bound=Module)
@@ -212,8 +216,9 @@ class ModuleRecord:
         given = {id(leaf) for key, leaf in wanted.items() if key in self.entries}  # under one of its names
         missing = [] if self.partial else [key for key, leaf in wanted.items() if id(leaf) not in given]
         extra = [] if self.unused else [key for key in self.entries if key not in wanted]
-        faults += [f"missing key {key}{_nearest(key, extra)}" for key in missing]
-        faults += [f"unused key {key}{_nearest(key, missing)}" for key in extra]
+        hints = len(missing) * len(extra) <= _MOST_PAIRS
+        faults += [f"missing key {key}{_nearest(key, extra) if hints else ''}" for key in missing]
+        faults += [f"unused key {key}{_nearest(key, missing) if hints else ''}" for key in extra]
         for key, leaf in wanted.items():
             entry = self.entries.get(key)
             if entry is None:
@@ -252,7 +257,7 @@ class ModuleRecord:
         """
         faults = self.validate(module)
         if faults:
-            listed = "\n            ".join(faults[:20] + ([f"and {len(faults) - 20} more"] if len(faults) > 20 else []))
+            listed = "\n            ".join(_of_each_kind(faults))
             name = self.metadata.get("module", "another module")
             raise RecordError(
                 explain(
@@ -260,9 +265,12 @@ class ModuleRecord:
                     given=f"a record of {name}:\n            {listed}",
                     expected="the same keys, shapes and types as the module has",
                     mend="build the module with the configuration that was saved beside it, or use"
-                    " record.allow_partial(), .allow_unused(), .cast_to_module_dtype()",
+                    " record.allow_partial(), .allow_unused(), .cast_to_module_dtype()"
+                    + (f"; the file is PyTorch's: {_ADAPT}" if self.metadata.get("format") == "pt" else ""),
                 )
             )
+        if self.metadata.get("format") == "pt":
+            warn_of_layout(module, self.entries)
         new: dict[int, Any] = {}
         taken: set[ParamId] = set()
         for key, leaf in _savable(module).items():
@@ -337,9 +345,60 @@ def _expected(leaf: Any, entry: RecordEntry) -> tuple[Shape, DType]:
     return value.shape, value.dtype
 
 
+def warn_of_layout(module: Module, keys: Collection[str]) -> None:
+    """Warns of square matrices that a file of PyTorch has turned, and that are loaded as they lie there."""
+    places = importlib.import_module("burn_torch.record.stores.places").places  # it lives a layer above
+    for place in places(module):
+        if place.path in keys and place.torch[0].turned and len(set(place.leaf.shape)) == 1:
+            warnings.warn(
+                explain(
+                    "matrices of a PyTorch file are loaded as they lie",
+                    given=f"{place.path} {place.leaf.shape}, from a file that says format: pt",
+                    expected="(d_input, d_output); torch.nn.Linear has (d_output, d_input), and a square one fits both",
+                    mend=f"{_ADAPT}; or save the file without that word if its matrices lie as here",
+                ),
+                ForeignLayoutWarning,
+                stacklevel=user_level(),
+            )
+            return
+
+
+def _of_each_kind(faults: list[str]) -> list[str]:
+    """The first faults of each kind, 20 in all, and how many more there are of it."""
+    kinds: dict[str, list[str]] = {}
+    for fault in faults:
+        kind = next((kind for kind in ("missing key", "unused key") if fault.startswith(kind)), "other fault")
+        kinds.setdefault(kind, []).append(fault)
+    share = 20 // max(1, len(kinds))
+    lines = []
+    for kind, found in kinds.items():
+        left = len(found) - share
+        lines += found if len(faults) <= 20 or left <= 0 else [*found[:share], f"and {left} more {kind}s"]
+    return lines
+
+
+_MOST_PAIRS: Final = 20_000
+"""Pairs of missing and unused keys beyond which no similar names are looked for: a pair takes 50 microseconds."""
+_ADAPT: Final = "load_from(SafetensorsStore.from_file(path).with_from_adapter(PyTorchToBurnAdapter()))"
+_PYTORCH: Final = {"gamma": "weight", "beta": "bias", "alpha": "weight", "weight": "gamma", "bias": "beta"}
+"""Names of fields here and in torch.nn."""
+
+
+class ForeignLayoutWarning(UserWarning):
+    """Matrices of another framework's layout that fit this one's."""
+
+
 def _nearest(key: str, others: list[str]) -> str:
-    close = difflib.get_close_matches(key, others, 1)
-    return f" (is it {close[0]}?)" if close else ""
+    """A hint at the most similar of other names, the key spelt as PyTorch spells it, too."""
+    parent, _, field = key.rpartition(".")
+    spellings = [key, f"{parent}.{_PYTORCH[field]}"] if field in _PYTORCH else [key]
+    close = [match for spelling in spellings for match in difflib.get_close_matches(spelling, others, 1)]
+    best = max(close, key=lambda match: max(_likeness(spelling, match) for spelling in spellings), default=None)
+    return f" (is it {best}?)" if best else ""
+
+
+def _likeness(a: str, b: str) -> float:
+    return difflib.SequenceMatcher(None, a, b).ratio()
 
 
 def _with_ending(path: Path) -> Path:

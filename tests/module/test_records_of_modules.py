@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from burn_torch import Device, Module
+from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import RecordError
-from burn_torch.module import Param
-from burn_torch.nn import Linear, LinearConfig
+from burn_torch.module import ModuleRecord, Param
+from burn_torch.module.record import ForeignLayoutWarning, RecordEntry
+from burn_torch.nn import LayerNormConfig, Linear, LinearConfig
+from burn_torch.record.stores import PyTorchToBurnAdapter, SafetensorsStore
 
 DEVICE = Device.cpu()
 
@@ -77,6 +83,46 @@ def test_all_faults_come_at_once_and_nothing_is_loaded() -> None:
         "items.wide.weight has shape (3, 5), the module wants (3, 4)", "mend:     build the module",
     ):  # fmt: skip
         assert part in str(caught.value)
+
+
+def test_many_faults_are_shown_by_kind_with_hints_at_names_of_pytorch() -> None:
+    class Norms(Module):
+        norm1: Any
+        norm2: Any
+        more: Any = ()
+
+    norm = LayerNormConfig(3).init(DEVICE)
+    theirs = {"norm1.weight": [1.0] * 3, "nrom2.weight": [1.0] * 3}
+    record = ModuleRecord(
+        {key: RecordEntry(DType.F32, (3,), None, lambda: TensorData.of([1.0] * 3)) for key in theirs}, {"format": "pt"}
+    )
+    with pytest.raises(RecordError) as caught:
+        Norms(norm, LayerNormConfig(3).init(DEVICE)).load_record(record)
+    for part in ("missing key norm1.gamma (is it norm1.weight?)", "missing key norm2.gamma (is it nrom2.weight?)",
+                 "unused key nrom2.weight (is it norm2.gamma?)", "PyTorchToBurnAdapter"):  # fmt: skip
+        assert part in str(caught.value)
+    many = Norms(norm, norm, [LayerNormConfig(3).init(DEVICE) for _ in range(30)])
+    with pytest.raises(RecordError) as caught:
+        many.load_record(record)
+    assert "unused key nrom2.weight" in str(caught.value)
+    assert "and 54 more missing keys" in str(caught.value)
+
+
+def test_a_square_matrix_of_a_pytorch_file_is_warned_of(tmp_path: Path) -> None:
+    save_file({"items.a.weight": np.eye(3, dtype=np.float32)}, tmp_path / "m.safetensors", {"format": "pt"})
+    square = Bag({"a": LinearConfig(3, 3, bias=False).init(DEVICE)})
+    for load in (
+        lambda: square.load_file(tmp_path / "m.safetensors"),
+        lambda: square.load_from(SafetensorsStore.from_file(tmp_path / "m.safetensors")),
+    ):
+        with pytest.warns(ForeignLayoutWarning, match=r"items\.a\.weight \(3, 3\), from a file that says format: pt\n"):
+            load()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        adapted = SafetensorsStore.from_file(tmp_path / "m.safetensors").with_from_adapter(PyTorchToBurnAdapter())
+        square.load_from(adapted)
+        save_file({"items.a.weight": np.eye(3, dtype=np.float32)}, tmp_path / "m.safetensors")
+        square.load_file(tmp_path / "m.safetensors")
 
 
 def test_policies_let_faults_pass() -> None:

@@ -14,7 +14,7 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArtifactError, RecordError, explain
 from burn_torch.module import Module, ModuleRecord
-from burn_torch.module.record import RecordEntry
+from burn_torch.module.record import RecordEntry, warn_of_layout
 from burn_torch.record.faults import cannot_save, shortened
 from burn_torch.record.precision import PrecisionSettings
 from burn_torch.record.stores.adapter import IdentityAdapter, ModuleAdapter
@@ -109,7 +109,10 @@ class ModuleStore(ABC):
         return replace(self, partial=allow)
 
     def map_indices_contiguous(self, map: bool) -> Self:
-        """Whether numbers in keys lose their gaps: fc.0 and fc.2 are the module's fc.0 and fc.1."""
+        """Whether numbers in keys lose their gaps: fc.0 and fc.2 are the module's fc.0 and fc.1.
+
+        A list keeps its numbers where the module has all of them: it has a gap since the file lacks a layer.
+        """
         return replace(self, contiguous=map)
 
     # -- reading ------------------------------------------------------------------------------------
@@ -119,9 +122,13 @@ class ModuleStore(ABC):
 
     def get_all_snapshots(self) -> dict[str, RecordEntry]:
         """Entries by the names that they get; values are read when they are asked for.  Raises: RecordError."""
-        entries = dict(self.read().entries)
+        return self._named(self.read(), ())
+
+    def _named(self, record: ModuleRecord, wanted: Iterable[str]) -> dict[str, RecordEntry]:
+        """Entries by the names that they get in a module with the keys `wanted`."""
+        entries = dict(record.entries)
         entries = renamed(entries, self.remapper.remap(entries))
-        return renamed(entries, map_indices_contiguous(entries)) if self.contiguous else entries
+        return renamed(entries, map_indices_contiguous(entries, wanted)) if self.contiguous else entries
 
     def get_snapshot(self, name: str) -> RecordEntry | None:
         """One entry, by the name that it gets."""
@@ -137,14 +144,16 @@ class ModuleStore(ABC):
         Floats take the element type of the module; other types must fit.
         Raises: RecordError with every fault at once, unless `validate(False)`; then nothing was loaded.
         """
-        entries = self.get_all_snapshots()
+        there = places(module)
+        record = self.read()
+        entries = self._named(record, (twin.key for place in there for twin in self._twins(place)))
         found: dict[str, RecordEntry] = {}
         used: set[str] = set()
         missing: list[Place] = []
         skipped: list[str] = []
         errors: list[ApplyError] = []
         given: set[int] = set()
-        for place in places(module):
+        for place in there:
             if self.chosen is not None and not self.chosen.matches(place.path, place.container_path):
                 skipped.append(place.path)
                 used.update(twin.key for twin in self._twins(place))
@@ -173,6 +182,8 @@ class ModuleStore(ABC):
         )
         if self.validating and (result.errors or (result.missing and not self.partial)):
             raise self._refused(module, result)
+        if record.metadata.get("format") == "pt" and isinstance(self.from_adapter, IdentityAdapter):
+            warn_of_layout(module, found)
         return ModuleRecord(found).allow_partial().cast_to_module_dtype().apply(module), result
 
     def _twins(self, place: Place) -> Sequence[Twin]:

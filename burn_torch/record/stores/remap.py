@@ -68,22 +68,46 @@ class KeyRemapper:
         return names
 
 
-def map_indices_contiguous(keys: Iterable[str]) -> dict[str, str]:
+def map_indices_contiguous(keys: Iterable[str], wanted: Iterable[str] = ()) -> dict[str, str]:
     """The name of each key with numbers that have no gaps: fc.0 and fc.2 become fc.0 and fc.1.
 
-    PyTorch counts the layers without parameters in a Sequential too.
+    PyTorch counts the layers without parameters in a Sequential too.  A list keeps its numbers where the keys `wanted`
+    have all of them: then the gap is a layer that the file lacks.
+
+    >>> map_indices_contiguous(["fc.0", "fc.2"])
+    {'fc.0': 'fc.0', 'fc.2': 'fc.1'}
+    >>> map_indices_contiguous(["fc.0", "fc.2"], ["fc.0", "fc.1", "fc.2"])
+    {'fc.0': 'fc.0', 'fc.2': 'fc.2'}
     """
     listed = list(keys)
-    seen: dict[str, set[int]] = {}
+    numbers, there = _numbers(listed), _numbers(wanted)
+    names = {"": ""}
+    """The new name of each prefix; a key comes behind its prefixes."""
+
+    def rename(prefix: str, part: str) -> str:
+        known = names[prefix]
+        if part.isdecimal() and len(part) < 19:  # no more digits than a list could need
+            ours = numbers[prefix]
+            if not ours.keys() <= there.get(known, {}).keys():
+                part = str(ours[int(part)])
+        return f"{known}.{part}" if prefix else part
+
     for key in listed:
         for prefix, part in _steps(key):
-            if part.isdecimal():
+            whole = f"{prefix}.{part}" if prefix else part
+            if whole not in names:
+                names[whole] = rename(prefix, part)
+    return {key: names[key] for key in listed}
+
+
+def _numbers(keys: Iterable[str]) -> dict[str, dict[int, int]]:
+    """For each prefix the numbers that stand behind it, and the place of each in their order."""
+    seen: dict[str, set[int]] = {}
+    for key in keys:
+        for prefix, part in _steps(key):
+            if part.isdecimal() and len(part) < 19:
                 seen.setdefault(prefix, set()).add(int(part))
-    order = {prefix: {number: i for i, number in enumerate(sorted(found))} for prefix, found in seen.items()}
-    return {
-        key: ".".join(str(order[prefix][int(part)]) if part.isdecimal() else part for prefix, part in _steps(key))
-        for key in listed
-    }
+    return {prefix: {number: i for i, number in enumerate(sorted(found))} for prefix, found in seen.items()}
 
 
 def _steps(key: str) -> list[tuple[str, str]]:

@@ -81,6 +81,38 @@ def test_gaps_of_a_sequential_and_layouts_can_be_kept(tmp_path: Path) -> None:
     assert np.array_equal(kept.fc[1].weight.val().into_data().array, weight)
 
 
+class Layers(Module):
+    layers: Any
+    heads: Any = ()
+
+
+def linears(count: int) -> list[Any]:
+    return [LinearConfig(2, 2, bias=False).init(Device.cpu()) for _ in range(count)]
+
+
+def test_a_list_with_a_layer_missing_keeps_its_numbers(tmp_path: Path) -> None:
+    values = {f"layers.{i}.weight": torch.full((2, 2), float(i)) for i in (0, 2)}
+    store = saved(tmp_path / "gap.pt", values)
+    module = Layers(linears(3))
+    loaded, result = module.load_from(store.allow_partial(True))
+    assert [loaded.layers[i].weight.val().into_data().array[0, 0] for i in (0, 2)] == [0.0, 2.0]
+    assert loaded.layers[1] is module.layers[1]
+    assert [path for path, _ in result.missing] == ["layers.1.weight"]
+    assert result.unused == ()
+    with pytest.raises(RecordError, match=r"missing layers\.1\.weight\n  expected"):
+        module.load_from(store)
+
+
+def test_each_list_of_a_file_is_looked_at_by_itself(tmp_path: Path) -> None:
+    keys = [f"layers.{i}.{j}.weight" for i in (1, 3) for j in (0, 2)] + ["heads.0.weight", "heads.2.weight"]
+    store = saved(tmp_path / "m.pt", {key: torch.full((2, 2), float(n)) for n, key in enumerate(keys)})
+    module = Layers([linears(3), linears(3)], linears(2))  # the outer list has gaps, the inner ones lack a layer
+    loaded, result = module.load_from(store.allow_partial(True))
+    assert [loaded.layers[i][j].weight.val().into_data().array[0, 0] for i in (0, 1) for j in (0, 2)] == [0, 1, 2, 3]
+    assert [loaded.heads[i].weight.val().into_data().array[0, 0] for i in (0, 1)] == [4, 5]
+    assert [path for path, _ in result.missing] == ["layers.0.1.weight", "layers.1.1.weight"]
+
+
 # -- files that mean harm --------------------------------------------------------------------------------------
 class Evil:
     def __reduce__(self) -> Any:
