@@ -13,6 +13,7 @@ from burn_torch.core.errors import DeviceError, TraceError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.sizes import Real, Size
 from burn_torch.core.spec import Spec, TensorSpec
+from burn_torch.core.unwatched import unwatched
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.origin import Origins
@@ -72,12 +73,14 @@ class Trace:
 
     def execute(self, call: Call, inputs: Sequence[Any]) -> Sequence[Any]:
         """Appends the Call; its outputs are new slots.  Raises: TraceError for a value from outside the trace."""
-        slots = [
-            None if spec is None and _computes_not(call, i) else self._slot() for i, spec in enumerate(call.results)
-        ]
-        made = [None if slot is None else slot.index for slot in slots]
-        origin = None if self.origins is None else self.origins.find(sys._getframe(1))
-        self._nodes.append(Node(call, [self._input(call, x) for x in inputs], made, origin))
+        frame = sys._getframe(1)
+        with unwatched():
+            slots = [
+                None if spec is None and _computes_not(call, i) else self._slot() for i, spec in enumerate(call.results)
+            ]
+            made = [None if slot is None else slot.index for slot in slots]
+            origin = None if self.origins is None else self.origins.find(frame)
+            self._nodes.append(Node(call, [self._input(call, x) for x in inputs], made, origin))
         return slots
 
     def graph(self, outputs: Sequence[Value | None]) -> Graph:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import final
 
 from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.unwatched import unwatched
 from burn_torch.module.module import Module
 from burn_torch.module.param import Param, ParamId
 from burn_torch.module.tree import Tree
@@ -88,11 +89,12 @@ class GradientsParams:
         """The gradients of the parameters with these ids (None: all)."""
         wanted = None if ids is None else set(ids)
         found: dict[ParamId, Tensor] = {}
-        for ident, param in params_by_id(module).items():
-            if _is_trainable(param) and (wanted is None or ident in wanted):
-                gradient = gradients.remove(param.val())
-                if gradient is not None:
-                    found[ident] = gradient
+        with unwatched():
+            for ident, param in params_by_id(module).items():
+                if _is_trainable(param) and (wanted is None or ident in wanted):
+                    gradient = gradients.remove(param.val())
+                    if gradient is not None:
+                        found[ident] = gradient
         return GradientsParams(found)
 
     def get(self, id: ParamId) -> Tensor | None:

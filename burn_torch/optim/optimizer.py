@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.core.errors import ArgumentError, RecordError, ShapeError, explain
 from burn_torch.core.number import Scalar
+from burn_torch.core.unwatched import unwatched
 from burn_torch.module import Module, Param, ParamId, Tree
 from burn_torch.module.gradients import GradientsParams, params_by_id
 from burn_torch.module.param import is_computed
@@ -86,6 +87,12 @@ class Optimizer(Tree):
         """
         if not isinstance(gradients, GradientsParams) or not isinstance(model, Module):
             raise _not_a_step(self, lr, model, gradients)
+        if not type(self).__module__.startswith("burn_torch."):
+            return self._step(lr, model, gradients)
+        with unwatched():
+            return self._step(lr, model, gradients)
+
+    def _step(self, lr: Any, model: M, gradients: GradientsParams) -> tuple[M, Self]:
         params = {ident: param for ident, param in params_by_id(model).items() if ident in gradients}
         clip = None if self.clipping is None else GradientClipping(self.clipping).clip_gradient
         known: set[ParamId] = set()

@@ -29,9 +29,15 @@ from burn_torch.train.strategies.base import (
     SteppingStrategy,
 )
 from burn_torch.train.strategies.parts import opened as batch_of
-from burn_torch.transform.compilation import Opened, compile
+from burn_torch.transform.compilation import Compiled, Opened, compile
 
 __all__ = ["Steps", "steps_of"]
+
+_RETRACES: Final = 8
+"""So often what a step reads may be another before its traces are counted against its calls."""
+
+_CALLS_PER_TRACE: Final = 16
+"""A trace costs some ten eager steps: with fewer calls for each, eager steps are faster."""
 
 
 @final
@@ -54,6 +60,8 @@ class Steps:
         self.batches = 0
         """How many batches the next update has already."""
         self._seen: list[Tensor] = []
+        self._calls = 0
+        self._told_of_prints = False
         functions: StepFunctions | None = getattr(execution, "functions", None)
         self._looks: Final = looks and functions is WHOLE_BATCH
         functions = LOOKED_AT if self._looks else functions
@@ -151,14 +159,29 @@ class Steps:
         self._window = self._window.add(grads, item)
         return learner, item
 
-    def _run(self, compiled: Callable[..., Any], function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    def _run(self, compiled: Compiled[..., Any], function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         """The compiled function, or once that has failed the function itself."""
         if self._compiled:
+            before = compiled.traces
             try:
-                return compiled(*given)
+                results = compiled(*given)
             except TraceError as err:
                 self._give_up(err)
+            else:
+                self._calls += 1
+                if compiled.traces != before:
+                    self._look_at_trace(compiled)
+                return results
         return function(*given)
+
+    def _look_at_trace(self, compiled: Compiled[..., Any]) -> None:
+        """Says what a trace leaves out, and gives up where what the step reads changes too often to compile it."""
+        if compiled.prints is not None and not self._told_of_prints:
+            self._told_of_prints = True
+            self._say(f"a compiled step prints when it is traced, not in each call: {compiled.prints}")
+        changed = compiled.changed_readings
+        if changed >= _RETRACES and self._calls < changed * _CALLS_PER_TRACE:
+            self._give_up(f"what it reads changes in one of {self._calls // changed} steps: {compiled.last_change}")
 
     # -- validation --------------------------------------------------------------------------------------
     def valid(self, model: Any, batch: Any, key: int) -> Any:

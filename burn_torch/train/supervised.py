@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import warnings
+import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -14,6 +16,7 @@ from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
 from burn_torch.core.belonging import belonging
 from burn_torch.core.errors import ConfigError, DistributedError, NonFiniteError, explain
+from burn_torch.core.frames import called_name, user_level
 from burn_torch.graph.passes import Precision
 from burn_torch.monitor.control import ASKED
 from burn_torch.monitor.tensorboard import TensorBoardWriter, require_tensorboard
@@ -117,6 +120,9 @@ class SupervisedTraining:
         self._resume: bool = False
         self._from_epoch: int | None = None
         self._summary = False
+        self._used = [False]
+        self._made: list[tuple[str, weakref.ref[SupervisedTraining], list[bool]]] = []
+        """Builders that came of this one, or of one before it: the step that made each, and whether it was used."""
 
     def with_loaders(self, train_loader: Any, valid_loader: Any) -> Self:
         """The same training on other data."""
@@ -280,7 +286,22 @@ class SupervisedTraining:
     def _with(self, **changed: Any) -> Self:
         made = copy.copy(self)
         made.__dict__.update(changed)
+        self._used[0] = True
+        made._used = [False]
+        self._made.append((called_name(2), weakref.ref(made), made._used))
         return made
+
+    def _warn_of_dropped(self) -> None:
+        """A builder changes nothing: a step whose result is dropped was meant to."""
+        self._used[0] = True
+        dropped = [name for name, made, used in self._made if made() is None and not used[0]]
+        if dropped:
+            warnings.warn(
+                f"{', '.join(dict.fromkeys(f'{name}(...)' for name in dropped))}: the result was dropped, and this"
+                f" training is without it; write training = training.{dropped[0]}(...)",
+                UserWarning,
+                stacklevel=user_level(),
+            )
 
     # -- going --------------------------------------------------------------------------------------
     def launch(self, learner: Learner[M]) -> LearningResult[M]:
@@ -291,6 +312,7 @@ class SupervisedTraining:
         Raises: ConfigError, DeviceError, ArtifactError, RecordError before any work; NonFiniteError for a loss that is
             NaN or infinite; and whatever the model, the loader or a metric raises, with a note that says where.
         """
+        self._warn_of_dropped()
         self._check(learner)
         deadline = None if self._time_limit is None else Deadline(self._time_limit)
         execution = strategy_for(self._execution, learner)

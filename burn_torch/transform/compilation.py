@@ -187,6 +187,12 @@ class Compiled(Generic[P, R]):
         self.function: Final = function
         self.name: Final[str] = getattr(plain_function(function), "__name__", type(function).__name__)
         self.traces = 0
+        self.changed_readings = 0
+        """How many of the traces were made because something that the function reads was another."""
+        self.last_change = ""
+        """What that was, at the last of them."""
+        self.prints: str | None = None
+        """A line of the function that prints, if it has one: programs print nothing."""
         self._signature: Final = _signature(function)
         self._surroundings: Final = Surroundings(function, captures)
         self._positions: Final = {name: i for i, name in enumerate(self._signature.parameters)}
@@ -226,6 +232,9 @@ class Compiled(Generic[P, R]):
             if settings != program.settings:  # torch computes in another precision now
                 key = (*key, settings)
                 program = self._programs.get(key)
+        if program is not None and program.guard is not None and not program.guard.holds():
+            variant, program = self._variant(key)
+            key = key if program is None else variant
         settled: Sequence[tuple[Tree, Any]] = ()
         if program is None:
             args, program, walk, settled = self._first(args, kwargs, key, walk)  # type: ignore[assignment]  # as they were, one with its state
@@ -342,11 +351,22 @@ class Compiled(Generic[P, R]):
         ]
         return settled, program, walk, replaced
 
+    def _variant(self, key: tuple[Any, ...]) -> tuple[tuple[Any, ...], Program | None]:
+        """The program of these structures that read what is there now, and its key; a key for it if there is none."""
+        number, variant = 0, key
+        while (program := self._programs.get(variant)) is not None and program.guard is not None:
+            if program.guard.holds():
+                break
+            number += 1
+            variant = (*key, number)
+        return variant, program
+
     def _missed(self, key: tuple[Any, ...], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
         with self._lock:  # two threads that miss together trace once
-            program = self._programs.get(key)
+            earlier = self._programs.get(key)
+            key, program = self._variant(key)
             if program is None:
-                program = self._programs[key] = self._trace(key, args, list(kwargs))
+                program = self._programs[key] = self._trace(key, args, list(kwargs), earlier)
                 for found in watchers:
                     found.append((self.name, program, self._history[-1]))
                 limit = self._max_programs or (_LOUD if program.settings is not None else _KEPT)
@@ -356,7 +376,9 @@ class Compiled(Generic[P, R]):
                         dropped.recorded.close()
         return program
 
-    def _trace(self, key: tuple[Any, ...], args: Sequence[Any], named: Sequence[str]) -> Program:
+    def _trace(
+        self, key: tuple[Any, ...], args: Sequence[Any], named: Sequence[str], earlier: Program | None
+    ) -> Program:
         surroundings, structures = key[0], [part for part in key[1:] if isinstance(part, Structure)]
         count = len(structures) - len(named)
 
@@ -368,11 +390,19 @@ class Compiled(Generic[P, R]):
         traced = trace(self.function, call, structures, names, self._captures)
         require_same(self.function, surroundings, self._surroundings.key(args))
         self.traces += 1
-        self._history.append(compared(self.traces, key, ["", *names], self._programs))
+        if earlier is None or earlier.guard is None:
+            self._history.append(compared(self.traces, key, ["", *names], self._programs))
+        else:
+            self.changed_readings += 1
+            differences = tuple(earlier.guard.differences())
+            self.last_change = "; ".join(map(str, differences[:1]))
+            self._history.append(Retrace(self.traces, differences))
+        self.prints = traced.prints or self.prints
         if self.traces == _LOUD:
+            read = f" or values outside ({self.last_change})" if self.last_change else ""
             warnings.warn(
-                f"{self.name} was traced for {_LOUD} structures of arguments: pad batches to one size, and pass what"
-                " changes as tensors, ints or floats; burn_torch.explain(fn, *args).retraces says how they differ",
+                f"{self.name} was traced for {_LOUD} structures of arguments{read}: pad batches to one size, and pass"
+                " what changes as tensors, ints or floats; burn_torch.explain(fn, *args).retraces says how they differ",
                 RetraceWarning,
                 stacklevel=user_level(),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final, final
 
@@ -30,7 +31,9 @@ from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.transform.closed_over import Watch, changed, name_of
 from burn_torch.transform.flatten import Fault, Lent, Walk, bare
+from burn_torch.transform.guard import Guard
 from burn_torch.transform.lending import Lender, save_holders
+from burn_torch.transform.readings import Readings
 from burn_torch.transform.scope import DrawPart, TraceScope, node_at
 from burn_torch.transform.structure import Container, Leaf, Number, Root, Structure, leaf_of
 from burn_torch.transform.unflatten import RESULTS, Lending, TracedArguments
@@ -49,7 +52,7 @@ class MemoryLimitWarning(UserWarning):
 class Traced:
     """What tracing gives: the graph, where its inputs come from, and what its outputs are."""
 
-    __slots__ = ("graph", "handed_in", "leaf", "literals", "result", "sources")
+    __slots__ = ("graph", "guard", "handed_in", "leaf", "literals", "prints", "result", "sources")
 
     def __init__(
         self,
@@ -59,6 +62,8 @@ class Traced:
         result: Structure,
         literals: Sequence[tuple[int, Any]],
         handed_in: Sequence[tuple[int, str, Leaf]],
+        guard: Guard | None,
+        prints: str | None,
     ) -> None:
         self.leaf: Final = leaf
         self.graph: Final = graph
@@ -69,6 +74,10 @@ class Traced:
         """Leaves of the result that are numbers known when it was traced: (position, number)."""
         self.handed_in: Final = tuple(handed_in)
         """Running states that are the last outputs: (tree among the arguments, path in it, what it is)."""
+        self.guard: Final = guard
+        """What its Python read besides the arguments."""
+        self.prints: Final = prints
+        """The line that printed, if one did."""
 
 
 @final
@@ -106,6 +115,7 @@ class Program:
         arguments: Sequence[Structure],
     ) -> None:
         self.traced: Final = traced
+        self.guard: Final = traced.guard
         self.donated: Final = donated
         on_device = _on_device(traced.graph)
         self.settings: Final = traced.leaf.settings() if on_device else None
@@ -338,9 +348,11 @@ def trace(
     structures: Sequence[Structure],
     names: Sequence[str],
     captures: Sequence[Any],
+    watched: bool = True,
 ) -> Traced:
     """Runs a function once over a trace; `call(arguments)` passes the arguments as the user does, `names` are theirs.
 
+    watched  whether what its Python reads is noted; what is traced to be written to a file is not run again
     Raises: TraceError for what a trace cannot hold, and whatever the function raises.
     """
     scope: TraceScope | None = None
@@ -371,7 +383,11 @@ def trace(
         with scope:
             walk, states, before = Walk(), Walk(), Walk()
             given = [before.take(argument) for argument in arguments]
-            result = _taken(walk, call(arguments))
+            readings = Readings(function, arguments)
+            with readings if watched else nullcontext():
+                returned = call(arguments)
+            result = _taken(walk, returned)
+            del returned
             after, cells = Walk(), before.cells()
             for name, argument, structure in zip(names, arguments, given, strict=True):
                 at = len(after.leaves)
@@ -381,12 +397,13 @@ def trace(
                     raise changed(function, name, argument)
             handed_in = [(*place, states.take(value)) for place, value in scope.handed_in().items()]
         watch.check()
+        guard = readings.guard() if watched else None
         found = walk.leaves + states.leaves
         slots = [x if isinstance(x, Slot | int | float) else session.leaf.lift(x, session.real) for x in found]
     literals = [(i, x) for i, x in enumerate(slots) if not isinstance(x, Slot)]
     graph = session.graph([x for x in slots if isinstance(x, Slot)])
     places = [(number, path, leaf) for number, path, leaf in handed_in if isinstance(leaf, Leaf)]
-    return Traced(session.real, graph, session.sources[count:], result, literals, places)
+    return Traced(session.real, graph, session.sources[count:], result, literals, places, guard, readings.prints)
 
 
 def _warn_above(limit: int, peak: int, name: str) -> None:

@@ -16,6 +16,7 @@ from burn_torch.backend.base import Backend
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import AutodiffError, DeviceError, explain
 from burn_torch.core.spec import TensorSpec
+from burn_torch.core.unwatched import unwatched
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.origin import Origins
@@ -141,7 +142,7 @@ class Autodiff(Backend):
         """
         if self.origins is None:
             return self._walk(roots, retain_graph, since)
-        with self.origins.scope():
+        with self.origins.scope(), unwatched():
             return self._walk(roots, retain_graph, since)
 
     def _walk(self, roots: Sequence[tuple[Any, Any]], retain_graph: bool, since: int) -> dict[int, Any]:

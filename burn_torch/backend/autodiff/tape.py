@@ -193,9 +193,9 @@ def _function(source: str) -> Any:
     """The one function that a source defines, or the value of an expression."""
     if source.startswith("def "):
         namespace: dict[str, Any] = {}
-        exec(source, namespace)
+        exec(compile(source, "<burn_torch recording>", "exec"), namespace)
         return namespace["make"]
-    return eval(source, {"__builtins__": {}})
+    return eval(compile(source, "<burn_torch recording>", "eval"), {"__builtins__": {}})
 
 
 def _version_sum(call: Call, saves: Sequence[Key], inner: Any) -> Callable[[Any], int]:

@@ -251,7 +251,7 @@ def _all_settled(kernels: Sequence[FusedKernel]) -> Callable[[], bool]:
     ways = {f"s{n}": way for n, way in enumerate({id(w): w for w in map(_settled_of, kernels)}.values())}
     source = f"def make({', '.join(ways)}):\n    return lambda: {' and '.join(f'{name}()' for name in ways)}\n"
     namespace: dict[str, Any] = {}
-    exec(source, namespace)
+    exec(compile(source, "<burn_torch tiles>", "exec"), namespace)
     found: Callable[[], bool] = namespace["make"](**ways)
     return found
 

@@ -119,7 +119,8 @@ def traced(function: Callable[..., Any], inputs: Inputs, tensors: Sequence[Tenso
     names = [*inputs.modules, *inputs.tensors]
     walk = Walk()
     structures = [walk.take(argument) for argument in arguments]
-    found = trace(function, lambda leaves: function(*inputs.put_together(leaves)), structures, names, captures)
+    call = lambda leaves: function(*inputs.put_together(leaves))  # noqa: E731
+    found = trace(function, call, structures, names, captures, watched=False)
     sources: dict[int, tuple[str, Any]] = {}
     numbers: dict[int, Literal] = {}
     given: list[int] = []

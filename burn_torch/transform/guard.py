@@ -1,0 +1,348 @@
+"""Guards: what a trace read outside of its arguments, looked at again before each call of its program.
+
+A program is right for as long as these places hold what they held.  Where one holds something else, the function is
+traced again; a program whose places hold again what they held is taken up again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from operator import getitem, is_
+from typing import Any, Final, Protocol, final
+
+import numpy as np
+import torch
+
+from burn_torch.transform.constant import constant_key
+from burn_torch.transform.retrace import Difference
+
+__all__ = [
+    "ABSENT",
+    "Attribute",
+    "Bytes",
+    "Cell",
+    "Contents",
+    "Entry",
+    "Guard",
+    "Long",
+    "Place",
+    "Probe",
+    "Used",
+    "is_same",
+]
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "absent"
+
+
+ABSENT: Final = _Absent()
+"""In the place of a value that is not there."""
+
+
+class Place(Protocol):
+    """Somewhere outside of a function where it read something."""
+
+    name: str
+    """As the user calls it: "settings['beta']"."""
+    before: Any
+    """What it held."""
+
+    def now(self) -> Any:
+        """What it holds; `before` itself if that is the same."""
+        ...
+
+    def held(self) -> Iterable[Any]:
+        """The objects that this place itself keeps."""
+        ...
+
+    def renew(self) -> None:
+        """Takes what it holds now for what it held."""
+        ...
+
+
+@final
+class Entry:
+    """A name in the dict of a module, an object or a class."""
+
+    __slots__ = ("before", "holder", "key", "name")
+
+    def __init__(self, name: str, holder: Any, key: str, before: Any) -> None:
+        self.name, self.holder, self.key, self.before = name, holder, key, before
+
+    def now(self) -> Any:
+        """The value of that name, or ABSENT."""
+        found = self.holder.get(self.key, ABSENT)
+        return self.before if is_same(found, self.before) else found
+
+    def held(self) -> Iterable[Any]:
+        """The objects that this place itself keeps."""
+        return (self.before,)
+
+    def renew(self) -> None:
+        """Takes what it holds now for what it held."""
+        self.before = self.holder.get(self.key, ABSENT)
+
+
+@final
+class Attribute:
+    """An attribute that stands in no dict: a slot, or one of a thread-local object."""
+
+    __slots__ = ("_key", "_owner", "before", "name")
+
+    def __init__(self, name: str, owner: Any, key: str) -> None:
+        self.name, self._owner, self._key = name, owner, key
+        self.before = getattr(owner, key, ABSENT)
+
+    def now(self) -> Any:
+        """Its value, or ABSENT."""
+        found = getattr(self._owner, self._key, ABSENT)
+        return self.before if is_same(found, self.before) else found
+
+    def held(self) -> Iterable[Any]:
+        """The objects that this place itself keeps."""
+        return (self._owner, self.before)
+
+    def renew(self) -> None:
+        """Takes what it holds now for what it held."""
+        self.before = getattr(self._owner, self._key, ABSENT)
+
+
+@final
+class Cell:
+    """A variable of an enclosing function."""
+
+    __slots__ = ("_cell", "before", "name")
+
+    def __init__(self, name: str, cell: Any) -> None:
+        self.name, self._cell = name, cell
+        self.before = _contents(cell)
+
+    def now(self) -> Any:
+        """Its value, or ABSENT."""
+        found = _contents(self._cell)
+        return self.before if is_same(found, self.before) else found
+
+    def held(self) -> Iterable[Any]:
+        """The objects that this place itself keeps."""
+        return (self.before,)
+
+    def renew(self) -> None:
+        """Takes what it holds now for what it held."""
+        self.before = _contents(self._cell)
+
+
+@final
+class Contents:
+    """The items of a list, tuple, set, dict or deque, each compared as the place of it would be."""
+
+    __slots__ = ("_container", "before", "name")
+
+    def __init__(self, name: str, container: Any) -> None:
+        self.name, self._container = name, container
+        self.before = _items(container)
+
+    def now(self) -> Any:
+        """Its items."""
+        container, before = self._container, self.before
+        if len(container) == before[0]:
+            values = container.values() if isinstance(container, dict) else container
+            same_keys = not isinstance(container, dict) or all(map(is_, container, before[2]))
+            if same_keys and all(map(is_, values, before[1])):
+                return before
+        found = _items(container)
+        same = (
+            found[0] == before[0] and all(map(is_same, found[1], before[1])) and all(map(is_same, found[2], before[2]))
+        )
+        return before if same else found
+
+    def grew(self) -> bool:
+        """Whether it is a dict that has all it had, and more: a cache that was filled."""
+        container = self._container
+        if not isinstance(container, dict):
+            return False
+        return all(
+            is_same(container.get(key, ABSENT), value)
+            for key, value in zip(self.before[2], self.before[1], strict=True)
+        )
+
+    def held(self) -> Iterable[Any]:
+        """The objects that this place itself keeps."""
+        return (self._container, *self.before[1], *self.before[2])
+
+    def renew(self) -> None:
+        """Takes what it holds now for what it held."""
+        self.before = _items(self._container)
+
+
+@final
+class Bytes:
+    """The elements of an array or of a tensor of torch."""
+
+    __slots__ = ("_value", "before", "name")
+
+    def __init__(self, name: str, value: Any) -> None:
+        self.name, self._value = name, value
+        self.before = _elements(value)
+
+    def now(self) -> Any:
+        """Its bytes, shape and type."""
+        found = _elements(self._value)
+        return self.before if found == self.before else found
+
+    def held(self) -> Iterable[Any]:
+        """The objects that this place itself keeps."""
+        return (self._value,)
+
+    def renew(self) -> None:
+        """Takes what it holds now for what it held."""
+        self.before = _elements(self._value)
+
+
+@final
+class Probe:
+    """Something that a function of its own reads: a variable of the environment, the state of a generator."""
+
+    __slots__ = ("_read", "before", "name")
+
+    def __init__(self, name: str, read: Callable[[], Any]) -> None:
+        self.name, self._read = name, read
+        self.before = read()
+
+    def now(self) -> Any:
+        """What it reads."""
+        found = self._read()
+        return self.before if is_same(found, self.before) else found
+
+    def held(self) -> Iterable[Any]:
+        """The objects that this place itself keeps."""
+        return ()
+
+    def renew(self) -> None:
+        """Takes what it holds now for what it held."""
+        self.before = self._read()
+
+
+class _Refused:
+    """Something that no guard can watch."""
+
+    __slots__ = ("before", "name")
+
+    def __init__(self, name: str, value: Any) -> None:
+        self.name, self.before = name, value
+
+    def now(self) -> Any:
+        """Itself."""
+        return self.before
+
+    def held(self) -> Iterable[Any]:
+        """The objects that this place itself keeps."""
+        return (self.before,)
+
+    def renew(self) -> None:
+        """Nothing."""
+
+
+@final
+class Long(_Refused):
+    """A list or dict that is too long to be compared at each call."""
+
+
+@final
+class Used(_Refused):
+    """An iterator: each reading moves it on."""
+
+
+@final
+class Guard:
+    """Whether all places of a trace hold what they held; some 30 ns each."""
+
+    __slots__ = ("_entries", "_holders", "_keys", "_others", "_values")
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        places = list(places)
+        entries = [place for place in places if isinstance(place, Entry) and place.before is not ABSENT]
+        self._entries: Final = entries
+        self._holders: Final = [entry.holder for entry in entries]
+        self._keys: Final = [entry.key for entry in entries]
+        self._values: Final = [entry.before for entry in entries]
+        self._others: Final = [
+            place for place in places if not (isinstance(place, Entry) and place.before is not ABSENT)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._entries) + len(self._others)
+
+    def holds(self) -> bool:
+        """Whether nothing that the trace read is another now."""
+        try:
+            if not all(map(is_, map(getitem, self._holders, self._keys), self._values)):
+                for i, entry in enumerate(self._entries):
+                    if entry.now() is not entry.before:
+                        return False
+                    self._values[i] = entry.before = entry.holder[entry.key]  # another object of the same value
+        except KeyError:
+            return False
+        return all(place.now() is place.before for place in self._others)
+
+    def differences(self) -> Sequence[Difference]:
+        """The places that hold something else now."""
+        found = []
+        for place in (*self._entries, *self._others):
+            now = place.now()
+            if now is not place.before:
+                found.append(Difference(place.name, _shown(place.before), _shown(now)))
+        return found
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are one object, or constants of the same type and bits."""
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind in _PLAIN:
+        return bool(constant_key(one) == constant_key(other) if kind in (float, complex) else one == other)
+    if kind is tuple or kind is frozenset:
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, np.generic):
+        return bool(one.tobytes() == other.tobytes())
+    return kind.__module__ == "datetime" and bool(one == other)
+
+
+_PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, type(None)})
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not bound yet
+        return ABSENT
+
+
+def _items(container: Any) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
+    if isinstance(container, dict):
+        return len(container), tuple(container.values()), tuple(container)
+    return len(container), tuple(container), ()
+
+
+def _elements(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tolist() if value.dtype.hasobject else value.tobytes()
+    if isinstance(value, torch.Tensor):
+        if value.device.type != "cpu" or value.layout is not torch.strided or value.is_conj() or value.is_neg():
+            return value._version  # what is written past torch is not seen there
+        plain = value.detach().contiguous().reshape(-1).view(torch.uint8)
+        return tuple(value.shape), value.dtype, plain.numpy().tobytes()
+    return bytes(value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float) and math.isnan(value):
+        return "nan"
+    if isinstance(value, tuple) and value and isinstance(value[-1], bytes):
+        return "other elements"
+    return f"{value!r:.60}"

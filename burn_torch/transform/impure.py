@@ -1,0 +1,137 @@
+"""What gives another value in each call: generators of random numbers, the clock, files, the operating system.
+
+A trace reads such a value once.  So the trace is refused rather than the value compiled in.
+"""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+import io
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+__all__ = ["GENERATORS", "generator_state", "global_generators", "impure_call", "restoring"]
+
+_CLOCK: Final = (
+    "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time",
+    "process_time_ns", "thread_time", "thread_time_ns", "localtime", "gmtime", "ctime", "asctime", "strftime",
+    "clock_gettime", "clock_gettime_ns",
+)  # fmt: skip
+_SYSTEM: Final = (
+    "urandom", "getrandom", "listdir", "scandir", "stat", "lstat", "open", "read", "times", "getloadavg", "cpu_count",
+    "sched_getaffinity", "getcwd",
+)  # fmt: skip
+_TORCH: Final = (
+    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
+    "multinomial", "poisson", "dropout", "alpha_dropout", "feature_dropout", "rrelu", "seed", "initial_seed",
+)  # fmt: skip
+_TORCH_METHODS: Final = frozenset(
+    ("uniform_", "normal_", "random_", "bernoulli_", "bernoulli", "multinomial", "exponential_", "geometric_",
+     "cauchy_", "log_normal_")
+)  # fmt: skip
+
+
+def _calls() -> Iterator[tuple[Any, str]]:
+    for name in _CLOCK:
+        if hasattr(time, name):
+            yield getattr(time, name), f"time.{name}"
+    for name in _SYSTEM:
+        if hasattr(os, name):
+            yield getattr(os, name), f"os.{name}"
+    for name in _TORCH:
+        function = getattr(torch, name, None)
+        if type(function).__name__ == "builtin_function_or_method":
+            yield function, f"torch.{name}"
+    yield io.open, "open"
+    yield builtins.input, "input"
+
+
+_CALLS: Final[dict[Any, str]] = dict(_calls())
+_DRAWS: Final = frozenset(("random", "getrandbits"))
+_READS: Final = frozenset(("read", "readline", "readlines", "readinto", "read1", "__next__"))
+_NOW: Final = frozenset(("now", "today", "utcnow"))
+
+GENERATORS: Final[tuple[type[Any], ...]] = (
+    np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random, torch.Generator,
+)  # fmt: skip
+
+
+def impure_call(function: Any) -> str | None:
+    """What a function of C gives that is another value each time, by its name; None for what does not."""
+    try:
+        name = _CALLS.get(function)
+    except TypeError:  # a method of something unhashable
+        name = None
+    if name is not None:
+        return name
+    owner = getattr(function, "__self__", None)
+    called = getattr(function, "__name__", "")
+    if called in _DRAWS and isinstance(owner, random.Random):
+        return f"random.{called}"
+    if called in _NOW and isinstance(owner, type) and issubclass(owner, datetime.date):
+        return f"{owner.__name__}.{called}"
+    if called in _READS and isinstance(owner, io.IOBase):
+        return f"{called} of a file"
+    if called in _TORCH_METHODS and isinstance(owner, torch.Tensor):
+        return f"torch.Tensor.{called}"
+    return None
+
+
+def generator_state(generator: Any) -> Any:
+    """The state of a generator as something that can be compared with ==."""
+    if isinstance(generator, random.Random):
+        return None if isinstance(generator, random.SystemRandom) else generator.getstate()
+    if isinstance(generator, torch.Generator):
+        return generator.get_state().numpy().tobytes()
+    if isinstance(generator, np.random.RandomState):
+        return repr(_text_of(generator.get_state(legacy=False)))
+    bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
+    return repr(_text_of(bits.state))
+
+
+def _text_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _text_of(item) for name, item in value.items()}
+    return value.tobytes() if isinstance(value, np.ndarray) else value
+
+
+def restoring(generator: Any) -> Callable[[], None]:
+    """A function that gives a generator the state back that it has now."""
+    if isinstance(generator, random.Random):
+        if isinstance(generator, random.SystemRandom):
+            return lambda: None
+        drawn = generator.getstate()
+        return lambda: generator.setstate(drawn)
+    if isinstance(generator, torch.Generator):
+        state = generator.get_state()
+
+        def restore_torch() -> None:
+            generator.set_state(state)
+
+        return restore_torch
+    if isinstance(generator, np.random.RandomState):
+        legacy = generator.get_state(legacy=True)
+        return lambda: generator.set_state(legacy)
+    bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
+    before = bits.state
+
+    def restore() -> None:
+        bits.state = before
+
+    return restore
+
+
+def global_generators() -> dict[str, Any]:
+    """The generators that everybody shares, by what draws from them."""
+    return {
+        "random": random._inst,
+        "torch": torch.default_generator,
+        "numpy.random": np.random.mtrand._rand,
+    }

@@ -1,0 +1,316 @@
+"""The places inside of values that a traced function reads: attributes, items, elements.
+
+Which attributes count is said by the names in the code that has the value.  More are watched than are read: one that
+changes without need costs a trace, one that is missed would be a wrong result.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import io
+import sys
+import types
+import weakref
+from collections import ChainMap, UserDict, UserList, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from ctypes import Array, Structure, Union, _SimpleCData
+from enum import Enum
+from types import CodeType, FunctionType, MappingProxyType, ModuleType
+from typing import Any, Final, final
+
+import numpy as np
+import torch
+
+from burn_torch.config import Config
+from burn_torch.core.dtype import DType
+from burn_torch.module import Param, RunningState
+from burn_torch.module.tree import Tree
+from burn_torch.ops.value import Value
+from burn_torch.transform.flatten import opened
+from burn_torch.transform.guard import ABSENT, Attribute, Bytes, Cell, Contents, Entry, Long, Place, Probe, Used
+from burn_torch.transform.impure import GENERATORS, global_generators
+from burn_torch.transform.names import is_library, is_standard, names_of
+
+__all__ = ["IMMUTABLE", "LONGEST", "Places"]
+
+LONGEST: Final = 1 << 14
+"""So many items of a list or dict are compared at each call."""
+
+IMMUTABLE: Final = (
+    bool, int, float, complex, str, bytes, type(None), range, slice, Enum, np.generic, np.dtype, torch.dtype,
+    torch.device, CodeType, type(Ellipsis), type(NotImplemented), Config, DType,
+)  # fmt: skip
+_TENSORS: Final = Value | Param | RunningState
+_CONTAINERS: Final = (list, dict, set, frozenset, tuple, deque)
+_WRAPPERS: Final = (UserDict, UserList, ChainMap, MappingProxyType)
+_MEMORY: Final = (np.ndarray, torch.Tensor, bytearray, memoryview, _SimpleCData, Array, Structure, Union)
+_WHOLE: Final = ("burn_torch.optim", "threading", "queue", "multiprocessing")
+"""Objects of these packages answer by methods of their own, so all of their attributes count."""
+_CLOSED: Final = frozenset(("builtins", "logging", "pathlib", "re", "typing", "abc", "enum", "functools", "_thread"))
+"""Objects of these modules have no attributes that a step computes with."""
+
+
+@final
+class _Seen:
+    """A value that was looked into, for which names (None: all), and the places in it."""
+
+    __slots__ = ("names", "places", "value", "whole")
+
+    def __init__(self, value: Any) -> None:
+        self.value: Final = value
+        self.names: set[str] = set()
+        self.whole = False
+        self.places: Final[list[Place]] = []
+
+
+@final
+class Places:
+    """The places that a trace reads, as they were when it first met them.
+
+    arguments  what the trace made itself
+    """
+
+    def __init__(self, arguments: Any) -> None:
+        self._seen: Final[dict[int, _Seen]] = {}
+        self._lasting: Final[dict[tuple[int, str], Place]] = {}
+        """Places in modules, classes, enclosing functions and the environment, which nothing made anew."""
+        self._known: Final[set[tuple[int, str]]] = set()
+        self._made: Final = {id(part): part for part in _parts_of(arguments)}
+        self.functions: Final[dict[CodeType, FunctionType]] = {}
+        """Functions that were met, by their code."""
+        self.on_generator: Callable[[str, Any], None] = lambda path, generator: None
+        """Gets the path and the object of each generator of random numbers."""
+
+    # -- lasting places ---------------------------------------------------------------------------------------
+    def add(self, holder: Any, key: str, make: Callable[[], Place]) -> None:
+        """Notes a place that no call of the function makes anew."""
+        if (id(holder), key) not in self._lasting:
+            self._lasting[id(holder), key] = make()
+
+    def outside(self, name: str, namespace: Any, key: str, names: frozenset[str] | None) -> None:
+        """Notes a name of a module or of a class, and what its value holds."""
+        value = namespace.get(key, ABSENT)
+        if not (isinstance(value, ModuleType | Tree | _TENSORS) or _is_definition_of_a_library(value)):
+            self.add(
+                namespace if isinstance(namespace, dict) else value, key, lambda: Entry(name, namespace, key, value)
+            )
+        self.look(value, name, names)
+
+    def enclosed(self, function: FunctionType, names: frozenset[str]) -> None:
+        """Notes the variables of the functions around one."""
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            if name != "__class__":
+                place = Cell(name, cell)
+                self.add(cell, name, lambda place=place: place)  # type: ignore[misc]
+                self.look(place.before, name, names)
+
+    # -- values -----------------------------------------------------------------------------------------------------
+    def look(self, value: Any, path: str, names: frozenset[str] | None) -> None:
+        """Notes the places inside of a value that code with these names may read; None for all of them."""
+        if isinstance(value, (*IMMUTABLE, _TENSORS)) or value is ABSENT:
+            return
+        seen = self._seen.get(id(value))
+        fresh = seen is None
+        if seen is None:
+            seen = self._seen[id(value)] = _Seen(value)
+        elif seen.whole or (names is not None and names <= seen.names):
+            return
+        if names is None:
+            seen.whole = True
+        else:
+            seen.names |= names
+        if isinstance(value, _CONTAINERS):
+            self._container(seen, path, names, fresh)
+        elif isinstance(value, _WRAPPERS):
+            self._wrapper(seen, path, names)
+        elif isinstance(value, FunctionType):
+            self.functions.setdefault(value.__code__, value)  # what it reads is seen when it runs
+        elif isinstance(getattr(value, "__func__", None), FunctionType):
+            self.functions.setdefault(value.__func__.__code__, value.__func__)
+        elif isinstance(value, ModuleType):
+            self._module(value, path, names)
+        elif isinstance(value, type):
+            self._class(value, names)
+        elif isinstance(value, GENERATORS):
+            if fresh:
+                self.on_generator(path, value)
+        elif isinstance(value, Tree):
+            fields = value.__dict__
+            for name in _chosen(type(value).__module_fields__, names):
+                self.look(fields.get(name), f"{path}.{name}", names)
+            self._class(type(value), names)
+        elif isinstance(value, _MEMORY):
+            if fresh and not _is_read_only(value):
+                seen.places.append(Bytes(path, value))
+        elif isinstance(value, functools.partial):
+            self.look(value.func, path, names)
+            self.look(value.args, f"{path}.args", names)
+            self.look(value.keywords, f"{path}.keywords", names)
+        elif isinstance(value, ContextVar):
+            self.add(value, "", lambda: Probe(f"{path}.get()", functools.partial(value.get, None)))
+        elif isinstance(value, weakref.ref):
+            self.look(value(), path, names)
+        elif isinstance(value, Iterator) and not isinstance(value, io.IOBase) and not hasattr(value, "__dict__"):
+            seen.places.append(Used(path, value))
+        elif isinstance(getattr(value, "__wrapped__", None), FunctionType) and callable(value):  # such as lru_cache's
+            self._unseen(value.__wrapped__, names)
+        elif getattr(value, "__self__", None) is not None and callable(value):  # a method of something in C
+            if not isinstance(value.__self__, ModuleType):
+                self.look(value.__self__, path, names)
+        else:
+            self._object(seen, path, names)
+
+    def _unseen(self, function: FunctionType, names: frozenset[str] | None) -> None:
+        """A function that may answer without running: what it would read, and what is read of its answer."""
+        own = names_of(function.__code__)
+        read = own.inside | (names or frozenset())
+        for name in own.outside & function.__globals__.keys():
+            self.outside(name, function.__globals__, name, read)
+        self.enclosed(function, read)
+
+    def _container(self, seen: _Seen, path: str, names: frozenset[str] | None, fresh: bool) -> None:
+        value: Any = seen.value
+        fixed = isinstance(value, tuple | frozenset)
+        if len(value) > LONGEST:
+            if fresh and not fixed:
+                seen.places.append(Long(path, value))
+            return
+        if fresh and not fixed:
+            seen.places.append(Contents(path, value))
+        for key, item in list(value.items()) if isinstance(value, dict) else enumerate(list(value)):
+            self.look(item, f"{path}[{key!r:.20}]", names)
+
+    def _wrapper(self, seen: _Seen, path: str, names: frozenset[str] | None) -> None:
+        value: Any = seen.value
+        if isinstance(value, MappingProxyType):
+            seen.places.append(Probe(path, lambda: (*value.keys(), *value.values())))
+            parts: Iterable[Any] = value.values()
+        else:
+            parts = value.maps if isinstance(value, ChainMap) else (value.data,)
+        for part in parts:
+            self.look(part, path, names)
+
+    def _module(self, module: ModuleType, path: str, names: frozenset[str] | None) -> None:
+        if module is np.random or (module is np and names is not None and "random" in names):
+            self.on_generator("numpy.random", global_generators()["numpy.random"])
+        if names is None or is_library(module.__name__) or is_standard(getattr(module, "__file__", None)):
+            return
+        for name in names & vars(module).keys():
+            self.outside(f"{path}.{name}", vars(module), name, names)
+
+    def _class(self, kind: type[Any], names: frozenset[str] | None) -> set[str]:
+        """Attributes of a class: their names."""
+        found: set[str] = set()
+        for base in kind.__mro__:
+            if is_library(base.__module__) or base.__module__ in _CLOSED:
+                continue
+            for name in _chosen(base.__dict__, names):
+                value = base.__dict__[name]
+                if name.startswith("__") or hasattr(value, "__get__"):
+                    continue
+                found.add(name)
+                if (id(base), name) not in self._known:
+                    self._known.add((id(base), name))
+                    self.outside(f"{base.__name__}.{name}", base.__dict__, name, names)
+        return found
+
+    def _object(self, seen: _Seen, path: str, names: frozenset[str] | None) -> None:
+        value = seen.value
+        kind = type(value)
+        module = kind.__module__
+        if module.startswith("multiprocessing") and hasattr(value, "get_obj"):
+            self.look(value.get_obj(), path, names)
+            return
+        if module.startswith(_WHOLE):
+            names = None
+        elif is_library(module) or (module in _CLOSED and kind.__name__ != "_local"):
+            return
+        fields = getattr(value, "__dict__", None)
+        local = kind.__name__ == "_local"
+        slots = {name: member for base in kind.__mro__ for name, member in base.__dict__.items()
+                 if isinstance(member, types.MemberDescriptorType)}  # fmt: skip
+        for name in _chosen(fields if isinstance(fields, dict) else (), names):
+            item = fields[name]  # type: ignore[index]
+            if not isinstance(item, _TENSORS):
+                place = (
+                    Attribute(f"{path}.{name}", value, name) if local else Entry(f"{path}.{name}", fields, name, item)
+                )
+                seen.places.append(place)
+            self.look(item, f"{path}.{name}", names)
+        for name in _chosen(slots, names):
+            seen.places.append(Attribute(f"{path}.{name}", value, name))
+            self.look(getattr(value, name, None), f"{path}.{name}", names)
+        of_class = self._class(kind, names)
+        if isinstance(fields, dict):  # which one of its own would hide
+            seen.places.extend(Entry(f"{path}.{name}", fields, name, ABSENT) for name in of_class - fields.keys())
+
+    # -- afterwards -----------------------------------------------------------------------------------------------
+    def take(self) -> Iterator[tuple[Place, Any]]:
+        """All places that outlive the trace, each with the object that it is in."""
+        gone = self._gone()
+        seen, lasting = dict(self._seen), dict(self._lasting)
+        self._seen.clear()
+        self._lasting.clear()
+        for place in lasting.values():
+            yield place, None
+        for ident, one in seen.items():
+            if ident not in gone:
+                for place in one.places:
+                    yield place, one.value
+
+    def _gone(self) -> set[int]:
+        """What the trace made: values that nothing holds besides these notes, and what only such values hold."""
+        seen = self._seen
+        held = {ident: sys.getrefcount(one.value) - 2 for ident, one in seen.items()}  # less the note, and the argument
+        for place in (*self._lasting.values(), *(place for one in seen.values() for place in one.places)):
+            for part in place.held():
+                if id(part) in held:
+                    held[id(part)] -= 1
+        gone: set[int] = set()
+        left = [one.value for ident, one in seen.items() if held[ident] <= 0 or ident in self._made]
+        while left:
+            value = left.pop()
+            if id(value) in gone:
+                continue
+            gone.add(id(value))
+            fields = getattr(value, "__dict__", None) if not isinstance(value, type | ModuleType) else None
+            for part in (*gc.get_referents(value), *(fields.values() if isinstance(fields, dict) else ())):
+                if id(part) in held and part is not fields:
+                    held[id(part)] -= 1
+                    if held[id(part)] <= 0:
+                        left.append(part)
+        return gone
+
+
+def _chosen(present: Any, names: frozenset[str] | None) -> Iterable[str]:
+    return [*present] if names is None else names.intersection(present)
+
+
+def _is_definition_of_a_library(value: Any) -> bool:
+    if isinstance(value, FunctionType | type | types.BuiltinFunctionType):
+        module = value.__module__ or "builtins"
+        return is_library(module) or is_standard(getattr(sys.modules.get(module), "__file__", None))
+    return False
+
+
+def _is_read_only(value: Any) -> bool:
+    """Whether no view of this array can be written."""
+    while isinstance(value, np.ndarray):
+        if value.flags.writeable:
+            return False
+        value = value.base
+    return value is None or isinstance(value, bytes)
+
+
+def _parts_of(value: Any) -> Iterator[Any]:
+    """The containers and trees in arguments."""
+    if isinstance(value, Tree):
+        yield value
+        return
+    parts = opened(value)
+    if parts is not None:
+        yield value
+        for part in parts[1]:
+            yield from _parts_of(part)

@@ -1,0 +1,294 @@
+"""What a function reads while it is traced, besides its arguments.
+
+The Python of a trace runs once.  What it reads of globals, enclosing variables, attributes, lists and arrays becomes a
+part of the program, so these are the places of the program's `Guard`.  What is another value in each call, as a random
+number or the clock, refuses the trace.
+
+The watcher is a profile function: it sees each frame of the user's code, and each function of C that this calls.
+"""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
+from types import CodeType, FrameType, FunctionType
+from typing import Any, Final, NamedTuple, Self, final
+
+from burn_torch.core.errors import TraceError, explain
+from burn_torch.core.frames import is_users
+from burn_torch.transform.closed_over import changed
+from burn_torch.transform.guard import ABSENT, Contents, Guard, Long, Place, Probe, Used
+from burn_torch.transform.impure import generator_state, global_generators, impure_call, restoring
+from burn_torch.transform.names import codes_in, is_library, is_standard, line_of, names_of, place_of
+from burn_torch.transform.places import IMMUTABLE, LONGEST, Places
+from burn_torch.transform.surroundings import plain_function
+
+__all__ = ["Readings"]
+
+_USERS, _OTHERS, _OURS = 1, 2, 3
+_WILD: Final = frozenset((getattr, vars, hasattr, globals, locals, eval, exec, dir))
+"""Functions with which code reads names that it does not load."""
+_SEEN: Final = frozenset((print, *_WILD))
+_QUIET: Final = (
+    "importlib", "logging", "warnings", "linecache", "tokenize", "traceback", "inspect", "threading", "concurrent",
+    "asyncio", "triton", "torch._dynamo", "torch._inductor", "burn_torch", "burn_kernels",
+)  # fmt: skip
+"""Packages that read the clock and files for themselves."""
+_ENVIRON: Final = type(os.environ).__getitem__.__code__
+
+
+class _Reading(NamedTuple):
+    what: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.what} at {self.where}" if self.where else self.what
+
+
+@final
+class Readings:
+    """Watches the Python of one trace, as a block; `guard` gives what it read.
+
+    function   the traced function
+    arguments  what it is called with, which the trace made
+    """
+
+    def __init__(self, function: Callable[..., Any], arguments: Any = ()) -> None:
+        self._function: Final = function
+        self._root: Final[CodeType | None] = getattr(plain_function(function), "__code__", None)
+        self._codes: Final[dict[CodeType, None]] = {}
+        self._parts: Final[set[CodeType]] = set()
+        """Codes of functions that were defined inside of those that ran."""
+        self._wild: Final[set[CodeType]] = set()
+        self._places: Final = Places(arguments)
+        self._places.on_generator = self._meet_generator
+        self._generators: Final[dict[int, tuple[str, Any, Any, Callable[[], None]]]] = {}
+        self._met: Final[set[int]] = set()
+        """Generators that the code reaches."""
+        self._impure: Final[list[_Reading]] = []
+        self._collecting: Final = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+        self._aside: FrameType | None = None
+        """A frame that runs when memory is freed, whenever that is: it is no part of the function."""
+        self.prints: str | None = None
+        """The line of the user's that prints, if there is one: a program prints nothing."""
+        self._other: Any = None
+
+    def __enter__(self) -> Self:
+        for name, generator in global_generators().items():
+            self._meet_generator(name, generator)
+        self._met.clear()  # not before its code names them
+        self._other = sys.getprofile()
+        sys.setprofile(self._event)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        sys.setprofile(None)
+        if callable(self._other):
+            sys.setprofile(self._other)
+        elif hasattr(self._other, "enable"):  # a profiler in C
+            self._other.enable()
+
+    # -- events ------------------------------------------------------------------------------------------------
+    def _event(self, frame: FrameType, event: str, arg: Any) -> None:
+        code = frame.f_code
+        kind = _kinds.get(code.co_filename) or _kind_of(frame)
+        if kind == _OURS or self._aside is not None:
+            if frame is self._aside and event == "return":
+                self._aside = None
+            return
+        if event == "c_call":
+            if kind == _USERS and arg in _SEEN:
+                self._note_builtin(arg, frame)
+            elif (what := impure_call(arg)) is not None:
+                self._note(what, frame)
+        elif kind == _USERS:
+            if event == "call":
+                if code.co_name == "__del__" or code in self._collecting:
+                    self._aside = frame
+                else:
+                    self._enter(frame, code)
+            elif event == "return":
+                self._leave(frame, code, arg)
+        elif event == "call" and code is _ENVIRON:
+            self._note_variable(frame)
+
+    _event.watches_trace = True  # type: ignore[attr-defined]  # see `core.unwatched`
+
+    def _note_builtin(self, function: Any, frame: FrameType) -> None:
+        if function is builtins.print:
+            self.prints = self.prints or place_of(frame.f_code, frame.f_lineno)
+        else:
+            self._wild.add(frame.f_code)
+
+    def _note(self, what: str, frame: FrameType) -> None:
+        line = _users_line(frame)
+        if line is not None:
+            self._impure.append(_Reading(what, line))
+
+    def _note_variable(self, frame: FrameType) -> None:
+        key = frame.f_locals.get("key")
+        if frame.f_locals.get("self") is os.environ and isinstance(key, str) and _users_line(frame) is not None:
+            self._places.add(os.environ, key, lambda: Probe(f"os.environ[{key!r}]", partial(os.environ.get, key)))
+
+    def _enter(self, frame: FrameType, code: CodeType) -> None:
+        names = names_of(code)
+        if code not in self._codes:
+            self._look_outside(frame, code)
+            self._codes[code] = None
+            self._parts.update(codes_in(code))
+        for name, value in frame.f_locals.items():
+            if isinstance(value, attrgetter):
+                self._wild.add(code)
+            self._places.look(value, name, names.inside)
+
+    def _leave(self, frame: FrameType, code: CodeType, result: Any) -> None:
+        names: frozenset[str] | None = names_of(code).inside
+        caller = None if frame.f_back is None else names_of(frame.f_back.f_code).inside
+        self._places.look(result, f"{code.co_name}()", names if caller is None else names_of(code).inside | caller)
+        if code in self._wild:
+            for name in names_of(code).inside & frame.f_globals.keys():
+                self._places.outside(name, frame.f_globals, name, None)
+            names = None
+        for name, value in frame.f_locals.items():
+            self._places.look(value, name, names)
+
+    def _look_outside(self, frame: FrameType, code: CodeType) -> None:
+        names = names_of(code)
+        for name in names.outside & frame.f_globals.keys():
+            if isinstance(frame.f_globals[name], attrgetter):
+                self._wild.add(code)
+            if code is not self._root or not isinstance(frame.f_globals[name], IMMUTABLE):  # those are in the key
+                self._places.outside(name, frame.f_globals, name, names.inside)
+        if code is not self._root and code not in self._parts and set(code.co_freevars) - {"__class__"}:
+            known = self._places.functions.get(code)
+            for function in _functions_of(code, frame) if known is None or not _sees(known, frame) else [known]:
+                self._places.enclosed(function, names.inside)
+
+    def _meet_generator(self, path: str, generator: Any) -> None:
+        known = self._generators.get(id(generator))
+        if known is None:
+            self._generators[id(generator)] = (path, generator, generator_state(generator), restoring(generator))
+        elif id(generator) not in self._met:  # one that is shared, by the name that the code has for it
+            self._generators[id(generator)] = (path, *known[1:])
+        self._met.add(id(generator))
+
+    # -- afterwards --------------------------------------------------------------------------------------------
+    def guard(self) -> Guard | None:
+        """What the trace read, if it read anything.
+
+        Raises: TraceError for what is another value in each call, what the function changed, and lists and dicts that
+            are too long to be compared.
+        """
+        taken = list(self._places.take())
+        self._refuse_impure([place for place, _ in taken if isinstance(place, Used)])
+        places: list[Place] = []
+        for place, owner in taken:
+            if isinstance(place, Long):
+                raise _too_long(place)
+            now = place.now()
+            if now is not place.before:
+                if place.before is None or place.before is ABSENT or (isinstance(place, Contents) and place.grew()):
+                    place.renew()  # a cache was filled
+                else:
+                    raise changed(self._function, place.name, owner if isinstance(place, Contents) else place.before)
+            places.append(place)
+        return Guard(places) if places else None
+
+    def _refuse_impure(self, iterators: Sequence[Used]) -> None:
+        found = {reading.where: reading for reading in reversed(self._impure)}
+        called = {reading.what.partition(".")[0] for reading in self._impure}
+        drawn = []
+        for ident, (path, generator, state, restore) in self._generators.items():
+            if (ident in self._met or path in called) and generator_state(generator) != state:
+                drawn.append(restore)
+                if path not in called:
+                    where = line_of(self._codes, path.rpartition(".")[2])
+                    found.setdefault(where or path, _Reading(f"{path}, a {type(generator).__name__}", where))
+        for place in iterators:
+            where = line_of(self._codes, place.name.rpartition(".")[2])
+            kind = type(place.before).__name__
+            found[where or place.name] = _Reading(f"{place.name}, a {kind}, which reading moves on", where)
+        if not found:
+            return
+        for restore in drawn:  # what runs instead draws what it would have drawn
+            restore()
+        shown = [str(one) for one in found.values()]
+        raise TraceError(
+            explain(
+                "a traced function reads what is another value in each call",
+                given="; ".join(shown[:4]) + ("; and more" if len(shown) > 4 else ""),
+                expected="values that come in as arguments: the Python of a compiled function runs once",
+                mend="read it outside and pass the value; Tensor.random draws anew in each call",
+            )
+        )
+
+
+_kinds: Final[dict[str, int]] = {}
+
+
+def _kind_of(frame: FrameType) -> int:
+    """Whose code a frame runs."""
+    filename, module = frame.f_code.co_filename, frame.f_globals.get("__name__", "")
+    if filename.startswith("<burn_torch"):
+        kind = _OURS
+    elif filename.startswith("<"):  # of no file: typed in, or generated
+        kind = _OTHERS if filename.startswith("<frozen") or is_library(module) else _USERS
+        return _OURS if str(module).startswith(("burn_torch", "burn_kernels")) else kind
+    elif not is_users(filename) or str(module).startswith("burn_kernels"):
+        kind = _OURS
+    else:
+        kind = _OTHERS if is_standard(filename) or is_library(module) else _USERS
+    _kinds[filename] = kind
+    return kind
+
+
+def _users_line(frame: FrameType | None) -> str | None:
+    """The line of the user's code that a frame serves; None where a library reads something for itself."""
+    while frame is not None:
+        kind = _kinds.get(frame.f_code.co_filename) or _kind_of(frame)
+        if kind == _USERS:
+            return place_of(frame.f_code, frame.f_lineno)
+        if str(frame.f_globals.get("__name__")).startswith(_QUIET):
+            return None
+        frame = frame.f_back
+    return None
+
+
+def _functions_of(code: CodeType, frame: FrameType) -> list[FunctionType]:
+    """The functions with this code and the enclosing variables that the frame sees."""
+    caller = frame.f_back
+    near = [frame.f_globals.get(code.co_name), *(() if caller is None else caller.f_locals.values())]
+    first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    near += [base.__dict__.get(code.co_name) for base in type(first).__mro__]
+    found = [one for one in near if isinstance(one, FunctionType) and one.__code__ is code]
+    if not found:
+        found = [one for one in gc.get_referrers(code) if isinstance(one, FunctionType)]
+    return [one for one in found if _sees(one, frame)]
+
+
+def _sees(function: FunctionType, frame: FrameType) -> bool:
+    names = function.__code__.co_freevars
+    for name, cell in zip(names, function.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+        if frame.f_locals.get(name) is not value:
+            return False
+    return True
+
+
+def _too_long(place: Long) -> TraceError:
+    return TraceError(
+        explain(
+            "a traced function reads something that is too long to be compared in each call",
+            given=f"{place.name}, a {type(place.before).__name__} of {len(place.before)} items",
+            expected=f"at most {LONGEST} items, or a tuple, which cannot change",
+            mend="make a tuple or a read-only array of it, or pass what the function needs of it",
+        )
+    )

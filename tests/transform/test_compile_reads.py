@@ -1,0 +1,377 @@
+"""What a compiled function reads besides its arguments: what changes is traced again, what never stays is refused."""
+
+from __future__ import annotations
+
+import collections
+import contextvars
+import datetime
+import functools
+import itertools
+import operator
+import os
+import random
+import secrets
+import sys
+import threading
+import time
+import types
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import burn_torch
+from burn_torch import Device, Module, Tensor
+from burn_torch.core.errors import TraceError
+
+CPU = Device.cpu()
+WEIGHT = 1.0
+HALF = "ght"
+WEIGHT_OF = operator.attrgetter("weight")
+SETTINGS: dict[str, Any] = {"kl": 1.0, "inner": {"rates": [1.0]}}
+RATES = [1.0, 2.0]
+ARRAY = np.array([1.0, 2.0], np.float32)
+VARIABLE: contextvars.ContextVar[float] = contextvars.ContextVar("VARIABLE", default=1.0)
+LOCAL = threading.local()
+
+
+class Schedule:
+    rate = 1.0
+
+    def __init__(self) -> None:
+        self.weight = 1.0
+        self.inner = types.SimpleNamespace(value=1.0)
+
+    def value(self) -> float:
+        return self.weight
+
+    @property
+    def slope(self) -> float:
+        return float(self.inner.value)
+
+    def __getitem__(self, name: str) -> float:
+        return float(SETTINGS[name])
+
+
+class Slotted:
+    __slots__ = ("weight",)
+
+    def __init__(self) -> None:
+        self.weight = 1.0
+
+
+@dataclass
+class Record:
+    weight: float = 1.0
+
+
+class Scaled(Module):
+    schedule: Schedule
+    level: float = 1.0
+    strength = 1.0  # no field: an attribute of the class
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.strength * self.schedule.weight
+
+
+SCHEDULE = Schedule()
+
+
+def weight() -> float:
+    return WEIGHT
+
+
+def kl() -> float:
+    return float(SETTINGS["kl"])
+
+
+def with_default(x: Tensor, settings: dict[str, float] = {"by": 1.0}) -> Tensor:  # noqa: B006  # the fault to see
+    return x * settings["by"]
+
+
+@functools.lru_cache
+def cached_schedule() -> Schedule:
+    return SCHEDULE
+
+
+def enclosed() -> tuple[Callable[[Tensor], Tensor], Callable[[float], None]]:
+    factor = 1.0
+
+    def scale(x: Tensor) -> Tensor:
+        return x * factor
+
+    def change(value: float) -> None:
+        nonlocal factor
+        factor = value
+
+    return scale, change
+
+
+SCALE, CHANGE = enclosed()
+
+
+@pytest.fixture(autouse=True)
+def as_written(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test begins with the same values outside."""
+    here = sys.modules[__name__]
+    monkeypatch.setattr(here, "SCHEDULE", Schedule())
+    monkeypatch.setattr(here, "SETTINGS", {"kl": 1.0, "inner": {"rates": [1.0]}})
+    monkeypatch.setattr(here, "RATES", [1.0, 2.0])
+    monkeypatch.setattr(here, "ARRAY", np.array([1.0, 2.0], np.float32))
+    monkeypatch.setattr(here, "WEIGHT", 1.0)
+    monkeypatch.setattr(Schedule, "rate", 1.0)
+    monkeypatch.setattr(Scaled, "strength", 1.0)
+    LOCAL.weight = 1.0
+    CHANGE(1.0)
+    cached_schedule.cache_clear()
+    return
+
+
+def rebind(name: str, value: Any) -> Callable[[], None]:
+    return lambda: setattr(sys.modules[__name__], name, value)
+
+
+def rates_of(schedules: list[Schedule]) -> float:
+    return sum(schedule.weight for schedule in schedules)
+
+
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "a global of a helper": (lambda: weight(), rebind("WEIGHT", 3.0)),
+    "a dict of a helper": (lambda: kl(), lambda: SETTINGS.update(kl=4.0)),
+    "a nested dict": (lambda: SETTINGS["inner"]["rates"][0], lambda: SETTINGS["inner"]["rates"].insert(0, 2.0)),
+    "an item of a list": (lambda: max(RATES), lambda: RATES.append(9.0)),
+    "the length of a list": (lambda: len(RATES), lambda: RATES.append(9.0)),
+    "a list gone through": (lambda: sum(rate for rate in RATES), lambda: RATES.__setitem__(0, 9.0)),
+    "a key that comes": (lambda: 2.0 if "new" in SETTINGS else 1.0, lambda: SETTINGS.update(new=1)),
+    "an array in place": (lambda: float(ARRAY[0]), lambda: ARRAY.__setitem__(0, 7.0)),
+    "an attribute": (lambda: SCHEDULE.weight, lambda: setattr(SCHEDULE, "weight", 2.5)),
+    "an attribute of an attribute": (lambda: SCHEDULE.inner.value, lambda: setattr(SCHEDULE.inner, "value", 2.5)),
+    "an attribute read by a method": (lambda: SCHEDULE.value(), lambda: setattr(SCHEDULE, "weight", 2.5)),
+    "an attribute read by a property": (lambda: SCHEDULE.slope, lambda: setattr(SCHEDULE.inner, "value", 2.5)),
+    "an attribute by getattr": (lambda: getattr(SCHEDULE, "wei" + HALF), lambda: setattr(SCHEDULE, "weight", 2.5)),
+    "an attribute by vars": (lambda: vars(SCHEDULE)["weight"], lambda: setattr(SCHEDULE, "weight", 2.5)),
+    "an attribute by attrgetter": (lambda: WEIGHT_OF(SCHEDULE), lambda: setattr(SCHEDULE, "weight", 2.5)),
+    "an attribute of an argument of a helper": (lambda: rates_of([SCHEDULE]), lambda: setattr(SCHEDULE, "weight", 2.5)),
+    "an item by __getitem__": (lambda: SCHEDULE["kl"], lambda: SETTINGS.update(kl=4.0)),
+    "an attribute of a class": (lambda: SCHEDULE.rate, lambda: setattr(Schedule, "rate", 2.5)),
+    "an attribute that hides the class's": (lambda: SCHEDULE.rate, lambda: setattr(SCHEDULE, "rate", 2.5)),
+    "a schedule bound anew": (lambda: SCHEDULE.weight, lambda: rebind("SCHEDULE", types.SimpleNamespace(weight=4.0))()),
+    "a global by globals()": (lambda: globals()["WEIGHT"], rebind("WEIGHT", 3.0)),
+    "a helper bound anew": (lambda: weight(), rebind("weight", lambda: 3.0)),
+    "a variable of a context": (lambda: VARIABLE.get(), lambda: VARIABLE.set(2.0)),
+    "an attribute of a thread": (lambda: LOCAL.weight, lambda: setattr(LOCAL, "weight", 2.0)),
+    "the environment": (lambda: float(os.getenv("BURN_TEST_KL", "1")), lambda: os.environ.update(BURN_TEST_KL="5")),
+    "what a cached function gave": (lambda: cached_schedule().weight, lambda: setattr(SCHEDULE, "weight", 2.5)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", CHANGES)
+def test_what_a_compiled_function_reads_is_never_stale(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BURN_TEST_KL", raising=False)
+    monkeypatch.setattr(sys.modules[__name__], "weight", weight)
+    read, change = CHANGES[form]
+    x = Tensor.from_floats([1.0, 3.0], CPU)
+    function = lambda x: x * read()  # noqa: E731  # its own names say nothing of what `read` reads
+    compiled = burn_torch.compile(function)
+    before = function(x).tolist()
+    assert [compiled(x).tolist() for _ in range(3)] == [before] * 3
+    assert compiled.traces == 1
+    change()
+    after = function(x).tolist()
+    assert after != before
+    assert [compiled(x).tolist() for _ in range(3)] == [after] * 3
+    assert (compiled.traces, compiled.changed_readings) == (2, 1)
+
+
+def test_attributes_of_slots_records_modules_partials_and_containers() -> None:
+    x = Tensor.from_floats([1.0], CPU)
+    slotted, record, model = Slotted(), Record(), Scaled(Schedule())
+    part = functools.partial(lambda x, by: x * by["by"], by={"by": 1.0})
+    ordered, queued, user = collections.OrderedDict(a=1.0), collections.deque([1.0]), collections.UserDict(a=1.0)
+    scale = lambda x: SCALE(x)  # noqa: E731
+    cases: list[tuple[Callable[[Any], Any], Callable[[], Any]]] = [
+        (lambda x: x * slotted.weight, lambda: setattr(slotted, "weight", 2.0)),
+        (lambda x: x * record.weight, lambda: setattr(record, "weight", 2.0)),
+        (lambda x: model.forward(x), lambda: setattr(model.schedule, "weight", 2.0)),
+        (lambda x: model.forward(x), lambda: setattr(Scaled, "strength", 3.0)),
+        (part, lambda: part.keywords["by"].update(by=2.0)),
+        (lambda x: part(x), lambda: part.keywords["by"].update(by=3.0)),
+        (with_default, lambda: with_default.__defaults__[0].update(by=2.0)),
+        (lambda x: with_default(x), lambda: with_default.__defaults__[0].update(by=3.0)),
+        (lambda x: x * ordered["a"], lambda: ordered.update(a=2.0)),
+        (lambda x: x * queued[0], lambda: queued.appendleft(2.0)),
+        (lambda x: x * user["a"], lambda: user.update(a=2.0)),
+        (scale, lambda: CHANGE(2.0)),
+    ]
+    for number, (function, change) in enumerate(cases):
+        compiled = burn_torch.compile(function)
+        compiled(x)
+        change()
+        assert compiled(x).tolist() == function(x).tolist() != [1.0], number
+    with_default.__defaults__[0].update(by=1.0)
+
+
+def test_a_value_that_comes_back_needs_no_trace_and_an_equal_one_neither() -> None:
+    x = Tensor.from_floats([1.0], CPU)
+    schedule = Schedule()
+    compiled = burn_torch.compile(lambda x: x * schedule.value())
+    found = []
+    for value in (1.0, 2.0, 1.0, float("2"), float("1")):
+        schedule.weight = value
+        found.append(compiled(x).item())
+    assert found == [1.0, 2.0, 1.0, 2.0, 1.0]
+    assert compiled.traces == 2
+    schedule.weight = -0.0
+    assert np.signbit(compiled(x).item())
+    schedule.weight = 0.0
+    assert not np.signbit(compiled(x).item())
+    assert "weight: 0.0, was 1.0" in str(compiled.explain(x))
+
+
+GENERATOR, RANDOM, TORCH = np.random.default_rng(0), random.Random(0), torch.Generator()
+COUNT, LISTED = itertools.count(), iter([1.0] * 100)
+
+
+def endless() -> Iterator[float]:
+    while True:
+        yield 1.0
+
+
+ENDLESS = endless()
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.generator = np.random.default_rng(1)
+        self.values = iter(range(1, 100))
+        self.draw = np.random.rand
+        self.beta = GENERATOR.beta
+
+
+HOLDER = Holder()
+IMPURE: dict[str, Callable[[], Any]] = {
+    "random.random": lambda: random.random(),
+    "random.gauss": lambda: random.gauss(0, 1),
+    "random.shuffle": lambda: random.shuffle([1, 2, 3]) or 1.0,
+    "random.Random": lambda: RANDOM.uniform(1, 2),
+    "np.random.beta": lambda: np.random.beta(0.2, 0.2),
+    "np.random.permutation": lambda: np.random.permutation(4)[0],
+    "a Generator": lambda: GENERATOR.beta(0.2, 0.2),
+    "a Generator in an attribute": lambda: HOLDER.generator.random(),
+    "np.random.rand in an attribute": lambda: HOLDER.draw(),
+    "a method of a Generator in an attribute": lambda: HOLDER.beta(0.2, 0.2),
+    "default_rng()": lambda: np.random.default_rng().beta(0.2, 0.2),
+    "torch.rand": lambda: torch.rand(1),
+    "torch.rand of a generator": lambda: torch.rand(1, generator=TORCH),
+    "uniform_": lambda: torch.empty(1).uniform_(),
+    "F.dropout": lambda: torch.nn.functional.dropout(torch.ones(1)),
+    "time.time": lambda: time.time(),
+    "time.perf_counter": lambda: time.perf_counter(),
+    "datetime.now": lambda: datetime.datetime.now().microsecond,
+    "date.today": lambda: datetime.date.today().day,
+    "uuid4": lambda: uuid.uuid4().int % 7,
+    "os.urandom": lambda: os.urandom(1)[0],
+    "secrets": lambda: secrets.randbelow(9),
+    "a file": lambda: len(Path(__file__).read_text("utf-8")),
+    "a folder": lambda: len(list(Path(__file__).parent.iterdir())),
+    "count": lambda: next(COUNT),
+    "an iterator": lambda: next(LISTED),
+    "an iterator in an attribute": lambda: next(HOLDER.values),
+    "a generator function": lambda: next(ENDLESS),
+    "a loop over an iterator": lambda: next(value for value, _ in zip(LISTED, range(2), strict=False)),
+}
+
+
+@pytest.mark.parametrize("form", IMPURE)
+def test_what_is_another_value_each_time_refuses_the_trace_with_its_line(form: str) -> None:
+    read = IMPURE[form]
+    x = Tensor.from_floats([1.0], CPU)
+    with pytest.raises(
+        TraceError,
+        match=r"(?s)reads what is another value in each call.*given: .*test_compile_reads\.py:\d+ in <lambda>"
+        r".*expected: values that come in as arguments.*mend: .*read it outside and pass the value",
+    ):
+        burn_torch.compile(lambda x: x * float(read()))(x)
+
+
+def test_a_refused_trace_gives_generators_back_what_it_drew() -> None:
+    def draws() -> list[float]:
+        return [random.random(), float(np.random.rand()), float(GENERATOR.random()), float(torch.rand(1))]
+
+    for state in (random.seed, np.random.seed, torch.manual_seed):
+        state(3)
+    before = GENERATOR.bit_generator.state
+    wanted = draws()
+    GENERATOR.bit_generator.state = before
+    for state in (random.seed, np.random.seed, torch.manual_seed):
+        state(3)
+    with pytest.raises(TraceError, match="reads what is another value in each call"):
+        burn_torch.compile(lambda x: x * sum(draws()))(Tensor.from_floats([1.0], CPU))
+    assert draws() == wanted
+
+
+def test_what_the_function_makes_itself_is_no_reading() -> None:
+    def own(x: Tensor) -> Tensor:
+        rng = np.random.default_rng(3)
+        rates = [1.0]
+        rates.append(float(rng.random()))
+        record = Record()
+        record.weight = 2.0
+        values = iter(rates)
+        seen: dict[str, float] = {}
+        for name in "ab":
+            seen[name] = next(values)
+        return x * record.weight * seen["b"] * sum(map(len, zip(rates, rates, strict=True)))
+
+    x = Tensor.from_floats([1.0], CPU)
+    compiled = burn_torch.compile(own)
+    assert compiled(x).tolist() == own(x).tolist()
+    program = next(iter(compiled._programs.values()))
+    assert len(program.guard or ()) <= 2  # the class Record and its default
+
+
+def test_a_cache_that_the_first_call_fills_is_traced_once() -> None:
+    tables: dict[int, np.ndarray[Any, Any]] = {}
+    holder = types.SimpleNamespace(table=None)
+
+    def cached(x: Tensor) -> Tensor:
+        if holder.table is None:
+            holder.table = np.arange(2.0, dtype=np.float32)
+        return x * Tensor.from_data(holder.table, x.device)
+
+    x = Tensor.from_floats([1.0, 2.0], CPU)
+    compiled = burn_torch.compile(cached)
+    assert [compiled(x).tolist() for _ in range(3)] == [[0.0, 2.0]] * 3
+    assert compiled.traces == 1
+    assert not tables
+
+
+def test_a_list_that_is_too_long_to_compare_is_refused_unless_it_cannot_change() -> None:
+    table = [1.0] * 20_000
+    x = Tensor.from_floats([1.0], CPU)
+    with pytest.raises(
+        TraceError,
+        match=r"(?s)too long to be compared.*given: +table, a list of 20000 items.*expected: at most 16384"
+        r".*mend: +make a tuple",
+    ):
+        burn_torch.compile(lambda x: x * table[3])(x)
+    fixed = tuple(table)
+    assert burn_torch.compile(lambda x: x * fixed[3])(x).tolist() == [1.0]
+
+
+def test_profilers_go_on_beside_a_trace() -> None:
+    events: list[str] = []
+    before = sys.getprofile()
+    mine = lambda frame, event, arg: events.append(event)  # noqa: E731
+    sys.setprofile(mine)
+    try:
+        burn_torch.compile(lambda x: x * 2.0)(Tensor.from_floats([1.0], CPU))
+        assert sys.getprofile() is mine
+    finally:
+        sys.setprofile(before)
+    assert events
