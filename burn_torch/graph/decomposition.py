@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from burn_torch.core.sizes import same_size
+from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.trace import Trace
 from burn_torch.ops.laws import Expands
@@ -31,9 +33,10 @@ def decomposed(call: Call) -> Graph:
 def expanded(call: Call) -> Graph | None:
     """What a Call does, for whoever looks into it: its expansion, else its decomposition; None where it has neither.
 
-    A collective is not opened: half of a transfer, in other rows, would wait for nothing.
+    A collective is not opened: half of a transfer, in other rows, would wait for nothing.  Nor is a Call of a tensor
+    without elements: there is nothing to gain, and the rows inside may refuse it, as one_hot refuses 0 classes.
     """
-    if call.op.collective is not None:
+    if call.op.collective is not None or _of_nothing(call):
         return None
     law = call.op.law(Expands)
     if law is None:
@@ -42,6 +45,10 @@ def expanded(call: Call) -> Graph | None:
         call.memo["expansion"] = _traced(call, law.body)
     found: Graph | None = call.memo["expansion"]
     return found
+
+
+def _of_nothing(call: Call) -> bool:
+    return any(isinstance(spec, TensorSpec) and same_size(spec.numel, 0) for spec in call.specs)
 
 
 def _traced(call: Call, body: Callable[..., Any]) -> Graph | None:

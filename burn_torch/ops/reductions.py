@@ -16,7 +16,7 @@ import torch
 
 from burn_torch import ops
 from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
-from burn_torch.core.sizes import real
+from burn_torch.core.sizes import real, same_size
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.laws import Expands, Folds, OfEqual
@@ -463,6 +463,8 @@ def _numpy_logsumexp(x, *, dims):
 
 def _log_of_sum(x, *, dims):
     wide = ops.cast(x, dtype=DType.F32) if x.spec.dtype in (DType.F16, DType.BF16) else x
+    if same_size(x.spec.numel, 0):  # no axis, or one without a largest element
+        return ops.cast(ops.log(sum(ops.exp(wide), dims=dims)), dtype=x.spec.dtype)
     top = ops.amax(wide, dims=dims)
     finite = ops.mask_where(top, ops.greater_equal(ops.abs(top), math.inf), 0.0)
     return ops.cast(ops.log(sum(ops.exp(wide - finite), dims=dims)) + finite, dtype=x.spec.dtype)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from burn_torch.core.dtype import FLOAT, DType
+from burn_torch.core.sizes import same_size
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.extremes import amax
 from burn_torch.ops.functions import exp, log
@@ -75,7 +76,8 @@ def _wide(x):
 
 
 def _exponentials(x, dim: int):
-    shifted = _wide(x) - amax(_wide(x), dims=(dim,))
+    wide = _wide(x)
+    shifted = wide if same_size(x.shape[dim], 0) else wide - amax(wide, dims=(dim,))  # nothing has no largest element
     return shifted, exp(shifted)
 
 
