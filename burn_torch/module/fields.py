@@ -32,7 +32,9 @@ __all__ = ["UntrainedWarning", "check_class", "check_fields", "checked_construct
 
 
 class UntrainedWarning(UserWarning):
-    """A field holds a tensor with gradients: a constant, which no optimizer changes."""
+    """Something that looks trained is not: a field holds a tensor with gradients, which is a constant; or the gradients
+    of a backward stop before a module's parameters.
+    """
 
 
 # -- class statements -------------------------------------------------------------------------------

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import final
 
 from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.frames import user_level
 from burn_torch.core.unwatched import unwatched
+from burn_torch.module.fields import UntrainedWarning
 from burn_torch.module.module import Module
 from burn_torch.module.param import Param, ParamId
 from burn_torch.module.tree import Tree
@@ -65,6 +68,23 @@ def _is_trainable(param: Param) -> bool:
     return param.require_grad and param.device.is_autodiff()
 
 
+def _warn_of_lost(module: Module, params: Sequence[Param], left: int, *, newer: bool) -> None:
+    paths = [path for path, param in module.named_params() if any(param is one for one in params)]
+    shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+    others = f"gradients of {left} other leaves"
+    warnings.warn(
+        explain(
+            f"gradients stop before parameters of this {type(module).__name__}",
+            given=f"{others}, among them newer versions of {shown}" if newer else f"{others}, and none of {shown}",
+            expected="a loss of these very parameters: optimizer steps and other ways to new ones make leaves",
+            mend="pass the module that the loss was computed with; or differentiate through what makes new parameters:"
+            " value_and_grad(outer)(model), with the step inside of outer",
+        ),
+        UntrainedWarning,
+        stacklevel=user_level(),
+    )
+
+
 @final
 class GradientsParams:
     """Gradients keyed by ParamId, on the inner device.  Picklable: ids survive where tensors' tape numbers do not."""
@@ -86,15 +106,27 @@ class GradientsParams:
 
     @staticmethod
     def from_params(gradients: Gradients, module: Module, ids: Iterable[ParamId] | None) -> GradientsParams:
-        """The gradients of the parameters with these ids (None: all)."""
+        """The gradients of the parameters with these ids (None: all).
+
+        Says, as an UntrainedWarning, where gradients stop at a newer version of a parameter, and where there are some,
+        but none of these parameters.
+        """
         wanted = None if ids is None else set(ids)
         found: dict[ParamId, Tensor] = {}
         with unwatched():
-            for ident, param in params_by_id(module).items():
-                if _is_trainable(param) and (wanted is None or ident in wanted):
-                    gradient = gradients.remove(param.val())
-                    if gradient is not None:
-                        found[ident] = gradient
+            params = {
+                ident: param
+                for ident, param in params_by_id(module).items()
+                if _is_trainable(param) and (wanted is None or ident in wanted)
+            }
+            for ident, param in params.items():
+                gradient = gradients.remove(param.val())
+                if gradient is not None:
+                    found[ident] = gradient
+        if len(gradients):  # those of other modules, or of what was made of these parameters
+            newer = [param for param in params.values() if gradients.has_leaf(param.newest_leaf())]
+            if newer or (params and not found):
+                _warn_of_lost(module, newer or list(params.values()), len(gradients), newer=bool(newer))
         return GradientsParams(found)
 
     def get(self, id: ParamId) -> Tensor | None:

@@ -18,6 +18,7 @@ from burn_torch.core.errors import BurnTorchError, DTypeError, ShapeError, Trace
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor.gradients import leaf_id
 
 __all__ = ["Param", "ParamId", "ParamMapper", "is_computed"]
 
@@ -106,13 +107,15 @@ class Param:
     Immutable: `map` and the module's methods give new Params with the same id.
     """
 
-    __slots__ = ("__weakref__", "_lazy", "_value", "id", "mapper", "require_grad")
+    __slots__ = ("__weakref__", "_lazy", "_newest", "_value", "id", "mapper", "require_grad")
 
     id: ParamId
     require_grad: bool
     mapper: ParamMapper
     _value: Tensor | None
     _lazy: _Lazy | None
+    _newest: list[int]
+    """The leaf of the newest of its versions that are leaves; all that `with_value` made of one share it."""
 
     def __init__(
         self, value: Tensor, id: ParamId | None = None, *, require_grad: bool = True, mapper: ParamMapper | None = None
@@ -122,7 +125,7 @@ class Param:
         self.id = ParamId.new() if id is None else id
         self.require_grad = require_grad and value.dtype.is_float
         self.mapper = mapper or ParamMapper()
-        self._lazy = None
+        self._lazy, self._newest = None, []
         self._value = _as_leaf(value, self.require_grad)
 
     # -- making ------------------------------------------------------------------------
@@ -159,7 +162,7 @@ class Param:
         param.id = id
         param.require_grad = require_grad
         param.mapper = ParamMapper()
-        param._value = None
+        param._value, param._newest = None, []
         param._lazy = _Lazy(init, device, tuple(shape), dtype, active() is not None)
         return param
 
@@ -268,12 +271,27 @@ class Param:
         """The same parameter with another tensor: a leaf again, unless this one is computed."""
         if is_computed(self) and value.backend.is_autodiff and _is_computed(value):
             return self.computed(value)
-        return Param(value, self.id, require_grad=self.require_grad, mapper=self.mapper)
+        param = Param(value, self.id, require_grad=self.require_grad, mapper=self.mapper)
+        value = param.val()
+        if value.is_require_grad():
+            param._newest = self._newest
+            param._newest[:] = (leaf_id(value),)
+        return param
+
+    def newest_leaf(self) -> int | None:
+        """The tape's number of the leaf that the newest version of it is; None where no version was made of another."""
+        return self._newest[0] if self._newest else None
 
     def computed(self, value: Tensor) -> Param:
         """The same parameter with a tensor that stays on its tape: gradients flow on to what it was computed from."""
         param = object.__new__(Param)
-        param.id, param.mapper, param._lazy, param._value = self.id, self.mapper, None, value
+        param.id, param.mapper, param._lazy, param._value, param._newest = (
+            self.id,
+            self.mapper,
+            None,
+            value,
+            self._newest,
+        )
         param.require_grad = self.require_grad and value.dtype.is_float
         return param
 
@@ -310,7 +328,7 @@ class Param:
         param = object.__new__(Param)
         param.id, param.require_grad = self.id, self.require_grad
         param._lazy = self._lazy  # read first: another thread that makes the value sets `_value`, then clears this
-        param._value = self._value
+        param._value, param._newest = self._value, self._newest
         param.mapper = ParamMapper(load or self.mapper.load, save or self.mapper.save)
         return param
 

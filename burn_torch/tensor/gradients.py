@@ -65,6 +65,10 @@ class Gradients:
             )
         self._by_leaf[leaf] = gradient.primitive
 
+    def has_leaf(self, leaf: int | None) -> bool:
+        """Whether there is a gradient of the leaf with this number."""
+        return leaf in self._by_leaf
+
     def __reduce__(self) -> NoReturn:
         raise AutodiffError(
             explain(

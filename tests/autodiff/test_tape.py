@@ -13,6 +13,7 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend.autodiff.decorator import Autodiff
+from burn_torch.backend.autodiff.tape import CONSUMED
 from burn_torch.backend.libtorch.leaf import LibTorch
 from burn_torch.backend.ndarray.leaf import NdArray
 from burn_torch.core.data import TensorData
@@ -39,11 +40,30 @@ def test_only_what_depends_on_a_leaf_is_recorded() -> None:
     assert [node.recording is None for node in sorted(nodes(loss), key=lambda node: node.id)] == [True, False]
 
 
-def test_rows_without_gradient_are_not_recorded() -> None:
+def test_results_without_floats_are_not_recorded() -> None:
     x = tracked([1.5, 2.5])
-    assert not TAPE.is_tracked(ops.floor(x).primitive)
     assert not TAPE.is_tracked(ops.greater(x, 2.0).primitive)
     assert not TAPE.is_tracked(ops.cast(x, dtype=DType.I64).primitive)
+
+
+@pytest.mark.parametrize("row", [ops.round, ops.floor, ops.ceil, ops.trunc, ops.sign], ids=lambda row: str(row.name))
+def test_steps_have_gradients_of_zeros(row: Any) -> None:
+    x, z = tracked([1.25, -2.5]), tracked([[0.5, 0.1]])
+    y = row(ops.exp(x) * z)
+    assert y.primitive.node.saved == ()
+    found = backward(y, retain_graph=True)
+    assert of(found, x).tolist() == [0.0, 0.0]
+    assert of(found, z).tolist() == [[0.0, 0.0]]
+    mixed = backward(y + ops.sin(x))  # what comes by another way is alone
+    np.testing.assert_array_equal(of(mixed, x), np.cos([1.25, -2.5]))
+    assert of(mixed, z).tolist() == [[0.0, 0.0]]
+
+
+def test_zeros_of_a_step_are_not_carried_through_what_is_before_it() -> None:
+    x = tracked(np.ones((2, 2)))
+    hidden = ops.matmul(x, x)
+    assert of(backward(ops.round(hidden)), x).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert hidden.primitive.node.saved is not CONSUMED  # it was not walked
 
 
 def test_equal_stacks_are_one_object() -> None:

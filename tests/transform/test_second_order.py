@@ -11,8 +11,21 @@ import pytest
 import torch
 
 from burn_torch import Device, Tensor, compile, grad, hvp, jvp, optim, per_sample_grad, value_and_grad, vjp
-from burn_torch.module import GradientsParams, Module, Param
-from tests.transform.functions import CPU, TAPE, Array, Mlp, array, by_path, close, drawn, mean_square, normal, tensor
+from burn_torch.module import GradientsParams, Module, Param, UntrainedWarning
+from tests.transform.functions import (
+    CPU,
+    TAPE,
+    Array,
+    Mlp,
+    array,
+    by_path,
+    close,
+    drawn,
+    mean_square,
+    normal,
+    said,
+    tensor,
+)
 
 DEVICES = [CPU, TAPE, Device.ndarray()]
 ENTRIES = ("inner.weight", "inner.bias", "outer.weight", "outer.bias")
@@ -436,3 +449,36 @@ def test_what_hangs_on_no_tape_lives_under_it(seed: np.random.Generator) -> None
     with_model, _ = value_and_grad(lambda x: model.forward(x).sum())(inputs)
     assert with_model.device is TAPE
     assert len(GradientsParams.from_grads(with_model.backward(), model)) == 4
+
+
+def test_gradients_that_stop_at_a_newer_version_of_a_parameter_are_told(seed: np.random.Generator) -> None:
+    model, x, y = drawn(Mlp.make(TAPE), seed), tensor(normal(seed, 4, 3)), tensor(normal(seed, 4, 2))
+    fast, optimizer = optim.SgdConfig().init().step(0.1, model, grad(mean_square)(model, x, y))
+    mend = r"pass the module(.|\n)*value_and_grad\(outer\)"
+    for new, part in (
+        (lambda: fast, False),
+        (lambda: optimizer.step(0.1, fast, grad(mean_square)(fast, x, y))[0], True),
+    ):
+        loss = mean_square(new(), x, y)
+        gradients = (loss + mean_square(model, x, y) if part else loss).backward()
+        given = "gradients of 4 other leaves, among them newer versions of inner.weight, .* and 1 more"
+        with pytest.warns(
+            UntrainedWarning, match=said("gradients stop before parameters of this Mlp", given, "", mend)
+        ):
+            assert len(GradientsParams.from_grads(gradients, model)) == (4 if part else 0)
+    scaled_model = NEW["new ids"](model, tensor([0.5], TAPE).require_grad())
+    with pytest.warns(UntrainedWarning, match="gradients of 4 other leaves, and none of weight, bias"):
+        GradientsParams.from_grads(mean_square(scaled_model, x, y).backward(), model.outer)
+
+
+def test_gradients_of_several_modules_are_taken_in_turns_without_a_word(seed: np.random.Generator) -> None:
+    model, x, y = drawn(Mlp.make(TAPE), seed), tensor(normal(seed, 4, 3)), tensor(normal(seed, 4, 2))
+    frozen = model.no_grad()
+    for _ in range(2):
+        gradients = mean_square(model, x, mean_square(frozen, x, y).reshape((1, 1)).expand((4, 2))).backward()
+        assert len(GradientsParams.from_grads(gradients, frozen)) == 0
+        parts = [GradientsParams.from_module(gradients, part) for part in (model.inner, model.outer)]
+        assert [len(part) for part in parts] == [2, 2]
+        model, _ = (
+            optim.SgdConfig().init().step(0.1, model, GradientsParams(dict(parts[0].items()) | dict(parts[1].items())))
+        )

@@ -75,6 +75,7 @@ def _carried(source: Any, primitive: Any, spec: TensorSpec, target: Any, place: 
 class Crossing:
     """What a `Recording` is for a Call, for the move of one tracked value from stack to stack."""
 
+    flat: Final = ()
     __slots__ = ("_from", "_place", "_to", "call", "inner", "only", "origins")
 
     def __init__(self, source: Autodiff, spec: TensorSpec, target: Autodiff, place: str) -> None:

@@ -15,7 +15,7 @@ from burn_torch.backend.autodiff.tape import CONSUMED, Node, Recording, Tracked
 from burn_torch.backend.base import Backend
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import AutodiffError, DeviceError, explain
-from burn_torch.core.spec import TensorSpec
+from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.core.unwatched import unwatched
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
@@ -153,6 +153,7 @@ class Autodiff(Backend):
             if root.node.id >= since:
                 _contribute(pending, heap, execute, root.node, root.index, gradient)
         leaves: dict[int, Any] = {}
+        flat: list[tuple[Any, Node]] = []
         while heap:
             number = -heappop(heap)
             entry = pending.pop(number)
@@ -170,7 +171,7 @@ class Autodiff(Backend):
             if recording.version(saved) != node.version:
                 raise _written_to(recording.call)
             backward = recording.only or recording.backward(tuple([g is not None for g in entry]))
-            for (parent, index), gradient in zip(node.edges, backward(entry, saved)):  # noqa: B905  # as long: both are the edges
+            for (parent, index), gradient in zip(node.edges, backward(entry, saved)):  # noqa: B905  # flat ones are behind
                 if gradient is None or parent.id < since:
                     continue
                 if parent.recording is None:  # a leaf waits for nothing
@@ -186,8 +187,11 @@ class Autodiff(Backend):
                     slots[index] = gradient
                 else:
                     slots[index] = _summed(recording, parent, index, slots[index], gradient)
+            if recording.flat:
+                flat += [(recording, parent) for parent, _ in node.edges[-len(recording.flat) :]]
             if not retain_graph:
                 node.edges = ()
+        _fill_zeros(leaves, flat, since)
         return leaves
 
     def track(self, primitive: Any, spec: TensorSpec) -> Tracked:
@@ -299,13 +303,31 @@ def _contribute(
     slots[index] = gradient if slots[index] is None else _sum(execute, _spec_of(node, index), slots[index], gradient)
 
 
+def _fill_zeros(leaves: dict[int, Any], flat: list[tuple[Any, Node]], since: int) -> None:
+    """Zeros for the leaves that are reached through flat inputs alone; `flat` holds (what read a node, the node)."""
+    seen: set[int] = set()
+    while flat:
+        child, node = flat.pop()
+        if node.id < since or node.id in seen:
+            continue
+        seen.add(node.id)
+        if node.recording is not None:
+            flat += [(node.recording, parent) for parent, _ in node.edges]
+        elif node.id not in leaves:
+            spec = node.saved
+            call = REGISTRY["full"].bind(
+                [FLOAT_NUMBER], {"shape": spec.shape, "dtype": spec.dtype, "place": spec.place}
+            )
+            leaves[node.id] = child.inner.execute(call, (0.0,))[0]
+
+
 def _summed(child: Any, node: Node, index: int, a: Any, b: Any) -> Any:
     """The sum of two gradients of one output, on the backend where `child` read it: a tape may hold several."""
     return _sum(child.inner.execute, _spec_of(node, index), a, b)
 
 
 def _sum(execute: Any, spec: TensorSpec, a: Any, b: Any) -> Any:
-    add = REGISTRY["add"]  # the one row that the tape knows: a gradient is the sum of its contributions
+    add = REGISTRY["add"]  # a row that the tape knows: a gradient is the sum of its contributions
     key = (spec, spec)
     call = add.calls.get(key) or add.remember(key, add.bind(key, {}))
     return execute(call, (a, b))[0]
