@@ -39,7 +39,7 @@ _EXPORTS: Final = {
     "core.ambient": ("seed",),
     "module.scope": ("StepScope",),
     "ops.op": ("op",),
-    "tensor": ("Device", "Gradients", "Tensor"),
+    "tensor": ("BroadcastWarning", "Device", "Gradients", "Tensor"),
     "transform": (
         "MemoryLimitWarning",
         "PerSampleLoopWarning",
@@ -90,7 +90,11 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _PACKAGES:
         return importlib.import_module(f"burn_torch.{name}")
-    raise AttributeError(f"module 'burn_torch' has no attribute {name!r}")
+    from burn_torch.core.spellings import missing_from_package
+    from burn_torch.core.spellings.packages import BURN_TORCH
+    from burn_torch.core.spellings.tensors import FUNCTIONS
+
+    raise missing_from_package("burn_torch", name, {**FUNCTIONS, **BURN_TORCH}, "")
 
 
 def __dir__() -> list[str]:

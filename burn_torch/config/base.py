@@ -19,6 +19,8 @@ from burn_torch.core.errors import ArtifactError, ConfigError, explain
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.core.files import write_atomic
 from burn_torch.core.reading import MAX_CONFIG_BYTES, read_bounded
+from burn_torch.core.spellings import attach_spellings
+from burn_torch.core.spellings.packages import CONFIG
 
 __all__ = ["Config", "replace"]
 
@@ -182,6 +184,9 @@ class Config:
                     mend="make the folder, or name another",
                 )
             ) from error
+
+
+attach_spellings(Config, CONFIG)
 
 
 def replace(config: C, /, **changes: Any) -> C:

@@ -1,5 +1,9 @@
 """Datasets, their transforms and sources, and the loader that makes batches of them.  Imports numpy, never torch."""
 
+from typing import TYPE_CHECKING, NoReturn
+
+from burn_torch.core.spellings import missing_from_package as _missing
+from burn_torch.core.spellings.packages import DATA
 from burn_torch.data.dataset import Dataset, InMemDataset, MapStyle, SupportsEpoch
 from burn_torch.data.loader import (
     Batcher,
@@ -58,3 +62,9 @@ __all__ = [
     "split_dataloader",
     "write_idx",
 ]
+
+
+if not TYPE_CHECKING:  # to a type checker it would say that the module has every name
+
+    def __getattr__(name: str) -> NoReturn:
+        raise _missing("burn_torch.data", name, DATA, "utils.data")

@@ -6,9 +6,11 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, dataclass_transform
 
-from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.errors import ArgumentError, DeviceError, explain
+from burn_torch.core.spellings import attach_spellings
+from burn_torch.core.spellings.layers import MODULE
 from burn_torch.module import display, tree
 from burn_torch.module.fields import check_class, checked_constructor, scope_of_statement
 from burn_torch.module.param import Param
@@ -39,6 +41,18 @@ class Module(Tree):
     all other fields are constants.  Lists are kept as tuples, dicts as copies; no field may have the name of a method
     of Module.  A module never changes: training, moving and loading give a new one that shares what stayed the same.
     """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises: ArgumentError that names `forward`.  A class may define what a call of its own does."""
+        name = type(self).__name__
+        raise ArgumentError(
+            explain(
+                f"{name}: a module is no function",
+                given=f"{name}(...) called with {len(args) + len(kwargs)} arguments",
+                expected="a call of one of its methods",
+                mend="model.forward(x)",
+            )
+        )
 
     _scope: ClassVar[Mapping[str, Any]]
     """The names of the class statement's scope that its annotations use."""
@@ -241,6 +255,9 @@ class Module(Tree):
 
     def __repr__(self) -> str:
         return self.format()
+
+
+attach_spellings(Module, {"new": MODULE["new"]})
 
 
 def _kind(param: Param) -> str:

@@ -17,6 +17,8 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError, DTypeError, ShapeError, TraceError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.core.spellings import Named, attach_spellings
+from burn_torch.core.spellings.tensors import PARAM
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.gradients import leaf_id
 
@@ -99,7 +101,7 @@ class _Lazy:
 
 
 @final
-class Param:
+class Param(metaclass=Named):
     """A tensor with an identity, made when it is first read.
 
     `val()` gives the tensor: on a device with gradients it is a leaf of the tape, unless `require_grad` is off.  One
@@ -367,6 +369,9 @@ class Param:
     def __repr__(self) -> str:
         state = "" if self.is_initialized() else ", not yet made"
         return f"Param({self.id}, shape={self.shape}{state})"
+
+
+attach_spellings(Param, PARAM)
 
 
 def _no_tensor(value: Any) -> DTypeError:

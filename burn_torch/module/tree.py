@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self, datac
 
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.number import Scalar
+from burn_torch.core.spellings import missing_name
+from burn_torch.core.spellings.layers import MODULE
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
 from burn_torch.tensor import Tensor
@@ -20,20 +22,6 @@ from burn_torch.tensor import Tensor
 __all__ = ["LEAVES", "Tree", "Unread", "children", "container_name", "is_node", "rebuild", "walk"]
 
 LEAVES = (Param, RunningState, Tensor)
-
-_PYTORCH = {
-    "cpu": "to_device(Device.cpu())",
-    "cuda": "to_device(Device.cuda())",
-    "eval": "valid(), a model on the device without gradients",
-    "load_state_dict": "load_record(record)",
-    "named_parameters": "named_params()",
-    "parameters": "named_params()",
-    "requires_grad_": "no_grad() or requires_grad(), which give another model",
-    "state_dict": "into_record() of a module, to_record() of an optimizer",
-    "to": "to_device(device)",
-    "zero_grad": "nothing, backward returns new gradients",
-}
-"""What stands for PyTorch's methods of modules and optimizers here."""
 
 
 class Unread(Protocol):
@@ -92,8 +80,10 @@ class Tree:
                 return None
             if self._unread is not None and name in self.__module_fields__:
                 return self._fields()[name]
-            here = f"; instead of PyTorch's {name}: {_PYTORCH[name]}" if name in _PYTORCH else ""
-            raise AttributeError(f"{type(self).__name__} has no attribute {name}{here}", name=name, obj=self)
+            owner = type(self).__name__
+            if name in MODULE:
+                raise missing_name(owner, name, MODULE[name])
+            raise AttributeError(f"{owner} has no attribute {name}", name=name, obj=self)
 
     def _fields(self) -> dict[str, Any]:
         """Names and values of all fields; made now if nobody has read them yet."""

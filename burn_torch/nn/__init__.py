@@ -1,5 +1,9 @@
 """Layers, activations, losses: modules with Burn's names, parameters and defaults."""
 
+from typing import TYPE_CHECKING, NoReturn
+
+from burn_torch.core.spellings import missing_from_package as _missing
+from burn_torch.core.spellings.layers import NN
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn.activation import (
     GLU,
@@ -364,3 +368,9 @@ __all__ = [
     "generate_padding_mask",
     "generate_sinusoids",
 ]
+
+
+if not TYPE_CHECKING:  # to a type checker it would say that the module has every name
+
+    def __getattr__(name: str) -> NoReturn:
+        raise _missing("burn_torch.nn", name, NN, "nn")

@@ -59,6 +59,7 @@ class Call:
         "aliases",
         "attrs",
         "is_input",
+        "is_pairing",
         "memo",
         "multiple",
         "op",
@@ -81,6 +82,8 @@ class Call:
         self.memo: Final[dict[Any, Any]] = {}
         self.is_input: Final[bool] = op.same is not None and op.same(self)
         self.aliases: Final[bool] = op.view and (self.is_input or not op.only_if_same)
+        self.is_pairing: Final[bool] = len(specs) == 2 and op.pointwise is not None and _is_pairing(*specs)
+        """Whether it pairs each element of one tensor with all of another; see `tensor/broadcasting.py`."""
 
     @property
     def is_number(self) -> bool:
@@ -93,6 +96,17 @@ class Call:
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return (_rebind, (self.op.name, self.specs, self.attrs))
+
+
+def _is_pairing(x: Spec | None, y: Spec | None) -> bool:
+    """Whether an axis of the tensor of fewer axes lies along a 1 of the other, which has an axis of that size too."""
+    if not isinstance(x, TensorSpec) or not isinstance(y, TensorSpec) or x.ndim == y.ndim:
+        return False
+    small, large = (x.shape, y.shape) if x.ndim < y.ndim else (y.shape, x.shape)
+    if any(size.__class__ is not int for size in (*small, *large)):  # sizes of a symbolic trace: seen before
+        return False
+    apart = {a for a, b in zip(reversed(small), reversed(large), strict=False) if b == 1 and a > 1}
+    return any(size in apart for size in large)
 
 
 def _row(name: str) -> Op:
@@ -198,7 +212,12 @@ class Op:
         return call
 
     def remember(self, key: Any, call: Call) -> Call:
-        """Keeps a Call under a key that a fast path can build without binding.  Bounded: drops the older half."""
+        """Keeps a Call under a key that a fast path can build without binding.  Bounded: drops the older half.
+
+        One that pairs elements is not kept: each line that calls it is looked at.
+        """
+        if call.is_pairing:
+            return call
         with _lock:
             if len(self.calls) >= _CALLS_PER_OP:
                 for old in list(self.calls)[: _CALLS_PER_OP // 2]:

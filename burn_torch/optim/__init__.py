@@ -1,5 +1,9 @@
 """Optimizers as pure functions, gradient clipping, learning-rate schedules."""
 
+from typing import TYPE_CHECKING, NoReturn
+
+from burn_torch.core.spellings import missing_from_package as _missing
+from burn_torch.core.spellings.packages import OPTIM
 from burn_torch.module import GradientsParams
 from burn_torch.optim.adam import Adam, AdamConfig, AdamW, AdamWConfig
 from burn_torch.optim.clipping import GradientClipping, GradientClippingConfig
@@ -62,3 +66,9 @@ __all__ = [
     "WeightDecayConfig",
     "scheduler_of",
 ]
+
+
+if not TYPE_CHECKING:  # to a type checker it would say that the module has every name
+
+    def __getattr__(name: str) -> NoReturn:
+        raise _missing("burn_torch.optim", name, OPTIM, "optim")

@@ -3,6 +3,7 @@
 from burn_torch.core.distribution import Distribution
 from burn_torch.tensor import activation, functional, grid, stats
 from burn_torch.tensor._indexing import s
+from burn_torch.tensor.broadcasting import BroadcastWarning
 from burn_torch.tensor.device import Device
 from burn_torch.tensor.gradients import Gradients
 from burn_torch.tensor.options import (
@@ -28,6 +29,7 @@ from burn_torch.tensor.transaction import Transaction
 
 __all__ = [
     "AttentionModuleOptions",
+    "BroadcastWarning",
     "ConvOptions",
     "ConvTransposeOptions",
     "Device",

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import DTypeError, ShapeError
+from burn_torch.core.errors import ArgumentError, BurnTorchError, DTypeError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.spec import Shape
 from burn_torch.ops.value import Value
 from burn_torch.tensor.apply import number
 
-__all__ = ["all_axes", "axes", "axis", "dtype_of", "fitting", "integer", "new_axis", "sizes"]
+__all__ = ["all_axes", "axes", "axis", "axis_given", "dtype_of", "fitting", "integer", "new_axis", "sizes"]
 
 
 def integer(value: Any, name: str) -> int:
@@ -100,6 +100,18 @@ def dtype_of(dtype: DType | str) -> DType:
             expected="a DType, or a name such as 'f32', 'i64', 'bool'",
             mend="write DType.F32; torch.float32 is DType.F32, torch.int64 DType.I64",
         ) from None
+
+
+def axis_given(x: Value, method: str, dim: Any) -> BurnTorchError:
+    """The error of an axis, as PyTorch writes it, beside a reduction of all elements."""
+    shown = "-1" if dim is None else repr(dim)
+    return told(
+        ArgumentError,
+        f"{method} takes all elements together",
+        given=f"dim {dim} for {x.spec}",
+        expected="no arguments",
+        mend=f"x.{method}_dim({shown}) goes along an axis, which stays with size 1; .squeeze_dim({shown}) drops it",
+    )
 
 
 def _resolve(x: Value, dim: Any, ndim: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Self
 from burn_torch import ops
 from burn_torch.core.errors import ShapeError
 from burn_torch.core.frames import told
-from burn_torch.tensor._arguments import all_axes, axes, axis, integer
+from burn_torch.tensor._arguments import all_axes, axes, axis, axis_given, integer
 from burn_torch.tensor._index_methods import IndexMethods
 from burn_torch.tensor.apply import apply, binary, flat, unary
 
@@ -79,8 +79,10 @@ class NumericMethods(IndexMethods):
     powf_scalar = powf
 
     # -- reductions --------------------------------------------------------------------------
-    def sum(self) -> Self:
+    def sum(self, dim: None = None, keepdim: None = None) -> Self:
         """The sum of all elements.  Shapes: x (*s) -> (1,)."""
+        if dim is not None or keepdim is not None:
+            raise axis_given(self, "sum", dim)
         return flat(unary(ops.sum, self, all_axes(self)))
 
     def sum_dim(self, dim: int) -> Self:
@@ -95,8 +97,10 @@ class NumericMethods(IndexMethods):
         """Sums over several axes, which go.  PyTorch: sum(dims)."""
         return self.sum_dims(dims).squeeze_dims(dims) if len(dims) else self
 
-    def mean(self) -> Self:
+    def mean(self, dim: None = None, keepdim: None = None) -> Self:
         """The mean of all elements.  Shapes: x (*s) -> (1,)."""
+        if dim is not None or keepdim is not None:
+            raise axis_given(self, "mean", dim)
         return flat(unary(ops.mean, self, all_axes(self)))
 
     def mean_dim(self, dim: int) -> Self:
@@ -107,8 +111,10 @@ class NumericMethods(IndexMethods):
         """Means over several axes, which stay with size 1."""
         return unary(ops.mean, self, axes(self, dims))
 
-    def prod(self) -> Self:
+    def prod(self, dim: None = None, keepdim: None = None) -> Self:
         """The product of all elements.  Shapes: x (*s) -> (1,)."""
+        if dim is not None or keepdim is not None:
+            raise axis_given(self, "prod", dim)
         return flat(unary(ops.prod, self, all_axes(self)))
 
     def prod_dim(self, dim: int) -> Self:
@@ -206,16 +212,20 @@ class NumericMethods(IndexMethods):
         """Either x or rhs."""
         return binary(ops.bool_xor, self, rhs)
 
-    def any(self) -> Self:
+    def any(self, dim: None = None, keepdim: None = None) -> Self:
         """Whether any element is true, or not zero.  Shapes: x (*s) -> (1,)."""
+        if dim is not None or keepdim is not None:
+            raise axis_given(self, "any", dim)
         return flat(unary(ops.any, self, all_axes(self)))
 
     def any_dim(self, dim: int) -> Self:
         """Whether any element along an axis is true; the axis stays with size 1."""
         return unary(ops.any, self, (axis(self, dim),))
 
-    def all(self) -> Self:
+    def all(self, dim: None = None, keepdim: None = None) -> Self:
         """Whether all elements are true, or not zero.  Shapes: x (*s) -> (1,)."""
+        if dim is not None or keepdim is not None:
+            raise axis_given(self, "all", dim)
         return flat(unary(ops.all, self, all_axes(self)))
 
     def all_dim(self, dim: int) -> Self:

@@ -7,7 +7,9 @@ from typing import Self
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.tensor._arguments import all_axes, axes, axis, fitting, integer, new_axis
+from burn_torch.core.errors import ArgumentError
+from burn_torch.core.frames import told
+from burn_torch.tensor._arguments import all_axes, axes, axis, axis_given, fitting, integer, new_axis
 from burn_torch.tensor._numeric_methods import NumericMethods
 from burn_torch.tensor.apply import apply, binary, flat, unary
 
@@ -56,8 +58,10 @@ class OrderMethods(NumericMethods):
     lower_equal_scalar = lower_equal_elem = lower_equal
 
     # -- largest --------------------------------------------------------------------------------
-    def max(self) -> Self:
+    def max(self, dim: None = None, keepdim: None = None) -> Self:
         """The largest element.  Shapes: x (*s) -> (1,).  Equal ones share the gradient."""
+        if dim is not None or keepdim is not None:
+            raise axis_given(self, "max", dim)
         return flat(unary(ops.amax, self, all_axes(self)))
 
     def max_dim(self, dim: int) -> Self:
@@ -94,8 +98,10 @@ class OrderMethods(NumericMethods):
         return unary(ops.argmax, self, axis(self, dim))
 
     # -- smallest -------------------------------------------------------------------------------
-    def min(self) -> Self:
+    def min(self, dim: None = None, keepdim: None = None) -> Self:
         """The smallest element.  Shapes: x (*s) -> (1,).  Equal ones share the gradient."""
+        if dim is not None or keepdim is not None:
+            raise axis_given(self, "min", dim)
         return flat(unary(ops.amin, self, all_axes(self)))
 
     def min_dim(self, dim: int) -> Self:
@@ -120,8 +126,19 @@ class OrderMethods(NumericMethods):
         return unary(ops.argmin, self, axis(self, dim))
 
     # -- between bounds ---------------------------------------------------------------------------
-    def clamp(self, min: float, max: float) -> Self:
-        """x, but never below `min` nor above `max`.  The gradient passes at the bounds."""
+    def clamp(self, min: float | None = None, max: float | None = None) -> Self:
+        """x, but never below `min` nor above `max`.  The gradient passes at the bounds.
+
+        Raises: ArgumentError where one of the two is missing.
+        """
+        if min is None or max is None:
+            raise told(
+                ArgumentError,
+                "a bound is missing",
+                given=f"min {min}, max {max}",
+                expected="two numbers, as in x.clamp(0.0, 1.0)",
+                mend="x.clamp_min(min) and x.clamp_max(max) have one bound",
+            )
         dtype = self.spec.dtype
         result: Self = apply(ops.clamp, (self, fitting(dtype, min), fitting(dtype, max)))
         return result

@@ -64,8 +64,16 @@ class ShapeMethods(Value):
         shape = self.spec.shape
         return unary(ops.reshape, self, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
 
-    def squeeze(self) -> Self:
+    def squeeze(self, dim: None = None) -> Self:
         """Without the axes of size 1."""
+        if dim is not None:
+            raise told(
+                ArgumentError,
+                "squeeze takes every axis of size 1 away",
+                given=f"dim {dim} for {self.spec}",
+                expected="no arguments",
+                mend=f"x.squeeze_dim({dim}) takes one axis away, x.squeeze_dims([...]) several",
+            )
         return unary(ops.reshape, self, tuple([size for size in self.spec.shape if size != 1]))
 
     def squeeze_dim(self, dim: int) -> Self:
@@ -91,13 +99,14 @@ class ShapeMethods(Value):
     def unsqueeze(self, rank: int | None = None) -> Self:
         """With axes of size 1 in front, up to `rank` axes; without `rank` one axis more."""
         missing = 1 if rank is None else integer(rank, "rank") - self.spec.ndim
-        if missing < 0:
+        if missing < 1:
             raise told(
                 ShapeError,
-                "there are more axes than that",
+                "there are as many axes, or more",
                 given=f"rank {rank} for {self.spec}",
-                expected=f"rank of {self.spec.ndim} or more",
-                mend="squeeze or flatten takes axes away",
+                expected=f"rank of {self.spec.ndim + 1} or more: the number of axes of the result",
+                mend="x.unsqueeze_dim(dim) inserts an axis at a place, as PyTorch's unsqueeze(dim) does; squeeze or"
+                " flatten takes axes away",
             )
         return unary(ops.reshape, self, (1,) * missing + self.spec.shape)
 
@@ -135,8 +144,16 @@ class ShapeMethods(Value):
         return unary(ops.expand, self, wanted)
 
     # -- axes in another order ---------------------------------------------------------------
-    def transpose(self) -> Self:
+    def transpose(self, dim0: None = None, dim1: None = None) -> Self:
         """The last two axes swapped.  PyTorch: transpose(-1, -2), or x.mT."""
+        if dim0 is not None or dim1 is not None:
+            raise told(
+                ArgumentError,
+                "transpose swaps the last two axes",
+                given=f"{dim0} and {dim1} for {self.spec}",
+                expected="no arguments",
+                mend=f"x.swap_dims({dim0}, {dim1})",
+            )
         ndim = self.spec.ndim
         if ndim < 2:
             raise told(

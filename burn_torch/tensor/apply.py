@@ -16,6 +16,7 @@ from burn_torch.core.frames import told
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, NUMBER_SPECS, Spec
 from burn_torch.ops.op import REGISTRY, Call, Op
 from burn_torch.ops.value import Value
+from burn_torch.tensor.broadcasting import warn_of_pairing
 
 __all__ = ["NUMBERS", "apply", "binary", "flat", "foreign", "number", "operate", "reflect", "unary"]
 
@@ -49,9 +50,11 @@ def binary(op: Op, x: T, y: Any) -> T:
     kind = y.__class__
     if kind is x.__class__:
         if y.backend is not backend:
+            if spec.ndim != y.spec.ndim:
+                _met(op, (spec, y.spec))
             return op(x, y)  # type: ignore[no-any-return]  # the general way lifts constants
         key = (spec, y.spec)
-        call = op.calls.get(key) or op.remember(key, op.bind(key, {}))
+        call = op.calls.get(key) or _met(op, key)
         z = _new(kind)
         z.backend = backend
         z.primitive = backend.execute(call, (x.primitive, y.primitive))[0]
@@ -69,6 +72,14 @@ def binary(op: Op, x: T, y: Any) -> T:
     z.primitive = backend.execute(call, (x.primitive, y))[0]
     z.spec = call.result
     return z
+
+
+def _met(op: Op, key: tuple[Spec, Spec]) -> Call:
+    """The Call of two tensors that is met for the first time, or that pairs their elements, which may be unmeant."""
+    call = op.bind(key, {})
+    if call.is_pairing:
+        warn_of_pairing(op.name, *key, call.result)  # type: ignore[arg-type]  # tensors both
+    return op.remember(key, call)
 
 
 def flat(x: T) -> T:

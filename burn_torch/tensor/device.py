@@ -10,6 +10,8 @@ from burn_torch.backend.fusion import fused_by_default, fusion_of, is_fused
 from burn_torch.backend.tracing import active
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.spellings import Named, attach_spellings
+from burn_torch.core.spellings.packages import DEVICE
 
 if TYPE_CHECKING:
     from burn_torch.backend.fusion.explanation import StreamExplanation
@@ -20,7 +22,7 @@ _lock: Final = threading.Lock()
 
 
 @final
-class Device:
+class Device(metaclass=Named):
     """Where tensors live and how they are computed.
 
         Device.cpu()                    torch on the host
@@ -214,3 +216,6 @@ def _rebuild(leaf: str, checkpoints: tuple[str, ...], place: str, fused: bool = 
     for checkpoint in checkpoints:
         device = device.autodiff(checkpoint)
     return device
+
+
+attach_spellings(Device, DEVICE)

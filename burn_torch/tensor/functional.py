@@ -6,11 +6,13 @@ Burn's `tensor::module` and `tensor::loss`.  Settings of spatial axes are one nu
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from burn_torch import ops
 from burn_torch.core.errors import DTypeError, ShapeError
 from burn_torch.core.frames import told
+from burn_torch.core.spellings import missing_from_package
+from burn_torch.core.spellings.layers import FUNCTIONAL
 from burn_torch.tensor._arguments import integer
 from burn_torch.tensor.apply import apply
 from burn_torch.tensor.options import (
@@ -526,3 +528,9 @@ def _each(name: str, value: Sizes, n: int) -> tuple[int, ...]:
             mend="write one number where all axes have the same",
         )
     return sizes
+
+
+if not TYPE_CHECKING:  # to a type checker it would say that the module has every name
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_from_package("burn_torch.tensor.functional", name, FUNCTIONAL, "nn.functional")

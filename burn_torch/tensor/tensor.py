@@ -5,10 +5,14 @@ from __future__ import annotations
 import builtins
 from typing import final
 
+import torch
+
 from burn_torch import ops
 from burn_torch.backend import Autodiff, Backend
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import AutodiffError, explain
+from burn_torch.core.spellings import Named, attach_spellings
+from burn_torch.core.spellings.tensors import TENSOR
 from burn_torch.tensor._operators import Operators
 from burn_torch.tensor.gradients import Gradients
 
@@ -16,7 +20,7 @@ __all__ = ["Tensor"]
 
 
 @final
-class Tensor(Operators):
+class Tensor(Operators, metaclass=Named):
     """An immutable array on a device.  Every operation gives a new tensor.
 
         x = Tensor.from_data([[1.0, 2.0], [3.0, 4.0]], Device.cpu())
@@ -29,6 +33,9 @@ class Tensor(Operators):
     __slots__ = ()
 
     backend: Backend
+
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
 
     # -- gradients ---------------------------------------------------------------------------
     def backward(self, retain_graph: builtins.bool = False) -> Gradients:
@@ -124,6 +131,9 @@ class Tensor(Operators):
     def bool(self) -> Tensor:
         """Whether each element is not zero."""
         return self.cast(DType.BOOL)
+
+
+attach_spellings(Tensor, TENSOR, twin=torch.Tensor)
 
 
 def _no_tape(method: str, x: Tensor) -> AutodiffError:

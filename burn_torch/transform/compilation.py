@@ -479,6 +479,8 @@ def _signature(function: Any) -> inspect.Signature:
     """How a function is called.  Raises: ArgumentError for what cannot be compiled: no function, or one that pauses."""
     plain = plain_function(function)
     try:
+        if isinstance(function, Module) and type(function).__call__ is Module.__call__:
+            raise TypeError
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         given, mend = f"{function!r:.80}", "write a function of your own around it: compile(lambda x: ...)"

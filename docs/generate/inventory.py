@@ -54,7 +54,7 @@ def find(name: str) -> Any:
 
     found: Any = package if name in ELSEWHERE else package.Tensor
     for part in ELSEWHERE.get(name, name).split("."):
-        found = inspect.getattr_static(found, part, None)
+        found = inspect.getattr_static(found, part, None) if hasattr(found, part) else None
     return found
 
 

@@ -51,7 +51,7 @@ MISTAKES: list[Mistake] = [
     (lambda: X.permute(0, 5), ShapeError, r"permute: axes \(0, 5\)"),
     (lambda: X.flatten(1, 0), ShapeError, "flatten: start_dim comes after end_dim.*swap"),
     (lambda: X.squeeze_dim(0), ShapeError, "squeeze_dim: an axis that is to go has a size other than 1.*select_dim"),
-    (lambda: X.unsqueeze(1), ShapeError, "unsqueeze: there are more axes than that.*rank of 2 or more"),
+    (lambda: X.unsqueeze(1), ShapeError, "unsqueeze: there are as many axes, or more.*rank of 3 or more"),
     (lambda: X[0].transpose(), ShapeError, "transpose: there are no two axes to swap"),
     (lambda: X.movedim([0, 1], [0]), ShapeError, "movedim: not as many places as axes"),
     (lambda: X.roll([1], [0, 1]), ShapeError, "roll: not as many shifts as axes"),

@@ -1,0 +1,105 @@
+"""What PyTorch, numpy and Rust's Burn call things, and what they are called here: the hints of missing names.
+
+A class takes the names as descriptors that raise, a package looks into its table in `__getattr__`: so a name that is
+there costs nothing, `hasattr` stays false, and `dir` lists none of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from burn_torch.core import errors
+
+__all__ = ["Named", "attach_spellings", "hint", "missing_from_package", "missing_name"]
+
+
+def hint(name: str, table: Mapping[str, str], twin: str) -> str | None:
+    """What to write instead of a name; None for one that neither the table nor torch's `twin` knows.
+
+    twin    where torch has such names: "Tensor", "nn", "optim", "", "utils.data"
+    """
+    known = table.get(name)
+    if known is not None:
+        return known
+    base = name.removesuffix("_")
+    if name.startswith("_") or not _is_of_torch(twin, name):
+        return None
+    if base != name:  # torch's form in place
+        return f"tensors never change: x = {table.get(base, f'x.{base}(...)')}"
+    for part, words in _FAMILIES.items():
+        if part in name:
+            return words
+    where = f"torch.{twin}.{name}" if twin else f"torch.{name}"
+    return (
+        f"{where} has no counterpart here; write it with operations of Tensor, or as an operation of your own"
+        " (burn_torch.op); without gradients torch itself does it: Tensor.from_torch(function(x.into_torch()))"
+    )
+
+
+def missing_name(owner: str, name: str, instead: str) -> AttributeError:
+    """The error of a name that is spelt otherwise here."""
+    what = f"{owner} has no attribute {name!r}"
+    return AttributeError(errors.explain(what, given=name, expected="a name of burn_torch", mend=instead))
+
+
+def missing_from_package(package: str, name: str, table: Mapping[str, str], twin: str) -> AttributeError:
+    """The error of a package that has no such name, with a hint where there is one."""
+    instead = hint(name, table, twin)
+    if instead is None:
+        return AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
+    return missing_name(f"module {package!r}", name, instead)
+
+
+class Named(type):
+    """A class of which `dir` lists what is there, and not the spellings that raise."""
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if not isinstance(_found(cls, name), _Spelling)]
+
+
+class _Spelling:
+    """A name that is spelt otherwise here: read, of a class or of an instance, it is an AttributeError that says so."""
+
+    __slots__ = ("instead", "name")
+
+    def __init__(self, name: str, instead: str) -> None:
+        self.name: Final = name
+        self.instead: Final = instead
+
+    def __get__(self, instance: object, owner: type | None = None) -> NoReturn:
+        kind = type(instance) if owner is None else owner
+        raise missing_name(f"{kind.__name__!r} object", self.name, self.instead)
+
+
+def attach_spellings(cls: type, table: Mapping[str, str], *, twin: type | None = None) -> None:
+    """Gives a class the names of a table, and of its twin in torch, that it does not have."""
+    names = [*table, *(() if twin is None else (name for name in dir(twin) if not name.startswith("_")))]
+    for name in dict.fromkeys(names):
+        instead = hint(name, table, "Tensor" if twin is not None else "")
+        if instead is not None and _found(cls, name) is None:
+            setattr(cls, name, _Spelling(name, instead))
+
+
+def _found(cls: type, name: str) -> Any:
+    return next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
+
+
+def _is_of_torch(twin: str, name: str) -> bool:
+    place: Any = sys.modules.get("torch")
+    for part in filter(None, twin.split(".")):
+        place = getattr(place, part, None)
+    return place is not None and hasattr(place, name)
+
+
+_FAMILIES: Final[Mapping[str, str]] = {
+    "sparse": "there are no sparse tensors; keep values and indices, and use gather, scatter and select_assign",
+    "quantize": "there are no quantised tensors; cast(DType.BF16) or cast(DType.F16) takes half the memory",
+    "storage": "a tensor has no storage of its own; x.into_torch() shares its memory",
+    "complex": "there are no complex numbers; keep real and imaginary parts as two tensors",
+    "autocast": "burn_torch computes in the element types that tensors have; compile(fn, precision='bfloat16')",
+    "rng_state": "burn_torch.seed(n) starts the default key again; a StepScope has a key of its own",
+    "hook": "there are no hooks: a function that is called with the value in forward does the same",
+}
+"""Names of torch by a part of them."""

@@ -1,0 +1,60 @@
+"""The notice of an operation that pairs each element of one tensor with all of another, where one of each was meant.
+
+`output.argmax(1) == targets` is (n, 1) beside (n,), hence (n, n): a reduction keeps its axis.  In Burn ranks are types,
+and this does not compile.  A smaller tensor along the last axes of a larger one, such as a bias, is as it should be.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, Final
+
+from burn_torch.core.errors import explain
+from burn_torch.core.frames import is_users
+from burn_torch.core.spec import TensorSpec
+
+__all__ = ["BroadcastWarning", "warn_of_pairing"]
+
+
+class BroadcastWarning(UserWarning):
+    """An element-wise operation broadcasts tensors of different ranks against each other, which is seldom meant.
+
+    `warnings.filterwarnings("ignore", category=BroadcastWarning)` silences it.
+    """
+
+
+def warn_of_pairing(name: str, x: TensorSpec, y: TensorSpec, result: TensorSpec) -> None:
+    """Warns at the line of the user that has called the operation itself, once a line; a library's line never."""
+    frame: Any = sys._getframe(1)
+    methods = 0
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        methods += not frame.f_code.co_filename.endswith(_SHORT_WAYS)
+        frame = frame.f_back
+    if frame is None or methods > 1 or not is_users(frame.f_code.co_filename):
+        return  # a function of this library computes with it
+    line = (frame.f_code.co_filename, frame.f_lineno)
+    if _noticed.get(line) is warnings.filters:
+        return
+    higher, lower = ("the first", "the second") if x.ndim > y.ndim else ("the second", "the first")
+    warnings.warn_explicit(
+        explain(
+            f"{name}: two tensors of different ranks are broadcast against each other",
+            given=f"{x.shape} and {y.shape}, which make {result.shape}",
+            expected="one rank, or a smaller tensor along the last axes of a larger one",
+            mend=f"drop the axis of size 1 of {higher} with squeeze_dim(-1), as argmax and sums keep their axis;"
+            f" where all pairs are meant, say so: unsqueeze_dim(0) on {lower}",
+        ),
+        BroadcastWarning,
+        line[0],
+        line[1],
+        module=frame.f_globals.get("__name__", "__main__"),
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )
+    _noticed[line] = warnings.filters  # new filters, as of `catch_warnings`, are to see it again
+
+
+_HERE: Final = str(Path(__file__).resolve().parent)
+_SHORT_WAYS: Final = ("apply.py", "broadcasting.py")
+_noticed: Final[dict[tuple[str, int], Any]] = {}
