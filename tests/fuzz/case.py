@@ -69,14 +69,14 @@ class Case:
     @cached_property
     def judge(self) -> Judge:
         """Of values and first gradients."""
-        return Judge(self.first_on(PLAIN), lambda seed: self.first_on(Device(Noisy(seed))), self.names)
+        return Judge(self.first_on(PLAIN), lambda seed: self.first_on(Device(Noisy().seeded(seed))), self.names)
 
     @cached_property
     def second_judge(self) -> Judge:
         """Of second gradients."""
         names = [f"second gradient of x{i}" for i in self.program.wanted]
         names += [f"second gradient of upstream {i}" for i, g in enumerate(self.upstream) if g is not None]
-        return Judge(self.second_on(PLAIN), lambda seed: self.second_on(Device(Noisy(seed))), names)
+        return Judge(self.second_on(PLAIN), lambda seed: self.second_on(Device(Noisy().seeded(seed))), names)
 
     @cached_property
     def names(self) -> list[str]:

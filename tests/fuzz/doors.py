@@ -24,7 +24,6 @@ import numpy as np
 from burn_torch import ArgumentError, BurnTorchError, Device, DType, MovedError, Tensor, compile, per_sample_grad
 from burn_torch.core.data import TensorData
 from tests.fuzz.case import PLAIN, Case, data_of, first_by_tape, first_by_vjp, second_by_transforms
-from tests.fuzz.program import Program
 
 __all__ = ["DOORS", "Door", "Outcome"]
 
@@ -50,10 +49,6 @@ def _skip(why: str) -> Outcome:
     return Outcome(skipped=why)
 
 
-def _agree(case: Case, device: Device, made: Sequence[Any], *, bits: bool = False) -> Outcome:
-    return Outcome(tuple(case.judge.differences(made, bits=bits)))
-
-
 # -- eager ---------------------------------------------------------------------------------------------------
 def _tape(case: Case) -> Outcome:
     if not case.differentiates:
@@ -74,21 +69,11 @@ def _vjp(case: Case) -> Outcome:
         return _skip("no gradients")
     program = case.program
     made = first_by_vjp(program, program.tensors(PLAIN), program.numbers, case.upstream_on(PLAIN))
-    return _agree(case, PLAIN, data_of(made))
-
-
-def _ndarray(case: Case) -> Outcome:
-    if any(DType.BF16 in _dtypes_of(step) for step in case.program.steps) or _has(case, DType.BF16):
-        return _skip("numpy has no bf16")
-    return _agree(case, PLAIN, case.first_on(Device.ndarray()))
+    return Outcome(tuple(case.judge.differences(data_of(made))))
 
 
 def _dtypes_of(step: Any) -> list[Any]:
     return [v for v in step.attrs.values() if isinstance(v, DType)]
-
-
-def _has(case: Case, dtype: DType) -> bool:
-    return any(x.dtype is dtype for x in case.program.inputs)
 
 
 # -- differences -----------------------------------------------------------------------------------------------
@@ -188,17 +173,13 @@ def _is_double(case: Case) -> bool:
 
 
 # -- compiled -----------------------------------------------------------------------------------------------
-def _first(program: Program) -> Callable[..., Any]:
-    return lambda xs, numbers, upstream: first_by_tape(program, xs, numbers, upstream)
-
-
-def compiled_first(case: Case, **options: Any) -> Outcome:
+def compiled(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
     """Values and gradients as one program, which is then called with other data."""
     function = _compiled(case, options)
-    found = case.judge.differences(_call(function, case))
+    found = case.judge.differences(_call(function, case, device))
     other = _other(case) if not found and case.seed % 3 == 0 else None
     if other is not None:
-        found = [f"called again: {words}" for words in other.judge.differences(_call(function, other))]
+        found = [f"called again: {words}" for words in other.judge.differences(_call(function, other, device))]
         if function.traces != 1:
             found.append(f"traced {function.traces} times")
     return Outcome(tuple(found))
@@ -218,42 +199,37 @@ def _compiled(case: Case, options: dict[str, Any]) -> Any:
     program = case.program
     if not case.differentiates:
         return compile(lambda xs, numbers, upstream: program(xs, numbers), **options)
-    if case.seed % 2:
-        return compile(lambda xs, numbers, upstream: first_by_vjp(program, xs, numbers, upstream), **options)
-    return compile(_first(program), **options)
+    way = first_by_vjp if case.seed % 2 else first_by_tape
+    return compile(lambda xs, numbers, upstream: way(program, xs, numbers, upstream), **options)
 
 
-def _call(function: Any, case: Case) -> list[TensorData | None]:
+def _call(function: Any, case: Case, device: Device) -> list[TensorData | None]:
     program = case.program
     by_tape = case.differentiates and not case.seed % 2
-    made = function(
-        program.tensors(PLAIN.autodiff() if by_tape else PLAIN), list(program.numbers), case.upstream_on(PLAIN)
-    )
-    found = data_of(made)
+    xs = program.tensors(device.autodiff() if by_tape else device)
+    found = data_of(function(xs, list(program.numbers), case.upstream_on(device)))
     return found + [None] * (len(case.names) - len(found))
 
 
-def _donate(case: Case) -> Outcome:
+def donated(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
+    """The same with some arguments donated: these are gone, the others are as they were."""
     program = case.program
     chosen = random.Random(case.seed)
-    donated = [i for i in range(len(program.inputs)) if chosen.random() < 0.6]
+    gone = [i for i in range(len(program.inputs)) if chosen.random() < 0.6]
 
     def function(given: list[Tensor], kept: list[Tensor], numbers: list[Any], upstream: list[Any]) -> Any:
-        xs: list[Any] = [None] * len(program.inputs)
-        rest = iter(kept)
-        taken = iter(given)
-        for i in range(len(xs)):
-            xs[i] = next(taken) if i in donated else next(rest)
+        taken, rest = iter(given), iter(kept)
+        xs = [next(taken) if i in gone else next(rest) for i in range(len(program.inputs))]
         return first_by_vjp(program, xs, numbers, upstream) if case.differentiates else program(xs, numbers)
 
-    xs = program.tensors(PLAIN)
-    given = [xs[i] for i in donated]
-    kept = [x for i, x in enumerate(xs) if i not in donated]
-    made = compile(function, donate=("given", "upstream"))(given, kept, list(program.numbers), case.upstream_on(PLAIN))
-    found = data_of(made)
+    xs = program.tensors(device)
+    given = [xs[i] for i in gone]
+    kept = [x for i, x in enumerate(xs) if i not in gone]
+    run = compile(function, donate=("given", "upstream"), **options)
+    found = data_of(run(given, kept, list(program.numbers), case.upstream_on(device)))
     differences = case.judge.differences(found + [None] * (len(case.names) - len(found)))
     for i, x in enumerate(xs):
-        if i in donated:
+        if i in gone:
             try:
                 x.into_data()
             except MovedError:
@@ -265,12 +241,12 @@ def _donate(case: Case) -> Outcome:
 
 
 # -- lazy -----------------------------------------------------------------------------------------------------
-def _lazy(case: Case) -> Outcome:
-    fused = Device.cpu(fused=True)
-    found = case.judge.differences(case.first_on(fused))
+def eager(case: Case, device: Device) -> Outcome:
+    """Values and gradients on another device, then on other data: a fused device keeps plans by what is recorded."""
+    found = case.judge.differences(case.first_on(device))
     other = _other(case) if not found and case.seed % 3 == 0 else None
     if other is not None:
-        found = [f"once more: {words}" for words in other.judge.differences(other.first_on(fused))]
+        found = [f"once more: {words}" for words in other.judge.differences(other.first_on(device))]
     return Outcome(tuple(found))
 
 
@@ -395,34 +371,80 @@ def _second_by_devices(case: Case) -> list[TensorData | None]:
     return data_of([*[low[i].grad(again) for i in program.wanted], *[g.grad(again) for g in seeds if g is not None]])
 
 
-def _second_compiled(case: Case) -> Outcome:
+def second_compiled(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
+    """Second gradients as one program."""
     if not case.second or not case.differentiates:
         return _skip("one program in ten")
-    return compiled_second(case)
-
-
-def compiled_second(case: Case, **options: Any) -> Outcome:
-    """Second gradients as one program."""
     program = case.program
 
     def function(xs: list[Tensor], numbers: list[Any], upstream: list[Any], weights: list[Tensor]) -> Any:
         return second_by_transforms(program, xs, numbers, upstream, weights)
 
     made = compile(function, **options)(
-        program.tensors(PLAIN), list(program.numbers), case.upstream_on(PLAIN), case.weights_on(PLAIN)
+        program.tensors(device), list(program.numbers), case.upstream_on(device), case.weights_on(device)
     )
     return Outcome(tuple(case.second_judge.differences(data_of(made))))
 
 
-DOORS: Final = (
-    Door("tape", _tape),
-    Door("vjp", _vjp),
-    Door("ndarray", _ndarray),
-    Door("numeric", _numeric),
-    Door("compile", compiled_first),
-    Door("donate", _donate, 0.5),
-    Door("lazy", _lazy, 0.5),
-    Door("vmap", _vmap, 0.25),
-    Door("second", _second),
-    Door("second compiled", _second_compiled),
-)
+def second_eager(case: Case, device: Device) -> Outcome:
+    """Second gradients by nested transforms on another device."""
+    if not case.second or not case.differentiates:
+        return _skip("one program in ten")
+    return Outcome(tuple(case.second_judge.differences(case.second_on(device))))
+
+
+def _without_bf16(check: Callable[[Case], Outcome]) -> Callable[[Case], Outcome]:
+    """numpy has no bf16."""
+
+    def checked(case: Case) -> Outcome:
+        dtypes = {v for step in case.program.steps for v in _dtypes_of(step)} | {x.dtype for x in case.program.inputs}
+        return _skip("numpy has no bf16") if DType.BF16 in dtypes else check(case)
+
+    return checked
+
+
+# -- all doors, by phase ------------------------------------------------------------------------------------------
+def _fused() -> Device:
+    return Device.cpu(fused=True)
+
+
+def _on_gpu(fused: bool) -> Device:
+    return Device.cuda(0, fused=fused)
+
+
+DOORS: Final[dict[str, tuple[Door, ...]]] = {
+    "eager": (
+        Door("tape", _tape),
+        Door("vjp", _vjp),
+        Door("ndarray", _without_bf16(lambda case: eager(case, Device.ndarray()))),
+        Door("numeric", _numeric),
+        Door("compile", compiled),
+        Door("donate", donated, 0.5),
+        Door("lazy", lambda case: eager(case, _fused()), 0.5),
+        Door("vmap", _vmap, 0.25),
+        Door("second", _second),
+        Door("second compile", second_compiled),
+        Door("second lazy", lambda case: second_eager(case, _fused())),
+        Door("second ndarray", _without_bf16(lambda case: second_eager(case, Device.ndarray()))),
+    ),
+    "c": (
+        Door("c", lambda case: compiled(case, fuse=True)),
+        Door("c donate", lambda case: donated(case, fuse=True), 0.3),
+        Door("second c", lambda case: second_compiled(case, fuse=True)),
+    ),
+    "interpreter": (
+        Door("interpreter", lambda case: compiled(case, fuse=True)),
+        Door("interpreter lazy", lambda case: eager(case, _fused()), 0.3),
+        Door("interpreter donate", lambda case: donated(case, fuse=True), 0.3),
+        Door("second interpreter", lambda case: second_compiled(case, fuse=True)),
+    ),
+    "cuda": (
+        Door("cuda", lambda case: eager(case, _on_gpu(True))),
+        Door("cuda unfused", lambda case: eager(case, _on_gpu(False)), 0.3),
+        Door("cuda compile", lambda case: compiled(case, _on_gpu(True))),
+        Door("cuda donate", lambda case: donated(case, _on_gpu(True)), 0.3),
+        Door("second cuda", lambda case: second_eager(case, _on_gpu(True))),
+        Door("second cuda compile", lambda case: second_compiled(case, _on_gpu(True))),
+    ),
+}
+"""Each phase is processes of their own, see `phases.py`."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import collections
 import hashlib
+import itertools
 import multiprocessing
 import os
 import queue
 import time
 import traceback
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -61,81 +63,73 @@ def check_program(case: Any, doors: Any, counts: collections.Counter[str]) -> li
 
 def try_door(door: Any, case: Any) -> tuple[str, str | None]:
     """What a door says of a case, and why it was skipped; an exception is a disagreement too."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            outcome = door.check(case)
-        except Exception as fault:
-            last = traceback.extract_tb(fault.__traceback__)[-1]
-            text = str(fault).splitlines()
-            return (
-                f"raised {type(fault).__name__}: {text[0] if text else ''} ({Path(last.filename).name}:{last.lineno})",
-                None,
-            )
+    try:
+        outcome = door.check(case)
+    except Exception as fault:
+        last = traceback.extract_tb(fault.__traceback__)[-1]
+        text = [*str(fault).splitlines(), ""]
+        return f"raised {type(fault).__name__}: {text[0]} ({Path(last.filename).name}:{last.lineno})", None
     return "; ".join(outcome.differences[:3]), outcome.skipped
 
 
 def _work(
     phase: str, seed: int, doors: list[str], numbers: Any, deadline: float | None, told: Any, at: Any, place: int
 ) -> None:
+    """Programs of these numbers through the doors of a phase, until the deadline; tells of failures and counts."""
     os.environ.update(PHASES[phase].environment)
-    from tests.fuzz.case import Case
-    from tests.fuzz.draw import draw_program
-    from tests.fuzz.opened import doors_of, opened
+    from tests.fuzz.doors import DOORS
+    from tests.fuzz.opened import opened
 
-    counts: collections.Counter[str] = collections.Counter()
-    kinds: collections.Counter[str] = collections.Counter()
-    chosen = [door for door in doors_of(phase) if not doors or door.name in doors]
-    with opened(phase):
-        for number in numbers:
-            if deadline is not None and time.time() > deadline:
+    worker = _Worker(phase, seed, [door for door in DOORS[phase] if not doors or door.name in doors], told)
+    left = iter(numbers)
+    with opened(phase) as (at_once, run_all), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        while deadline is None or time.time() < deadline:
+            batch = list(itertools.islice(left, at_once))
+            if not batch:
                 break
-            at[2 * place], at[2 * place + 1] = number, time.time()
-            own = case_seed(seed, number)
-            case = Case(draw_program(own), second=number % 10 == 0, seed=own % (1 << 31))
-            counts["programs"] += 1
-            counts["steps"] += len(case.program.steps)
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    assert case.judge
-            except Exception as fault:
-                told.put(
-                    (
-                        "failure",
-                        Failure(
-                            "reference",
-                            number,
-                            f"{type(fault).__name__}: {fault}",
-                            case.program.to_json(),
-                            False,
-                            case.seed,
-                        ),
-                    )
-                )
-                counts["reference|failed"] += 1
-                continue
-            for door, words in check_program(case, chosen, counts):
-                kind = (
-                    f"{door.name} {words.split(':')[0][:40]}"
-                    if not words.startswith("raised")
-                    else f"{door.name} {words[:60]}"
-                )
-                kinds[kind] += 1
-                program = None
-                if kinds[kind] <= SHRUNK_OF_A_KIND:
-                    program = _smallest(door, case)
-                    words = try_door(door, Case(program, case.second, case.seed))[0] or words
-                told.put(
-                    (
-                        "failure",
-                        Failure(door.name, number, words, program and program.to_json(), case.second, case.seed),
-                    )
-                )
-                at[2 * place + 1] = time.time()
-            counts["unstable"] += case.judge.unstable
-        counts["cpu_ms"] = round(1000 * time.process_time())
-    told.put(("counts", counts))
+            at[2 * place], at[2 * place + 1] = batch[0], time.time()
+            run_all(worker.check, batch)
+    worker.counts["cpu_ms"] = round(1000 * time.process_time())
+    told.put(("counts", worker.counts))
+
+
+class _Worker:
+    """Runs programs by their number."""
+
+    def __init__(self, phase: str, seed: int, doors: Sequence[Any], told: Any) -> None:
+        self.phase = phase
+        self.seed = seed
+        self.doors = doors
+        self.told = told
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.kinds: collections.Counter[str] = collections.Counter()
+
+    def check(self, number: int) -> None:
+        from tests.fuzz.case import Case
+        from tests.fuzz.draw import draw_program
+
+        own = case_seed(self.seed, number)
+        case = Case(draw_program(own), second=number % 10 == 0, seed=own % (1 << 31))
+        self.counts["programs"] += 1
+        self.counts["steps"] += len(case.program.steps)
+        try:
+            assert case.judge
+        except Exception as fault:
+            words = f"eager raised {type(fault).__name__}: {fault}"
+            self.counts["reference|failed"] += 1
+            self.told.put(("failure", Failure("reference", number, words, case.program.to_json(), False, case.seed)))
+            return
+        for door, words in check_program(case, self.doors, self.counts):
+            kind = f"{door.name} {words[:60] if words.startswith('raised') else words.split(':')[0][:40]}"
+            self.kinds[kind] += 1
+            program = None
+            if self.kinds[kind] <= SHRUNK_OF_A_KIND:
+                program = _smallest(door, case)
+                words = try_door(door, Case(program, case.second, case.seed))[0] or words
+            text = program and program.to_json()
+            self.told.put(("failure", Failure(door.name, number, words, text, case.second, case.seed)))
+        self.counts["unstable"] += case.judge.unstable
 
 
 def _smallest(door: Any, case: Any) -> Any:

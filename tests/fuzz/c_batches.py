@@ -1,0 +1,173 @@
+"""Builds the C kernels of many programs at once: one translation unit, one run of the compiler.
+
+Programs run in threads side by side.  Each waits where it needs a kernel; when all of them wait, what they ask for is
+compiled together.  The compiler's start costs more than a kernel of a small program does.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from burn_torch.backend.libtorch import c_kernels
+from burn_torch.fusion import c_lowering
+
+__all__ = ["Builder", "compiled_together"]
+
+PATIENCE_S: Final = 0.5
+"""After so long without a new kernel the waiting ones are built, though a program computes still."""
+
+
+class _Library(Future[Path]):
+    """A library that is built with others, as soon as it is waited for."""
+
+    def __init__(self, builder: Builder) -> None:
+        super().__init__()
+        self._builder = builder
+
+    def result(self, timeout: float | None = None) -> Path:
+        if not self.done():
+            self._builder.wait_for(self)
+        return super().result(timeout)
+
+
+class Builder:
+    """Gathers kernels, and builds them when every program waits."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.batches = 0
+        self.kernels = 0
+        self._pending: dict[tuple[str, bool], tuple[str, list[_Library]]] = {}
+        self._built: dict[tuple[str, bool], Path | Exception] = {}
+        self._changed = threading.Condition()
+        self._running = 0
+        self._waiting = 0
+        self._last = time.monotonic()
+        self._building = False
+
+    # -- what programs call ------------------------------------------------------------------------
+    def build_apart(self, name: str, source: str, *, strict: bool = False, lines: Sequence[str] = ()) -> Future[Path]:
+        """Takes the place of `c_kernels.build_apart`."""
+        made = _Library(self)
+        with self._changed:
+            self._last = time.monotonic()
+            known = self._built.get((name, strict))
+            if known is not None:
+                _settle(made, known)
+            else:
+                self._pending.setdefault((name, strict), (source, []))[1].append(made)
+        return made
+
+    def wait_for(self, library: _Library) -> None:
+        """Returns when the library is there."""
+        with self._changed:
+            self._waiting += 1
+            self._changed.notify_all()
+            while not library.done():
+                patience = time.monotonic() - self._last > PATIENCE_S
+                if self._pending and not self._building and (self._waiting >= self._running or patience):
+                    self._build()
+                else:
+                    self._changed.wait(0.1)
+            self._waiting -= 1
+
+    def run_all(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """`work` of each item, in threads."""
+
+        def counted(item: Any) -> Any:
+            try:
+                return work(item)
+            finally:
+                with self._changed:
+                    self._running -= 1
+                    self._changed.notify_all()
+
+        with ThreadPoolExecutor(len(items) or 1) as pool:
+            with self._changed:
+                self._running += len(items)
+            return list(pool.map(counted, items))
+
+    # -- building ------------------------------------------------------------------------------------
+    def _build(self) -> None:
+        """Builds what is pending; the caller holds the lock, and gives it back meanwhile."""
+        pending, self._pending = self._pending, {}
+        self._building = True
+        self._changed.release()
+        made: dict[tuple[str, bool], Path | Exception] = {}
+        try:
+            for strict in (False, True):
+                sources = {key[0]: source for key, (source, _) in pending.items() if key[1] == strict}
+                if sources:
+                    library = self._compile(list(sources.values()), strict)
+                    made.update({(name, strict): library for name in sources})
+        finally:
+            self._changed.acquire()
+            self._building = False
+            for key, (_, waiting) in pending.items():
+                self._built[key] = made.get(key) or RuntimeError("was not built")
+                for library in waiting:
+                    _settle(library, self._built[key])
+            self._changed.notify_all()
+
+    def _compile(self, sources: Sequence[str], strict: bool) -> Path | Exception:
+        self.batches += 1
+        self.kernels += len(sources)
+        path = self.folder / f"batch{self.batches}.c"
+        path.write_text(one_unit(sources), encoding="utf-8")
+        library = path.with_suffix(".so")
+        contract = "-ffp-contract=off" if strict else "-ffp-contract=fast"
+        command = [
+            str(c_kernels.compiler()),
+            *c_kernels._FLAGS,
+            contract,
+            "-march=native",
+            "-o",
+            str(library),
+            str(path),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            return c_kernels.CompilerError(f"the compiler refused {path}: {done.stderr[:2000]}")
+        return library
+
+
+def _settle(library: _Library, made: Path | Exception) -> None:
+    if isinstance(made, Exception):
+        library.set_exception(made)
+    else:
+        library.set_result(made)
+
+
+def one_unit(sources: Sequence[str]) -> str:
+    """Many kernels' sources as one; helper functions that several have stand there once."""
+    helpers: dict[str, None] = {}
+    kernels: list[str] = []
+    for source in sources:
+        before, name, after = re.split(r"(?m)^(?=void )()", source, maxsplit=1)
+        for part in re.findall(r"(?ms)^(?:static|typedef|#define)[^\n]*?(?:\{$.*?^\}|$)", before):
+            helpers[part] = None
+        kernels.append(name + after)
+    return "\n".join(["#include <stdint.h>", *helpers, *kernels])
+
+
+@contextmanager
+def compiled_together(folder: Path) -> Iterator[Builder]:
+    """A block in which kernels of the CPU are built by a Builder, and every body of two operations is a kernel."""
+    builder = Builder(folder)
+    before = c_kernels.build_apart, c_lowering.FEW
+    c_kernels.build_apart = builder.build_apart
+    c_lowering.FEW = 1  # type: ignore[misc]  # small bodies are kernels too: here they show faults
+    c_kernels.c_function.cache_clear()
+    try:
+        yield builder
+    finally:
+        c_kernels.build_apart, c_lowering.FEW = before  # type: ignore[misc]
+        c_kernels.c_function.cache_clear()
