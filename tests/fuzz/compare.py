@@ -116,7 +116,7 @@ def _is_exact(call: Call) -> bool:
     exact: bool | None = call.memo.get(Noisy)
     if exact is None:
         row = call.op
-        exact = row.view or any(row.law(kind) is not None for kind in (Moves, Copies, Fill, Regions))
+        exact = call.aliases or any(row.law(kind) is not None for kind in (Moves, Copies, Fill, Regions))
         call.memo[Noisy] = exact
     return exact
 

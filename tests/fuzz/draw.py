@@ -21,14 +21,16 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import REGISTRY, Op
 from burn_torch.ops.samples import Sample, normalise
-from tests.fuzz.program import SPECIAL, Input, Number, Program, Ref, Step
+from tests.fuzz.layers import LAYERS, operands_of
+from tests.fuzz.program import LAYER, Input, Number, Program, Ref, Step, compute
 
 __all__ = ["draw_program", "drawable", "why_not_drawn"]
 
 Array = NDArray[Any]
 
 CPU: Final = Device.cpu(fused=False)
-MOST_ELEMENTS: Final = 200
+MOST_ELEMENTS: Final = 700
+LARGEST_LAYER: Final = 3100
 LARGEST: Final = 1e5
 """Values beyond are not drawn: their rounding would hide what is wrong."""
 
@@ -162,12 +164,12 @@ class Drawer:
     def some_shape(self) -> tuple[int, ...]:
         return self.random.choice(SHAPES)
 
-    def add_input(self, data: Array, dtype: DType) -> _Value:
+    def add_input(self, data: Array, dtype: DType, *, may_want_grad: bool = True) -> _Value:
         if dtype.is_float:
             data = np.asarray(TensorData.of(np.asarray(data, np.float64)).convert(dtype).values, np.float64)
         elif dtype.is_int:
             data = np.asarray(data).astype(np.int64)
-        x = Input(data, dtype, wants_grad=dtype.is_float and self.chance(0.8))
+        x = Input(data, dtype, wants_grad=may_want_grad and dtype.is_float and self.chance(0.8))
         value = _Value(x.tensor(CPU), x)
         self.values.append(value)
         return value
@@ -210,12 +212,7 @@ class Drawer:
             x.tensor if isinstance(x, _Value) else self.numbers[x.at] if isinstance(x, Number) else x for x in operands
         ]
         try:
-            if name in SPECIAL:
-                made: Any = SPECIAL[name](*given)
-            elif any(isinstance(x, Tensor) for x in given):
-                made = REGISTRY[name](*given, **attrs)
-            else:
-                made = REGISTRY[name].run(CPU.backend, Tensor, given, attrs)
+            made: Any = compute(name, given, attrs, self.values[0].tensor)
         except (BurnTorchError, ZeroDivisionError):
             return None
         results = list(made) if isinstance(made, tuple) else [made]
@@ -223,15 +220,15 @@ class Drawer:
         if name in ORDER_OF_TIES_IS_OPEN and _has_ties(values[0]):
             return None
         for v in values:
-            if v is not None and not self._small(v):
+            if v is not None and not self._small(v, LARGEST_LAYER if name.startswith(LAYER) else MOST_ELEMENTS):
                 return None
         self.values += [v for v in values if v is not None]
         self.steps.append((name, operands, attrs, values))
         self.rows.add(name)
         return values
 
-    def _small(self, value: _Value) -> bool:
-        if value.tensor.spec.numel > MOST_ELEMENTS:
+    def _small(self, value: _Value, most: int) -> bool:
+        if value.tensor.spec.numel > most:
             return False
         if self.wild or not value.dtype.is_float:
             return True
@@ -392,10 +389,26 @@ class Drawer:
                 source = same or self.pick(lambda v: v.dtype.is_float)
                 made = self.in_range(self.in_shape(self.in_dtype(source, self.float), x.shape), low, high)
             if made is None:
-                dtype = self.float if kind == "f" else DType.BOOL if kind == "b" else DType.I64
-                made = self.add_input(x, dtype)
+                made = self.add_input(x, self._dtype_of(x))
             operands.append(made)
         return self.emit(name, *operands, **_placed(sample.attrs)) is not None
+
+    def layer(self, name: str) -> bool:
+        """A layer with parameters of its own, on values brought into what it takes."""
+        parameters, constants, inputs = operands_of(name, self.numpy)
+        operands: list[Any] = [self.add_input(x, self.float) for x in parameters]
+        operands += [self.add_input(x, self._dtype_of(x), may_want_grad=False) for x in constants]
+        for x in inputs:
+            made = None
+            if x.dtype.kind == "f":
+                source = self.in_dtype(self.pick(lambda v: v.dtype.is_float), self.float)
+                low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 1.0)
+                made = self.in_range(self.in_shape(source, x.shape), low, high)
+            operands.append(made or self.add_input(x, self._dtype_of(x)))
+        return self.emit(LAYER + name, *operands) is not None
+
+    def _dtype_of(self, x: Array) -> DType:
+        return {"f": self.float, "b": DType.BOOL}.get(x.dtype.kind, DType.I64)
 
     # -- the whole -----------------------------------------------------------------------------------
     def program(self, picks: int) -> Program:
@@ -416,6 +429,8 @@ class Drawer:
             return self.elementwise(self.random.choice(_COMMON))
         if sort < 0.62:
             return self.shaped(self.random.choice(_COMMON_SHAPED))
+        if sort < 0.65:
+            return self.layer(self.random.choice(LAYERS))
         if sort < 0.90:
             return self.sampled(self.random.choice(drawable()))
         return self.random.choice(_MAKERS)(self)

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from burn_torch import Device, DType, Tensor
 from burn_torch.core.data import TensorData
 from burn_torch.ops.op import REGISTRY
 
-__all__ = ["SPECIAL", "Input", "Number", "Program", "Ref", "Step"]
+__all__ = ["LAYER", "Input", "Number", "Program", "Ref", "Step", "compute", "special"]
 
 Array = NDArray[Any]
 
@@ -64,8 +65,32 @@ def _detach(x: Tensor) -> Tensor:
     return x.detach()
 
 
-SPECIAL: Final[dict[str, Callable[..., Any]]] = {"detach": _detach}
-"""Steps that are no row: what the tape alone knows."""
+def special(name: str) -> Callable[..., Any] | None:
+    """What computes a step that is no row: `detach`, and layers."""
+    if name == "detach":
+        return _detach
+    if name.startswith(LAYER):
+        from tests.fuzz.layers import compute_layer  # few programs need it
+
+        return partial(compute_layer, name.removeprefix(LAYER))
+    return None
+
+
+LAYER: Final = "layer: "
+"""Names of steps that are layers begin so."""
+
+
+def compute(name: str, operands: Sequence[Any], attrs: dict[str, Any], beside: Tensor) -> Any:
+    """One step's result, where `beside` is."""
+    function = special(name)
+    if function is not None:
+        return function(*operands)
+    row = REGISTRY[name]
+    if "place" in attrs:
+        attrs = {**attrs, "place": beside.place}
+    if any(isinstance(x, Tensor) for x in operands):
+        return row(*operands, **attrs)
+    return row.run(beside.backend, Tensor, operands, attrs)
 
 
 @dataclass(frozen=True)
@@ -87,17 +112,9 @@ class Program:
             operands = [
                 pool[x.at] if x.__class__ is Ref else numbers[x.at] if x.__class__ is Number else x for x in step.inputs
             ]
-            special = SPECIAL.get(step.name)
-            if special is not None:
-                y = special(*operands)
-                pool.append(y if watch is None else watch(number, y))
-                continue
-            row = REGISTRY[step.name]
-            attrs = {**step.attrs, "place": xs[0].place} if "place" in step.attrs else step.attrs
-            if any(isinstance(x, Tensor) for x in operands):
-                y = row(*operands, **attrs)
-            else:
-                y = row.run(xs[0].backend, Tensor, operands, attrs)
+            y = compute(step.name, operands, step.attrs, xs[0])
+            if watch is not None and step.name == "detach":
+                y = watch(number, y)
             if isinstance(y, tuple):
                 pool.extend(y)
             else:
@@ -117,10 +134,6 @@ class Program:
     def is_random(self) -> bool:
         """Whether a step draws from a key."""
         return any(step.name in REGISTRY and REGISTRY[step.name].random for step in self.steps)
-
-    @property
-    def detaches(self) -> bool:
-        return any(step.name == "detach" for step in self.steps)
 
     def first_result(self, number: int) -> int:
         """The value that is the first result of a step."""
@@ -195,6 +208,8 @@ class Program:
         """The program as Python in the public API: a function `f(xs, ns)` and its arguments."""
         names = [f"x{i}" for i in range(len(self.inputs))]
         lines = ["inf, nan = float('inf'), float('nan')", "", "def f(xs, ns):"]
+        if any(step.name.startswith(LAYER) for step in self.steps):
+            lines.insert(0, "from tests.fuzz.layers import compute_layer")
         lines.append(f"    {', '.join(names)}, = xs")
         for step in self.steps:
             made = [f"v{len(names) + j}" for j in range(step.results)]
@@ -213,8 +228,10 @@ class Program:
 def _call(step: Step, names: Sequence[str]) -> str:
     operands = [names[x.at] if isinstance(x, Ref) else f"ns[{x.at}]" if isinstance(x, Number) else repr(x)
                 for x in step.inputs]  # fmt: skip
-    if step.name in SPECIAL:
-        return f"{operands[0]}.{step.name}({', '.join(operands[1:])})"
+    if step.name == "detach":
+        return f"{operands[0]}.detach()"
+    if step.name.startswith(LAYER):
+        return f"compute_layer({step.name.removeprefix(LAYER)!r}, {', '.join(operands)})"
     attrs = {name: f"DType.{v.name.upper()}" if isinstance(v, DType) else repr(v) for name, v in step.attrs.items()}
     if "place" in attrs:
         attrs["place"] = "xs[0].place"

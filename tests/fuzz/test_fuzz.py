@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from burn_torch import DType
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.ops.op import REGISTRY
 from tests.fuzz.case import Case
 from tests.fuzz.corpus import kept, load
 from tests.fuzz.doors import DOORS
 from tests.fuzz.draw import Drawer, draw_program, drawable, why_not_drawn
+from tests.fuzz.layers import LAYERS
 from tests.fuzz.program import Program
 from tests.fuzz.running import check_program
 
@@ -51,6 +53,18 @@ def test_every_other_row_is_drawn() -> None:
             if drawer.sampled(name):
                 break
         else:
+            never.append(name)
+    assert not never
+
+
+def test_every_layer_is_drawn() -> None:
+    never = []
+    for name in LAYERS:
+        drawer = Drawer(3)
+        drawer.wild = False
+        drawer.float = DType.F64
+        drawer.fresh("f", (3, 4))
+        if not any(drawer.layer(name) for _ in range(4)):
             never.append(name)
     assert not never
 

@@ -1,0 +1,114 @@
+"""Layers of `burn_torch.nn` as steps of programs: their parameters are values of the program like all others.
+
+The table of layers is the one that exports are tested on.  Dropout is set to 0, and what trains on a device with
+gradients and does not on another one is left out: doors compare the two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from burn_torch import Module, Param, RunningState, Tensor, nn
+from burn_torch.module.tree import rebuild, walk
+from tests.onnx.layer_cases import CASES
+
+__all__ = ["LAYERS", "compute_layer", "operands_of"]
+
+_TRAINS: Final = {"BatchNorm", "Dropout", "GaussianNoise", "RRelu"}
+LAYERS: Final = tuple(name for name in CASES if name not in _TRAINS)
+
+
+@functools.cache
+def _template(name: str) -> Module:
+    """The layer on the CPU, without dropout."""
+    layer: Module = _without_dropout(CASES[name].make())
+    return layer
+
+
+def _without_dropout(x: Any) -> Any:
+    if isinstance(x, nn.Dropout):
+        return dataclasses.replace(x, prob=0.0)
+    if isinstance(x, list | tuple):
+        return tuple(_without_dropout(part) for part in x)
+    if not isinstance(x, Module):
+        return x
+    fields = {field.name: getattr(x, field.name) for field in dataclasses.fields(x)}  # type: ignore[arg-type]
+    changed = {name: made for name, value in fields.items() if (made := _without_dropout(value)) is not value}
+    return dataclasses.replace(x, **changed) if changed else x  # type: ignore[type-var]
+
+
+@functools.cache
+def _arguments(name: str) -> tuple[Any, ...]:
+    """What `forward` is called with, for the structure of it."""
+    return CASES[name].inputs(np.random.default_rng(7))
+
+
+def _leaves(name: str) -> tuple[list[Param], list[Tensor | RunningState]]:
+    """A layer's parameters, and its other tensors."""
+    leaves = [leaf for _, leaf in walk(_template(name))]
+    return [x for x in leaves if isinstance(x, Param)], [x for x in leaves if not isinstance(x, Param)]
+
+
+def operands_of(name: str, generator: np.random.Generator) -> tuple[list[Any], list[Any], list[Any]]:
+    """Arrays for a layer's parameters, for its constants, and for what its `forward` takes."""
+    parameters, constants = _leaves(name)
+    return (
+        [generator.uniform(-0.8, 0.8, param.shape) for param in parameters],
+        [_value(x).into_data().array for x in constants],
+        [x.into_data().array for x in _tensors(CASES[name].inputs(generator), {})],
+    )
+
+
+def _value(x: Tensor | RunningState) -> Tensor:
+    return x.value() if isinstance(x, RunningState) else x
+
+
+def _tensors(x: Any, seen: dict[int, Tensor]) -> list[Tensor]:
+    """The tensors in a structure, each once."""
+    for tensor in _walk(x):
+        seen.setdefault(id(tensor), tensor)
+    return list(seen.values())
+
+
+def _walk(x: Any) -> Iterator[Tensor]:
+    if isinstance(x, Tensor):
+        yield x
+    elif isinstance(x, list | tuple):
+        for part in x:
+            yield from _walk(part)
+    elif dataclasses.is_dataclass(x):
+        for field in dataclasses.fields(x):
+            yield from _walk(getattr(x, field.name))
+
+
+def _with(x: Any, places: dict[int, Tensor]) -> Any:
+    """The structure with other tensors."""
+    if isinstance(x, Tensor):
+        return places[id(x)]
+    if isinstance(x, list | tuple):
+        return type(x)(_with(part, places) for part in x)
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return dataclasses.replace(x, **{f.name: _with(getattr(x, f.name), places) for f in dataclasses.fields(x)})
+    return x
+
+
+def compute_layer(name: str, *operands: Tensor) -> Any:
+    """What a layer gives for parameters, constants and inputs: one tensor, or a tuple of them."""
+    parameters, constants = _leaves(name)
+    own = [*parameters, *constants]
+    values = {id(x): y for x, y in zip(own, operands, strict=False)}
+
+    def leaf(x: Any) -> Any:
+        value = values[id(x)]
+        return value if isinstance(x, Tensor) else x.with_value(value)
+
+    layer = rebuild(_template(name), leaf)
+    arguments = _arguments(name)
+    places = {id(x): y for x, y in zip(_tensors(arguments, {}), operands[len(own) :], strict=True)}
+    results = tuple(_walk(layer.forward(*_with(arguments, places))))
+    return results if len(results) > 1 else results[0]
