@@ -12,6 +12,7 @@ from burn_torch.core.errors import BurnTorchError, ShapeError, explain
 from burn_torch.module import Content, Module, Param, RunningState
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import Rules, in_layer, inline
+from burn_torch.nn.distances import widen
 from burn_torch.nn.dropout import Identity
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import apply
@@ -397,12 +398,14 @@ class LocalResponseNorm(Module):
         if not x.spec.numel:  # pooling asks for at least one element
             return x
         batch, channels = x.shape[:2]
-        squares = ops.reshape(x * x, shape=(batch, 1, channels, math.prod(x.shape[2:])))
+        wide = widen(x)
+        squares = ops.reshape(wide * wide, shape=(batch, 1, channels, math.prod(x.shape[2:])))
         rows = ((0, 0), (0, 0), (self.size // 2, (self.size - 1) // 2), (0, 0))
         padded = ops.pad(squares, 0.0, padding=rows, mode="constant")
         settings = {"kernel": (self.size, 1), "stride": (1, 1), "padding": (0, 0)}
         means = ops.avg_pool(padded, **settings, count_include_pad=True, ceil_mode=False)
-        return x / (ops.reshape(means, shape=x.shape) * self.alpha + self.k) ** self.beta  # type: ignore[no-any-return]
+        y = wide / (ops.reshape(means, shape=x.shape) * self.alpha + self.k) ** self.beta
+        return y.cast(x.dtype)  # type: ignore[no-any-return]  # rows are typed loosely
 
     def custom_content(self, content: Content) -> Content:
         """All numbers."""

@@ -198,7 +198,7 @@ def _checked(candidate: Callable[..., np.ndarray] | PerCall) -> PerCall:
         function = candidate.build(call) if isinstance(candidate, PerCall) else candidate
 
         def whole(x, y):
-            if not np.all(y):
+            if np.size(x) and not np.all(y):
                 raise division_by_zero(call)
             return function(x, y)
 

@@ -27,8 +27,18 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1, help="side by side (1)")
     parser.add_argument("--phases", default=",".join(PHASES), help=f"of {', '.join(PHASES)} (all)")
     parser.add_argument("--doors", default="", help="names of doors, with commas between (all)")
+    parser.add_argument("--first", action="store_true", help="stops at the first failure, which is not shrunk")
+    parser.add_argument("--fault", help="plants a fault of faults.py: is it found within its budget?")
     parser.add_argument("--keep", metavar="FOLDER", help="where shrunk programs are written for the corpus")
     options = parser.parse_args()
+    if options.fault is not None:
+        from tests.fuzz.faults import FAULTS
+
+        if options.fault not in FAULTS:
+            parser.error(f"no fault {options.fault}; there are {', '.join(FAULTS)}")
+        fault = FAULTS[options.fault]
+        options.phases, options.doors, options.first = fault.phase, options.doors or fault.doors, True
+        options.count = options.count or round(fault.budget / PHASES[fault.phase].programs)
     unknown = [name for name in options.phases.split(",") if name not in PHASES]
     if unknown:
         parser.error(f"unknown phases {', '.join(unknown)}; there are {', '.join(PHASES)}")

@@ -22,6 +22,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.laws import Copies, Fill, Moves, Regions
 from burn_torch.ops.op import Call
+from burn_torch.ops.torch_types import FROM_TORCH
 
 __all__ = ["Judge", "Noisy", "Results", "same_bits"]
 
@@ -76,10 +77,8 @@ class Noisy(Backend):
         eps = _EPS.get(x.dtype)
         if eps is None:
             return x
-        noise = (
-            torch.rand(x.shape, generator=self.noise.generator, dtype=torch.float64).mul_(2 * eps).sub_(eps).add_(1.0)
-        )
-        return (x.double() * noise).to(x.dtype)
+        noise = torch.rand(x.shape, generator=self.noise.generator, dtype=torch.float64).mul_(2.0).sub_(1.0)
+        return (x.double() * (1.0 + eps * noise) + TINY[FROM_TORCH[x.dtype]] * eps * noise).to(x.dtype)
 
     def from_data(self, data: TensorData, place: str) -> Any:
         return self.inner.from_data(data, place)

@@ -1,14 +1,18 @@
 """The ways a program is computed, which must all agree: each takes a Case and says what disagrees.
 
-tape         Device.autodiff(), `loss.backward()`; with checkpoint="balanced" too
+tape         `loss.backward()` with checkpoint="balanced"; the reference has none
 vjp          the transform
 ndarray      the numpy leaf
+wide         float64, where the program has a narrower type
 numeric      differences of values: the only door that does not share the gradient rules
 compile      values and gradients as one program, called again with other data
 donate       the same, with donated arguments
 lazy         the fused CPU device: operations are recorded, and run when a value is read
 vmap         per_sample_grad over several samples
-second       tape over tape, by transforms and by devices, against differences; compiled too
+second       tape over tape, by transforms and by devices, against differences
+c            compile(fuse=True) on the CPU: generated C
+interpreter  the same with generated Triton, interpreted
+cuda         a fused device, and `compile`, which replays CUDA graphs
 """
 
 from __future__ import annotations
@@ -170,6 +174,25 @@ def _is_double(case: Case) -> bool:
     floats = [x.dtype for x in case.program.inputs if x.dtype.is_float]
     floats += [v for step in case.program.steps for v in _dtypes_of(step) if v.is_float]
     return all(dtype is DType.F64 for dtype in floats)
+
+
+# -- a wider type ------------------------------------------------------------------------------------------------
+def _wide(case: Case) -> Outcome:
+    """The same in float64: what only a narrow type computes wrongly, as it overflows on the way."""
+    program = case.program
+    if _is_double(case):
+        return _skip("in float64")
+    if program.is_random:
+        return _skip("random numbers of another type are others")
+    everything = replace(program, outputs=tuple(range(program.first_result(len(program.steps)))))
+    pool = everything(program.tensors(PLAIN), program.numbers)
+    if not all(np.isfinite(x.into_data().values).all() for x in pool if x is not None and x.dtype.is_float):
+        return _skip("leaves the range of its type")
+    wide = replace(case, program=program.widened())
+    made = data_of(wide.program(wide.program.tensors(PLAIN), program.numbers))
+    values = [None if y is None else y.convert(z.dtype) for y, z in zip(made, case.values, strict=True)]
+    gradients = case.judge.reference[len(values) :]
+    return Outcome(tuple(case.judge.differences([*values, *gradients])))
 
 
 # -- compiled -----------------------------------------------------------------------------------------------
@@ -418,6 +441,7 @@ DOORS: Final[dict[str, tuple[Door, ...]]] = {
         Door("vjp", _vjp),
         Door("ndarray", _without_bf16(lambda case: eager(case, Device.ndarray()))),
         Door("numeric", _numeric),
+        Door("wide", _wide),
         Door("compile", compiled),
         Door("donate", donated, 0.5),
         Door("lazy", lambda case: eager(case, _fused()), 0.5),

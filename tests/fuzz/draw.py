@@ -156,6 +156,8 @@ class Drawer:
         self.float = self.random.choices(FLOATS, (75, 17, 4, 4))[0]
         self.wild = self.random.random() < 0.03
         """Whether values may be infinite, NaN or large."""
+        self.scale = 1.0
+        """Of what layers read."""
 
     # -- values ---------------------------------------------------------------------------------
     def chance(self, probability: float) -> bool:
@@ -402,8 +404,9 @@ class Drawer:
             made = None
             if x.dtype.kind == "f":
                 source = self.in_dtype(self.pick(lambda v: v.dtype.is_float), self.float)
+                x = x * self.scale
                 low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 1.0)
-                made = self.in_range(self.in_shape(source, x.shape), low, high)
+                made = self.in_range(self.in_shape(source, x.shape), low, high) if self.scale == 1.0 else None
             operands.append(made or self.add_input(x, self._dtype_of(x)))
         return self.emit(LAYER + name, *operands) is not None
 
@@ -412,12 +415,25 @@ class Drawer:
 
     # -- the whole -----------------------------------------------------------------------------------
     def program(self, picks: int) -> Program:
+        if self.chance(0.1):
+            return self.alone()
         for _ in range(self.random.choice((1, 1, 2, 2, 3))):
             self.fresh(self.random.choices("fib", (8, 1, 1))[0], self.some_shape(), -2.0, 2.0)
         made = attempts = 0
         while made < picks and attempts < 3 * picks:
             attempts += 1
             made += self.step()
+        return self.finished()
+
+    def alone(self) -> Program:
+        """One row or layer, in any float type, on small or large numbers."""
+        self.float = self.random.choice(FLOATS)
+        self.scale = self.random.choice((1.0, 1.0, 0.01, 30.0, 1000.0))
+        self.fresh("f", self.some_shape())
+        for _ in range(8):
+            name = self.random.choice((*LAYERS, *drawable()) if self.chance(0.5) else LAYERS)
+            if self.layer(name) if name in LAYERS else self.sampled(name):
+                break
         return self.finished()
 
     def step(self) -> bool:

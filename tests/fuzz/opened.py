@@ -20,11 +20,18 @@ _AT_ONCE: Final = 48
 
 
 @contextmanager
-def opened(phase: str) -> Iterator[tuple[int, RunAll]]:
-    """A block in which the doors of a phase run: how many programs it takes at once, and what runs them."""
+def opened(phase: str, fault: str | None = None) -> Iterator[tuple[int, RunAll]]:
+    """A block in which the doors of a phase run: how many programs it takes at once, and what runs them.
+
+    fault  the name of one that is planted until the block ends
+    """
     torch.set_num_threads(1)  # programs are small, and processes run side by side
     with tempfile.TemporaryDirectory(prefix="burn-fuzz-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("BURN_TORCH_CACHE", folder)  # what is generated here nobody needs again
+        if fault is not None:
+            from tests.fuzz.faults import FAULTS
+
+            FAULTS[fault].plant(patch)
         if phase == "c":
             from tests.fuzz.c_batches import compiled_together
 

@@ -135,6 +135,15 @@ class Program:
         """Whether a step draws from a key."""
         return any(step.name in REGISTRY and REGISTRY[step.name].random for step in self.steps)
 
+    def widened(self) -> Program:
+        """The same in float64."""
+        inputs = tuple(replace(x, dtype=DType.F64) if x.dtype.is_float else x for x in self.inputs)
+        steps = tuple(
+            replace(s, attrs={k: DType.F64 if isinstance(v, DType) and v.is_float else v for k, v in s.attrs.items()})
+            for s in self.steps
+        )
+        return replace(self, inputs=inputs, steps=steps)
+
     def first_result(self, number: int) -> int:
         """The value that is the first result of a step."""
         return len(self.inputs) + sum(step.results for step in self.steps[:number])

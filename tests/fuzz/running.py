@@ -73,20 +73,21 @@ def try_door(door: Any, case: Any) -> tuple[str, str | None]:
 
 
 def _work(
-    phase: str, seed: int, doors: list[str], numbers: Any, deadline: float | None, told: Any, at: Any, place: int
+    phase: str, options: argparse.Namespace, numbers: Any, deadline: float | None, told: Any, at: Any, place: int
 ) -> None:
     """Programs of these numbers through the doors of a phase, until the deadline; tells of failures and counts."""
     os.environ.update(PHASES[phase].environment)
     from tests.fuzz.doors import DOORS
     from tests.fuzz.opened import opened
 
-    worker = _Worker(phase, seed, [door for door in DOORS[phase] if not doors or door.name in doors], told)
+    names = [word for word in options.doors.split(",") if word]
+    worker = _Worker(phase, options, [door for door in DOORS[phase] if not names or door.name in names], told)
     left = iter(numbers)
-    with opened(phase) as (at_once, run_all), warnings.catch_warnings():
+    with opened(phase, options.fault) as (at_once, run_all), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         while deadline is None or time.time() < deadline:
             batch = list(itertools.islice(left, at_once))
-            if not batch:
+            if not batch or (options.first and worker.failed):
                 break
             at[2 * place], at[2 * place + 1] = batch[0], time.time()
             run_all(worker.check, batch)
@@ -97,10 +98,13 @@ def _work(
 class _Worker:
     """Runs programs by their number."""
 
-    def __init__(self, phase: str, seed: int, doors: Sequence[Any], told: Any) -> None:
+    def __init__(self, phase: str, options: argparse.Namespace, doors: Sequence[Any], told: Any) -> None:
         self.phase = phase
-        self.seed = seed
+        self.seed = options.seed
+        self.shrinks = 0 if options.first else SHRUNK_OF_A_KIND
+        self.failed = False
         self.doors = doors
+        self.second_every = 1 if all(door.name.startswith("second") for door in doors) else 10
         self.told = told
         self.counts: collections.Counter[str] = collections.Counter()
         self.kinds: collections.Counter[str] = collections.Counter()
@@ -110,7 +114,7 @@ class _Worker:
         from tests.fuzz.draw import draw_program
 
         own = case_seed(self.seed, number)
-        case = Case(draw_program(own), second=number % 10 == 0, seed=own % (1 << 31))
+        case = Case(draw_program(own), second=number % self.second_every == 0, seed=own % (1 << 31))
         self.counts["programs"] += 1
         self.counts["steps"] += len(case.program.steps)
         try:
@@ -118,13 +122,15 @@ class _Worker:
         except Exception as fault:
             words = f"eager raised {type(fault).__name__}: {fault}"
             self.counts["reference|failed"] += 1
+            self.failed = True
             self.told.put(("failure", Failure("reference", number, words, case.program.to_json(), False, case.seed)))
             return
         for door, words in check_program(case, self.doors, self.counts):
             kind = f"{door.name} {words[:60] if words.startswith('raised') else words.split(':')[0][:40]}"
             self.kinds[kind] += 1
+            self.failed = True
             program = None
-            if self.kinds[kind] <= SHRUNK_OF_A_KIND:
+            if self.kinds[kind] <= self.shrinks:
                 program = _smallest(door, case)
                 words = try_door(door, Case(program, case.second, case.seed))[0] or words
             text = program and program.to_json()
@@ -175,14 +181,13 @@ def _run_phase(
     told = context.Queue()
     count = options.processes if options.only is None else 1
     at = context.Array("d", 2 * count)
-    doors = [word for word in options.doors.split(",") if word]
     workers: list[Any] = []
     before = dict(os.environ)
     os.environ.update(phase.environment)
     try:
         for i in range(count):
             at[2 * i], at[2 * i + 1] = -1, time.time()
-            arguments = (phase.name, options.seed, doors, _numbers(phase, options, i, count), deadline, told, at, i)
+            arguments = (phase.name, options, _numbers(phase, options, i, count), deadline, told, at, i)
             workers.append(context.Process(target=_work, args=arguments, daemon=True))
             workers[-1].start()
     finally:

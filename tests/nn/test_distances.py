@@ -70,3 +70,12 @@ def test_local_response_norm_takes_empty_inputs(make, shape: tuple[int, ...], se
     if x.size:
         expected = torch.nn.LocalResponseNorm(2, alpha=0.5)(torch.from_numpy(x))
         np.testing.assert_allclose(np.asarray(y), expected.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_local_response_norm_of_large_halves_does_not_overflow(dtype: str, seed: np.random.Generator) -> None:
+    """Squares of numbers from 256 on are no f16: the result was 0."""
+    x = Tensor.from_data(seed.normal(size=(2, 4, 3)) * 2000, Device.cpu(), dtype)
+    layer = nn.LocalResponseNormConfig(3).init()
+    expected = layer.forward(x.cast("f64")).into_data().values
+    np.testing.assert_allclose(layer.forward(x).into_data().values, expected, rtol=2.0**-7)

@@ -64,6 +64,13 @@ def test_integer_division_by_zero_raises(where: Where, row: Any) -> None:
 
 
 @everywhere
+@pytest.mark.parametrize("row", [ops.div, ops.remainder, ops.fmod], ids=lambda row: row.name)
+def test_no_integer_is_divided_by_zero_in_an_empty_tensor(where: Where, row: Any) -> None:
+    """numpy's candidate looked at the divisor alone."""
+    assert where.run(row, np.zeros((0, 1), np.int64), 0).shape == (0, 1)
+
+
+@everywhere
 def test_smallest_integer_divided_by_minus_one_wraps_around(where: Where) -> None:
     # torch ends the process here, with a signal of the processor
     for dtype in (np.int8, np.int16, np.int32, np.int64):

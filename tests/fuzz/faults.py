@@ -1,0 +1,295 @@
+"""Faults that are planted to see whether the fuzzer finds them: each was made once, or could have been.
+
+    python -m tests.fuzz --fault c-writes-before-it-reads
+
+A fault edits a function's source, or exchanges a row's part, in the process that runs the programs.  An edit whose text
+the code no longer has is an error, so that no fault is planted in name alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from burn_torch.ops.op import REGISTRY
+
+__all__ = ["FAULTS", "Fault"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault: the phase that must find it, within so many programs, and what plants it.
+
+    doors  the only ones that are tried, where it takes many programs; all of the phase unless it says so
+    """
+
+    name: str
+    phase: str
+    plant: Callable[[Any], None]
+    budget: int = 600
+    doors: str = ""
+
+
+# -- ways to plant -------------------------------------------------------------------------------------------
+def _edit(patch: Any, place: str, old: str, new: str) -> None:
+    """Replaces text in the source of a function or method, "package.module:name" or "...:Class.name"."""
+    module_name, _, path = place.partition(":")
+    module = importlib.import_module(module_name)
+    owner: Any = module
+    *outer, name = path.split(".")
+    for part in outer:
+        owner = getattr(owner, part)
+    function = inspect.unwrap(inspect.getattr_static(owner, name))
+    function = getattr(function, "__func__", function)
+    source = textwrap.dedent(inspect.getsource(function))
+    if source.count(old) != 1:
+        raise LookupError(f"{place} has {source.count(old)} times {old!r}: the fault must be planted anew")
+    made: dict[str, Any] = {}
+    exec(compile("from __future__ import annotations\n" + source.replace(old, new), f"<fault in {place}>", "exec"),
+         module.__dict__, made)  # fmt: skip
+    planted = made[name]
+    patch.setattr(owner, name, planted)
+    if owner is module:  # others have imported it by its name
+        for other in list(importlib.sys.modules.values()):  # type: ignore[attr-defined]
+            if getattr(other, "__name__", "").startswith("burn_torch") and getattr(other, name, None) is function:
+                patch.setattr(other, name, planted)
+
+
+def _edited(place: str, old: str, new: str) -> Callable[[Any], None]:
+    return lambda patch: _edit(patch, place, old, new)
+
+
+def _part(row: str, part: str, made: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """Exchanges a part of a row: `made(the part as it is)`."""
+
+    def plant(patch: Any) -> None:
+        patch.setattr(REGISTRY[row], part, made(getattr(REGISTRY[row], part)))
+
+    return plant
+
+
+def _row(name: str) -> Any:
+    return REGISTRY[name]
+
+
+# -- faults of rows ------------------------------------------------------------------------------------------------
+def _averaged(rule: Any) -> Any:
+    def gradient(g: Any, y: Any, a: Any, b: Any) -> Any:
+        parts = rule(g, y, a, b)
+        return tuple(
+            p if p is None or p.shape == y.shape or not p.spec.numel else p * (p.spec.numel / max(y.spec.numel, 1))
+            for p in parts
+        )
+
+    return gradient
+
+
+def _moved_by_one(rule: Any) -> Any:
+    def gradient(g: Any, y: Any, x: Any, *, ranges: Any) -> Any:
+        dx = rule(g, y, x, ranges=ranges)
+        moved = [axis for axis, (start, _, _) in enumerate(ranges) if start > 0]
+        return _row("roll")(dx, shifts=(1,) * len(moved), dims=tuple(moved)) if moved else dx
+
+    return gradient
+
+
+def _first_only(rule: Any) -> Any:
+    def gradient(g: Any, y: Any, x: Any, **attrs: Any) -> Any:
+        return rule((g[0], None), y, x, **attrs) if g[0] is not None else rule(g, y, x, **attrs)
+
+    return gradient
+
+
+def _last_of_ties(candidate: Any) -> Any:
+    import numpy as np
+
+    def argmax(x: Any, *, dim: int) -> Any:
+        return x.shape[dim] - 1 - np.argmax(np.flip(x, dim), axis=dim, keepdims=True)
+
+    return argmax
+
+
+def _unshifted(patch: Any) -> None:
+    moved = importlib.import_module("burn_torch.ops.batching")._MOVED
+    patch.setitem(moved, "dim", lambda dim, n: dim)
+    patch.setitem(moved, "dims", lambda dims, n: dims)
+
+
+def _lost_param(patch: Any) -> None:
+    from burn_torch.module import param
+
+    patch.setattr(param, "_as_leaf", lambda value, require_grad: value.detach())
+
+
+def _squares_overflow(patch: Any) -> None:
+    from burn_torch.nn import distances
+
+    def cosine(x1: Any, x2: Any, dim: int, eps: float) -> Any:
+        squares = [(x * x).sum_dim(dim).clamp_min(eps * eps) for x in (x1, x2)]
+        return ((x1 * x2).sum_dim(dim) / (squares[0] * squares[1]).sqrt()).squeeze_dim(dim)
+
+    _everywhere(patch, distances.cosine, cosine)
+
+
+def _everywhere(patch: Any, before: Any, after: Any) -> None:
+    import sys
+
+    for module in list(sys.modules.values()):
+        if (
+            getattr(module, "__name__", "").startswith("burn_torch")
+            and getattr(module, before.__name__, None) is before
+        ):
+            patch.setattr(module, before.__name__, after)
+
+
+def _inner_tape_only(patch: Any) -> None:
+    from burn_torch import Tensor
+    from burn_torch.backend import Autodiff
+
+    def detach(self: Any) -> Any:
+        backend = self.backend
+        if not isinstance(backend, Autodiff) or not backend.is_tracked(self.primitive):
+            return self
+        return Tensor(backend, backend.inner_primitive(self.primitive), self.spec)
+
+    patch.setattr(Tensor, "detach", detach)
+
+
+def _stale_plan(patch: Any) -> None:
+    from burn_torch.backend.fusion.decorator import Fusion
+
+    grow = Fusion.grow
+
+    def stale(self: Any, last: Any, key: Any) -> Any:
+        for other in last.next.values():
+            if (
+                other.call is not None
+                and other.call.op is key[0].op
+                and other.call.results == key[0].results
+                and (other.slots == tuple(key[1:]))
+            ):
+                return other
+        return grow(self, last, key)
+
+    patch.setattr(Fusion, "grow", stale)
+
+
+def _other_stream(patch: Any) -> None:
+    from burn_torch.core import philox
+
+    words = philox.words
+    _everywhere(patch, words, lambda key, stream, start, count: words(key, stream ^ 1, start, count))
+
+
+def _swapped(candidate: Any) -> Any:
+    return lambda y, x: candidate(x, y)
+
+
+def _reversed_not(rule: Any) -> Any:
+    return lambda g, y, x, *, dim: _row("cumsum")(g, dim=dim)
+
+
+def _of_first_axis(rule: Any) -> Any:
+    def gradient(g: Any, y: Any, x: Any, *, dims: Any) -> Any:
+        if not dims:
+            return g
+        return _row("expand")(g / float(x.shape[0] ** len(dims)), shape=x.shape)
+
+    return gradient
+
+
+def _sub_is_neutral_on_the_left(patch: Any) -> None:
+    from burn_torch.ops.laws import Neutral
+
+    patch.setitem(REGISTRY["sub"].laws, Neutral, Neutral(0.0, (0, 1)))
+
+
+def _merged_in_the_wrong_order(merge: Any) -> Any:
+    def merged(inner: Any, outer: Any, exact: bool) -> Any:
+        a, b = inner.attrs["axes"], outer.attrs["axes"]
+        return {"axes": tuple(b[i] for i in a)} if len(a) == len(b) else merge(inner, outer, exact)
+
+    return merged
+
+
+def _remainder_by_floor(patch: Any) -> None:
+    from burn_torch.fusion import c_prims
+
+    for name, kind, floor in (("remainder", "float", "floorf"), ("remainder64", "double", "floor")):
+        body = f"return x - __builtin_{floor}(x / y) * y;"
+        text = f"static inline {kind} {name}_({kind} x, {kind} y) {{ {body} }}\n"
+        patch.setitem(c_prims._PRIMS, name, (c_prims._PRIMS[name][0], text))
+
+
+_MEMORY: Final = "burn_torch.graph.passes.memory"
+_C: Final = "burn_torch.fusion"
+
+FAULTS: Final = {
+    fault.name: fault
+    for fault in (
+        # tapes and transforms
+        Fault("detach-cuts-one-tape", "eager", _inner_tape_only, 1500, "second"),
+        Fault("a-second-contribution-overwrites", "eager", _edited(
+            "burn_torch.backend.autodiff.decorator:Autodiff._walk",
+            "slots[index] = _summed(recording, parent, index, slots[index], gradient)", "slots[index] = gradient")),
+        Fault("a-parameter-is-no-leaf", "eager", _lost_param),
+        # gradient rules
+        Fault("broadcast-gradients-are-averaged", "eager", _part("mul", "gradient_rule", _averaged)),
+        Fault("mean-divides-by-another-axis", "eager", _part("mean", "gradient_rule", _of_first_axis)),
+        Fault("slice-gradient-off-by-one", "eager", _part("slice", "gradient_rule", _moved_by_one)),
+        Fault("second-results-gradient-is-lost", "eager", _part("var_mean", "gradient_rule", _first_only), 2000),
+        Fault("cumsum-gradient-runs-forward", "eager", _part("cumsum", "gradient_rule", _reversed_not)),
+        # leaves
+        Fault("operands-swapped-in-numpy", "eager", _part("atan2", "numpy", _swapped), 1500),
+        Fault("last-of-ties", "eager", _part("argmax", "numpy", _last_of_ties), 1500),
+        Fault("numpy-keeps-its-own-types", "eager", _edited(
+            "burn_torch.backend.ndarray.leaf:_as_array", "array.dtype != spec.dtype.numpy", "False")),
+        Fault("another-stream-of-random-numbers", "eager", _other_stream),
+        # vmap
+        Fault("vmap-names-the-wrong-axis", "eager", _unshifted),
+        # passes and programs
+        Fault("a-live-output-is-dropped", "eager", _edited(
+            "burn_torch.graph.passes.dead:dead_code", "live = tuple([i in needed for i in node.outputs])",
+            "live = tuple([i in needed and i == next(j for j in node.outputs if j in needed) for i in node.outputs])"),
+            1500),
+        Fault("equal-but-for-the-key", "eager", _edited(
+            "burn_torch.graph.passes.subexpressions:_key", "    return (call, inputs)\n",
+            "    return (call,) if call.op.random else (call, inputs)\n")),
+        Fault("kept-arguments-are-donated", "eager", _edited(
+            f"{_MEMORY}:_Lives._inputs", "given = position in donated", "given = True")),
+        Fault("written-over-before-its-last-use", "eager", _edited(
+            f"{_MEMORY}:_Lives._overwritten", "last_use.get(base) != position or", "")),
+        Fault("written-over-an-expanded-view", "eager", _edited(
+            f"{_MEMORY}:_Lives._overwritten", "old not in self._whole or", ""), 3000),
+        Fault("zero-minus-x-is-x", "eager", _sub_is_neutral_on_the_left, 3000),
+        Fault("permutes-joined-in-the-wrong-order", "eager",
+              _part("permute", "merge", _merged_in_the_wrong_order), 3000),
+        # lazy
+        Fault("a-lazy-plan-of-other-attributes", "eager", _stale_plan, 1500),
+        # layers
+        Fault("cosine-overflows", "eager", _squares_overflow, 20_000, "wide"),
+        # generated C
+        Fault("c-writes-before-it-reads", "c", _edited(
+            f"{_C}.c_iteration:Iteration.may_cover", "read_at == at and read_in <= stretch", "read_at == at"), 3000),
+        Fault("c-covers-what-it-reads-elsewhere", "c", _edited(
+            f"{_C}.c_iteration:Iteration.may_cover", "read_at == at and read_in <= stretch", "read_in <= stretch")),
+        Fault("c-remainder-by-floor", "c", _remainder_by_floor, 1500),
+        Fault("c-maximum-starts-at-zero", "c", _edited(
+            f"{_C}.c_totals:Total.neutral", 'float("-inf") if self.kind == "max"', '0.0 if self.kind == "max"'), 1500),
+        Fault("c-takes-strided-for-contiguous", "c", _edited(
+            "burn_torch.backend.libtorch.c_kernels:CFunction._strided",
+            "None if not isinstance(x, torch.Tensor) or x.is_contiguous() else x.stride()", "None"), 1500),
+        Fault("c-computes-doubles-as-floats", "c", _edited(
+            f"{_C}.expressions:computed_in", "dtype in _HALF else dtype",
+            "dtype in _HALF or dtype is DType.F64 else dtype"), 300),
+        # generated Triton
+        Fault("triton-takes-strided-for-contiguous", "interpreter", _edited(
+            f"{_C}.values:Values._load", "if layout is None else strided_index", "if spec else strided_index"), 300),
+        Fault("triton-reads-one-beyond-the-edge", "interpreter", _edited(
+            f"{_C}.values:Values._masked", "other=0", "other=1"), 600),
+    )
+}  # fmt: skip
