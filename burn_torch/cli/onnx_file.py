@@ -13,7 +13,7 @@ from burn_torch.module import ModuleRecord
 from burn_torch.module.record import RecordEntry
 from burn_torch.onnx.operators.axes import ONNX_DTYPES
 from burn_torch.onnx.reader import MAX_FILE_BYTES
-from burn_torch.onnx.tensors import tensor_data
+from burn_torch.onnx.tensors import Claims, tensor_data
 from burn_torch.record.faults import Unsound
 from burn_torch.record.file_format import open_source
 from burn_torch.record.layout import checked_shape
@@ -56,13 +56,14 @@ def record_of_onnx(path: Path) -> ModuleRecord:
     """The weights by their names, read when they are asked for.  Raises: OnnxError, RecordError."""
     model = _parsed(path)
     entries: dict[str, RecordEntry] = {}
+    claims = Claims()
     faults = []
     for proto in model.graph.initializer:
         dtype = ONNX_DTYPES.get(proto.data_type)
         if dtype is None or not proto.name or proto.name in entries:
             faults.append(f"{proto.name or 'a weight without a name'} of ONNX type {proto.data_type}")
             continue
-        read: Callable[[], TensorData] = partial(tensor_data, proto, path.parent)
+        read: Callable[[], TensorData] = partial(tensor_data, proto, path.parent, claims)
         entries[proto.name] = RecordEntry(dtype, _shape(proto, path), None, read)
     if faults:
         raise RecordError(

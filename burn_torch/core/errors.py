@@ -24,6 +24,8 @@ A message has three parts: what was given, what was expected, how to mend it.  `
 
 from __future__ import annotations
 
+from burn_torch.core.wording import printable
+
 __all__ = [
     "ArgumentError",
     "ArtifactError",
@@ -120,7 +122,7 @@ class OutOfMemoryError(BurnTorchError, MemoryError):
 
 
 def explain(what: str, *, given: str, expected: str, mend: str) -> str:
-    """Words an error: one line of what went wrong, then its three parts, one line each.
+    """Words an error: one line of what went wrong, then its three parts, one line each, without control characters.
 
     >>> print(explain("add: the shapes differ", given="lhs (2,), rhs (3,)", expected="one shape", mend="slice rhs"))
     add: the shapes differ
@@ -128,4 +130,4 @@ def explain(what: str, *, given: str, expected: str, mend: str) -> str:
       expected: one shape
       mend:     slice rhs
     """
-    return f"{what}\n  given:    {given}\n  expected: {expected}\n  mend:     {mend}"
+    return printable(f"{what}\n  given:    {given}\n  expected: {expected}\n  mend:     {mend}")

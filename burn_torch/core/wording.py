@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["counted"]
+__all__ = ["counted", "one_line", "printable"]
 
 
 def counted(count: int, noun: str, *, grouped: bool = False) -> str:
@@ -15,6 +15,24 @@ def counted(count: int, noun: str, *, grouped: bool = False) -> str:
     """
     number = f"{count:,}" if grouped else f"{count}"
     return f"{number} {noun if count == 1 else plural(noun)}"
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: what a file says cannot move the cursor, colour anything or turn the line around.
+
+    Ends of lines stay.
+
+    >>> print(printable("a\\x1b[2Jb"))
+    a\\x1b[2Jb
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str) -> str:
+    """Text for a terminal, its ends of lines escaped too."""
+    return printable(text).replace("\n", "\\n")
 
 
 def plural(noun: str) -> str:

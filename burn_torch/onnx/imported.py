@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, cast
+
+import numpy as np
 
 from burn_torch.core.errors import BurnTorchError, OnnxError, explain
 from burn_torch.module import Module, Param, RunningState
@@ -34,6 +37,7 @@ class ImportedModel(Module):
         """
         plan = self.plan
         env = dict(zip(plan.input_names, _given(plan, inputs, named), strict=True))
+        _require_fixed_sizes(plan, env)
         fields = {name: _field(getattr(self, name)) for name in plan.weights}
         found = run_plan(plan, env, fields)
         device = _device(env, fields)
@@ -62,6 +66,32 @@ def _given(plan: Plan, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> lis
             )
         )
     return [*inputs, *[named.get(name) for name in names[len(inputs) :]]]
+
+
+def _require_fixed_sizes(plan: Plan, env: Env) -> None:
+    """Raises: OnnxError for inputs that have other sizes than the file fixes."""
+    wrong = [
+        (name, value.shape, info)
+        for info, (name, value) in zip(plan.inputs, env.items(), strict=True)
+        if info.shape is not None and isinstance(value, Tensor | np.ndarray) and not _fits(value.shape, info.shape)
+    ]
+    if wrong:
+        raise OnnxError(
+            explain(
+                "forward: inputs have other sizes than the file fixes",
+                given="; ".join(f"{name} {shape}" for name, shape, _ in wrong),
+                expected="; ".join(str(info) for _, _, info in wrong),
+                mend="give tensors of these sizes, or export the model with axes that vary",
+            )
+        )
+
+
+def _fits(shape: tuple[int, ...], declared: tuple[int | str | None, ...]) -> bool:
+    if math.prod(shape) == 1 and not declared:
+        return True  # a number, with or without an axis
+    return len(shape) == len(declared) and all(
+        size == fixed for size, fixed in zip(shape, declared, strict=True) if isinstance(fixed, int)
+    )
 
 
 def _device(env: Env, fields: Mapping[str, Tensor]) -> Device:
@@ -127,7 +157,7 @@ def run_step(step: Step, env: Env, fields: Mapping[str, Tensor], device: Device)
 
 
 def _run_body(body: Body, env: Env, fields: Mapping[str, Tensor], device: Device, *inputs: Any) -> tuple[Any, ...]:
-    inner = {**env, **dict(zip(body.inputs, inputs, strict=True))}
+    inner = {name: env[name] for name in body.captured} | dict(zip(body.inputs, inputs, strict=True))
     for step in body.steps:
         run_step(step, inner, fields, device)
     return tuple(_value(source, inner, fields) for source in body.outputs)
@@ -158,10 +188,19 @@ def load(
         raise
 
 
+def _keep_fields(self: Module, **fields: Param | RunningState) -> None:
+    """The constructor: a signature of its own for each field would take time that grows with their square."""
+    if fields.keys() != set(self.__module_fields__):
+        odd = sorted(fields.keys() ^ set(self.__module_fields__))
+        raise TypeError(f"missing or unexpected keyword arguments: {', '.join(odd)}")
+    self.__dict__.update(fields)
+
+
 def module_of(plan: Plan, device: Device) -> ImportedModel:
     """A module of a class of its own, whose fields are the plan's weights."""
     kinds = {name: Param if plan.trained[name] else RunningState for name in plan.weights}
     members = {"__annotations__": kinds, "__doc__": f"Imported from {plan.source}.", "plan": plan}
+    members["__init__"] = _keep_fields
     cls = cast(type[ImportedModel], type("Model", (ImportedModel,), members))
     inner = device.inner() if device.is_autodiff() else device
     values = {

@@ -8,6 +8,7 @@ from typing import Any
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
+from burn_torch.core.wording import one_line
 
 __all__ = ["Graph", "Model", "Node", "ValueInfo"]
 
@@ -25,9 +26,10 @@ class ValueInfo:
 
     def __str__(self) -> str:
         if self.kind != "tensor":
-            return f"{self.name}: {self.kind}"
+            return one_line(f"{self.name}: {self.kind}")
         sizes = "?" if self.shape is None else ", ".join("?" if s is None else str(s) for s in self.shape)
-        return f"{self.name} ({sizes}) {self.foreign or ('?' if self.dtype is None else self.dtype.name)}"
+        dtype = self.foreign or ("?" if self.dtype is None else self.dtype.name)
+        return one_line(f"{self.name} ({sizes}) {dtype}")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Node:
     def label(self) -> str:
         """How errors name it."""
         kind = f"{self.domain}.{self.op}" if self.domain else self.op
-        return f"{kind} (opset {self.opset}) {self.name!r}"
+        return f"{one_line(kind)} (opset {self.opset}) {self.name!r}"
 
 
 @dataclass(frozen=True)

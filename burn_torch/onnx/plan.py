@@ -57,6 +57,8 @@ class Body:
     inputs: tuple[str, ...]
     steps: tuple[Step, ...]
     outputs: tuple[Source, ...]
+    captured: tuple[str, ...]
+    """Outer values that it reads."""
 
 
 @dataclass(frozen=True)
@@ -270,23 +272,18 @@ class _Planner:
         return Step(entry, inputs, attributes, tuple(outputs), node.label, opset=node.opset)
 
     def _body(self, graph: Graph, node: Node) -> Body:
-        outer = dict(self.names)
         self._take_constants(graph)
         for info in graph.inputs:
             self.names[info.name] = self.values.unique(info.name, "item")
         steps = self._steps(graph)
         outputs = tuple(self._source(info.name, None, 0) for info in graph.outputs)
         live = {source.name for source in outputs if isinstance(source, Ref)}
-        body = Body(
-            self.values.unique(f"{node.name}_body" if node.op != "If" else graph.name, "body"),
-            tuple(self.names[info.name] for info in graph.inputs),
-            tuple(_live(steps, live)),
-            outputs,
-        )
-        inner = {name for step in graph.nodes for name in step.outputs} | {info.name for info in graph.inputs}
-        for name in inner - set(outer):
-            self.names.pop(name, None)
-        return body
+        inputs = tuple(self.names[info.name] for info in graph.inputs)
+        kept = _live(steps, live)
+        own = {*inputs, *(name for step in kept for name in step.outputs if name)}
+        read = live.union(*(_reads(step) for step in kept))
+        name = self.values.unique(f"{node.name}_body" if node.op != "If" else graph.name, "body")
+        return Body(name, inputs, tuple(kept), outputs, tuple(sorted(read - own)))
 
     def _source(
         self, name: str, node: Node | None, position: int, entry: Entry | None = None, *, beside: bool = False
@@ -406,9 +403,7 @@ def _reads(step: Step) -> set[str]:
     names = {source.name for source in step.inputs if isinstance(source, Ref)}
     for value in step.attributes.values():
         if isinstance(value, Body):
-            inner = {name for part in value.steps for name in _reads(part)}
-            inner |= {source.name for source in value.outputs if isinstance(source, Ref)}
-            names |= inner - set(value.inputs) - {name for part in value.steps for name in part.outputs if name}
+            names.update(value.captured)
     return names
 
 

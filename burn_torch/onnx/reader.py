@@ -7,18 +7,19 @@ run.  What is wrong with the structure is told in one error; which operators are
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from burn_torch.core.data import TensorData
 from burn_torch.core.errors import OnnxError, explain
 from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
 from burn_torch.onnx.operators.axes import ONNX_DTYPES, OTHER_DTYPES
 from burn_torch.onnx.operators.registry import find
 from burn_torch.onnx.scopes import Scope, UniqueNames
-from burn_torch.onnx.tensors import tensor_data
+from burn_torch.onnx.tensors import Claims, tensor_data
 
 __all__ = ["MAX_FILE_BYTES", "MAX_NODES", "captured", "read_bytes", "read_model"]
 
@@ -26,6 +27,8 @@ MAX_FILE_BYTES: Final = (1 << 31) - 1
 """protobuf's own limit; larger models keep their weights in files beside them."""
 MAX_NODES: Final = 100_000
 """Nodes after functions are written out: a few functions that call each other twice make 2^30 of them."""
+MAX_EXPANDED_BYTES: Final = 32 << 20
+"""What the functions of a file may hold once each call has a copy, beside four times what the file holds."""
 MAX_DEPTH: Final = 40
 """How deep functions call functions and graphs hold graphs."""
 
@@ -139,6 +142,10 @@ class _Reader:
     folder: Path | None
     source: str
     count: int = 0
+    expanded_bytes: int = 0
+    claims: Claims = field(default_factory=Claims)
+    defaults: dict[tuple[str, str], tuple[dict[str, Any], int]] = field(default_factory=dict)
+    """Of each function that was called: the defaults of its attributes, and its size."""
     faults: list[str] = field(default_factory=list)
 
     def model(self) -> Model:
@@ -162,6 +169,7 @@ class _Reader:
             for f in self.proto.functions
             if not getattr(f, "overload", "")
         }
+        self.expanded_limit = MAX_EXPANDED_BYTES + 4 * self.proto.ByteSize()
         self.types: dict[str, Any] = {}
         for info in (*self.proto.graph.input, *self.proto.graph.value_info, *self.proto.graph.output):
             self.types[info.name] = info.type
@@ -194,11 +202,13 @@ class _Reader:
         made_by_nodes = {name: None for node in proto.node for name in node.output}
         outer, scope = scope, scope.of_graph([*weights, *(info.name for info in proto.input), *made_by_nodes])
         rename = scope.rename
+        if not nested and not proto.output:
+            self.faults.append(f"graph {proto.name!r} has no outputs")
         if nested:
             self.faults += _read_too_early(proto, outer, made_by_nodes)
             for info in (*proto.input, *proto.value_info):
                 self.types[rename(info.name)] = info.type
-        constants = {rename(tensor.name): tensor_data(tensor, self.folder) for tensor in proto.initializer}
+        constants = {rename(tensor.name): self.tensor(tensor) for tensor in proto.initializer}
         if proto.sparse_initializer:
             raise OnnxError(
                 explain(
@@ -262,14 +272,7 @@ class _Reader:
         for proto in protos:
             self.count += 1
             if self.count > MAX_NODES:
-                raise OnnxError(
-                    explain(
-                        "the model is too large once its functions are written out",
-                        given=f"more than {MAX_NODES} nodes",
-                        expected=f"at most {MAX_NODES}",
-                        mend="a file like this is made to exhaust memory; if yours is not, inline less",
-                    )
-                )
+                raise _too_large(f"more than {MAX_NODES} nodes", f"at most {MAX_NODES}")
             _check_texts(proto.name, proto.op_type, proto.domain, *proto.input, *proto.output)
             _check_texts(*(attribute.name for attribute in proto.attribute))
             domain = _DOMAINS.get(proto.domain, proto.domain)
@@ -290,6 +293,9 @@ class _Reader:
                 found += self.inlined(body, defaults, node, scope)
         return found
 
+    def tensor(self, proto: Any) -> TensorData:
+        return tensor_data(proto, self.folder, self.claims)
+
     def attributes(self, proto: Any, scope: Scope) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for attribute in proto.attribute:
@@ -306,7 +312,7 @@ class _Reader:
             1: lambda: _short(attribute.f),
             2: lambda: int(attribute.i),
             3: lambda: attribute.s.decode("utf-8"),
-            4: lambda: tensor_data(attribute.t, self.folder),
+            4: lambda: self.tensor(attribute.t),
             5: lambda: self.graph(attribute.g, scope.deeper(), nested=True),
             6: lambda: tuple(_short(f) for f in attribute.floats),
             7: lambda: tuple(int(i) for i in attribute.ints),
@@ -330,7 +336,15 @@ class _Reader:
         """The function that a node calls, of the model or ONNX's own where no importer knows the operator; defaults."""
         found = self.functions.get((node.domain, node.op))
         if found is not None:
-            return found, {a.name: self.value(a, scope) for a in found.attribute_proto}
+            key = (node.domain, node.op)
+            if key not in self.defaults:
+                values = {a.name: self.value(a, scope) for a in found.attribute_proto}
+                self.defaults[key] = (values, found.ByteSize())
+            defaults, size = self.defaults[key]
+            self.expanded_bytes += size
+            if self.expanded_bytes > self.expanded_limit:
+                raise _too_large(f"more than {self.expanded_limit} bytes", f"at most {self.expanded_limit}")
+            return found, defaults
         if find(node.domain, node.op, node.opset) is not None or (node.op == "Constant" and not node.domain):
             return None, {}
         import onnx
@@ -375,7 +389,7 @@ class _Reader:
         body = onnx.FunctionProto.FromString(text)
         return body if body.node else None
 
-    def inlined(self, body: Any, defaults: Mapping[str, Any], node: Node, scope: Scope) -> list[Node]:
+    def inlined(self, body: Any, defaults: dict[str, Any], node: Node, scope: Scope) -> list[Node]:
         """The nodes of a function, with the names and attributes of the call."""
         key = (node.domain, node.op)
         if key in scope.stack or scope.depth > MAX_DEPTH:
@@ -386,9 +400,8 @@ class _Reader:
         results = dict(zip(body.output, node.outputs, strict=False))
         direct = {name: results[name] for name in results if name in names}  # an input handed out as it is
         names.update({name: value for name, value in results.items() if value and name not in direct})
-        own = {_DOMAINS.get(e.domain, e.domain): int(e.version) for e in body.opset_import}
-        opsets = {**scope.opsets, **own}
-        attributes = {**defaults, **node.attributes}
+        opsets = ChainMap({_DOMAINS.get(e.domain, e.domain): int(e.version) for e in body.opset_import}, scope.opsets)
+        attributes: ChainMap[str, Any] = ChainMap(dict(node.attributes), defaults)
         inner = Scope(scope.names, (names,), opsets, attributes, prefix, (*scope.stack, key), scope.depth + 1)
         nodes = self.nodes(body.node, inner)
         for name, value in direct.items():
@@ -448,6 +461,17 @@ def _short(value: float) -> float:
     import numpy as np
 
     return float(str(np.float32(value)))
+
+
+def _too_large(given: str, expected: str) -> OnnxError:
+    return OnnxError(
+        explain(
+            "the model is too large once its functions are written out",
+            given=given,
+            expected=expected,
+            mend="a file like this is made to exhaust memory; if yours is not, inline less",
+        )
+    )
 
 
 def _too_deep() -> OnnxError:

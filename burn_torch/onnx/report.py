@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from burn_torch.core.errors import OnnxError, explain
-from burn_torch.core.wording import counted
+from burn_torch.core.wording import counted, one_line
 from burn_torch.onnx.ir import Graph, Model, Node
 from burn_torch.onnx.operators.axes import OTHER_DTYPES
 from burn_torch.onnx.operators.registry import INJECTED, find, known
@@ -26,7 +26,7 @@ class Unsupported:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.operator} {self.node!r}: {self.reason}"
+        return one_line(f"{self.operator} {self.node!r}: {self.reason}")
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,14 @@ class Report:
     def __str__(self) -> str:
         opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in self.opsets.items())
         nodes = sum(self.operators.values())
-        lines = [
+        texts = [
             f"{self.source}: opset {opsets}" + (f", made by {self.producer}" if self.producer else ""),
             f"  inputs      {'; '.join(self.inputs) or 'none'}",
             f"  outputs     {'; '.join(self.outputs)}",
             f"  weights     {counted(self.tensors, 'tensor')}, {counted(self.elements, 'number', grouped=True)}",
             f"  operators   {counted(nodes, 'node')}: " + ", ".join(f"{op} x {n}" for op, n in self.operators.items()),
         ]
+        lines = [one_line(text) for text in texts]
         if self.ok:
             return "\n".join([*lines, "  all of them can be imported"])
         lines.append(f"  {counted(len(self.unsupported), 'node')} cannot be imported:")

@@ -6,7 +6,7 @@ fields and written source, then keeps values in one table without asking which g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
@@ -43,7 +43,7 @@ class Scope:
 
     names: UniqueNames
     tables: tuple[dict[str, str], ...]
-    opsets: Mapping[str, int]
+    opsets: MutableMapping[str, int]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     prefix: str = ""
     stack: tuple[tuple[str, str], ...] = ()

@@ -330,10 +330,14 @@ def _every(steps: tuple[Step, ...]) -> list[Step]:
 
 def _tidied(text: list[str]) -> str:
     """The lines, with one blank line at most within a class, and none where a function begins."""
+    following: list[str] = []
+    after = ""
+    for line in reversed(text):
+        following.append(after)
+        after = line or after
     kept: list[str] = []
-    for i, line in enumerate(text):
-        following = next((later for later in text[i + 1 :] if later), "")
-        if not line and kept and following.startswith(" ") and (not kept[-1] or kept[-1].endswith(":")):
+    for line, after in zip(text, reversed(following), strict=True):
+        if not line and kept and after.startswith(" ") and (not kept[-1] or kept[-1].endswith(":")):
             continue
         kept.append(line)
     return "\n".join(kept)

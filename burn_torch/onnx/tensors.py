@@ -6,7 +6,7 @@ import math
 import os
 import stat
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError, explain
 from burn_torch.onnx.operators.axes import dtype_of
 
-__all__ = ["MAX_TENSOR_BYTES", "tensor_data"]
+__all__ = ["MAX_TENSOR_BYTES", "Claims", "tensor_data"]
 
 MAX_TENSOR_BYTES: Final = 1 << 40
 """No declared size beyond this is believed."""
@@ -31,8 +31,34 @@ _WORDS: Final = {
 """Where values lie that are not raw; those of other types in int32_data."""
 
 
-def tensor_data(proto: Any, folder: Path | None) -> TensorData:
-    """The values of a TensorProto.  Raises: OnnxError where it is malformed or leaves the folder."""
+MAX_CLAIMS: Final = 2
+"""How often the tensors of a model may together take what a file beside it holds: tied weights may lie there once."""
+
+
+@final
+class Claims:
+    """What the tensors of one model have taken of each file beside it: one region must not fill the memory."""
+
+    def __init__(self) -> None:
+        self._taken: Final[dict[tuple[int, int], int]] = {}
+
+    def take(self, name: str, location: str, length: int, file: os.stat_result) -> None:
+        """Notes what a tensor takes.  Raises: OnnxError where all of them take more than the file can mean."""
+        key = (file.st_dev, file.st_ino)
+        taken = self._taken[key] = self._taken.get(key, 0) + length
+        if taken > MAX_CLAIMS * file.st_size:
+            raise _fault(
+                name,
+                f"external data at {location!r}, of which tensors take {taken} bytes in all",
+                f"at most {MAX_CLAIMS} times the {file.st_size} bytes of the file: regions of their own, some tied",
+            )
+
+
+def tensor_data(proto: Any, folder: Path | None, claims: Claims | None = None) -> TensorData:
+    """The values of a TensorProto.  Raises: OnnxError where it is malformed or leaves the folder.
+
+    `claims` are those of the model, where all its tensors are read.
+    """
     name = proto.name or "a tensor without a name"
     dtype = dtype_of(proto.data_type)
     shape = tuple(int(size) for size in proto.dims)
@@ -43,7 +69,7 @@ def tensor_data(proto: Any, folder: Path | None) -> TensorData:
     if size > MAX_TENSOR_BYTES:
         raise _fault(name, f"{shape} {dtype.name}, {size} bytes", f"at most {MAX_TENSOR_BYTES} bytes")
     if proto.data_location == 1:
-        raw: Any = _external(proto, folder, name, size)
+        raw: Any = _external(proto, folder, name, size, claims)
     elif proto.HasField("raw_data"):
         raw = proto.raw_data
         if len(raw) != size:
@@ -72,7 +98,7 @@ def _listed(proto: Any, dtype: DType, count: int, name: str) -> NDArray[Any]:
     return array.astype(dtype.numpy)
 
 
-def _external(proto: Any, folder: Path | None, name: str, size: int) -> bytes:
+def _external(proto: Any, folder: Path | None, name: str, size: int, claims: Claims | None) -> bytes:
     """Bytes of a file beside the model: a plain file, reached without links, within its length."""
     entries = {entry.key: entry.value for entry in proto.external_data}
     location = entries.get("location", "")
@@ -89,7 +115,14 @@ def _external(proto: Any, folder: Path | None, name: str, size: int) -> bytes:
     path = folder / location
     try:
         if path.resolve(strict=True) != folder.resolve(strict=True) / location:
-            raise _fault(name, f"external data at {location!r}, reached by a link", "a file in the model's folder")
+            raise _fault(
+                name,
+                f"external data at {location!r}, reached by a link",
+                "a file in the model's folder, not a link to one (a cache of downloads has links: copy the file)",
+            )
+        found = os.lstat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:  # before it is opened
+            raise _fault(name, f"external data at {location!r}", "a plain file with one name")
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as err:
         raise _fault(name, f"external data at {location!r}: {err.strerror or err}", "a file beside the model") from err
@@ -104,6 +137,8 @@ def _external(proto: Any, folder: Path | None, name: str, size: int) -> bytes:
                 f"bytes {offset} to {offset + length} of {location!r}, which has {found.st_size}",
                 f"{size} bytes within the file",
             )
+        if claims is not None:
+            claims.take(name, location, length, found)
         file.seek(offset)
         return file.read(length)
 

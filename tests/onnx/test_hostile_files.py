@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import sys
 import time
@@ -162,6 +163,64 @@ def test_functions_that_double_thirty_times():
     assert time.monotonic() - start < 20
 
 
+def test_functions_that_multiply_what_they_hold():
+    """A constant, and a list of inputs, that every call of a function copies."""
+    held = numpy_helper.from_array(np.zeros(100_000, np.float32))
+    bodies = {
+        "constant": ([helper.make_node("Constant", [], ["k"], value=held), helper.make_node("Relu", ["a"], ["b"])], 1),
+        "inputs": ([helper.make_node("Relu", ["a"], ["b"])], 100_000),
+    }
+    for name, (body, inputs) in bodies.items():
+        names = ["a", *(f"unused_input{i}" for i in range(inputs - 1))]
+        function = helper.make_function("mine", name, names, ["b"], body, [helper.make_opsetid("", 18)])
+        nodes = [helper.make_node(name, [f"v{i}"], [f"v{i + 1}"], domain="mine") for i in range(3000)]
+        data = raw(nodes, [info("v0", [1])], [info("v3000", [1])], functions=[function])
+        start = time.monotonic()
+        refused(data, "too large once its functions are written out" + THREE_PARTS)
+        assert time.monotonic() - start < 10
+
+
+def many_nodes(count):
+    return [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(count)], [], f"v{count}"
+
+
+def many_weights(count):
+    weights = [numpy_helper.from_array(np.array([1, i], np.float32), f"w{i}") for i in range(count)]
+    return [helper.make_node("Sum", ["v0", *(f"w{i}" for i in range(count))], ["y"])], weights, "y"
+
+
+def one_weight_twice(count):
+    weights = [numpy_helper.from_array(np.array([1, 2], np.float32), f"w{min(i, count - 2)}") for i in range(count)]
+    return [helper.make_node("Relu", ["v0"], ["y"])], weights, "y"
+
+
+def many_branches(count):
+    def branch(name):
+        return helper.make_graph([helper.make_node("Neg", ["v0"], [name])], name, [], [info(name, [2])])
+
+    nodes = [
+        helper.make_node("If", ["c"], [f"y{i}"], then_branch=branch("a"), else_branch=branch("b"))
+        for i in range(count // 4)
+    ]
+    return [*nodes, helper.make_node("Sum", [f"y{i}" for i in range(count // 4)], ["y"])], [], "y"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [many_nodes, many_weights, one_weight_twice, many_branches])
+def test_time_grows_with_the_size_of_a_file(make):
+    seconds = []
+    for count in (15_000, 60_000):
+        nodes, weights, last = make(count)
+        inputs = [info("v0", [2]), helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
+        data = raw(nodes, inputs, [info(last, [2])], weights)
+        start = time.process_time()
+        with contextlib.suppress(OnnxError):  # of the weight that is there twice
+            load(data)
+            source_of(plan_of(read_bytes(data)))
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 8 * seconds[0] + 0.5, seconds
+
+
 def test_a_function_that_calls_itself():
     body = [helper.make_node("f", ["a"], ["b"], domain="mine")]
     function = helper.make_function("mine", "f", ["a"], ["b"], body, [helper.make_opsetid("mine", 1)])
@@ -267,6 +326,35 @@ def test_external_data_within_the_file(tmp_path, offset, length):
         load(tmp_path / "m.onnx")
 
 
+def test_external_data_is_not_read_again_and_again(tmp_path):
+    """Many weights of one region of a file: 64 MB became 256 GB."""
+    (tmp_path / "w.bin").write_bytes(bytes(800))
+    tensors = []
+    for i in range(40):
+        tensor = TensorProto(name=f"w{i}", dims=[200], data_type=F, data_location=TensorProto.EXTERNAL)
+        tensor.external_data.add(key="location", value="./" * (i % 3) + "w.bin")
+        tensors.append(tensor)
+
+    def write(count):
+        nodes = [helper.make_node("Sum", ["x", *(f"w{i}" for i in range(count))], ["y"])]
+        (tmp_path / "m.onnx").write_bytes(raw(nodes, [info("x", [200])], [info("y", [200])], tensors[:count]))
+
+    write(2)  # tied weights
+    load(tmp_path / "m.onnx")
+    write(40)
+    with pytest.raises(OnnxError, match=r"'w2'[\s\S]*take 2400 bytes in all[\s\S]*at most 2 times the 800[\s\S]*mend"):
+        load(tmp_path / "m.onnx")
+
+
+def test_a_hard_link_is_refused_before_it_is_opened(tmp_path, monkeypatch):
+    (tmp_path / "one.bin").write_bytes(b"12345678")
+    os.link(tmp_path / "one.bin", tmp_path / "two.bin")
+    (tmp_path / "m.onnx").write_bytes(external("one.bin"))
+    monkeypatch.setattr(os, "open", lambda *words: pytest.fail(f"opened {words}"))
+    with pytest.raises(OnnxError, match="a plain file with one name"):
+        load(tmp_path / "m.onnx")
+
+
 def test_external_data_of_a_model_in_memory():
     refused(external("w.bin"), "it was not read from a folder")
 
@@ -350,6 +438,36 @@ def test_texts_of_attributes_stay_texts(equation, mode):
     assert mode in texts or mode == "nearest"
 
 
+def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path):
+    evil = "Ev\x1b[2J\r\u202eil\nnext"
+    nodes = [helper.make_node(evil, [evil], ["y"], evil, domain=evil)]
+    weight = numpy_helper.from_array(np.zeros(2, np.float32), evil + "w")
+    weight.data_type = 99
+    good = helper.make_node("Relu", [evil], ["y"], evil)
+    for data in (
+        raw(nodes, [info(evil, [evil])], [info("y", [2])]),
+        raw([good, good], [info(evil, [2])], [info("y", [2])]),
+        raw([good], [info(evil, [2])], [info(evil + "out", [2])]),
+        raw([good], [info(evil, [2])], [info("y", [2])], [weight]),
+        helper.make_model(
+            helper.make_graph([good], evil, [info(evil, [2])], [info("y", [2])]),
+            producer_name=evil,
+            opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(evil, 1)],
+        ).SerializeToString(),
+    ):
+        texts = []
+        try:
+            texts.append(str(report_on(read_bytes(data))))
+            model = load(data)
+            model.forward(Tensor.zeros((3, 3), Device.cpu()))
+        except BurnTorchError as error:
+            texts += [str(error), *getattr(error, "__notes__", ())]
+        assert texts
+        for text in texts:
+            assert text.replace("\n", "").isprintable(), ascii(text)
+            assert "\nnext" not in text
+
+
 # -- the report ------------------------------------------------------------------------------------------------------
 def test_the_report_counts(tmp_path):
     file = tmp_path / "cnn.onnx"
@@ -364,6 +482,35 @@ def test_the_report_counts(tmp_path):
     text = str(report)
     assert "opset ai.onnx 18" in text
     assert "all of them can be imported" in text
+
+
+def test_a_graph_without_outputs_is_refused_before_source_is_written(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(raw([helper.make_node("Relu", ["x"], ["y"])], [info("x", [1])], []))
+    with pytest.raises(
+        OnnxError, match=r"the graph is malformed.*\n  given: .*graph 'g' has no outputs\n  expected: .*\n  mend: "
+    ):
+        ModelGen().input(tmp_path / "m.onnx").out_dir(tmp_path / "out").run()
+    assert not (tmp_path / "out").exists()
+
+
+def test_inputs_of_other_sizes_than_the_file_fixes():
+    data = raw([helper.make_node("Relu", ["x"], ["y"])], [info("x", ["n", 5])], [info("y", None)])
+    assert load(data).forward(Tensor.zeros((3, 5), Device.cpu())).shape == (3, 5)
+    for shape in ((3, 1), (3, 5, 1), (5,)):
+        with pytest.raises(
+            OnnxError, match=r"other sizes than the file fixes[\s\S]*given: .*x \([\s\S]*x \(n, 5\)[\s\S]*mend"
+        ):
+            load(data).forward(Tensor.zeros(shape, Device.cpu()))
+
+
+@pytest.mark.parametrize("op", ["Tile", "Pad", "Expand"])
+def test_results_of_terabytes_are_errors_of_ours(op):
+    sizes = {"Tile": [1 << 20] * 2, "Pad": [1 << 20] * 4, "Expand": [1 << 20] * 2}[op]
+    nodes = [helper.make_node(op, ["x", "sizes"], ["h"], "large"), helper.make_node("Exp", ["h"], ["y"])]
+    data = raw(nodes, [info("x", [1, 1])], [info("y", None)], [numpy_helper.from_array(np.array(sizes), "sizes")])
+    with pytest.raises(BurnTorchError, match="no memory for the result") as caught:
+        load(data).forward(Tensor.zeros((1, 1), Device.cpu()))
+    assert any("(opset 18)" in note for note in caught.value.__notes__)
 
 
 def test_indices_beyond_the_data_are_errors_of_ours():

@@ -198,3 +198,35 @@ def test_attributes_of_the_newest_schemas_are_known():
         if missing:
             refused[name] = missing
     assert refused == {}
+
+
+def test_a_backward_slice_from_before_the_first_element_begins_at_the_first():
+    """As the standard and onnxruntime have it; Python's own slice has no element there."""
+    x = np.arange(5)
+    for start, end, step, want in (
+        (-9, -9, -1, [0]),
+        (-6, -20, -2, [0]),
+        (-5, -9, -1, [0]),
+        (9, -9, -3, [4, 1]),
+        (-9, 1, -1, []),
+    ):
+        got = op.slice_of(tensor(x), np.array([start]), np.array([end]), np.array([0]), np.array([step]))
+        assert listed(got) == want, (start, end, step)
+    assert op.slice_of(tensor(np.zeros(0)), np.array([-9]), np.array([-9]), np.array([0]), np.array([-1])).shape == (0,)
+
+
+def test_a_backward_slice_is_that_of_onnxruntime(seed):
+    runtime = pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper
+
+    kinds = [helper.make_tensor_value_info(name, TensorProto.INT64, ["n"]) for name in "xabcd"]
+    node = helper.make_node("Slice", ["x", "a", "b", "c", "d"], ["y"])
+    graph = helper.make_graph([node], "g", kinds, [helper.make_tensor_value_info("y", TensorProto.INT64, ["m"])])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    session = runtime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for _ in range(200):
+        x = np.arange(seed.integers(1, 6))
+        start, end = (np.array([value]) for value in seed.integers(-9, 10, 2))
+        step = np.array([seed.choice([-3, -2, -1, 1, 2])])
+        want = session.run(None, {"x": x, "a": start, "b": end, "c": np.array([0]), "d": step})[0]
+        assert listed(op.slice_of(tensor(x), start, end, np.array([0]), step)) == want.tolist(), (x, start, end, step)

@@ -232,6 +232,8 @@ def _sliced(
     backwards: list[int] = []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         at = axis_of(axis, x.ndim)
+        if step < 0 and start < -x.shape[at]:  # the standard begins at the first element, where Python has none
+            start = -x.shape[at]
         taken = range(*slice(start, end, step).indices(x.shape[at]))
         if step < 0:
             backwards.append(at)
