@@ -18,6 +18,8 @@ import pytest
 if TYPE_CHECKING:
     from burn_torch import Device
 
+os.environ.setdefault("BURN_TORCH_VERIFY", "proofs")  # each generated kernel and each pass of the tests is checked
+
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 

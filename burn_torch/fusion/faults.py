@@ -9,7 +9,6 @@ the planner sees it where it happens; tests turn the warning into an error.
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 from collections import OrderedDict
@@ -18,9 +17,10 @@ from typing import Final, TypeVar
 
 from burn_torch.core.errors import explain
 from burn_torch.core.frames import user_level
+from burn_torch.core.verifying import is_verifying
 from burn_torch.fusion.reasons import FusionWarning, Unfusible, Unsymbolic
 
-__all__ = ["is_verifying", "known_failure", "note_fault", "plan_or_plainer", "remember_failure"]
+__all__ = ["known_failure", "note_fault", "plan_or_plainer", "remember_failure"]
 
 T = TypeVar("T")
 
@@ -32,11 +32,6 @@ _failures: Final[OrderedDict[str, str]] = OrderedDict()
 """What is said of kernels that failed when they were written, compiled or run, by the texts of their bodies."""
 
 _lock: Final = threading.Lock()
-
-
-def is_verifying() -> bool:
-    """Whether faults of our own are raised where they happen: BURN_TORCH_VERIFY is 1."""
-    return os.environ.get("BURN_TORCH_VERIFY") == "1"
 
 
 def plan_or_plainer(step: str, plan: Callable[[], T], plainer: Callable[[], T], notes: list[str]) -> T:

@@ -22,8 +22,9 @@ from burn_torch.backend.fusion.trie import Step, graph_of
 from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import Spec, TensorSpec
+from burn_torch.core.verifying import is_verifying
 from burn_torch.fusion import Plan, plan_of
-from burn_torch.fusion.faults import is_verifying, plan_or_plainer
+from burn_torch.fusion.faults import plan_or_plainer
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import FusionWarning
 from burn_torch.fusion.symbolic import call_form, call_sizes

@@ -30,9 +30,11 @@ from burn_torch.core.errors import explain
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import TensorSpec
+from burn_torch.core.verifying import is_proving, is_verifying
 from burn_torch.fusion.c_lowering import CKernel, lower_to_c, lowered_for_cpu
 from burn_torch.fusion.c_sharing import c_kernel_at
-from burn_torch.fusion.faults import is_verifying, remember_failure
+from burn_torch.fusion.faults import remember_failure
+from burn_torch.fusion.kernel_proof import KernelFault, reached
 from burn_torch.fusion.lines import commented, known_lines
 from burn_torch.fusion.row import body_of
 from burn_torch.graph.ir import Graph
@@ -162,19 +164,21 @@ class CFunction:
             return self._one_by_one()
         try:
             if not any(layouts):
+                _prove(self.kernel, self.body, layouts)
                 return _launcher(self.kernel, self._building.result(), self.body, dict(over), self._strided)
             kernel = c_kernel_at(*self._symbols, layouts, strict=self.strict) or lower_to_c(
                 self.body, strict=self.strict, layouts=layouts
             )
+            _prove(kernel, self.body, layouts)
             return _launcher(kernel, self._apart(kernel).result(), self.body, {}, None)
         except Exception as fault:
             self._tell(fault)
             return self._one_by_one()
 
     def _tell(self, fault: Exception) -> None:
-        """Warns that there is no kernel, and why.  Raises: a fault of our own, with BURN_TORCH_VERIFY=1."""
+        """Warns that there is no kernel, and why.  Raises: KernelFault; our own faults, with BURN_TORCH_VERIFY=1."""
         ours = not isinstance(fault, CompilerError | OSError | subprocess.TimeoutExpired)
-        if ours and is_verifying():
+        if isinstance(fault, KernelFault) or (ours and is_verifying()):
             raise fault
         remember_failure(self._symbols[0], fault)
         rows = ", ".join(node.call.op.name for node in self.body.nodes[:8])
@@ -196,6 +200,14 @@ class CFunction:
         from burn_torch.backend.libtorch.leaf import LibTorch  # which imports this
 
         return LibTorch().program(self.body).run
+
+
+def _prove(kernel: CKernel, body: Graph, layouts: Sequence[Any]) -> None:
+    """With BURN_TORCH_VERIFY shows what `kernel_proof` says of a kernel.  Raises: KernelFault."""
+    if is_proving():
+        from burn_torch.fusion.c_proof import prove_c  # others never need it
+
+        prove_c(kernel, reached(body, layouts))
 
 
 @functools.cache

@@ -33,8 +33,9 @@ from burn_torch.core.errors import explain
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.core.verifying import is_verifying
 from burn_torch.fusion.configs import Tiles, tiles_of
-from burn_torch.fusion.faults import is_verifying, remember_failure
+from burn_torch.fusion.faults import remember_failure
 from burn_torch.fusion.lines import commented, is_kernel, known_lines
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower

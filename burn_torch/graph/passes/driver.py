@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, final
 
-from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.errors import ConfigError, GraphError, explain
+from burn_torch.core.verifying import is_proving
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes.casting import Precision, dtype_policy
 from burn_torch.graph.passes.constants import fold_constants
@@ -21,6 +22,7 @@ from burn_torch.graph.passes.recomputing import recompute
 from burn_torch.graph.passes.rewrite import Numerics
 from burn_torch.graph.passes.subexpressions import common_subexpressions
 from burn_torch.graph.passes.view_chains import fold_views
+from burn_torch.graph.verifier import verify
 
 __all__ = ["PassReport", "pipeline"]
 
@@ -62,8 +64,9 @@ def pipeline(
     fuse                 puts generated kernels in place of what they compute, see `burn_torch/fusion`; it looks after
                          the limit by itself
 
-    The outputs of the result share memory with nothing but donated inputs.
-    Raises: ConfigError for unknown numerics or precision.
+    The outputs of the result share memory with nothing but donated inputs.  With BURN_TORCH_VERIFY the graph is
+    verified after each pass.
+    Raises: ConfigError for unknown numerics or precision; GraphError, where it is verified, for a pass that breaks it.
     """
     if numerics not in _NUMERICS:
         raise ConfigError(
@@ -93,11 +96,37 @@ def pipeline(
         steps += [("fuse", fuse), ("fold_views", lambda g: fold_views(g, "fast")), ("dead_code", dead_code)]
         steps.append(("launch_early", launch_early))  # what was fused is in an order of its own
     steps.append(("isolate_outputs", lambda g: isolate_outputs(g, donated)))
+    proving = is_proving()
     reports: list[PassReport] = []
     size = peak_bytes(graph, donated)
     for name, step in steps:
         after = step(graph)
+        if proving and after is not graph:
+            _verified(name, graph, after)
         bytes_after = size if after is graph else peak_bytes(after, donated)
         reports.append(PassReport(name, len(graph.nodes), len(after.nodes), size, bytes_after))
         graph, size = after, bytes_after
     return graph, reports
+
+
+def _verified(name: str, before: Graph, after: Graph) -> None:
+    """Raises: GraphError, with the name of the pass, where ids or specs are wrong, or inputs or outputs others."""
+    try:
+        verify(after)
+        if _signature(after) != _signature(before):
+            raise GraphError(
+                explain(
+                    "a pass changed what a graph takes or gives",
+                    given=str(_signature(after)),
+                    expected=str(_signature(before)),
+                    mend="please report it with the program",
+                )
+            )
+    except GraphError as fault:
+        fault.add_note(f"after the pass {name}")
+        raise
+
+
+def _signature(graph: Graph) -> tuple[list[object], list[object]]:
+    specs = graph.specs()
+    return [spec for _, spec in graph.inputs], [None if i is None else specs.get(i) for i in graph.outputs]

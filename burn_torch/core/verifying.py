@@ -1,0 +1,24 @@
+"""Whether the library proves its own work as it goes.
+
+BURN_TORCH_VERIFY=proofs     kernels are proved before they run, and graphs verified after each pass
+BURN_TORCH_VERIFY=1          and what fails in planning or in a kernel is raised, where a plainer way would be taken
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+__all__ = ["VERIFY", "is_proving", "is_verifying"]
+
+VERIFY: Final = "BURN_TORCH_VERIFY"
+
+
+def is_verifying() -> bool:
+    """Whether faults of our own are raised where they happen."""
+    return os.environ.get(VERIFY) == "1"
+
+
+def is_proving() -> bool:
+    """Whether kernels are proved, and graphs verified after each pass."""
+    return os.environ.get(VERIFY) in ("1", "proofs")
