@@ -327,6 +327,12 @@ def adam_update(
     return (*params, *(spec for group in states for spec in group))
 
 
+def _root(square):
+    """The root, whose slope at 0 is finite: where a gradient was 0 so far, that of a step is not 0 times infinity."""
+    still = REGISTRY["cast"](REGISTRY["equal"](square, 0.0), dtype=square.dtype)
+    return REGISTRY["sqrt"](square + still) - still
+
+
 @adam_update.decomposes
 def _(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious):
     groups = [[], [], [], []]  # type: ignore[var-annotated]
@@ -337,7 +343,7 @@ def _(lr, beta_1, beta_2, epsilon, penalty, decay, time, *xs, amsgrad, cautious)
         m = m * beta_1 + g * (1 - beta_1)
         v = v * beta_2 + g * g * (1 - beta_2)
         most = REGISTRY["maximum"](largest[0], v) if amsgrad else v
-        size = REGISTRY["sqrt"](most) / root + epsilon
+        size = _root(most) / root + epsilon
         shrunk = REGISTRY["mask_where"](p.new_full(p.shape, 0.0), REGISTRY["greater"](p * m, 0.0), p) if cautious else p
         new = p - shrunk * (lr * decay) - m / size * rate
         for group, value in zip(groups, (new, m, v, most), strict=True):

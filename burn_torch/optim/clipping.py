@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+from typing import ClassVar, Final, cast
 
 from burn_torch import ops
 from burn_torch.config import Config
@@ -11,6 +11,10 @@ from burn_torch.core.errors import ConfigError, explain
 from burn_torch.tensor import Tensor
 
 __all__ = ["ClipNorm", "ClipValue", "GradientClipping", "GradientClippingConfig"]
+
+
+_SMALL: Final = 1e-30
+"""No threshold is as small as its root, and the root has a slope here: so has a step at gradients of 0."""
 
 
 class GradientClippingConfig(Config, enum=True):
@@ -65,7 +69,8 @@ class GradientClipping:
         every = tuple(range(gradient.ndim))
         # in float16 the square of 256 is infinite, and the clipped gradient would be zero
         wide = gradient.cast(DType.F32) if gradient.dtype.itemsize < DType.F32.itemsize else gradient
-        norm = ops.sqrt(ops.sum(wide * wide, dims=every))
+        square = ops.maximum(ops.sum(wide * wide, dims=every), _SMALL)
+        norm = ops.sqrt(square)
         # threshold / max(norm, threshold) is 1 for a small gradient, and never divides by zero
         clipped = wide * (config.threshold / cast(Tensor, ops.maximum(norm, config.threshold)))
         return clipped.cast(gradient.dtype)

@@ -5,7 +5,7 @@ from burn_torch.tensor import activation, functional, grid, stats
 from burn_torch.tensor._indexing import s
 from burn_torch.tensor.broadcasting import BroadcastWarning
 from burn_torch.tensor.device import Device
-from burn_torch.tensor.gradients import Gradients
+from burn_torch.tensor.gradients import ConstantGradientsWarning, Gradients
 from burn_torch.tensor.options import (
     AttentionModuleOptions,
     ConvOptions,
@@ -30,6 +30,7 @@ from burn_torch.tensor.transaction import Transaction
 __all__ = [
     "AttentionModuleOptions",
     "BroadcastWarning",
+    "ConstantGradientsWarning",
     "ConvOptions",
     "ConvTransposeOptions",
     "Device",

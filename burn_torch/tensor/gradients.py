@@ -10,9 +10,13 @@ from burn_torch.ops.value import Executor
 if TYPE_CHECKING:
     from burn_torch.tensor.tensor import Tensor
 
-__all__ = ["Gradients"]
+__all__ = ["ConstantGradientsWarning", "Gradients"]
 
 _NO_LEAF: Final = -1
+
+
+class ConstantGradientsWarning(UserWarning):
+    """A backward runs inside of a transform that differentiates its loss, and takes its gradients for constants."""
 
 
 @final

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import builtins
+import warnings
 from typing import final
 
 import torch
 
 from burn_torch import ops
 from burn_torch.backend import Autodiff, Backend
+from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import AutodiffError, explain
+from burn_torch.core.frames import user_level
 from burn_torch.core.spellings import Named, attach_spellings
 from burn_torch.core.spellings.tensors import TENSOR
 from burn_torch.tensor._operators import Operators
-from burn_torch.tensor.gradients import Gradients
+from burn_torch.tensor.gradients import ConstantGradientsWarning, Gradients
 
 __all__ = ["Tensor"]
 
@@ -41,12 +44,15 @@ class Tensor(Operators, metaclass=Named):
     def backward(self, retain_graph: builtins.bool = False) -> Gradients:
         """Gradients of the sum of this tensor for every tensor under it that asked with `require_grad`.
 
-        Changes no tensor.  Consumes the tape unless `retain_graph`.
+        Changes no tensor.  Consumes the tape unless `retain_graph`.  A ConstantGradientsWarning says so where a running
+        transform differentiates this tensor: to that these gradients are constants.
         Raises: AutodiffError without a tape, through a used one, or over a value written to since.
         """
         backend = self.backend
         if not isinstance(backend, Autodiff) or not backend.is_tracked(self.primitive):
             raise _no_tape("backward", self)
+        if is_recorded(backend, self.primitive):
+            _warn_of_constants(self)
         inner = backend.inner
         spec = self.spec
         attrs = {"shape": spec.shape, "dtype": spec.dtype, "place": spec.place}
@@ -134,6 +140,19 @@ class Tensor(Operators, metaclass=Named):
 
 
 attach_spellings(Tensor, TENSOR, twin=torch.Tensor)
+
+
+def _warn_of_constants(x: Tensor) -> None:
+    warnings.warn(
+        explain(
+            "backward: its gradients are constants to the transform around it",
+            given=f"{x.spec}, which a running grad, vjp, jvp or hvp differentiates",
+            expected="a gradient that this transform differentiates on, or one that is detached on purpose",
+            mend="call grad, or value_and_grad, here; for constants detach what it gives",
+        ),
+        ConstantGradientsWarning,
+        stacklevel=user_level(),
+    )
 
 
 def _no_tape(method: str, x: Tensor) -> AutodiffError:

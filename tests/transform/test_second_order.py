@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from burn_torch import Device, Tensor, compile, grad, hvp, jvp, optim, per_sample_grad, value_and_grad, vjp
+from burn_torch.core.errors import ShapeError
 from burn_torch.module import GradientsParams, Module, Param, UntrainedWarning
+from burn_torch.tensor import ConstantGradientsWarning
 from tests.transform.functions import (
     CPU,
     TAPE,
@@ -75,6 +77,7 @@ def test_straight_through_estimator_has_its_second_and_third_derivative(device: 
     one = tensor([1.0, 1.0], device.inner() if device.is_autodiff() else device)
     assert hvp(cubes, (x,), (one,))[0].tolist() == [6.0, -6.0]
     assert jvp(grad(cubes), (x,), (one,))[1].tolist() == [6.0, -6.0]
+    assert compile(second)(x).tolist() == [6.0, -6.0]
 
 
 @pytest.mark.parametrize("cut", [Tensor.detach, Tensor.no_grad, lambda x: x.set_require_grad(False)])
@@ -297,6 +300,19 @@ def test_an_optimizer_step_is_differentiated_with_its_learning_rate(name: str, s
         judge(model, found, dict(zip(values, expected, strict=False)))
 
 
+@pytest.mark.slow  # some 10 s of planning and of the C compiler each
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_fused_step_of_maml_is_that_of_torch(name: str, seed: np.random.Generator) -> None:
+    config, x, y = OPTIMIZERS[name], normal(seed, 4, 3), normal(seed, 4, 2)
+    both = compile(value_and_grad(unrolled(config, 2), argnums=(0, 1)), fuse=True)
+    model = drawn(Mlp.make(TAPE), np.random.default_rng(3))
+    values, rate = twin(model), torch.tensor(0.05, dtype=torch.float64, requires_grad=True)
+    expected = torch.autograd.grad(twin_unrolled(config, 2, values, rate, x, y), [*values.values(), rate])
+    _, (found, slope) = both(model, tensor([0.05]), tensor(x), tensor(y))
+    judge(model, found, {p: g.numpy() for p, g in zip(values, expected, strict=False)})
+    close(slope, expected[-1].numpy().reshape(1))
+
+
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
 def test_a_tracked_learning_rate_has_its_gradient_by_backward(name: str, seed: np.random.Generator) -> None:
     config, x, y = OPTIMIZERS[name], normal(seed, 4, 3), normal(seed, 4, 2)
@@ -482,3 +498,98 @@ def test_gradients_of_several_modules_are_taken_in_turns_without_a_word(seed: np
         model, _ = (
             optim.SgdConfig().init().step(0.1, model, GradientsParams(dict(parts[0].items()) | dict(parts[1].items())))
         )
+
+
+def test_backward_inside_of_a_transform_is_told(seed: np.random.Generator) -> None:
+    x = tensor(normal(seed, 3), TAPE)
+
+    def outer(x: Tensor, inner: Callable[[Tensor], Tensor]) -> Tensor:
+        return (x * inner(x)).sum()
+
+    def by_backward(x: Tensor) -> Tensor:
+        leaf = x.require_grad()
+        found = leaf.grad((leaf * leaf * leaf).sum().backward())
+        assert found is not None
+        return found
+
+    mend = "call grad, or value_and_grad, here; for constants detach what it gives"
+    match = said("backward: its gradients are constants", r"\(1,\) f64 cpu, which a running grad", "", mend)
+    with pytest.warns(ConstantGradientsWarning, match=match):
+        found = grad(outer)(x, by_backward)
+    cubes = grad(lambda x: (x * x * x).sum())
+    close(found, grad(outer)(x, lambda x: cubes(x).detach()))
+    close(grad(outer)(x, cubes), 9 * array(x) ** 2)
+
+
+@pytest.mark.parametrize("name", ["sgd", "clipped norm", "adam", "amsgrad", "adamw"])
+def test_a_step_at_gradients_of_zeros_is_differentiated_without_nan(name: str) -> None:
+    config, x = OPTIMIZERS[name], tensor([0.0, 2.0], TAPE)
+
+    class Own(Module):
+        w: Param
+
+    def outer(m: Own, lr: Tensor) -> Tensor:  # the first weight has no gradient at first
+        g = grad(lambda m: (m.w.val() * m.w.val() * x).square().sum())(m)
+        return config.init().step(lr, m, g)[0].w.val().square().sum()  # type: ignore[no-any-return]
+
+    model = Own(Param(tensor([0.5, 0.7], TAPE)))
+    found, slope = grad(outer, argnums=(0, 1))(model, tensor([0.1]))
+    step = 1e-6
+
+    def value(by: Array) -> float:
+        moved = model.map_params(lambda p: p.map(lambda v: v + tensor(by)))
+        return float(array(outer(moved, tensor([0.1]))).item())
+
+    for i, direction in enumerate(np.eye(2)):
+        expected = (value(step * direction) - value(-step * direction)) / (2 * step)
+        np.testing.assert_allclose(array(found.get(model.w.id))[i], expected, rtol=1e-6, atol=1e-8)
+    assert np.isfinite(array(slope)).all()
+
+
+def test_a_learning_rate_of_several_elements_is_refused_in_words(seed: np.random.Generator) -> None:
+    model = drawn(Mlp.make(TAPE), seed)
+    gradients = grad(lambda m: m.inner.weight.val().sum())(model)
+    match = said(
+        "a learning rate, or another number of an optimizer", r"a tensor \(2,\)", "a Python number", "parameters"
+    )
+    with pytest.raises(ShapeError, match=match):
+        optim.SgdConfig().init().step(tensor([0.1, 0.2]), model, gradients)
+
+
+def test_groups_have_learning_rates_that_differentiate(seed: np.random.Generator) -> None:
+    x, y = tensor(normal(seed, 4, 3)), tensor(normal(seed, 4, 2))
+
+    def outer(model: Any, first: Tensor, rest: Tensor) -> Tensor:
+        groups = {"inner": (optim.ParamGroup.from_path("inner"), optim.SgdConfig().init())}
+        optimizer = optim.GroupedOptimizer.of(model, groups, rest=optim.AdamConfig().init())
+        for _ in range(2):
+            rates = {"inner": first, "rest": rest}
+            model, optimizer = optimizer.step(rates, model, grad(mean_square)(model, x, y))
+        return mean_square(model, x, y)
+
+    model, rates, step = drawn(Mlp.make(TAPE), seed), np.array([0.1, 0.02]), 1e-6
+
+    def value(by: Array) -> float:
+        return float(array(outer(model, *(tensor([r]) for r in rates + by))).item())
+
+    _, *slopes = grad(outer, argnums=(0, 1, 2))(model, *(tensor([r]) for r in rates))
+    tracked = [tensor([r], TAPE).require_grad() for r in rates]
+    gradients = outer(model, *tracked).backward()
+    for slope, leaf, direction in zip(slopes, tracked, np.eye(2), strict=True):
+        expected = (value(step * direction) - value(-step * direction)) / (2 * step)
+        np.testing.assert_allclose(array(slope), [expected], rtol=1e-6)
+        close(leaf.grad(gradients), slope)
+
+
+def test_accumulated_gradients_are_differentiated_through(seed: np.random.Generator) -> None:
+    model, x, y = drawn(Mlp.make(TAPE), seed), tensor(normal(seed, 4, 3)), tensor(normal(seed, 4, 2))
+
+    def outer(m: Any, *, parts: int) -> Tensor:
+        accumulator = optim.GradientsAccumulator()
+        for _ in range(parts):
+            accumulator.accumulate(m, grad(lambda m: mean_square(m, x, y) / parts)(m))
+        return mean_square(optim.SgdConfig().init().step(0.3, m, accumulator.grads())[0], x, y)
+
+    once, twice = (by_path(model, grad(outer)(model, parts=n)) for n in (1, 2))
+    for path in ENTRIES:
+        close(twice[path], once[path])
