@@ -48,7 +48,7 @@ def report(error: BaseException, *, debug: bool, stream: TextIO | None = None) -
         traceback.print_exception(error, file=out)
     elif isinstance(error, KeyboardInterrupt):
         print("interrupted", file=out)
-    elif isinstance(error, BurnTorchError) and code != 1:
+    elif isinstance(error, BurnTorchError) and (code != 1 or not _frames_of_users(error)):
         print(f"error: {error}", file=out)
         for note in getattr(error, "__notes__", ()):
             print(f"  {note}", file=out)
@@ -57,9 +57,13 @@ def report(error: BaseException, *, debug: bool, stream: TextIO | None = None) -
     return code
 
 
-def _print_users_frames(error: BaseException, out: TextIO) -> None:
+def _frames_of_users(error: BaseException) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(error.__traceback__)
-    users = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
+    return [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
+
+
+def _print_users_frames(error: BaseException, out: TextIO) -> None:
+    users = _frames_of_users(error)
     told = "".join(traceback.format_exception_only(error))
     if users or isinstance(error, SyntaxError):  # a SyntaxError names file and line itself
         print("error in the code that was run (--debug shows every frame):", file=out)

@@ -151,13 +151,15 @@ class Schema:
         return values
 
 
-def note_unknown(name: str, value: object, known: Sequence[str], cls: type[Any], place: Place) -> None:
-    """Notes a field that the class does not have, with the nearest one that it has."""
+def note_unknown(
+    name: str, value: object, known: Sequence[str], cls: type[Any], place: Place, inner: Sequence[str] = ()
+) -> None:
+    """Notes a field that the class does not have, with the nearest one that it has; `inner` are paths that end so."""
     place.at(name).fault(
         "unknown field",
         given=shown(value),
         expected=f"a field of {cls.__name__}: {listed(known)}",
-        mend=mend_name(name, known, otherwise="take it out"),
+        mend=mend_name(name, known, otherwise=f"did you mean {' or '.join(inner)}?" if inner else "take it out"),
     )
 
 

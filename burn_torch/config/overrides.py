@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from burn_torch.config._containers import DictKind, SequenceKind, UnionKind
 from burn_torch.config._kinds import Kind
-from burn_torch.config._schema import ConfigKind, Field, note_unknown, schema_of
+from burn_torch.config._schema import ConfigKind, Field, VariantKind, note_unknown, schema_of
 from burn_torch.config.base import Config
 from burn_torch.core.faults import INVALID, Place, mend_name, raise_faults, shown
 
@@ -77,7 +77,8 @@ def edit_of_text(override: str, place: Place, origin: str = "") -> Edit | None:
     keys = path.strip().split(".")
     if equals and all(keys):
         return Edit(keys, text, origin=origin)
-    place.fault("no override", given=repr(override), expected="dotted.path=value", mend="write it like lr=0.1")
+    name = path.strip() if all(keys) else "optimizer.lr"
+    place.fault("no override", given=repr(override), expected="dotted.path=value", mend=f"write it like {name}=VALUE")
     return None
 
 
@@ -103,7 +104,8 @@ def _change(value: Any, kind: Kind, edits: Sequence[Edit], place: Place) -> Any:
     if isinstance(kind, UnionKind):
         kind = kind.member_of(value) or kind
     if isinstance(value, Config):
-        return _change_fields(value, by_key, place)
+        tagged = isinstance(kind, VariantKind) and kind.claims(value)
+        return _change_fields(value, _below_its_tag(value, kind, by_key, place) if tagged else by_key, place)  # type: ignore[arg-type]  # `tagged` says it
     if isinstance(kind, SequenceKind):
         return _change_items(value, kind, by_key, place)
     if isinstance(kind, DictKind):
@@ -116,6 +118,30 @@ def _change(value: Any, kind: Kind, edits: Sequence[Edit], place: Place) -> Any:
     )
 
 
+def _below_its_tag(
+    config: Config, kind: VariantKind, by_key: Mapping[str, list[Edit]], place: Place
+) -> Mapping[str, list[Edit]]:
+    """The changes by fields, where a path may name the variant too, as files and `--show-config` have it."""
+    tags = kind.alternatives()
+    names = {field.key for field in schema_of(type(config)).fields}
+    found: dict[str, list[Edit]] = {}
+    for key, edits in by_key.items():
+        if key in names or key not in tags or not edits[0].keys:
+            found.setdefault(key, []).extend(edits)
+        elif tags[key] is type(config):
+            for edit in edits:
+                found.setdefault(edit.keys[0], []).append(edit.below())
+        else:
+            present = next(tag for tag, cls in tags.items() if cls is type(config))
+            place.at(key).fault(
+                "this is another variant",
+                given=f".{'.'.join(edits[0].keys)}, where {place.path} is {present}",
+                expected=f"{place.path}.{present}.FIELD",
+                mend=f"write {place.path}={key} first",
+            )
+    return found
+
+
 def _change_fields(config: Config, by_key: Mapping[str, list[Edit]], place: Place) -> Any:
     schema = schema_of(type(config))
     by_name: dict[str, Field] = {field.key: field for field in schema.fields}
@@ -126,7 +152,12 @@ def _change_fields(config: Config, by_key: Mapping[str, list[Edit]], place: Plac
             field = by_name.get(key)
             if field is None:
                 before = len(place.faults)
-                note_unknown(key, edits[-1].value, list(by_name), type(config), place)
+                inner = [
+                    f"{name}.{key}"
+                    for name, value in values.items()
+                    if key in getattr(value, "__dataclass_fields__", ())
+                ]
+                note_unknown(key, edits[-1].value, list(by_name), type(config), place, inner)
                 edits[-1].sign(place, before)
             else:
                 values[field.name] = _change(values[field.name], field.kind, edits, place.at(key))

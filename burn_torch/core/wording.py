@@ -10,6 +10,8 @@ def counted(count: int, noun: str, *, grouped: bool = False) -> str:
 
     >>> [counted(count, "batch") for count in (0, 1, 2)]
     ['0 batches', '1 batch', '2 batches']
+    >>> counted(2, "epoch")
+    '2 epochs'
     >>> counted(1, "entry"), counted(12345, "entry", grouped=True)
     ('1 entry', '12,345 entries')
     """
@@ -39,4 +41,5 @@ def plural(noun: str) -> str:
     """The plural of an English noun that forms it by rule."""
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return noun[:-1] + "ies"
-    return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
+    hisses = noun.endswith(("s", "x", "ch", "sh")) and not noun.endswith("epoch")  # whose "ch" is a "k"
+    return noun + ("es" if hisses else "s")

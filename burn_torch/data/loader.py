@@ -344,7 +344,7 @@ class _Plan(Generic[Item, Batch]):
             ) from error
         except Exception as error:
             some = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
-            error.add_note(f"in batch {number} of epoch {self.epoch} of the DataLoader: items {some}")
+            error.add_note(f"in batch {number} of epoch {self.epoch} of the DataLoader, both from 0: items {some}")
             raise
 
 

@@ -278,7 +278,9 @@ class RunView:
         return lambda step: before + step.batches_done * scale
 
     def _step(self, event: StepDone) -> None:
-        self.iteration, self.items, self.batches = event.iteration, event.items_done, event.batches_done
+        self.items, self.batches = event.items_done, event.batches_done
+        if event.split is not Split.VALID:  # which counts batches of its own
+            self.iteration = event.iteration
         self._progress.handle(event)
         x = self._x(event)
         split, metrics = event.split, self.metrics

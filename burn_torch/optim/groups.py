@@ -4,7 +4,7 @@ optim = GroupedOptimizer.of(
     model,
     {
         "backbone": (ParamGroup.from_path("backbone"), AdamWConfig(weight_decay=0.1).init()),
-        "head": (ParamGroup.from_regex(r"head\\..*"), SgdConfig().init()),
+        "head": (ParamGroup.from_regex(r"^head\\."), SgdConfig().init()),
     },
 )
 rates = GroupedLrScheduler({"backbone": 1e-4, "head": CosineAnnealingLrSchedulerConfig(1e-2, 1000)})
@@ -35,7 +35,7 @@ class ParamGroup:
     """Some parameters of a model, told by path or id.
 
         ParamGroup.from_path("encoder")              everything below encoder, and encoder itself
-        ParamGroup.from_regex(r".*\\.bias")           paths that match as a whole
+        ParamGroup.from_regex(r"\\.bias$")            paths in which it is found, as Burn's
         ParamGroup.from_predicate(lambda path: path.endswith("norm.gamma"))
         ParamGroup.from_ids([param.id])
         ParamGroup.all()
@@ -78,12 +78,15 @@ class ParamGroup:
 
     @staticmethod
     def from_regex(pattern: str) -> ParamGroup:
-        """The parameters whose whole path matches.  Raises: ConfigError for what is no regular expression."""
+        """The parameters in whose path a regular expression is found; `^` and `$` bind it to the path's ends.
+
+        Raises: ConfigError for what is no regular expression.
+        """
         return ParamGroup.from_any_regexes([pattern])
 
     @staticmethod
     def from_any_regexes(patterns: Iterable[str]) -> ParamGroup:
-        """The parameters whose whole path matches any of some regular expressions."""
+        """The parameters in whose path any of some regular expressions is found."""
         texts = tuple(patterns)
         try:
             compiled = [re.compile(text) for text in texts]
@@ -92,11 +95,11 @@ class ParamGroup:
                 explain(
                     "ParamGroup: this is no regular expression",
                     given=f"{err.pattern!r}: {err.msg}",
-                    expected="a regular expression that matches whole paths",
-                    mend=r"escape dots, as in r'blocks\.0\..*', or use from_path('blocks.0')",
+                    expected="a regular expression, which is searched for in paths",
+                    mend=r"escape dots, as in r'^blocks\.0\.', or use from_path('blocks.0')",
                 )
             ) from None
-        return ParamGroup(lambda ident, path: any(one.fullmatch(path) for one in compiled), " or ".join(texts))
+        return ParamGroup(lambda ident, path: any(one.search(path) for one in compiled), " or ".join(texts))
 
     def fuse(self, other: ParamGroup) -> ParamGroup:
         """The parameters of both."""

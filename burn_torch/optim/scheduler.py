@@ -76,6 +76,15 @@ def scheduler_of(lr: LrScheduler | Config | float) -> LrScheduler:
     if isinstance(lr, LrScheduler):
         return lr
     if isinstance(lr, int | float) and not isinstance(lr, bool):
+        if not 0 <= lr < math.inf:
+            raise ConfigError(
+                explain(
+                    "this learning rate would not train",
+                    given=f"{lr}",
+                    expected="a finite number, 0 or above: the optimizer goes against the gradient by itself",
+                    mend="most networks train with 1e-4 to 1e-1",
+                )
+            )
         return ConstantLr(float(lr))
     made = lr.init() if isinstance(lr, Config) and hasattr(lr, "init") else None
     if isinstance(made, LrScheduler):

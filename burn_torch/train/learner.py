@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, final
 
 import torch
 
+from burn_torch.config import Config
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.module import ModuleRecord, Tree
 from burn_torch.optim import GradientsParams, LrScheduler, OptimizerRecord, scheduler_of
@@ -16,7 +17,7 @@ from burn_torch.tensor import Device
 from burn_torch.train.loop import optimized, train_step
 from burn_torch.train.torch_model import TorchModel, TorchOptimizer
 
-__all__ = ["Learner"]
+__all__ = ["Learner", "schedule_text"]
 
 M = TypeVar("M")
 
@@ -139,3 +140,21 @@ class Learner(Generic[M]):
         Raises: RecordError for the record of another kind of schedule.
         """
         return replace(self, lr_scheduler=copy.deepcopy(self.lr_scheduler).load_record(dict(record)))
+
+
+def schedule_text(scheduler: Any) -> str:
+    """A schedule in words, without how far it is: two that differ in nothing else have the same text."""
+    fields = {name: value for name, value in vars(scheduler).items() if name != "taken"}
+    told = [f"{name.lstrip('_')}={_field_text(value)}" for name, value in sorted(fields.items())]
+    return f"{type(scheduler).__name__}({', '.join(told)})"
+
+
+def _field_text(value: Any) -> str:
+    if isinstance(value, LrScheduler):
+        return schedule_text(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {_field_text(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_field_text, value)) + "]"
+    plain = value is None or isinstance(value, bool | int | float | str | Config)
+    return repr(value) if plain else type(value).__name__

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing, nullcontext
 from itertools import islice
-from typing import Any, final
+from typing import Any, Final, final
 
 from burn_torch.core.errors import ConfigError, DataError, explain
 from burn_torch.core.share import shares
 from burn_torch.tensor import Device
+from burn_torch.train.foreign_loader import ForeignEpochs, digest_of_items, starts_again
 from burn_torch.train.strategies.parts import Part, part_of
 from burn_torch.train.strategies.peers import ALONE, Peers
 
@@ -23,7 +24,8 @@ class Batches:
     """A `DataLoader`, or anything else that can be iterated again and again: a list of batches, a loader of PyTorch.
 
     A DataLoader starts an epoch at any batch at once, in an order that its seed gives; of other loaders the batches
-    before are drawn and dropped, and their order is their own affair.
+    before are drawn and dropped.  What those draw from the generators of Python, numpy and torch is a function of the
+    run's key and the epoch, see `ForeignEpochs`.
     """
 
     def __init__(self, loader: Any, device: Device | None, name: str, peers: Peers = ALONE) -> None:
@@ -31,7 +33,7 @@ class Batches:
         self._peers = peers
         self._loader = loader.to_device(device) if device is not None and hasattr(loader, "to_device") else loader
         self._seekable = all(hasattr(loader, name) for name in ("epoch", "num_items", "batch_size"))
-        if not self._seekable and not (hasattr(loader, "__iter__") and iter(loader) is not loader):
+        if not self._seekable and not starts_again(loader):
             raise ConfigError(
                 explain(
                     f"the {name} loader can be run through only once",
@@ -44,6 +46,8 @@ class Batches:
         self.items_total: int | None = self._loader.num_items() if self._seekable else None
         if self.batches_total == 0:
             raise empty(name)
+        self._foreign: Final = None if self._seekable else ForeignEpochs(self._loader)
+        self._facts: dict[str, Any] | None = None
         self._reads_its_part = peers.size > 1 and self._seekable and hasattr(self._loader, "share")
         if self._reads_its_part:
             self._loader = self._loader.share(peers.rank, peers.size)
@@ -55,13 +59,14 @@ class Batches:
         assert self.items_total is not None
         return min(batch * int(self._loader.batch_size), self.items_total)
 
-    def epoch(self, epoch: int, start: int) -> Generator[tuple[Any, int]]:
+    def epoch(self, epoch: int, start: int, key: int = 0) -> Generator[tuple[Any, int]]:
         """The batches of an epoch (the first one is 1) from `start` on, each with the items so far.
 
-        Of several processes each gets a `Part` of each batch.
+        Of several processes each gets a `Part` of each batch.  `key` is the run's.
         """
-        if not self._seekable:
-            yield from ((self._part(batch, 0), 0) for batch in islice(iter(self._loader), start, None))
+        if self._foreign is not None:
+            with closing(self._foreign.batches(epoch, key)) as found:
+                yield from ((self._part(batch, 0), 0) for batch in islice(found, start, None))
             return
         batches = self._loader.epoch(epoch - 1, start)
         with closing(batches) if hasattr(batches, "close") else nullcontext():
@@ -81,8 +86,23 @@ class Batches:
 
     def facts(self) -> dict[str, Any]:
         """What the batches of an epoch depend on, as JSON can hold it."""
-        found = {name: getattr(self._loader, name) for name in _FACTS if hasattr(self._loader, name)}
-        return {**found, "items": self.items_total, "batches": self.batches_total}
+        if self._facts is None:
+            found = {name: getattr(self._loader, name) for name in _FACTS if hasattr(self._loader, name)}
+            order = {} if self._foreign is None else {"order": self._foreign.order}
+            self._facts = {**found, "items": self.items_total, "batches": self.batches_total, **order}
+        return self._facts
+
+    def first_items(self) -> str | None:
+        """A digest of the first item, one in the middle and the last of the data set.
+
+        None where the loader has no data set, or one that gives another item each time.
+        """
+        return digest_of_items(getattr(self._loader, "dataset", None))
+
+    @property
+    def unknown_order(self) -> str | None:
+        """The class of a loader or sampler whose order may come from a generator of its own; None for others."""
+        return None if self._foreign is None else self._foreign.unknown
 
 
 def empty(name: str) -> DataError:

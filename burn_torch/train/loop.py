@@ -22,6 +22,7 @@ from burn_torch.module.scope import StepScope
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Tensor
 from burn_torch.train.output import LossInput, adapt
+from burn_torch.train.step import TrainOutput
 
 __all__ = ["GradientWindow", "fold", "items_of", "optimized", "train_step", "updated_steps", "valid_step"]
 
@@ -46,6 +47,7 @@ def train_step(model: M, batch: Any, key: int, share: Share | None = None) -> tu
                 mend="leave grads_accumulation and MultiDevice out, or return TrainOutput.several(...) once",
             )
         )
+    _require_output(output, model)
     return model.with_states(scope.states), output.grads, output.item
 
 
@@ -71,6 +73,7 @@ def updated_steps(
             updates, output = output, next(output)
     number = 0
     while True:
+        _require_output(output, model)
         model, grads = model.with_states(scope.states), output.grads
         if reduce is not None:
             model, grads = reduce(model, grads, output.item, share)
@@ -83,6 +86,22 @@ def updated_steps(
                 output = updates.send(model)
             except StopIteration as end:
                 return model, optim, output.item if end.value is None else end.value
+
+
+def _require_output(output: Any, model: Any) -> None:
+    """Raises: ConfigError for what a train_step gave, if it is no TrainOutput."""
+    if isinstance(output, TrainOutput):
+        return
+    kind = type(output)
+    loss = "loss" if isinstance(output, Tensor) else "item.loss"
+    raise ConfigError(
+        explain(
+            "this train_step gave no TrainOutput",
+            given=f"{'None' if output is None else f'a {kind.__name__}'} from {type(model).__name__}.train_step",
+            expected="a TrainOutput: the gradients of the model's parameters, and the item that metrics read",
+            mend=f"return TrainOutput.new(self, {loss}.backward(), item)",
+        )
+    )
 
 
 def optimized(model: Any, optim: Any, lr: Any, grads: GradientsParams) -> tuple[Any, Any]:

@@ -44,6 +44,8 @@ class Publisher:
     def __init__(self, directory: Path, readers: Sequence[EventReader]) -> None:
         self.path: Final = directory / EVENTS
         self.run_id = ""
+        self.earlier_id = ""
+        """The name of the run that the log had before `begin`; empty if there was none, or its beginning is lost."""
         self._readers = list(readers)
         self._log: EventLog | None = None
         self._early: list[Event] = []
@@ -63,7 +65,7 @@ class Publisher:
         else:
             self.told, self.cut = _checkpoints_told(self.path, position[0])
             self._log = EventLog.resume(self.path, position)
-            self.run_id = _run_id(self.path)
+            self.run_id = self.earlier_id = _run_id(self.path)
         self.run_id = self.run_id or f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         early, self._early = self._early, []
         for event in early:

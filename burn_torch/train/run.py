@@ -28,7 +28,7 @@ from burn_torch.train.event import (
     StepDone,
 )
 from burn_torch.train.history import History
-from burn_torch.train.learner import Learner
+from burn_torch.train.learner import Learner, schedule_text
 from burn_torch.train.loading import Batches, empty
 from burn_torch.train.logger.application import LOG
 from burn_torch.train.loop import fold
@@ -69,6 +69,7 @@ class Run:
         self._whole = True
         """Whether every step so far is in the metrics: a checkpoint says it if not."""
         self._run_key = run_key
+        self.facts: Final = {"schedule": schedule_text(learner.lr_scheduler), "items": parts.train.first_items()}
         self._mark: tuple[int, int] | None = None
         """Where the event log was when training of this epoch was over: its checkpoints know nothing of validation."""
         self._lr = math.nan
@@ -124,6 +125,7 @@ class Run:
             versions=versions(),
             tuning=parts.tuning(),
             notes=self._notes,
+            facts={**self.facts, "run": parts.publisher.run_id},
             events=self._mark or parts.publisher.position,
         )
         reading = parts.device.backend.reading(parts.device.place)
@@ -303,7 +305,7 @@ class Run:
         self._announce(Split.TRAIN, parts.train, start.batch)
         items_before = parts.train.items_at(start.batch)
         try:
-            with closing(parts.train.epoch(start.epoch, start.batch)) as batches:
+            with closing(parts.train.epoch(start.epoch, start.batch, self._run_key)) as batches:
                 for batch, items in batches:
                     self._train_batch(batch, items, items - items_before)
                     items_before = items
@@ -319,7 +321,7 @@ class Run:
                 self.position = replace(self.position, updates=self.position.updates + 1)
             self._train.drain()
         except Exception as err:
-            self._note(err, "train", self.position.epoch, self.position.batch + 1)
+            self._note(err, "train", self.position.epoch, self.position.batch + self._whole)
             raise
         if self.position.batch == 0:
             raise empty(parts.train.name)
@@ -363,7 +365,9 @@ class Run:
         self._announce(Split.VALID, loader, 0)
         number = items_before = 0
         try:
-            with closing(loader.epoch(1, 0)) as batches:  # the first order every time: epochs are compared
+            with closing(
+                loader.epoch(1, 0, self._run_key)
+            ) as batches:  # the first order every time: epochs are compared
                 for batch, items in batches:
                     item = self._steps.valid(model, batch, fold(key, number))
                     if number == 0:
@@ -478,9 +482,8 @@ class Run:
         if failed is not None:
             err.add_note(f"a checkpoint could not be written: {failed}")
         saved = "" if self.last_checkpoint is None else f"; the last checkpoint is {self.last_checkpoint}"
-        err.add_note(
-            f"in {split} batch {batch} of epoch {epoch} (step {self.position.iteration + 1} of the run){saved}"
-        )
+        step = self.position.iteration + self._whole  # what is measured has been counted
+        err.add_note(f"in {split} batch {batch} of epoch {epoch} (step {step} of the run){saved}")
 
     # -- the end ------------------------------------------------------------------------------------
     def finish(self, status: str) -> str | None:

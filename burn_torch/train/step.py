@@ -64,6 +64,15 @@ class TrainOutput(Generic[Item]):
         """From the result of `loss.backward()`; the gradients of the model's parameters move out of it."""
         if isinstance(grads, Gradients):
             grads = GradientsParams.from_grads(grads, model)
+        elif not isinstance(grads, GradientsParams):
+            raise ArgumentError(
+                explain(
+                    "TrainOutput.new takes gradients",
+                    given=f"a {type(grads).__name__}",
+                    expected="what loss.backward() gave, or a GradientsParams",
+                    mend="TrainOutput.new(self, loss.backward(), item)",
+                )
+            )
         return TrainOutput(grads, item)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, final
 from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
 from burn_torch.core.belonging import belonging
-from burn_torch.core.errors import ConfigError, DistributedError, NonFiniteError, explain
+from burn_torch.core.errors import ArtifactError, ConfigError, DistributedError, NonFiniteError, explain
 from burn_torch.core.frames import called_name, user_level
 from burn_torch.graph.passes import Precision
 from burn_torch.monitor.control import ASKED
@@ -341,7 +341,7 @@ class SupervisedTraining:
                 stack.callback(_close_quietly, reader)
             loggers = (self._loggers or (FileMetricLogger(artifact.path),)) if peers.is_main else ()
             for logger in loggers:
-                stack.callback(logger.close)
+                stack.push(_closing(logger))
             parts = Parts(
                 artifact=artifact,
                 train=train,
@@ -383,6 +383,9 @@ class SupervisedTraining:
             lock = device.backend.leaf().pinned(choices, device.place, None if found is None else found.tuning)
             run.parts = parts = replace(parts, tuning=stack.enter_context(lock))
             publisher.begin(found.events if found is not None and peers.is_main else None)
+            known = None if found is None else found.facts.get("run")
+            if known and publisher.earlier_id and publisher.earlier_id != known:
+                run.say(f"the checkpoint is of another run, {known}: this directory is that of {publisher.earlier_id}")
             if self._tensorboard is not None and peers.is_main:
                 folder = artifact.path / "tensorboard" if self._tensorboard == "default" else self._tensorboard
                 stack.enter_context(publisher.feeding(TensorBoardWriter(folder)))
@@ -450,6 +453,16 @@ class SupervisedTraining:
             )
         facts = train.facts()
         before = checkpoint.loader
+        items, schedule = checkpoint.facts.get("items"), checkpoint.facts.get("schedule")
+        if None not in (items, run.facts["items"]) and items != run.facts["items"]:
+            run.say("the training data holds other items than before: the run goes on with them")
+        if schedule is not None and schedule != run.facts["schedule"]:
+            run.say(f"the learning rate is another: the run goes on with {run.facts['schedule']}, was {schedule}")
+        if not checkpoint.position.complete and train.unknown_order is not None:
+            run.say(
+                f"the run stopped within an epoch, and only the {train.unknown_order} knows its order: if it has a"
+                " generator of its own, some items are trained on twice and others not at all in this epoch"
+            )
         other = [f"{name} {facts.get(name)}, was {before[name]}" for name in before if facts.get(name) != before[name]]
         if other and not checkpoint.position.complete:
             raise ConfigError(
@@ -468,10 +481,19 @@ class SupervisedTraining:
         return fold(*next_key()) if self._seed is None else _key_of(self._seed)
 
     def _check(self, learner: Learner[Any]) -> None:
+        if not isinstance(learner, Learner):
+            raise ConfigError(
+                explain(
+                    "SupervisedTraining.launch takes a Learner",
+                    given=f"a {type(learner).__name__}",
+                    expected="a Learner: a model, its optimizer and its learning rate",
+                    mend="launch(Learner(model, AdamConfig().init(), 1e-3))",
+                )
+            )
         faults: list[tuple[str, str, str]] = []
         for name, value in (("num_epochs", self._num_epochs), ("grads_accumulation", self._accumulation)):
-            if value < 1:
-                faults.append((f"{name}({value})", f"{name} of 1 or more", "give a positive number"))
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                faults.append((f"{name}({value!r})", f"{name} of 1 or more, an int", "give a positive whole number"))
         if self._from_epoch is not None and self._from_epoch < 1:
             faults.append((f"checkpoint({self._from_epoch})", "an epoch; the first one is 1", "name one that is over"))
         if self._precision != "float32" and not self._compiled:
@@ -535,6 +557,19 @@ def _metric_faults(split: str, metrics: Sequence[Any]) -> list[tuple[str, str, s
             faults.append((f"two {split} metrics {metric.name}", "a name of its own for each", "give one another name"))
         seen.add(name)
     return faults
+
+
+def _closing(logger: MetricLogger) -> Callable[..., None]:
+    """Closes a logger at the end of a block; an error that is on its way is the one to tell."""
+
+    def close(kind: Any, error: BaseException | None, trace: Any) -> None:
+        try:
+            logger.close()
+        except (ArtifactError, OSError):
+            if error is None:
+                raise
+
+    return close
 
 
 def _close_quietly(renderer: EventReader) -> None:

@@ -172,6 +172,15 @@ class TorchOptimizer:
     @staticmethod
     def of(optimizer: torch.optim.Optimizer, model: Any) -> TorchOptimizer:
         """An optimizer of a model's parameters.  Raises: ConfigError where it has others."""
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ConfigError(
+                explain(
+                    "Learner: this torch optimizer calls the loss several times in a step",
+                    given="torch.optim.LBFGS, whose step() needs a closure",
+                    expected="an optimizer whose step() follows one backward, such as AdamW or SGD",
+                    mend="take another optimizer, or write the loop around LBFGS yourself",
+                )
+            )
         params = [param for group in optimizer.param_groups for param in group["params"]]
         names = {id(p): path for path, p in model.module.named_parameters()} if isinstance(model, TorchModel) else {}
         foreign = [i for i, param in enumerate(params) if id(param) not in names]

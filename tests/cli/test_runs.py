@@ -16,6 +16,7 @@ def two(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     shutil.copytree(trained, folder / "deep" / "first")
     shutil.copytree(trained, folder / "second")
+    (folder / "second" / "result.json").unlink()
     events = folder / "second" / "events.jsonl"
     lines = events.read_text().splitlines(keepends=True)
     first = json.loads(lines[0])

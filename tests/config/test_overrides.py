@@ -127,7 +127,7 @@ def test_fields_are_checked_together_after_all_changes():
     [
         (
             "epochs",
-            r"no override\n  given:    'epochs'\n  expected: dotted.path=value\n  mend:     write it like lr=0.1",
+            r"no override\n  given:    'epochs'\n  expected: dotted.path=value\n  mend:     write it like epochs=VALUE",
         ),
         ("=3", "no override"),
         ("a..b=3", "no override"),

@@ -234,7 +234,7 @@ def test_an_error_comes_out_where_its_batch_would_have(num_workers):
     with pytest.raises(ValueError, match=r"^thirteen") as caught:
         next(batches)
     assert "in explode" in "".join(traceback.format_tb(caught.value.__traceback__))
-    assert caught.value.__notes__ == ["in batch 2 of epoch 0 of the DataLoader: items 10, 11, 12, 13, 14"]
+    assert caught.value.__notes__ == ["in batch 2 of epoch 0 of the DataLoader, both from 0: items 10, 11, 12, 13, 14"]
     assert workers() == []
     assert list(batches) == []
 

@@ -142,25 +142,32 @@ def test_a_new_key_makes_no_new_call() -> None:
 
 # -- remembered masks ----------------------------------------------------------------------------------------
 def test_masks_are_remembered_as_bits_and_forgotten_in_order() -> None:
-    masks = PackedMasks(limit_bytes=30)
+    each = 10 + mask_cache.ENTRY_BYTES
+    masks = PackedMasks(limit_bytes=3 * each)
     first = masks.keep(1 << 31, 1, 2, 80)
-    assert masks.held_bytes == 10
+    assert masks.held_bytes == each
     np.testing.assert_array_equal(masks.keep(1 << 31, 1, 2, 80), first)
-    assert masks.held_bytes == 10
-    masks.keep(1 << 31, 2, 2, 80)
-    masks.keep(1 << 31, 3, 2, 80)
-    masks.keep(1 << 31, 1, 2, 80)  # used last but one
-    masks.keep(1 << 31, 4, 2, 80)
+    assert masks.held_bytes == 0  # forward and backward had it
+    for key in (2, 3, 1, 4):
+        masks.keep(1 << 31, key, 2, 80)
     assert [name[1] for name in masks._masks] == [3, 1, 4]
-    assert masks.held_bytes == 30
-    masks.keep(1 << 31, 5, 2, 241)  # 31 bytes: more than all may have
-    assert masks.held_bytes == 30
+    assert masks.held_bytes == 3 * each
+    masks.keep(1 << 31, 5, 2, 8 * masks.limit_bytes + 8)  # more than all may have
+    assert masks.held_bytes == 3 * each
     masks.clear()
     assert masks.held_bytes == 0
 
 
+def test_many_small_masks_stay_below_the_limit() -> None:
+    masks = PackedMasks(limit_bytes=1 << 16)
+    for key in range(2000):
+        masks.keep(1 << 31, key, 2, 8)
+    assert masks.held_bytes <= 1 << 16
+    assert len(masks._masks) <= (1 << 16) // mask_cache.ENTRY_BYTES
+
+
 def test_a_remembered_mask_belongs_to_the_caller() -> None:
-    masks = PackedMasks(limit_bytes=1000)
+    masks = PackedMasks(limit_bytes=10_000)
     for _ in range(2):
         found = masks.keep(1 << 31, 1, 2, 13)
         assert set(found.tolist()) <= {0, 1}
@@ -170,7 +177,7 @@ def test_a_remembered_mask_belongs_to_the_caller() -> None:
 
 
 def test_the_second_use_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    masks = PackedMasks(limit_bytes=1000)
+    masks = PackedMasks(limit_bytes=10_000)
     first = masks.keep(1 << 30, 8, 9, 77)
     monkeypatch.setattr(mask_cache, "on_host", None)
     np.testing.assert_array_equal(masks.keep(1 << 30, 8, 9, 77), first)
@@ -179,7 +186,7 @@ def test_the_second_use_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_threads_share_the_masks() -> None:
-    masks = PackedMasks(limit_bytes=200)
+    masks = PackedMasks(limit_bytes=2 * (50 + mask_cache.ENTRY_BYTES))
     expected = {key: words(key, 0, 0, 400) < 1 << 31 for key in range(8)}
     wrong: list[int] = []
 
@@ -193,7 +200,8 @@ def test_many_threads_share_the_masks() -> None:
     for thread in threads:
         thread.join()
     assert wrong == [0, 0, 0, 0]
-    assert masks.held_bytes == sum(packed.nbytes for packed in masks._masks.values()) <= 200
+    held = [packed.nbytes + mask_cache.ENTRY_BYTES for packed in masks._masks.values()]
+    assert masks.held_bytes == sum(held) <= masks.limit_bytes
 
 
 # -- errors ----------------------------------------------------------------------------------------------------

@@ -84,6 +84,8 @@ class Checkpoint:
     """Which configs of kernels the run uses, as the lockfile of `burn_kernels` says it."""
     notes: tuple[str, ...] = ()
     """What a resume should say: a line for each way in which this is not the checkpoint of an undisturbed run."""
+    facts: Mapping[str, str | None] = field(default_factory=dict)
+    """What the run was given that it cannot restore, as texts: a resume says which of them are others."""
     events: tuple[int, int] = (0, 0)
     """How many bytes and events of the event log lie before it; a resume cuts off the rest."""
 
@@ -126,6 +128,7 @@ class Checkpoint:
             "versions": dict(self.versions),
             "tuning": self.tuning,
             "notes": list(self.notes),
+            "facts": dict(self.facts),
             "events": list(self.events),
         }
         return ModuleRecord(entries, {**self.model.metadata, "checkpoint": json.dumps(about)})
@@ -151,6 +154,7 @@ class Checkpoint:
                 versions=dict(about["versions"]),
                 tuning=about.get("tuning"),
                 notes=tuple(map(str, about.get("notes", ()))),
+                facts=dict(about.get("facts", {})),
                 events=_two_counts(about.get("events", [0, 0])),
             )
         except (KeyError, TypeError, ValueError) as err:

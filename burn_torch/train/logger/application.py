@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol, final, runtime_checkable
 
@@ -37,6 +37,18 @@ class ApplicationLogger(Protocol):
         ...
 
 
+class _File(logging.FileHandler):
+    """A file whose faults are no tracebacks on the screen: a full disk is told once, by whatever needs the room."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name
+        """Nothing: the record is lost."""
+
+    def close(self) -> None:
+        """Closes the file; what it could not write is lost."""
+        with suppress(OSError):
+            super().close()
+
+
 @final
 class FileApplicationLogger:
     """Appends lines with time, level and text to a file."""
@@ -47,7 +59,7 @@ class FileApplicationLogger:
     def handler(self) -> logging.Handler:
         """A handler that appends to the file.  Raises: ArtifactError if it cannot be opened."""
         try:
-            made = logging.FileHandler(self.path, encoding="utf-8")
+            made = _File(self.path, encoding="utf-8")
         except OSError as err:
             raise ArtifactError(
                 explain(

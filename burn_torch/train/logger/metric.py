@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Final, Protocol, final, runtime_checkable
 
@@ -179,12 +179,14 @@ class FileMetricLogger:
                 write_atomic(path, text.encode())
 
     def close(self) -> None:
-        """Closes all files."""
-        with self._told():
-            self._write()
-        for split in list(self._epochs):
-            self._close(split)
-        self._epochs.clear()
+        """Closes all files.  Raises: ArtifactError where what waits cannot be written."""
+        try:
+            with self._told():
+                self._write()
+        finally:
+            self._epochs.clear()
+            with self._told():
+                self._close_files(list(self._open))
 
     def path(self, split: Split, epoch: int, name: str) -> Path:
         """The file of a metric."""
@@ -210,8 +212,13 @@ class FileMetricLogger:
             ) from err
 
     def _close(self, split: Split) -> None:
-        for key in _of_split(self._open, split):
-            self._open.pop(key).close()
+        self._close_files(_of_split(self._open, split))
+
+    def _close_files(self, keys: Iterable[tuple[Split, str]]) -> None:
+        """Closes these files, all of them, whatever one of them says."""
+        with ExitStack() as stack:
+            for key in keys:
+                stack.callback(self._open.pop(key).close)
 
 
 def file_name(name: str) -> str:

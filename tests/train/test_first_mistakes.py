@@ -1,0 +1,183 @@
+"""Mistakes that newcomers make with a training, each told in three parts where it is made."""
+
+import errno
+import math
+import os
+from typing import Any
+
+import pytest
+import torch
+
+from burn_torch import Device, Module, Tensor
+from burn_torch.core.errors import ArgumentError, ArtifactError, ConfigError
+from burn_torch.monitor.event import MetricValue
+from burn_torch.nn import Linear, LinearConfig
+from burn_torch.optim import CosineAnnealingLrSchedulerConfig, SgdConfig
+from burn_torch.train import (
+    FileMetricLogger,
+    Learner,
+    LossInput,
+    LossMetric,
+    SilentRenderer,
+    SupervisedTraining,
+    TrainOutput,
+)
+from burn_torch.train.logger.application import LOG, FileApplicationLogger, installed
+from burn_torch.train.metric.base import Split
+
+DEVICE = Device.cpu().autodiff()
+
+
+class Net(Module):
+    linear: Linear
+
+    def item(self, x: Tensor) -> LossInput:
+        return LossInput(self.linear.forward(x).square().mean(), 2)
+
+    def train_step(self, x: Tensor) -> Any:
+        item = self.item(x)
+        return TrainOutput.new(self, item.loss.backward(), item)
+
+
+class GivesLoss(Net):
+    def train_step(self, x: Tensor) -> Any:
+        return self.item(x).loss
+
+
+class GivesItem(Net):
+    def train_step(self, x: Tensor) -> Any:
+        return self.item(x)
+
+
+class GivesNothing(Net):
+    def train_step(self, x: Tensor) -> Any:
+        self.item(x).loss.backward()
+
+
+class GivesLossAsGradients(Net):
+    def train_step(self, x: Tensor) -> Any:
+        item = self.item(x)
+        return TrainOutput.new(self, item.loss, item)
+
+
+class YieldsNothing(Net):
+    def train_step(self, x: Tensor) -> Any:
+        yield self.item(x)
+
+
+def batches(count: int = 4) -> list[Tensor]:
+    return [Tensor.ones((2, 1), DEVICE) for _ in range(count)]
+
+
+def learner(kind: Any = Net, lr: Any = 0.1) -> Learner[Any]:
+    return Learner(kind(LinearConfig(1, 1).init(DEVICE)), SgdConfig().init(), lr)
+
+
+def training(folder: Any, reader: Any = None) -> SupervisedTraining:
+    return SupervisedTraining(folder, batches(), None).renderer(SilentRenderer() if reader is None else reader)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [(GivesLoss, "a Tensor"), (GivesItem, "a LossInput"), (GivesNothing, "None"), (YieldsNothing, "a LossInput")],
+)
+def test_a_train_step_without_a_train_output_is_told(tmp_path, kind, what, compiled):
+    told = (
+        rf"(?s)gave no TrainOutput.*given: +{what} from {kind.__name__}\.train_step"
+        r".*expected: a TrainOutput.*mend: +return TrainOutput\.new"
+    )
+    with pytest.raises(ConfigError, match=told):
+        training(tmp_path / "run").compile(compiled).launch(learner(kind))
+
+
+def test_a_loss_in_the_place_of_gradients_is_told(tmp_path):
+    with pytest.raises(ArgumentError, match=r"(?s)takes gradients.*given: +a Tensor.*expected: .*mend: .*backward"):
+        training(tmp_path / "run").launch(learner(GivesLossAsGradients))
+
+
+def test_a_model_in_the_place_of_a_learner_is_told(tmp_path):
+    with pytest.raises(ConfigError, match=r"(?s)takes a Learner.*given: +a Linear.*expected: .*mend: +launch\(L"):
+        training(tmp_path / "run").launch(LinearConfig(1, 1).init(DEVICE))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda t: t.num_epochs(2.5), r"num_epochs\(2\.5\)"),
+        (lambda t: t.num_epochs("2"), r"num_epochs\('2'\)"),
+        (lambda t: t.grads_accumulation(2.5), r"grads_accumulation\(2\.5\)"),
+        (lambda t: t.num_epochs(True), r"num_epochs\(True\)"),
+        (lambda t: t.checkpoint_every(steps=2.5), r"steps=2\.5"),
+        (lambda t: t.checkpoint_every(steps="2"), r"steps='2'"),
+    ],
+)
+def test_counts_that_are_none_are_told(tmp_path, change, told):
+    with pytest.raises(ConfigError, match=rf"(?s){told}.*expected: .*mend: "):
+        change(training(tmp_path / "run")).launch(learner())
+
+
+@pytest.mark.parametrize("lr", [-0.1, math.nan, math.inf])
+def test_a_learning_rate_that_would_not_train_is_told(lr):
+    with pytest.raises(ConfigError, match=r"(?s)would not train.*given: .*expected: a finite number.*mend: "):
+        learner(lr=lr)
+
+
+def test_an_optimizer_with_a_closure_is_told():
+    net = torch.nn.Linear(1, 1)
+    with pytest.raises(ConfigError, match=r"(?s)calls the loss several times.*given: .*LBFGS.*expected: .*mend: "):
+        Learner(net, torch.optim.LBFGS(net.parameters()), 0.1)
+
+
+def test_an_error_of_a_metric_names_the_batch_that_it_measured(tmp_path):
+    class Bad(LossMetric):
+        def measure(self, item, metadata):
+            if metadata.iteration == 3:
+                raise ValueError("three")
+            return super().measure(item, metadata)
+
+    with pytest.raises(ValueError, match="three") as caught:
+        training(tmp_path / "run").metrics(Bad()).launch(learner())
+    assert any("in train batch 3 of epoch 1 (step 3 of the run)" in note for note in caught.value.__notes__)
+
+
+def test_another_schedule_of_the_same_kind_is_told(tmp_path):
+    class Reader(SilentRenderer):
+        def handle(self, event: Any) -> None:
+            if type(event).__name__ == "Notice":
+                notices.append(event.text)
+
+    notices: list[str] = []
+    cosine = CosineAnnealingLrSchedulerConfig
+    run = training(tmp_path / "run", Reader())
+    run.launch(learner(lr=cosine(0.1, num_iters=20)))
+    run.num_epochs(2).resume().launch(learner(lr=cosine(0.1, num_iters=20)))
+    assert not notices
+    run.num_epochs(3).resume().launch(learner(lr=cosine(0.5, num_iters=40)))
+    assert any("the learning rate is another" in text and "0.5" in text and "0.1" in text for text in notices)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")  # noqa: PTH110
+def test_a_full_disk_is_an_artifact_error_while_files_are_closed(tmp_path, monkeypatch):
+    from burn_torch.train.logger import metric
+
+    monkeypatch.setattr(metric, "append_to", lambda path: open("/dev/full", "a", encoding="utf-8"))  # noqa: PTH123, SIM115
+    logger = FileMetricLogger(tmp_path)
+    logger.log(Split.TRAIN, 1, (MetricValue("Loss", 1.0), MetricValue("Accuracy", 2.0)))
+    with pytest.raises(ArtifactError, match=r"(?s)metrics cannot be written.*given: .*expected: .*mend: ") as caught:
+        logger.close()
+    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.__cause__.errno == errno.ENOSPC
+    logger.close()  # all are closed
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")  # noqa: PTH110
+def test_an_application_log_on_a_full_disk_hides_no_error(capsys):
+    def log() -> None:
+        with installed(FileApplicationLogger("/dev/full")):
+            LOG.info("a line")
+            raise ArtifactError("the first error")
+
+    with pytest.raises(ArtifactError, match="the first error"):
+        log()
+    assert capsys.readouterr().err == ""
