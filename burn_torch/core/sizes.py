@@ -538,6 +538,8 @@ def _divided(of: Size | int, by: Size | int, *, turned: bool = False) -> tuple[A
 # -- questions that note nothing ---------------------------------------------------------------------
 def known_below(a: Size | int, b: Size | int) -> bool:
     """Whether a < b whatever the symbols are."""
+    if a.__class__ is int and b.__class__ is int:
+        return a < b
     difference = a - b
     if isinstance(difference, Size) and _high(difference) >= 0:
         difference = _reduced(difference)
@@ -546,6 +548,8 @@ def known_below(a: Size | int, b: Size | int) -> bool:
 
 def same_size(a: Size | int, b: Size | int) -> bool:
     """Whether the two are equal whatever the symbols are."""
+    if a.__class__ is int and b.__class__ is int:
+        return a == b
     if isinstance(a, Size):
         return isinstance(b, Size) and a.key == b.key
     return not isinstance(b, Size) and a == b

@@ -222,6 +222,7 @@ def parsed(template: str) -> ast.expr:
     return ast.parse(template.strip(), mode="eval").body
 
 
+@functools.lru_cache(maxsize=512)
 def jumps(template: str) -> bool:
     """Whether a last digit of an operand may decide what the template gives."""
     return any(isinstance(node, ast.Name) and node.id in _JUMPS for node in ast.walk(parsed(template)))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
+import heapq
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, final
 
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.bodies import Role, Source
+from burn_torch.fusion.legality import SPENT, Legality
 from burn_torch.fusion.loops import domain_of
-from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.row import text_of
 from burn_torch.fusion.side_by_side import MOST_TENSORS
@@ -26,6 +27,16 @@ _ROUNDS: Final = 10
 
 _FEW: Final = 8
 """Element-wise operations that are done again at most instead of reading what they make."""
+
+_MOST_AGAIN: Final = 16
+"""All that a group does again at most: each step of a recurrence could do all steps before it again."""
+
+_WORK: Final = 1 << 15
+_WORK_EACH: Final = 4
+"""Operations in bodies that are written while one program is planned, and for each of its operations: a third of a
+millisecond each.  Transformers and convolution networks take 2 to 30 an operation, programs of 4,000 operations in
+recurrences 8.
+"""
 
 _SMALL_BYTES: Final = 4 << 20
 """Of groups that are put side by side: alone they fill no device, so a launch of each costs more than what they do."""
@@ -60,15 +71,6 @@ def _reduces_columns(node: Node) -> bool:
     return node.call.op.law(Folds) is not None and isinstance(x, TensorSpec) and bool(dims) and x.ndim - 1 not in dims
 
 
-def _beside(body: Graph) -> bool:
-    """Whether it is kernels side by side."""
-    try:
-        lower(body)
-    except Unfusible:
-        return False
-    return True
-
-
 @final
 class Grouping:
     """Joins operations into groups."""
@@ -84,9 +86,9 @@ class Grouping:
         self.why: Final[dict[tuple[int, int], Unfusible]] = {}
         self.again: Final[dict[int, frozenset[int]]] = {}
         """For a group, operations of other groups that it does once more instead of reading what they made."""
-        self.lowered: Final[dict[Graph, Unfusible | None]] = {}
-        self.beside: Final[dict[Graph, bool]] = {}
-        """Of bodies that are no kernel, whether they are several side by side."""
+        self.legality: Final = Legality(_WORK + _WORK_EACH * len(source.graph.nodes))
+        self._never: Final[set[Any]] = set()
+        """Pairs of groups that are not one kernel, nor become one while the two stay as they are: others only grow."""
         self.next_readers: Final = self._next_readers()
         self.apart: Final = self._read_apart()
         """Values that no kernel may leave out: others read them, or the graph returns them."""
@@ -153,11 +155,13 @@ class Grouping:
                 if chain is None:
                     continue
                 again = self.again.get(name, frozenset()) | chain
+                if len(again) > _MOST_AGAIN:
+                    continue
                 body, given = self.source.body(self.members[name] | again, cut.wanted)
                 kept = readers[value] > 1 or value in self.apart
                 before = sum(map(self.source.bytes_of, cut.given)) + (0 if kept else self.source.bytes_of(value))
                 small = sum(self.source.bytes_of(i) for i in given if 16 * self.source.bytes_of(i) < before)
-                if sum(map(self.source.bytes_of, given)) - small <= before and self._lowered(body) is None:
+                if sum(map(self.source.bytes_of, given)) - small <= before and self.legality.likely_fault(body) is None:
                     self.again[name], found = again, True
                     cut = Cut(body, tuple(given), cut.wanted)
         return found
@@ -270,23 +274,35 @@ class Grouping:
     # -- what is read and written ----------------------------------------------------------------------
     def cuts(self) -> dict[int, Cut]:
         """Each group that somebody reads, cut out: what it reads and writes, when all others do as they are told."""
-        wanted: dict[int, tuple[int, ...]] = {}
         found: dict[int, Cut] = {}
-        while True:
-            needed = self.apart.union(*(cut.given for cut in found.values()))
-            changed = False
-            for name, members in self.members.items():
-                made = [i for n in sorted(members) for i in self.source.graph.nodes[n].outputs if i in needed]
-                now = tuple(i for i in made if i is not None)
-                if now and wanted.get(name) != now:
-                    wanted[name], changed = now, True
-                    key = (members, self.again.get(name), now)
-                    if key not in self._cut:
-                        body, given = self.source.body(members | self.again.get(name, frozenset()), now)
-                        self._cut[key] = Cut(body, tuple(given), now)
-                    found[name] = self._cut[key]
-            if not changed:
-                return found
+        needed = set(self.apart)
+        waiting: list[tuple[int, int]] = []
+        """Groups whose values are read, those that others read last: most of them once."""
+
+        def wait(values: Iterable[int]) -> None:
+            for value in values:
+                maker = self.source.maker.get(value)
+                if maker is not None and maker in self.group_of:
+                    name = self.group_of[maker]
+                    heapq.heappush(waiting, (-max(self.members[name]), name))
+
+        wait(needed)
+        while waiting:
+            _, name = heapq.heappop(waiting)
+            members = self.members[name]
+            made = [i for n in sorted(members) for i in self.source.graph.nodes[n].outputs if i in needed]
+            now = tuple(i for i in made if i is not None)
+            if name in found and found[name].wanted == now:
+                continue
+            key = (members, self.again.get(name), now)
+            if key not in self._cut:
+                body, given = self.source.body(members | self.again.get(name, frozenset()), now)
+                self._cut[key] = Cut(body, tuple(given), now)
+            cut = found[name] = self._cut[key]
+            fresh = [i for i in cut.given if i not in needed]
+            needed.update(fresh)
+            wait(fresh)
+        return found
 
     def legal_cuts(self) -> dict[int, Cut]:
         """The same, each one a kernel.
@@ -300,7 +316,7 @@ class Grouping:
             faults = {
                 name: fault
                 for name, cut in cuts.items()
-                if (len(self.members[name]) > 1 or name in self.again) and (fault := self._unwritable(cut.body))
+                if (len(self.members[name]) > 1 or name in self.again) and (fault := self.legality.fault(cut.body))
             }
             if not faults:
                 return cuts
@@ -309,13 +325,6 @@ class Grouping:
                     members = sorted(self.members[name])
                     half = len(members) // 2
                     self._part(name, [frozenset(members[:half]), frozenset(members[half:])], fault)
-
-    def _unwritable(self, body: Graph) -> Unfusible | None:
-        """Why a body is no kernel, nor kernels side by side."""
-        fault = self._lowered(body)
-        if fault is not None and body not in self.beside:
-            self.beside[body] = _beside(body)
-        return None if fault is None or self.beside[body] else fault
 
     def _pairs(self) -> list[tuple[int, int, int]]:
         """(-bytes saved, first, second) of each two groups that share a value."""
@@ -342,12 +351,17 @@ class Grouping:
 
     def _join(self, a: int, b: int, *, beside: bool = False) -> bool:
         one, other = self.members[a], self.members[b]
-        fault = None if beside else self._fault(one, other)
-        if fault is not None:
-            for n in one:
-                for m in other:
-                    self.why[n, m] = fault
-            return False
+        if not beside:
+            key = one, other, self.again.get(a), self.again.get(b)
+            if key in self._never:
+                return False
+            fault = SPENT if self.legality.is_spent else self._fault(one, other)
+            if fault is not None:
+                self._never.add(key)
+                for n in one:
+                    for m in other:
+                        self.why[n, m] = fault
+                return False
         del self.members[b]
         self.members[a] = one | other
         if again := (self.again.pop(a, frozenset()) | self.again.pop(b, frozenset())) - self.members[a]:
@@ -376,7 +390,7 @@ class Grouping:
         for at in dict.fromkeys((count // 2, 1, count - 1)) if count > 2 else ():
             parts = [frozenset(members[:at]), frozenset(members[at:])]
             bodies = [self.source.body(part, self.source.read_outside(part))[0] for part in parts]
-            if all(body.outputs and self._unwritable(body) is None for body in bodies):
+            if all(body.outputs and self.legality.fault(body) is None for body in bodies):
                 found.append(parts)
         return found
 
@@ -415,33 +429,28 @@ class Grouping:
             self.group_of[min(other)], frozenset()
         )
         body, _ = self.source.body(both | again, self.source.read_outside(both))
-        return self._lowered(body)
-
-    def _lowered(self, body: Graph) -> Unfusible | None:
-        if body not in self.lowered:
-            try:
-                lower(body, beside=False)
-            except Unfusible as fault:
-                self.lowered[body] = fault
-            else:
-                self.lowered[body] = None
-        return self.lowered[body]
+        return self.legality.likely_fault(body)
 
     def _passes_outside(self, both: Collection[int]) -> bool:
         """Whether a way from a member to a member leads through other operations.
 
         Who comes to a member of a group goes on from all of them: a kernel starts when all that it reads is there.
         """
-        end = self._beyond[max(both)]
-        waiting = [r for n in both for r in self.next_readers[n] if r <= end and r not in both]
-        seen = set(waiting)
+        end, group_of, next_readers = self._beyond[max(both)], self.group_of, self.next_readers
+        waiting = [r for n in both for r in next_readers[n] if r <= end and r not in both]
+        seen: set[int] = set()
         while waiting:
             n = waiting.pop()
-            for m in self.members[self.group_of[n]] if n in self.group_of else (n,):
-                for r in self.next_readers[m]:
+            name = group_of.get(n, n)
+            if name in seen:
+                continue
+            seen.add(name)
+            for m in self.members.get(name, (n,)):
+                for r in next_readers[m]:
                     if r in both:
+                        self.legality.look(len(seen))
                         return True
-                    if r <= end and r not in seen:
-                        seen.add(r)
+                    if r <= end and group_of.get(r, r) not in seen:
                         waiting.append(r)
+        self.legality.look(len(seen))
         return False

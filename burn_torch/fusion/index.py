@@ -14,6 +14,7 @@ are simplifies an index; what is merely true of the sizes at hand is never asked
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -149,27 +150,42 @@ def _bracketed(value: Whole) -> str:
 class Index:
     """A sum of multiples of atoms and a constant, in [low, high].  Equal sums are equal."""
 
-    __slots__ = ("constant", "high", "key", "low", "terms")
+    __slots__ = ("_key", "_text", "_variables", "constant", "high", "low", "terms")
 
     def __init__(self, terms: dict[Atom, Whole], constant: Whole) -> None:
-        self.terms: Final = {a: count for a, count in terms.items() if not _is(count, 0) and not _is(a.high, 0)}
-        self.constant: Final = constant
-        self.key: Final = (frozenset((a.key, _key(count)) for a, count in self.terms.items()), _key(constant))
+        kept: dict[Atom, Whole] = {}
         low, high = constant, constant
-        for atom, count in self.terms.items():
-            end = count * atom.high
+        for atom, count in terms.items():
+            most = atom.high
+            if _is(count, 0) or _is(most, 0):
+                continue
+            kept[atom] = count
             if known_below(count, 1):
-                low = low + end
+                low = low + count * most
             elif known_below(-1, count):
-                high = high + end
+                high = high + count * most
             else:  # of either sign: a wider range than it has
                 raise AssertionError(f"a multiple of unknown sign: {count}")
+        self.terms: Final = kept
+        self.constant: Final = constant
         self.low: Final = low
         self.high: Final = high
+        self._key: tuple[object, ...] | None = None
+        self._variables: frozenset[Var] | None = None
+        self._text = ""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Of equal sums alone equal; most are never compared."""
+        if self._key is None:
+            self._key = frozenset((a.key, _key(count)) for a, count in self.terms.items()), _key(self.constant)
+        return self._key
 
     def variables(self) -> frozenset[Var]:
         """The loops that it depends on."""
-        return frozenset().union(*(atom.variables() for atom in self.terms))
+        if self._variables is None:
+            self._variables = frozenset().union(*(atom.variables() for atom in self.terms))
+        return self._variables
 
     def parts(self) -> Iterator[Part]:
         """The parts of axes that it lies in."""
@@ -317,6 +333,11 @@ class Index:
 
     def written(self) -> str:
         """As source, which is Python and Triton alike; the terms in a fixed order, symbolic ones first."""
+        if not self._text:
+            self._text = self._spelt()
+        return self._text
+
+    def _spelt(self) -> str:
         parts = []
         for atom, count in sorted(self.terms.items(), key=_order):
             text = repr(atom)
@@ -414,6 +435,22 @@ def _joined(index: Index) -> Index:
 # -- shapes ------------------------------------------------------------------------------------------
 def flat_index(index: Sequence[Index], shape: Sequence[Whole]) -> Index:
     """The place of an element in row-major order."""
+    if _is_plain(shape):
+        return _flat_index(tuple(index), tuple(shape))
+    return _flattened(index, shape)
+
+
+def _is_plain(shape: Sequence[Whole]) -> bool:
+    """Whether no size is a symbol: to compare those asks about them."""
+    return all(size.__class__ is int for size in shape)
+
+
+@functools.lru_cache(maxsize=8192)
+def _flat_index(index: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
+    return _flattened(index, shape)
+
+
+def _flattened(index: Sequence[Index], shape: Sequence[Whole]) -> Index:
     total = constant(0)
     step: Whole = 1
     for i, size in zip(reversed(index), reversed(shape), strict=True):
@@ -432,6 +469,17 @@ def strided_index(index: Sequence[Index], strides: Sequence[Whole]) -> Index:
 
 def split_index(flat: Index, shape: Sequence[Whole]) -> tuple[Index, ...]:
     """The inverse of `flat_index`: where the element with this place in row-major order lies."""
+    if _is_plain(shape):
+        return _split_index(flat, tuple(shape))
+    return _unflattened(flat, shape)
+
+
+@functools.lru_cache(maxsize=8192)
+def _split_index(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
+    return _unflattened(flat, shape)
+
+
+def _unflattened(flat: Index, shape: Sequence[Whole]) -> tuple[Index, ...]:
     made: list[Index] = []
     rest = flat
     for position, size in enumerate(reversed(shape)):

@@ -17,12 +17,15 @@ from burn_torch.ops.signature import Operand
 from burn_torch.ops.torch_code import Over
 from burn_torch.ops.value import Value
 
-__all__ = ["body_of", "computed", "kernel", "text_of"]
+__all__ = ["body_of", "computed", "kernel", "remember_over", "text_of"]
 
 _MOST_PLANNED: Final = 4096
 
 _planned: Final[OrderedDict[str, Graph]] = OrderedDict()
 """Bodies of symbolic sizes by their texts: what the scheduler makes of symbolic programs has them."""
+
+_known_over: Final[OrderedDict[str, tuple[tuple[int, int], ...]]] = OrderedDict()
+"""By the texts of bodies, what their kernels may write over what: whoever planned them has written them."""
 
 
 def text_of(body: Graph) -> str:
@@ -44,8 +47,18 @@ def body_of(text: str, dynamic: str = "", sizes: tuple[int, ...] = ()) -> Graph:
     return instance(text, dynamic, sizes) if dynamic else read(text)
 
 
+def remember_over(text: str, over: tuple[tuple[int, int], ...]) -> None:
+    """Says what the kernel of a body, which need not round after each operation, may write over what."""
+    _known_over[text] = over
+    while len(_known_over) > _MOST_PLANNED:
+        _known_over.popitem(last=False)
+
+
 def _over(call: Call) -> Over:
     attrs = call.attrs
+    known = None if attrs["strict"] or attrs["dynamic"] else _known_over.get(attrs["body"])
+    if known is not None:
+        return Over(_of_the_leaf, (), known)
     try:
         kernel = kernel_at(attrs["body"], attrs["dynamic"], attrs["sizes"], strict=attrs["strict"])
         if kernel is None:

@@ -18,11 +18,12 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.bodies import Role, Source, role_of
 from burn_torch.fusion.deviations import deviations
 from burn_torch.fusion.groups import Cut, Grouping
+from burn_torch.fusion.legality import SPENT
 from burn_torch.fusion.lines import remember_lines
 from burn_torch.fusion.lowering import LONGEST_ROW
 from burn_torch.fusion.order import least_alive
 from burn_torch.fusion.patterns import replaced
-from burn_torch.fusion.pieces import plan_or_pieces
+from burn_torch.fusion.pieces import plan_in_pieces, plan_or_pieces
 from burn_torch.fusion.reasons import Reason, Unfusible
 from burn_torch.fusion.row import kernel, text_of
 from burn_torch.fusion.splitting import beside_rows, columns_in_two_steps, in_two_steps, rows_reduced
@@ -119,7 +120,14 @@ def plan_of(graph: Graph, *, strict: bool = False, plainer: bool = True) -> Plan
     graph = dead_code(graph)
     if not plainer:
         return _plan_of(graph, strict)
-    return plan_or_pieces(graph, lambda piece: _plan_of(piece, strict), lambda piece: Plan(piece, (), ()))
+
+    def planned(piece: Graph) -> Plan:
+        return plan_or_pieces(piece, lambda part: _plan_of(part, strict), lambda part: Plan(part, (), ()))
+
+    if len(graph.nodes) <= _LONGEST:
+        return planned(graph)
+    note = f"planned in pieces of {_PIECE} operations: there are {len(graph.nodes)}"
+    return plan_in_pieces(graph, _PIECE, planned).with_notes(note)
 
 
 def _plan_of(graph: Graph, strict: bool) -> Plan:
@@ -134,15 +142,18 @@ def _plan_of(graph: Graph, strict: bool) -> Plan:
         launches = _lightest(_written(beside, whole, strict), most)
         if peak_bytes(launches.graph) <= most:
             grouping, written = beside, launches
+    long = len(opened.nodes) > _LONG
     for turn in itertools.count():
         peak = peak_bytes(written.graph)
         if peak <= most:
             break
         why = Unfusible(Reason.MEMORY, f"{peak} bytes, not {most}")
-        if turn < _TURNS:
+        if turn < _TURNS and not long:
             less = _with_less(grouping, written, whole, strict, most, why)
         else:
-            less = _undone(grouping, written, whole, strict, most, why, 1 << max(turn - _SINGLE_TURNS, 0))
+            less = _undone(
+                grouping, written, whole, strict, most, why, 1 << max(turn - (0 if long else _SINGLE_TURNS), 0)
+            )
         if less is None:  # composite operations that stay open take more by themselves
             return Plan(graph, (), tuple(_boundaries(grouping.source, grouping, written.closed, whole)))
         grouping, written = less
@@ -150,7 +161,7 @@ def _plan_of(graph: Graph, strict: bool) -> Plan:
 
     plan = anchored(_plan(grouping, written, whole), strict=strict)
     remember_groups(plan.groups)
-    return plan
+    return plan.with_notes(str(SPENT) if grouping.legality.is_spent else "")
 
 
 def remember_groups(groups: Sequence[Group]) -> None:
@@ -182,6 +193,14 @@ def _workspace(source: Source, whole: _Whole) -> int:
 
 _TRIED: Final = 4
 """Kernels next to the peak of memory, one of which is made smaller."""
+
+_LONGEST: Final = 8192
+_PIECE: Final = 4096
+"""Operations that are planned at once, and in a piece of a program of more, so that planning takes as long for each of
+them.  GPT-2's step has 1,000."""
+
+_LONG: Final = 3072
+"""Operations of a program for which each turn takes so long that kernels are undone by 1, 2, 4, ... at once."""
 
 _TURNS: Final = 4
 _SINGLE_TURNS: Final = 40
