@@ -3,6 +3,7 @@
     python -m tests.fuzz --seconds 60                 or --count 2000
     python -m tests.fuzz --seed 7 --only 1234         one program again
     python -m tests.fuzz --phases eager --doors compile,donate
+    python -m tests.fuzz --faults all                 plants faults: is each found?
 
 The seed comes from the clock unless it is named, and is printed.  Failures are shrunk and printed as programs; the exit
 status is 1 if there was one.
@@ -28,17 +29,9 @@ def main() -> int:
     parser.add_argument("--phases", default=",".join(PHASES), help=f"of {', '.join(PHASES)} (all)")
     parser.add_argument("--doors", default="", help="names of doors, with commas between (all)")
     parser.add_argument("--first", action="store_true", help="stops at the first failure, which is not shrunk")
-    parser.add_argument("--fault", help="plants a fault of faults.py: is it found within its budget?")
+    parser.add_argument("--faults", metavar="NAMES", help='plants faults instead: names with commas between, or "all"')
     parser.add_argument("--keep", metavar="FOLDER", help="where shrunk programs are written for the corpus")
     options = parser.parse_args()
-    if options.fault is not None:
-        from tests.fuzz.faults import FAULTS
-
-        if options.fault not in FAULTS:
-            parser.error(f"no fault {options.fault}; there are {', '.join(FAULTS)}")
-        fault = FAULTS[options.fault]
-        options.phases, options.doors, options.first = fault.phase, options.doors or fault.doors, True
-        options.count = options.count or round(fault.budget / PHASES[fault.phase].programs)
     unknown = [name for name in options.phases.split(",") if name not in PHASES]
     if unknown:
         parser.error(f"unknown phases {', '.join(unknown)}; there are {', '.join(PHASES)}")
@@ -47,6 +40,13 @@ def main() -> int:
     if options.count is None and options.seconds is None:
         options.seconds = 60.0
     print(f"seed {options.seed}", flush=True)
+    if options.faults is not None:
+        from tests.fuzz.faults import FAULTS
+        from tests.fuzz.hunting import run_faults
+
+        return (
+            1 if run_faults(list(FAULTS) if options.faults == "all" else options.faults.split(","), options.seed) else 0
+        )
     return run_phases(options)
 
 

@@ -170,6 +170,14 @@ def _sum_of_sizes(case: Case) -> float:
     return float(np.nan_to_num(sum(sizes)))
 
 
+_LARGE_HALVES: Final = "halves that overflow where a row is composed of others"
+
+
+def _has_large_halves(case: Case) -> bool:
+    halves = (DType.F16, DType.BF16)
+    return any(x.dtype in halves and x.data.size and np.abs(x.data).max() > 20 for x in case.program.inputs)
+
+
 def _is_double(case: Case) -> bool:
     floats = [x.dtype for x in case.program.inputs if x.dtype.is_float]
     floats += [v for step in case.program.steps for v in _dtypes_of(step) if v.is_float]
@@ -281,6 +289,8 @@ def _vmap(case: Case) -> Outcome:
     program = case.program
     if not case.differentiates or program.is_random:
         return _skip("no gradients" if not program.is_random else "each sample draws other numbers")
+    if _has_large_halves(case):
+        return _skip(_LARGE_HALVES)
     chosen = random.Random(case.seed)
     batched = [i for i in range(len(program.inputs)) if chosen.random() < 0.5]
     shared = [i for i in program.wanted if i not in batched]
@@ -294,6 +304,10 @@ def _vmap(case: Case) -> Outcome:
             for i, x in enumerate(inputs)
         ]
         cases.append(Case(replace(program, inputs=tuple(one)), seed=case.seed))
+    try:
+        assert all(one.judge for one in cases)
+    except BurnTorchError:
+        return _skip("other data are refused")
     upstream = cases[0].upstream
     weights = [None if g is None else Tensor.from_data(g, PLAIN) for g in upstream]
 
@@ -416,12 +430,14 @@ def second_eager(case: Case, device: Device) -> Outcome:
     return Outcome(tuple(case.second_judge.differences(case.second_on(device))))
 
 
-def _without_bf16(check: Callable[[Case], Outcome]) -> Callable[[Case], Outcome]:
-    """numpy has no bf16."""
+def _in_numpy(check: Callable[[Case], Outcome]) -> Callable[[Case], Outcome]:
+    """numpy has no bf16, and composes rows that torch computes in float32 within."""
 
     def checked(case: Case) -> Outcome:
         dtypes = {v for step in case.program.steps for v in _dtypes_of(step)} | {x.dtype for x in case.program.inputs}
-        return _skip("numpy has no bf16") if DType.BF16 in dtypes else check(case)
+        if DType.BF16 in dtypes:
+            return _skip("numpy has no bf16")
+        return _skip(_LARGE_HALVES) if _has_large_halves(case) else check(case)
 
     return checked
 
@@ -437,19 +453,19 @@ def _on_gpu(fused: bool) -> Device:
 
 DOORS: Final[dict[str, tuple[Door, ...]]] = {
     "eager": (
-        Door("tape", _tape),
-        Door("vjp", _vjp),
-        Door("ndarray", _without_bf16(lambda case: eager(case, Device.ndarray()))),
-        Door("numeric", _numeric),
+        Door("tape", _tape, 0.5),
+        Door("vjp", _vjp, 0.5),
+        Door("ndarray", _in_numpy(lambda case: eager(case, Device.ndarray()))),
+        Door("numeric", _numeric, 0.7),
         Door("wide", _wide),
         Door("compile", compiled),
-        Door("donate", donated, 0.5),
-        Door("lazy", lambda case: eager(case, _fused()), 0.5),
-        Door("vmap", _vmap, 0.25),
+        Door("donate", donated, 0.4),
+        Door("lazy", lambda case: eager(case, _fused()), 0.4),
+        Door("vmap", _vmap, 0.2),
         Door("second", _second),
         Door("second compile", second_compiled),
         Door("second lazy", lambda case: second_eager(case, _fused())),
-        Door("second ndarray", _without_bf16(lambda case: second_eager(case, Device.ndarray()))),
+        Door("second ndarray", _in_numpy(lambda case: second_eager(case, Device.ndarray()))),
     ),
     "c": (
         Door("c", lambda case: compiled(case, fuse=True)),

@@ -13,7 +13,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,7 +83,7 @@ def _work(
     names = [word for word in options.doors.split(",") if word]
     worker = _Worker(phase, options, [door for door in DOORS[phase] if not names or door.name in names], told)
     left = iter(numbers)
-    with opened(phase, options.fault) as (at_once, run_all), warnings.catch_warnings():
+    with opened(phase) as (at_once, run_all), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         while deadline is None or time.time() < deadline:
             batch = list(itertools.islice(left, at_once))
@@ -103,7 +103,7 @@ class _Worker:
         self.seed = options.seed
         self.shrinks = 0 if options.first else SHRUNK_OF_A_KIND
         self.failed = False
-        self.doors = doors
+        self.doors = [replace(door, share=1.0) for door in doors] if options.doors else doors
         self.second_every = 1 if all(door.name.startswith("second") for door in doors) else 10
         self.told = told
         self.counts: collections.Counter[str] = collections.Counter()

@@ -1,0 +1,121 @@
+"""Runs faults, each in a process of its own, and says at which program each was found.
+
+A worker of each phase imports the library once and forks for every fault, so that what one fault leaves in caches is
+not there for the next.  A program counts only if it passes without the fault.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tests.fuzz.phases import PHASES
+from tests.fuzz.running import case_seed, try_door
+
+__all__ = ["hunt", "run_faults"]
+
+_CANDIDATES: Final = 2
+"""Programs that disagree under a fault, until one of them passes without it."""
+
+
+def hunt(fault: Any, seed: int, *, numbers: Sequence[int] | None = None) -> list[tuple[int, str]]:
+    """The first programs that disagree while a fault is planted, with what the door says; without one if it is None."""
+    from tests.fuzz.case import Case
+    from tests.fuzz.doors import DOORS
+    from tests.fuzz.draw import draw_program
+    from tests.fuzz.opened import opened
+
+    door = next(door for door in DOORS[fault.phase] if door.name == fault.door)
+    found: list[tuple[int, str]] = []
+
+    def check(number: int) -> None:
+        own = case_seed(seed, number)
+        case = Case(draw_program(own), second=True, seed=own % (1 << 31))
+        words, skipped = try_door(door, case)
+        if words and skipped is None:
+            found.append((number, words))
+
+    left = list(range(fault.budget)) if numbers is None else list(numbers)
+    with opened(fault.phase, fault.name if numbers is None else None) as (at_once, run_all), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        while left and len(found) < _CANDIDATES:
+            run_all(check, left[:at_once])
+            del left[:at_once]
+    return found[:_CANDIDATES]
+
+
+def _forked(fault: Any, seed: int, numbers: Sequence[int] | None = None) -> list[tuple[int, str]]:
+    """`hunt` in a forked process.  Raises: RuntimeError where that ends otherwise."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+
+    def run() -> None:
+        try:
+            theirs.send(hunt(fault, seed, numbers=numbers))
+        except BaseException as failure:
+            theirs.send(f"{type(failure).__name__}: {failure}")
+
+    child = context.Process(target=run)
+    child.start()
+    theirs.close()
+    try:
+        made = ours.recv()
+    except EOFError:
+        made = [(-1, "the process ended")]  # a fault may crash it: that is seen too
+    child.join()
+    if isinstance(made, str):
+        raise RuntimeError(f"{fault.name}: {made}")
+    return list(made)
+
+
+def _work(phase: str, names: Sequence[str], seed: int, told: Any) -> None:
+    os.environ.update(PHASES[phase].environment)
+    from tests.fuzz.faults import FAULTS
+
+    for name in names:
+        began = time.time()
+        try:
+            found = _forked(FAULTS[name], seed)
+            clean = {number for number, _ in _forked(FAULTS[name], seed, [n for n, _ in found if n >= 0])}
+            own = [(number, words) for number, words in found if number not in clean]
+            told.put((name, *(own[0] if own else (None, "not found")), time.time() - began))
+        except RuntimeError as fault:
+            told.put((name, None, str(fault), time.time() - began))
+
+
+def run_faults(names: Sequence[str], seed: int) -> list[str]:
+    """Plants these faults one after the other, prints where each was found; the names of those that were not."""
+    from tests.fuzz.faults import FAULTS
+
+    context = multiprocessing.get_context("spawn")
+    missed: list[str] = []
+    for phase in dict.fromkeys(FAULTS[name].phase for name in names):
+        why = PHASES[phase].missing()
+        own = [name for name in names if FAULTS[name].phase == phase]
+        if why is not None:
+            print(f"{phase}: not run: {why}", flush=True)
+            missed += own
+            continue
+        told = context.Queue()
+        before = dict(os.environ)
+        os.environ.update(PHASES[phase].environment)
+        worker = context.Process(target=_work, args=(phase, own, seed, told))
+        try:
+            worker.start()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        for _ in own:
+            name, number, words, seconds = told.get()
+            fault = FAULTS[name]
+            where = "NOT FOUND" if number is None else f"program {number:5}"
+            print(f"{name:40} {fault.door:12} {where} of {fault.budget:6}, {seconds:5.0f} s: {words[:100]}", flush=True)
+            if number is None:
+                missed.append(name)
+        worker.join()
+    print(f"{len(names) - len(missed)} of {len(names)} faults found; seed {seed}", flush=True)
+    return missed

@@ -1,0 +1,41 @@
+"""Faults are planted, and the fuzzer finds them: three quickly, all of them where slow tests run."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.fuzz.faults import FAULTS
+from tests.fuzz.hunting import run_faults
+from tests.fuzz.phases import PHASES
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each fault is planted in a forked process")
+
+QUICK = ("a-second-contribution-overwrites", "slice-gradient-off-by-one", "operands-swapped-in-numpy")
+
+
+def test_three_planted_faults_are_found(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_faults(QUICK, seed=7) == [], capfd.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in FAULTS if name not in QUICK])
+def test_a_planted_fault_is_found(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    why = PHASES[FAULTS[name].phase].missing()
+    if why is not None:
+        pytest.skip(why)
+    assert run_faults([name], seed=7) == [], capfd.readouterr().out
+
+
+def test_there_are_at_least_twenty_faults() -> None:
+    assert len(FAULTS) >= 20
+    assert {fault.door for fault in FAULTS.values()} >= {
+        "second",
+        "numeric",
+        "ndarray",
+        "compile",
+        "donate",
+        "lazy",
+        "c",
+    }
