@@ -158,7 +158,20 @@ class _Writer:
         assert isinstance(node, ast.Call)
         return self._call(node)
 
+    def _shifted(self, value: str, by: str, *, to_left: bool) -> str:
+        """As torch has it: beyond the width of the type nothing is left but the sign.  The GPU takes y modulo 32."""
+        bits = 8 * self.kind.itemsize
+        if by.isdecimal() and int(by) < bits:  # a literal
+            return f"({value} {'<<' if to_left else '>>'} {by})"
+        beyond, within = f"(({by}) < 0) | (({by}) >= {bits})", f"(({by}) & {bits - 1})"
+        if to_left or self.kind is DType.U8:
+            return f"tl.where({beyond}, 0, {value} {'<<' if to_left else '>>'} {within})"
+        return f"({value} >> tl.where({beyond}, {bits - 1}, {within}))"
+
     def _binary(self, node: ast.BinOp) -> str:
+        if isinstance(node.op, ast.LShift | ast.RShift) and not self.kind.is_float:
+            left, right = self.write(node.left), self.write(node.right)
+            return self._shifted(left, right, to_left=isinstance(node.op, ast.LShift))
         if not isinstance(node.op, ast.Div):
             return f"({self.write(node.left)} {OPERATORS[type(node.op)]} {self.write(node.right)})"
         if not self.kind.is_float:

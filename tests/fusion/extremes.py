@@ -12,7 +12,7 @@ import torch
 from burn_torch.backend import LibTorch, NdArray
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError
-from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec
+from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
 from burn_torch.fusion.bodies import Role, role_of
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
@@ -48,12 +48,19 @@ def extremes(dtype: DType) -> list[Any]:
     return sorted({*sizes, *([-1, -2, -7] if whole.min else [200, 255])})
 
 
-def check_rows(dtype: DType, run: Callable[[Graph, list[Any]], Sequence[torch.Tensor]]) -> int:
-    """Compares kernels of each row at all pairs of extremes with the leaves; how many rows there are."""
+def check_rows(dtype: DType, run: Callable[[Graph, list[Any]], Sequence[torch.Tensor]], place: str = "cpu") -> int:
+    """Compares kernels of each row at all pairs of extremes with the leaves; how many rows there are.
+
+    run: computes a graph of tensors at `place`, given and returning tensors of the host.
+    """
     cases = list(_cases(dtype))
     for begin in range(0, len(cases), A_KERNEL):
         some = cases[begin : begin + A_KERNEL]
-        specs = [spec for _, specs, _ in some for spec in specs]
+        specs = [
+            tensor(*spec.shape, dtype=spec.dtype, place=place) if isinstance(spec, TensorSpec) else spec
+            for _, specs, _ in some
+            for spec in specs
+        ]
         inputs = [x for _, _, inputs in some for x in inputs]
 
         def together(*xs: Any, some: Any = tuple(some)) -> Any:

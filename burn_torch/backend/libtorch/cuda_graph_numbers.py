@@ -58,7 +58,7 @@ class NumberBlock:
         order = [i for pack in plan.packs for i in pack.slots]
         self._dtypes: Final = [plan.slots[i] for i in order]
         self._format: Final = struct.Struct("<" + "".join(_FORMATS[dtype] for dtype in self._dtypes))
-        self._last: bytes | None = None
+        self._last: bytes | None = None if order else b""  # numbers that no slot holds are checked, and not copied
         self.slots: Final[dict[int, torch.Tensor]] = {}
         """The 0-d tensors by id; recorded programs read them where they lie."""
         if not order:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ import torch
 
 from burn_torch import ops
 from burn_torch.backend import LibTorch
+from burn_torch.backend.libtorch.cuda_graph_numbers import NumberBlock
+from burn_torch.backend.libtorch.cuda_graph_plan import Pack
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.philox import fold
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER
-from burn_torch.graph import interpret
+from burn_torch.graph import Trace, interpret
 from burn_torch.ops.torch_types import FROM_TORCH as FROM
 from burn_torch.ops.value import Value
 from tests.backend.libtorch.host_arena import (
@@ -92,6 +95,19 @@ def test_an_integer_that_the_type_cannot_hold_is_refused_as_in_eager_code() -> N
     with pytest.raises(ArgumentError, match=r"(?s)add: a number leaves.*2147483648.*from -2147483648.*cast"):
         program(x, 2**31)
     assert program(x, 6)[0].tolist() == [7, 8]
+
+
+def test_numbers_that_no_slot_holds_are_checked_and_not_copied() -> None:
+    """A fused kernel may check a number that it does not read, such as the value of padding by nothing."""
+    trace, seen = Trace(), []
+    number = trace.input(FLOAT_NUMBER)
+    pack = Pack((0,), lambda n: seen.append(n) or [], ())
+    plan: Any = SimpleNamespace(numbers=trace.graph([number]), number_ids=(0,), packs=(pack,), slots={})
+    machine: Any = SimpleNamespace(device=torch.device("cpu"))
+    block = NumberBlock(plan, machine)
+    for n in (1.5, 2.5, 1.5):
+        assert block.fill([n]) == {0: n}
+    assert (seen, block.slots) == ([1.5, 2.5, 1.5], {})
 
 
 def test_a_key_draws_what_eager_code_draws() -> None:
