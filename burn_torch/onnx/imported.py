@@ -130,12 +130,14 @@ def _value(source: Source, env: Env, fields: Mapping[str, Tensor]) -> Any:
 
 def run_step(step: Step, env: Env, fields: Mapping[str, Tensor], device: Device) -> None:
     """Computes one step and puts its outputs among the values.  Raises: OnnxError, and errors of the table."""
-    attributes = {
+    attributes: dict[str, Any] = {
         name: partial(_run_body, value, env, fields, device) if isinstance(value, Body) else value
         for name, value in step.attributes.items()
     }
     if "device" in step.entry.attributes:
         attributes["device"] = device
+    if step.placed:
+        attributes["place"] = device
     try:
         found = step.entry(*[_value(source, env, fields) for source in step.inputs], **attributes)
     except BurnTorchError as err:

@@ -5,7 +5,7 @@ A plan is what `load` runs and what generated source spells out: both call the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -73,6 +73,9 @@ class Step:
     last_use: tuple[str, ...] = ()
     """Values that nobody reads after this step."""
     opset: int = 1
+    placed: bool = False
+    """Whether it computes on the device although the host knows all its inputs: its size depends on them, and no size
+    on its values.  A trace then holds an operation of a size, not data that another size has otherwise."""
 
     @property
     def packed(self) -> bool:
@@ -257,6 +260,7 @@ class _Planner:
             entry.kind(i) != "host" and (x in self.device or self._is_trained(x, node, i)) for i, x in enumerate(given)
         )
         nested = any(isinstance(value, Graph) for value in node.attributes.values())
+        placed = not on_device and not nested and self._is_placed(node, entry, given)
         attributes: dict[str, Any] = {}
         for name, value in self._attributes(node, entry).items():
             attributes[name] = self._body(value, node) if isinstance(value, Graph) else value
@@ -266,10 +270,17 @@ class _Planner:
         for name in node.outputs[: _read_outputs(node)]:
             if name:
                 self.names[name] = self.values.unique(name, node.op)
-                if on_device and not nested:
+                if (on_device or placed) and not nested:
                     self.device.add(name)
             outputs.append(self.names[name] if name else None)
-        return Step(entry, inputs, attributes, tuple(outputs), node.label, opset=node.opset)
+        return Step(entry, inputs, attributes, tuple(outputs), node.label, opset=node.opset, placed=placed)
+
+    def _is_placed(self, node: Node, entry: Entry, inputs: Sequence[str]) -> bool:
+        """Whether how large a result is depends on what the host knows when the model runs, and nothing more."""
+        if not entry.computes or not self.usage.sizes.isdisjoint(node.outputs):
+            return False
+        makes = node.op in ("Range", "ConstantOfShape")
+        return any(x and x not in self.constants and (makes or entry.kind(i) == "host") for i, x in enumerate(inputs))
 
     def _body(self, graph: Graph, node: Node) -> Body:
         self._take_constants(graph)

@@ -121,7 +121,7 @@ class _Writer:
     def forward(self) -> list[str]:
         plan = self.plan
         body: list[str] = []
-        if any("device" in step.entry.attributes for step in _every(plan.steps)) or any(
+        if any(step.placed or "device" in step.entry.attributes for step in _every(plan.steps)) or any(
             not self.certain(source) for source in plan.outputs
         ):
             body.append(f"        device = {self.device()}")
@@ -253,6 +253,8 @@ class _Writer:
                 items.append(Keyword(name, self.value(value)))
         if "device" in entry.attributes:
             items.append(Keyword("device", "device"))
+        if step.placed:
+            items.append(Keyword("place", "device"))
         return Group(f"op.{entry.name}(", tuple(items), ")")
 
     def plainly(self, step: Step) -> bool:

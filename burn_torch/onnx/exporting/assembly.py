@@ -7,13 +7,13 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from burn_torch.core.data import TensorData
+from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError, explain
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.onnx.exporting.document import Document
 from burn_torch.onnx.exporting.request import Axes
-from burn_torch.onnx.exporting.sizes import Size, Symbol, product
+from burn_torch.onnx.exporting.sizes import Length, Size, Symbol, merged, product
 from burn_torch.onnx.exporting.traces import Traces
-from burn_torch.onnx.exporting.tracing import Tracing
 from burn_torch.onnx.exporting.unification import Kind, Ref, Step, kind_of, origin_text
 from burn_torch.onnx.exporting.writer import Cannot, Node, Wire, Writer
 from burn_torch.onnx.rows.registry import find
@@ -31,7 +31,7 @@ def assembled(
     metadata: Mapping[str, str],
 ) -> Document:
     """All that the file will hold.  Raises: OnnxError that tells every row that cannot be written."""
-    _require_equal_constants(found.traces)
+    varying = _varying_constants(found)
     first, graph = found.traces[0], found.graphs[0]
     kinds = [
         kind_of(specs) if isinstance(specs[0], TensorSpec) else None
@@ -43,6 +43,10 @@ def assembled(
         graph.inputs[place][0]: writer.met(Wire(n, given[n].dtype, given[n].shape))
         for n, place in zip(inputs, first.given, strict=True)
     }
+    for place, elements in varying.items():
+        ident, spec = graph.inputs[place]
+        assert isinstance(spec, TensorSpec)
+        values[ident] = _numbers(writer, elements, spec)
     weights = _weights(writer, found, kinds, values)
     _write(writer, found.steps, values, opset)
     made = [values[i] for i in graph.outputs if i is not None]
@@ -84,7 +88,7 @@ def _weights(
     wires: dict[int, Wire] = {}
     for place, (wish, primitive) in first.sources.items():
         ident, kind = graph.inputs[place][0], kinds[place]
-        if ident not in read or kind is None:
+        if ident not in read or kind is None or ident in values:
             continue
         wire = wires.get(id(primitive))
         if wire is None:
@@ -109,26 +113,57 @@ def _writer(inputs: Mapping[str, Kind], outputs: Sequence[str], axes: Axes, foun
     return writer
 
 
-def _require_equal_constants(traces: Sequence[Tracing]) -> None:
-    """Constants that the function made must not depend on a size: a trace has those of its own."""
-    first = traces[0]
-    for other in traces[1:]:
-        names = [name for name, _ in first.sources.values()]
-        differing = names if len(first.sources) != len(other.sources) else []
-        differing += [
-            name
-            for (name, one), (_, two) in zip(first.sources.values(), other.sources.values(), strict=False)
-            if one is not two and first.found.leaf.into_data(one) != other.found.leaf.into_data(two)
-        ]
-        if differing:
-            raise OnnxError(
-                explain(
-                    "export: data that the function makes depends on the size of a dynamic axis",
-                    given=f"{differing[-1]}, which differs between two sizes",
-                    expected="tensors made by operations of a size, such as Tensor.arange, not by from_data",
-                    mend="make it with operations on tensors, or export with that axis fixed",
-                )
-            )
+_FEW: Final = 64
+"""Elements of a constant that may be put together from sizes, number by number."""
+
+
+def _varying_constants(found: Traces) -> dict[int, list[Length]]:
+    """Constants of few whole numbers that depend on sizes, as a list of their elements, by place among the inputs.
+
+    Other constants must be the same in every trace.  Raises: OnnxError that names the operation that reads one.
+    """
+    first, *others = found.traces
+    varying: dict[int, list[Length]] = {}
+    for place, (name, one) in first.sources.items():
+        rest = [trace.sources[place][1] for trace in others if place in trace.sources]
+        if len(rest) == len(others) and all(two is one for two in rest):
+            continue
+        data = [trace.found.leaf.into_data(trace.sources[place][1]) for trace in found.traces if place in trace.sources]
+        if len(data) == len(found.traces) and all(each == data[0] for each in data[1:]):
+            continue
+        elements = _elements(data) if len(data) == len(found.traces) else None
+        if elements is None:
+            ident = found.graphs[0].inputs[place][0]
+            raise _depends_on_sizes(name, next((s for s in found.steps if Ref(ident) in s.reads), None))
+        varying[place] = elements
+    return varying
+
+
+def _elements(data: Sequence[TensorData]) -> list[Length] | None:
+    """The elements of a constant in all traces; None where it has other shapes, too many or no whole numbers."""
+    first = data[0]
+    if any(each.shape != first.shape for each in data) or first.num_elements > _FEW or not first.dtype.is_int:
+        return None
+    return [merged([int(x) for x in parts]) for parts in zip(*(each.values.reshape(-1) for each in data), strict=True)]
+
+
+def _numbers(writer: Writer, elements: Sequence[Length], spec: TensorSpec) -> Wire:
+    """A constant put together from sizes when the graph runs."""
+    vector = writer.ints(elements)
+    flat = Wire(str(vector), DType.I64, (len(elements),))
+    return writer.cast(writer.reshape(flat, spec.shape), spec.dtype)
+
+
+def _depends_on_sizes(name: str, step: Step | None) -> OnnxError:
+    where = "" if step is None else f", read by {step.op.name}{origin_text(step.origin)}"
+    return OnnxError(
+        explain(
+            "export: data that the function makes depends on the size of a dynamic axis",
+            given=f"{name}, which differs between two sizes{where}",
+            expected="tensors made by operations of a size, such as Tensor.arange, not by from_data",
+            mend="make it with operations on tensors, or export with that axis fixed",
+        )
+    )
 
 
 def _write(writer: Writer, steps: Sequence[Step], values: dict[int, Wire], opset: int) -> None:

@@ -44,12 +44,13 @@ Operand: TypeAlias = Tensor | float
 Sequence: TypeAlias = list[Any]
 
 _KINDS: Final = {"Tensor": "tensor", "Operand": "operand", "Host": "host", "Sequence": "raw", "Any": "raw"}
-INJECTED: Final = frozenset({"device", "outputs", "opset", "stacks"})
+INJECTED: Final = frozenset({"device", "outputs", "opset", "place", "stacks"})
 """Keyword-only parameters that the importer fills in.
 
 device   where to compute
 outputs  how many outputs are read
 opset    what the operator means
+place    where to compute although the host knows all inputs, see `Step.placed`; only those declare it that read values
 stacks   element type and shape, as far as the file declares them, of what each iteration of a body gives to be stacked
 """
 
@@ -113,13 +114,17 @@ class Entry:
         """How many inputs a node may have; None without a limit."""
         return None if self.variadic else len(self.inputs)
 
-    def __call__(self, *inputs: Any, **attributes: Any) -> Any:
-        """Computes where the tensors lie, or on the host where all values are known there."""
+    def __call__(self, *inputs: Any, place: Device | None = None, **attributes: Any) -> Any:
+        """Computes where the tensors lie; where all values are known on the host, there, or at a place."""
         device = None
         for x in inputs:
             if x.__class__ is Tensor:
                 device = x.device
                 break
+        if device is None and place is not None:
+            if "place" in self.attributes:
+                return self.function(*inputs, place=place, **attributes)
+            device = place
         if device is None and self.computes and any(isinstance(x, HOST) for x in inputs):
             return self._on_host(inputs, attributes)
         return self.function(*[self._given(i, x, device) for i, x in enumerate(inputs)], **attributes)

@@ -21,8 +21,8 @@ from burn_torch.onnx.operators.axes import (
     squeezed,
     unsqueezed,
 )
-from burn_torch.onnx.operators.registry import Host, operator
-from burn_torch.tensor import Tensor
+from burn_torch.onnx.operators.registry import Host, operator, read
+from burn_torch.tensor import Device, Tensor
 
 __all__ = [
     "bfloat16", "bit_cast", "cast",
@@ -410,26 +410,28 @@ def bit_cast(x: Tensor, *, to: int) -> Any:
 
 # -- made of numbers --------------------------------------------------------------------------------------------------
 @operator("ConstantOfShape", 9)
-def constant_of_shape(shape: Tensor, *, value: Any = None) -> Any:
-    """One value everywhere, known on the host like its shape."""
-    sizes = ints(shape.into_data().array)
+def constant_of_shape(shape: Tensor, *, value: Any = None, place: Device | None = None) -> Any:
+    """One value everywhere, known on the host like its shape unless a place is given."""
+    sizes = ints(read(shape))
+    device = shape.device if place is None else place
     if isinstance(value, TensorData):  # bfloat16
-        return Tensor.full(sizes, float(value.values.reshape(-1)[0]), (shape.device, value.dtype))
+        return Tensor.full(sizes, float(value.values.reshape(-1)[0]), (device, value.dtype))
     one = np.zeros((1,), np.float32) if value is None else np.asarray(value)
-    return Tensor.full(sizes, one.reshape(-1)[0].item(), (shape.device, DType.from_numpy(one.dtype)))
+    return Tensor.full(sizes, one.reshape(-1)[0].item(), (device, DType.from_numpy(one.dtype)))
 
 
 @operator("Range", 11)
-def range_of(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Any:
+def range_of(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1, place: Device | None = None) -> Any:
     """start, start + delta, ... below limit, each rounded once from double; reads its inputs on the host."""
-    first, last, step = (x.into_data().values.reshape(-1)[0].item() for x in (start, limit, delta))
+    first, last, step = (read(x).reshape(-1)[0].item() for x in (start, limit, delta))
     if not step:
         raise fault("Range: the step is 0", given="delta 0", expected="another step", mend="the model is malformed")
     whole = isinstance(first, int)
     length = max(-((first - last) // step) if whole else math.ceil((last - first) / step), 0)
-    y: Tensor = ops.arange.run(
-        start.backend, Tensor, (first, step), {"length": length, "dtype": start.dtype, "place": start.place}
-    )
+    device = start.device if place is None else place
+    dtype = start.dtype if isinstance(start, Tensor) else DType.from_numpy(np.asarray(start).dtype)
+    attrs = {"length": length, "dtype": dtype, "place": device.place}
+    y: Tensor = ops.arange.run(device.backend, Tensor, (first, step), attrs)
     return y
 
 
