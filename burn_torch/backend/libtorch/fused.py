@@ -33,15 +33,17 @@ from burn_torch.core.errors import explain
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.core.frames import user_level
 from burn_torch.core.spec import NumberSpec, TensorSpec
-from burn_torch.core.verifying import is_verifying
+from burn_torch.core.verifying import is_proving, is_verifying
 from burn_torch.fusion.configs import Tiles, tiles_of
 from burn_torch.fusion.faults import remember_failure
+from burn_torch.fusion.kernel_proof import KernelFault, reached
 from burn_torch.fusion.lines import commented, is_kernel, known_lines
 from burn_torch.fusion.loops import Argument, Kernel
 from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.reasons import FusionWarning
 from burn_torch.fusion.row import body_of, text_of
 from burn_torch.fusion.sharing import kernel_at
+from burn_torch.fusion.triton_proof import prove_triton
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.device_numbers import DeviceForm, run_time_numbers
@@ -211,6 +213,8 @@ class FusedKernel:
 
     def _one_by_one(self, fault: Exception, inputs: Sequence[Any]) -> tuple[list[torch.Tensor], _Run]:
         """The outputs without the kernel, and what computes them."""
+        if isinstance(fault, KernelFault):
+            raise fault
         outputs = self._interpreted(*inputs)  # where the operations fail too, no kernel is at fault
         if is_verifying():
             raise fault
@@ -265,6 +269,8 @@ class FusedKernel:
             over = {j: k for j, k in self.over.items() if layouts[k] is None}
             lowered = self.lowered(layouts, over=bool(over))
             assert set(over.items()) <= set(lowered.over), "an output over an input that is read elsewhere"
+            if is_proving():
+                prove_triton(lowered, reached(self.body, layouts), over.items())
             found = self.variants[layouts] = Variant(self.body, lowered, layouts, over, self._lines())
         return found
 
