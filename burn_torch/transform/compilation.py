@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload, runtime_checkable
 
 from burn_torch.backend import Backend
+from burn_torch.backend.autodiff.laid import running
 from burn_torch.backend.tracing import active
 from burn_torch.core.errors import ArgumentError, ConfigError, explain
 from burn_torch.core.frames import user_level
@@ -29,6 +30,7 @@ from burn_torch.transform.program import Program, trace
 from burn_torch.transform.retrace import Retrace, compared
 from burn_torch.transform.structure import Root, Structure
 from burn_torch.transform.surroundings import Surroundings, plain_function
+from burn_torch.transform.tapes import is_differentiated
 from burn_torch.transform.unflatten import TURNS
 
 __all__ = ["Compiled", "Opened", "RetraceWarning", "compile"]
@@ -222,8 +224,8 @@ class Compiled(Generic[P, R]):
     # -- calling --------------------------------------------------------------------------------------
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The function's results.  Raises: see `compile`."""
-        if active() is not None:
-            return self.function(*args, **kwargs)
+        if active() is not None or (running() and is_differentiated([*args, *kwargs.values()])):
+            return self.function(*args, **kwargs)  # within a trace, or recorded by the transform around it
         walk = Walk(apart=True)
         key = self._key(walk, args, kwargs)
         program = self._programs.get(key)

@@ -18,7 +18,7 @@ from typing import Any
 
 from burn_torch.backend import Autodiff, Backend
 from burn_torch.backend.autodiff.crossing import crossed
-from burn_torch.backend.autodiff.laid import levels, running
+from burn_torch.backend.autodiff.laid import is_recorded, levels, running
 from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.module import Param
 from burn_torch.module.param import is_computed
@@ -33,6 +33,7 @@ __all__ = [
     "constant_under",
     "gradient_of",
     "is_beside",
+    "is_differentiated",
     "is_of_leaves",
     "leaf_on",
     "onward_to",
@@ -112,6 +113,24 @@ def _params_in(values: Iterable[Any]) -> Iterator[Param]:
             parts = opened(value)
             if parts is not None:
                 yield from _params_in(parts[1])
+
+
+def is_differentiated(values: Iterable[Any]) -> bool:
+    """Whether a running transform differentiates what is in some values, or what that was computed from."""
+    for value in values:
+        if isinstance(value, Param):
+            value = value.val() if value.is_initialized() else None
+        if isinstance(value, Tensor):
+            if value.backend.is_autodiff and is_recorded(value.backend, value.primitive):
+                return True
+        elif isinstance(value, Tree):
+            if is_differentiated(leaf for _, leaf in walk(value)):
+                return True
+        elif value is not None:
+            parts = opened(value)
+            if parts is not None and is_differentiated(parts[1]):
+                return True
+    return False
 
 
 def settled(tape: Autodiff, x: Tensor) -> Tensor:

@@ -500,6 +500,30 @@ def test_gradients_of_several_modules_are_taken_in_turns_without_a_word(seed: np
         )
 
 
+@pytest.mark.parametrize("device", [CPU, TAPE], ids=str)
+def test_a_compiled_function_is_differentiated_as_its_function(device: Device, seed: np.random.Generator) -> None:
+    x, model = tensor(normal(seed, 3), device), drawn(Mlp.make(device), seed)
+    inputs, under = normal(seed, 4, 3), device.inner() if device.is_autodiff() else device
+    ones, y = tensor(np.ones(3), under), tensor(normal(seed, 4, 2), under)
+
+    def cubes(x: Tensor) -> Tensor:
+        return (x * x * x).sum()
+
+    fast, loss = compile(cubes), compile(mean_square)
+    assert fast(x).tolist() == cubes(x).tolist()
+    close(grad(fast)(x), 3 * array(x) ** 2)
+    close(grad(lambda x: fast(x * 2.0))(x), 24 * array(x) ** 2)
+    close(vjp(fast, x)[1](tensor([1.0], under))[0], 3 * array(x) ** 2)
+    close(jvp(fast, (x,), (ones,))[1], np.sum(3 * array(x) ** 2, keepdims=True))
+    close(hvp(fast, (x,), (ones,))[0], 6 * array(x))
+    close(compile(grad(fast))(x), 3 * array(x) ** 2)
+    close(grad(lambda x: (compile(grad(fast))(x) * ones).sum())(x), 6 * array(x))
+    expected = by_path(model, grad(mean_square)(model, tensor(inputs, under), y))
+    judge(model, grad(loss)(model, tensor(inputs, under), y), expected)
+    constant = grad(lambda x: (x * compile(lambda v: v.exp())(ones)).sum())(x)  # what is no variable runs compiled
+    close(constant, np.full(3, np.e))
+
+
 def test_backward_inside_of_a_transform_is_told(seed: np.random.Generator) -> None:
     x = tensor(normal(seed, 3), TAPE)
 
@@ -544,6 +568,26 @@ def test_a_step_at_gradients_of_zeros_is_differentiated_without_nan(name: str) -
         expected = (value(step * direction) - value(-step * direction)) / (2 * step)
         np.testing.assert_allclose(array(found.get(model.w.id))[i], expected, rtol=1e-6, atol=1e-8)
     assert np.isfinite(array(slope)).all()
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_a_part_that_is_differentiated_leaves_the_other_part_trainable(
+    device: Device, seed: np.random.Generator
+) -> None:
+    model, under = drawn(Mlp.make(device), seed), device.inner() if device.is_autodiff() else device
+    x, y = tensor(normal(seed, 4, 3), under), tensor(normal(seed, 4, 2), under)
+
+    def adapted(inner: Any, outer: Any) -> Tensor:
+        whole = Mlp(inner, outer)
+        found = grad(mean_square)(whole, x, y)
+        assert len(found) == 4
+        return mean_square(optim.SgdConfig().init().step(0.3, whole, found)[0], x, y)
+
+    alone = grad(lambda inner: adapted(inner, model.outer))(model.inner)
+    whole = grad(lambda m: adapted(m.inner, m.outer))(model)
+    for ident, gradient in alone.items():
+        close(gradient, whole.get(ident))
+    assert len(alone) == 2
 
 
 def test_a_learning_rate_of_several_elements_is_refused_in_words(seed: np.random.Generator) -> None:
