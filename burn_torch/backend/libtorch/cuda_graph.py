@@ -28,8 +28,8 @@ from typing import Any, Final, final
 import torch
 
 from burn_torch.backend.libtorch.cuda_graph_device import Arena, CudaArena
-from burn_torch.backend.libtorch.cuda_graph_faults import cannot_record, is_lost, lost
-from burn_torch.backend.libtorch.cuda_graph_plan import Plan, Split, plan
+from burn_torch.backend.libtorch.cuda_graph_faults import cannot_record, first_line, is_lost, lost
+from burn_torch.backend.libtorch.cuda_graph_plan import Plan, Split, plan, table_call
 from burn_torch.backend.libtorch.cuda_graph_recorded import Compile, Recorded, Unrecorded, Whole, place_of
 from burn_torch.backend.libtorch.modes import in_autocast, in_inference, outside
 from burn_torch.core.errors import DeviceError, explain
@@ -231,6 +231,13 @@ class CapturedProgram:
             )
 
     # -- recording ----------------------------------------------------------------------------------------
+    def _blamed(self, failed: Unrecorded) -> dict[Call, str]:
+        """All operations of a segment that cannot be recorded, though each alone can: they are launched plainly."""
+        if is_lost(failed.fault):
+            raise failed.fault
+        reason = f"the part that it is in cannot be captured: {first_line(failed.fault)}"
+        return {table_call(node.call): reason for node in failed.segment.graph.nodes}
+
     def _record_again(self, inputs: Sequence[Any]) -> Recorded:
         self._held_changes += 1
         if self._held_changes >= _HELD_CHANGES:
@@ -249,10 +256,10 @@ class CapturedProgram:
             except Unrecorded as failed:
                 culprit = recorded.culprit(failed.segment, inputs)
                 recorded.free()
-                if culprit is None:
+                refused = self._blamed(failed) if culprit is None else dict([culprit])
+                if refused.keys() <= self._refused.keys():
                     raise cannot_record(failed.fault) from failed.fault
-                call, reason = culprit
-                self._refused[call] = reason
+                self._refused.update(refused)
                 self._plan = self._planned()
             else:
                 return recorded
