@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 
 from burn_torch.cli.recipe import Prediction, Recipe
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
+from burn_torch.core.wording import counted
 from burn_torch.data import DataLoader, Dataset
 from burn_torch.data.source.image_file import Images, read_grey_images
 from burn_torch.module import Module
@@ -117,11 +119,20 @@ class ImageRecipe(Recipe):
         images = np.random.default_rng(config.seed).standard_normal((2, *self.size)).astype(np.float32)
         return (Tensor.from_data(images, device),)
 
+    dark_ground = True
+    """Whether the images it was trained on are light on dark."""
+
     def predict(self, config: ClassificationConfig, model: Module, inputs: Sequence[str]) -> list[Prediction]:
         """See `Recipe.predict`."""
         found: list[Prediction] = []
         paths = [Path(path) for path in inputs]
         for path, images in zip(paths, read_grey_images(paths, self.size, self.white), strict=True):
+            if self.dark_ground and (light := _light_borders(images)):
+                print(
+                    f"warning: {path}: {counted(light, 'image')} with a light border; the model was trained on light"
+                    " strokes on a dark ground, so its answer means little: invert the picture",
+                    file=sys.stderr,
+                )
             for start in range(0, len(images), PREDICT_BATCH):
                 for i, row in enumerate(self._classify(model, images[start : start + PREDICT_BATCH]), start):
                     source = str(path) if len(images) == 1 else f"{path}[{i}]"
@@ -134,3 +145,11 @@ class ImageRecipe(Recipe):
         batch = Tensor.from_data((images - np.float32(self.mean)) / np.float32(self.std), device)
         logits = model.forward(batch)  # type: ignore[attr-defined]  # an ImageClassifier, or a user's with forward
         return activation.softmax(logits, 1).into_data().values
+
+
+def _light_borders(images: Images) -> int:
+    """How many images have an outermost ring that is nearer to their lightest value than to their darkest."""
+    values = np.asarray(images, np.float32).reshape(len(images), -1, *images.shape[-2:])[:, 0]
+    ring = np.concatenate([values[:, 0], values[:, -1], values[:, :, 0], values[:, :, -1]], axis=1)
+    low, high = values.min((1, 2)), values.max((1, 2))
+    return int(((high > low) & (np.median(ring, axis=1) > (low + high) / 2)).sum())

@@ -14,11 +14,18 @@ __all__ = ["PACKAGE_DIRECTORY", "called_name", "is_users", "mark_generated", "to
 
 PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parents[1])
 _ours: tuple[str, ...] = (PACKAGE_DIRECTORY + os.sep, "<")
+_PROGRAMS: Final = tuple(
+    os.path.join(PACKAGE_DIRECTORY, "cli", name)  # noqa: PTH118  # compared with what frames say, as text
+    for name in ("recipes" + os.sep, "image_classification.py", "tabular.py")
+)
+"""Models and steps of the recipes: programs over this package, whose lines say where a number came from."""
 
 
 def is_users(filename: str) -> bool:
-    """Whether code lies outside this package; what was generated ("<string>", a program's file) does not."""
-    return not filename.startswith(_ours)
+    """Whether code lies outside this package, or in a recipe; what was generated ("<string>", a program's file) does
+    not.
+    """
+    return not filename.startswith(_ours) or filename.startswith(_PROGRAMS)
 
 
 def mark_generated(folder: str) -> None:

@@ -37,6 +37,12 @@ _KILLED: Final = 128 + 9
 """The code of a process that is gone without a word: most often the system killed it."""
 
 _CLEAN_UP_S: Final = 5.0
+_LOST_S: Final = 1.5
+"""A store that has closed its connection gets one more try after this time."""
+_AGENT: Final = -1
+"""In the place of a rank: the process that started them."""
+_AGENT_HOLDS: Final = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+"""Whether that process holds the store, and not rank 0."""
 _CONNECTION_WORDS: Final = ("gloo", "connection", "nccl", "socket", "peer", "timed out", "broken pipe")
 
 
@@ -70,6 +76,8 @@ class Watchdog:
         self._thread: Final = threading.Thread(target=self._watch, name="burn_torch watchdog", daemon=True)
         self._hook: Callable[..., Any] = sys.excepthook
         self._reported = False
+        self._holder_left = False
+        """Whether rank 0, which has the store, left in good order."""
         self._set(f"pid/{rank}", f"{socket.gethostname()} {os.getpid()}")
 
     # -- from the outside --------------------------------------------------------------------------
@@ -86,6 +94,9 @@ class Watchdog:
         sys.excepthook = self._hook
         with contextlib.suppress(RuntimeError):  # the store may be gone: the process that has it was faster
             self._set(f"done/{self.rank}", "1")
+            others = [f"done/{rank}" for rank in range(1, self.size)]
+            if self.rank == 0 and not _AGENT_HOLDS and not all(map(self._has, others)):
+                time.sleep(2 * _TICK_S)  # the store goes with this process: the others are to see that it left
 
     def on_failure(self, clean_up: Callable[[str], None]) -> Callable[[], None]:
         """Has `clean_up(message)` called before this process ends because of another; gives what takes that back."""
@@ -111,7 +122,7 @@ class Watchdog:
         neighbour = (self.rank + 1) % self.size
         beats, last, seen, heard = 0, "", time.monotonic(), time.monotonic()
         death = _Death(None)
-        beat_at = 0.0
+        beat_at, lost = 0.0, False
         while not self._stop.wait(_TICK_S):
             now = time.monotonic()
             try:
@@ -124,7 +135,8 @@ class Watchdog:
                         value = self._get(f"beat/{neighbour}")
                         if value != last:
                             last, seen = value, now
-                heard = now
+                heard, lost = now, False
+                self._holder_left = self._holder_left or (self.rank > 0 and self._has("done/0"))
                 if self._has("failure"):
                     self._end(json.loads(self._get("failure")))
                 silent = now - seen > self._silence_s
@@ -132,10 +144,16 @@ class Watchdog:
                     time.sleep(2 * _TICK_S)  # it may have reported its own failure with its last words
                     why = f"gave no sign of life for {self._silence_s:g} s" if silent else "ended without a word"
                     self._fail(neighbour, _KILLED, f"{why} (killed by the system? out of memory?)", "")
-            except RuntimeError:  # the store does not answer
-                if now - heard > self._silence_s:
-                    gone = {"rank": 0, "code": _KILLED, "message": "is gone, and the store of the run with it"}
+            except RuntimeError as err:  # the store does not answer
+                if self._holder_left and not _AGENT_HOLDS:
+                    return  # rank 0 had it, and left in good order
+                if lost or now - heard > self._silence_s:
+                    who = _AGENT if _AGENT_HOLDS else 0
+                    gone = {"rank": who, "code": _KILLED, "message": "is gone, and the store of the run with it"}
                     self._end({**gone, "trace": ""})
+                if not _is_slow(err):  # a connection that is closed stays so, and torch tells of each try in 100 lines
+                    lost = True
+                    self._stop.wait(_LOST_S)
 
     def _fail(self, rank: int, code: int, message: str, trace: str) -> None:
         """Puts the failure down, if it is the first one."""
@@ -149,7 +167,8 @@ class Watchdog:
         if rank == self.rank and self._reported:
             self._stop.set()
             return
-        lines = [f"rank {self.rank} ends with code {code}: rank {rank} {_worded(message, failure['trace'])}"]
+        who = "the launcher (torchrun)" if rank == _AGENT else f"rank {rank}"
+        lines = [f"rank {self.rank} ends with code {code}: {who} {_worded(message, failure['trace'])}"]
         if failure["trace"] and self.rank == (0 if rank else 1):  # one of them shows it, whose screen people watch
             lines.insert(0, f"the first failure, of rank {rank}:\n{failure['trace'].rstrip()}")
         if "imed out" in message or "imeout" in message:
@@ -211,6 +230,12 @@ class _Death:
 
     def happened(self) -> bool:
         return self._gone or (self._poll is not None and bool(self._poll.poll(0)))
+
+
+def _is_slow(err: RuntimeError) -> bool:
+    """Whether a store may answer later: it is busy, and not gone."""
+    text = str(err).lower()
+    return "timeout" in text or "timed out" in text
 
 
 def _follows(err: BaseException) -> bool:

@@ -14,7 +14,11 @@ import atexit
 import base64
 import json
 import os
-from collections.abc import Callable, Mapping
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, final
@@ -29,6 +33,7 @@ from burn_torch.ops.collectives import gather_into
 __all__ = ["World", "barrier", "gather", "init", "is_initialized", "is_main", "local_rank", "rank", "shutdown", "world",
            "world_size"]  # fmt: skip
 
+_TOLD_EVERY_S: Final = 10.0
 _NAMES: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -83,7 +88,8 @@ def init(
         torch.cuda.set_device(local)
     timeout = timedelta(seconds=timeout_s)
     try:
-        dist.init_process_group(name, rank=at, world_size=size, timeout=timeout)
+        with _telling(at, size, timeout_s):
+            dist.init_process_group(name, rank=at, world_size=size, timeout=timeout)
         watchdog = Watchdog(at, size, silence_s=silence_s, code_of=code_of)
     except (RuntimeError, ValueError) as err:
         raise DistributedError(
@@ -99,6 +105,29 @@ def init(
     watchdog.start()
     atexit.register(watchdog.close)
     return _world
+
+
+@contextmanager
+def _telling(rank: int, size: int, timeout_s: float) -> Iterator[None]:
+    """A block that waits for the other processes; a line every ten seconds says so, and for how long it will."""
+    joined, began = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not joined.wait(_TOLD_EVERY_S):
+            address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+            passed = time.monotonic() - began
+            text = f"rank {rank} of {size} has waited {passed:.0f} s at {address} for the others, of {timeout_s:g} s"
+            with suppress(OSError, ValueError):
+                sys.stderr.write(f"{text}: did one end before it joined?\n")
+                sys.stderr.flush()
+
+    thread = threading.Thread(target=tell, name="burn_torch waiting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        joined.set()
+        thread.join()
 
 
 def _environment(variables: Mapping[str, str]) -> tuple[int, int, int] | None:

@@ -74,6 +74,21 @@ def test_lines_for_people(burn, trained, files, seen, tmp_path):
     assert done.out.splitlines() == lines
 
 
+def test_dark_strokes_on_a_light_ground_are_told(burn, trained, files, tmp_path):
+    images = np.load(files / "three.npy")
+    np.save(tmp_path / "dark.npy", images.max() - images)
+    done = burn("predict", trained, tmp_path / "dark.npy", cwd=tmp_path)
+    assert done.code == 0
+    assert re.search(r"warning: .*dark\.npy: 3 images with a light border", done.err)
+
+
+@pytest.mark.parametrize("setting", ["num_epochs=3", "optimizer.lr=0.1"])
+def test_settings_of_training_are_refused(burn, trained, files, tmp_path, setting):
+    done = burn("predict", trained, files / "three.npy", "--set", setting, cwd=tmp_path)
+    assert done.code == 2
+    assert re.search(rf"(?s)predict trains nothing.*given: +--set {setting}.*expected: .*mend: ", done.err)
+
+
 def test_more_images_than_one_batch(burn, trained, files, seen, tmp_path):
     images = np.load(files / "three.npy")
     np.save(tmp_path / "many.npy", np.concatenate([images] * 100))

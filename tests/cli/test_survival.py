@@ -56,6 +56,8 @@ def test_detect_anomaly_names_the_operation_and_replay_shows_it(burn, tmp_path):
     shown = burn("replay", f"run/anomaly/{file.name}", cwd=tmp_path)
     assert (shown.code, shown.err) == (0, "")
     assert re.match(r"epoch 1, batch \d+, step \d+: (NaN|infinity) from \w+", shown.out)
+    assert re.search(r"(digits|image_classification)\.py:\d+ in \w+: \S", shown.out)  # a line of the recipe's
+    assert "sys.exit(main())" not in shown.out
     assert shown.out.splitlines()[-1].startswith("the same fault: ")
 
 

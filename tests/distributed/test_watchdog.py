@@ -33,6 +33,16 @@ def test_a_process_that_is_killed_ends_the_other(launch: Callable[..., Any]) -> 
     assert "Traceback" not in ended.err[0]
 
 
+def test_rank_0_with_the_store_is_killed_and_the_other_ends_in_one_line(launch: Callable[..., Any]) -> None:
+    ended = launch("ending", how="killed", who=0)
+    assert ended.codes == [-9, 137]
+    assert ended.at - float(ended.out[0].splitlines()[-1]) < 15
+    ends = [line for line in ended.err[1].splitlines() if line.startswith("rank 1 ends with code 137: rank 0 ")]
+    assert len(ends) == 1
+    assert "Traceback" not in ended.err[1]
+    assert ended.err[1].count("\n") < 300  # torch tells of a lost store in a hundred lines each time that it is asked
+
+
 @pytest.mark.slow
 def test_a_process_that_gives_no_sign_of_life_ends_the_other(launch: Callable[..., Any]) -> None:
     ended = launch("ending", how="stopped", silence_s=4.0, timeout_s=60.0, leave=[1])

@@ -12,6 +12,7 @@ from burn_torch.cli import devices, registry
 from burn_torch.cli.artifacts import add_checkpoint, saved_run, trained_model
 from burn_torch.cli.commands.resume import add_recipe
 from burn_torch.config import apply_overrides
+from burn_torch.core.errors import ConfigError, explain
 
 HELP: Final = "say what a trained model makes of images, texts, rows or prompts"
 DESCRIPTION: Final = """\
@@ -54,9 +55,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line, for scripts")
 
 
+_OF_TRAINING: Final = frozenset(("num_epochs", "optimizer", "num_workers", "split"))
+"""Settings that only a training reads."""
+
+
 def run(args: argparse.Namespace) -> int:
     """Prints one line an input."""
     recipe, config = saved_run(args.artifact_dir, None if args.recipe is None else registry.recipe(args.recipe))
+    trains = [text for text in args.overrides if text.partition("=")[0].partition(".")[0].strip() in _OF_TRAINING]
+    if trains:
+        raise ConfigError(
+            explain(
+                "predict trains nothing",
+                given=", ".join(f"--set {text}" for text in trains),
+                expected="settings that predictions follow, such as --set temperature=0.7 of text-generation",
+                mend=f"leave it out, or train a run with it: burn-torch train ... --set {trains[0]}",
+            )
+        )
     config = apply_overrides(config, args.overrides)
     inputs: list[str] = []
     for given in args.inputs:

@@ -58,7 +58,8 @@ def _braille(dots: int) -> str:
 
 BRAILLE: Final = Glyphs(2, 4, _braille, "│", "┤", "└", "─", "┬", "━━", "╺╸", " ▏▎▍▌▋▊▉█")
 BLOCKS: Final = Glyphs(1, 2, " ▀▄█".__getitem__, "│", "┤", "└", "─", "┬", "━━", "--", " █")
-ASCII: Final = Glyphs(1, 1, " *".__getitem__, "|", "+", "+", "-", "+", "==", "--", " #")
+ASCII: Final = Glyphs(1, 1, " *oo".__getitem__, "|", "+", "+", "-", "+", "**", "oo", " #")
+"""A cell is one dot here: its second bit says that a dashed line drew it, which has a letter of its own."""
 
 
 @final
@@ -98,13 +99,17 @@ class _Canvas:
         self._dots = [[0] * width for _ in range(height)]
         self._roles = [[""] * width for _ in range(height)]
 
-    def dot(self, column: int, row: int, role: str) -> None:
+    def dot(self, column: int, row: int, role: str, *, dashed: bool = False) -> None:
         """Sets a dot; row 0 is at the bottom."""
         glyphs = self.glyphs
         row = self.height * glyphs.rows - 1 - row
         y, inner_y = divmod(row, glyphs.rows)
         x, inner_x = divmod(column, glyphs.columns)
-        self._dots[y][x] |= 1 << (inner_y * glyphs.columns + inner_x)
+        bit = 1 << (inner_y * glyphs.columns + inner_x)
+        if glyphs is ASCII:  # the later line lies on top
+            self._dots[y][x] = bit << dashed
+        else:
+            self._dots[y][x] |= bit
         self._roles[y][x] = role
 
     def row(self, y: int) -> Row:
@@ -218,8 +223,9 @@ def _draw(canvas: _Canvas, line: Line, scale_x: _Scale, scale_y: _Scale) -> None
         stroke = [] if before is None else [*_between(before, (column, first))]
         stroke += [(column, y) for y in range(lowest, highest + 1)]
         for x, y in stroke:
-            if not line.dashed or before is None or drawn // _DASH % 2 == 0:  # what is a single dot is never left out
-                canvas.dot(x, y, line.role)
+            # what is a single dot is never left out, and what has a letter of its own needs no gaps
+            if not line.dashed or before is None or drawn // _DASH % 2 == 0 or canvas.glyphs is ASCII:
+                canvas.dot(x, y, line.role, dashed=line.dashed)
             drawn += 1
         before = (column, last)
 
