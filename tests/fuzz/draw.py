@@ -427,8 +427,8 @@ class Drawer:
 
     def alone(self) -> Program:
         """One row or layer, in any float type, on small or large numbers."""
-        self.float = self.random.choice(FLOATS)
-        self.scale = self.random.choice((1.0, 1.0, 0.01, 30.0, 1000.0))
+        self.float = self.random.choices(FLOATS, (2, 3, 4, 1))[0]
+        self.scale = self.random.choice((1.0, 0.01, 30.0, 300.0))
         self.fresh("f", self.some_shape())
         for _ in range(8):
             name = self.random.choice((*LAYERS, *drawable()) if self.chance(0.5) else LAYERS)

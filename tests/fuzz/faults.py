@@ -13,9 +13,10 @@ import inspect
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from burn_torch.ops.op import REGISTRY
+from burn_torch.ops.op import REGISTRY, PerCall
 
 __all__ = ["FAULTS", "Fault"]
 
@@ -36,8 +37,8 @@ class Fault:
 
 
 # -- ways to plant -------------------------------------------------------------------------------------------
-def _edit(patch: Any, place: str, old: str, new: str) -> None:
-    """Replaces text in the source of a function or method, "package.module:name" or "...:Class.name"."""
+def _edit(patch: Any, place: str, *texts: str) -> None:
+    """Replaces texts, an old and a new one in turn, in the source of a function: "package.module:Class.name"."""
     module_name, _, path = place.partition(":")
     module = importlib.import_module(module_name)
     owner: Any = module
@@ -47,10 +48,12 @@ def _edit(patch: Any, place: str, old: str, new: str) -> None:
     function = inspect.unwrap(inspect.getattr_static(owner, name))
     function = getattr(function, "__func__", function)
     source = textwrap.dedent(inspect.getsource(function))
-    if source.count(old) != 1:
-        raise LookupError(f"{place} has {source.count(old)} times {old!r}: the fault must be planted anew")
+    for old, new in zip(texts[::2], texts[1::2], strict=True):
+        if source.count(old) != 1:
+            raise LookupError(f"{place} has {source.count(old)} times {old!r}: the fault must be planted anew")
+        source = source.replace(old, new)
     made: dict[str, Any] = {}
-    exec(compile("from __future__ import annotations\n" + source.replace(old, new), f"<fault in {place}>", "exec"),
+    exec(compile("from __future__ import annotations\n" + source, f"<fault in {place}>", "exec"),
          module.__dict__, made)  # fmt: skip
     planted = made[name]
     patch.setattr(owner, name, planted)
@@ -60,8 +63,8 @@ def _edit(patch: Any, place: str, old: str, new: str) -> None:
                 patch.setattr(other, name, planted)
 
 
-def _edited(place: str, old: str, new: str) -> Callable[[Any], None]:
-    return lambda patch: _edit(patch, place, old, new)
+def _edited(place: str, *texts: str) -> Callable[[Any], None]:
+    return lambda patch: _edit(patch, place, *texts)
 
 
 def _part(row: str, part: str, made: Callable[[Any], Any]) -> Callable[[Any], None]:
@@ -179,11 +182,12 @@ def _stale_plan(patch: Any) -> None:
     patch.setattr(Fusion, "grow", stale)
 
 
-def _other_stream(patch: Any) -> None:
-    from burn_torch.core import philox
+def _another_stream(candidate: Any) -> Any:
+    def build(call: Any) -> Any:
+        function = candidate.build(call) if isinstance(candidate, PerCall) else partial(candidate, **call.attrs)
+        return lambda *numbers: function(*numbers[:-1], numbers[-1] ^ 1)
 
-    words = philox.words
-    _everywhere(patch, words, lambda key, stream, start, count: words(key, stream ^ 1, start, count))
+    return PerCall(build)
 
 
 def _swapped(candidate: Any) -> Any:
@@ -249,7 +253,7 @@ _RULES: Final = (
 _LEAVES: Final = (
     Fault("operands-swapped-in-numpy", "ndarray", 1500, _part("atan2", "numpy", _swapped)),
     Fault("last-of-ties", "ndarray", 6000, _part("argmax", "numpy", _last_of_ties)),
-    Fault("another-stream-of-random-numbers", "ndarray", 600, _other_stream),
+    Fault("another-stream-of-random-numbers", "ndarray", 1500, _part("uniform", "numpy", _another_stream)),
     Fault("numpy-keeps-its-own-types", "ndarray", 600, _edited(
         "burn_torch.backend.ndarray.leaf:_as_array", "array.dtype != spec.dtype.numpy", "False",
     )),
@@ -270,8 +274,9 @@ _PASSES: Final = (
     Fault("written-over-before-its-last-use", "compile", 1500, _edited(
         f"{_MEMORY}:_Lives._overwritten", "last_use.get(base) != position or", "",
     )),
-    Fault("written-over-a-part-of-a-buffer", "compile", 6000, _edited(
+    Fault("written-over-an-expanded-view", "compile", 3000, _edited(
         f"{_MEMORY}:_Lives._overwritten", "old not in self._whole or", "",
+        "all(layouts.of(i) == CONTIGUOUS for i in node.inputs)", "True",
     )),
     Fault("zero-minus-x-is-x", "compile", 6000, _sub_is_neutral_on_the_left),
     Fault("permutes-joined-in-the-wrong-order", "compile", 6000, _part("permute", "merge", _merged_in_the_wrong_order)),
