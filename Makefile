@@ -34,7 +34,7 @@ OTHERS := tests --ignore tests/interpreted
 WISH := $(strip $(PYTHON) $(TORCH) $(TRITON) $(TORCH_INDEX) in $(CURDIR))
 
 .DEFAULT_GOAL := help
-.PHONY: setup train test test-all fuzz test-gpu check format bench measured docs generate clean help
+.PHONY: setup train test test-all fuzz fuzz-files test-gpu check format bench measured docs generate clean help
 
 setup: .venv/ready  ## make .venv with torch, the package and the developer's tools; quick when it is there
 	@echo ".venv is ready: $$($(BIN)/python -c 'import platform; from importlib.metadata import version; print("Python", platform.python_version() + ", torch", version("torch"))')"
@@ -53,6 +53,9 @@ test-all: .venv/ready  ## every test that needs no GPU, the slow ones too
 fuzz: .venv/ready  ## random programs through every backend and compiler (N=2000, or SECONDS=60; SEED=7 again)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --processes $(JOBS) $(if $(N),--count $(N)) \
 	  $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+fuzz-files: .venv/ready  ## damaged files for every reader (N=20000 of each; SECONDS=, READERS=a+b, SEED=, CASE=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz_files.runner $(foreach name,N SECONDS SEED CASE OUT,$(if $($(name)),$(name)=$($(name)))) $(if $(READERS),"READERS=$(READERS)")
 
 test-gpu: .venv/ready  ## the tests that need a CUDA device
 	BURN_TORCH_SLOW=1 $(PYTEST) tests -m gpu $(ARGS)  # JOBS=1 where the memory of the GPU is small

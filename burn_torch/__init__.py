@@ -27,6 +27,7 @@ _EXPORTS: Final = {
         "DataError",
         "DeviceError",
         "DistributedError",
+        "GraphError",
         "MovedError",
         "NonFiniteError",
         "OnnxError",

@@ -40,6 +40,7 @@ from burn_torch.core.errors import DTypeError as DTypeError
 from burn_torch.core.errors import DataError as DataError
 from burn_torch.core.errors import DeviceError as DeviceError
 from burn_torch.core.errors import DistributedError as DistributedError
+from burn_torch.core.errors import GraphError as GraphError
 from burn_torch.core.errors import MovedError as MovedError
 from burn_torch.core.errors import NonFiniteError as NonFiniteError
 from burn_torch.core.errors import OnnxError as OnnxError

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from burn_torch.cli import registry
 from burn_torch.cli.recipe import Recipe
 from burn_torch.core.errors import ArtifactError, ConfigError, RecordError, explain
+from burn_torch.core.reading import MAX_CONFIG_BYTES, read_bounded
+from burn_torch.core.wording import visible
 
 if TYPE_CHECKING:
     from burn_torch.module import Module
@@ -30,7 +32,7 @@ def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe,
     """
     path = artifact_dir / "config.json"
     try:
-        content = path.read_bytes()
+        content = read_bounded(path, MAX_CONFIG_BYTES)
     except OSError as err:
         given = f"{path}: {err.strerror or err}"
         raise ArtifactError(
@@ -137,14 +139,14 @@ def _checkpoint_model(
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)  # what scripts read stays as it is
+    print(visible(text), file=sys.stderr)  # what scripts read stays as it is
 
 
 def _recipe_name(content: bytes) -> str | None:
     """The recipe that settings name; None where they name none or are no JSON, which the recipe's config words."""
     try:
         values = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     name = values.get("recipe") if isinstance(values, dict) else None
     return name if isinstance(name, str) else None

@@ -10,11 +10,12 @@ import sys
 import sysconfig
 import traceback
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from burn_torch.core.errors import BurnTorchError, explain
 from burn_torch.core.exit_code import EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, exit_code
 from burn_torch.core.frames import PACKAGE_DIRECTORY
+from burn_torch.core.wording import VisibleText
 
 __all__ = [
     "EXIT_BROKEN_PIPE",
@@ -42,7 +43,7 @@ def report(error: BaseException, *, debug: bool, stream: TextIO | None = None) -
 
     A mistake shows our message alone; an error in the user's code shows the user's frames; `debug` shows all.
     """
-    out = stream or sys.stderr
+    out: Any = VisibleText(stream or sys.stderr)
     code = exit_code(error)
     if debug:
         traceback.print_exception(error, file=out)

@@ -7,13 +7,15 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, Final, NoReturn
 
 from burn_torch.cli import registry
 from burn_torch.cli.failure import EXIT_BROKEN_PIPE, EXIT_USAGE, report
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.faults import nearest
+from burn_torch.core.wording import VisibleText
 from burn_torch.version import __version__
 
 __all__ = ["main", "make_parser"]
@@ -186,6 +188,22 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
     return args
 
 
+@contextmanager
+def _plain_output(command: str) -> Iterator[None]:
+    """What a command prints goes to the terminal without control characters, whoever wrote the texts in it.
+
+    Commands that draw on the screen write theirs themselves, and clean what they show.
+    """
+    if command in _DRAWING:
+        yield
+        return
+    with redirect_stdout(VisibleText(sys.stdout)), redirect_stderr(VisibleText(sys.stderr)):
+        yield
+
+
+_DRAWING: Final = frozenset(["attach", "resume", "train"])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; gives the exit code (see `cli/failure.py`)."""
     given = sys.argv[1:] if argv is None else list(argv)
@@ -194,7 +212,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     try:
         args = _parse(given)
-        code = registry.commands()[args.command].run(args)
+        with _plain_output(args.command):
+            code = registry.commands()[args.command].run(args)
         sys.stdout.flush()
         return code
     except SystemExit:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from burn_torch.core.errors import ArtifactError, BurnTorchError, explain
+from burn_torch.core.reading import read_bounded
 from burn_torch.core.wording import counted
 from burn_torch.record.listing import Listing, listing_of
 
@@ -79,9 +80,7 @@ def listing_of_run(folder: Path, check: bool | None) -> Listing:
 def _json(path: Path) -> Mapping[str, Any]:
     """An object of a file of the run; nothing where there is none or it is damaged, since what is there is shown."""
     try:
-        if path.stat().st_size > MAX_TEXT_BYTES:
-            return {}
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_bounded(path, MAX_TEXT_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from burn_torch.core.errors import ArtifactError, DataError, explain
+from burn_torch.core.errors import ArtifactError, explain
 from burn_torch.monitor import EVENTS, RunView, Split
 from burn_torch.monitor.dashboard.content import clean
 from burn_torch.monitor.dashboard.ticks import short
@@ -109,7 +109,7 @@ def _below(folder: Path, depth: int) -> list[Path]:
 def _opened(directory: Path) -> Found:
     try:
         return open_run(directory, outline=True)
-    except (ArtifactError, DataError, OSError) as err:
+    except Exception as err:  # one run that a fault of ours cannot show hides none of the others
         return Found(directory, RunView(directory), str(err).partition("\n")[0])
 
 

@@ -2,7 +2,47 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "one_line", "printable"]
+import re
+from collections.abc import Iterable
+from typing import Any, Final, TextIO, final
+
+__all__ = ["CONTROL_CHARACTERS", "VisibleText", "counted", "one_line", "printable", "visible"]
+
+CONTROL_CHARACTERS: Final = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+)
+"""What a terminal takes for a command or for another direction of writing, as a class of regular expressions."""
+_CONTROL: Final = re.compile(f"[{CONTROL_CHARACTERS}]")
+
+
+def visible(text: str) -> str:
+    """A text with its control characters written out, but for the ends of lines and tabs.
+
+    >>> visible("a\\x1b[2Jb\\u202ec")
+    'a\\\\x1b[2Jb\\\\u202ec'
+    """
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+@final
+class VisibleText:
+    """A stream of text whose control characters are written out; all else is the stream's own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes the text as `visible` gives it."""
+        self._stream.write(visible(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """The same for several."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def counted(count: int, noun: str, *, grouped: bool = False) -> str:

@@ -30,6 +30,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import GraphError, explain
 from burn_torch.core.faults import mend_name
 from burn_torch.core.files import write_atomic
+from burn_torch.core.reading import read_bounded
 from burn_torch.core.spec import BOOL_NUMBER, FLOAT_NUMBER, INT_NUMBER, NumberSpec, Spec, TensorSpec
 from burn_torch.graph.ir import Graph, Literal, Node
 from burn_torch.graph.ir import Input as NodeInput
@@ -175,8 +176,7 @@ def read(text: str | bytes) -> Graph:
 def read_file(path: str | os.PathLike[str]) -> Graph:
     """The graph that `write_file` wrote.  Raises: GraphError, also where the file cannot be read."""
     try:
-        with Path(path).open("rb") as file:
-            return read(file.read(MOST_BYTES + 1))
+        return read(read_bounded(path, MOST_BYTES))
     except OSError as error:
         _refuse("the file cannot be read", f"{os.fspath(path)}: {error.strerror}", "a file that graph.save wrote",
                 "check the path")  # fmt: skip

@@ -41,6 +41,10 @@ __all__ = ["VERSION", "DamagedLine", "decode", "encode"]
 
 VERSION: Final = 1
 """Of the layout."""
+_MOST: Final = 2**63
+"""What counts stay below; Python writes no number of 4,300 digits."""
+_LATEST: Final = 253_402_300_799.0
+"""The end of the year 9999, in seconds since 1970: no calendar has what is later."""
 
 _NOT_FINITE: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -51,8 +55,8 @@ class DamagedLine(ValueError):
 
 # -- what a field may be ---------------------------------------------------------------------------
 def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise DamagedLine(f"{value!r} is no whole number")
+    if type(value) is not int or not -_MOST <= value < _MOST:
+        raise DamagedLine("a count is no whole number of 64 bits")
     return value
 
 
@@ -303,12 +307,15 @@ def decode(line: bytes | str) -> Stamped | None:
             if read is None:
                 return None
             event = read(found)
-        return Stamped(_whole(number), _number(time), event)
+        stamped = Stamped(_whole(number), _number(time), event)
+        if not 0.0 <= stamped.time <= _LATEST:
+            raise DamagedLine(f"{stamped.time} is no time")
+        return stamped
     except DataError:
         raise
     except DamagedLine:
         raise
-    except (ValueError, TypeError, KeyError, RecursionError) as err:
+    except (ValueError, TypeError, KeyError, RecursionError, ArithmeticError) as err:
         raise DamagedLine(f"{type(err).__name__}: {err}") from err
 
 
@@ -317,6 +324,8 @@ def _step(found: Mapping[str, Any]) -> StepDone:
     batches, items = found["batches_done"], found["items_done"]
     if not (type(epoch) is type(iteration) is type(batches) is type(items) is int):
         raise DamagedLine("a step counts with whole numbers")
+    if not all(-_MOST <= count < _MOST for count in (epoch, iteration, batches, items)):
+        raise DamagedLine("a step counts with numbers of 64 bits")
     values = found["values"]
     if type(values) is not list:
         raise DamagedLine(f"{values!r} is no list")

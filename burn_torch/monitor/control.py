@@ -26,6 +26,7 @@ from typing import Any, Final, Protocol, final
 from burn_torch.core.belonging import carried
 from burn_torch.core.errors import ArtifactError, explain
 from burn_torch.core.files import write_atomic
+from burn_torch.core.reading import read_bounded
 
 __all__ = ["COMMANDS", "ControlClient", "ControlServer", "Reply", "Stoppable", "is_alive"]
 
@@ -330,10 +331,11 @@ def is_alive(directory: str | os.PathLike[str]) -> bool:
 
 def _read_place(directory: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads((directory / _PLACE).read_bytes()[:_MAX_LINE])
+        found = json.loads(read_bounded(directory / _PLACE, _MAX_LINE))
     except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and type(found.get("pid")) is int and found["pid"] > 0 else None
+    pid = found.get("pid") if isinstance(found, dict) else None
+    return found if type(pid) is int and 0 < pid < 2**31 else None
 
 
 def _process(pid: int) -> dict[str, Any]:

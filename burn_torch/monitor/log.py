@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Final, Self, final
+from typing import IO, Final, Self, final
 
 from burn_torch.core.errors import ArtifactError, DataError, explain
+from burn_torch.core.reading import open_regular
 from burn_torch.monitor.codec import DamagedLine, decode, encode
 from burn_torch.monitor.event import Event, Stamped
 
@@ -239,11 +240,19 @@ class Follower:
     def _forget(self) -> None:
         self._offset = 0
         self._rest = b""
+        self._passing = False
+        """Whether a line is passed over that has no end yet, and is longer than any event."""
+        self._size = 0
         self._file: tuple[int, int] | None = None
         self._last: int | None = None
 
     def poll(self, max_bytes: int | None = None) -> list[Stamped]:
         """The events that were added since the last call, of at most so many bytes; none while there is no file."""
+        if max_bytes is None:
+            events = self.poll(_CHUNK)
+            while self._ahead():
+                events += self.poll(_CHUNK)
+            return events
         try:
             if not stat.S_ISREG(self.path.stat().st_mode):  # to open a pipe would wait for whoever writes to it
                 raise IsADirectoryError
@@ -254,7 +263,8 @@ class Follower:
                     self._restart()
                 self._file = identity
                 file.seek(self._offset)
-                data = file.read(found.st_size - self._offset if max_bytes is None else max_bytes)
+                data = file.read(max_bytes)
+                self._size = found.st_size
         except FileNotFoundError:
             return []
         except OSError as err:
@@ -270,10 +280,13 @@ class Follower:
         return self._lines(data)
 
     def _lines(self, data: bytes) -> list[Stamped]:
+        if self._passing:
+            _, newline, data = data.partition(b"\n")
+            self._passing = not newline
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
         if len(self._rest) > MAX_LINE:
-            self._rest = b""
+            self._rest, self._passing = b"", True
             self.damaged += 1
         events = []
         first, last, lost, newer = True, self._last, 0, False
@@ -304,6 +317,9 @@ class Follower:
             events.append(event)
         self._last = last
         return events
+
+    def _ahead(self) -> bool:
+        return self._offset < self._size
 
     def _restart(self) -> None:
         self._forget()
@@ -364,8 +380,8 @@ def read_outline(path: str | os.PathLike[str]) -> Iterator[Stamped]:
     """
     read_events(path)
     step = b""
-    with Path(path).open("rb") as file:
-        for line in chain(file, [b""]):
+    with open_regular(path) as file:
+        for line in chain(_short_lines(file), [b""]):
             if b'"kind":"step"' in line:
                 step = line
                 continue
@@ -375,6 +391,16 @@ def read_outline(path: str | os.PathLike[str]) -> Iterator[Stamped]:
                     if stamped is not None:
                         yield stamped
             step = b""
+
+
+def _short_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file but those of more than MAX_LINE bytes, which hold no event."""
+    while line := file.readline(MAX_LINE):
+        if line.endswith(b"\n") or len(line) < MAX_LINE:
+            yield line
+            continue
+        while (rest := file.readline(_CHUNK)) and not rest.endswith(b"\n"):
+            pass
 
 
 def follow(

@@ -114,9 +114,9 @@ class BurnpackFormat(FileFormat):
         ours = sum(name in metadata for name in _OURS) > 1 or "burn_torch" in metadata
         if ours:
             require_sealed(source, header_end, _CHECKSUM, metadata.get("checksum"))
-            if metadata["burn_torch"] != VERSION:
-                raise Unsound(f"burn_torch wrote it in version {metadata['burn_torch']}, this one reads {VERSION}")
-        order = _order(metadata["keys"], described) if ours else dict.fromkeys(described, "param")
+            if metadata.get("burn_torch") != VERSION:
+                raise Unsound(f"burn_torch wrote it in version {metadata.get('burn_torch')}, this one reads {VERSION}")
+        order = _order(metadata.get("keys", ""), described) if ours else dict.fromkeys(described, "param")
         extents = {key: _extent(key, described[key], order[key] == "state") for key in order}
         start, align = header_end + -header_end % ALIGNMENT, ALIGNMENT
         if not described:

@@ -139,7 +139,8 @@ def _of_record(path: Path, ending: str, check: bool | None) -> Listing:
         if foreign := {kind for kind, _, _ in raw.values()} - _SAFETENSORS:
             note = f"burn_torch does not load elements of {', '.join(sorted(foreign))[:400]}"
             tensors = tuple(Listed(key, kind, shape, nbytes) for key, (kind, shape, nbytes) in raw.items())
-            return Listing(str(path), form.kind, "", len(source), tensors, metadata, notes=(note,))
+            texts = {str(name): str(text) for name, text in metadata.items()}  # nothing has looked at them yet
+            return Listing(str(path), form.kind, "", len(source), tensors, texts, notes=(note,))
     told = _told(form.read_from(source))
     checksum = _checksum([source])
     return replace(

@@ -10,6 +10,7 @@ from typing import Final
 
 from burn_torch.cli.failure import EXIT_HANGUP, EXIT_INTERRUPTED, EXIT_TERMINATED
 from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.wording import VisibleText, visible
 
 HELP: Final = "watch a run, live or afterwards, from any terminal"
 DESCRIPTION: Final = """\
@@ -46,14 +47,14 @@ def run(args: argparse.Namespace) -> int:
     source = Source(directory)
     if args.once:
         source.poll(None)
-        sys.stdout.write(page(source))
+        sys.stdout.write(visible(page(source)))
         return 0
     hindrance = None if args.plain else obstacle()
     if args.plain or hindrance is not None:
         if hindrance is not None and sys.stdout.isatty():
             print(f"plain lines, as {hindrance}", file=sys.stderr)
         try:
-            follow_lines(source, sys.stdout)
+            follow_lines(source, VisibleText(sys.stdout))  # type: ignore[arg-type]  # it writes as a TextIO does
         except KeyboardInterrupt:  # of this view; the run has heard nothing of it
             return EXIT_INTERRUPTED
         return 0

@@ -18,6 +18,7 @@ from burn_torch.cli.options import Settings
 from burn_torch.cli.placement import Placement
 from burn_torch.cli.recipe import Recipe
 from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.reading import MAX_CONFIG_BYTES, read_bounded
 
 HELP: Final = f"train a recipe: {', '.join(registry.recipes())}, or one of your own"
 DESCRIPTION: Final = """\
@@ -165,8 +166,8 @@ def _changed(origins: dict[str, str]) -> dict[str, str]:
 def _origins_before(artifact_dir: Path) -> dict[str, str]:
     """What the run that is resumed said of its settings; nothing if that is lost, since only people read it."""
     try:
-        found = json.loads((artifact_dir / "config.origins.json").read_bytes())["origins"]
-    except (OSError, ValueError, KeyError, TypeError):
+        found = json.loads(read_bounded(artifact_dir / "config.origins.json", MAX_CONFIG_BYTES))["origins"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return {str(path): str(origin) for path, origin in found.items()} if isinstance(found, dict) else {}
 

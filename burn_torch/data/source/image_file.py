@@ -123,7 +123,8 @@ def _values(path: Path, white: float) -> NDArray[Any]:
     except DataError:
         raise
     except Exception as err:  # numpy and Pillow run on what the file says: one that is damaged fails in any way
-        reason = f"{type(err).__name__} {err}".strip()[:200]
+        name = "" if isinstance(err, ValueError | OSError) else type(err).__name__
+        reason = f"{name} {err}".strip()[:200]
         raise _fault(path, f"it is damaged: {reason}", f"a whole {ending} file", "save the image again") from err
     raise _fault(path, f"an ending {ending or 'of nothing'}", FORMATS, "convert the image first")
 
@@ -162,7 +163,10 @@ def _npy(path: Path) -> NDArray[Any]:
             raise ValueError(f"it is of version {version}, and arrays of numbers are of 1.0 or 2.0")
         shape, by_columns, dtype = header[version](file)
         if dtype.kind not in "fiub":
-            raise ValueError(f"it holds elements of type {dtype}, not numbers")
+            objects = (
+                "Object arrays are not read: that would run code" if dtype.hasobject else f"elements of type {dtype}"
+            )
+            raise ValueError(f"{objects}; expected numbers")
         count, start = math.prod(map(int, shape)), file.tell()
         there = file.seek(0, io.SEEK_END) - start
         if min(shape, default=0) < 0 or count * dtype.itemsize != there:

@@ -25,6 +25,8 @@ _MIN_PLOT: Final = 8
 """Columns that the plot keeps; below, the labels of the y axis go."""
 _SMALLEST: Final = 1e-300
 """Of a logarithmic axis."""
+_LARGEST: Final = 1e300
+"""Of any axis: the distance of two such numbers is one too."""
 _DASH: Final = 6
 """Length of a dash and of the gap after it, in dots."""
 
@@ -178,7 +180,8 @@ def chart(
 def _shown(points: Sequence[tuple[float, float]], log: bool) -> Iterator[tuple[float, float]]:
     """The points, with NaN for what cannot be drawn."""
     for x, y in points:
-        yield x, y if math.isfinite(y) and not (log and y < _SMALLEST) else math.nan
+        drawn = math.isfinite(y) and not (log and y < _SMALLEST)
+        yield x, max(-_LARGEST, min(y, _LARGEST)) if drawn else math.nan
 
 
 def _message(text: str, width: int, height: int) -> list[Row]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
-from burn_torch.core.wording import counted
+from burn_torch.core.wording import CONTROL_CHARACTERS, counted
 from burn_torch.monitor.dashboard.chart import BRAILLE, Glyphs, Line, Row, chart
 from burn_torch.monitor.dashboard.ticks import short
 from burn_torch.monitor.event import GpuUse, Resources, Split
@@ -45,7 +45,7 @@ CONTROLS: Final = (
 """Keys, what they do in a word, and in a sentence."""
 
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+_CONTROL: Final = re.compile(rf"[\n\t{CONTROL_CHARACTERS}]")
 
 
 def clean(text: str) -> str:

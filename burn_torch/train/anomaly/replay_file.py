@@ -30,6 +30,9 @@ from burn_torch.train.checkpoint.content import versions
 __all__ = ["Replay", "Replayed", "replay", "save"]
 
 VERSION: Final = 1
+MIN_LIMIT: Final = 256 << 20
+RATIO: Final = 64
+"""How many times the bytes of its inputs the values of a graph may take at one time, where that is more."""
 _LEAVES: Final = {leaf.name: leaf for leaf in (LibTorch, NdArray)}
 _SHOWN: Final = 12
 """How many operations before the fault are told."""
@@ -105,7 +108,8 @@ class Replay:
             )
             if found.leaf not in _LEAVES:
                 raise ValueError(f"a backend {found.leaf}")
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as err:
+            _require_small(graph, inputs)
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as err:
             raise RecordError(
                 explain(
                     "this file is no replay of an anomaly",
@@ -130,6 +134,25 @@ class Replay:
             steps.append((node_text(node) + origin, tuple(Values.of(leaf.into_data(x)) for x in tensors)))
         found = find(self.graph, leaf, inputs, self.names)
         return Replayed(None if found is None else found.fault, self.fault, tuple(steps))
+
+
+def _require_small(graph: Graph, inputs: Sequence[Any]) -> None:
+    """Raises: ValueError for a graph whose values would fill the memory: each is freed at its last use."""
+    limit = max(MIN_LIMIT, RATIO * sum(x.array.nbytes for x in inputs if isinstance(x, TensorData)))
+    last = {i: number for number, node in enumerate(graph.nodes) for i in node.inputs if isinstance(i, int)}
+    sizes: dict[int, int] = {}
+    held = 0
+    for number, node in enumerate(graph.nodes):
+        for i, spec in zip(node.outputs, node.call.results, strict=True):
+            if isinstance(spec, TensorSpec):
+                size = spec.numel * spec.dtype.itemsize
+                if held + size > limit:
+                    raise ValueError(f"{node.call.op.name} needs {held + size} bytes, and its inputs allow {limit}")
+                if i is not None and i in last:
+                    held, sizes[i] = held + size, size
+        for x in node.inputs:
+            if isinstance(x, int) and last[x] == number:
+                held -= sizes.pop(x, 0)
 
 
 def replay(path: str | Path) -> Replayed:

@@ -157,7 +157,7 @@ class Checkpoint:
                 facts=dict(about.get("facts", {})),
                 events=_two_counts(about.get("events", [0, 0])),
             )
-        except (KeyError, TypeError, ValueError) as err:
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as err:
             if isinstance(err, RecordError):
                 raise
             name = record.metadata.get("module", "other data")
