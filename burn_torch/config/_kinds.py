@@ -251,14 +251,14 @@ class ChoiceKind(Kind):
         return f"{self._title}one of {', '.join(map(repr, self._by_token))}"
 
     def claims(self, value: object) -> bool:
-        return any(value == kept and type(value) is type(kept) for kept in self._by_token.values())
+        return any(type(value) is type(kept) and value == kept for kept in self._by_token.values())
 
     def check(self, value: Any, place: Place) -> Any:
         return value if self.claims(value) else self._unknown(value, place)
 
     def decode(self, value: Any, place: Place) -> Any:
         for token, kept in self._by_token.items():
-            if value == token and type(value) is type(token):
+            if type(value) is type(token) and value == token:
                 return kept
         return self._unknown(value, place)
 

@@ -10,22 +10,27 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
+import math
 import re
 import sys
 import types
 import typing
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final, NoReturn
 
 import torch
 
-from burn_torch.core.errors import ArgumentError, BurnTorchError, DTypeError, explain
+from burn_torch.config._containers import TupleKind
+from burn_torch.config._kinds import BoolKind, IntKind
+from burn_torch.config._schema import schema_of
+from burn_torch.core.errors import ArgumentError, BurnTorchError, ConfigError, DTypeError, explain
+from burn_torch.core.faults import Place, raise_faults
 from burn_torch.core.frames import user_level
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
-from burn_torch.module.tree import Tree, walk
+from burn_torch.module.tree import Tree, is_node, walk
 from burn_torch.tensor import Tensor
 
 __all__ = ["UntrainedWarning", "check_class", "check_fields", "checked_constructor", "scope_of_statement"]
@@ -143,6 +148,71 @@ def check_fields(module: Tree) -> None:
             _require_reached(cls, name, value, name)
     if len(held) > len(cls.__module_fields__):
         require_declared(module)
+    if _is_ours(cls):
+        _check_by_configuration(module)
+
+
+def _check_by_configuration(layer: Tree) -> None:
+    """Refuses plain fields of a layer of this library that its configuration would refuse.  Raises: ConfigError."""
+    cls = type(layer)
+    shared = cls.__dict__.get("_shared")
+    if shared is None:
+        shared = cls._shared = _fields_of_both(cls)  # type: ignore[attr-defined]
+    config, kinds, needed = shared
+    held = layer.__dict__
+    values = {name: held[name] for name in kinds if name in held and not is_node(held[name])}
+    if values.get("p") == math.inf:  # a norm's power may be infinite, which JSON cannot write
+        del values["p"]
+    if not values:
+        return
+    place = Place()
+    for name, value in values.items():
+        kinds[name].check(value, place.at(name))
+    if place.faults:
+        raise_faults(cls.__name__, place.faults)
+    whole = [size for size in _flattened(values.values()) if size.__class__ is int and 0 < size < 1 << 20]
+    common = min(math.lcm(*whole), 1 << 40) if whole else 1  # a number of channels that groups and heads divide
+    missing = {name: _filled(kind, common) for name, kind in needed.items() if name not in values}
+    if None in missing.values():
+        return
+    try:
+        config(**values, **missing)
+    except ConfigError as err:
+        text = str(err)
+        if any(re.search(rf"\b{name}\b", text.split("expected:", 1)[0].split("given:", 1)[-1]) for name in values):
+            raise ConfigError(text.replace(f"{cls.__name__}Config", cls.__name__, 1)) from None
+
+
+def _fields_of_both(cls: type[Tree]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """A layer's configuration, the kinds of the fields that it has too, and those of the fields that it needs."""
+    config = getattr(sys.modules.get(cls.__module__), f"{cls.__name__}Config", None)
+    if config is None:
+        return None, {}, {}
+    schema = schema_of(config)
+    hints = _hints(cls)
+    nodes = {name for name in cls.__module_fields__ if any(map(_is_kind_of_node, _parts(hints.get(name))))}
+    kinds = {field.name: field.kind for field in schema.fields if field.name in cls.__module_fields__}
+    needed = {field.name: field.kind for field in schema.required()}
+    return config, {name: kind for name, kind in kinds.items() if name not in nodes}, needed
+
+
+def _filled(kind: Any, number: int) -> Any:
+    """A value of a kind of whole numbers; None where it is of another."""
+    if isinstance(kind, BoolKind):
+        return True
+    if isinstance(kind, IntKind):
+        return number
+    if isinstance(kind, TupleKind) and all(isinstance(item, IntKind) for item in kind.items):
+        return (number,) * len(kind.items)
+    return None
+
+
+def _flattened(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, tuple | list):
+            yield from _flattened(value)
+        else:
+            yield value
 
 
 def require_declared(module: Tree) -> None:
@@ -492,7 +562,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
 
 
 _NUMBERS: Final[dict[Any, Callable[[Any], bool]]] = {

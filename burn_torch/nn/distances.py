@@ -112,7 +112,7 @@ class PairwiseDistanceConfig(Config):
     eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        Rules(self).positive("p").stop()
+        Rules(self).positive("p").at_least(0, "eps").stop()
 
     def init(self, device: Device | None = None) -> PairwiseDistance:
         """The layer; it has no parameters, so the device does not matter."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType, DTypeClass
-from burn_torch.core.errors import DeviceError, DTypeError, ShapeError, explain
+from burn_torch.core.errors import BurnTorchError, DeviceError, DTypeError, ShapeError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import NUMBER_SPECS, DTypeFault, NumberSpec, Spec, TensorSpec
 from burn_torch.ops.faults import RuleFault
@@ -315,8 +315,8 @@ class Op:
         raw = (*specs, *attrs.items())
         try:
             call = self.calls.get(raw) or self.remember(raw, self.bind(specs, attrs))
-        except TypeError:  # an attribute is a list: `bind` makes it a tuple
-            call = self.bind(specs, attrs)
+        except TypeError as err:  # an attribute is a list: `bind` makes it a tuple
+            call = self._bound_anew(specs, attrs, err)
         outputs = backend.execute(call, primitives)
         if not call.multiple:
             return kind(backend, outputs[0], call.result or backend.spec(outputs[0]))
@@ -325,13 +325,32 @@ class Op:
             for p, spec in zip(outputs, call.results, strict=True)
         )
 
+    def _bound_anew(self, specs: Sequence[Spec | None], attrs: Mapping[str, Any], err: TypeError) -> Call:
+        if isinstance(err, BurnTorchError):
+            raise err
+        try:
+            return self.bind(specs, attrs)
+        except TypeError as fault:
+            if isinstance(fault, BurnTorchError):
+                raise
+            raise _at_user_line(
+                DTypeError(
+                    explain(
+                        f"{self.name}: an argument has the wrong type",
+                        given=", ".join(f"{name} {value!r:.60}" for name, value in attrs.items()),
+                        expected=", ".join(f"{name}: {kind}" for name, (kind, _) in self.signature.attrs.items()),
+                        mend=f"pass whole numbers where sizes and axes are meant ({fault})",
+                    )
+                )
+            ) from fault
+
     def _without_tensors(self, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         symbols = [x for x in inputs if isinstance(x, Value)]
         if symbols:  # arithmetic on traced numbers
             return self.run(symbols[0].backend, Value, inputs, attrs)
         if self.scalar is not None and all(x.__class__ in NUMBER_SPECS for x in inputs):
             return self.scalar(*inputs)
-        raise TypeError(
+        raise DTypeError(
             explain(
                 f"{self.name}: no input is a tensor",
                 given=", ".join(type(x).__name__ for x in inputs) or "nothing",

@@ -146,6 +146,8 @@ def _boolean(value: Any) -> bool:
 
 
 def _integers(value: Any) -> tuple[int, ...]:
+    if isinstance(value, str | bytes):
+        raise TypeError("a text is no list of whole numbers")
     return tuple([_no_float(v) for v in value])
 
 

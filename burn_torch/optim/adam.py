@@ -7,6 +7,7 @@ from typing import Any
 
 from burn_torch import ops
 from burn_torch.config import Config
+from burn_torch.config.rules import Rules
 from burn_torch.optim.clipping import GradientClippingConfig
 from burn_torch.optim.optimizer import Optimizer, run_update
 from burn_torch.optim.sgd import WeightDecayConfig
@@ -24,6 +25,9 @@ class AdamConfig(Config):
     amsgrad: bool = False
     weight_decay: WeightDecayConfig | None = None
     grad_clipping: GradientClippingConfig | None = None
+
+    def __post_init__(self) -> None:
+        Rules(self).below_one("beta_1", "beta_2").at_least(0, "epsilon").stop()
 
     def init(self) -> Adam:
         """A fresh optimizer."""
@@ -44,6 +48,9 @@ class AdamWConfig(Config):
     cautious_weight_decay: bool = False
     amsgrad: bool = False
     grad_clipping: GradientClippingConfig | None = None
+
+    def __post_init__(self) -> None:
+        Rules(self).below_one("beta_1", "beta_2").at_least(0, "epsilon", "weight_decay").stop()
 
     def init(self) -> AdamW:
         """A fresh optimizer."""

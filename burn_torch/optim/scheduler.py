@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from burn_torch.config import Config
+from burn_torch.config.rules import Rules
 from burn_torch.core.errors import ConfigError, RecordError, explain
 from burn_torch.optim.record import LrSchedulerRecord
 
@@ -248,6 +249,7 @@ class StepLrSchedulerConfig(Config):
 
     def __post_init__(self) -> None:
         _require_rate("StepLrScheduler", self.initial_lr)
+        Rules(self).positive("gamma").stop()
         _require_count("StepLrScheduler", "step_size", self.step_size)
 
     def init(self) -> StepLrScheduler:
@@ -275,6 +277,7 @@ class NoamLrSchedulerConfig(Config):
     model_size: int = 512
 
     def __post_init__(self) -> None:
+        Rules(self).positive("factor").stop()
         _require_count("NoamLrScheduler", "warmup_steps", self.warmup_steps)
         _require_count("NoamLrScheduler", "model_size", self.model_size)
 

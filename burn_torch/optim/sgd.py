@@ -7,6 +7,7 @@ from typing import Any
 
 from burn_torch import ops
 from burn_torch.config import Config
+from burn_torch.config.rules import Rules
 from burn_torch.optim.clipping import GradientClippingConfig
 from burn_torch.optim.optimizer import Optimizer, run_update
 from burn_torch.tensor import Tensor
@@ -19,6 +20,9 @@ class WeightDecayConfig(Config):
 
     penalty: float
 
+    def __post_init__(self) -> None:
+        Rules(self).at_least(0, "penalty").stop()
+
 
 class MomentumConfig(Config):
     """A velocity instead of the gradient alone; Burn's defaults.
@@ -30,6 +34,9 @@ class MomentumConfig(Config):
     momentum: float = 0.9
     dampening: float = 0.1
     nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        Rules(self).fraction("momentum", "dampening").stop()
 
 
 class SgdConfig(Config):

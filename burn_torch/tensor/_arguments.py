@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, BurnTorchError, DTypeError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.spec import Shape
 from burn_torch.ops.value import Value
-from burn_torch.tensor.apply import number
+from burn_torch.tensor.apply import no_tensor, number
+
+T = TypeVar("T")
 
 __all__ = ["all_axes", "axes", "axis", "axis_given", "dtype_of", "fitting", "integer", "new_axis", "sizes"]
 
 
 def integer(value: Any, name: str) -> int:
     """A whole number, numpy's included.  Raises: DTypeError."""
+    if value.__class__ is int:
+        return value
     try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
         return operator.index(value)
-    except TypeError:
+    except (TypeError, ValueError, RuntimeError):  # of an array, of several elements
         raise told(
             DTypeError,
             f"{name} is not a whole number",
@@ -32,7 +41,10 @@ def integer(value: Any, name: str) -> int:
 
 def axis(x: Value, dim: int) -> int:
     """An axis of x, counted from the front.  Raises: ShapeError where x has no such axis."""
-    ndim = x.spec.ndim
+    try:
+        ndim = x.spec.ndim
+    except AttributeError:
+        raise no_tensor(x) from None
     if dim.__class__ is int and 0 <= dim < ndim:
         return dim
     return _resolve(x, dim, ndim)
@@ -67,11 +79,68 @@ _ALL = [tuple(range(n)) for n in range(9)]
 
 def sizes(shape: Any) -> Shape:
     """A shape as a tuple of whole numbers; one number is a shape of one axis.  Raises: DTypeError."""
-    if shape.__class__ is int:
-        return (shape,)
-    if isinstance(shape, Sequence) and not isinstance(shape, str):
-        return tuple([integer(size, "a size") for size in shape])
-    return (integer(shape, "shape"),)
+    if isinstance(shape, Sequence) and not isinstance(shape, str | bytes):
+        wanted = tuple([integer(size, "a size") for size in shape])
+    else:
+        wanted = (integer(shape, "shape"),)
+    if any(size < -_LARGEST or size > _LARGEST for size in wanted if size.__class__ is int):
+        raise told(
+            ShapeError,
+            "a size is larger than any memory",
+            given=f"shape {wanted}",
+            expected="sizes below 2^62",
+            mend="check how the size was computed",
+        )
+    return wanted
+
+
+_LARGEST = 1 << 62
+
+
+def whole_list(values: Any, name: str) -> tuple[int, ...]:
+    """Whole numbers of a list, a tuple or a range.  Raises: DTypeError."""
+    if not isinstance(values, list | tuple | range):
+        raise told(
+            DTypeError,
+            f"{name} is no list of whole numbers",
+            given=f"{name} {values!r:.60} ({type(values).__name__})",
+            expected="a list or tuple of ints",
+            mend=f"write {name}=[0], for example",
+        )
+    return tuple([integer(value, name) for value in values])
+
+
+def real(value: Any, name: str) -> float:
+    """A number as a float; no bool, text or NaN.  Raises: DTypeError."""
+    value = number(value)
+    if value.__class__ is float and value == value:  # no NaN
+        return value
+    if isinstance(value, Value) and value.is_number:
+        return value  # type: ignore[return-value]
+    if value.__class__ is int and abs(value) < 1 << 1000:
+        return float(value)
+    raise told(
+        DTypeError,
+        f"{name} is no number",
+        given=f"{name} {value!r:.60} ({type(value).__name__})",
+        expected="a float or an int",
+        mend=f"write {name}=1e-5, for example",
+    )
+
+
+def option(value: Any, kind: type[T], name: str) -> T:
+    """The options, or the default ones for None.  Raises: DTypeError for what is none of this kind."""
+    if value is None:
+        return kind()
+    if isinstance(value, kind):
+        return value
+    raise told(
+        DTypeError,
+        f"{name} is no {kind.__name__}",
+        given=f"{name} {value!r:.60} ({type(value).__name__})",
+        expected=f"a {kind.__name__}, or None",
+        mend=f"write {kind.__name__}(...), of burn_torch.tensor",
+    )
 
 
 def fitting(dtype: DType, value: Any) -> Any:
@@ -79,7 +148,17 @@ def fitting(dtype: DType, value: Any) -> Any:
     if value.__class__ is float and dtype.kind == "float":
         return value
     value = number(value)
-    if isinstance(value, Value) or dtype.is_float:
+    if isinstance(value, Value):
+        return value
+    if not isinstance(value, int | float):
+        raise told(
+            DTypeError,
+            "a number is needed",
+            given=f"{value!r:.60} ({type(value).__name__})",
+            expected="a float, an int or a bool",
+            mend="tensor.item() gives the number of a tensor of one element",
+        )
+    if dtype.is_float or value != value or value in (math.inf, -math.inf):  # NaN
         return value
     if dtype.is_bool:
         return bool(value) if value in (0, 1) else value

@@ -20,7 +20,7 @@ from burn_torch.core.spec import TensorSpec
 from burn_torch.tensor._arguments import dtype_of, fitting, integer, sizes
 from burn_torch.tensor._data_methods import DataMethods
 from burn_torch.tensor.apply import NUMBERS, number, unary
-from burn_torch.tensor.device import Device
+from burn_torch.tensor.device import Device, no_device
 from burn_torch.tensor.options import creation
 
 __all__ = ["CreationMethods"]
@@ -81,6 +81,8 @@ class CreationMethods(DataMethods):
         spec = leaf.spec(primitive)
         if device is None:
             return cls(leaf, primitive, spec)
+        if not isinstance(device, Device):
+            raise no_device(device)
         if device.backend.leaf() is not leaf or device.place != spec.place:
             raise told(
                 DeviceError,
@@ -255,6 +257,14 @@ class CreationMethods(DataMethods):
         device, dtype = creation(options, DType.F32)
         row, parameters = _row_of(distribution, dtype)
         drawn = sizes(shape)
+        if drawn and min(drawn) < 0:
+            raise told(
+                ShapeError,
+                "a size is negative",
+                given=f"shape {drawn}",
+                expected="sizes of 0 or more",
+                mend="check how it was computed",
+            )
         attrs = {"shape": drawn, "dtype": dtype, "place": device.place, "start": first_element(drawn)}
         made: Self = row.run(device.backend, cls, (*parameters, *next_key()), attrs)
         return made
@@ -300,8 +310,7 @@ class CreationMethods(DataMethods):
 def _range(numbers: Any) -> range:
     if isinstance(numbers, range):
         return numbers
-    end = integer(numbers, "range")
-    return range(end)
+    return range(*sizes(integer(numbers, "range")))
 
 
 def _row_of(distribution: Distribution, dtype: DType) -> tuple[Any, tuple[Any, ...]]:

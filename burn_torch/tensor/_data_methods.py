@@ -20,7 +20,7 @@ from burn_torch.ops.value import Value
 from burn_torch.tensor._arguments import dtype_of
 from burn_torch.tensor._float_methods import FloatMethods
 from burn_torch.tensor.apply import unary
-from burn_torch.tensor.device import Device
+from burn_torch.tensor.device import Device, no_device
 from burn_torch.tensor.printing import block, options_for, shown_axes
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class DataMethods(FloatMethods):
         A device without gradients takes the value alone.  PyTorch: Tensor.to.
         """
         backend = self._backend()
+        if not isinstance(device, Device):
+            raise no_device(device)
         if device.backend is backend:
             return self if device.place == self.spec.place else unary(ops.to_place, self, device.place)
         target = stack_for(backend, device.backend)

@@ -6,11 +6,11 @@ from typing import Self
 
 from burn_torch import ops
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ShapeError
+from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
-from burn_torch.tensor._arguments import axis, dtype_of
+from burn_torch.tensor._arguments import axis, dtype_of, integer, option, real
 from burn_torch.tensor._order_methods import OrderMethods
-from burn_torch.tensor.apply import apply, binary, unary
+from burn_torch.tensor.apply import apply, binary, require_tensor, unary
 from burn_torch.tensor.options import GridSampleOptions, GridSamplePaddingMode, InterpolateMode
 
 __all__ = ["FloatMethods"]
@@ -184,7 +184,11 @@ class FloatMethods(OrderMethods):
         at = axis(self, dim)
         centred = self.sub(self.mean_dim(at))
         rows = centred if at == 0 else centred.transpose()
-        return rows.transpose().matmul(rows).div(float(self.spec.shape[at] - correction_factor))
+        return (
+            rows.transpose()
+            .matmul(rows)
+            .div(float(self.spec.shape[at] - integer(correction_factor, "correction_factor")))
+        )
 
     def logsumexp_dim(self, dim: int) -> Self:
         """log(sum(exp(x))) along an axis, without overflow; the axis stays with size 1."""
@@ -209,6 +213,16 @@ class FloatMethods(OrderMethods):
 
     def is_close(self, other: Self, rtol: float | None = None, atol: float | None = None) -> Self:
         """|x - other| <= atol + rtol * |other|, or equal infinities.  Defaults: rtol 1e-5, atol 1e-8."""
+        require_tensor(other, "other")
+        rtol, atol = (None if value is None else real(value, "a tolerance") for value in (rtol, atol))
+        if (rtol is not None and rtol < 0) or (atol is not None and atol < 0):
+            raise told(
+                ArgumentError,
+                "a tolerance is negative",
+                given=f"rtol {rtol}, atol {atol}",
+                expected="numbers of 0 or more",
+                mend="write rtol=1e-5, atol=1e-8",
+            )
         bound = other.abs().mul(1e-5 if rtol is None else rtol).add(1e-8 if atol is None else atol)
         near = self.sub(other).abs().lower_equal(bound).bool_and(other.is_finite())
         return near.bool_or(self.equal(other))
@@ -224,7 +238,7 @@ class FloatMethods(OrderMethods):
 
         Shapes: x (batch, channels, height, width), grid (batch, h, w, 2) -> (batch, channels, h, w).
         """
-        chosen = options or GridSampleOptions()
+        chosen = option(options, GridSampleOptions, "options")
         result: Self = apply(
             ops.grid_sample_2d,
             (self, grid),

@@ -15,7 +15,7 @@ from burn_torch.ops.indexing import selected_by_mask
 from burn_torch.tensor._arguments import axis, fitting, integer
 from burn_torch.tensor._indexing import Ranges, index, ranges_of, sliced
 from burn_torch.tensor._shape_methods import ShapeMethods
-from burn_torch.tensor.apply import apply, unary
+from burn_torch.tensor.apply import apply, require_tensor, unary
 from burn_torch.tensor.options import IndexingUpdateOp
 
 __all__ = ["IndexMethods"]
@@ -109,6 +109,7 @@ class IndexMethods(ShapeMethods):
         Shapes: x (*a, n, *b), indices (*k) -> (*a, *k, *b).  PyTorch: x[:, indices]; numpy: take(indices, axis).
         """
         at = axis(self, dim)
+        require_tensor(indices, "indices")
         picked = self.select(at, indices if indices.spec.ndim == 1 else unary(ops.reshape, indices, _flat(indices)))
         shape = self.spec.shape
         return unary(ops.reshape, picked, (*shape[:at], *indices.spec.shape, *shape[at + 1 :]))

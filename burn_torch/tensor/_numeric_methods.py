@@ -9,9 +9,9 @@ from typing import Any, Self
 from burn_torch import ops
 from burn_torch.core.errors import ShapeError
 from burn_torch.core.frames import told
-from burn_torch.tensor._arguments import all_axes, axes, axis, axis_given, integer
+from burn_torch.tensor._arguments import all_axes, axes, axis, axis_given, integer, whole_list
 from burn_torch.tensor._index_methods import IndexMethods
-from burn_torch.tensor.apply import apply, binary, flat, unary
+from burn_torch.tensor.apply import apply, binary, flat, require_tensor, unary
 
 __all__ = ["NumericMethods"]
 
@@ -95,7 +95,7 @@ class NumericMethods(IndexMethods):
 
     def sum_dims_squeeze(self, dims: Sequence[int]) -> Self:
         """Sums over several axes, which go.  PyTorch: sum(dims)."""
-        return self.sum_dims(dims).squeeze_dims(dims) if len(dims) else self
+        return self.sum_dims(dims).squeeze_dims(dims) if whole_list(dims, "dims") else self
 
     def mean(self, dim: None = None, keepdim: None = None) -> Self:
         """The mean of all elements.  Shapes: x (*s) -> (1,)."""
@@ -141,6 +141,7 @@ class NumericMethods(IndexMethods):
 
     def dot(self, other: Self) -> Self:
         """The sum of x * other.  Shapes: x (n,), other (n,) -> (1,)."""
+        require_tensor(other, "other")
         if self.spec.ndim != 1 or self.spec.shape != other.spec.shape:
             raise told(
                 ShapeError,

@@ -11,7 +11,7 @@ from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.spec import Shape
 from burn_torch.ops.value import Value
-from burn_torch.tensor._arguments import axes, axis, fitting, integer, new_axis, sizes
+from burn_torch.tensor._arguments import axes, axis, fitting, integer, new_axis, sizes, whole_list
 from burn_torch.tensor.apply import apply, unary
 from burn_torch.tensor.options import PadMode
 
@@ -82,7 +82,7 @@ class ShapeMethods(Value):
 
     def squeeze_dims(self, dims: Sequence[int]) -> Self:
         """Without these axes, whose sizes must be 1; all axes of size 1 if `dims` is empty."""
-        if not dims:
+        if not whole_list(dims, "dims"):
             return self.squeeze()
         gone = axes(self, dims)
         shape = self.spec.shape
@@ -98,8 +98,8 @@ class ShapeMethods(Value):
 
     def unsqueeze(self, rank: int | None = None) -> Self:
         """With axes of size 1 in front, up to `rank` axes; without `rank` one axis more."""
-        missing = 1 if rank is None else integer(rank, "rank") - self.spec.ndim
-        if missing < 1:
+        missing = 1 if rank is None else sizes(integer(rank, "rank"))[0] - self.spec.ndim
+        if missing < 1 or missing > 60:
             raise told(
                 ShapeError,
                 "there are as many axes, or more",
@@ -121,6 +121,7 @@ class ShapeMethods(Value):
 
         Shapes: x (3, 4, 5), dims [0, -1, -1] -> (1, 3, 4, 5, 1, 1).
         """
+        dims = whole_list(dims, "dims")
         ndim = self.spec.ndim + len(dims)
         taken: set[int] = set()
         for dim in dims:
@@ -290,7 +291,19 @@ class ShapeMethods(Value):
 
     @classmethod
     def _listed(cls, tensors: Sequence[Self]) -> list[Self]:
-        items = list(tensors)
+        given: Any = tensors
+        try:
+            items: list[Any] = [given] if isinstance(given, Value) else list(given)
+        except TypeError:
+            items = [given]
+        if isinstance(given, Value):
+            raise told(
+                DTypeError,
+                "a list of tensors is needed",
+                given=f"one tensor {given.spec}",
+                expected="a list of one or more tensors",
+                mend="pass [a, b]; list(x) are the rows of x",
+            )
         if not items or not all(isinstance(x, cls) for x in items):
             raise told(
                 DTypeError,
@@ -353,7 +366,7 @@ class ShapeMethods(Value):
     def split_with_sizes(self, split_sizes: Sequence[int], dim: int = 0) -> list[Self]:
         """Parts of these sizes along an axis; their sum is the size of the axis."""
         at = axis(self, dim)
-        lengths = sizes(split_sizes)
+        lengths = whole_list(split_sizes, "split_sizes")
         if sum(lengths) != self.spec.shape[at] or any(n < 0 for n in lengths):
             raise told(
                 ShapeError,

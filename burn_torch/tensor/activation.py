@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from burn_torch import ops
-from burn_torch.core.errors import ShapeError
+from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
-from burn_torch.tensor._arguments import axis
-from burn_torch.tensor.apply import apply, binary, unary
+from burn_torch.tensor._arguments import axis, real
+from burn_torch.tensor.apply import apply, binary, require_tensor, unary
 from burn_torch.tensor.tensor import Tensor
 
 __all__ = [
@@ -51,11 +51,13 @@ def relu(tensor: Tensor) -> Tensor:
 
 def relu6(tensor: Tensor) -> Tensor:
     """min(max(x, 0), 6)."""
+    require_tensor(tensor)
     return tensor.clamp(0.0, 6.0)
 
 
 def leaky_relu(tensor: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x above 0, negative_slope * x below."""
+    negative_slope = real(negative_slope, "negative_slope")
     return binary(ops.leaky_relu, tensor, negative_slope)
 
 
@@ -66,22 +68,28 @@ def prelu(tensor: Tensor, alpha: Tensor) -> Tensor:
 
 def thresholded_relu(tensor: Tensor, alpha: float = 1.0) -> Tensor:
     """x above alpha, else 0."""
+    alpha = real(alpha, "alpha")
     return binary(ops.thresholded_relu, tensor, alpha)
 
 
 def threshold(tensor: Tensor, threshold: float, value: float) -> Tensor:
     """x above the threshold, else the value."""
-    result: Tensor = apply(ops.threshold, (tensor, threshold, value))
+    bound, value = real(threshold, "threshold"), real(value, "value")
+    result: Tensor = apply(ops.threshold, (tensor, bound, value))
     return result
 
 
 def elu(tensor: Tensor, alpha: float = 1.0) -> Tensor:
     """x above 0, alpha * (exp(x) - 1) below."""
+    alpha = real(alpha, "alpha")
     return binary(ops.elu, tensor, alpha)
 
 
 def celu(tensor: Tensor, alpha: float = 1.0) -> Tensor:
     """x above 0, alpha * (exp(x / alpha) - 1) below."""
+    alpha = real(alpha, "alpha")
+    if isinstance(alpha, float) and alpha == 0:
+        raise told(ArgumentError, "alpha divides", given="alpha 0", expected="another number", mend="write alpha=1.0")
     return binary(ops.celu, tensor, alpha)
 
 
@@ -113,11 +121,13 @@ def mish(tensor: Tensor) -> Tensor:
 
 def softplus(tensor: Tensor, beta: float = 1.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta."""
+    beta = real(beta, "beta")
     return binary(ops.softplus, tensor, beta)
 
 
 def softsign(tensor: Tensor) -> Tensor:
     """x / (1 + |x|)."""
+    require_tensor(tensor)
     return tensor / (tensor.abs() + 1.0)
 
 
@@ -128,6 +138,7 @@ def tanh(tensor: Tensor) -> Tensor:
 
 def tanhshrink(tensor: Tensor) -> Tensor:
     """x - tanh(x)."""
+    require_tensor(tensor)
     return tensor - tensor.tanh()
 
 
@@ -144,6 +155,8 @@ def log_sigmoid(tensor: Tensor) -> Tensor:
 
 def hard_sigmoid(tensor: Tensor, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
     """alpha * x + beta between 0 and 1.  PyTorch's slope is 1/6."""
+    alpha = real(alpha, "alpha")
+    beta = real(beta, "beta")
     result: Tensor = apply(ops.hard_sigmoid, (tensor, alpha, beta))
     return result
 
@@ -155,6 +168,9 @@ def hard_swish(tensor: Tensor) -> Tensor:
 
 def hardtanh(tensor: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x between two bounds."""
+    min_val = real(min_val, "min_val")
+    max_val = real(max_val, "max_val")
+    require_tensor(tensor)
     return tensor.clamp(min_val, max_val)
 
 
@@ -177,16 +193,20 @@ def glu(tensor: Tensor, dim: int = -1) -> Tensor:
 # -- shrinking -----------------------------------------------------------------------------------------
 def hard_shrink(tensor: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, else 0."""
+    lambd = real(lambd, "lambd")
     return binary(ops.hard_shrink, tensor, lambd)
 
 
 def soft_shrink(tensor: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved toward 0 by lambd, and 0 where it would pass it."""
+    lambd = real(lambd, "lambd")
     return binary(ops.soft_shrink, tensor, lambd)
 
 
 def shrink(tensor: Tensor, lambd: float = 0.5, bias: float = 0.0) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, else 0.  ONNX: Shrink."""
+    lambd = real(lambd, "lambd")
+    bias = real(bias, "bias")
     result: Tensor = apply(ops.shrink, (tensor, lambd, bias))
     return result
 
@@ -199,6 +219,7 @@ def softmax(tensor: Tensor, dim: int) -> Tensor:
 
 def softmin(tensor: Tensor, dim: int) -> Tensor:
     """softmax(-x)."""
+    require_tensor(tensor)
     return softmax(tensor.neg(), dim)
 
 

@@ -18,7 +18,19 @@ from burn_torch.ops.op import REGISTRY, Call, Op
 from burn_torch.ops.value import Value
 from burn_torch.tensor.broadcasting import warn_of_pairing
 
-__all__ = ["NUMBERS", "apply", "binary", "flat", "foreign", "number", "operate", "reflect", "unary"]
+__all__ = [
+    "NUMBERS",
+    "apply",
+    "binary",
+    "flat",
+    "foreign",
+    "no_tensor",
+    "number",
+    "operate",
+    "reflect",
+    "require_tensor",
+    "unary",
+]
 
 T = TypeVar("T", bound=Value)
 
@@ -32,7 +44,10 @@ _new: Final = object.__new__  # the hottest functions fill the slots themselves:
 
 def unary(op: Op, x: T, *attrs: Any) -> T:
     """A row of one tensor and one output."""
-    spec = x.spec
+    try:
+        spec = x.spec
+    except AttributeError:
+        raise no_tensor(x) from None
     key = (spec, *attrs) if attrs else spec
     call = op.calls.get(key) or _bound(op, key, (spec,), attrs)
     backend = x.backend
@@ -45,8 +60,11 @@ def unary(op: Op, x: T, *attrs: Any) -> T:
 
 def binary(op: Op, x: T, y: Any) -> T:
     """A row of two operands without attributes; y is a tensor of any stack that mixes, or a number."""
-    spec = x.spec
-    backend = x.backend
+    try:
+        spec = x.spec
+        backend = x.backend
+    except AttributeError:
+        raise no_tensor(x) from None
     kind = y.__class__
     if kind is x.__class__:
         if y.backend is not backend:
@@ -87,6 +105,24 @@ def flat(x: T) -> T:
     return x if x.spec.shape == (1,) else unary(REGISTRY["reshape"], x, (1,))
 
 
+def no_tensor(x: Any, name: str = "x") -> BurnTorchError:
+    """The error of an input that is no tensor of burn_torch."""
+    kind = type(x)
+    return told(
+        DTypeError,
+        f"{name} is no tensor of burn_torch",
+        given=f"{name}: a {kind.__module__}.{kind.__qualname__}".replace("builtins.", ""),
+        expected="a Tensor",
+        mend="Tensor.from_torch(...) or Tensor.from_data(..., device) makes one of it",
+    )
+
+
+def require_tensor(x: Any, name: str = "x") -> None:
+    """Raises: DTypeError for what is no tensor of burn_torch."""
+    if not isinstance(x, Value):
+        raise no_tensor(x, name)
+
+
 def operate(op: Op, x: T, y: Any) -> T:
     """`binary` for an operator: what is neither tensor nor number is left to Python, which words the TypeError."""
     kind = y.__class__
@@ -119,9 +155,9 @@ def apply(op: Op, inputs: Sequence[Any], *attrs: Any) -> Any:
     """
     first = inputs[0]
     try:
-        backend = first.backend
-    except AttributeError:  # a tensor of torch or numpy
-        return op(*map(number, inputs), **_named(op, attrs))  # words the error
+        backend, _ = first.backend, first.spec
+    except AttributeError:  # a tensor of torch or numpy, a device
+        raise no_tensor(first) from None
     kind = first.__class__
     specs: list[Spec | None] = []
     primitives: list[Any] = []

@@ -218,4 +218,16 @@ def _rebuild(leaf: str, checkpoints: tuple[str, ...], place: str, fused: bool = 
     return device
 
 
+def no_device(value: Any) -> DeviceError:
+    """The error of a value that should have been a device."""
+    return DeviceError(
+        explain(
+            "this is no device",
+            given=f"{value!r:.60} ({type(value).__name__})",
+            expected="a Device",
+            mend="write Device.cpu(), Device.cuda(0), or Device.parse('cuda:0')",
+        )
+    )
+
+
 attach_spellings(Device, DEVICE)

@@ -6,15 +6,15 @@ Burn's `tensor::module` and `tensor::loss`.  Settings of spatial axes are one nu
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from burn_torch import ops
-from burn_torch.core.errors import DTypeError, ShapeError
+from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.spellings import missing_from_package
 from burn_torch.core.spellings.layers import FUNCTIONAL
-from burn_torch.tensor._arguments import integer
-from burn_torch.tensor.apply import apply
+from burn_torch.tensor._arguments import integer, option, real
+from burn_torch.tensor.apply import apply, require_tensor
 from burn_torch.tensor.options import (
     AttentionModuleOptions,
     ConvOptions,
@@ -72,8 +72,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     PyTorch: torch.nn.functional.linear, whose weight is (d_out, d_in).
     """
     row = ops.linear
-    backend = getattr(x, "backend", None)  # a torch tensor has none, and the general way words the error
-    if weight.__class__ is not Tensor or weight.backend is not backend:
+    backend: Any = getattr(x, "backend", None)  # a torch tensor has none, and the general way words the error
+    if weight.__class__ is not Tensor or weight.backend is not backend or x.__class__ is not Tensor:
         return row(x, weight, bias)  # type: ignore[no-any-return]  # the general way lifts constants
     if bias is None:
         key = (x.spec, weight.spec, None)
@@ -123,7 +123,7 @@ def conv3d(x: Tensor, weight: Tensor, bias: Tensor | None = None, options: ConvO
 
 def _conv(x: Tensor, weight: Tensor, bias: Tensor | None, options: ConvOptions | None, n: int) -> Tensor:
     _spatial(x, n)
-    result: Tensor = apply(ops.conv, (x, weight, bias), *_conv_attrs(options or ConvOptions(), n))
+    result: Tensor = apply(ops.conv, (x, weight, bias), *_conv_attrs(option(options, ConvOptions, "options"), n))
     return result
 
 
@@ -179,7 +179,8 @@ def conv2d_weight_backward(
     x: Tensor, weight: Tensor, output_grad: Tensor, options: ConvOptions | None = None
 ) -> Tensor:
     """The gradient of conv2d with respect to its weight.  PyTorch: torch.nn.grad.conv2d_weight."""
-    attrs = _conv_attrs(options or ConvOptions(), 2)
+    require_tensor(weight, "weight")
+    attrs = _conv_attrs(option(options, ConvOptions, "options"), 2)
     result: Tensor = apply(ops.conv_weight_gradient, (x, output_grad), weight.shape[2:], *attrs)
     return result
 
@@ -201,7 +202,7 @@ def fold4d(x: Tensor, output_size: Sizes, kernel_size: Sizes, options: UnfoldOpt
 
 
 def _unfold_attrs(kernel_size: Sizes, options: UnfoldOptions | None) -> tuple[Any, ...]:
-    chosen = options or UnfoldOptions()
+    chosen = option(options, UnfoldOptions, "options")
     return (
         _each("kernel_size", kernel_size, 2),
         _each("stride", chosen.stride, 2),
@@ -402,7 +403,8 @@ _INTERPOLATE = {
 
 def interpolate(x: Tensor, output_size: Sizes, options: InterpolateOptions | None = None) -> Tensor:
     """An image, or a signal of one axis, at another size.  Corners are aligned unless told otherwise, as in Burn."""
-    chosen = options or InterpolateOptions()
+    require_tensor(x)
+    chosen = option(options, InterpolateOptions, "options")
     n = max(x.spec.ndim - 2, 1)
     mode = _INTERPOLATE[InterpolateMode.of(chosen.mode)]
     result: Tensor = apply(
@@ -414,13 +416,13 @@ def interpolate(x: Tensor, output_size: Sizes, options: InterpolateOptions | Non
 # -- normalisation ------------------------------------------------------------------------------------------------
 def layer_norm(x: Tensor, gamma: Tensor | None, beta: Tensor | None = None, epsilon: float = 1e-5) -> Tensor:
     """Normalised over the last axis, scaled by gamma, shifted by beta."""
-    y: Tensor = apply(ops.layer_norm, (x, gamma, beta, float(epsilon)))[0]
+    y: Tensor = apply(ops.layer_norm, (x, gamma, beta, _positive(epsilon)))[0]
     return y
 
 
 def rms_norm(x: Tensor, gamma: Tensor | None, epsilon: float = 1e-5) -> Tensor:
     """Divided by the root of the mean square over the last axis, scaled by gamma."""
-    y: Tensor = apply(ops.rms_norm, (x, gamma, float(epsilon)))[0]
+    y: Tensor = apply(ops.rms_norm, (x, gamma, _positive(epsilon)))[0]
     return y
 
 
@@ -428,7 +430,7 @@ def group_norm(
     x: Tensor, num_groups: int, gamma: Tensor | None, beta: Tensor | None = None, epsilon: float = 1e-5
 ) -> Tensor:
     """Normalised over groups of channels (axis 1) and all spatial axes, scaled and shifted by channel."""
-    y: Tensor = apply(ops.group_norm, (x, gamma, beta, float(epsilon)), integer(num_groups, "num_groups"))[0]
+    y: Tensor = apply(ops.group_norm, (x, gamma, beta, _positive(epsilon)), integer(num_groups, "num_groups"))[0]
     return y
 
 
@@ -441,7 +443,7 @@ def batch_norm(
     epsilon: float = 1e-5,
 ) -> Tensor:
     """Normalised by channel (axis 1) with given statistics.  PyTorch: batch_norm(training=False)."""
-    result: Tensor = apply(ops.batch_norm_inference, (x, gamma, beta, mean, variance, float(epsilon)))
+    result: Tensor = apply(ops.batch_norm_inference, (x, gamma, beta, mean, variance, _positive(epsilon)))
     return result
 
 
@@ -487,7 +489,17 @@ def _attention(
     attn_bias: Tensor | None,
     options: AttentionModuleOptions | None,
 ) -> tuple[tuple[Any, ...], bool]:
-    chosen = options or AttentionModuleOptions()
+    for name, given in (("query", query), ("key", key), ("value", value)):
+        require_tensor(given, name)
+    if not query.ndim == key.ndim == value.ndim == 4:
+        raise told(
+            ShapeError,
+            "attention takes tensors of four axes",
+            given=f"query {query.spec}, key {key.spec}, value {value.spec}",
+            expected="(batch, heads, seq, d_head)",
+            mend="reshape it, or insert axes with unsqueeze_dim",
+        )
+    chosen = option(options, AttentionModuleOptions, "options")
     scale = 1.0 / math.sqrt(max(query.shape[-1], 1)) if chosen.scale is None else float(chosen.scale)
     softcap = None if chosen.softcap is None else float(chosen.softcap)
     return (query, key, value, mask, attn_bias, scale, softcap), bool(chosen.is_causal)
@@ -502,6 +514,7 @@ def cross_entropy_with_logits(logits: Tensor, target_probs: Tensor) -> Tensor:
 
 # -- arguments ---------------------------------------------------------------------------------------------------
 def _spatial(x: Tensor, n: int) -> None:
+    require_tensor(x)
     if x.spec.ndim != n + 2:
         raise told(
             ShapeError,
@@ -512,13 +525,40 @@ def _spatial(x: Tensor, n: int) -> None:
         )
 
 
+def _positive(epsilon: float) -> float:
+    value = real(epsilon, "epsilon")
+    if not isinstance(value, float) or 0 <= value < math.inf:
+        return value
+    raise told(
+        ArgumentError,
+        "epsilon is not a small number",
+        given=f"epsilon {epsilon}",
+        expected="a finite number of 0 or more",
+        mend="write epsilon=1e-5",
+    )
+
+
+def _count(value: Any, name: str) -> int:
+    size = integer(value, name)
+    if size.__class__ is int and not -_LARGEST < size < _LARGEST:
+        raise told(
+            ArgumentError,
+            f"{name} is larger than any tensor",
+            given=f"{name} {size}",
+            expected="a number below 2^31",
+            mend="check how it was computed",
+        )
+    return size
+
+
+_LARGEST: Final = 1 << 31
+
+
 def _each(name: str, value: Sizes, n: int) -> tuple[int, ...]:
     """One whole number for each of n axes."""
-    if value.__class__ is int:
-        return (value,) * n
     if not isinstance(value, list | tuple):
-        return (integer(value, name),) * n
-    sizes = tuple([integer(size, name) for size in value])
+        return (_count(value, name),) * n
+    sizes = tuple([_count(size, name) for size in value])
     if len(sizes) != n:
         raise told(
             DTypeError,

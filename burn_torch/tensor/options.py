@@ -42,7 +42,7 @@ class _Choice(Enum):
         if isinstance(value, cls):
             return value
         for member in cls:
-            if value in (member.value, member.name):
+            if isinstance(value, str) and value in (member.value, member.name):
                 return member
         names = ", ".join(repr(member.value) for member in cls)
         raise told(

@@ -12,11 +12,12 @@ from burn_torch import ops
 from burn_torch.backend import Autodiff, Backend
 from burn_torch.backend.autodiff.laid import is_recorded
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import AutodiffError, explain
-from burn_torch.core.frames import user_level
+from burn_torch.core.errors import ArgumentError, AutodiffError, explain
+from burn_torch.core.frames import told, user_level
 from burn_torch.core.spellings import Named, attach_spellings
 from burn_torch.core.spellings.tensors import TENSOR
 from burn_torch.tensor._operators import Operators
+from burn_torch.tensor.apply import require_tensor
 from burn_torch.tensor.gradients import ConstantGradientsWarning, Gradients
 
 __all__ = ["Tensor"]
@@ -61,15 +62,16 @@ class Tensor(Operators, metaclass=Named):
 
     def grad(self, gradients: Gradients) -> Tensor | None:
         """This tensor's gradient, on the inner device; None if none reached it."""
-        return gradients.get(self)
+        return _gradients(gradients).get(self)
 
     def grad_remove(self, gradients: Gradients) -> Tensor | None:
         """Takes this tensor's gradient out of the gradients; None if there is none."""
-        return gradients.remove(self)
+        return _gradients(gradients).remove(self)
 
     def grad_replace(self, gradients: Gradients, gradient: Tensor) -> None:
         """Puts another gradient, of the inner device, in the place of this tensor's."""
-        gradients.replace(self, gradient)
+        require_tensor(gradient, "gradient")
+        _gradients(gradients).replace(self, gradient)
 
     def require_grad(self) -> Tensor:
         """This value as a leaf to which gradients are asked: off this device's tape, still on those under it."""
@@ -96,6 +98,14 @@ class Tensor(Operators, metaclass=Named):
 
     def set_require_grad(self, require_grad: builtins.bool) -> Tensor:
         """`require_grad()` if true, else `detach()`."""
+        if not isinstance(require_grad, builtins.bool):
+            raise told(
+                ArgumentError,
+                "require_grad is True or False",
+                given=f"{require_grad!r:.60}",
+                expected="a bool",
+                mend="x.require_grad(), or x.detach()",
+            )
         return self.require_grad() if require_grad else self.detach()
 
     def detach(self) -> Tensor:
@@ -123,6 +133,7 @@ class Tensor(Operators, metaclass=Named):
     @staticmethod
     def from_inner(inner: Tensor) -> Tensor:
         """The value on a device with gradients, as a constant."""
+        require_tensor(inner, "inner")
         return Tensor(Autodiff(inner.backend), inner.primitive, inner.spec)
 
     # -- element types, last: inside a class these names would hide Python's own in annotations --------------
@@ -153,6 +164,18 @@ def _warn_of_constants(x: Tensor) -> None:
         ConstantGradientsWarning,
         stacklevel=user_level(),
     )
+
+
+def _gradients(gradients: Gradients) -> Gradients:
+    if not isinstance(gradients, Gradients):
+        raise told(
+            ArgumentError,
+            "these are no gradients",
+            given=f"a {type(gradients).__name__}",
+            expected="the Gradients that backward returned",
+            mend="gradients = loss.backward(); x.grad(gradients)",
+        )
+    return gradients
 
 
 def _no_tape(method: str, x: Tensor) -> AutodiffError:

@@ -26,6 +26,12 @@ class CosineEmbeddingLossConfig(Config):
     margin: float = 0.0
     reduction: Reduction = Reduction.Mean
 
+    def __post_init__(self) -> None:
+        if not -1 <= self.margin <= 1:
+            rules = Rules(self)
+            rules.fault("margin", "no cosine", "a number from -1 to 1", "0.0 to 0.5 is usual")
+            rules.stop()
+
     def init(self, device: Device | None = None) -> CosineEmbeddingLoss:
         """The loss; it has no parameters, so the device does not matter."""
         return CosineEmbeddingLoss(self.margin, self.reduction)
@@ -75,7 +81,7 @@ class TripletMarginLossConfig(Config):
     p: float = 2.0
 
     def __post_init__(self) -> None:
-        Rules(self).positive("p").stop()
+        Rules(self).positive("p").at_least(0, "margin").stop()
 
     def init(self, device: Device | None = None) -> TripletMarginLoss:
         """The loss; it has no parameters, so the device does not matter."""

@@ -1,0 +1,74 @@
+"""Rules: what the numbers of a configuration must be, said for all of them at once."""
+
+from __future__ import annotations
+
+from burn_torch.config.base import Config
+from burn_torch.core.faults import Place, raise_faults
+
+__all__ = ["Rules"]
+
+_LARGEST = 1 << 62
+
+
+class Rules:
+    """Collects what is wrong with the fields of a configuration; `stop` raises ConfigError for all of it at once."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._place = Place()
+
+    def at_least(self, least: int, *names: str) -> Rules:
+        """Each of these numbers, or all members of a tuple of them, are `least` or more."""
+        for name in names:
+            value = getattr(self._config, name)
+            members = value if isinstance(value, tuple) else (value,)
+            if any(member < least for member in members):
+                self.fault(name, "too small", f"{least} or more", f"give {name} of {least} or more")
+            elif any(member >= _LARGEST for member in members):
+                self.fault(name, "too large", "a number below 2^62", f"check how {name} was computed")
+        return self
+
+    def fraction(self, *names: str) -> Rules:
+        """Each of these is a number from 0 to 1, or None."""
+        for name in names:
+            value = getattr(self._config, name)
+            if value is not None and not 0 <= value <= 1:
+                self.fault(name, "no fraction", "a number from 0 to 1", "0.5 is one half")
+        return self
+
+    def below_one(self, *names: str) -> Rules:
+        """Each of these is a number from 0 to below 1."""
+        for name in names:
+            if not 0 <= getattr(self._config, name) < 1:
+                self.fault(name, "out of range", "a number of 0 or more, below 1", "0.9 is usual")
+        return self
+
+    def positive(self, *names: str) -> Rules:
+        """Each of these is a number above 0, or None."""
+        for name in names:
+            value = getattr(self._config, name)
+            if value is not None and not value > 0:
+                self.fault(name, "not above 0", "a number above 0", f"give {name} above 0")
+        return self
+
+    def divides(self, divisor: str, name: str) -> Rules:
+        """The field `divisor` divides the field `name`, every member of it if it is a tuple."""
+        by, value = getattr(self._config, divisor), getattr(self._config, name)
+        members = value if isinstance(value, tuple) else (value,)
+        if by > 0 and any(member % by for member in members):
+            self.fault(
+                divisor,
+                f"does not divide {name} {list(value) if isinstance(value, tuple) else value}",
+                f"a divisor of {name}",
+                f"change {divisor} or {name}",
+            )
+        return self
+
+    def fault(self, name: str, what: str, expected: str, mend: str) -> None:
+        """Notes that a field is wrong."""
+        self._place.at(name).fault(what, given=f"= {getattr(self._config, name)}", expected=expected, mend=mend)
+
+    def stop(self) -> None:
+        """Raises: ConfigError if anything was noted."""
+        if self._place.faults:
+            raise_faults(type(self._config).__name__, self._place.faults)
