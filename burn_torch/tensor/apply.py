@@ -157,7 +157,7 @@ def apply(op: Op, inputs: Sequence[Any], *attrs: Any) -> Any:
     try:
         backend, _ = first.backend, first.spec
     except AttributeError:  # a tensor of torch or numpy, a device
-        raise no_tensor(first) from None
+        return op(*map(number, inputs), **_named(op, attrs))  # words the error
     kind = first.__class__
     specs: list[Spec | None] = []
     primitives: list[Any] = []
