@@ -204,7 +204,8 @@ class ShapeMethods(Value):
 
     def roll(self, shifts: Sequence[int], dims: Sequence[int]) -> Self:
         """The elements shifted along axes; what leaves at the end enters at the front."""
-        steps = sizes(shifts)
+        given = shifts if isinstance(shifts, list | tuple | range) else (shifts,)
+        steps = tuple([integer(shift, "a shift") for shift in given])  # of any size: it goes around
         moved = _axes(self, dims)
         if len(steps) != len(moved):
             raise told(
