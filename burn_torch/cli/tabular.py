@@ -182,6 +182,15 @@ class Table:
                     mend="rename them" + (f"; is {near} meant by {absent[0]}?" if near else ""),
                 )
             )
+        if not columns:
+            raise DataError(
+                explain(
+                    f"{self.path}: there is nothing to predict from",
+                    given=f"the columns {', '.join(self.cells)[:400]}",
+                    expected="one column of inputs at least, beside that which is predicted and those left out",
+                    mend="add a column, or ignore fewer",
+                )
+            )
         parts: list[NDArray[Any]] = []
         for column in columns:
             if column.words is not None:

@@ -170,7 +170,7 @@ def is_ours(metadata: Any) -> TypeGuard[dict[str, str]]:
 def _known(metadata: Mapping[str, str], item: Any, bytes_of: BytesOf, at: Callable[[Any, str], Any]) -> ModuleRecord:
     if metadata.get("burn_torch") != VERSION:
         raise Unsound(f"burn_torch wrote it in version {metadata.get('burn_torch')}, this one reads {VERSION}")
-    about = parse_json(metadata["record"].encode(errors="replace"), "its description")
+    about = parse_json(metadata.get("record", "").encode(errors="replace"), "its description")
     entries: dict[str, RecordEntry] = {}
     try:
         for key, known in about["keys"].items():

@@ -163,9 +163,9 @@ def _shards_of_ours(source: Source, found: Mapping[str, Any]) -> list[str]:
     if sum(name in metadata for name in _OURS) < 2:
         return []
     require_sealed(source, len(source), _CHECKSUM, metadata.get("checksum"))
-    if metadata["burn_torch"] != VERSION:
-        raise Unsound(f"burn_torch wrote its index in version {metadata['burn_torch']}, this one reads {VERSION}")
-    names = metadata["shards"]
+    if metadata.get("burn_torch") != VERSION:
+        raise Unsound(f"burn_torch wrote its index in version {metadata.get('burn_torch')}, this one reads {VERSION}")
+    names = metadata.get("shards")
     if not isinstance(names, list) or not all(map(_is_beside, names)):
         raise Unsound("its index lists shards that are no plain names")
     return names

@@ -548,8 +548,6 @@ def inspect_file(path: Path) -> None:
 
 @cache
 def _checkpoint() -> bytes:
-    import dataclasses
-
     from burn_torch.module import ModuleRecord
     from burn_torch.optim import OptimizerRecord
     from burn_torch.train.checkpoint.content import Checkpoint, Position
@@ -557,22 +555,20 @@ def _checkpoint() -> bytes:
 
     net = _net()
     whole = Checkpoint(
-        Position(1, 0, True, 3),
-        7,
-        net.into_record(),
-        OptimizerRecord("Adam", {}),
-        {"step": 3},
-        0.1,
-        History(),
-        {"Loss": {"sum": 1.5, "values": np.arange(3.0)}},
-        {"seed": 1},
-        "{}",
-        {"torch": "2"},
-        None,
-        ("note",),
-        (3, 1),
+        position=Position(1, 0, True, 3),
+        run_key=7,
+        model=net.into_record(),
+        optim=OptimizerRecord("Adam", {}),
+        scheduler={"step": 3},
+        lr=0.1,
+        history=History(),
+        metrics={"Loss": {"sum": 1.5, "values": np.arange(3.0)}},
+        loader={"seed": 1},
+        config="{}",
+        versions={"torch": "2"},
+        notes=("note",),
+        events=(3, 1),
     )
-    assert dataclasses.is_dataclass(whole)
     return bytes(ModuleRecord(**vars(whole.to_record(net))).into_bytes(".safetensors"))
 
 
