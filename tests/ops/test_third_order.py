@@ -3,7 +3,7 @@
 For a row and a sample, f is a weighted sum of the row's outputs as a function of its float inputs.  Its derivatives
 along random directions, first, second and third, by tape over tape over tape, are compared with central differences of
 the order below, and with each other by every other way to them: `grad` of `grad`, `hvp`, `jvp` of `vjp`, samples at
-once, tapes of the user's, compiled, on numpy.
+once, tapes of the user's, compiled, on numpy.  The quick tests take the third order alone: `test_table` has the second.
 """
 
 from __future__ import annotations
