@@ -384,7 +384,10 @@ def gradients(
     needs: Sequence[int] | None = None,
     run: Callable[[Call, Sequence[Any]], Sequence[Any]] | None = None,
 ) -> Backward:
-    """Gradients of sum(upstream * output) over the outputs that have an upstream, for the inputs in `needs`."""
+    """Gradients of sum(upstream * output) over the outputs that have an upstream, for the inputs in `needs`.
+
+    `found` has those that the rule gives: an input that it has none for is left out, though the tape gives it zeros.
+    """
     call = variant.call(place)
     needs = variant.floats() if needs is None else needs
     inputs = [primitive(stack, x, place) for x in variant.data]
@@ -399,8 +402,10 @@ def gradients(
         for y, g in zip(outputs, upstreams, strict=True)
         if g is not None and stack.is_tracked(y)
     ]
+    nodes = [y.node for y, _ in roots if y.node.recording is not None]
+    flat = set.intersection(*(set(node.recording.flat) for node in nodes)) if nodes else set()  # the tape's own zeros
     slots = stack.backward(roots) if roots else {}
-    found = {i: arrays(stack, [slots[fed[i].node.id]])[0] for i in needs if fed[i].node.id in slots}
+    found = {i: arrays(stack, [slots[fed[i].node.id]])[0] for i in needs if fed[i].node.id in slots and i not in flat}
     return Backward(found, inputs, [stack.inner_primitive(y) for y in outputs])
 
 
