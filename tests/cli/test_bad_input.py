@@ -145,7 +145,7 @@ IMAGES = [
     Wrong("predict {run} {files}/none.npy", 3, ("no image", "one image at least")),
     Wrong("predict {run} {files}/nan.npy", 3, ("NaN or infinite", "finite numbers")),
     Wrong("predict {run} {files}/objects.npy", 3, ("damaged: Object arrays", "a whole .npy file")),
-    Wrong("predict {run} {files}/text.npy", 3, ("type <U1", "grey images")),
+    Wrong("predict {run} {files}/text.npy", 3, ("elements of type <U1", "expected numbers")),
     Wrong("predict {run} {files}/cut.npy", 3, ("damaged: .*162", "save the image again")),
     Wrong("predict {run} {files}/notes.npy", 3, ("does not begin as an .npy file does",)),
     Wrong("predict {run} {files}/cut.pgm", 3, ("61 pixels, the header says 8 x 8",)),

@@ -157,6 +157,9 @@ def _shaped(path: Path, values: Any, size: tuple[int, int]) -> Images:
 def _npy(path: Path) -> NDArray[Any]:
     """An array of numbers, whose sizes are compared with that of the file before anything is allocated."""
     with open_regular(path) as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise ValueError("it does not begin as an .npy file does")
+        file.seek(0)
         version = np.lib.format.read_magic(file)
         header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         if version not in header:
