@@ -127,7 +127,7 @@ def test_constants_without_annotation_are_as_before() -> None:
         lambda part: torch.nn.Parameter(torch.zeros(2)),
         lambda part: torch.zeros(2),
     ],
-    ids=str,
+    ids=lambda hide: f"line {hide.__code__.co_firstlineno}",
 )
 def test_what_the_tree_does_not_reach_is_refused(hide: Any) -> None:
     with pytest.raises(ArgumentError, match="held.* would never be trained or saved" + THREE):
