@@ -550,6 +550,37 @@ def _windowed(d: Drawer) -> bool:
     return d.emit("gather", d.elementwise_of(x) or x, order[1], dim=dim) is not None
 
 
+def _at_edges(d: Drawer) -> bool:
+    """An element-wise row at infinities, NaN, zeros of both signs and large numbers, and another row behind it."""
+    name = d.random.choice([name for name in _free_rows() if REGISTRY[name].pointwise is not None])
+    shape = d.some_shape()
+    operands: list[Any] = []
+    for x in d.random.choice(_drawn_samples(name))[1]:
+        if not isinstance(x, np.ndarray):
+            operands.append(x)
+            continue
+        if x.dtype.kind != "f":
+            operands.append(d.fresh(x.dtype.kind, shape))
+            continue
+        edges = d.numpy.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e9, 45.0, 1e-30], shape)
+        operands.append(
+            d.add_input(np.where(d.numpy.random(shape) < 0.5, edges, d.numpy.uniform(-3, 3, shape)), d.float)
+        )
+    d.wild = True
+    return d.elementwise_of(d.one(name, *operands)) is not None
+
+
+def _turned(d: Drawer) -> bool:
+    """What a library computes, read where it lies and turned: it may not be written over."""
+    x = d.pick(lambda v: v.dtype is d.float and len(v.shape) == 2 and 0 < v.tensor.spec.numel <= 64)
+    y = d.one("permute", x, axes=(1, 0)) if x else None
+    square = d.one("matmul", x, y) if x and y else None
+    turned = d.one("flip", square, axes=(d.random.randrange(2),)) if square else None
+    return (
+        turned is not None and d.emit(d.random.choice(("add", "mul", "sub")), d.elementwise_of(turned), 0.5) is not None
+    )
+
+
 def _normalised(d: Drawer) -> bool:
     x = d.pick(lambda v: v.dtype.is_float and len(v.shape) > 0 and v.tensor.spec.numel > 0)
     if x is None:
@@ -593,7 +624,7 @@ def _drawn_random(d: Drawer) -> bool:
 
 _MAKERS: Final = (
     _detached, _straight_through, _product, _updated_part, _over_expanded, _windowed, _normalised, _several_results,
-    _drawn_random,
+    _drawn_random, _at_edges, _turned,
 )  # fmt: skip
 _COMMON: Final = (
     "add", "sub", "mul", "div", "maximum", "minimum", "mask_where", "exp", "tanh", "relu", "neg", "square", "sin",

@@ -45,8 +45,8 @@ def _edit(patch: Any, place: str, *texts: str) -> None:
     *outer, name = path.split(".")
     for part in outer:
         owner = getattr(owner, part)
-    function = inspect.unwrap(inspect.getattr_static(owner, name))
-    function = getattr(function, "__func__", function)
+    member = inspect.getattr_static(owner, name)
+    function = inspect.unwrap(member.fget if isinstance(member, property) else getattr(member, "__func__", member))
     source = textwrap.dedent(inspect.getsource(function))
     for old, new in zip(texts[::2], texts[1::2], strict=True):
         if source.count(old) != 1:
