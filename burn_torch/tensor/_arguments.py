@@ -29,6 +29,8 @@ def integer(value: Any, name: str) -> int:
         if isinstance(value, bool | np.bool_):
             raise TypeError
         return operator.index(value)
+    except BurnTorchError:  # of a traced number
+        raise
     except (TypeError, ValueError, RuntimeError):  # of an array, of several elements
         raise told(
             DTypeError,

@@ -121,7 +121,7 @@ def test_a_flip_in_a_large_tensor_is_noticed_before_anything_is_lent(tmp_path: P
 def test_files_are_laid_out_so_that_large_tensors_stay_aligned(tmp_path: Path) -> None:
     entries: dict[str, Any] = {}
     for i, (dtype, size) in enumerate([(DType.F64, 3), (DType.F32, 5), (DType.F32, 1 << 18), (DType.F16, 1 << 19)]):
-        data = TensorData.of(np.arange(size), dtype)
+        data = TensorData.of(np.arange(size) % 2048, dtype)
         entries[f"w{i}"] = RecordEntry(dtype, data.shape, None, lambda data=data: data)  # type: ignore[misc]
     path = ModuleRecord(entries).save(tmp_path / "m.safetensors")
     back = ModuleRecord.load(path)
