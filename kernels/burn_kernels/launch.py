@@ -19,6 +19,7 @@ import torch
 
 from burn_kernels._triton import AVAILABLE, INTERPRETED
 from burn_kernels.errors import KernelDeviceError, KernelDTypeError, KernelLimitError, KernelShapeError, explain
+from burn_kernels.interpreting import launch_interpreted
 from burn_kernels.jitted import settle
 from burn_kernels.prepared import kind_of, known, learn
 
@@ -331,7 +332,7 @@ def launch(
         recorder.launches.append(Launch(kernel, grid, arguments, constants, warps, stages, together, registers, early))
         return None
     if not like.is_cuda:
-        return kernel[grid](*arguments, num_warps=warps, num_stages=stages, **constants)
+        return launch_interpreted(kernel, grid, arguments, num_warps=warps, num_stages=stages, **constants)
     options = extra_options(machine, together, registers, early)
     index = like.get_device()
     if index != torch.cuda.current_device():

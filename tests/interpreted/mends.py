@@ -9,23 +9,14 @@ from typing import Any
 import triton.language as tl
 from triton.runtime import interpreter
 
+from burn_kernels.interpreting import mend_bounds_of_loops
+
 
 def mended(patch: Any) -> None:
     """Exchanges what is wrong or slow, by `patch.setattr`: a `pytest.MonkeyPatch`, or whoever keeps it to the end."""
-    _loops_with_runtime_bounds(patch)
+    mend_bounds_of_loops(patch.setattr)
     _one_patch_a_launch(patch)
     _types_made_once(patch)
-
-
-def _loops_with_runtime_bounds(patch: Any) -> None:
-    """Triton converts an array of one element by int(), which numpy 2.4 refuses; here by item()."""
-    original = interpreter._patch_lang_tensor
-
-    def patched(tensor: Any, scope: Any) -> None:
-        original(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    patch.setattr(interpreter, "_patch_lang_tensor", patched)
 
 
 def _one_patch_a_launch(patch: Any) -> None:
