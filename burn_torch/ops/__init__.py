@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import REGISTRY, Call, Op, op
+from burn_torch.ops.signature import Number, Operand
 from burn_torch.ops.value import Executor, Value
 
-__all__ = ["REGISTRY", "Call", "Executor", "Op", "Value", "op"]
+__all__ = ["REGISTRY", "Call", "Executor", "Number", "Op", "Operand", "TensorSpec", "Value", "op"]
 
 FAMILIES = (
     "arithmetic",

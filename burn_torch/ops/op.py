@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType, DTypeClass
-from burn_torch.core.errors import BurnTorchError, DeviceError, DTypeError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, BurnTorchError, DeviceError, DTypeError, ShapeError, explain
 from burn_torch.core.frames import user_line
 from burn_torch.core.spec import NUMBER_SPECS, DTypeFault, NumberSpec, Spec, TensorSpec
 from burn_torch.ops.faults import RuleFault
@@ -154,6 +154,8 @@ class Op:
         self.batch_rule: Callable[..., Any] | None = None
         self.device_numbers: Callable[[Call, Sequence[Any]], Any] | None = fields["device_numbers"]
         self.signature: Final = Signature(rule)
+        self.__signature__: Final = self.signature.python
+        """What `help` and `inspect.signature` show: that of the rule."""
         if namespace and self.pointwise is not None:
             require_template(self.name, self.pointwise, [name for name, _ in self.signature.inputs])
         self.calls: Final[dict[Any, Call]] = {}
@@ -169,7 +171,14 @@ class Op:
         decomposition.
         """
         if self.nondifferentiable:
-            raise TypeError(f"{self.name} is nondifferentiable and has a gradient")
+            raise ArgumentError(
+                explain(
+                    f"op: {self.name}: a nondifferentiable row has no gradient",
+                    given=f"@op(nondifferentiable=True) and @{self.__name__}.gradient",
+                    expected="one of the two",
+                    mend="leave nondifferentiable=True out",
+                )
+            )
         self.gradient_rule = rule
         return rule
 
@@ -488,12 +497,26 @@ def op(
     for name, allowed in _WORDS.items():
         if fields[name] not in allowed:
             words = ", ".join(repr(word) for word in allowed)
-            raise TypeError(f"{name} is one of {words}, not {fields[name]!r}")
+            raise ArgumentError(
+                explain(
+                    f"op: {name} has no such value",
+                    given=f"{name}={fields[name]!r}",
+                    expected=words,
+                    mend="leave it out: the default is right for most rows",
+                )
+            )
 
     def declare(rule: Callable[..., Any]) -> Op:
         row = Op(rule, fields, namespace)
         if row.name in REGISTRY and REGISTRY[row.name].rule.__module__ != rule.__module__:
-            raise TypeError(f"two rows are named {row.name}; give one a namespace")
+            raise ArgumentError(
+                explain(
+                    f"op: two rows are named {row.name}",
+                    given=f"{rule.__module__}.{rule.__name__}",
+                    expected=f"a name beside that of {REGISTRY[row.name].rule.__module__}",
+                    mend='give it a namespace of its own: @op(namespace="mine", ...)',
+                )
+            )
         REGISTRY[row.name] = row
         return row
 

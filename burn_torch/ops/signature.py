@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 import operator
 import re
+import types
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, final
 
 from burn_torch.core.dtype import DType
+from burn_torch.core.errors import ArgumentError, explain
 from burn_torch.core.sizes import Size
-from burn_torch.core.spec import NumberSpec, Spec, TensorSpec
+from burn_torch.core.spec import NumberSpec, Shape, Spec, TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
 
 __all__ = ["Number", "Operand", "Signature"]
@@ -22,21 +25,43 @@ Operand: TypeAlias = TensorSpec | NumberSpec
 """In a row's signature: a tensor, or a host number that stands for a tensor of one element."""
 
 
-_KINDS: Final = {
-    "TensorSpec": "tensor",
-    "TensorSpec | None": "optional",
-    "Number": "number",
-    "Operand": "operand",
-    "Operand | None": "optional operand",
+_KINDS: Final[dict[str, tuple[Any, str]]] = {
+    "TensorSpec": (TensorSpec, "tensor"),
+    "TensorSpec | None": (TensorSpec | None, "optional"),
+    "Number": (Number, "number"),
+    "Operand": (Operand, "operand"),
+    "Operand | None": (Operand | None, "optional operand"),
 }
+"""What positional parameters may be annotated with: as it is written here, or anything that means the same."""
 
 
-def _written(annotation: Any) -> str:
-    """An annotation as source writes it, with or without `from __future__ import annotations`."""
-    if isinstance(annotation, str):
+def _known_text(annotation: Any, function: Callable[..., Any], known: Mapping[str, tuple[Any, Any]]) -> str | None:
+    """The key of `known` that an annotation means: by its text, or by the type that it is another spelling of."""
+    if isinstance(annotation, str) and annotation in known:  # nearly all of them, and quick
         return annotation
-    text = re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(annotation))
-    return text.replace("TensorSpec | NumberSpec", "Operand").replace("NumberSpec", "Number")
+    resolved = annotation
+    if isinstance(annotation, str):
+        holder = types.SimpleNamespace(__annotations__={"it": annotation})
+        try:
+            resolved = typing.get_type_hints(holder, function.__globals__)["it"]
+        except Exception:  # names under TYPE_CHECKING or of an enclosing function: their last part must do
+            last = re.sub(r"\b(?:\w+\.)+(?=\w)", "", annotation)
+            return last if last in known else None
+    return next((text for text, (kind, _) in known.items() if kind == resolved), None)
+
+
+def _refused(function: Callable[..., Any], name: str, annotation: Any, what: str, expected: str) -> ArgumentError:
+    empty = annotation is inspect.Parameter.empty
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return ArgumentError(
+        explain(
+            f"op: {function.__name__}: no rule takes such {what}",
+            given=name + (", without an annotation" if empty else f": {text}"),
+            expected=expected,
+            mend="from burn_torch.ops import Number, Operand, TensorSpec; a number that changes from call to call, "
+            "a float too, is a positional parameter",
+        )
+    )
 
 
 @final
@@ -47,17 +72,20 @@ class Signature:
         self.inputs: Final[list[tuple[str, str]]] = []
         self.variadic = False
         self.attrs: Final[dict[str, tuple[str, Any]]] = {}
-        for name, parameter in inspect.signature(rule).parameters.items():
-            annotation = _written(parameter.annotation)
+        self.python: Final = inspect.signature(rule)
+        for name, parameter in self.python.parameters.items():
+            annotation = parameter.annotation
             if parameter.kind is parameter.KEYWORD_ONLY:
-                if annotation not in _COERCIONS:
-                    raise TypeError(f"{rule.__name__}: attribute {name} is {annotation}, not one of {list(_COERCIONS)}")
-                self.attrs[name] = (annotation, parameter.default)
+                text = _known_text(annotation, rule, _COERCIONS)
+                if text is None:
+                    raise _refused(rule, name, annotation, "an attribute", f"{name}: {' or '.join(_COERCIONS)}")
+                self.attrs[name] = (text, parameter.default)
             else:
-                if annotation not in _KINDS:
-                    raise TypeError(f"{rule.__name__}: input {name} is {annotation}, not one of {list(_KINDS)}")
+                text = _known_text(annotation, rule, _KINDS)
+                if text is None or parameter.kind is parameter.VAR_KEYWORD:
+                    raise _refused(rule, name, annotation, "an input", f"{name}: {' or '.join(_KINDS)}")
                 self.variadic = self.variadic or parameter.kind is parameter.VAR_POSITIONAL
-                self.inputs.append((name, _KINDS[annotation]))
+                self.inputs.append((name, _KINDS[text][1]))
 
     def complete(self, op_name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """All attributes in the declared order, coerced by declared type (1 == True == 1.0 hash alike).
@@ -70,7 +98,7 @@ class Signature:
             if value is inspect.Parameter.empty:
                 raise TypeError(f"{op_name}({self}): missing attribute {name}")
             try:
-                complete[name] = _COERCIONS[annotation](value)
+                complete[name] = _COERCIONS[annotation][1](value)
             except TypeError as err:
                 raise TypeError(f"{op_name}: attribute {name} is {value!r}, not {annotation}: {err}") from None
         if len(attrs) > len(complete) or any(name not in complete for name in attrs):
@@ -145,6 +173,12 @@ def _boolean(value: Any) -> bool:
     return value
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a str was expected, {value!r} given")
+    return str(value)  # of an enum's member its value
+
+
 def _integers(value: Any) -> tuple[int, ...]:
     if isinstance(value, str | bytes):
         raise TypeError("a text is no list of whole numbers")
@@ -161,16 +195,23 @@ def _dtype(value: Any) -> DType:
     return value
 
 
-_COERCIONS: Final[dict[str, Callable[[Any], Any]]] = {
-    "int": _no_float,
-    "bool": _boolean,
-    "str": str,
-    "DType": _dtype,
-    "Shape": _integers,
-    "tuple[int, ...]": _integers,
-    "tuple[bool, ...]": lambda value: tuple(_boolean(v) for v in value),
-    "tuple[tuple[int, int], ...]": lambda value: tuple((_no_float(a), _no_float(b)) for a, b in value),
-    "tuple[tuple[int, int, int], ...]": lambda value: tuple(_integers(v) for v in value),
-    "int | None": _optional(_no_float),
-    "Shape | None": _optional(_integers),
+_COERCIONS: Final[dict[str, tuple[Any, Callable[[Any], Any]]]] = {
+    "int": (int, _no_float),
+    "bool": (bool, _boolean),
+    "str": (str, _text),
+    "DType": (DType, _dtype),
+    "Shape": (Shape, _integers),
+    "tuple[int, ...]": (tuple[int, ...], _integers),
+    "tuple[bool, ...]": (tuple[bool, ...], lambda value: tuple(_boolean(v) for v in value)),
+    "tuple[tuple[int, int], ...]": (
+        tuple[tuple[int, int], ...],
+        lambda value: tuple((_no_float(a), _no_float(b)) for a, b in value),
+    ),
+    "tuple[tuple[int, int, int], ...]": (
+        tuple[tuple[int, int, int], ...],
+        lambda value: tuple(_integers(v) for v in value),
+    ),
+    "int | None": (int | None, _optional(_no_float)),
+    "Shape | None": (Shape | None, _optional(_integers)),
 }
+"""What attributes may be annotated with, and how a value becomes one."""
