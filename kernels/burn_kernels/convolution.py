@@ -42,6 +42,7 @@ from burn_kernels.convolution_backward import backward
 from burn_kernels.convolution_choice import (
     beats_library,
     call_of,
+    compared_exactly,
     digits_of,
     facts_of,
     geometry_of,
@@ -255,12 +256,13 @@ def _trial(facts: Facts, inputs: Inputs) -> Trial:
     x = inputs.normal(made.batch, made.channels, made.height, made.width, dtype=facts.dtype)
     w = inputs.normal(made.outs, made.sources, made.kernel_h, made.kernel_w, dtype=facts.dtype, std=0.3)
     b = inputs.normal(made.outs, dtype=facts.dtype) if "b" in facts.flags.split() else None
-    return Trial(
+    trial = Trial(
         (x, w, b),
         # of equals, which a rounding may make, another one may be chosen: y alone is compared
         lambda given, config: forward(*given, config=config, **options)[0],
         lambda given: reference(*given, **options)[0],
     )
+    return compared_exactly(trial, facts)
 
 
 def _candidates(facts: Facts, machine: Machine) -> list[Config]:

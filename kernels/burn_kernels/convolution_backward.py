@@ -16,6 +16,7 @@ from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
 from burn_kernels.convolution_choice import (
     beats_library,
     call_of,
+    compared_exactly,
     digits_of,
     facts_of,
     geometry_of,
@@ -257,23 +258,25 @@ def _plain(needs: tuple[bool, bool, bool], made: Geometry, given: Any) -> list[t
 
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
     dz, x, w, made = _inputs(facts, inputs)
-    return Trial(
+    trial = Trial(
         (dz, x, w),
         lambda given, config: data_gradient(given[0], given[1], given[2], made, config),
         functools.partial(_plain, (True, False, False), made),
     )
+    return compared_exactly(trial, facts)
 
 
 def _weight_trial(facts: Facts, inputs: Inputs) -> Trial:
     dz, x, w, made = _inputs(facts, inputs)
     bias = "b" in facts.flags.split()
-    return Trial(
+    trial = Trial(
         (dz, x, w),
         lambda given, config: [
             g for g in weight_gradient(given[0], given[1], given[2], made, bias, config) if g is not None
         ],
         functools.partial(_plain, (False, True, bias), made),
     )
+    return compared_exactly(trial, facts)
 
 
 def _data_candidates(facts: Facts, machine: Machine) -> list[Config]:

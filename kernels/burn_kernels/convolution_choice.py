@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
 
 from burn_kernels.autotune.key import Facts, alignment
+from burn_kernels.autotune.trial import Trial
 from burn_kernels.convolution_kernels import LIBRARY, Config
 from burn_kernels.convolution_parts import (
     MOST_PLANE_TAPS,
@@ -59,6 +62,41 @@ def offers_tiles(facts: Facts, machine: Machine) -> bool:
 def digits_of(facts: Facts) -> torch.dtype:
     """The type whose digits the results have: a product in tf32 has those of a float16."""
     return torch.float16 if "tf32" in facts.flags.split() else facts.dtype
+
+
+def compared_exactly(trial: Trial, facts: Facts) -> Trial:
+    """The trial with torch's convolutions multiplying float32 exactly while results are compared; timed as it was.
+
+    By torch's default cuDNN takes tf32 where it thinks fit, at 1024 images of 64 channels but not at 3 (H200).  Beside
+    that, the kernels that are exact would look wrong: 0.0167 of 46.
+    """
+    if facts.dtype != torch.float32 or "tf32" in facts.flags.split():
+        return trial
+
+    def run(given: Any, config: Any) -> Any:
+        with _exact_products():
+            return trial.run(given, config)
+
+    def reference(given: Any) -> Any:
+        with _exact_products():
+            return trial.reference(given)
+
+    return dataclasses.replace(trial, run=run, reference=reference, timed=trial.timed or trial.run)
+
+
+@contextlib.contextmanager
+def _exact_products() -> Iterator[None]:
+    cudnn: Any = torch.backends.cudnn
+    # from torch 2.9 on, `allow_tf32` may not be read where convolutions and recurrences have unlike settings
+    place, name, exact = (
+        (cudnn.conv, "fp32_precision", "ieee") if hasattr(cudnn, "conv") else (cudnn, "allow_tf32", False)
+    )
+    before = getattr(place, name)
+    setattr(place, name, exact)
+    try:
+        yield
+    finally:
+        setattr(place, name, before)
 
 
 FEW_TERMS, FEW_RESULTS = 16, 8

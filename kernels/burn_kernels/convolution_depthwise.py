@@ -12,7 +12,7 @@ from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, Tunable, tunable
-from burn_kernels.convolution_choice import call_of, digits_of, facts_of, geometry_of, words_of
+from burn_kernels.convolution_choice import call_of, compared_exactly, digits_of, facts_of, geometry_of, words_of
 from burn_kernels.convolution_kernels import join_weights
 from burn_kernels.convolution_parts import (
     Geometry,
@@ -169,11 +169,12 @@ def _operands(facts: Facts, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor,
 
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
     x, w, b, made = _operands(facts, inputs)
-    return Trial(
+    trial = Trial(
         (x, w, b),
         lambda given, config: forward(given[0], given[1], given[2], made, config),
         lambda given: reference(*given, **made.options)[0],
     )
+    return compared_exactly(trial, facts)
 
 
 def _backward_trial(facts: Facts, inputs: Inputs) -> Trial:
@@ -185,11 +186,12 @@ def _backward_trial(facts: Facts, inputs: Inputs) -> Trial:
     def there(found: Gradients) -> list[torch.Tensor]:
         return [g for g in found if g is not None]
 
-    return Trial(
+    trial = Trial(
         (dz, x, w, b),
         lambda given, config: there(backward(given[0], given[1], given[2], made, needs, config)),
         lambda given: there(reference_backward(*given, needs=needs, **made.options)),
     )
+    return compared_exactly(trial, facts)
 
 
 def _problems(flags: str, rows: int, cols: int, dtype: torch.dtype) -> list[Facts]:

@@ -18,6 +18,7 @@ from burn_kernels import (
     convolution_choice,
     convolution_depthwise,
 )
+from burn_kernels.autotune.trial import Trial
 from burn_kernels.convolution import LIBRARY, Config, Geometry, is_direct
 from burn_kernels.convolution_choice import is_first
 from burn_kernels.convolution_kernels import (
@@ -193,6 +194,27 @@ def tf32(convolutions: bool, products: bool) -> Iterator[None]:
             yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_candidates_are_compared_without_the_tf32_that_nobody_asked_for(asked: bool) -> None:
+    """autotune: the exact kernels were disqualified beside a library that takes tf32 at large sizes only."""
+    made, seen = sizes(64, 8, 26, 16, 3), list[str]()
+
+    def look(*anything: Any) -> list[torch.Tensor]:
+        conv: Any = torch.backends.cudnn.conv
+        seen.append(conv.fp32_precision)
+        return []
+
+    with tf32(True, asked):
+        words = convolution_choice.words_of(torch.float32, made)
+        facts = convolution_choice.facts_of(torch.float32, made, 0, True, words)
+        trial = convolution_choice.compared_exactly(Trial((), look, look), facts)
+        trial.run((), None)
+        trial.reference(())
+        (trial.timed or trial.run)((), None)
+        look()
+    assert seen == (["tf32"] * 4 if asked else ["ieee", "ieee", "tf32", "tf32"])
 
 
 @pytest.mark.parametrize("convolutions", [True, False])
