@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from burn_torch.core.dtype import NUMERIC, DType
-from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.core.spec import FLOAT_NUMBER, Shape, TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.held_numbers import held, require_numbers
 from burn_torch.ops.laws import Fill
@@ -46,9 +46,15 @@ def _torch_full(call: Call):
 def full(value: Number, *, shape: Shape, dtype: DType, place: str) -> TensorSpec:
     """A tensor whose elements all have one value.
 
-    Shapes: () -> shape.  Dtypes: any; the value is converted.
-    Raises: ArgumentError for a finite value outside the range of the type.
+    Shapes: () -> shape.  Dtypes: any; a whole number becomes one of the type, and a bool is whether it is not 0.
+    Raises: ArgumentError for a finite value outside the range of the type; a fault for a float in integers.
     """
+    if value is FLOAT_NUMBER and dtype.is_int:
+        raise dtype_fault(
+            f"a float number in {dtype} values",
+            expected=f"a number that {dtype} can hold",
+            mend="take a float type, or round the number first: int(number)",
+        )
     return _made(shape, dtype, place)
 
 

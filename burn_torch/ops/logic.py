@@ -196,8 +196,8 @@ def bitwise_not(x: TensorSpec) -> TensorSpec:
 
 
 @op(
-    torch=torch.bitwise_left_shift,
-    numpy=np.left_shift,
+    torch=held(torch.bitwise_left_shift),
+    numpy=held(np.left_shift),
     inplace=torch.Tensor.bitwise_left_shift_,
     pointwise="({0} << {1})",
     cost="cheap",
@@ -215,8 +215,8 @@ def bitwise_left_shift(x: Operand, y: Operand) -> TensorSpec:
 
 
 @op(
-    torch=torch.bitwise_right_shift,
-    numpy=np.right_shift,
+    torch=held(torch.bitwise_right_shift),
+    numpy=held(np.right_shift),
     inplace=torch.Tensor.bitwise_right_shift_,
     pointwise="({0} >> {1})",
     cost="cheap",

@@ -171,6 +171,7 @@ class FloatMethods(OrderMethods):
 
             cov(i, j) = sum((x_i - mean(x_i)) * (x_j - mean(x_j))) / (n - correction_factor)
 
+        Half types sum in f32: their products overflow long before a covariance does.
         Shapes: x (n, f), dim 0 -> (f, f).  PyTorch: torch.cov, with variables in rows.
         """
         if self.spec.ndim != 2:
@@ -182,13 +183,12 @@ class FloatMethods(OrderMethods):
                 mend="flatten the other axes first",
             )
         at = axis(self, dim)
-        centred = self.sub(self.mean_dim(at))
+        wide = self.cast(DType.F32) if self.spec.dtype in (DType.F16, DType.BF16) else self
+        centred = wide.sub(wide.mean_dim(at))
         rows = centred if at == 0 else centred.transpose()
-        return (
-            rows.transpose()
-            .matmul(rows)
-            .div(float(self.spec.shape[at] - integer(correction_factor, "correction_factor")))
-        )
+        products = rows.transpose().matmul(rows)
+        count = self.spec.shape[at] - integer(correction_factor, "correction_factor")
+        return products.div(float(count)).cast(self.spec.dtype)
 
     def logsumexp_dim(self, dim: int) -> Self:
         """log(sum(exp(x))) along an axis, without overflow; the axis stays with size 1."""

@@ -135,6 +135,32 @@ def test_clamp_of_small_integers_refuses_bounds_that_they_cannot_be(stack: str) 
 
 
 @pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda x: Tensor.full((2,), 1.5, (x.device, "i64")),
+        lambda x: x.full_like(-0.5),
+        lambda x: x.slice_fill((range(1),), 2.5),
+        lambda x: compile(lambda x, number: x.full_like(number) + x)(x, 1.5),
+    ],
+    ids=["full", "full_like", "slice_fill", "compiled"],
+)
+def test_integers_are_not_filled_with_a_fraction_that_is_cut(stack: str, fill: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(DTypeError, match="a float number in i64 values"):
+        fill(Tensor.from_data([1, 2, 3], STACKS[stack]())).into_data()
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("number", [256, -1, 2**31])
+@pytest.mark.parametrize("shift", [Tensor.bitwise_left_shift, Tensor.bitwise_right_shift])
+def test_bytes_are_not_shifted_by_a_number_modulo_256(stack: str, number: int, shift: Callable[..., Tensor]) -> None:
+    # torch took 256 as a byte, 0, and left the values as they were
+    bytes_of_8_bits = Tensor.from_data([1, 200], STACKS[stack](), "u8")
+    with pytest.raises(ArgumentError, match="whole numbers from 0 to 255"):
+        shift(bytes_of_8_bits, number).into_data()
+
+
+@pytest.mark.parametrize("stack", STACKS)
 def test_a_range_that_leaves_its_type_is_refused(stack: str) -> None:
     device = STACKS[stack]()
     with pytest.raises(ArgumentError, match=r"(?s)arange: .*126, 129.*expected: whole numbers from -128 to 127"):
@@ -160,6 +186,15 @@ def test_data_that_a_type_rounds_are_taken() -> None:
     assert TensorData.of([-(2.0**63)], DType.I64).to_list() == [-(2**63)]
     assert TensorData.of([0, 2], DType.BOOL).to_list() == [False, True]
     assert TensorData.of([300, -1]).convert(DType.U8).to_list() == [44, 255]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_covariances_of_a_half_type_fit_where_their_sums_do_not(stack: str, seed: np.random.Generator) -> None:
+    values = (seed.normal(size=(60, 3)) * 50).astype(np.float16)
+    wanted = np.cov(values.astype(np.float64), rowvar=False)
+    result = np.asarray(Tensor.from_data(values, STACKS[stack]()).cov(0, 1).into_data().values)
+    assert result.dtype == np.float16
+    assert np.abs(result - wanted).max() <= 1e-3 * np.abs(wanted).max()
 
 
 @pytest.mark.parametrize("stack", STACKS)
