@@ -99,6 +99,9 @@ def backward(
     else:
         missing = -q.shape[2] % _LSE_ROWS  # as its forward leaves rows that do not exist: exp(score - inf) is 0
         lse = functional.pad(lse, (0, missing), value=math.inf) if missing else lse
+        # its rows of y are read as its forward lays them out, by (batch, position, head), whatever y's strides say: of
+        # others the gradients of q and k are garbage in half types
+        y = y.transpose(1, 2).contiguous().transpose(1, 2)
         efficient = aten._scaled_dot_product_efficient_attention_backward.default
         wanted = (True, True, True, False)
         found = efficient(dy, q, k, v, None, y, lse, unread, unread, 0.0, wanted, causal, scale=scale)[:3]

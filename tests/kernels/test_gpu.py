@@ -308,9 +308,10 @@ def test_torchs_kernels_and_ours_can_follow_each_other(number: int) -> None:
     torch.testing.assert_close(lse, exact[1], rtol=1e-3, atol=1e-3)
     expected = attention.reference_backward(dy, q, k, v, None, None, *exact, causal=True)
     back = attention.BackwardConfig(number, 0, 0, 0, 0)
-    for config, deterministic in ((None, True), (back, False)):
+    # theirs then ours, theirs twice, ours then theirs: our y lies in another order
+    for outputs, config, deterministic in (((y, lse), None, True), ((y, lse), back, False), (exact, back, False)):
         found = attention.backward(
-            dy, q, k, v, None, None, y, lse, causal=True, config=config, deterministic=deterministic
+            dy, q, k, v, None, None, *outputs, causal=True, config=config, deterministic=deterministic
         )
         for one, other in zip(found[:3], expected[:3], strict=True):
             assert one is not None
