@@ -16,8 +16,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
-import socket
 import sys
 import threading
 import time
@@ -28,6 +26,7 @@ from types import TracebackType
 from typing import Any, Final, final
 
 from burn_torch.core.errors import BurnTorchError, DistributedError
+from burn_torch.distributed.liveness import AGENT_HOLDS_STORE, ProcessWatch, own_process, parent_process
 
 __all__ = ["Watchdog", "default_code"]
 
@@ -41,8 +40,6 @@ _LOST_S: Final = 1.5
 """A store that has closed its connection gets one more try after this time."""
 _AGENT: Final = -1
 """In the place of a rank: the process that started them."""
-_AGENT_HOLDS: Final = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-"""Whether that process holds the store, and not rank 0."""
 _CONNECTION_WORDS: Final = ("gloo", "connection", "nccl", "socket", "peer", "timed out", "broken pipe")
 
 
@@ -57,14 +54,17 @@ def default_code(err: BaseException) -> int:
 class Watchdog:
     """The thread that watches; `report` tells the others of a failure here."""
 
-    def __init__(self, rank: int, size: int, *, silence_s: float, code_of: Callable[[BaseException], int]) -> None:
+    def __init__(
+        self, rank: int, size: int, *, silence_s: float, code_of: Callable[[BaseException], int], prefix: str
+    ) -> None:
         from torch._C._distributed_c10d import TCPStore  # where torch.distributed has it from
 
         self.rank: Final = rank
         self.size: Final = size
         self._silence_s: Final = silence_s
         self._code_of: Final = code_of
-        self._prefix: Final = f"burn_torch/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        self._prefix: Final = prefix
+        self._agent: Final = ProcessWatch(parent_process() if AGENT_HOLDS_STORE else None)
         self._stop: Final = threading.Event()
         self._lock: Final = threading.Lock()
         self._clean_up: Final[list[Callable[[str], None]]] = []
@@ -78,24 +78,31 @@ class Watchdog:
         self._reported = False
         self._holder_left = False
         """Whether rank 0, which has the store, left in good order."""
-        self._set(f"pid/{rank}", f"{socket.gethostname()} {os.getpid()}")
+        self._set(f"pid/{rank}", own_process())
 
     # -- from the outside --------------------------------------------------------------------------
     def start(self) -> None:
-        """Begins to watch, and takes part in the end of this process by an exception."""
+        """Begins to watch."""
+        self._thread.start()
+
+    def hook_exceptions(self) -> None:
+        """Tells the others of an exception that ends this process.
+
+        After init_process_group: torch's own hook, set there, calls the one before it with another sys.stderr.
+        """
         self._hook = sys.excepthook
         sys.excepthook = self._on_exception
-        self._thread.start()
 
     def close(self) -> None:
         """Leaves in good order."""
         self._stop.set()
         self._thread.join()
-        sys.excepthook = self._hook
+        if sys.excepthook == self._on_exception:
+            sys.excepthook = self._hook
         with contextlib.suppress(RuntimeError):  # the store may be gone: the process that has it was faster
             self._set(f"done/{self.rank}", "1")
             others = [f"done/{rank}" for rank in range(1, self.size)]
-            if self.rank == 0 and not _AGENT_HOLDS and not all(map(self._has, others)):
+            if self.rank == 0 and not AGENT_HOLDS_STORE and not all(map(self._has, others)):
                 time.sleep(2 * _TICK_S)  # the store goes with this process: the others are to see that it left
 
     def on_failure(self, clean_up: Callable[[str], None]) -> Callable[[], None]:
@@ -121,16 +128,18 @@ class Watchdog:
     def _watch(self) -> None:
         neighbour = (self.rank + 1) % self.size
         beats, last, seen, heard = 0, "", time.monotonic(), time.monotonic()
-        death = _Death(None)
+        death = ProcessWatch(None)
         beat_at, lost = 0.0, False
         while not self._stop.wait(_TICK_S):
             now = time.monotonic()
+            if self._agent.ended():  # before the store is asked, which went with it: torch tells of that in 100 lines
+                self._end(_gone(_AGENT, "is gone, and the store of the run with it"))
             try:
                 if now >= beat_at:
                     beats, beat_at = beats + 1, now + _BEAT_S
                     self._set(f"beat/{self.rank}", str(beats))
                     if not death.known and self._has(f"pid/{neighbour}"):
-                        death = _Death(self._get(f"pid/{neighbour}"))
+                        death = ProcessWatch(self._get(f"pid/{neighbour}"))
                     if self._has(f"beat/{neighbour}"):
                         value = self._get(f"beat/{neighbour}")
                         if value != last:
@@ -140,17 +149,16 @@ class Watchdog:
                 if self._has("failure"):
                     self._end(json.loads(self._get("failure")))
                 silent = now - seen > self._silence_s
-                if (death.happened() or silent) and not self._has(f"done/{neighbour}"):
+                if (death.ended() or silent) and not self._has(f"done/{neighbour}"):
                     time.sleep(2 * _TICK_S)  # it may have reported its own failure with its last words
                     why = f"gave no sign of life for {self._silence_s:g} s" if silent else "ended without a word"
                     self._fail(neighbour, _KILLED, f"{why} (killed by the system? out of memory?)", "")
             except RuntimeError as err:  # the store does not answer
-                if self._holder_left and not _AGENT_HOLDS:
+                if self._holder_left and not AGENT_HOLDS_STORE:
                     return  # rank 0 had it, and left in good order
                 if lost or now - heard > self._silence_s:
-                    who = _AGENT if _AGENT_HOLDS else 0
-                    gone = {"rank": who, "code": _KILLED, "message": "is gone, and the store of the run with it"}
-                    self._end({**gone, "trace": ""})
+                    who = _AGENT if AGENT_HOLDS_STORE else 0
+                    self._end(_gone(who, "is gone, and the store of the run with it"))
                 if not _is_slow(err):  # a connection that is closed stays so, and torch tells of each try in 100 lines
                     lost = True
                     self._stop.wait(_LOST_S)
@@ -208,28 +216,8 @@ class Watchdog:
             return bytes(self._store.get(f"{self._prefix}/{key}")).decode()
 
 
-@final
-class _Death:
-    """Tells when a process of this machine is gone, at once and even before its parent has taken note."""
-
-    def __init__(self, process: str | None) -> None:
-        self.known = process is not None
-        self._poll: Any = None
-        self._descriptor = -1
-        self._gone = False
-        machine, _, pid = (process or " ").partition(" ")
-        if machine == socket.gethostname() and hasattr(os, "pidfd_open"):
-            try:
-                self._descriptor = os.pidfd_open(int(pid))
-                self._poll = select.poll()
-                self._poll.register(self._descriptor, select.POLLIN)
-            except ProcessLookupError:
-                self._gone = True
-            except OSError:
-                self._poll = None  # not allowed here: signs of life have to do
-
-    def happened(self) -> bool:
-        return self._gone or (self._poll is not None and bool(self._poll.poll(0)))
+def _gone(rank: int, message: str) -> dict[str, Any]:
+    return {"rank": rank, "code": _KILLED, "message": message, "trace": ""}
 
 
 def _is_slow(err: RuntimeError) -> bool:

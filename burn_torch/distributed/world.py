@@ -13,12 +13,10 @@ from __future__ import annotations
 import atexit
 import base64
 import json
+import math
 import os
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, final
@@ -27,13 +25,15 @@ import numpy as np
 import torch
 
 from burn_torch.core.errors import ConfigError, DistributedError, explain
+from burn_torch.distributed.joining import join
 from burn_torch.distributed.watchdog import Watchdog, default_code
 from burn_torch.ops.collectives import gather_into
 
 __all__ = ["World", "barrier", "gather", "init", "is_initialized", "is_main", "local_rank", "rank", "shutdown", "world",
            "world_size"]  # fmt: skip
 
-_TOLD_EVERY_S: Final = 10.0
+_JOIN_S: Final = 300.0
+_JOIN_VARIABLE: Final = "BURN_TORCH_JOIN_S"
 _NAMES: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -52,6 +52,8 @@ class World:
 
 _ALONE: Final = World()
 _world: World = _ALONE
+_meetings = 0
+"""How often this process has joined others: each time the keys in the store are new."""
 
 
 def init(
@@ -59,6 +61,7 @@ def init(
     *,
     timeout_s: float = 600.0,
     silence_s: float = 15.0,
+    join_s: float | None = None,
     code_of: Callable[[BaseException], int] = default_code,
 ) -> World:
     """Joins the processes that the environment names (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK).
@@ -69,65 +72,55 @@ def init(
     backend     of torch.distributed: by default gloo for the CPU and, where there is CUDA, NCCL for GPUs
     timeout_s   how long a process waits for the others in one collective before it gives up
     silence_s   how long a process may give no sign of life before it counts as dead; then all others end
+    join_s      how long a process waits here until all have come; by default BURN_TORCH_JOIN_S, or 300.  From the fifth
+                second on it says on stderr who has come and who has not
     code_of     the exit code of an exception that ends a process: every process ends with that of the first one
 
-    Raises: ConfigError for an environment that is incomplete; DistributedError where the others do not come.
+    Raises: ConfigError for an environment that is incomplete, and for times that are none; DistributedError where the
+        others do not come.
     """
-    global _world
+    global _world, _meetings
     if _world is not _ALONE:
         return _world
+    join_s = _seconds(_JOIN_VARIABLE, os.environ.get(_JOIN_VARIABLE) or _JOIN_S) if join_s is None else join_s
+    for label, value in (("timeout_s", timeout_s), ("silence_s", silence_s), ("join_s", join_s)):
+        _seconds(label, value)
     found = _environment(os.environ)
     if found is None:
         return _ALONE
     import torch.distributed as dist
+    from torch._C._distributed_c10d import PrefixStore  # where torch.distributed has it from
 
     at, size, local = found
     gpu = torch.cuda.is_available()
     name = backend or ("cpu:gloo,cuda:nccl" if gpu else "gloo")
     if gpu and "nccl" in name:
         torch.cuda.set_device(local)
-    timeout = timedelta(seconds=timeout_s)
+    _meetings += 1
+    prefix = f"burn_torch/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{_meetings}"
+    store = join(at, size, local, join_s=join_s, prefix=prefix)
+    store.set_timeout(timedelta(seconds=timeout_s))
+    watchdog = Watchdog(at, size, silence_s=silence_s, code_of=code_of, prefix=prefix)
+    watchdog.start()  # one that ends from here on ends the others
     try:
-        with _telling(at, size, timeout_s):
-            dist.init_process_group(name, rank=at, world_size=size, timeout=timeout)
-        watchdog = Watchdog(at, size, silence_s=silence_s, code_of=code_of)
+        own = PrefixStore(f"{prefix}/group", store)
+        dist.init_process_group(name, store=own, rank=at, world_size=size, timeout=timedelta(seconds=timeout_s))
     except (RuntimeError, ValueError) as err:
-        raise DistributedError(
+        failure = DistributedError(
             explain(
-                "the processes did not come together",
-                given=f"rank {at} of {size} at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}, {name}:"
-                f" {str(err).splitlines()[0]}",
-                expected=f"{size} processes that all call init() within {timeout_s:g} s",
-                mend="start them with torchrun, which sets the address, and look at the output of the others",
+                "the processes could not be connected",
+                given=f"rank {at} of {size}, {name}: {str(err).splitlines()[0]}",
+                expected="a network over which each process reaches each other one",
+                mend="GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the network interface to use",
             )
-        ) from err
+        )
+        watchdog.report(failure)
+        watchdog.close()
+        raise failure from err
+    watchdog.hook_exceptions()
     _world = World(at, size, local, name, watchdog)
-    watchdog.start()
     atexit.register(watchdog.close)
     return _world
-
-
-@contextmanager
-def _telling(rank: int, size: int, timeout_s: float) -> Iterator[None]:
-    """A block that waits for the other processes; a line every ten seconds says so, and for how long it will."""
-    joined, began = threading.Event(), time.monotonic()
-
-    def tell() -> None:
-        while not joined.wait(_TOLD_EVERY_S):
-            address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-            passed = time.monotonic() - began
-            text = f"rank {rank} of {size} has waited {passed:.0f} s at {address} for the others, of {timeout_s:g} s"
-            with suppress(OSError, ValueError):
-                sys.stderr.write(f"{text}: did one end before it joined?\n")
-                sys.stderr.flush()
-
-    thread = threading.Thread(target=tell, name="burn_torch waiting", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        joined.set()
-        thread.join()
 
 
 def _environment(variables: Mapping[str, str]) -> tuple[int, int, int] | None:
@@ -153,6 +146,20 @@ def _environment(variables: Mapping[str, str]) -> tuple[int, int, int] | None:
             )
         ) from None
     return None if numbers[1] == 1 else (numbers[0], numbers[1], local)
+
+
+def _seconds(name: str, value: float | str) -> float:
+    with suppress(ValueError, TypeError):
+        if 0 < float(value) < math.inf and not isinstance(value, bool):
+            return float(value)
+    raise ConfigError(
+        explain(
+            f"{name} is no time to wait",
+            given=f"{name}={value!r}",
+            expected="a finite number of seconds above 0",
+            mend=f"{name}=600 waits ten minutes; leave it out for the default",
+        )
+    )
 
 
 def shutdown() -> None:

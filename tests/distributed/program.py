@@ -67,6 +67,8 @@ def ending(options: dict[str, Any]) -> Any:
             raise SystemExit(7)
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        if how == "launcher killed":
+            os.kill(os.getppid(), signal.SIGKILL)
         if how == "stopped":
             os.kill(os.getpid(), signal.SIGSTOP)
         time.sleep(300)
@@ -84,7 +86,11 @@ def training(options: dict[str, Any]) -> Any:
 def main() -> None:
     part, options = sys.argv[1], json.loads(sys.argv[2])
     if part != "training":
-        distributed.init(timeout_s=options.get("timeout_s", 60.0), silence_s=options.get("silence_s", 15.0))
+        distributed.init(
+            timeout_s=options.get("timeout_s", 60.0),
+            silence_s=options.get("silence_s", 15.0),
+            join_s=options.get("join_s"),
+        )
     result = globals()[part](options)
     distributed.shutdown()
     print(json.dumps(result))

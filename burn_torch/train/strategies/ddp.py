@@ -36,7 +36,7 @@ class Ddp:
     device        this process's; by default GPU number LOCAL_RANK where the model lies on a GPU, else the model's
     sharded       each process has the optimizer's states of its share of the parameters alone (ZeRO, stage 1)
     bucket_bytes  how much is sent at once; the transfers run while the backward computes
-    timeout_s, silence_s   see `burn_torch.distributed.init`, which this calls
+    timeout_s, silence_s, join_s   see `burn_torch.distributed.init`, which this calls
 
     What is not the same as in one process: BatchNorm takes its statistics over each process's own items, and their
     running means are averaged; random layers of your own draw by global index only if they use `Tensor.random` or the
@@ -53,6 +53,7 @@ class Ddp:
         bucket_bytes: int = BUCKET_BYTES,
         timeout_s: float = 600.0,
         silence_s: float = 15.0,
+        join_s: float | None = None,
     ) -> None:
         if bucket_bytes < 1:
             raise ConfigError(
@@ -66,14 +67,14 @@ class Ddp:
         self.device: Final = device
         self.sharded: Final = sharded
         self.bucket_bytes: Final = bucket_bytes
-        self._timeouts: Final = (timeout_s, silence_s)
+        self._timeouts: Final = (timeout_s, silence_s, join_s)
         self.peers = Peers()
         self.functions: Final = _functions(bucket_bytes)
 
     def prepare(self, learner: Learner[Any], /) -> tuple[Learner[Any], Device]:
         """Joins the others; the learner of process 0 on this process's device."""
-        timeout_s, silence_s = self._timeouts
-        world = distributed.init(timeout_s=timeout_s, silence_s=silence_s)
+        timeout_s, silence_s, join_s = self._timeouts
+        world = distributed.init(timeout_s=timeout_s, silence_s=silence_s, join_s=join_s)
         self.peers = Peers(world.rank, world.size)
         device = one_device(learner.model) if self.device is None else self.device
         if self.device is None and device.place.startswith("cuda") and world.size > 1:

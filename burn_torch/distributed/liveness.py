@@ -1,0 +1,57 @@
+"""Whether another process of this machine still lives, and the words that name processes to each other."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from typing import Any, Final, final
+
+__all__ = ["AGENT_HOLDS_STORE", "ProcessWatch", "own_process", "parent_process"]
+
+AGENT_HOLDS_STORE: Final = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+"""Whether torchrun's agent, which started this process, holds the store, and not rank 0."""
+
+
+def own_process() -> str:
+    """Machine and number of this process."""
+    return f"{socket.gethostname()} {os.getpid()}"
+
+
+def parent_process() -> str:
+    """Machine and number of the process that started this one."""
+    return f"{socket.gethostname()} {os.getppid()}"
+
+
+@final
+class ProcessWatch:
+    """Tells when a process of this machine is gone, at once and even before its parent has taken note.
+
+    process   as `own_process` names it; None, or one of another machine, never ends here
+    """
+
+    def __init__(self, process: str | None) -> None:
+        self.known = process is not None
+        self._poll: Any = None
+        self._descriptor = -1
+        self._gone = False
+        machine, _, pid = (process or " ").partition(" ")
+        if machine == socket.gethostname() and hasattr(os, "pidfd_open"):
+            try:
+                self._descriptor = os.pidfd_open(int(pid))
+                self._poll = select.poll()
+                self._poll.register(self._descriptor, select.POLLIN)
+            except ProcessLookupError:
+                self._gone = True
+            except OSError:
+                self._poll = None  # not allowed here: signs of life have to do
+
+    def ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._gone or (self._poll is not None and bool(self._poll.poll(0)))
+
+    def close(self) -> None:
+        """Gives the descriptor back."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor, self._poll = -1, None
