@@ -18,11 +18,15 @@ import time
 from tests.fuzz.phases import PHASES
 from tests.fuzz.running import run_phases
 
+_BEGAN = time.time()
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, help="programs through the first phase; others take their part of it")
-    parser.add_argument("--seconds", type=float, help="time for all phases (60, unless --count is given)")
+    parser.add_argument(
+        "--count", type=int, help="programs through the first of the phases; others take their part of it"
+    )
+    parser.add_argument("--seconds", type=float, help="wall time for everything (60, unless --count is given)")
     parser.add_argument("--seed", type=int, help="of the programs (from the clock)")
     parser.add_argument("--only", type=int, help="the number of one program of the seed")
     parser.add_argument("--processes", type=int, default=1, help="side by side (1)")
@@ -47,7 +51,7 @@ def main() -> int:
         return (
             1 if run_faults(list(FAULTS) if options.faults == "all" else options.faults.split(","), options.seed) else 0
         )
-    return run_phases(options)
+    return run_phases(options, _BEGAN)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ cuda         a fused device, and `compile`, which replays CUDA graphs
 
 from __future__ import annotations
 
+import hashlib
 import random
 import warnings
 from collections.abc import Callable, Sequence
@@ -42,11 +43,38 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Door:
-    """A way to compute.  `share`: on which part of the programs it is tried, as it is slow."""
+    """A way to compute.
+
+    share   the part of the programs that it takes
+    others  the name of doors that share the programs between them: each program goes through one of these
+    first   where its part begins among theirs
+    """
 
     name: str
     check: Callable[[Case], Outcome]
     share: float = 1.0
+    others: str = ""
+    first: float = 0.0
+
+    def takes(self, case: Case) -> bool:
+        """Whether a program is one of its part."""
+        if self.share >= 1:
+            return True
+        word = f"{case.seed} {self.others or self.name}".encode()
+        return (
+            self.first
+            <= int.from_bytes(hashlib.blake2b(word, digest_size=4).digest(), "big") / 2**32
+            < self.first + self.share
+        )
+
+
+def _shared(name: str, *doors: tuple[Door, float]) -> tuple[Door, ...]:
+    """Doors of which each program goes through one."""
+    first, placed = 0.0, []
+    for door, share in doors:
+        placed.append(replace(door, share=share, others=name, first=first))
+        first += share
+    return tuple(placed)
 
 
 def _skip(why: str) -> Outcome:
@@ -208,7 +236,7 @@ def compiled(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
     """Values and gradients as one program, which is then called with other data."""
     function = _compiled(case, options)
     found = case.judge.differences(_call(function, case, device))
-    other = _other(case) if not found and case.seed % 3 == 0 else None
+    other = _other(case) if not found and case.seed % 5 == 0 else None
     if other is not None:
         found = [f"called again: {words}" for words in other.judge.differences(_call(function, other, device))]
         if function.traces != 1:
@@ -275,7 +303,7 @@ def donated(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
 def eager(case: Case, device: Device) -> Outcome:
     """Values and gradients on another device, then on other data: a fused device keeps plans by what is recorded."""
     found = case.judge.differences(case.first_on(device))
-    other = _other(case) if not found and case.seed % 3 == 0 else None
+    other = _other(case) if not found and case.seed % 5 == 0 else None
     if other is not None:
         found = [f"once more: {words}" for words in other.judge.differences(other.first_on(device))]
     return Outcome(tuple(found))
@@ -453,38 +481,48 @@ def _on_gpu(fused: bool) -> Device:
 
 DOORS: Final[dict[str, tuple[Door, ...]]] = {
     "eager": (
-        Door("tape", _tape, 0.5),
-        Door("vjp", _vjp, 0.5),
+        *_shared("tapes", (Door("tape", _tape), 0.5), (Door("vjp", _vjp), 0.5)),
         Door("ndarray", _in_numpy(lambda case: eager(case, Device.ndarray()))),
-        Door("numeric", _numeric, 0.7),
+        Door("numeric", _numeric, 0.4),
         Door("wide", _wide),
-        Door("compile", compiled),
-        Door("donate", donated, 0.4),
-        Door("lazy", lambda case: eager(case, _fused()), 0.4),
-        Door("vmap", _vmap, 0.2),
+        *_shared("compiled", (Door("compile", compiled), 0.75), (Door("donate", donated), 0.25)),
+        Door("lazy", lambda case: eager(case, _fused()), 0.3),
+        Door("vmap", _vmap, 0.15),
         Door("second", _second),
         Door("second compile", second_compiled),
-        Door("second lazy", lambda case: second_eager(case, _fused())),
-        Door("second ndarray", _in_numpy(lambda case: second_eager(case, Device.ndarray()))),
+        Door("second lazy", lambda case: second_eager(case, _fused()), 0.5),
+        Door("second ndarray", _in_numpy(lambda case: second_eager(case, Device.ndarray())), 0.5),
     ),
     "c": (
-        Door("c", lambda case: compiled(case, fuse=True)),
-        Door("c donate", lambda case: donated(case, fuse=True), 0.3),
+        *_shared(
+            "c",
+            (Door("c", lambda case: compiled(case, fuse=True)), 0.75),
+            (Door("c donate", lambda case: donated(case, fuse=True)), 0.25),
+        ),
         Door("second c", lambda case: second_compiled(case, fuse=True)),
     ),
     "interpreter": (
-        Door("interpreter", lambda case: compiled(case, fuse=True)),
-        Door("interpreter lazy", lambda case: eager(case, _fused()), 0.3),
-        Door("interpreter donate", lambda case: donated(case, fuse=True), 0.3),
+        *_shared(
+            "interpreter",
+            (Door("interpreter", lambda case: compiled(case, fuse=True)), 0.6),
+            (Door("interpreter donate", lambda case: donated(case, fuse=True)), 0.2),
+            (Door("interpreter lazy", lambda case: eager(case, _fused())), 0.2),
+        ),
         Door("second interpreter", lambda case: second_compiled(case, fuse=True)),
     ),
     "cuda": (
-        Door("cuda", lambda case: eager(case, _on_gpu(True))),
+        *_shared(
+            "cuda",
+            (Door("cuda", lambda case: eager(case, _on_gpu(True))), 0.4),
+            (Door("cuda compile", lambda case: compiled(case, _on_gpu(True))), 0.4),
+            (Door("cuda donate", lambda case: donated(case, _on_gpu(True))), 0.2),
+        ),
         Door("cuda unfused", lambda case: eager(case, _on_gpu(False)), 0.3),
-        Door("cuda compile", lambda case: compiled(case, _on_gpu(True))),
-        Door("cuda donate", lambda case: donated(case, _on_gpu(True)), 0.3),
-        Door("second cuda", lambda case: second_eager(case, _on_gpu(True))),
-        Door("second cuda compile", lambda case: second_compiled(case, _on_gpu(True))),
+        *_shared(
+            "second cuda",
+            (Door("second cuda", lambda case: second_eager(case, _on_gpu(True))), 0.5),
+            (Door("second cuda compile", lambda case: second_compiled(case, _on_gpu(True))), 0.5),
+        ),
     ),
 }
 """Each phase is processes of their own, see `phases.py`."""

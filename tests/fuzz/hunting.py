@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.fuzz.phases import PHASES
-from tests.fuzz.running import case_seed, try_door
+from tests.fuzz.worker import case_seed, try_door
 
 __all__ = ["hunt", "run_faults"]
 

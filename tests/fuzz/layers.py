@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ from burn_torch import Module, Param, RunningState, Tensor, nn
 from burn_torch.module.tree import rebuild, walk
 from tests.onnx.layer_cases import CASES
 
-__all__ = ["LAYERS", "compute_layer", "operands_of"]
+__all__ = ["LAYERS", "compute_layer", "layer_function", "operands_of"]
 
 _TRAINS: Final = {"BatchNorm", "Dropout", "GaussianNoise", "RRelu"}
 LAYERS: Final = tuple(name for name in CASES if name not in _TRAINS)
@@ -99,16 +99,31 @@ def _with(x: Any, places: dict[int, Tensor]) -> Any:
 
 def compute_layer(name: str, *operands: Tensor) -> Any:
     """What a layer gives for parameters, constants and inputs: one tensor, or a tuple of them."""
+    return layer_function(name)(*operands)
+
+
+@functools.cache
+def layer_function(name: str) -> Callable[..., Any]:
+    """`compute_layer` of one name; what it reads is collected once, as a trace watches all that its Python reads."""
+    template, arguments = _template(name), _arguments(name)
     parameters, constants = _leaves(name)
-    own = [*parameters, *constants]
-    values = {id(x): y for x, y in zip(own, operands, strict=False)}
+    places = {id(x): i for i, x in enumerate([*parameters, *constants])}
+    count = len(places)
+    inputs = _tensors(arguments, {})
+    plain = all(isinstance(x, Tensor) for x in arguments) and len(inputs) == len(arguments)
 
-    def leaf(x: Any) -> Any:
-        value = values[id(x)]
-        return value if isinstance(x, Tensor) else x.with_value(value)
+    def compute(*operands: Tensor) -> Any:
+        def leaf(x: Any) -> Any:
+            value = operands[places[id(x)]]
+            return value if isinstance(x, Tensor) else x.with_value(value)
 
-    layer = rebuild(_template(name), leaf)
-    arguments = _arguments(name)
-    places = {id(x): y for x, y in zip(_tensors(arguments, {}), operands[len(own) :], strict=True)}
-    results = tuple(_walk(layer.forward(*_with(arguments, places))))
-    return results if len(results) > 1 else results[0]
+        taken: Any = operands[count:]
+        if not plain:
+            taken = _with(arguments, {id(x): y for x, y in zip(inputs, taken, strict=True)})
+        made = rebuild(template, leaf).forward(*taken)
+        if isinstance(made, Tensor):
+            return made
+        results = tuple(_walk(made))
+        return results if len(results) > 1 else results[0]
+
+    return compute

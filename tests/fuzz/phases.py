@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,6 +27,17 @@ class Phase:
     programs: float = 1.0
     time: float = 1.0
 
+    def environment_of(self, place: int) -> dict[str, str]:
+        """The environment of one of its processes: those of the phase cuda take the devices in turn."""
+        if self.name != "cuda":
+            return self.environment
+        devices = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
+        if not devices:
+            import torch
+
+            devices = [str(i) for i in range(torch.cuda.device_count())]
+        return {**self.environment, "CUDA_VISIBLE_DEVICES": devices[place % len(devices)] if devices else ""}
+
 
 _ALL: Final = {"OMP_NUM_THREADS": "1", "BURN_TORCH_FUSION": "0"}
 
@@ -41,6 +53,7 @@ def _no_triton() -> str | None:
 
 
 def _no_gpu() -> str | None:
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # asks without starting CUDA: processes are forked
     import torch
 
     return None if torch.cuda.is_available() else "torch finds no CUDA device"

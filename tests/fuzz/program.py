@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -70,9 +70,9 @@ def special(name: str) -> Callable[..., Any] | None:
     if name == "detach":
         return _detach
     if name.startswith(LAYER):
-        from tests.fuzz.layers import compute_layer  # few programs need it
+        from tests.fuzz.layers import layer_function  # few programs need it
 
-        return partial(compute_layer, name.removeprefix(LAYER))
+        return layer_function(name.removeprefix(LAYER))
     return None
 
 
@@ -107,30 +107,39 @@ class Program:
 
         watch  `watch(number of the step, its result)` gives what takes the place of a detached value
         """
-        pool: list[Any] = list(xs)
+        values: list[Tensor] = self.function(xs, numbers, watch)
+        return values
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The steps as Python, one line each: a trace watches every Python function that it calls."""
+        names = [f"x{i}" for i in range(len(self.inputs))]
+        known: dict[str, Any] = {"Tensor": Tensor, "inf": math.inf, "nan": math.nan}
+        lines = ["def program(xs, numbers, watch):", f"    {', '.join(names)}, = xs"]
         for number, step in enumerate(self.steps):
-            operands = [
-                pool[x.at] if x.__class__ is Ref else numbers[x.at] if x.__class__ is Number else x for x in step.inputs
-            ]
-            y = compute(step.name, operands, step.attrs, xs[0])
-            if watch is not None and step.name == "detach":
-                y = watch(number, y)
-            if isinstance(y, tuple):
-                pool.extend(y)
-            else:
-                pool.append(y)
-        return [pool[i] for i in self.outputs]
+            call = _line(step, names, known)
+            results = [f"v{len(names) + j}" for j in range(step.results)]
+            names += results
+            lines.append(f"    {', '.join(results)} = {call}")
+            if step.results == 1:  # of a split into one part, too
+                lines.append(f"    if {results[0]}.__class__ is tuple: {results[0]}, = {results[0]}")
+            if step.name == "detach":
+                lines.append(f"    if watch: {results[0]} = watch({number}, {results[0]})")
+        lines.append(f"    return [{', '.join(names[i] for i in self.outputs)}]")
+        exec(compile("\n".join(lines), "program of the fuzzer", "exec"), known)
+        function: Callable[..., Any] = known["program"]
+        return function
 
     def tensors(self, device: Device) -> list[Tensor]:
         """The inputs as fresh tensors."""
         return [x.tensor(device) for x in self.inputs]
 
-    @property
+    @cached_property
     def wanted(self) -> list[int]:
         """The inputs whose gradient is asked for."""
         return [i for i, x in enumerate(self.inputs) if x.wants_grad]
 
-    @property
+    @cached_property
     def is_random(self) -> bool:
         """Whether a step draws from a key."""
         return any(step.name in REGISTRY and REGISTRY[step.name].random for step in self.steps)
@@ -250,6 +259,32 @@ def _call(step: Step, names: Sequence[str]) -> str:
         words = ", ".join(f"{k!r}: {v}" for k, v in attrs.items())
         text = f"ops.{step.name}.run(xs[0].backend, Tensor, [{', '.join(operands)}], {{{words}}})"
     return text
+
+
+def _line(step: Step, names: Sequence[str], known: dict[str, Any]) -> str:
+    """A step as an expression; what it names is added to `known`."""
+    operands = [
+        names[x.at] if isinstance(x, Ref) else f"numbers[{x.at}]" if isinstance(x, Number) else repr(x)
+        for x in step.inputs
+    ]
+    if step.name == "detach":
+        return f"{operands[0]}.detach()"
+    function = special(step.name)
+    if function is not None:
+        name = f"layer{len(known)}"
+        known[name] = function
+        return f"{name}({', '.join(operands)})"
+    known[f"row_{step.name}"] = REGISTRY[step.name]
+    attrs = {}
+    for name, value in step.attrs.items():
+        attrs[name] = "x0.place" if name == "place" else repr(value)
+        if isinstance(value, DType):
+            attrs[name] = value.name
+            known[value.name] = value
+    if any(isinstance(x, Ref) for x in step.inputs):
+        return f"row_{step.name}({', '.join([*operands, *(f'{name}={word}' for name, word in attrs.items())])})"
+    words = ", ".join(f"{name!r}: {word}" for name, word in attrs.items())
+    return f"row_{step.name}.run(x0.backend, Tensor, [{', '.join(operands)}], {{{words}}})"
 
 
 # -- words of JSON -------------------------------------------------------------------------------------------

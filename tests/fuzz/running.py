@@ -1,271 +1,187 @@
-"""Runs phases in processes, gathers what they count and find, and prints it."""
+"""Runs phases in processes, and gathers what they count and find.
+
+The wall time is the budget: a worker begins no program after its phase's time, and what still runs at the end of it is
+ended.  A worker that crashed or hangs is a failure, and another one takes its place.
+"""
 
 from __future__ import annotations
 
 import argparse
 import collections
-import hashlib
-import itertools
+import gc
+import math
 import multiprocessing
 import os
-import queue
+import sys
+import tempfile
 import time
-import traceback
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import wait
 from typing import Any, Final
 
 from tests.fuzz.phases import PHASES, Phase
+from tests.fuzz.report import Report
+from tests.fuzz.worker import KINDS, Failure, Shared, work
 
-__all__ = ["Failure", "check_program", "run_phases"]
+__all__ = ["run_phases"]
 
 HANGS_AFTER_S: Final = 180.0
-SHRUNK_OF_A_KIND: Final = 2
-"""Failures of one door in like words that are shrunk; more are counted only."""
+PROGRESS_S: Final = 20.0
+_GRACE: Final = 0.12
+"""The part of a phase's time, at most `_MOST_GRACE_S`, in which programs end and none begins."""
+_MOST_GRACE_S: Final = 4.0
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A disagreement: the door, the number of the program, what it said, and the program as JSON once shrunk."""
-
-    door: str
-    number: int
-    words: str
-    program: str | None
-    second: bool
-    seed: int
-
-
-def case_seed(seed: int, number: int) -> int:
-    """The seed of one program."""
-    return seed * 1_000_003 + number
-
-
-# -- in a worker -----------------------------------------------------------------------------------------------
-def check_program(case: Any, doors: Any, counts: collections.Counter[str]) -> list[tuple[Any, str]]:
-    """Runs a case through doors: each door that disagrees, with its words; counts what ran and what was skipped."""
-    found: list[tuple[Any, str]] = []
-    for door in doors:
-        if door.share < 1 and (case.seed * 2654435761 >> 7) % 1000 >= 1000 * door.share:
-            continue
-        words, skipped = try_door(door, case)
-        if skipped is not None:
-            counts[f"{door.name}|skipped|{skipped}"] += 1
-            continue
-        counts[f"{door.name}|run"] += 1
-        if words:
-            counts[f"{door.name}|failed"] += 1
-            found.append((door, words))
-    return found
-
-
-def try_door(door: Any, case: Any) -> tuple[str, str | None]:
-    """What a door says of a case, and why it was skipped; an exception is a disagreement too."""
-    try:
-        outcome = door.check(case)
-    except Exception as fault:
-        last = traceback.extract_tb(fault.__traceback__)[-1]
-        text = [*str(fault).splitlines(), ""]
-        return f"raised {type(fault).__name__}: {text[0]} ({Path(last.filename).name}:{last.lineno})", None
-    return "; ".join(outcome.differences[:3]), outcome.skipped
-
-
-def _work(
-    phase: str, options: argparse.Namespace, numbers: Any, deadline: float | None, told: Any, at: Any, place: int
-) -> None:
-    """Programs of these numbers through the doors of a phase, until the deadline; tells of failures and counts."""
-    os.environ.update(PHASES[phase].environment)
-    from tests.fuzz.doors import DOORS
-    from tests.fuzz.opened import opened
-
-    names = [word for word in options.doors.split(",") if word]
-    worker = _Worker(phase, options, [door for door in DOORS[phase] if not names or door.name in names], told)
-    left = iter(numbers)
-    with opened(phase) as (at_once, run_all), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        while deadline is None or time.time() < deadline:
-            batch = list(itertools.islice(left, at_once))
-            if not batch or (options.first and worker.failed):
-                break
-            at[2 * place], at[2 * place + 1] = batch[0], time.time()
-            run_all(worker.check, batch)
-    worker.counts["cpu_ms"] = round(1000 * time.process_time())
-    told.put(("counts", worker.counts))
-
-
-class _Worker:
-    """Runs programs by their number."""
-
-    def __init__(self, phase: str, options: argparse.Namespace, doors: Sequence[Any], told: Any) -> None:
-        self.phase = phase
-        self.seed = options.seed
-        self.shrinks = 0 if options.first else SHRUNK_OF_A_KIND
-        self.failed = False
-        self.doors = [replace(door, share=1.0) for door in doors] if options.doors else doors
-        self.second_every = 1 if all(door.name.startswith("second") for door in doors) else 10
-        self.told = told
-        self.counts: collections.Counter[str] = collections.Counter()
-        self.kinds: collections.Counter[str] = collections.Counter()
-
-    def check(self, number: int) -> None:
-        from tests.fuzz.case import Case
-        from tests.fuzz.draw import draw_program
-
-        own = case_seed(self.seed, number)
-        case = Case(draw_program(own), second=number % self.second_every == 0, seed=own % (1 << 31))
-        self.counts["programs"] += 1
-        self.counts["steps"] += len(case.program.steps)
-        try:
-            assert case.judge
-        except Exception as fault:
-            words = f"eager raised {type(fault).__name__}: {fault}"
-            self.counts["reference|failed"] += 1
-            self.failed = True
-            self.told.put(("failure", Failure("reference", number, words, case.program.to_json(), False, case.seed)))
-            return
-        for door, words in check_program(case, self.doors, self.counts):
-            kind = f"{door.name} {words[:60] if words.startswith('raised') else words.split(':')[0][:40]}"
-            self.kinds[kind] += 1
-            self.failed = True
-            program = None
-            if self.kinds[kind] <= self.shrinks:
-                program = _smallest(door, case)
-                words = try_door(door, Case(program, case.second, case.seed))[0] or words
-            text = program and program.to_json()
-            self.told.put(("failure", Failure(door.name, number, words, text, case.second, case.seed)))
-        self.counts["unstable"] += case.judge.unstable
-
-
-def _smallest(door: Any, case: Any) -> Any:
-    from tests.fuzz.case import Case
-    from tests.fuzz.shrink import shrunk
-
-    raised = try_door(door, case)[0].startswith("raised")
-
-    def fails(program: Any) -> bool:
-        words = try_door(door, Case(program, case.second, case.seed))[0]
-        return bool(words) and words.startswith("raised") == raised
-
-    return shrunk(case.program, fails, seconds=30)
-
-
-# -- in the parent ---------------------------------------------------------------------------------------------
-def run_phases(options: argparse.Namespace) -> int:
-    """Runs the chosen phases one after the other; the exit status."""
-    counts: dict[str, collections.Counter[str]] = {}
-    failures: list[Failure] = []
+def run_phases(options: argparse.Namespace, began: float) -> int:
+    """Runs the chosen phases one after the other; the exit status.  `began`: when the process was started."""
+    end = math.inf if options.seconds is None else began + options.seconds - 0.3
     names = options.phases.split(",")
-    can = [name for name in names if PHASES[name].missing() is None]
-    whole = sum(PHASES[name].time for name in can) or 1.0
-    for name in names:
-        phase = PHASES[name]
-        why = phase.missing()
-        if why is not None:
-            print(f"{name}: not run: {why}", flush=True)
-            continue
-        deadline = None if options.seconds is None else time.time() + options.seconds * phase.time / whole
-        began = time.time()
-        counts[name] = _run_phase(phase, options, deadline, failures)
-        _print_counts(name, counts[name], time.time() - began)
-    total = sum(c["programs"] for c in counts.values())
-    print(f"{total} programs, {len(failures)} disagreements; seed {options.seed}", flush=True)
-    return 1 if failures else 0
+    report = Report(options)
+    with _one_folder():
+        left = [PHASES[name] for name in names if _can_run(PHASES[name])]
+        most = [None if options.count is None else _part(options, phase, left[0]) for phase in left]
+        for at, phase in enumerate(left):
+            now = time.time()
+            share = phase.time / sum(other.time for other in left[at:])
+            phase_end = now + max(0.0, end - now) * share
+            _PhaseRun(phase, options, phase_end, most[at], report).run()
+            if options.first and report.failures:
+                break
+    report.print_summary(time.time() - began)
+    return 1 if report.failures else 0
 
 
-def _run_phase(
-    phase: Phase, options: argparse.Namespace, deadline: float | None, failures: list[Failure]
-) -> collections.Counter[str]:
-    context = multiprocessing.get_context("spawn")
-    told = context.Queue()
-    count = options.processes if options.only is None else 1
-    at = context.Array("d", 2 * count)
-    workers: list[Any] = []
-    before = dict(os.environ)
-    os.environ.update(phase.environment)
-    try:
-        for i in range(count):
-            at[2 * i], at[2 * i + 1] = -1, time.time()
-            arguments = (phase.name, options, _numbers(phase, options, i, count), deadline, told, at, i)
-            workers.append(context.Process(target=_work, args=arguments, daemon=True))
-            workers[-1].start()
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-    counts: collections.Counter[str] = collections.Counter()
-    left = set(range(count))
+def _can_run(phase: Phase) -> bool:
+    why = phase.missing()
+    if why is not None:
+        print(f"{phase.name}: not run: {why}", flush=True)
+    return why is None
 
-    def take(message: Any) -> None:
-        kind, what = message
-        if kind == "failure":
-            failures.append(what)
-            _print_failure(phase.name, what, options)
+
+def _part(options: argparse.Namespace, phase: Phase, first: Phase) -> int:
+    return max(1, round(options.count * phase.programs / first.programs))
+
+
+@contextmanager
+def _one_folder() -> Iterator[None]:
+    """A block whose processes write their files in one folder, which is then removed with all that ended ones left."""
+    with tempfile.TemporaryDirectory(prefix="burn-fuzz-", ignore_cleanup_errors=True) as folder:
+        before, tempfile.tempdir = tempfile.tempdir, folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
+
+
+def _context(phase: Phase) -> Any:
+    """Forks, which shares what is imported, where there is `fork`; a process of CUDA is spawned."""
+    if phase.name == "cuda" or sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    import tests.fuzz.doors
+    import tests.fuzz.draw
+    import tests.fuzz.opened  # noqa: F401  # the modules that every worker needs
+
+    if "triton" in sys.modules:  # it has read its environment
+        return multiprocessing.get_context("spawn")
+    gc.freeze()
+    return multiprocessing.get_context("fork")
+
+
+class _PhaseRun:
+    """One phase in its processes."""
+
+    def __init__(self, phase: Phase, options: argparse.Namespace, end: float, most: int | None, report: Report) -> None:
+        self.phase = phase
+        self.options = options
+        self.began = time.time()
+        self.end = end
+        self.report = report
+        self.context = _context(phase)
+        first, most = (options.only, options.only + 1) if options.only is not None else (0, most)
+        self.count = 1 if options.only is not None else options.processes
+        grace = min(_MOST_GRACE_S, _GRACE * (end - self.began)) if end < math.inf else 0.0
+        self.shared = Shared(
+            self.context.Value("q", first),
+            self.context.Array("i", KINDS),
+            self.context.Array("d", 2 * self.count),
+            end - grace,
+            10**12 if most is None else most,
+        )
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.workers: dict[Any, tuple[Any, int]] = {}
+        """For each connection, its process and the place of it."""
+
+    def run(self) -> None:
+        """Until the numbers or the time end."""
+        for place in range(self.count):
+            self._start(place)
+        printed = time.time()
+        while self.workers:
+            for connection in wait(list(self.workers), timeout=0.2):
+                self._take(connection)
+            now = time.time()
+            if now > self.end or (self.options.first and self.report.failures):
+                self._end_all()
+            for connection, (process, place) in list(self.workers.items()):
+                if now - self.shared.running[2 * place + 1] > HANGS_AFTER_S:
+                    process.kill()
+                    self._lost(connection, f"no answer in {HANGS_AFTER_S:.0f} s")
+            if now - printed > PROGRESS_S:
+                printed = now
+                self.report.print_progress(self.phase.name, self.counts, now - self.began)
+        self.report.end_phase(self.phase.name, self.counts, time.time() - self.began)
+
+    def _start(self, place: int) -> None:
+        ours, theirs = self.context.Pipe(duplex=False)
+        self.shared.running[2 * place], self.shared.running[2 * place + 1] = -1, time.time()
+        before = dict(os.environ)
+        os.environ.update(self.phase.environment_of(place))
+        try:
+            arguments = (self.phase.name, self.options, self.shared, theirs, place)
+            process = self.context.Process(target=work, args=arguments, daemon=True)
+            process.start()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        theirs.close()
+        self.workers[ours] = process, place
+
+    def _take(self, connection: Any) -> None:
+        """A message of a worker, or its end."""
+        try:
+            kind, value = connection.recv()
+        except (EOFError, OSError):
+            process, _ = self.workers[connection]
+            process.join()
+            if process.exitcode:
+                self._lost(connection, f"the process ended with {process.exitcode}")
+            else:
+                del self.workers[connection]
+            return
+        if kind == "counts":
+            self.counts.update(value)
+        elif kind == "failure":
+            self.report.add(self.phase.name, value)
         else:
-            counts.update(what)
+            self.report.add_shrunk(self.phase.name, value)
 
-    while left:
-        try:
-            take(told.get(timeout=0.2))
-            continue
-        except queue.Empty:
-            pass
-        for i in list(left):
-            worker = workers[i]
-            hangs = time.time() - at[2 * i + 1] > HANGS_AFTER_S
-            if hangs:
-                worker.terminate()
-            if hangs or not worker.is_alive():
-                worker.join()
-                left.discard(i)
-                if hangs or worker.exitcode:
-                    words = (
-                        f"no answer in {HANGS_AFTER_S:.0f} s" if hangs else f"the process ended with {worker.exitcode}"
-                    )
-                    take(("failure", Failure(phase.name, int(at[2 * i]), words, None, False, 0)))
-    while True:
-        try:
-            take(told.get(timeout=0.1))
-        except queue.Empty:
-            break
-    return counts
+    def _lost(self, connection: Any, words: str) -> None:
+        """A program ended its process: the rest goes to another one."""
+        process, place = self.workers.pop(connection)
+        process.join()
+        number = int(self.shared.running[2 * place])
+        self.report.add(self.phase.name, Failure(self.phase.name, number, words, None, False, 0))
+        if time.time() < self.shared.deadline and number >= 0:
+            self._start(place)
 
-
-def _numbers(phase: Phase, options: argparse.Namespace, worker: int, workers: int) -> Any:
-    if options.only is not None:
-        return [options.only]
-    most = 10**9 if options.count is None else max(1, round(options.count * phase.programs))
-    return range(worker, most, workers)
-
-
-def _print_failure(phase: str, failure: Failure, options: argparse.Namespace) -> None:
-    print(f"\n{phase}, door {failure.door}, program {failure.number}: {failure.words}")
-    print(f"  again: python -m tests.fuzz --phases {phase} --seed {options.seed} --only {failure.number}")
-    if failure.program is not None:
-        from tests.fuzz.corpus import as_python, save
-
-        print("\n".join("  " + line for line in as_python(failure).splitlines()))
-        if options.keep:
-            name = f"{failure.door}-{hashlib.blake2b(failure.program.encode(), digest_size=4).hexdigest()}".replace(
-                " ", "-"
-            )
-            print(f"  kept: {save(Path(options.keep), name, phase, failure)}")
-    print(flush=True)
-
-
-def _print_counts(phase: str, counts: collections.Counter[str], seconds: float) -> None:
-    programs = counts["programs"]
-    rate = programs / seconds if seconds else 0.0
-    print(
-        f"{phase}: {programs} programs of {counts['steps'] / max(programs, 1):.1f} steps in {seconds:.0f} s,"
-        f" {rate:.1f} a second, {counts['cpu_ms'] / max(programs, 1):.0f} ms of a processor each"
-    )
-    names = dict.fromkeys(key.split("|")[0] for key in sorted(counts) if "|" in key)
-    for name in names:
-        ran, failed = counts[f"{name}|run"], counts[f"{name}|failed"]
-        skipped = {key.split("|")[2]: n for key, n in counts.items() if key.startswith(f"{name}|skipped|")}
-        words = "".join(f"; {n} not: {why}" for why, n in sorted(skipped.items()))
-        print(f"  {name:16} {ran:8} run, {failed} disagree{words}")
-    if counts["unstable"]:
-        print(f"  {counts['unstable']} results not compared: rounding alone moves them")
-    print(flush=True)
+    def _end_all(self) -> None:
+        """Ends what still computes, after what it has sent."""
+        for connection, (process, _) in list(self.workers.items()):
+            while connection.poll() and connection in self.workers:
+                self._take(connection)
+            if connection in self.workers:
+                process.kill()
+                process.join()
+                del self.workers[connection]
+                self.counts["cut off"] += 1

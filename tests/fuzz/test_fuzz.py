@@ -18,7 +18,7 @@ from tests.fuzz.doors import DOORS
 from tests.fuzz.draw import Drawer, draw_program, drawable, why_not_drawn
 from tests.fuzz.layers import LAYERS
 from tests.fuzz.program import Program
-from tests.fuzz.running import check_program
+from tests.fuzz.worker import check_program
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
 
