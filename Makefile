@@ -54,8 +54,8 @@ fuzz: .venv/ready  ## random programs through every backend and compiler (N=2000
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --processes $(JOBS) $(if $(N),--count $(N)) \
 	  $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-fuzz-files: .venv/ready  ## damaged files for every reader (N=20000 of each; SECONDS=, READERS=a+b, SEED=, CASE=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz_files.runner $(foreach name,N SECONDS SEED CASE OUT,$(if $($(name)),$(name)=$($(name)))) $(if $(READERS),"READERS=$(READERS)")
+fuzz-files: .venv/ready  ## damaged files for every reader (N=20000 of each; SECONDS=, JOBS=, READERS=a+b, SEED=, CASE=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz_files.runner PROCESSES=$(JOBS) $(foreach name,N SECONDS SEED CASE OUT,$(if $($(name)),$(name)=$($(name)))) $(if $(READERS),"READERS=$(READERS)")
 
 test-gpu: .venv/ready  ## the tests that need a CUDA device
 	BURN_TORCH_SLOW=1 $(PYTEST) tests -m gpu $(ARGS)  # JOBS=1 where the memory of the GPU is small

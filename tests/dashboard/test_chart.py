@@ -92,6 +92,12 @@ def test_a_value_that_is_not_finite_makes_a_gap():
     assert found >= {left + round(x / 99 * (width - 1)) for x in [*range(40), *range(60, 100)]}
 
 
+def test_steps_that_go_back_stay_on_the_chart():
+    lines = [Line("a", "a", ((5.0, 1.0), (9.0, 2.0), (-3.0, 1.5)))]
+    for glyphs in (ASCII, BLOCKS, BRAILLE):
+        assert len(chart(lines, 40, 10, glyphs=glyphs)) == 10
+
+
 def test_a_spike_of_one_step_is_seen():
     points = [(float(x), 100.0 if x == 4321 else 0.0) for x in range(10_000)]
     found = dots(chart([Line("t", "t", points)], 40, 3), "t")

@@ -173,3 +173,12 @@ def test_arrays_that_idx_cannot_hold_are_told(tmp_path):
         ):
             write_idx(tmp_path / "a", array)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("sizes", [(0, 2**31, 2**31, 2**31), (2**31, 0, 2**32 - 1)])
+def test_an_empty_array_of_sizes_that_no_array_has_is_refused(tmp_path, sizes):
+    header = struct.pack(f">BBBB{len(sizes)}I", 0, 0, 0x0D, len(sizes), *sizes)
+    for path, payload in ((tmp_path / "a", header), (tmp_path / "a.gz", gzip.compress(header))):
+        path.write_bytes(payload)
+        with pytest.raises(DataError, match=r"no array has its shape\n  given:    \(.*\n  expected: sizes.*\n  mend: "):
+            read_idx(path)

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-__all__ = ["bytes_changed", "json_changed", "protobuf_changed", "text_changed", "words_changed"]
+__all__ = ["bytes_changed", "json_changed", "lines_changed", "protobuf_changed", "text_changed", "words_changed"]
 
 NUMBERS: Final = (
     0,
@@ -284,6 +284,16 @@ def _deep(levels: int) -> Any:
     for _ in range(levels):
         value = [value]
     return value
+
+
+def lines_changed(data: bytes, rnd: random.Random, others: Sequence[bytes]) -> bytes:
+    """One line of JSON changed as a document, doubled or left out."""
+    lines = data.splitlines(keepends=True)
+    if not lines or rnd.random() < 0.2:
+        return words_changed(data, rnd, others)
+    at = rnd.randrange(len(lines))
+    lines[at : at + 1] = [json_changed(lines[at], rnd, others) + b"\n"] * rnd.choice((1, 1, 1, 0, 2))
+    return b"".join(lines)
 
 
 # -- protobuf --------------------------------------------------------------------------------------------------------

@@ -1,272 +1,274 @@
 """Reads changed files without end, watched, and tells which of them a reader does not survive.
 
-    python -m tests.fuzz_files.runner [N=20000] [SECONDS=60] [READERS=png+onnx] [SEED=3] [CASE=17]
+    python -m tests.fuzz_files.runner [N=20000] [SECONDS=60] [PROCESSES=2] [READERS=png+onnx] [SEED=3] [CASE=17] [OUT=.]
 
 `make fuzz-files N=...` does so.
 
-N files for each reader, in a process of its own that is forked from this one.  Every file must end in a result or in
-one of the library's errors, within 10 seconds and 512 MiB beyond the file, starting no process, opening no socket,
-touching no file outside its folder, and printing nothing that a terminal would take for a command.  A reader that
-kills its process is started again behind that file.  Exit status 1 where there was a fault; each is printed with the
-words that make its file again.
+N files for each reader (2,000, or without end where SECONDS is given), all readers going on at the same pace.  The
+files of a slice are read by one process, forked from this one, and as many run side by side as PROCESSES says.
+Every file must end in a result or in one of the library's errors, within 10 seconds and 512 MiB beyond the file,
+starting no process, connecting to nothing and touching no file outside its folder, and printing nothing that a terminal
+would take for a command.  A slice that a file kills goes on behind that file.  Exit status 1 where there was a fault;
+each is printed with the words that make its file again, and the file itself is kept in OUT.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
+import itertools
+import math
+import mmap
 import os
-import random
-import re
-import resource
+import selectors
 import shutil
 import signal
+import struct
 import sys
 import tempfile
 import time
-import traceback
 import warnings
-from collections import Counter
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final
+from typing import Final
 
-from tests.fuzz_files.readers import READERS, Reader, _ours
+from tests.fuzz_files import case
+from tests.fuzz_files.case import FAULT, READ, Cases, changed_file
+from tests.fuzz_files.readers import READERS
 
-MAX_SECONDS: Final = 10
-MAX_BYTES: Final = 512 << 20
 MAX_FAULTS: Final = 10
 """Of a reader, after which it is left."""
-FORBIDDEN: Final = frozenset(
-    ["os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty",
-     "socket.connect", "socket.bind", "pty.spawn", "webbrowser.open", "shutil.rmtree", "os.kill"]
-)  # fmt: skip
-_CHANGING: Final = frozenset(
-    ["os.chmod", "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"]
-)
-_WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_COMMANDS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
+SLICE: Final = 400
+"""Files of one process: a fork takes some 20 ms, and the slowest reader 5 s for so many."""
+_GRACE_S: Final = 5.0
+"""How much later than the alarm clock, which Python hears between two of its steps, this process ends a case."""
+_PROGRESS: Final = struct.Struct("<qqqd")
 
 
-class _Watch:
-    """What a case opened and started, by Python's audit events."""
+@dataclass
+class Tally:
+    """What became of the files of one reader."""
 
-    def __init__(self, folder: str) -> None:
-        self.places = (folder, "/dev/null", tempfile.gettempdir())
-        self.watching = False
-        self.seen: list[str] = []
-        sys.addaudithook(self._heard)
+    read: int = 0
+    refused: int = 0
+    seconds: float = 0.0
+    """Processor time of all its processes."""
+    faults: list[tuple[int, str]] = field(default_factory=list)
 
-    def _heard(self, event: str, args: tuple[Any, ...]) -> None:
-        if not self.watching:
-            return
-        if event in FORBIDDEN:
-            self.seen.append(f"{event} {args[:2]!r:.120}")
-        elif event in _CHANGING or (event == "open" and isinstance(args[2], int) and args[2] & _WRITES):
-            path = "" if isinstance(args[0], int) else os.fsdecode(args[0])
-            if path and not path.startswith(self.places):
-                self.seen.append(f"{event} {path:.120}")
+    @property
+    def files(self) -> int:
+        """How many there were."""
+        return self.read + self.refused + len(self.faults)
 
 
-class _TooLong(BaseException):
-    """The alarm clock."""
+@dataclass
+class _Slice:
+    """A process that reads the files of some numbers."""
+
+    name: str
+    numbers: range
+    child: int
+    text: bytes = b""
+    faults: int = 0
 
 
-def _ring(signum: int, frame: FrameType | None) -> None:
-    raise _TooLong
+class Fuzzer:
+    """Runs slices side by side, and keeps what they find."""
 
+    def __init__(self, names: Iterable[str], seed: int, count: float, seconds: float, processes: int) -> None:
+        self.tallies = {name: Tally() for name in names}
+        self.seed, self.count, self.processes = seed, count, processes
+        self.until = time.monotonic() + seconds
+        self._again: deque[tuple[str, range]] = deque()
+        self._running: dict[int, _Slice] = {}
+        self._pipes = selectors.DefaultSelector()
+        self._shared = mmap.mmap(-1, _PROGRESS.size * processes)
+        memory = Path("/dev/shm")  # a file on a disk takes 5 ms to be cut off
+        roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > (processes << 26)
+        self._folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=memory if roomy else None))
 
-def changed_file(reader: Reader, name: str, seed: int, number: int) -> bytes:
-    """The file of a case: the same for the same numbers."""
-    rnd = random.Random(f"{seed} {name} {number}")
-    seeds = reader.seeds()
-    data = rnd.choice(seeds)
-    if number % 500 == 0:
-        return data  # as it is: it must be read
-    for _ in range(rnd.choice((1, 1, 1, 2))):
-        with contextlib.suppress(Exception):  # a change may meet a file that the last one has torn
-            data = reader.change(data, rnd, seeds)
-    return data[: 4 << 20]
+    def run(self) -> Iterator[tuple[str, int, str]]:
+        """Gives each fault when it is found: the reader, the number of its file, and what was wrong."""
+        slices = self._slices()
+        places = list(range(self.processes))
+        try:
+            while True:
+                while places and (piece := next(slices, None)) is not None:
+                    self._start(places.pop(), *piece)
+                if not self._running:
+                    return
+                for key, _ in self._pipes.select(timeout=0.5):
+                    place: int = key.data
+                    text = os.read(key.fd, 1 << 16)
+                    running = self._running[place]
+                    *lines, running.text = (running.text + text).split(b"\n")
+                    for line in lines:
+                        number, _, what = line.decode(errors="replace").partition(" ")
+                        running.faults += 1
+                        yield from self._fault(running.name, int(number), what)
+                    if not text:
+                        self._pipes.unregister(key.fd)
+                        os.close(key.fd)
+                        yield from self._end(place)
+                        places.append(place)
+                self._watch_clock()
+        finally:
+            self._close()
 
+    def _slices(self) -> Iterator[tuple[str, range]]:
+        """Round after round of all readers, so that none is left for the end; before them what a death interrupted."""
+        starts = itertools.count(0, SLICE) if math.isinf(self.count) else range(0, int(self.count), SLICE)
+        most = sys.maxsize if math.isinf(self.count) else int(self.count)
+        rounds = ((name, range(start, min(start + SLICE, most))) for start in starts for name in self.tallies)
+        while time.monotonic() < self.until:
+            piece = self._again.popleft() if self._again else next(rounds, None)
+            if piece is None:
+                return
+            name, numbers = piece
+            if len(numbers) and len(self.tallies[name].faults) < MAX_FAULTS:
+                yield piece
 
-def read_case(reader: Reader, name: str, data: bytes, number: int, folder: Path, watch: _Watch) -> str:
-    """Reads one file; what is wrong with how that ended, or nothing."""
-    from burn_torch.record import bin_file, burnpack_file, json_file, mpk_file, safetensors_file, safetensors_shards
-
-    path = folder / reader.file
-    path.write_bytes(data)
-    sealed = [bin_file, burnpack_file, json_file, mpk_file, safetensors_file, safetensors_shards]
-    before = [module.require_sealed for module in sealed]
-    if reader.sealed and number % 2:
-        for module in sealed:
-            module.require_sealed = lambda *_: None  # type: ignore[assignment]
-    output = io.StringIO()
-    fault = ""
-    watch.seen.clear()
-    start_bytes = _resident()
-    if _peak() > start_bytes + (64 << 20):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
-    start_peak, start = _peak(), time.monotonic()
-    signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            warnings.simplefilter("ignore")
-            watch.watching = True
-            reader.read(path)
-    except _ours() as err:
-        if "\n  given: " not in str(err):
-            fault = f"no three parts: {type(err).__name__} {err}"
-    except _TooLong:
-        fault = f"more than {MAX_SECONDS} s at {_last_line()}"
-    except SystemExit as err:
-        fault = f"SystemExit {err}"
-    except BaseException as err:
-        fault = f"{type(err).__name__} {str(err)[:150]} at {_last_line()}"
-    finally:
-        watch.watching = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for module, function in zip(sealed, before, strict=True):
-            module.require_sealed = function  # type: ignore[assignment]
-    grown = _peak() - start_bytes if _peak() > start_peak else 0
-    if grown > MAX_BYTES + len(data):
-        fault = fault or f"{grown >> 20} MiB for {len(data)} bytes"
-    if watch.seen:
-        fault = f"touched {watch.seen[:3]} {fault}"
-    if reader.shown and not fault and (command := _COMMANDS.search(output.getvalue())):
-        at = command.start()
-        fault = f"printed {output.getvalue()[max(0, at - 20) : at + 20]!r}"
-    return fault or (
-        f"the sound file took {time.monotonic() - start:.1f} s" if time.monotonic() - start > MAX_SECONDS else ""
-    )
-
-
-def _last_line() -> str:
-    frames = traceback.extract_tb(sys.exc_info()[2])
-    ours = [frame for frame in frames if "burn_torch/" in frame.filename or "burn_kernels/" in frame.filename]
-    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in [*frames[-1:], *ours[::-1][:2]])
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-
-
-def _child(name: str, seed: int, numbers: range, until: float, pipe: int) -> None:
-    """Reads files in a forked process: tells its parent each number before, and each fault."""
-    reader = READERS[name]
-    signal.signal(signal.SIGALRM, _ring)
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a file on a disk takes 5 ms to be cut off
-    folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=memory))
-    limit = _resident_limit()
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    watch = _Watch(str(folder))
-    tell = os.fdopen(pipe, "w", buffering=1)
-    try:
-        inner = folder / "m"
-        inner.mkdir()
-        for other, content in reader.beside().items():
-            (inner / other).write_bytes(content)
-        for number in numbers:
-            if time.monotonic() > until:
-                break
-            data = changed_file(reader, name, seed, number)
-            tell.write(f"at {number}\n")
-            fault = read_case(reader, name, data, number, inner, watch)
-            if fault:
-                tell.write(f"fault {number} {fault!r}\n")
-        tell.write("done\n")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        tell.flush()
-        os._exit(0)
-
-
-def _resident_limit() -> int:
-    return int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize() + (3 << 30)
-
-
-def fuzz_reader(name: str, seed: int, count: int, seconds: float) -> tuple[int, list[tuple[int, str]]]:
-    """How many files one reader read, and its faults."""
-    READERS[name].seeds()  # made once, and inherited
-    READERS[name].beside()
-    faults: list[tuple[int, str]] = []
-    next_number, read, until = 0, 0, time.monotonic() + seconds
-    while next_number < count and len(faults) < MAX_FAULTS and time.monotonic() < until:
+    def _start(self, place: int, name: str, numbers: range) -> None:
+        READERS[name].seeds()  # made once, and inherited
+        READERS[name].beside()
         source, pipe = os.pipe()
+        _PROGRESS.pack_into(self._shared, place * _PROGRESS.size, numbers.start - 1, 0, 0, time.monotonic())
         child = os.fork()
         if child == 0:
             os.close(source)
-            _child(name, seed, range(next_number, count), until, pipe)
+            self._read_slice(place, name, numbers, pipe)
         os.close(pipe)
-        done = False
-        with os.fdopen(source) as lines:
-            for line in lines:
-                word, _, rest = line.partition(" ")
-                if word == "at":
-                    next_number, read = int(rest) + 1, read + 1
-                elif word == "fault":
-                    number, _, what = rest.partition(" ")
-                    faults.append((int(number), what.strip()))
-                    if len(faults) >= MAX_FAULTS:
-                        os.kill(child, signal.SIGKILL)
-                        break
+        self._pipes.register(source, selectors.EVENT_READ, place)
+        self._running[place] = _Slice(name, numbers, child)
+
+    def _read_slice(self, place: int, name: str, numbers: range, pipe: int) -> None:
+        """In the child: reads its files, writes its progress where the parent sees it, and ends."""
+        status, reader = 1, READERS[name]
+        try:
+            folder = Path(tempfile.mkdtemp(dir=self._folder))
+            cases, read, refused = Cases(reader, folder), 0, 0
+            for number in numbers:
+                if time.monotonic() > self.until:
+                    break
+                data = changed_file(reader, name, self.seed, number)
+                _PROGRESS.pack_into(self._shared, place * _PROGRESS.size, number, read, refused, time.monotonic())
+                outcome, fault = cases.read(data, number)
+                if outcome == FAULT:
+                    os.write(pipe, f"{number} {' '.join(fault.split())!r}\n".encode(errors="replace"))
                 else:
-                    done = True
-        _, status = os.waitpid(child, 0)
-        if not done and len(faults) < MAX_FAULTS:
-            faults.append((next_number - 1, f"the process died: status {status}"))
-            if read == 0:
-                break
-    return read, faults
+                    read, refused = read + (outcome == READ), refused + (outcome != READ)
+            _PROGRESS.pack_into(self._shared, place * _PROGRESS.size, -1, read, refused, time.monotonic())
+            shutil.rmtree(folder, ignore_errors=True)
+            status = 0
+        except BaseException as error:  # of the fuzzer itself
+            os.write(pipe, f"-1 {f'the fuzzer: {error!r}'!r}\n".encode(errors="replace"))
+        finally:
+            os._exit(status)
+
+    def _end(self, place: int) -> Iterator[tuple[str, int, str]]:
+        """Takes in a process that is over; a fault where a file ended it."""
+        ended = self._running.pop(place)
+        number, read, refused, began = _PROGRESS.unpack_from(self._shared, place * _PROGRESS.size)
+        _, status, usage = os.wait4(ended.child, 0)
+        tally = self.tallies[ended.name]
+        tally.read, tally.refused = tally.read + read, tally.refused + refused
+        tally.seconds += usage.ru_utime + usage.ru_stime
+        now = time.monotonic()
+        if status == 0 or now > self.until + case.MAX_SECONDS or len(tally.faults) >= MAX_FAULTS:
+            return
+        if number in ended.numbers:
+            late = now - began > case.MAX_SECONDS
+            how = f"more than {case.MAX_SECONDS} s in a library" if late else f"the process died: status {status}"
+            yield from self._fault(ended.name, number, how)
+            self._again.append((ended.name, range(number + 1, ended.numbers.stop)))
+
+    def _fault(self, name: str, number: int, what: str) -> Iterator[tuple[str, int, str]]:
+        tally = self.tallies[name]
+        if len(tally.faults) < MAX_FAULTS:
+            tally.faults.append((number, what))
+            yield name, number, what
+            if len(tally.faults) == MAX_FAULTS:
+                for running in self._running.values():
+                    if running.name == name:
+                        os.kill(running.child, signal.SIGKILL)
+
+    def _watch_clock(self) -> None:
+        now = time.monotonic()
+        for place, running in self._running.items():
+            began = _PROGRESS.unpack_from(self._shared, place * _PROGRESS.size)[3]
+            if now - began > case.MAX_SECONDS + _GRACE_S:
+                os.kill(running.child, signal.SIGKILL)
+
+    def _close(self) -> None:
+        for running in self._running.values():
+            os.kill(running.child, signal.SIGKILL)
+            os.waitpid(running.child, 0)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def fuzz(
-    names: list[str], seed: int, count: int, seconds: float
-) -> Iterator[tuple[str, int, float, list[tuple[int, str]]]]:
-    """Each reader in turn, with an equal share of the seconds."""
+def warm_up(names: Iterable[str]) -> None:
+    """Reads a sound file with each reader, so that no process begins with importing."""
     for name in names:
-        start = time.monotonic()
-        read, faults = fuzz_reader(name, seed, count, seconds / len(names))
-        yield name, read, time.monotonic() - start, faults
+        reader = READERS[name]
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), contextlib.suppress(Exception):
+            warnings.simplefilter("ignore")
+            for other, content in {**reader.beside(), reader.file: reader.seeds()[0]}.items():
+                (Path(folder) / other).write_bytes(content)
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                reader.read(Path(folder) / reader.file)
+    gc.collect()
+    gc.freeze()  # what is there now is not looked through again in each process
+
+
+def write_case(name: str, seed: int, number: int, folder: Path) -> Path:
+    """Writes the file of a case, with the reader and the numbers in its name."""
+    reader = READERS[name]
+    path = folder / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}-{number}-{reader.file}"
+    path.write_bytes(changed_file(reader, name, seed, number))
+    return path
+
+
+def print_table(tallies: Mapping[str, Tally]) -> None:
+    """A line a reader."""
+    print(f"{'reader':22s} {'files':>9s} {'read':>9s} {'refused':>9s} {'faults':>7s} {'a second of a core':>19s}")
+    for name, tally in tallies.items():
+        pace = tally.files / max(tally.seconds, 1e-9)
+        print(f"{name:22s} {tally.files:9,d} {tally.read:9,d} {tally.refused:9,d} {len(tally.faults):7d} {pace:19,.0f}")
+    files = sum(tally.files for tally in tallies.values())
+    faults = sum(len(tally.faults) for tally in tallies.values())
+    least = min(tally.files for tally in tallies.values())
+    print(f"{files:,} files, at least {least:,} of a reader, {faults} faults")
 
 
 def main() -> int:
-    """Prints a line a reader, and each fault."""
-    given = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
-    unknown = given.keys() - {"N", "SECONDS", "READERS", "SEED", "CASE", "OUT"}
-    names = [
-        name.strip()
-        for name in given.get("READERS", ",".join(READERS)).split(";" if ";" in given.get("READERS", "") else ",")
-    ]
-    names = (
-        list(READERS) if "READERS" not in given else [name for name in READERS if name in given["READERS"].split("+")]
-    )
+    """Prints each fault, and a line a reader."""
+    words = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
+    unknown = words.keys() - {"N", "SECONDS", "PROCESSES", "READERS", "SEED", "CASE", "OUT"}
+    names = [name for name in READERS if name in words["READERS"].split("+")] if "READERS" in words else list(READERS)
     if unknown or not names:
         print(f"unknown: {sorted(unknown)}; readers, joined by +: {'+'.join(READERS)}", file=sys.stderr)
         return 2
-    seed = int(given.get("SEED", time.time_ns() % 10**9))
-    if "CASE" in given:
-        data = changed_file(READERS[names[0]], names[0], seed, int(given["CASE"]))
-        folder = Path(given.get("OUT", "."))
-        (folder / READERS[names[0]].file).write_bytes(data)
-        print(f"wrote {folder / READERS[names[0]].file}: {len(data)} bytes")
+    start = time.monotonic()
+    seed = int(words.get("SEED", time.time_ns() % 10**9))
+    if "CASE" in words:
+        path = write_case(names[0], seed, int(words["CASE"]), Path(words.get("OUT", ".")))
+        print(f"wrote {path}: {path.stat().st_size} bytes")
         return 0
-    print(f"seed {seed}", flush=True)
-    seconds = float(given.get("SECONDS", "inf"))
-    total, kinds = 0, Counter[str]()
-    for name, read, taken, faults in fuzz(names, seed, int(given.get("N", 2000)), seconds):
-        total += read
-        print(f"{name:20s} {read:8d} files {read / max(taken, 1e-9):7.0f} a second   {len(faults)} faults", flush=True)
-        for number, what in faults:
-            kinds[what] += 1
-            print(f"    SEED={seed} READERS={name!r} CASE={number}: {what}", flush=True)
-    print(f"{total} files, {sum(kinds.values())} faults")
-    return 1 if kinds else 0
+    seconds = float(words.get("SECONDS", "inf"))
+    count = float(words.get("N", 2000 if math.isinf(seconds) else "inf"))
+    processes = int(words.get("PROCESSES", os.cpu_count() or 1))
+    print(f"seed {seed}, {len(names)} readers, {processes} processes", flush=True)
+    warm_up(names)
+    fuzzer = Fuzzer(names, seed, count, seconds - (time.monotonic() - start), processes)
+    for name, number, what in fuzzer.run():
+        print(f"    SEED={seed} READERS='{name}' CASE={number}: {what}", flush=True)
+        if "OUT" in words and number >= 0:
+            write_case(name, seed, number, Path(words["OUT"]))
+    print_table(fuzzer.tallies)
+    return 1 if any(tally.faults for tally in fuzzer.tallies.values()) else 0
 
 
 if __name__ == "__main__":

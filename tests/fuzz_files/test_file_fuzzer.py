@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fuzz_files import runner
-from tests.fuzz_files.readers import READERS, Reader
+from burn_torch.core.errors import DataError, explain
+from tests.fuzz_files import case, runner
+from tests.fuzz_files.reader import Reader
+from tests.fuzz_files.readers import READERS
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/statm").exists() or not hasattr(os, "fork"), reason="memory is measured with Linux's /proc"
@@ -19,8 +22,10 @@ pytestmark = pytest.mark.skipif(
 
 def fuzz(name: str, seed: int, count: int) -> list[tuple[int, str]]:
     """The faults of a reader, run as `make fuzz-files` runs it."""
-    read, faults = runner.fuzz_reader(name, seed, count, 60)
-    assert read == count or faults
+    fuzzer = runner.Fuzzer([name], seed, count, 60, 1)
+    faults = [(number, what) for _, number, what in fuzzer.run()]
+    assert faults == fuzzer.tallies[name].faults
+    assert fuzzer.tallies[name].files == count
     return faults
 
 
@@ -88,8 +93,63 @@ def test_a_hang_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         while True:
             pass
 
-    monkeypatch.setattr(runner, "MAX_SECONDS", 0.2)
+    monkeypatch.setattr(case, "MAX_SECONDS", 0.2)
     assert all("more than 0.2 s" in fault for _, fault in planted(monkeypatch, hangs))
+
+
+def test_a_hang_within_a_library_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hangs(path: Path) -> None:
+        re.match("(a+)+b", "a" * 40)  # Python hears no signal before it is over
+
+    monkeypatch.setattr(case, "MAX_SECONDS", 0.2)
+    monkeypatch.setattr(runner, "_GRACE_S", 0.2)
+    assert all("more than 0.2 s in a library" in fault for _, fault in planted(monkeypatch, hangs))
+
+
+def test_foreign_files_are_not_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"key")
+    assert all(
+        "touched" in fault and "open " in fault for _, fault in planted(monkeypatch, lambda path: secret.read_bytes())
+    )
+    assert all(
+        "touched" in fault and "open " in fault
+        for _, fault in planted(monkeypatch, lambda path: secret.write_bytes(b""))
+    )
+
+
+def test_files_that_stay_open_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = []
+
+    def leaks(path: Path) -> None:
+        kept.extend(path.open("rb") for _ in range(40))
+
+    assert all("files are left open" in fault for _, fault in planted(monkeypatch, leaks))
+
+
+def test_a_sound_file_that_is_refused_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(path: Path) -> None:
+        raise DataError(explain("no", given="a", expected="b", mend="c"))
+
+    assert [what for _, what in planted(monkeypatch, refuses)] == ["'a sound file is refused'"]
+
+
+def test_all_readers_go_on_at_one_pace_in_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice that a file kills goes on behind that file, and the table has every file."""
+    monkeypatch.setattr(runner, "SLICE", 10)
+    for name, read in (("first", lambda path: None), ("second", dies_now_and_then)):
+        monkeypatch.setitem(READERS, name, Reader("m.bin", lambda: [b"a", b"b"], read, lambda data, rnd, others: data))
+    fuzzer = runner.Fuzzer(["first", "second"], 4, 30, 60, 2)
+    deaths = [number for name, number, what in fuzzer.run() if name == "second" and "died" in what]
+    assert 0 < len(deaths) <= runner.MAX_FAULTS
+    assert fuzzer.tallies["first"].read == fuzzer.tallies["first"].files == 30
+    second = fuzzer.tallies["second"]
+    assert second.files == 30 or len(deaths) == runner.MAX_FAULTS
+
+
+def dies_now_and_then(path: Path) -> None:
+    if path.read_bytes() == b"b":
+        os.abort()
 
 
 def test_the_picture_that_starts_a_program_is_found_where_all_readers_of_pillow_may_read(

@@ -112,6 +112,8 @@ def _read(file: IO[bytes], path: Path, *, available: int, limits: tuple[int, ...
             )
 
     require_allowed(limits[0])
+    if math.prod(size or 1 for size in shape) * dtype.itemsize > sys.maxsize:  # numpy asks so of empty arrays too
+        _refuse(path, "no array has its shape", given=f"{shape}", expected="sizes whose product is below 2^63 bytes")
     if header + wanted > available:
         _refuse(
             path,

@@ -202,8 +202,8 @@ def _y_range(lines: Sequence[Line], log: bool) -> tuple[float, float]:
 
 
 def _x_range(lines: Sequence[Line]) -> tuple[float, float]:
-    left = min(line.points[0][0] for line in lines)
-    right = max(line.points[-1][0] for line in lines)
+    steps = [x for line in lines for x, _ in line.points]  # those of a damaged file may go back
+    left, right = min(steps), max(steps)
     if 0 < left < right * 0.05:  # the first step has done a batch already; an axis from 0 reads better
         left = 0.0
     return (left, right) if left < right else (left - 0.5, left + 0.5)

@@ -1,0 +1,139 @@
+"""Pictures, arrays of numpy, and the files of MNIST."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import random
+import struct
+import zlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tests.fuzz_files.mutations import bytes_changed, words_changed
+from tests.fuzz_files.reader import Change, Reader, errors_of_ours, packed_again
+
+__all__ = ["READERS"]
+
+
+@cache
+def _pictures(kind: str) -> tuple[bytes, ...]:
+    from PIL import Image
+
+    found = []
+    for mode, values in (
+        ("L", (7, 5)),
+        ("RGB", (6, 4)),
+        ("P", (5, 5)),
+        ("RGBA", (4, 4)),
+        ("1", (9, 3)),
+        ("I;16", (4, 3)),
+    ):
+        if kind == "JPEG" and mode not in ("L", "RGB"):
+            continue
+        file = io.BytesIO()
+        Image.new(mode, values, 1).save(file, kind)
+        found.append(file.getvalue())
+    return tuple(found)
+
+
+def png_changed(data: bytes, rnd: random.Random, others: Sequence[bytes]) -> bytes:
+    """A chunk changed, doubled or left out, its sum made to fit; or bytes."""
+    if rnd.random() < 0.3:
+        return bytes_changed(data, rnd, others)
+    chunks, at = [], 8
+    while at + 12 <= len(data):
+        (size,) = struct.unpack_from(">I", data, at)
+        chunks.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + size]))
+        at += 12 + size
+    i = rnd.randrange(len(chunks))
+    name, content = chunks[i]
+    if name == b"IDAT" and rnd.random() < 0.5:
+        content = zlib.compress(bytes_changed(zlib.decompress(content), rnd) * rnd.choice((1, 1, 1, 5000)))
+    else:
+        content = bytes_changed(content, rnd)
+    chunks[i] = (
+        rnd.choice((name,) * 9 + (b"zTXt", b"iTXt", b"iCCP", b"PLTE", b"tRNS", b"acTL", b"fdAT", b"eXIf")),
+        content,
+    )
+    chunks[i:i] = [chunks[i]] * rnd.choice((0, 0, 0, 1, 20))
+    return data[:8] + b"".join(
+        struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        for name, content in chunks
+    )
+
+
+_POSTSCRIPT: Final = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"
+
+
+def with_other_kinds(change: Change) -> Change:
+    """Now and then a file of another kind under this name."""
+    return lambda data, rnd, others: (
+        words_changed(_POSTSCRIPT, rnd) if rnd.random() < 0.02 else change(data, rnd, others)
+    )
+
+
+def _npy(*arrays: Any) -> list[bytes]:
+    found = []
+    for array in arrays:
+        file = io.BytesIO()
+        np.save(file, array)
+        found.append(file.getvalue())
+    return found
+
+
+def read_image(path: Path) -> None:
+    """As image folders read pictures, and as predictions read data."""
+    from burn_torch.data.source.image_file import read_grey_image, read_grey_images, resized
+
+    with contextlib.suppress(errors_of_ours()):
+        read_grey_images([path], (5, 7), 255.0)
+    resized(read_grey_image(path), 16, 16)
+
+
+def _idx() -> list[bytes]:
+    import tempfile
+
+    from burn_torch.data.source.idx import write_idx
+
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for array in (np.zeros((2, 5, 7), np.uint8), np.arange(4, dtype=np.int32), np.ones((2, 2), np.float64)):
+            write_idx(Path(folder) / "x", array)
+            found.append((Path(folder) / "x").read_bytes())
+    return found
+
+
+def read_idx_file(path: Path) -> None:
+    """The array of an IDX file."""
+    from burn_torch.data.source.idx import read_idx
+
+    read_idx(path)
+
+
+READERS: Final[dict[str, Reader]] = {
+    "npy": Reader(
+        "m.npy",
+        lambda: _npy(np.zeros((5, 7)), np.zeros((5, 7), np.uint8), np.ones((2, 35), ">i2", order="F")),
+        read_image,
+        words_changed,
+    ),
+    "png": Reader("m.png", lambda: _pictures("PNG"), read_image, with_other_kinds(png_changed)),
+    "jpeg": Reader("m.jpg", lambda: _pictures("JPEG"), read_image, with_other_kinds(bytes_changed)),
+    "pgm": Reader(
+        "m.pgm",
+        lambda: [b"P2\n# made\n7 5\n9\n" + b"1 " * 35, b"P5 7 5 255\n" + bytes(35), b"P5 7 5 999\n" + bytes(70)],
+        read_image,
+        words_changed,
+    ),
+    "image csv": Reader("m.csv", lambda: [b"1,2.5,3\n4,5,6\n", b"0," * 34 + b"0\n"], read_image, words_changed),
+    "idx": Reader("m-ubyte", _idx, read_idx_file),
+    "idx.gz": Reader(
+        "m.gz", lambda: [gzip.compress(data) for data in _idx()], read_idx_file, packed_again(bytes_changed)
+    ),
+}

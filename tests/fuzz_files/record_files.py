@@ -1,0 +1,109 @@
+"""Records: safetensors in one file and in shards, burnpack, MessagePack, JSON, bincode, plain and gzipped."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tests.fuzz_files.mutations import bytes_changed, json_changed, words_changed
+from tests.fuzz_files.reader import Reader, either, packed_again, read_all
+
+__all__ = ["READERS"]
+
+
+def _record(ending: str) -> bytes:
+    from tests.record.hostile.corpus import ours
+
+    return ours(ending)
+
+
+@cache
+def net() -> Any:
+    from burn_torch import Device, Module
+    from burn_torch.nn import Linear, LinearConfig
+
+    class Net(Module):
+        a: Linear
+
+    return Net(LinearConfig(3, 4).init(Device.cpu()))
+
+
+def read_record(path: Path) -> None:
+    """Loads, lists, applies, reads all values, and writes what was read again."""
+    from burn_torch.module import ModuleRecord
+    from burn_torch.record.listing import listing_of
+
+    read_all(lambda: _read_values(ModuleRecord.load(path)), lambda: listing_of(path), lambda: net().load_file(path))
+
+
+def _read_values(record: Any) -> None:
+    for entry in record.entries.values():
+        entry.read()
+    record.into_bytes(".safetensors")
+
+
+def header_changed(data: bytes, rnd: random.Random, others: Sequence[bytes]) -> bytes:
+    """The JSON of a safetensors file changed, and its length made to fit again."""
+    size = int.from_bytes(data[:8], "little")
+    header = json_changed(data[8 : 8 + size], rnd, others)
+    return struct.pack("<Q", len(header)) + header + data[8 + size :]
+
+
+@cache
+def foreign_safetensors() -> tuple[bytes, ...]:
+    from safetensors.numpy import save
+
+    rng = np.random.default_rng(1)
+    return (
+        save({"a.weight": rng.random((3, 4), np.float32), "a.bias": np.zeros(4, np.float16)}, {"format": "pt"}),
+        save({"x": np.arange(5), "y": np.zeros((0, 3)), "z": np.array(True)}),
+    )
+
+
+def _shards() -> tuple[bytes, dict[str, bytes]]:
+    import tempfile
+
+    from burn_torch.record import ShardedSafetensorsFormat
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.safetensors.index.json"
+        ShardedSafetensorsFormat(max_shard_bytes=60).save(net().into_record(), path)
+        files = {inner.name: inner.read_bytes() for inner in Path(folder).iterdir() if inner != path}
+        return path.read_bytes(), files
+
+
+_shards_once = cache(_shards)
+
+
+READERS: Final[dict[str, Reader]] = {
+    "safetensors": Reader("m.safetensors", foreign_safetensors, read_record, either(bytes_changed, header_changed)),
+    "safetensors, ours": Reader(
+        "m.safetensors",
+        lambda: [_record(".safetensors")],
+        read_record,
+        either(bytes_changed, header_changed),
+        sealed=True,
+    ),
+    "shards": Reader(
+        "m.safetensors.index.json",
+        lambda: [_shards_once()[0]],
+        read_record,
+        either(words_changed, json_changed),
+        beside=lambda: _shards_once()[1],
+        sealed=True,
+    ),
+    "burnpack": Reader("m.bpk", lambda: [_record(".bpk")], read_record, sealed=True),
+    "mpk": Reader("m.mpk", lambda: [_record(".mpk")], read_record, sealed=True),
+    "json": Reader("m.json", lambda: [_record(".json")], read_record, either(words_changed, json_changed), sealed=True),
+    "bin": Reader("m.bin", lambda: [_record(".bin")], read_record, sealed=True),
+    "mpk.gz": Reader("m.mpk.gz", lambda: [_record(".mpk.gz")], read_record, packed_again(bytes_changed), sealed=True),
+    "json.gz": Reader(
+        "m.json.gz", lambda: [_record(".json.gz")], read_record, packed_again(words_changed), sealed=True
+    ),
+}
