@@ -11,13 +11,13 @@ from burn_torch.fusion.lowering import lower
 from burn_torch.fusion.reasons import Unfusible
 from burn_torch.fusion.sharing import instance, kernel_at, read, shared
 from burn_torch.fusion.symbolic import scope_of
-from burn_torch.graph.ir import Graph
+from burn_torch.graph.ir import Graph, Node
 from burn_torch.ops.op import Call, PerCall, op
 from burn_torch.ops.signature import Operand
 from burn_torch.ops.torch_code import Over
 from burn_torch.ops.value import Value
 
-__all__ = ["body_of", "computed", "kernel", "remember_over", "text_of"]
+__all__ = ["body_of", "computed", "inside", "kernel", "remember_over", "text_of"]
 
 _MOST_PLANNED: Final = 4096
 
@@ -91,6 +91,12 @@ def kernel(
     graph = body_of(body, dynamic, sizes)
     specs = graph.specs()
     return tuple(specs[i] for i in graph.outputs if i is not None)  # type: ignore[misc]  # kernels make tensors
+
+
+def inside(node: Node) -> Graph | None:
+    """What a generated kernel computes; None for any other operation."""
+    attrs = node.call.attrs
+    return body_of(attrs["body"], attrs["dynamic"], attrs["sizes"]) if node.call.op is kernel else None
 
 
 @kernel.decomposes

@@ -15,6 +15,7 @@ from typing import Any, Final, final
 
 from burn_torch.core.sizes import size_hint
 from burn_torch.core.spec import TensorSpec
+from burn_torch.core.verifying import is_proving
 from burn_torch.fusion.bodies import Role, Source, role_of
 from burn_torch.fusion.deviations import deviations
 from burn_torch.fusion.groups import Cut, Grouping
@@ -25,7 +26,7 @@ from burn_torch.fusion.order import least_alive
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.pieces import plan_in_pieces, plan_or_pieces
 from burn_torch.fusion.reasons import Reason, Unfusible
-from burn_torch.fusion.row import kernel, text_of
+from burn_torch.fusion.row import inside, kernel, text_of
 from burn_torch.fusion.splitting import beside_rows, columns_in_two_steps, in_two_steps, rows_reduced
 from burn_torch.fusion.symbolic import Symbolic
 from burn_torch.graph.decomposition import expanded
@@ -33,6 +34,7 @@ from burn_torch.graph.ir import Graph, Input, Node
 from burn_torch.graph.origin import Origin
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.grouping import in_order
+from burn_torch.graph.passes.invariants import check_rewrite, rewritten
 from burn_torch.graph.passes.memory import memory_plan, peak_bytes
 from burn_torch.graph.passes.view_chains import fold_views
 from burn_torch.ops.laws import Folds
@@ -119,19 +121,32 @@ def plan_of(graph: Graph, *, strict: bool = False, plainer: bool = True) -> Plan
     """
     graph = dead_code(graph)
     if not plainer:
-        return _plan_of(graph, strict)
+        return _checked(graph, _plan_of(graph, strict))
 
     def planned(piece: Graph) -> Plan:
-        return plan_or_pieces(piece, lambda part: _plan_of(part, strict), lambda part: Plan(part, (), ()))
+        def kernels(part: Graph) -> Plan:
+            return _checked(part, _plan_of(part, strict))
+
+        return plan_or_pieces(piece, kernels, lambda part: Plan(part, (), ()))
 
     if len(graph.nodes) <= _LONGEST:
         return planned(graph)
     note = f"planned in pieces of {_PIECE} operations: there are {len(graph.nodes)}"
-    return plan_in_pieces(graph, _PIECE, planned).with_notes(note)
+    return _checked(graph, plan_in_pieces(graph, _PIECE, planned)).with_notes(note)
+
+
+def _checked(graph: Graph, plan: Plan) -> Plan:
+    """The plan.  Raises: GraphError, where the library proves its work, if it does not do what the graph does."""
+    if is_proving():
+        check_rewrite("planning", graph, plan.graph, inside)
+    return plan
 
 
 def _plan_of(graph: Graph, strict: bool) -> Plan:
-    opened, whole = _opened(dead_code(replaced(graph, strict=strict)))
+    known = rewritten("patterns", lambda graph: dead_code(replaced(graph, strict=strict)), graph)
+    opened, whole = _opened(known)
+    if is_proving():
+        check_rewrite("opening composite operations", known, opened)
     source = Source(opened)
     most = peak_bytes(graph) + _workspace(source, whole)
     grouping = Grouping(source)

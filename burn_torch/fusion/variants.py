@@ -16,6 +16,7 @@ from typing import Any, Final, final
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.core.sizes import Real, Size, exact_quotient, size_hint, sizes_in
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
+from burn_torch.core.verifying import is_proving
 from burn_torch.fusion.faults import note_fault
 from burn_torch.fusion.lines import known_lines, remember_lines
 from burn_torch.fusion.reasons import Unfusible, Unsymbolic
@@ -32,6 +33,7 @@ from burn_torch.fusion.symbolic import (
     with_hints,
 )
 from burn_torch.graph.ir import Graph, Input, Literal, Node
+from burn_torch.graph.verifier import verify
 
 __all__ = ["MOST_SYMBOLIC", "Schedules", "SymbolicPlan", "Variants"]
 
@@ -104,7 +106,8 @@ class SymbolicPlan:
                     attrs["sizes"] = number(node.sizes)
                 call = call.op.bind(specs, attrs)
             nodes.append(Node(call, [read(i) for i in node.inputs], node.outputs, node.origin))
-        return Graph([(i, spec_of(spec)) for i, spec in self.plan.graph.inputs], nodes, self.plan.graph.outputs)
+        found = Graph([(i, spec_of(spec)) for i, spec in self.plan.graph.inputs], nodes, self.plan.graph.outputs)
+        return verify(found) if is_proving() else found
 
 
 @final

@@ -22,10 +22,20 @@ from burn_torch.fusion.chunking import chunk_losses
 from burn_torch.fusion.endings import with_endings
 from burn_torch.fusion.faults import plan_or_plainer
 from burn_torch.fusion.patterns import replaced
+from burn_torch.fusion.row import inside
 from burn_torch.fusion.tables import add_rows
 from burn_torch.fusion.variants import Schedules
 from burn_torch.graph import Graph
-from burn_torch.graph.passes import Numerics, PassReport, Precision, dead_code, peak_bytes, pipeline, recompute
+from burn_torch.graph.passes import (
+    Numerics,
+    PassReport,
+    Precision,
+    dead_code,
+    peak_bytes,
+    pipeline,
+    recompute,
+    rewritten,
+)
 from burn_torch.graph.trace import Slot, Trace
 from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
@@ -128,12 +138,13 @@ class Program:
 
         def made(fused: bool) -> tuple[Graph, list[PassReport], Recorded | None, Code | None]:
             graph, passes = pipeline(
-                replaced(dead_code(traced.graph)) if fused else traced.graph,
+                rewritten("patterns", replaced, dead_code(traced.graph)) if fused else traced.graph,
                 numerics=self.numerics,
                 precision=precision,
                 donated=donated,
                 memory_limit_bytes=memory_limit_bytes,
                 fuse=partial(self._fused, schedules, memory_limit_bytes) if fused else None,
+                body=inside,
             )
             leaf, recorded = traced.leaf, None
             if replay:
@@ -181,13 +192,13 @@ class Program:
         def planned(graph: Graph) -> Plan:
             notes: list[str] = []
 
-            def rewritten(step: str, rewrite: Callable[[Graph], Graph], graph: Graph) -> Graph:
-                return plan_or_plainer(f"without {step}", lambda: rewrite(graph), lambda: graph, notes)
+            def one(step: str, rewrite: Callable[[Graph], Graph], graph: Graph) -> Graph:
+                return plan_or_plainer(f"without {step}", lambda: rewritten(step, rewrite, graph), lambda: graph, notes)
 
-            made = rewritten("losses in chunks", chunk_losses, graph)
-            made = rewritten("gradients of tables by rows", add_rows, made)
+            made = one("losses in chunks", chunk_losses, graph)
+            made = one("gradients of tables by rows", add_rows, made)
             if self.numerics == "fast":  # they round less often
-                made = rewritten("endings of products", with_endings, made)
+                made = one("endings of products", with_endings, made)
             plan = schedules.of(made)
             less = partial(kept_less, plan, limit, self.donated)
             return plan_or_plainer("without values made again", less, lambda: plan, notes).with_notes(*notes)

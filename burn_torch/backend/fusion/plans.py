@@ -27,11 +27,20 @@ from burn_torch.fusion import Plan, plan_of
 from burn_torch.fusion.faults import plan_or_plainer
 from burn_torch.fusion.patterns import replaced
 from burn_torch.fusion.reasons import FusionWarning
+from burn_torch.fusion.row import inside
 from burn_torch.fusion.symbolic import call_form, call_sizes
 from burn_torch.fusion.variants import SymbolicPlan
 from burn_torch.graph.interpreter import executed, interpret, stepwise
 from burn_torch.graph.ir import Graph
-from burn_torch.graph.passes import algebra, common_subexpressions, dead_code, fold_constants, fold_views, group_updates
+from burn_torch.graph.passes import (
+    algebra,
+    common_subexpressions,
+    dead_code,
+    fold_constants,
+    fold_views,
+    group_updates,
+    rewritten,
+)
 
 __all__ = ["FusionWarning", "Planner", "Ready", "changed", "replayed", "version_reader"]
 
@@ -205,13 +214,24 @@ class Ready:
 
 def _prepared(graph: Graph) -> Graph:
     """The passes before scheduling.  Results may share memory with what they were made of, as in unfused execution."""
-    graph = common_subexpressions(replaced(dead_code(graph)), "fast")
-    graph = fold_views(algebra(fold_constants(graph, "fast"), "fast"), "fast")
-    return group_updates(dead_code(common_subexpressions(graph, "fast")))
+    passes: Sequence[tuple[str, Callable[[Graph], Graph]]] = (
+        ("dead_code", dead_code),
+        ("patterns", replaced),
+        ("common_subexpressions", lambda g: common_subexpressions(g, "fast")),
+        ("fold_constants", lambda g: fold_constants(g, "fast")),
+        ("algebra", lambda g: algebra(g, "fast")),
+        ("fold_views", lambda g: fold_views(g, "fast")),
+        ("common_subexpressions", lambda g: common_subexpressions(g, "fast")),
+        ("dead_code", dead_code),
+        ("group_updates", group_updates),
+    )
+    for name, step in passes:
+        graph = rewritten(name, step, graph)
+    return graph
 
 
 def _tidied(graph: Graph) -> Graph:
-    return dead_code(fold_views(graph, "fast"))
+    return rewritten("fold_views", lambda g: dead_code(fold_views(g, "fast")), graph, inside)
 
 
 def _scheduled(graph: Graph) -> Plan:

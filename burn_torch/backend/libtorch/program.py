@@ -30,7 +30,9 @@ from burn_torch.backend.libtorch.modes import is_cast_by_autocast
 from burn_torch.backend.libtorch.source_file import compiled
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.core.verifying import is_proving
 from burn_torch.graph.ir import Graph, Input, Literal, Node
+from burn_torch.graph.passes.invariants import check_overwrites
 from burn_torch.graph.passes.memory import memory_plan
 from burn_torch.ops.op import Call
 from burn_torch.ops.refusals import refusal
@@ -47,6 +49,8 @@ def write_program(
 ) -> Program:
     """Writes, compiles and loads the program of a graph.  `plan` gives the function that computes a Call in eager."""
     writer = _Writer(graph, donate, plan)
+    if is_proving():
+        writer.check()
     keep_memory(sum(size for (_, place), size in writer.memory.arena_bytes.items() if place == "cpu"))
     source = writer.source(title)
     code, path = compiled(source)
@@ -83,6 +87,14 @@ class _Writer:
         }
         self._names: Final[dict[Any, str]] = {}
         self._kept: Final[list[Any]] = []
+
+    def check(self) -> None:
+        """Raises: GraphError where the program would write over what is still read."""
+        writes = {
+            number: {j: k for j, (k, legal) in enumerate(zip(form.over, form.legal, strict=True)) if legal}
+            for number, form in self.in_place.items()
+        }
+        check_overwrites(self.graph, self.donate, writes)
 
     # -- the file --------------------------------------------------------------------------
     def source(self, title: str) -> str:

@@ -6,6 +6,7 @@ from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.driver import PassReport, pipeline
 from burn_torch.graph.passes.grouping import group_updates
 from burn_torch.graph.passes.identities import algebra
+from burn_torch.graph.passes.invariants import Body, check_overwrites, rewritten
 from burn_torch.graph.passes.isolation import isolate_outputs
 from burn_torch.graph.passes.memory import Buffer, MemoryPlan, memory_plan, peak_bytes
 from burn_torch.graph.passes.narrowing import narrow_gradients
@@ -16,12 +17,14 @@ from burn_torch.graph.passes.subexpressions import common_subexpressions
 from burn_torch.graph.passes.view_chains import fold_views
 
 __all__ = [
+    "Body",
     "Buffer",
     "MemoryPlan",
     "Numerics",
     "PassReport",
     "Precision",
     "algebra",
+    "check_overwrites",
     "common_subexpressions",
     "dead_code",
     "dtype_policy",
@@ -35,4 +38,5 @@ __all__ = [
     "peak_bytes",
     "pipeline",
     "recompute",
+    "rewritten",
 ]

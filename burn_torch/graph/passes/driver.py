@@ -6,14 +6,15 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, final
 
-from burn_torch.core.errors import ConfigError, GraphError, explain
+from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.verifying import is_proving
-from burn_torch.graph.ir import Graph
+from burn_torch.graph.ir import Graph, Node
 from burn_torch.graph.passes.casting import Precision, dtype_policy
 from burn_torch.graph.passes.constants import fold_constants
 from burn_torch.graph.passes.dead import dead_code
 from burn_torch.graph.passes.grouping import group_updates
 from burn_torch.graph.passes.identities import algebra
+from burn_torch.graph.passes.invariants import check_isolated, rewritten
 from burn_torch.graph.passes.isolation import isolate_outputs
 from burn_torch.graph.passes.memory import peak_bytes
 from burn_torch.graph.passes.narrowing import narrow_gradients
@@ -22,7 +23,6 @@ from burn_torch.graph.passes.recomputing import recompute
 from burn_torch.graph.passes.rewrite import Numerics
 from burn_torch.graph.passes.subexpressions import common_subexpressions
 from burn_torch.graph.passes.view_chains import fold_views
-from burn_torch.graph.verifier import verify
 
 __all__ = ["PassReport", "pipeline"]
 
@@ -54,6 +54,7 @@ def pipeline(
     donated: Collection[int] = (),
     memory_limit_bytes: int | None = None,
     fuse: Callable[[Graph], Graph] | None = None,
+    body: Callable[[Node], Graph | None] | None = None,
 ) -> tuple[Graph, list[PassReport]]:
     """Runs all passes.  The same graph gives the same result, whatever ran before.
 
@@ -63,6 +64,7 @@ def pipeline(
     memory_limit_bytes   recompute cheap values until the planned peak fits; None keeps them, which is faster
     fuse                 puts generated kernels in place of what they compute, see `burn_torch/fusion`; it looks after
                          the limit by itself
+    body                 the graph that a generated kernel stands for, so that what it draws is checked
 
     The outputs of the result share memory with nothing but donated inputs.  With BURN_TORCH_VERIFY the graph is
     verified after each pass.
@@ -96,37 +98,13 @@ def pipeline(
         steps += [("fuse", fuse), ("fold_views", lambda g: fold_views(g, "fast")), ("dead_code", dead_code)]
         steps.append(("launch_early", launch_early))  # what was fused is in an order of its own
     steps.append(("isolate_outputs", lambda g: isolate_outputs(g, donated)))
-    proving = is_proving()
     reports: list[PassReport] = []
     size = peak_bytes(graph, donated)
     for name, step in steps:
-        after = step(graph)
-        if proving and after is not graph:
-            _verified(name, graph, after)
+        after = rewritten(name, step, graph, body)
         bytes_after = size if after is graph else peak_bytes(after, donated)
         reports.append(PassReport(name, len(graph.nodes), len(after.nodes), size, bytes_after))
         graph, size = after, bytes_after
+    if is_proving():
+        check_isolated(graph, donated)
     return graph, reports
-
-
-def _verified(name: str, before: Graph, after: Graph) -> None:
-    """Raises: GraphError, with the name of the pass, where ids or specs are wrong, or inputs or outputs others."""
-    try:
-        verify(after)
-        if _signature(after) != _signature(before):
-            raise GraphError(
-                explain(
-                    "a pass changed what a graph takes or gives",
-                    given=str(_signature(after)),
-                    expected=str(_signature(before)),
-                    mend="please report it with the program",
-                )
-            )
-    except GraphError as fault:
-        fault.add_note(f"after the pass {name}")
-        raise
-
-
-def _signature(graph: Graph) -> tuple[list[object], list[object]]:
-    specs = graph.specs()
-    return [spec for _, spec in graph.inputs], [None if i is None else specs.get(i) for i in graph.outputs]
