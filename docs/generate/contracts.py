@@ -281,8 +281,8 @@ def autocast(name: str, calls: list[Any]) -> str:
 def errors(name: str, calls: list[Any]) -> str:
     """Whether outputs and gradients are as near to float64 as `burn_kernels.verify` asks: RMS, and the largest.
 
-    On a GPU that is 1.1 times the error of torch in the same type and half a unit in the last place; here, where the
-    references compute, twice and a unit.
+    On a GPU that is 1.1 times the error of torch in the same type and half a unit in the last place, three times where
+    it is the largest of float32; here, where the references compute, twice and a unit.
     """
     import torch
 

@@ -1,10 +1,12 @@
 """Checks an operation's launchers on one problem: outputs and gradients against float64, inputs untouched.
 
 A kernel's error on a GPU may be 1.1 times that of plain torch in the same element type, plus half a unit in the last
-place; that of references and of the interpreter twice torch's plus one unit.  Both the root mean square and the largest
-error are held to it.  Among fewer than 16384 numbers chance decides which of two right results is nearer: twice torch's
-plus four units.  Memory that the launchers allocate is filled
-with NaN before they run, so an element that nobody wrote is found.
+place; that of references and of the interpreter twice torch's plus one unit.  The root mean square is held to it, and
+in half types the largest error.  In float32 chance decides which of two right results has the larger one: of torch's
+own attention and gradients, with keys and columns in another order (240 pairs), the root mean squares were within 1.04
+of each other, the largest errors 1.7 apart in one of ten and 2.7 at most.  So it may be three times torch's.  Among
+fewer than 16384 numbers chance decides both: twice torch's plus four units.  Memory that the launchers allocate is
+filled with NaN before they run, so an element that nobody wrote is found.
 """
 
 from __future__ import annotations
@@ -87,6 +89,8 @@ def _verify(
 
 MANY = 16_384
 """From this many numbers on, errors average."""
+LARGEST = 3.0
+"""How far the largest errors of two right float32 results may lie apart."""
 
 
 class Difference(NamedTuple):
@@ -158,7 +162,8 @@ def compare(
     faults = []
     for kind, measure in (("relative RMS", _rms), ("largest", _largest)):
         size, plain = measure(expected), measure(common - expected)
-        allowed = factor * plain + unit * max(size, floor)
+        by_chance = kind == "largest" and dtype == torch.float32
+        allowed = (LARGEST if by_chance else factor) * plain + unit * max(size, floor)
         difference = Difference(name, kind, measure(found - expected), plain, size, allowed)
         seen(difference)
         faults += [] if difference.holds else [str(difference)]
