@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final, NoReturn
 
+import numpy as np
 import torch
 
 from burn_torch.config._containers import TupleKind
@@ -141,11 +142,7 @@ def check_fields(module: Tree) -> None:
         expected = kinds.get(name)
         if expected is not None and not expected(value):
             _refuse_value(module, name, value)
-        if isinstance(value, Tensor):
-            if value.is_require_grad() and not _is_ours(cls) and not _is_transformed(value):
-                _warn_of_constant(cls, name, value)
-        else:
-            _require_reached(cls, name, value, name)
+        _require_reached(cls, name, value, name)
     if len(held) > len(cls.__module_fields__):
         require_declared(module)
     if _is_ours(cls):
@@ -232,9 +229,12 @@ def require_declared(module: Tree) -> None:
 
 def _require_reached(cls: type[Tree], name: str, value: Any, path: str) -> None:
     """Walks the containers of a field, which the tree reaches, to what it does not reach."""
-    if isinstance(value, Tree | Param | RunningState | Tensor) or value.__class__ in _PLAIN:
+    if isinstance(value, Tree | Param | RunningState) or value.__class__ in _PLAIN:
         return
-    if isinstance(value, tuple | list):
+    if isinstance(value, Tensor):
+        if value.is_require_grad() and not _is_ours(cls) and not _is_transformed(value):
+            _warn_of_constant(cls, path, value)
+    elif isinstance(value, tuple | list):
         for i, item in enumerate(value):
             _require_reached(cls, name, item, f"{path}[{i}]")
     elif isinstance(value, dict):
@@ -244,6 +244,8 @@ def _require_reached(cls: type[Tree], name: str, value: Any, path: str) -> None:
             _require_reached(cls, name, item, f"{path}[{key!r}]")
     elif isinstance(value, torch.nn.Module | torch.Tensor) or _is_torch(value):
         _refuse_torch(cls, name, f"{path} = {_shown(value)}")
+    elif isinstance(value, _READ_ONCE):
+        _refuse_hidden(cls, path, f"a {type(value).__name__}, which is read once: what it gives is in no tree", value)
     else:
         inside = next(_inside(value, set(), 0), None)
         if inside is not None:
@@ -294,13 +296,13 @@ def _is_transformed(value: Tensor) -> bool:
     return False
 
 
-def _warn_of_constant(cls: type[Tree], name: str, value: Tensor) -> None:
+def _warn_of_constant(cls: type[Tree], path: str, value: Tensor) -> None:
     warnings.warn(
         explain(
-            f"{cls.__name__}: {name} is a constant, no optimizer changes it",
-            given=f"a tensor {value.spec} that asks for gradients, in the field {name}",
+            f"{cls.__name__}: {path} is a constant, no optimizer changes it",
+            given=f"a tensor {value.spec} that asks for gradients, in {path}",
             expected="a Param for what training changes; a tensor in a field is a constant",
-            mend=f"declare `{name}: Param` and pass Param.from_tensor(tensor.detach()); of a constant pass .detach()",
+            mend="pass Param.from_tensor(tensor.detach()), in a field of Params; of a constant pass .detach()",
         ),
         UntrainedWarning,
         stacklevel=user_level(),
@@ -479,6 +481,8 @@ def _attached(value: Any) -> Iterator[Any]:
         yield from value
     elif isinstance(value, _COLLECTIONS):
         yield from list(value)
+    elif isinstance(value, np.ndarray):
+        yield from value.flat if value.dtype.hasobject else ()
     if not type(value).__module__.startswith(("burn_torch.", "torch.")):
         yield from getattr(value, "__dict__", {}).values()
         for base in type(value).__mro__:
@@ -554,6 +558,7 @@ def _shown(value: Any) -> str:
 
 _PLAIN: Final = frozenset({int, float, str, bool, type(None), bytes, complex})
 _COLLECTIONS: Final = (set, frozenset, list, tuple, collections.deque)
+_READ_ONCE: Final = (types.GeneratorType, map, filter, zip, enumerate, reversed)
 _OPAQUE: Final = (type, types.ModuleType, torch.dtype, torch.device, torch.Tensor)
 
 

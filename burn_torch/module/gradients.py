@@ -74,10 +74,11 @@ def _warn_of_lost(module: Module, params: Sequence[Param], left: int, *, newer: 
     paths = [path for path, param in module.named_params() if any(param is one for one in params)]
     shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
     others = f"gradients of {left} other leaves"
+    missed = f"none of {shown}" if paths else f"a {type(module).__name__} without parameters"
     warnings.warn(
         explain(
             f"gradients stop before parameters of this {type(module).__name__}",
-            given=f"{others}, among them newer versions of {shown}" if newer else f"{others}, and none of {shown}",
+            given=f"{others}, among them newer versions of {shown}" if newer else f"{others}, and {missed}",
             expected="a loss of these very parameters: optimizer steps and other ways to new ones make leaves",
             mend="pass the module that the loss was computed with; or differentiate through what makes new parameters:"
             " value_and_grad(outer)(model), with the step inside of outer",
@@ -110,8 +111,8 @@ class GradientsParams:
     def from_params(gradients: Gradients, module: Module, ids: Iterable[ParamId] | None) -> GradientsParams:
         """The gradients of the parameters with these ids (None: all).
 
-        Says, as an UntrainedWarning, where gradients stop at a newer version of a parameter, and where there are some,
-        but none of these parameters.
+        Says, as an UntrainedWarning, where gradients stop at a newer version of a parameter, where there are some, but
+        none of these parameters, and where the module has no parameters at all.
         """
         wanted = None if ids is None else set(ids)
         found: dict[ParamId, Tensor] = {}
@@ -127,7 +128,8 @@ class GradientsParams:
                     found[ident] = gradient
         if len(gradients):  # those of other modules, or of what was made of these parameters
             newer = [param for param in params.values() if gradients.has_leaf(param.newest_leaf())]
-            if newer or (params and not found):
+            is_bare = wanted is None and not module.num_params()
+            if newer or (params and not found) or is_bare:
                 _warn_of_lost(module, newer or list(params.values()), len(gradients), newer=bool(newer))
         return GradientsParams(found)
 

@@ -15,6 +15,7 @@ import inspect
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from typing import Any, Final, final
 
 from burn_torch.core.dtype import DType, DTypeClass
@@ -27,7 +28,7 @@ from burn_torch.ops.signature import Signature
 from burn_torch.ops.template import require_template
 from burn_torch.ops.value import Executor, Value
 
-__all__ = ["REGISTRY", "Call", "Op", "PerCall", "op", "unlisted"]
+__all__ = ["REGISTRY", "Call", "Op", "PerCall", "op", "pairing_of", "unlisted"]
 
 REGISTRY: Final[dict[str, Op]] = {}
 
@@ -59,10 +60,10 @@ class Call:
         "aliases",
         "attrs",
         "is_input",
-        "is_pairing",
         "memo",
         "multiple",
         "op",
+        "pairing",
         "plans",
         "result",
         "results",
@@ -82,8 +83,8 @@ class Call:
         self.memo: Final[dict[Any, Any]] = {}
         self.is_input: Final[bool] = op.same is not None and op.same(self)
         self.aliases: Final[bool] = op.view and (self.is_input or not op.only_if_same)
-        self.is_pairing: Final[bool] = len(specs) == 2 and op.pointwise is not None and _is_pairing(*specs)
-        """Whether it pairs each element of one tensor with all of another; see `tensor/broadcasting.py`."""
+        self.pairing: Final = pairing_of(specs) if op.pointwise is not None else None
+        """Two inputs of which it pairs each element of one with all of the other; see `tensor/broadcasting.py`."""
 
     @property
     def is_number(self) -> bool:
@@ -98,9 +99,15 @@ class Call:
         return (_rebind, (self.op.name, self.specs, self.attrs))
 
 
-def _is_pairing(x: Spec | None, y: Spec | None) -> bool:
+def pairing_of(specs: Sequence[Spec | None]) -> tuple[TensorSpec, TensorSpec] | None:
+    """The first two tensors of which each element of one meets all of the other; None where there are none."""
+    tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
+    return next((pair for pair in combinations(tensors, 2) if _is_pairing(*pair)), None)
+
+
+def _is_pairing(x: TensorSpec, y: TensorSpec) -> bool:
     """Whether an axis of the tensor of fewer axes lies along a 1 of the other, which has an axis of that size too."""
-    if not isinstance(x, TensorSpec) or not isinstance(y, TensorSpec) or x.ndim == y.ndim:
+    if x.ndim == y.ndim:
         return False
     small, large = (x.shape, y.shape) if x.ndim < y.ndim else (y.shape, x.shape)
     if any(size.__class__ is not int for size in (*small, *large)):  # sizes of a symbolic trace: seen before
@@ -225,7 +232,7 @@ class Op:
 
         One that pairs elements is not kept: each line that calls it is looked at.
         """
-        if call.is_pairing:
+        if call.pairing is not None:
             return call
         with _lock:
             if len(self.calls) >= _CALLS_PER_OP:

@@ -224,7 +224,7 @@ class FloatMethods(OrderMethods):
                 mend="write rtol=1e-5, atol=1e-8",
             )
         bound = other.abs().mul(1e-5 if rtol is None else rtol).add(1e-8 if atol is None else atol)
-        near = self.sub(other).abs().lower_equal(bound).bool_and(other.is_finite())
+        near = binary(ops.sub, self, other).abs().lower_equal(bound).bool_and(other.is_finite())
         return near.bool_or(self.equal(other))
 
     def all_close(self, other: Self, rtol: float | None = None, atol: float | None = None) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from burn_torch.core.errors import BurnTorchError, DTypeError
 from burn_torch.core.frames import told
 from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, NUMBER_SPECS, Spec
-from burn_torch.ops.op import REGISTRY, Call, Op
+from burn_torch.ops.op import REGISTRY, Call, Op, pairing_of
 from burn_torch.ops.value import Value
 from burn_torch.tensor.broadcasting import warn_of_pairing
 
@@ -95,8 +95,8 @@ def binary(op: Op, x: T, y: Any) -> T:
 def _met(op: Op, key: tuple[Spec, Spec]) -> Call:
     """The Call of two tensors that is met for the first time, or that pairs their elements, which may be unmeant."""
     call = op.bind(key, {})
-    if call.is_pairing:
-        warn_of_pairing(op.name, *key, call.result)  # type: ignore[arg-type]  # tensors both
+    if call.pairing is not None:
+        warn_of_pairing(op.name, call.pairing, call.result)
     return op.remember(key, call)
 
 
@@ -171,7 +171,7 @@ def apply(op: Op, inputs: Sequence[Any], *attrs: Any) -> Any:
         else:
             spec = NUMBER_SPECS.get(x.__class__)
             if spec is None:
-                return op(*map(number, inputs), **_named(op, attrs))  # lifts constants, or words the error
+                return _lift(op, inputs, attrs)
             specs.append(spec)
             primitives.append(x)
     key = (*specs, *attrs)
@@ -204,13 +204,25 @@ def number(x: Any) -> Any:
     return x.item() if isinstance(x, np.number | np.bool_) else x
 
 
+def _lift(op: Op, inputs: Sequence[Any], attrs: Sequence[Any]) -> Any:
+    """A row of tensors of several stacks, of which the lower are constants for the higher; or the error of others."""
+    result = op(*map(number, inputs), **_named(op, attrs))
+    pair = None if op.pointwise is None else pairing_of([getattr(x, "spec", None) for x in inputs])
+    if pair is not None:
+        warn_of_pairing(op.name, pair, result.spec)
+    return result
+
+
 def _named(op: Op, attrs: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(op.signature.attrs, attrs, strict=True))
 
 
 def _bound(op: Op, key: Any, specs: Sequence[Spec | None], attrs: Sequence[Any]) -> Call:
     try:
-        return op.remember(key, op.bind(specs, _named(op, attrs)))
+        call = op.bind(specs, _named(op, attrs))
+        if call.pairing is not None:
+            warn_of_pairing(op.name, call.pairing, call.result)
+        return op.remember(key, call)
     except BurnTorchError:
         raise
     except TypeError as err:  # an attribute of another type: a float among the sizes, a text as an axis

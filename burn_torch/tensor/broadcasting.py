@@ -25,8 +25,9 @@ class BroadcastWarning(UserWarning):
     """
 
 
-def warn_of_pairing(name: str, x: TensorSpec, y: TensorSpec, result: TensorSpec) -> None:
+def warn_of_pairing(name: str, pair: tuple[TensorSpec, TensorSpec], result: TensorSpec) -> None:
     """Warns at the line of the user that has called the operation itself, once a line; a library's line never."""
+    x, y = pair
     frame: Any = sys._getframe(1)
     methods = 0
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):

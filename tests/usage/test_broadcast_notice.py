@@ -41,6 +41,9 @@ def noticed(run: Callable[[], Any]) -> list[warnings.WarningMessage]:
         lambda a, b: a.equal(b),
         lambda a, b: a.max_pair(b),
         lambda a, b: a.argmax(1) == b.int(),
+        lambda a, b: a.is_close(b),
+        lambda a, b: a.mask_fill(b > 0.0, 0.0),
+        lambda a, b: a.mask_where(a > 0.0, b),
     ],
 )
 @pytest.mark.parametrize("devices", [(CPU, CPU), (AD, AD), (AD, CPU)])

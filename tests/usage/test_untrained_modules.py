@@ -13,6 +13,7 @@ import torch
 
 from burn_torch import ArgumentError, Device, DTypeError, Module, Param, Tensor, grad, nn
 from burn_torch.module import UntrainedWarning
+from burn_torch.optim import GradientsParams
 
 AD = Device.cpu().autodiff()
 THREE = r"[\s\S]*given: [\s\S]*expected: [\s\S]*mend: +"
@@ -121,6 +122,9 @@ def test_constants_without_annotation_are_as_before() -> None:
         lambda part: lambda x: part.forward(x),
         lambda part: part.forward,
         lambda part: functools.partial(part.forward),
+        lambda part: map(part.forward, range(2)),
+        lambda part: (layer for layer in (part,)),
+        lambda part: np.array([part], dtype=object),
         lambda part: torch.nn.Linear(2, 2),
         lambda part: [torch.nn.Linear(2, 2)],
         lambda part: Plain(torch.nn.Linear(2, 2)),
@@ -186,6 +190,21 @@ def test_a_tensor_that_asks_for_gradients_is_said_to_be_a_constant() -> None:
     leaf = Tensor.zeros((2,), AD).require_grad()
     with pytest.warns(UntrainedWarning, match="held is a constant" + THREE + ".*Param.from_tensor"):
         Holder(leaf)
+    with pytest.warns(UntrainedWarning, match=r"held\[1\]\['a'\] is a constant" + THREE):
+        Holder([1, {"a": leaf}])
+
+
+def test_gradients_for_a_module_without_parameters_are_noticed() -> None:
+    layer = linear()
+
+    class Outside(Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return layer.forward(x)
+
+    gradients = Outside().forward(Tensor.ones((1, 2), AD)).sum().backward()
+    with pytest.warns(UntrainedWarning, match="gradients of 2 other leaves, and a Outside without parameters"):
+        assert len(GradientsParams.from_grads(gradients, Outside())) == 0
+    assert len(GradientsParams.from_params(gradients, Outside(), [])) == 0  # for some parameters: no notice
 
 
 # -- PyTorch's spellings -----------------------------------------------------------------------------------
