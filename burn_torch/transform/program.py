@@ -28,7 +28,7 @@ from burn_torch.fusion.variants import Schedules
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import (
     Numerics,
-    PassReport,
+    PassReports,
     Precision,
     dead_code,
     peak_bytes,
@@ -136,7 +136,7 @@ class Program:
         self.precision: Final = precision
         self.plan: Plan | None = None
 
-        def made(fused: bool) -> tuple[Graph, list[PassReport], Recorded | None, Code | None]:
+        def made(fused: bool) -> tuple[Graph, PassReports, Recorded | None, Code | None]:
             graph, passes = pipeline(
                 rewritten("patterns", replaced, dead_code(traced.graph)) if fused else traced.graph,
                 numerics=self.numerics,
@@ -161,7 +161,7 @@ class Program:
         if notes:
             self.plan = Plan(self.graph, (), (), notes=tuple(notes))
         if memory_limit_bytes is not None:
-            _warn_above(memory_limit_bytes, self.passes[-1].bytes_after, name)
+            _warn_above(memory_limit_bytes, peak_bytes(self.graph, donated), name)
         self.run: Final[Callable[..., Sequence[Any]]] = self.recorded or self.code.run  # type: ignore[union-attr]  # one is there
         self._result: Final = traced.result
         self._size: Final = traced.result.size

@@ -7,6 +7,7 @@ operands and attributes, or one of `SPECIAL`, which no row is.
 from __future__ import annotations
 
 import json
+import linecache
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -76,6 +77,9 @@ def special(name: str) -> Callable[..., Any] | None:
     return None
 
 
+_FILE: Final = "program of the fuzzer"
+linecache.cache[_FILE] = 0, None, [], _FILE  # it is no file: whoever shows its lines need not look for it
+
 LAYER: Final = "layer: "
 """Names of steps that are layers begin so."""
 
@@ -126,7 +130,7 @@ class Program:
             if step.name == "detach":
                 lines.append(f"    if watch: {results[0]} = watch({number}, {results[0]})")
         lines.append(f"    return [{', '.join(names[i] for i in self.outputs)}]")
-        exec(compile("\n".join(lines), "program of the fuzzer", "exec"), known)
+        exec(compile("\n".join(lines), _FILE, "exec"), known)
         function: Callable[..., Any] = known["program"]
         return function
 

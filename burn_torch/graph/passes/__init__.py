@@ -3,7 +3,7 @@
 from burn_torch.graph.passes.casting import Precision, dtype_policy
 from burn_torch.graph.passes.constants import fold_constants
 from burn_torch.graph.passes.dead import dead_code
-from burn_torch.graph.passes.driver import PassReport, pipeline
+from burn_torch.graph.passes.driver import PassReport, PassReports, pipeline
 from burn_torch.graph.passes.grouping import group_updates
 from burn_torch.graph.passes.identities import algebra
 from burn_torch.graph.passes.invariants import Body, check_overwrites, rewritten
@@ -22,6 +22,7 @@ __all__ = [
     "MemoryPlan",
     "Numerics",
     "PassReport",
+    "PassReports",
     "Precision",
     "algebra",
     "check_overwrites",

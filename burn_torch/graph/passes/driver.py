@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, final, overload
 
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.verifying import is_proving
@@ -24,7 +24,7 @@ from burn_torch.graph.passes.rewrite import Numerics
 from burn_torch.graph.passes.subexpressions import common_subexpressions
 from burn_torch.graph.passes.view_chains import fold_views
 
-__all__ = ["PassReport", "pipeline"]
+__all__ = ["PassReport", "PassReports", "pipeline"]
 
 _NUMERICS: Final = ("eager", "fast")
 
@@ -46,6 +46,40 @@ class PassReport:
         return f"{self.name}: {nodes}, {self.bytes_before / 1e6:.2f} -> {self.bytes_after / 1e6:.2f} MB"
 
 
+@final
+class PassReports(Sequence[PassReport]):
+    """The reports of one run of the passes; peaks are planned when the first is read, as few programs are explained."""
+
+    __slots__ = ("_donated", "_reports", "_steps")
+
+    def __init__(self, steps: list[tuple[str, Graph, Graph]], donated: Collection[int]) -> None:
+        self._steps = steps
+        self._donated: Final = donated
+        self._reports: list[PassReport] = []
+
+    @overload
+    def __getitem__(self, at: int) -> PassReport: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[PassReport]: ...
+    def __getitem__(self, at: int | slice) -> PassReport | list[PassReport]:
+        """A report, or some of them."""
+        return self._measured()[at]
+
+    def __len__(self) -> int:
+        """One for each pass."""
+        return len(self._reports or self._steps)
+
+    def _measured(self) -> list[PassReport]:
+        if self._steps:
+            size = peak_bytes(self._steps[0][1], self._donated)
+            for name, before, after in self._steps:
+                bytes_after = size if after is before else peak_bytes(after, self._donated)
+                self._reports.append(PassReport(name, len(before.nodes), len(after.nodes), size, bytes_after))
+                size = bytes_after
+            self._steps = []  # the graphs between the passes are needed no more
+        return self._reports
+
+
 def pipeline(
     graph: Graph,
     *,
@@ -55,7 +89,7 @@ def pipeline(
     memory_limit_bytes: int | None = None,
     fuse: Callable[[Graph], Graph] | None = None,
     body: Callable[[Node], Graph | None] | None = None,
-) -> tuple[Graph, list[PassReport]]:
+) -> tuple[Graph, PassReports]:
     """Runs all passes.  The same graph gives the same result, whatever ran before.
 
     numerics             "eager" changes no bit of any output; "fast" may round otherwise
@@ -98,13 +132,11 @@ def pipeline(
         steps += [("fuse", fuse), ("fold_views", lambda g: fold_views(g, "fast")), ("dead_code", dead_code)]
         steps.append(("launch_early", launch_early))  # what was fused is in an order of its own
     steps.append(("isolate_outputs", lambda g: isolate_outputs(g, donated)))
-    reports: list[PassReport] = []
-    size = peak_bytes(graph, donated)
+    done: list[tuple[str, Graph, Graph]] = []
     for name, step in steps:
         after = rewritten(name, step, graph, body)
-        bytes_after = size if after is graph else peak_bytes(after, donated)
-        reports.append(PassReport(name, len(graph.nodes), len(after.nodes), size, bytes_after))
-        graph, size = after, bytes_after
+        done.append((name, graph, after))
+        graph = after
     if is_proving():
         check_isolated(graph, donated)
-    return graph, reports
+    return graph, PassReports(done, donated)
