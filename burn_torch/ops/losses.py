@@ -80,7 +80,7 @@ def _traced_coefficients(targets, weight, smoothing, pads, classes, dtype):
     peak = 1.0 if smoothing is None else 1.0 - smoothing + rest
     q = one_hot(targets, peak, rest, num_classes=classes, axis=1, dtype=dtype)
     if weight is not None:
-        q = q * weight
+        q = _product(q, weight)  # a class that an item has no part in adds nothing, though its weight be infinite
     if padded is not None:
         q = mask_where(q, expand(reshape(padded, shape=(*padded.shape, 1)), shape=q.shape), 0.0)
     return q
@@ -302,7 +302,7 @@ def _numpy_cross_entropy_backward(call: Call):
         q = np.full(logits.shape, smoothing / classes, logits.dtype)
         q[np.arange(len(targets)), targets] += 1 - smoothing
         if weight is not None:
-            q = q * weight
+            q = np.where(q == 0, 0, q * weight)
         if padded is not None:
             q[padded] = 0
             g = np.where(padded, 0, g)  # even where it is NaN
