@@ -375,7 +375,9 @@ def _entry(node: Node) -> Entry:
 
 
 def _read_outputs(node: Node) -> int:
-    """How many outputs a node has, up to the last with a name."""
+    """How many outputs a node has, up to the last with a name; all of a Split, whose parts depend on their number."""
+    if node.op == "Split" and not node.domain:
+        return len(node.outputs)
     return max((i + 1 for i, name in enumerate(node.outputs) if name), default=1)
 
 

@@ -50,18 +50,18 @@ def divide(x: Operand, y: Operand) -> Tensor:
 
 
 @operator("Pow", 7)
-def power(x: Operand, y: Operand) -> Tensor:
+def power(x: Tensor, y: Operand) -> Tensor:
     """x to the power y, in the element type of x."""
-    if isinstance(x, Tensor) and isinstance(y, Tensor) and x.dtype is not y.dtype:
+    if isinstance(y, Tensor) and x.dtype is not y.dtype:
         if x.dtype.is_int and y.dtype.is_float:
             z: Tensor = ops.pow(x.cast(DType.F64), y.cast(DType.F64))
             return z.cast(x.dtype)
         y = y.cast(x.dtype) if x.dtype.kind != "uint" else y.cast(DType.I64)
         return widened(ops.pow, x, y)
-    if isinstance(x, Tensor) and x.dtype.is_int and isinstance(y, float):
+    if x.dtype.is_int and isinstance(y, float):
         z = ops.pow(x.cast(DType.F64), y)
         return z.cast(x.dtype)
-    if isinstance(x, Tensor) and x.dtype.is_float and isinstance(y, int):
+    if x.dtype.is_float and isinstance(y, int):
         y = float(y)
     return widened(ops.pow, x, y)
 

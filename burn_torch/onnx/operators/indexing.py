@@ -9,6 +9,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.onnx.operators.axes import axis_of, fault, ints, reshaped, squeezed
 from burn_torch.onnx.operators.registry import Host, operator
 from burn_torch.onnx.operators.unsigned import sortable, unsorted
+from burn_torch.ops.op import Op
 from burn_torch.tensor import Tensor
 
 __all__ = [
@@ -73,6 +74,19 @@ def _update(reduction: str) -> str:
     return _UPDATES[reduction]
 
 
+_OF_TRUTHS = {"add": "max", "mul": "min"}
+"""A sum of truths is "or", a product "and"."""
+
+
+def _joined(row: Op, x: Tensor, places: Tensor, updates: Tensor, reduction: str, **more: int) -> Tensor:
+    """x with the updates written at places by a row that scatters."""
+    if x.dtype is DType.BOOL and reduction != "none":
+        numbers, kind = (x.cast(DType.I32), updates.cast(DType.I32)), _OF_TRUTHS.get(reduction, reduction)
+        return _joined(row, numbers[0], places, numbers[1], kind, **more).cast(DType.BOOL)
+    y: Tensor = row(x, places, updates, update=_update(reduction), **more)
+    return y
+
+
 @operator("Scatter", 9, 10)
 def scatter(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0) -> Tensor:
     """x with elements put at indices along an axis."""
@@ -83,16 +97,14 @@ def scatter(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0) -> Te
 def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none") -> Tensor:
     """x with elements put at indices along an axis, or joined with what is there."""
     at = axis_of(axis, x.ndim)
-    y: Tensor = ops.scatter(x, _wrapped(indices, x.shape[at]), updates, dim=at, update=_update(reduction))
-    return y
+    return _joined(ops.scatter, x, _wrapped(indices, x.shape[at]), updates, reduction, dim=at)
 
 
 @operator("ScatterND", 11)
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """x with slices put where entries of indices say, or joined with what is there."""
     places = _places(indices, x.shape[: indices.shape[-1]])
-    y: Tensor = ops.scatter_nd(x, places, updates, update=_update(reduction))
-    return y
+    return _joined(ops.scatter_nd, x, places, updates, reduction)
 
 
 @operator("TensorScatter", 24)

@@ -101,14 +101,14 @@ def dequantize_linear(
 
 @operator("DynamicQuantizeLinear", 11)
 def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """x as u8 with the scale and zero point that its own range asks for, 0 included."""
+    """x as u8 with the scale and zero point that its own range asks for, 0 included; the scale of zeros is 1."""
     dims = tuple(range(x.ndim))
     high = ops.clamp_min(reshaped(ops.amax(x, dims=dims), ()), 0.0)
     low = ops.clamp_max(reshaped(ops.amin(x, dims=dims), ()), 0.0)
     scale = (high - low) / 255.0
-    safe = scale.mask_fill(scale.equal(0.0), 1.0)
-    zero = ops.clamp((-low / safe).round(), 0.0, 255.0).cast(DType.U8)
-    return _saturated(x / safe, zero, DType.U8), scale, zero
+    scale = scale.mask_fill(scale.equal(0.0), 1.0)
+    zero = ops.clamp((-low / scale).round(), 0.0, 255.0).cast(DType.U8)
+    return _saturated(x / scale, zero, DType.U8), scale, zero
 
 
 # -- products ------------------------------------------------------------------------------------------------

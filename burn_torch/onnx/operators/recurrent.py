@@ -164,19 +164,21 @@ def lstm(
     layout: int = 0,
     outputs: int = 1,
 ) -> Any:
-    """Long short-term memory; gates in the order input, output, forget, cell."""
+    """Long short-term memory; gates in the order input, output, forget, cell.  `clip` bounds them, and not the cell.
+
+    The standard lets open whether the cell is clipped before h; onnxruntime, whose numbers models rely on, does not.
+    """
     if layout:
         x = ops.permute(x, axes=(1, 0, 2))
     ways = _directions(direction, w)
     hidden = r.shape[-1]
-    functions = _activations(
-        activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh", "Tanh"), len(ways), clip
-    )
+    chosen = (activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh", "Tanh"), len(ways))
+    functions, plain = _activations(*chosen, clip), _activations(*chosen, None)
     shape = (len(ways), x.shape[1], hidden)
     h0, c0 = _start(initial_h, layout, shape, x), _start(initial_c, layout, shape, x)
     parts = []
     for i, backwards in enumerate(ways):
-        f, g, h = functions[i]
+        f, g, h = *functions[i][:2], plain[i][2]
         recurrent = _part(r, i).transpose()
         gates = ops.matmul(x, _part(w, i).transpose())
         if b is not None:

@@ -19,28 +19,32 @@ Array = NDArray[Any]
 
 
 def _positions(mode: str, scale: float, size: int, count: int, roi: tuple[float, float]) -> tuple[Array, Array]:
-    """Where each of `count` results lies on an axis of `size` elements, and which lie outside (for cropping)."""
-    y = np.arange(count, dtype=np.float64)
-    width = scale * size
+    """Where each of `count` results lies on an axis of `size` elements, and which lie outside (for cropping).
+
+    In float32, as onnxruntime does: which element is nearest to a place between two depends on the rounding.
+    """
+    one, half = np.float32(1), np.float32(0.5)
+    y, factor, last = np.arange(count, dtype=np.float32), np.float32(scale), np.float32(size - 1)
+    width = factor * np.float32(size)
     inside = np.zeros(count, np.bool_)
     if mode == "align_corners":
-        return (np.zeros(count) if width == 1 else y * (size - 1) / (width - 1)), inside
+        return (np.zeros(count, np.float32) if width == 1 else y * last / (width - one)), inside
     if mode == "asymmetric":
-        return y / scale, inside
+        return y / factor, inside
     if mode == "tf_crop_and_resize":
-        start, end = roi
+        start, end = np.float32(roi[0]), np.float32(roi[1])
         if count > 1:
-            x = y * (end - start) * (size - 1) / (width - 1) + start * (size - 1)
+            x = start * last + y * (end - start) * last / (width - one)
         else:
-            x = np.full(count, (start + end) * (size - 1) / 2)
-        return x, (x < 0) | (x > size - 1)
-    x = (y + 0.5) / scale - 0.5
-    if mode == "pytorch_half_pixel" and width == 1:
-        return np.full(count, -0.5), inside
+            x = np.full(count, (start + end) * last / 2)
+        return x, (x < 0) | (x > last)
+    x = (y + half) / factor - half
+    if mode == "pytorch_half_pixel" and count == 1:
+        return np.zeros(count, np.float32), inside
     if mode == "half_pixel_symmetric":
-        return x + size / 2 * (1 - count / width), inside
+        return np.float32(size) / 2 * (one - np.float32(count) / width) + x, inside
     if mode == "tf_half_pixel_for_nn":
-        return (y + 0.5) / scale, inside
+        return (y + half) / factor, inside
     if mode in ("half_pixel", "pytorch_half_pixel"):
         return x, inside
     raise fault(
@@ -52,12 +56,13 @@ def _positions(mode: str, scale: float, size: int, count: int, roi: tuple[float,
 
 
 def _nearest(x: Array, mode: str, size: int) -> Array:
+    low = np.floor(x)
     if mode in ("round_prefer_floor", ""):
-        at = np.ceil(x - 0.5)
+        at = low + (x - low > 0.5)
     elif mode == "round_prefer_ceil":
-        at = np.floor(x + 0.5)
+        at = low + (x - low >= 0.5)
     elif mode == "floor":
-        at = np.floor(x)
+        at = low
     elif mode == "ceil":
         at = np.ceil(x)
     else:
@@ -86,6 +91,7 @@ def _matrix(x: Array, mode: str, size: int, scale: float, a: float, antialias: b
     shrink = min(scale, 1.0) if antialias else 1.0
     radius = (1 if mode == "linear" else 2) / shrink
     reach = int(np.ceil(radius)) + 1
+    x = x.astype(np.float64)
     near = np.floor(x).astype(np.int64)[:, None] + np.arange(-reach, reach + 1)
     weights = (_linear if mode == "linear" else _cubic)((near - x[:, None]) * shrink, a)
     if exclude:
@@ -187,8 +193,21 @@ def _vector(x: Tensor, weights: Tensor) -> Tensor:
 
 @operator("Resize", 10, 10)
 def resize_10(x: Tensor, scales: Host, *, mode: str = "nearest") -> Tensor:
-    """Resampled by factors; the positions begin at the first element."""
-    return _asymmetric(x, scales, mode)
+    """Resampled by factors; the positions begin at the first element, and between two an axis that shrinks goes on."""
+    shrinking = tuple(i for i, factor in enumerate(scales.reshape(-1)) if factor < 1)
+    if mode != "nearest" or not shrinking:
+        return _asymmetric(x, scales, mode)
+    more = np.where(scales < 1, 1, scales).astype(np.float32)
+    less = scales.reshape(-1)[list(shrinking)]
+    y: Tensor = resize(
+        _asymmetric(x, more, mode),
+        None,
+        less,
+        axes=shrinking,
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="ceil",
+    )
+    return y
 
 
 @operator("Upsample", 7, 8)

@@ -23,6 +23,8 @@ __all__ = [
 def _transformed(x: Tensor, length: int | None, axis: int, inverse: bool, onesided: bool) -> Tensor:
     """The discrete Fourier transform as two matrix products; the last axis holds real and imaginary parts."""
     at = axis_of(axis, x.ndim)
+    if x.ndim == 2:  # matrix products take two axes
+        return _transformed(reshaped(x, (1, *x.shape)), length, 1, inverse, onesided).squeeze_dim(0)
     real_out = inverse and onesided
     if length is None:
         length = 2 * (x.shape[at] - 1) if real_out else x.shape[at]

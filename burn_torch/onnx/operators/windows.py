@@ -152,9 +152,10 @@ def conv_transpose(
             [size * s for size, s in zip(sizes, stride, strict=True)] if output_shape is None else output_shape[-n:]
         )
         total = [full_size - wanted for full_size, wanted in zip(whole, target, strict=True)]
-        less = [t // 2 for t in total]
-        more = [t - t // 2 for t in total]
+        less = [max(t, 0) // 2 for t in total]
+        more = [max(t, 0) - part for t, part in zip(total, less, strict=True)]
         before, after = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+        after = [last + min(t, 0) for last, t in zip(after, total, strict=True)]  # what lacks lies at the end
     else:
         given = pads or (0,) * (2 * n)
         before, after = list(given[:n]), list(given[n:])
