@@ -13,6 +13,7 @@ import numpy as np
 
 from burn_torch.cli.recipe import Prediction, Recipe
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
+from burn_torch.config.rules import Rules
 from burn_torch.core.wording import counted
 from burn_torch.data import DataLoader, Dataset
 from burn_torch.data.source.image_file import Images, read_grey_images
@@ -33,11 +34,9 @@ class ClassificationConfig(RunConfig):
 
     dropout: float = 0.5
 
-    def limits(self) -> dict[str, tuple[Any, bool, str]]:
-        """See `RunConfig.limits`."""
-        return super().limits() | {
-            "dropout": (self.dropout, 0 <= self.dropout < 1, "0 up to, not including, 1"),
-        }
+    def rules(self) -> Rules:
+        """See `RunConfig.rules`."""
+        return super().rules().below_one("dropout")
 
 
 @dataclass(frozen=True)

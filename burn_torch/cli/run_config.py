@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any
+from typing import Annotated, Final
 
 from burn_torch.config import Config, Tag
-from burn_torch.core.faults import Place, raise_faults
+from burn_torch.config.rules import Rules
 from burn_torch.optim import AdamConfig, AdamWConfig, SgdConfig
 
 __all__ = ["OptimizerSettings", "RunConfig"]
+
+_MOST_WORKERS: Final = 1024
+"""Each is a thread: more are a slip of the finger."""
 
 
 class OptimizerSettings(Config):
@@ -35,24 +37,9 @@ class RunConfig(Config):
     optimizer: OptimizerSettings = OptimizerSettings()
 
     def __post_init__(self) -> None:
-        place = Place()
-        for path, (value, fits, expected) in self.limits().items():
-            if not fits:
-                place.fault(
-                    "out of range",
-                    given=f"{path} = {value}",
-                    expected=f"{path}: {expected}",
-                    mend=f"give {path} such a value, or leave it out",
-                )
-        if place.faults:
-            raise_faults("settings", place.faults)
+        self.rules().stop()
 
-    def limits(self) -> dict[str, tuple[Any, bool, str]]:
-        """Settings by their path: the value, whether it is in range, and the range."""
-        return {
-            "num_epochs": (self.num_epochs, self.num_epochs >= 1, "1 or more"),
-            "batch_size": (self.batch_size, self.batch_size >= 1, "1 or more"),
-            "num_workers": (self.num_workers, self.num_workers >= 0, "0 or more"),
-            "seed": (self.seed, 0 <= self.seed < 2**64, "0 to 2^64 - 1"),
-            "optimizer.lr": (self.optimizer.lr, 0 < self.optimizer.lr < math.inf, "above 0, and finite"),
-        }
+    def rules(self) -> Rules:
+        """What the settings must be; a recipe adds those of its own."""
+        rules = Rules(self).at_least(1, "num_epochs", "batch_size").at_least(0, "num_workers")
+        return rules.at_most(_MOST_WORKERS, "num_workers").within(0, 2**64 - 1, "seed").positive("optimizer.lr")

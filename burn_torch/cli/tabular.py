@@ -21,6 +21,7 @@ from burn_torch.cli.csv_rows import read_rows
 from burn_torch.cli.recipe import Prediction, Recipe
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.config import Config, replace
+from burn_torch.config.rules import Rules
 from burn_torch.core.errors import ConfigError, DataError, explain
 from burn_torch.core.faults import nearest
 from burn_torch.core.wording import counted
@@ -69,6 +70,9 @@ class Column(Config):
     has_empty: bool = False
     words: tuple[str, ...] | None = None
 
+    def __post_init__(self) -> None:
+        Rules(self).positive("std").stop()
+
     @property
     def width(self) -> int:
         """How many inputs of the network it becomes."""
@@ -98,14 +102,10 @@ class TableConfig(RunConfig):
     predicts: Column | None = None
     """The target, from the training data."""
 
-    def limits(self) -> dict[str, tuple[Any, bool, str]]:
-        """See `RunConfig.limits`."""
-        return super().limits() | {
-            "validation": (self.validation, 0 < self.validation < 1, "above 0 and below 1"),
-            "hidden": (self.hidden, self.hidden >= 1, "1 or more"),
-            "layers": (self.layers, self.layers >= 0, "0 or more"),
-            "dropout": (self.dropout, 0 <= self.dropout < 1, "0 up to, not including, 1"),
-        }
+    def rules(self) -> Rules:
+        """See `RunConfig.rules`."""
+        rules = super().rules().between_zero_and_one("validation").at_least(1, "hidden").at_least(0, "layers")
+        return rules.below_one("dropout")
 
 
 # -- tables -----------------------------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+from typing import Any
+
 from burn_torch.config.base import Config
 from burn_torch.core.faults import Place, raise_faults
 
@@ -11,7 +14,10 @@ _LARGEST = 1 << 62
 
 
 class Rules:
-    """Collects what is wrong with the fields of a configuration; `stop` raises ConfigError for all of it at once."""
+    """Collects what is wrong with the fields of a configuration; `stop` raises ConfigError for all of it at once.
+
+    A dotted name is a field of a field: "optimizer.lr".
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -20,7 +26,7 @@ class Rules:
     def at_least(self, least: int, *names: str) -> Rules:
         """Each of these numbers, or all members of a tuple of them, are `least` or more."""
         for name in names:
-            value = getattr(self._config, name)
+            value = self._value(name)
             members = value if isinstance(value, tuple) else (value,)
             if any(member < least for member in members):
                 self.fault(name, "too small", f"{least} or more", f"give {name} of {least} or more")
@@ -28,10 +34,24 @@ class Rules:
                 self.fault(name, "too large", "a number below 2^62", f"check how {name} was computed")
         return self
 
+    def within(self, least: int, most: int, *names: str) -> Rules:
+        """Each of these numbers is from `least` to `most`."""
+        for name in names:
+            if not least <= self._value(name) <= most:
+                self.fault(name, "out of range", f"{least} to {most}", f"give {name} such a number")
+        return self
+
+    def at_most(self, most: float, *names: str) -> Rules:
+        """Each of these is `most` or less."""
+        for name in names:
+            if self._value(name) > most:
+                self.fault(name, "too large", f"{most} or less", f"give {name} of {most} or less")
+        return self
+
     def fraction(self, *names: str) -> Rules:
         """Each of these is a number from 0 to 1, or None."""
         for name in names:
-            value = getattr(self._config, name)
+            value = self._value(name)
             if value is not None and not 0 <= value <= 1:
                 self.fault(name, "no fraction", "a number from 0 to 1", "0.5 is one half")
         return self
@@ -39,21 +59,28 @@ class Rules:
     def below_one(self, *names: str) -> Rules:
         """Each of these is a number from 0 to below 1."""
         for name in names:
-            if not 0 <= getattr(self._config, name) < 1:
-                self.fault(name, "out of range", "a number of 0 or more, below 1", "0.9 is usual")
+            if not 0 <= self._value(name) < 1:
+                self.fault(name, "out of range", "a number of 0 or more, below 1", f"give {name} below 1")
+        return self
+
+    def between_zero_and_one(self, *names: str) -> Rules:
+        """Each of these is a number above 0 and below 1."""
+        for name in names:
+            if not 0 < self._value(name) < 1:
+                self.fault(name, "out of range", "a number above 0 and below 1", "0.2 is one fifth")
         return self
 
     def positive(self, *names: str) -> Rules:
         """Each of these is a number above 0, or None."""
         for name in names:
-            value = getattr(self._config, name)
+            value = self._value(name)
             if value is not None and not value > 0:
                 self.fault(name, "not above 0", "a number above 0", f"give {name} above 0")
         return self
 
     def divides(self, divisor: str, name: str) -> Rules:
         """The field `divisor` divides the field `name`, every member of it if it is a tuple."""
-        by, value = getattr(self._config, divisor), getattr(self._config, name)
+        by, value = self._value(divisor), self._value(name)
         members = value if isinstance(value, tuple) else (value,)
         if by > 0 and any(member % by for member in members):
             self.fault(
@@ -66,7 +93,10 @@ class Rules:
 
     def fault(self, name: str, what: str, expected: str, mend: str) -> None:
         """Notes that a field is wrong."""
-        self._place.at(name).fault(what, given=f"= {getattr(self._config, name)}", expected=expected, mend=mend)
+        self._place.at(name).fault(what, given=f"= {self._value(name)}", expected=expected, mend=mend)
+
+    def _value(self, name: str) -> Any:
+        return attrgetter(name)(self._config)
 
     def stop(self) -> None:
         """Raises: ConfigError if anything was noted."""

@@ -77,7 +77,8 @@ def raise_faults(subject: str, faults: Sequence[Fault], *, error: type[BurnTorch
     """Raises one error that tells all faults, numbered when there are several."""
     if len(faults) == 1:
         (fault,) = faults
-        raise error(explain(f"{subject}: {fault.what}", given=fault.given, expected=fault.expected, mend=fault.mend))
+        what = fault.what if fault.what.startswith(f"{subject}: ") else f"{subject}: {fault.what}"
+        raise error(explain(what, given=fault.given, expected=fault.expected, mend=fault.mend))
     raise error(
         explain(
             f"{subject}: {len(faults)} faults",

@@ -101,23 +101,13 @@ def scheduler_of(lr: LrScheduler | Config | float) -> LrScheduler:
     )
 
 
-def _require_rate(name: str, lr: float) -> None:
-    if not 0 < lr <= 1:
-        raise ConfigError(
-            explain(
-                f"{name}: this learning rate is out of range",
-                given=f"{lr}",
-                expected="above 0 and at most 1",
-                mend="most networks train with 1e-4 to 1e-1",
-            )
-        )
-
-
-def _require_count(name: str, field: str, count: int) -> None:
-    if count < 1:
-        raise ConfigError(
-            explain(f"{name}: {field} is too small", given=f"{count}", expected="at least 1", mend="give a step count")
-        )
+def _rates(config: Config, *names: str) -> Rules:
+    """The rules of a schedule, with these fields from above 0 to 1."""
+    rules = Rules(config)
+    for name in names:
+        if not 0 < getattr(config, name) <= 1:
+            rules.fault(name, "out of range", "above 0 and at most 1", "most networks train with 1e-4 to 1e-1")
+    return rules
 
 
 class ConstantLr(LrScheduler):
@@ -140,17 +130,10 @@ class LinearLrSchedulerConfig(Config):
     num_iters: int
 
     def __post_init__(self) -> None:
-        _require_rate("LinearLrScheduler", self.initial_lr)
+        rules = _rates(self, "initial_lr").at_least(1, "num_iters")
         if not 0 <= self.final_lr <= 1:
-            raise ConfigError(
-                explain(
-                    "LinearLrScheduler: final_lr is out of range",
-                    given=f"{self.final_lr}",
-                    expected="from 0 to 1",
-                    mend="0 lets the rate run out",
-                )
-            )
-        _require_count("LinearLrScheduler", "num_iters", self.num_iters)
+            rules.fault("final_lr", "out of range", "from 0 to 1", "0 lets the rate run out")
+        rules.stop()
 
     def init(self) -> LinearLrScheduler:
         """The schedule."""
@@ -179,17 +162,11 @@ class CosineAnnealingLrSchedulerConfig(Config):
     min_lr: float = 0.0
 
     def __post_init__(self) -> None:
-        _require_rate("CosineAnnealingLrScheduler", self.initial_lr)
-        _require_count("CosineAnnealingLrScheduler", "num_iters", self.num_iters)
+        rules = _rates(self, "initial_lr").at_least(1, "num_iters")
         if not 0 <= self.min_lr <= self.initial_lr:
-            raise ConfigError(
-                explain(
-                    "CosineAnnealingLrScheduler: min_lr is out of range",
-                    given=f"{self.min_lr} with initial_lr {self.initial_lr}",
-                    expected="from 0 to initial_lr",
-                    mend="exchange the two, or leave min_lr out",
-                )
-            )
+            expected = f"from 0 to initial_lr {self.initial_lr}"
+            rules.fault("min_lr", "out of range", expected, "exchange the two, or leave min_lr out")
+        rules.stop()
 
     def init(self) -> CosineAnnealingLrScheduler:
         """The schedule."""
@@ -220,8 +197,10 @@ class ExponentialLrSchedulerConfig(Config):
     gamma: float
 
     def __post_init__(self) -> None:
-        _require_rate("ExponentialLrScheduler", self.initial_lr)
-        _require_rate("ExponentialLrScheduler: gamma", self.gamma)
+        rules = _rates(self, "initial_lr")
+        if not 0 < self.gamma <= 1:
+            rules.fault("gamma", "out of range", "above 0 and at most 1", "0.999 takes a thousandth at every step")
+        rules.stop()
 
     def init(self) -> ExponentialLrScheduler:
         """The schedule."""
@@ -248,9 +227,7 @@ class StepLrSchedulerConfig(Config):
     gamma: float = 0.1
 
     def __post_init__(self) -> None:
-        _require_rate("StepLrScheduler", self.initial_lr)
-        Rules(self).positive("gamma").stop()
-        _require_count("StepLrScheduler", "step_size", self.step_size)
+        _rates(self, "initial_lr").positive("gamma").at_least(1, "step_size").stop()
 
     def init(self) -> StepLrScheduler:
         """The schedule."""
@@ -277,9 +254,7 @@ class NoamLrSchedulerConfig(Config):
     model_size: int = 512
 
     def __post_init__(self) -> None:
-        Rules(self).positive("factor").stop()
-        _require_count("NoamLrScheduler", "warmup_steps", self.warmup_steps)
-        _require_count("NoamLrScheduler", "model_size", self.model_size)
+        Rules(self).positive("factor").at_least(1, "warmup_steps", "model_size").stop()
 
     def init(self) -> NoamLrScheduler:
         """The schedule."""

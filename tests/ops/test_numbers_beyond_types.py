@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burn_torch import ArgumentError, Device, DType, DTypeError, OutOfMemoryError, ShapeError, Tensor, compile
+from burn_torch import (
+    ArgumentError,
+    Device,
+    Distribution,
+    DType,
+    DTypeError,
+    OutOfMemoryError,
+    ShapeError,
+    Tensor,
+    compile,
+)
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.ops import REGISTRY, Op
@@ -216,6 +226,8 @@ def test_results_that_no_memory_holds_are_errors_of_ours(stack: str) -> None:
             call()
     with pytest.raises(OutOfMemoryError, match=r"(?s)full: .*no memory.*given: .*expected: .*GiB\n  mend:"):
         Tensor.zeros((2**46,), device).into_data()
+    with pytest.raises(OutOfMemoryError, match=r"(?s)uniform: .*no memory.*given: .*expected: .*GiB\n  mend:"):
+        Tensor.random((2**46,), Distribution.Uniform(0.0, 1.0), device).into_data()
 
 
 def test_powers_beyond_the_exactness_of_floats_keep_their_parity() -> None:

@@ -91,11 +91,11 @@ def test_a_record_of_another_schedule_is_refused() -> None:
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda: LinearLrSchedulerConfig(0.0, 0.1, 5), "learning rate is out of range"),
-        (lambda: LinearLrSchedulerConfig(0.1, 0.1, 0), "num_iters is too small"),
-        (lambda: LinearLrSchedulerConfig(0.1, -0.1, 5), "final_lr is out of range"),
-        (lambda: CosineAnnealingLrSchedulerConfig(0.1, 10, min_lr=0.2), "min_lr is out of range"),
-        (lambda: ExponentialLrSchedulerConfig(0.1, 1.5), "gamma: this learning rate is out of range"),
+        (lambda: LinearLrSchedulerConfig(0.0, 0.1, 5), r"(?=.*given: +initial_lr = 0\.0\n).*out of range"),
+        (lambda: LinearLrSchedulerConfig(0.1, 0.1, 0), r"(?=.*given: +num_iters = 0\n).*too small"),
+        (lambda: LinearLrSchedulerConfig(0.1, -0.1, 5), r"(?=.*given: +final_lr = -0\.1\n).*out of range"),
+        (lambda: CosineAnnealingLrSchedulerConfig(0.1, 10, min_lr=0.2), r"(?=.*given: +min_lr = 0\.2\n).*out of range"),
+        (lambda: ExponentialLrSchedulerConfig(0.1, 1.5), r"(?=.*given: +gamma = 1\.5\n).*out of range"),
         (lambda: scheduler_of("fast"), "no learning-rate schedule"),  # type: ignore[arg-type]
         (lambda: scheduler_of(Config), "no learning-rate schedule"),  # type: ignore[arg-type]
     ],

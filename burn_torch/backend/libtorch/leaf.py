@@ -58,7 +58,7 @@ class LibTorch(Backend):
                 found = outside(plan, inputs)
                 return found if call.multiple else (found,)
             return plan(*inputs) if call.multiple else (plan(*inputs),)
-        except (OverflowError, RuntimeError) as err:
+        except (OverflowError, RuntimeError, MemoryError) as err:
             raise refusal(err, call, inputs) or err from None
 
     def plan(self, call: Call) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from burn_torch.cli.image_classification import (
     ImageRecipe,
     OptimizerSettings,
 )
+from burn_torch.config.rules import Rules
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.data import Dataset, DigitsDataset
 from burn_torch.nn import (
@@ -44,12 +45,9 @@ class DigitsConfig(ClassificationConfig):
     split: Literal["stratified", "file-order"] = "stratified"
     """Which 360 images validate: the same share of each class, or the last rows of the file, of other writers."""
 
-    def limits(self) -> dict[str, tuple[Any, bool, str]]:
-        """See `ClassificationConfig.limits`."""
-        return super().limits() | {
-            "channels": (self.channels, self.channels >= 1, "1 or more"),
-            "hidden": (self.hidden, self.hidden >= 1, "1 or more"),
-        }
+    def rules(self) -> Rules:
+        """See `RunConfig.rules`."""
+        return super().rules().at_least(1, "channels", "hidden")
 
 
 class DigitsModel(ImageClassifier):

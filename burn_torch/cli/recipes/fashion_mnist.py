@@ -5,10 +5,11 @@ The data is read from --data, $BURN_TORCH_DATA/fashion-mnist or the cache; --dow
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from burn_torch.cli.idx_images import IdxRecipe
 from burn_torch.cli.image_classification import ClassificationConfig, ImageClassifier
+from burn_torch.config.rules import Rules
 from burn_torch.data import FashionMnistDataset
 from burn_torch.nn import (
     BatchNorm,
@@ -36,12 +37,9 @@ class FashionMnistConfig(ClassificationConfig):
     channels: int = 16
     hidden: int = 128
 
-    def limits(self) -> dict[str, tuple[Any, bool, str]]:
-        """See `RunConfig.limits`."""
-        return super().limits() | {
-            "channels": (self.channels, self.channels >= 1, "1 or more"),
-            "hidden": (self.hidden, self.hidden >= 1, "1 or more"),
-        }
+    def rules(self) -> Rules:
+        """See `RunConfig.rules`."""
+        return super().rules().at_least(1, "channels", "hidden")
 
 
 class FashionMnistModel(ImageClassifier):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from burn_torch.cli.image_classification import ClassificationConfig, ImageBatcher, ImageClassifier
 from burn_torch.cli.recipe import Prediction, Recipe
 from burn_torch.config import replace
+from burn_torch.config.rules import Rules
 from burn_torch.core.errors import DataError, explain
 from burn_torch.data import DataLoader, Dataset, permutation
 from burn_torch.data.source.image_file import PICTURES, read_grey_image, resized
@@ -61,13 +62,10 @@ class ImageFolderConfig(ClassificationConfig):
     mean: float = 0.5
     std: float = 0.25
 
-    def limits(self) -> dict[str, tuple[Any, bool, str]]:
-        """See `RunConfig.limits`."""
-        return super().limits() | {
-            "size": (self.size, self.size >= 8, "8 or more"),
-            "channels": (self.channels, self.channels >= 1, "1 or more"),
-            "validation": (self.validation, 0 < self.validation < 1, "above 0 and below 1"),
-        }
+    def rules(self) -> Rules:
+        """See `RunConfig.rules`."""
+        rules = super().rules().at_least(8, "size").at_least(1, "channels")
+        return rules.between_zero_and_one("validation").positive("std")
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,10 +5,11 @@ The data is read from --data, $BURN_TORCH_DATA/mnist or the cache; --download fe
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from burn_torch.cli.idx_images import IdxRecipe
 from burn_torch.cli.image_classification import ClassificationConfig, ImageClassifier
+from burn_torch.config.rules import Rules
 from burn_torch.data import MnistDataset
 from burn_torch.nn import (
     AdaptiveAvgPool2d,
@@ -30,9 +31,9 @@ class MnistConfig(ClassificationConfig):
     recipe: Literal["mnist"] = "mnist"
     hidden: int = 512
 
-    def limits(self) -> dict[str, tuple[Any, bool, str]]:
-        """See `RunConfig.limits`."""
-        return super().limits() | {"hidden": (self.hidden, self.hidden >= 1, "1 or more")}
+    def rules(self) -> Rules:
+        """See `RunConfig.rules`."""
+        return super().rules().at_least(1, "hidden")
 
 
 class MnistModel(ImageClassifier):

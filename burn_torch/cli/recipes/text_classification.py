@@ -23,6 +23,7 @@ from burn_torch.cli.data_files import DataFiles
 from burn_torch.cli.recipe import Prediction, Recipe
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.config import replace
+from burn_torch.config.rules import Rules
 from burn_torch.core.errors import DataError, explain
 from burn_torch.data import DataLoader, Dataset
 from burn_torch.module import Module
@@ -65,14 +66,9 @@ class TextClassificationConfig(RunConfig):
     classes: tuple[str, ...] | None = None
     """Their names, from classes.txt."""
 
-    def limits(self) -> dict[str, tuple[Any, bool, str]]:
-        """See `RunConfig.limits`."""
-        return super().limits() | {
-            "buckets": (self.buckets, self.buckets >= 2, "2 or more"),
-            "d_model": (self.d_model, self.d_model >= 1, "1 or more"),
-            "max_words": (self.max_words, self.max_words >= 1, "1 or more"),
-            "dropout": (self.dropout, 0 <= self.dropout < 1, "0 up to, not including, 1"),
-        }
+    def rules(self) -> Rules:
+        """See `RunConfig.rules`."""
+        return super().rules().at_least(2, "buckets").at_least(1, "d_model", "max_words").below_one("dropout")
 
 
 # -- texts as numbers ----------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from burn_torch.cli.recipe import Prediction, Recipe
 from burn_torch.cli.run_config import OptimizerSettings, RunConfig
 from burn_torch.cli.tokens import BYTES, Tokenizer, learn_merges
 from burn_torch.config import replace
+from burn_torch.config.rules import Rules
 from burn_torch.core.errors import DataError, explain
 from burn_torch.data import DataLoader, Dataset
 from burn_torch.module import Module
@@ -72,20 +73,11 @@ class TextGenerationConfig(RunConfig):
     merges: tuple[tuple[int, int], ...] | None = None
     """The pairs that bpe merges, learnt from the training text."""
 
-    def limits(self) -> dict[str, tuple[Any, bool, str]]:
-        """See `RunConfig.limits`."""
-        heads = self.n_heads >= 1 and self.d_model % self.n_heads == 0
-        return super().limits() | {
-            "vocabulary": (self.vocabulary, self.vocabulary > BYTES, "257 or more"),
-            "context": (self.context, self.context >= 1, "1 or more"),
-            "d_model": (self.d_model, self.d_model >= 1, "1 or more"),
-            "n_heads": (self.n_heads, heads, f"1 or more, a divisor of d_model = {self.d_model}"),
-            "n_layers": (self.n_layers, self.n_layers >= 0, "0 or more"),
-            "dropout": (self.dropout, 0 <= self.dropout < 1, "0 up to, not including, 1"),
-            "temperature": (self.temperature, 0 < self.temperature < math.inf, "above 0, and finite"),
-            "top_k": (self.top_k, self.top_k >= 1, "1 or more"),
-            "length": (self.length, self.length >= 0, "0 or more"),
-        }
+    def rules(self) -> Rules:
+        """See `RunConfig.rules`."""
+        rules = super().rules().at_least(BYTES + 1, "vocabulary").at_least(1, "context", "d_model", "n_heads", "top_k")
+        rules = rules.at_least(0, "n_layers", "length").divides("n_heads", "d_model").below_one("dropout")
+        return rules.positive("temperature")
 
 
 # -- the data --------------------------------------------------------------------------------------------------
