@@ -61,6 +61,10 @@ class Run:
         """The newest one that is on the disk."""
         self._saved: Position | None = None
         """Of what the newest one holds, which may still be on its way to the disk."""
+        self._announced: dict[str, float] = {}
+        """The names of checkpoints that were handed over, and where the event log was after it told of them."""
+        self._untold: tuple[str, ...] = ()
+        """Of the one that the run goes on from: those before it that its part of the event log does not tell of."""
         self._notes: tuple[str, ...] = ()
         self._undone: tuple[Mapping[str, Any], float] | None = None
         """Schedule and learning rate before the update that is being computed."""
@@ -99,6 +103,7 @@ class Run:
         self.last_checkpoint = path
         self._saved = self.position
         self._notes = checkpoint.notes
+        self._untold = tuple((checkpoint.facts.get("untold") or "").split())
         for note in checkpoint.notes:
             self.say(note)
         if not self.position.complete:
@@ -111,6 +116,8 @@ class Run:
         parts, learner = self.parts, self.learner
         schedule, lr = self._undone or (learner.lr_scheduler.to_record(), self._lr)
         metrics = {} if self.position.complete else self._train.state()  # waits for steps that are not yet events
+        events = self._mark or parts.publisher.position
+        self._announced = {name: at for name, at in self._announced.items() if at > events[0]}
         checkpoint = Checkpoint(
             position=self.position,
             run_key=self._run_key,
@@ -125,11 +132,12 @@ class Run:
             versions=versions(),
             tuning=parts.tuning(),
             notes=self._notes,
-            facts={**self.facts, "run": parts.publisher.run_id},
-            events=self._mark or parts.publisher.position,
+            facts={**self.facts, "run": parts.publisher.run_id, "untold": " ".join(self._announced)},
+            events=events,
         )
         reading = parts.device.backend.reading(parts.device.place)
-        parts.store.save(checkpoint, learner.model, self._after_events(reading))
+        path = parts.store.save(checkpoint, learner.model, self._after_events(reading))
+        self._announced[path.name] = math.inf
         self._saved = self.position
         self._tell_saved()
 
@@ -153,9 +161,8 @@ class Run:
         if newest is None:
             return
         publisher, folder = self.parts.publisher, newest.path.parent
-        there = {folder / name for name in publisher.cut} | {
-            file.path for file in self.parts.store.checkpointer.files()
-        }
+        there = {folder / name for name in (*publisher.cut, *self._untold)}
+        there |= {file.path for file in self.parts.store.checkpointer.files()}
         files = [file for path in there if path.name not in publisher.told and (file := CheckpointFile.of(path))]
         for file in sorted(files, key=lambda file: file.key):
             if file.key <= newest.key:
@@ -165,6 +172,8 @@ class Run:
         file = CheckpointFile.of(path)
         assert file is not None
         self._publish(CheckpointSaved(str(path), file.epoch, file.complete))
+        if path.name in self._announced:
+            self._announced[path.name] = self.parts.publisher.position[0]
 
     def _settle(self) -> None:
         """Waits for the disk."""

@@ -29,7 +29,7 @@ from burn_torch.monitor import (
     is_alive,
     read_events,
 )
-from burn_torch.train.checkpoint import Checkpoint
+from burn_torch.train.checkpoint import AsyncCheckpointer, Checkpoint
 
 EPOCHS = 3
 BESIDE = (LogLine, Resources, StopRequested, Notice)
@@ -134,6 +134,29 @@ def test_events_after_a_resume_are_those_of_the_undisturbed_run(program, whole, 
     first, second = [event for event in events(folder) if isinstance(event, RunStarted)]
     assert first.run_id == second.run_id
     assert second.resumed_from is not None
+
+
+def test_a_checkpoint_superseded_just_before_a_kill_is_told_of_after_the_resume(program, tmp_path, monkeypatch):
+    def begun(folder):
+        return program.make_training(folder, 1).checkpoint_every(steps=1)
+
+    begun(tmp_path / "whole").launch(program.make_learner())
+    folder = tmp_path / "run"
+    training = begun(folder)
+    with monkeypatch.context() as patch:  # what was written is told of once the run has ended
+        patch.setattr(AsyncCheckpointer, "finished", lambda self: [])
+        training.renderer(Stopper(training.interrupter(), Split.TRAIN, 4)).launch(program.make_learner())
+    (newest,) = folder.glob("checkpoint/*-batch-4.safetensors")
+    seen = Checkpoint.from_record(ModuleRecord.load(newest)).events[0]
+    log = folder / "events.jsonl"
+    log.write_bytes(log.read_bytes()[:seen])  # what waited for the next flush went with the process
+    assert "batch-1." not in "".join(path.name for path in folder.glob("checkpoint/*"))
+    begun(folder).resume().launch(program.make_learner())
+    names = [
+        [Path(e.path).name for e in events(tmp_path / one) if isinstance(e, CheckpointSaved)]
+        for one in ("whole", "run")
+    ]
+    assert names[0] == names[1]
 
 
 @pytest.mark.parametrize(("split", "after"), [(Split.TRAIN, 7), (Split.VALID, 5)])
