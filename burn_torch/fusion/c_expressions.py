@@ -127,7 +127,8 @@ class _Writer:
         if self.kind.is_float and name == "rsqrt":
             return f"({c_number(1.0, self.kind)} / {self._function('sqrt')}({given[0]}))"
         if self.kind is DType.F64 and name == "sigmoid":
-            return f"(1.0 / (1.0 + __builtin_exp(-{given[0]})))"
+            self.used.add("sigmoid64")
+            return f"sigmoid64_({given[0]})"
         if name == "abs" and not self.kind.is_float:
             return f"({given[0]} < 0 ? -{given[0]} : {given[0]})"
         if self.kind not in (DType.F32, DType.F64):

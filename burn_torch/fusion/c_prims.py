@@ -133,7 +133,21 @@ static inline float erf_(float x) {
     ),
     "sigmoid": (
         ("exp",),
-        "static inline float sigmoid_(float x) { return 1.0f / (1.0f + exp_(-x)); }\n",
+        """\
+static inline float sigmoid_(float x) {
+    float small = exp_(-__builtin_fabsf(x));  /* of exp(-x) one over it would be 0 where the result is small */
+    return (x < 0.0f ? small : 1.0f) / (1.0f + small);
+}
+""",
+    ),
+    "sigmoid64": (
+        (),
+        """\
+static inline double sigmoid64_(double x) {
+    double small = __builtin_exp(-__builtin_fabs(x));
+    return (x < 0.0 ? small : 1.0) / (1.0 + small);
+}
+""",
     ),
     "fmod": (
         (),

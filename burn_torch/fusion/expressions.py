@@ -1,7 +1,7 @@
 """What an element-wise row computes, as Triton source: its template, read as an expression and written with types.
 
 Expression.of("where({0} > 0.0, {0}, {1} * expm1({0}))").written(["v1", "v2"], FLOAT32)
-'tl.where(v1 > 0.0, v1, v2 * expm1(v1))'
+'tl.where(v1 > 0.0, v1, v2 * expm1_odd(v1))'
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ TYPES: Final[Mapping[DType, str]] = {
 _HALF: Final = (DType.F16, DType.BF16)
 
 _PRIMS: Final = frozenset(
-    {"exp", "exp_fast", "expm1", "log1p", "tanh", "tanh_short", "erf", "erf_short", "sigmoid", "sigmoid_fast",
-     "sigmoid_short"}
+    {"exp", "exp_fast", "expm1_odd", "log1p", "tanh_odd", "tanh_odd_short", "erf", "erf_short", "sigmoid_tail",
+     "sigmoid_tail_fast", "sigmoid_tail_short"}
 )  # fmt: skip
 """Functions of `burn_kernels.prims`, on float32."""
 
 _FLOAT32: Final[Mapping[str, str]] = {
     "exp": "exp",
-    "expm1": "expm1",
+    "expm1": "expm1_odd",
     "log1p": "log1p",
-    "tanh": "tanh",
+    "tanh": "tanh_odd",
     "erf": "erf",
-    "sigmoid": "sigmoid",
+    "sigmoid": "sigmoid_tail",
     "log": "tl.log",
     "sin": "tl.sin",
     "cos": "tl.cos",
@@ -58,13 +58,18 @@ _FLOAT32: Final[Mapping[str, str]] = {
 _FAST: Final[Mapping[str, str]] = {
     **_FLOAT32,
     "exp": "exp_fast",
-    "sigmoid": "sigmoid_fast",
+    "sigmoid": "sigmoid_tail_fast",
     "sqrt": "tl.sqrt",
     "rsqrt": "tl.rsqrt",
 }
 """Where the result is rounded to a half type."""
 
-_SHORT: Final[Mapping[str, str]] = {**_FAST, "erf": "erf_short", "tanh": "tanh_short", "sigmoid": "sigmoid_short"}
+_SHORT: Final[Mapping[str, str]] = {
+    **_FAST,
+    "erf": "erf_short",
+    "tanh": "tanh_odd_short",
+    "sigmoid": "sigmoid_tail_short",
+}
 """Where it is rounded to bfloat16."""
 
 _JUMPS: Final = frozenset({"floor", "ceil", "rint", "trunc", "fmod", "remainder"})
@@ -107,6 +112,7 @@ OPERATORS: Final[Mapping[type[ast.AST], str]] = {
 
 Written = Callable[[], str]
 Operand = str | Written
+Divisor = Callable[[], tuple[str, str]]
 
 
 def computed_in(dtype: DType) -> DType:
@@ -136,7 +142,7 @@ class _Writer:
     operands: Sequence[Operand]
     kind: DType
     rounded: DType | None
-    divisors: Mapping[int, tuple[Written, Written]]
+    divisors: Mapping[int, tuple[Divisor, Written]]
     used: set[str]
 
     def write(self, node: ast.AST) -> str:
@@ -182,7 +188,7 @@ class _Writer:
             if self.rounded is not None:
                 return f"({left} * {by[1]()})"
             self.used.add("divided_by")
-            return f"divided_by({left}, {by[0]()}, {by[1]()})"
+            return f"divided_by({left}, {', '.join(by[0]())})"
         right = self.write(node.right)
         if self.kind is DType.F32 and self.rounded is None:
             self.used.add("divided")
@@ -212,7 +218,8 @@ class _Writer:
         if self.kind not in (DType.F32, DType.F64):
             raise Unfusible(Reason.DTYPE, f"kernels have no {name} of {self.kind}")
         if name == "sigmoid" and self.kind is DType.F64:
-            return f"(1.0 / (1.0 + tl.exp(-{given[0]})))"
+            self.used.add("sigmoid_tail")
+            return f"sigmoid_tail({given[0]})"
         if name not in known:
             raise Unfusible(Reason.UNSUPPORTED, f"kernels have no {name} of {self.kind}")
         written = known[name]
@@ -248,7 +255,7 @@ def expression(
     *,
     rounded: DType | None,
     used: set[str],
-    divisors: Mapping[int, tuple[Written, Written]] | None = None,
+    divisors: Mapping[int, tuple[Divisor, Written]] | None = None,
 ) -> str:
     """The template with these operands in its places; the helpers that it needs are added to `used`.
 

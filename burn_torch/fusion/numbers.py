@@ -55,17 +55,21 @@ class Numbers:
     def _literal(self, value: Any, kind: DType) -> str:
         if kind is DType.F64:  # beside `where` and `maximum` a number alone is a float32
             return f"tl.full((), {number_text(float(value))}, tl.float64)"
-        if kind.is_float or not isinstance(value, float):
+        if kind.is_float:
+            held = _held(float(value))
+            # Triton reads a number that is no normal float32 as a float64
+            return f"tl.full((), {held}, tl.float32)" if 0.0 < abs(held) < _LEAST else number_text(held)
+        if not isinstance(value, float):
             return number_text(value)
         raise Unfusible(Reason.DTYPE, f"the number {value} beside {kind}")
 
     def inverse(self, i: Input) -> str:
-        """One over a number, as float32."""
+        """One over a number, as float32: the largest there is where that is infinite, so that a product with 0 is 0."""
         return self._single(i, "inverse", _inverse)
 
-    def divisor(self, i: Input) -> str:
-        """A number as `prims.divided_by` takes it: NaN where it or one over it is no normal float32."""
-        return self._single(i, "divisor", _divisor)
+    def divisor(self, i: Input) -> tuple[str, str]:
+        """A number and one over it as `prims.divided_by` takes them."""
+        return self._single(i, "divisor", _divisor), self._single(i, "shifted inverse", _shifted_inverse)
 
     def _single(self, i: Input, name: str, made: Callable[[float], float]) -> str:
         if isinstance(i, Literal):
@@ -118,7 +122,8 @@ class Numbers:
 
 _SINGLE: Final = struct.Struct("f")
 _LEAST: Final = 2.0**-126
-"""The smallest normal float32; one over the largest is not much smaller."""
+"""The smallest normal float32."""
+_LARGEST: Final = (2.0 - 2.0**-23) * 2.0**127
 
 
 def _held(number: float) -> float:
@@ -131,9 +136,16 @@ def _held(number: float) -> float:
 
 def _inverse(number: float) -> float:
     held = _held(number)
-    return _held(1.0 / held) if held else math.copysign(math.inf, held)
+    if not held:
+        return math.copysign(math.inf, held)
+    return 1.0 / held if abs(held) >= _LEAST or held != held else math.copysign(_LARGEST, held)
 
 
 def _divisor(number: float) -> float:
     held = _held(number)
-    return held if _LEAST <= abs(held) <= 1 / _LEAST else math.nan
+    return math.nan if 0.0 < abs(held) < _LEAST else held
+
+
+def _shifted_inverse(number: float) -> float:
+    held = _held(number)
+    return 2.0**-24 / held if 0.0 < abs(held) < _LEAST else _inverse(held)

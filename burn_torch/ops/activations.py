@@ -273,7 +273,7 @@ def _(g, y, x, lambd):
 @op(
     torch=lambda x, lambd: torch.where(x.abs() <= lambd, 0.0, x - x.sign() * lambd),
     numpy=lambda x, lambd: np.where(np.abs(x) <= lambd, np.zeros((), x.dtype), x - np.sign(x) * lambd),
-    pointwise="where(abs({0}) <= {1}, 0.0, where({0} > 0.0, {0} - {1}, {0} + {1}))",
+    pointwise="where(abs({0}) <= {1}, 0.0, {0} - where({0} > 0.0, 1.0, where({0} < 0.0, -1.0, 0.0)) * {1})",
     cost="cheap",
     samples=with_numbers(0.5),
 )
@@ -293,7 +293,7 @@ def _(g, y, x, lambd):
 @op(
     torch=lambda x, lambd, bias: torch.where(x.abs() <= lambd, 0.0, x - x.sign() * bias),
     numpy=lambda x, lambd, bias: np.where(np.abs(x) <= lambd, np.zeros((), x.dtype), x - np.sign(x) * bias),
-    pointwise="where(abs({0}) <= {1}, 0.0, where({0} > 0.0, {0} - {2}, {0} + {2}))",
+    pointwise="where(abs({0}) <= {1}, 0.0, {0} - where({0} > 0.0, 1.0, where({0} < 0.0, -1.0, 0.0)) * {2})",
     cost="cheap",
     samples=with_numbers(0.5, 0.3),
     source="ONNX Shrink",
@@ -413,9 +413,11 @@ def _(g, y, x):
 
 
 @op(
-    torch=aten.hardswish_backward.default,
+    # torch's own gives g or NaN where x is NaN, by the lane of a vector that an element is in
+    torch=lambda g, x: torch.where(x == x, aten.hardswish_backward.default(g, x), x),
     numpy=lambda g, x: np.where(x <= -3, np.zeros((), g.dtype), np.where(x >= 3, g, g * (x / 3 + 0.5))),
-    pointwise="where({1} <= -3.0, 0.0, where({1} >= 3.0, {0}, {0} * ({1} / 3.0 + 0.5)))",
+    # as a sum before the division: a GPU's / is two units off for halves, and left no 0 at -1.5
+    pointwise="where({1} <= -3.0, 0.0, where({1} >= 3.0, {0}, {0} * (({1} + 1.5) / 3.0)))",
     cost="cheap",
     samples=[*backward_samples(), sample(uniform(-1, 1), uniform(-2.9, 2.9))],
 )

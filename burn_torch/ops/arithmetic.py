@@ -238,11 +238,44 @@ def _(g, z, x, y):
     return sum_to(g / y, x), sum_to(-g * (z / y), y)
 
 
+def _exact_rest(function: Callable[..., torch.Tensor], *, toward_zero: bool) -> PerCall:
+    """torch's vectors give NaN where x / y overflows; C's function, and torch's own at the ends of rows, do not."""
+
+    def build(call: Call):
+        computed = _on_tensors(function)(call)
+        if not _dtype(call).is_float or _tensor(call).place != "cpu":
+            return computed
+
+        def run(x, y):
+            z = computed(x, y)
+            odd = z.isnan()
+            if odd.any():
+                some = [torch.as_tensor(v, dtype=z.dtype, device="cpu").expand(z.shape)[odd].double() for v in (x, y)]
+                a, b = (v.numpy() for v in some)
+                z[odd] = torch.from_numpy(_rest(a, b, toward_zero)).to(z.dtype)
+            return z
+
+        return run
+
+    return PerCall(build)
+
+
+def _rest(x, y, toward_zero):
+    with np.errstate(all="ignore"):
+        rest = np.fmod(x, y)
+        return rest if toward_zero else np.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
+
+
+def _whole_in_place(function: Callable[..., torch.Tensor]) -> PerCall:
+    # of floats the leaf looks at the operands again
+    return PerCall(lambda call: None if _dtype(call).is_float else function)
+
+
 @op(
-    torch=_divides(torch.remainder),
+    torch=_divides(_exact_rest(torch.remainder, toward_zero=False)),
     numpy=_checked(np.remainder),
     scalar=special.modulo,
-    inplace=torch.Tensor.remainder_,
+    inplace=_whole_in_place(torch.Tensor.remainder_),
     pointwise="remainder({0}, {1})",
     cost="cheap",
     samples=_QUOTIENT,
@@ -263,9 +296,9 @@ def _(g, z, x, y):
 
 
 @op(
-    torch=_divides(PerCall(_on_tensors(torch.fmod))),
+    torch=_divides(_exact_rest(torch.fmod, toward_zero=True)),
     numpy=_checked(np.fmod),
-    inplace=torch.Tensor.fmod_,
+    inplace=_whole_in_place(torch.Tensor.fmod_),
     pointwise="fmod({0}, {1})",
     cost="cheap",
     samples=_QUOTIENT,

@@ -74,7 +74,7 @@ def _(g, y, x, mask, value):
     torch=held(torch.clamp, stored=True),
     numpy=held(np.clip, stored=True),
     inplace=torch.Tensor.clamp_,
-    pointwise="minimum(maximum({0}, {1}), {2})",
+    pointwise="minimum({2}, maximum({1}, {0}))",
     cost="cheap",
     samples=[
         sample(distinct((3, 4)), -0.8, 0.9),
@@ -102,7 +102,7 @@ def _(g, y, x, low, high):
     torch=held(torch.clamp_min, stored=True),
     numpy=held(np.maximum, stored=True),
     inplace=torch.Tensor.clamp_min_,
-    pointwise="maximum({0}, {1})",
+    pointwise="maximum({1}, {0})",
     cost="cheap",
     samples=[
         sample(distinct((3, 4)), -0.3),
@@ -127,7 +127,7 @@ def _(g, y, x, low):
     torch=held(torch.clamp_max, stored=True),
     numpy=held(np.minimum, stored=True),
     inplace=torch.Tensor.clamp_max_,
-    pointwise="minimum({0}, {1})",
+    pointwise="minimum({1}, {0})",
     cost="cheap",
     samples=[
         sample(distinct((3, 4)), 0.3),

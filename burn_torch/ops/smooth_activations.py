@@ -185,14 +185,16 @@ def _torch_softplus(call: Call):
 
 
 def _torch_softplus_backward(call: Call):
-    threshold = _linear_from(call)
+    # torch's is g * z / (z + 1) with z = exp(beta * x), and g * z overflows; from here on the quotient rounds to 1
+    threshold = 40.0 if call.results[0].dtype is DType.F64 else 20.0
     return lambda g, x, beta: aten.softplus_backward.default(g, x, beta, threshold)
 
 
 @op(
     torch=PerCall(_torch_softplus),
-    numpy=lambda x, beta: np.logaddexp(x * beta, np.zeros((), x.dtype)) / beta,
-    pointwise="((maximum({0} * {1}, 0.0) + log1p(exp(-abs({0} * {1})))) / {1})",
+    numpy=lambda x, beta: np.where(x * beta > 80, x, np.logaddexp(x * beta, np.zeros((), x.dtype)) / beta),
+    # past 80 the logarithm adds no digit
+    pointwise="where({0} * {1} > 80.0, {0}, (maximum({0} * {1}, 0.0) + log1p(exp(-abs({0} * {1})))) / {1})",
     cost="cheap",
     precision="high",
     samples=[*_samples(1.0), *_samples(2.5)],
@@ -306,7 +308,8 @@ def _numpy_gelu_backward(g, x):
 def gelu(x: TensorSpec) -> TensorSpec:
     """x times the probability that a standard normal variable is below x: x / 2 * (1 + erf(x / sqrt(2))).
 
-    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.
+    Shapes: x (*s) -> (*s).  Dtypes: float in, the same float out.  Of contiguous float32 and bfloat16 on a CPU torch
+    has it from oneDNN: at infinity it is NaN there, and around -3 it has four digits.  Generated kernels have all.
     """
     return x.require(FLOAT)
 
@@ -327,7 +330,7 @@ def _(g, y, x):
 def gelu_backward(g: TensorSpec, x: TensorSpec) -> TensorSpec:
     """g * (P + x * p) with the normal distribution P(x) and its density p(x).
 
-    Shapes: g, x (*s) -> (*s).  Dtypes: float, both the same.
+    Shapes: g, x (*s) -> (*s).  Dtypes: float, both the same.  As for gelu, oneDNN's may be NaN for an infinite g.
     """
     return backward_spec(g, x)
 
@@ -402,8 +405,8 @@ def _(g, x):
 # -- exponential units ------------------------------------------------------------------------------------
 @op(
     torch=functional.elu,
-    numpy=lambda x, alpha: np.where(x > 0, x, np.expm1(x) * alpha),
-    pointwise="where({0} > 0.0, {0}, {1} * expm1({0}))",
+    numpy=lambda x, alpha: np.where(x < 0, np.expm1(x) * alpha, x),
+    pointwise="where({0} < 0.0, {1} * expm1({0}), {0})",
     cost="cheap",
     samples=_samples(0.7),
     source="Clevert, Unterthiner, Hochreiter 2015, equation 15, https://arxiv.org/abs/1511.07289",
@@ -421,15 +424,20 @@ def _(g, y, x, alpha):
     return elu_backward(g, x, alpha), None
 
 
+def _torch_elu_backward(g, x, alpha):
+    # torch's own gives g or NaN where x is NaN, by the lane of a vector that an element is in
+    return torch.where(x == x, aten.elu_backward.default(g, alpha, 1, 1, False, x), x)
+
+
 @op(
-    torch=lambda g, x, alpha: aten.elu_backward.default(g, alpha, 1, 1, False, x),
-    numpy=lambda g, x, alpha: np.where(x > 0, g, g * np.exp(x) * alpha),
-    pointwise="where({1} > 0.0, {0}, {0} * exp({1}) * {2})",
+    torch=_torch_elu_backward,
+    numpy=lambda g, x, alpha: np.where(x > 0, g, g * alpha * np.exp(x)),
+    pointwise="where({1} > 0.0, {0}, {0} * {2} * exp({1}))",
     cost="cheap",
     samples=_backward_samples(0.7),
 )
 def elu_backward(g: TensorSpec, x: TensorSpec, alpha: Number) -> TensorSpec:
-    """g where x > 0, else g * alpha * exp(x).
+    """g where x > 0, else g * alpha * exp(x); NaN stays NaN.
 
     Shapes: g, x (*s) -> (*s).  Dtypes: float, both the same.
     """
@@ -442,10 +450,26 @@ def _(h, z, g, x, alpha):
     return elu_backward(h, x, alpha), elu_backward(product, x, alpha) - relu_backward(product, x), None
 
 
+def _torch_celu(x, alpha):
+    if abs(alpha) > _LEAST_INVERTED:
+        return aten.elu.default(x, alpha, 1, 1 / alpha)
+    return torch.where(x < 0, torch.expm1(x / alpha) * alpha, x)
+
+
+def _torch_celu_backward(g, x, alpha):
+    # torch's own multiplies g by alpha and by 1 / alpha, which may overflow, and takes NaN by the lane, as that of elu
+    wide = x if x.dtype.itemsize > 2 else x.float()  # rounds once
+    return torch.where(x > 0, g, ((wide / alpha).exp_() * g).to(x.dtype))
+
+
+_LEAST_INVERTED: Final = 1e-30
+"""The reciprocal of a smaller number may leave float32."""
+
+
 @op(
-    torch=lambda x, alpha: aten.elu.default(x, alpha, 1, 1 / alpha),
-    numpy=lambda x, alpha: np.where(x > 0, x, np.expm1(x / alpha) * alpha),
-    pointwise="where({0} > 0.0, {0}, {1} * expm1({0} / {1}))",
+    torch=_torch_celu,
+    numpy=lambda x, alpha: np.where(x < 0, np.expm1(x / alpha) * alpha, x),
+    pointwise="where({0} < 0.0, {1} * expm1({0} / {1}), {0})",
     cost="cheap",
     samples=_samples(0.7),
     source="Barron 2017, equation 2, https://arxiv.org/abs/1704.07483",
@@ -464,14 +488,14 @@ def _(g, y, x, alpha):
 
 
 @op(
-    torch=lambda g, x, alpha: aten.elu_backward.default(g, alpha, 1, 1 / alpha, False, x),
+    torch=_torch_celu_backward,
     numpy=lambda g, x, alpha: np.where(x > 0, g, g * np.exp(x / alpha)),
     pointwise="where({1} > 0.0, {0}, {0} * exp({1} / {2}))",
     cost="cheap",
     samples=_backward_samples(0.7),
 )
 def celu_backward(g: TensorSpec, x: TensorSpec, alpha: Number) -> TensorSpec:
-    """g where x > 0, else g * exp(x / alpha).
+    """g where x > 0, else g * exp(x / alpha); NaN stays NaN.
 
     Shapes: g, x (*s) -> (*s).  Dtypes: float, both the same.
     """
@@ -486,8 +510,8 @@ def _(h, z, g, x, alpha):
 
 @op(
     torch=torch.selu,
-    numpy=lambda x: np.where(x > 0, x * SELU_SCALE, np.expm1(x) * (SELU_ALPHA * SELU_SCALE)),
-    pointwise=f"({SELU_SCALE} * where({{0}} > 0.0, {{0}}, {SELU_ALPHA} * expm1({{0}})))",
+    numpy=lambda x: np.where(x < 0, np.expm1(x) * (SELU_ALPHA * SELU_SCALE), x * SELU_SCALE),
+    pointwise=f"({SELU_SCALE} * where({{0}} < 0.0, {SELU_ALPHA} * expm1({{0}}), {{0}}))",
     cost="cheap",
     samples=_samples(),
     source="Klambauer et al. 2017, equation 2, https://arxiv.org/abs/1706.02515",

@@ -187,6 +187,51 @@ def sin_cos_of_turn(turn):
 
 # -- what generated kernels add ------------------------------------------------------------------------
 @triton.jit
+def tanh_odd(x):
+    """As tanh, and -0 of -0: where x is added to a term, the sum is 0."""
+    return tl.where(x == 0.0, x, tanh(x))
+
+
+@triton.jit
+def tanh_odd_short(x):
+    """As tanh_short, and -0 of -0."""
+    return tl.where(x == 0.0, x, tanh_short(x))
+
+
+@triton.jit
+def expm1_odd(x):
+    """As expm1, and -0 of -0."""
+    return tl.where(x == 0.0, x, expm1(x))
+
+
+@triton.jit
+def sigmoid_tail(x):
+    """As sigmoid, below exp(-88) too, where exp(-x) is infinite; of float64 also."""
+    if x.dtype == tl.float64:
+        small = tl.exp(-tl.abs(x))
+        y = tl.where(x < 0.0, small, 1.0) / (1.0 + small)
+    else:
+        small = exp(-tl.abs(x))
+        y = tl.div_rn(tl.where(x < 0.0, small, 1.0), 1.0 + small)
+    return y
+
+
+@triton.jit
+def sigmoid_tail_fast(x):
+    """As sigmoid_tail, with exp_fast."""
+    small = exp_fast(-tl.abs(x))
+    return tl.where(x < 0.0, small, 1.0) / (1.0 + small)
+
+
+@triton.jit
+def sigmoid_tail_short(x):
+    """As sigmoid_tail, without a division, like sigmoid_short."""
+    small = tl.exp2(tl.abs(x) * -LOG2E)
+    root = tl.rsqrt(1.0 + small)
+    return root * root * tl.where(x < 0.0, small, 1.0)
+
+
+@triton.jit
 def divided(a, b):
     """a / b of float32, rounded right."""
     return tl.div_rn(a, b)
@@ -196,10 +241,11 @@ def divided(a, b):
 def divided_by(a, b, r):
     """a / b for a number b, rounded right; r is 1 / b as float32.
 
-    b is given as NaN where it or r is no normal number; a * r is right then.
+    Where b is no normal number it is given as NaN, and r as 2^-24 / b, as one over it may be infinite.
     """
     q = a * r
     near = tl.fma(tl.fma(-q, b, a), r, q)  # what q leaves over is exact (Markstein); NaN where q is infinite
+    q = tl.where(b == b, q, q * 16777216.0)
     return tl.where((near == near) & (a != 0.0), near, q)  # a sum loses the sign of -0
 
 

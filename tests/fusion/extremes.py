@@ -1,10 +1,11 @@
-"""Numbers at the edges of each type, and what every element-wise row makes of them beside the leaves."""
+"""Numbers at the edges of each type, and what element-wise rows and their gradients make of them beside the leaves."""
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,23 +17,34 @@ from burn_torch.core.spec import FLOAT_NUMBER, INT_NUMBER, Spec, TensorSpec
 from burn_torch.fusion.bodies import Role, role_of
 from burn_torch.graph.interpreter import interpret
 from burn_torch.graph.ir import Graph
-from burn_torch.ops.op import REGISTRY
+from burn_torch.ops.op import REGISTRY, Op
 from burn_torch.ops.torch_types import TO_TORCH
 from tests.fusion.checking import TOLERANCE, in_float64
-from tests.fusion.programs import row, tensor, traced
+from tests.fusion.programs import tensor, traced
 
-__all__ = ["check_rows", "extremes"]
+__all__ = ["Run", "check_gradients", "check_rows", "element_wise_calls", "extremes"]
 
-A_KERNEL = 8
-"""Rows that one kernel computes, since compilers take their time."""
+Run = Callable[[Graph], Callable[..., Sequence[torch.Tensor]]]
+"""Makes a function of a graph's inputs, tensors of the host and numbers, that gives tensors of the host."""
+
+A_KERNEL, GRADIENTS = 8, 5
+"""Rows, and gradients, that one kernel computes: compilers take their time, and a kernel takes so many tensors."""
 
 CANCEL = (
     *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
-    *("gelu_backward", "gelu_approximate_backward", "mish_backward"),
+    *("gelu_backward", "gelu_approximate_backward", "mish_backward", "silu_backward"),
 )
 """Rows whose terms nearly cancel at some pairs: what is left has few digits in every implementation."""
 
 LEFT_OUT = ("cast", "clone")
+
+UNSIGNED = ("maximum", "minimum", "binary_cross_entropy", "gelu_backward", "mish_backward", "softplus")
+"""Rows of which the libraries leave the sign of zero open, or make 0 of a sum of terms or a division by -inf."""
+
+NUMBERS = [(0.375, 0.75), (-0.7, 0.3), (0.0, float("inf")), (1e-40, float("nan"))]
+if os.environ.get("BURN_TORCH_SLOW") == "1":
+    NUMBERS += [(-2.0, -1.0), (1e-3, 5.0), (0.0, 0.0), (1e30, 1e30), (float("inf"), 1.0)]
+    NUMBERS += [(-float("inf"), float("inf")), (float("nan"), 1.0), (1.0, 1e-40)]
 
 
 def extremes(dtype: DType) -> list[Any]:
@@ -41,87 +53,190 @@ def extremes(dtype: DType) -> list[Any]:
         return [False, True]
     if dtype.is_float:
         info = torch.finfo(TO_TORCH[dtype])
-        sizes = [0.0, float("inf"), 1.0, 0.5, 1.5, 2.5, 7.0, 20.0, 100.0, 1 / 3, 0.999, info.tiny, info.max, info.eps]
+        sizes = [0.0, float("inf"), 1.0, 0.5, 1.5, 2.5, 7.0, 20.0, 50.0, 80.0, 95.0, 100.0, 1 / 3, 0.999]
+        sizes += [info.tiny, info.tiny * 7 * info.eps, info.max, info.max / 2, info.max**0.5, info.eps]
         return [float("nan"), *sizes, *(-size for size in sizes)]
     whole = torch.iinfo(TO_TORCH[dtype])
     sizes = [0, 1, 2, 3, 7, 31, 32, 63, 64, whole.max, whole.max - 1, whole.min, whole.min + 1]
     return sorted({*sizes, *([-1, -2, -7] if whole.min else [200, 255])})
 
 
-def check_rows(dtype: DType, run: Callable[[Graph, list[Any]], Sequence[torch.Tensor]], place: str = "cpu") -> int:
-    """Compares kernels of each row at all pairs of extremes with the leaves; how many rows there are.
+class Case(NamedTuple):
+    """A function of a row, and inputs that it is called with: the same tensors, one set of numbers after the other."""
 
-    run: computes a graph of tensors at `place`, given and returning tensors of the host.
-    """
-    cases = list(_cases(dtype))
-    for begin in range(0, len(cases), A_KERNEL):
-        some = cases[begin : begin + A_KERNEL]
+    name: str
+    function: Callable[..., Any]
+    specs: list[Spec]
+    calls: list[list[Any]]
+
+
+def check_rows(dtype: DType, run: Run, place: str = "cpu") -> int:
+    """Compares kernels of each row at all pairs of extremes with the leaves; how many rows there are."""
+    return _check_cases(list(_cases(dtype)), run, place, A_KERNEL)
+
+
+def check_gradients(dtype: DType, run: Run, place: str = "cpu") -> int:
+    """Compares kernels of each row's gradient, upstream gradients extreme too; how many there are."""
+    return _check_cases(list(_gradients(dtype)), run, place, GRADIENTS)
+
+
+def _check_cases(cases: Sequence[Case], run: Run, place: str, together: int) -> int:
+    for begin in range(0, len(cases), together):
+        some = cases[begin : begin + together]
         specs = [
             tensor(*spec.shape, dtype=spec.dtype, place=place) if isinstance(spec, TensorSpec) else spec
-            for _, specs, _ in some
-            for spec in specs
+            for case in some
+            for spec in case.specs
         ]
-        inputs = [x for _, _, inputs in some for x in inputs]
+        counts: list[int] = []
 
-        def together(*xs: Any, some: Any = tuple(some)) -> Any:
+        def compute(*xs: Any, some: Any = tuple(some), counts: Any = counts) -> Any:
             waiting = iter(xs)
-            return tuple(row(name)(*[next(waiting) for _ in specs]) for name, specs, _ in some)
+            made: list[Any] = []
+            for case in some:
+                ys = case.function(*[next(waiting) for _ in case.specs])
+                made += ys if isinstance(ys, tuple) else [ys]
+                counts.append(len(made))
+            return tuple(made)
 
-        graph = traced(together, specs)
-        for (name, specs, given), y in zip(some, run(graph, inputs), strict=True):
-            alone = traced(lambda *xs, name=name: row(name)(*xs), specs)
-            _check(name, y, _references(alone, given), given)
+        kernel = run(traced(compute, specs))
+        alone = [traced(case.function, case.specs) for case in some]
+        for nth in range(max(len(case.calls) for case in some)):
+            calls = [case.calls[nth % len(case.calls)] for case in some]
+            results = kernel(*[x for call in calls for x in call])
+            for case, graph, call, end, start in zip(some, alone, calls, counts, [0, *counts], strict=False):
+                if nth < len(case.calls):
+                    _check(case.name, results[start:end], _references(graph, call), call)
     return len(cases)
 
 
-def _cases(dtype: DType) -> Iterator[tuple[str, list[Spec], list[Any]]]:
+# -- cases -----------------------------------------------------------------------------------------
+def element_wise_calls(dtype: DType) -> Iterator[Case]:
+    """Each element-wise row of a type at its extremes, those that no kernel computes too."""
+    for op, kinds in _rows():
+        specs, calls = _inputs(op, kinds, dtype, kinds)
+        if _is_traced(op, specs):
+            yield Case(op.name, op, specs, calls)
+
+
+def _cases(dtype: DType) -> Iterator[Case]:
+    for op, kinds in _rows():
+        specs, calls = _inputs(op, kinds, dtype, kinds)
+        if not dtype.is_float and op.name in ("div", "remainder", "fmod", "pow"):  # which no kernel computes
+            continue
+        if _is_traced(op, specs) and _is_computed(op, specs):
+            yield Case(op.name, op, specs, calls)
+
+
+def _gradients(dtype: DType) -> Iterator[Case]:
+    for op, kinds in _rows():
+        rule: Any = op.gradient_rule
+        if rule is None:
+            continue
+        specs, calls = _inputs(op, kinds, dtype, ("tensor", *kinds))
+
+        def gradient(g: Any, *xs: Any, op: Any = op, rule: Any = rule) -> Any:
+            parts = rule(g, op(*xs), *xs)
+            return tuple(p for p in (parts if isinstance(parts, tuple) else (parts,)) if hasattr(p, "spec"))
+
+        if _is_traced(gradient, specs) and _is_computed(gradient, specs):
+            yield Case(f"gradient of {op.name}", gradient, specs, calls)
+
+
+def _rows() -> Iterator[tuple[Op, tuple[str, ...]]]:
+    """Element-wise rows and kinds of their inputs, with a number in the place of each operand that may be one."""
     for name, op in REGISTRY.items():
         if op.pointwise is None or name in LEFT_OUT or "::" in name:  # rows of other tests
             continue
-        kinds = [kind for _, kind in op.signature.inputs]
-        count = sum(kind != "number" for kind in kinds)
-        columns = list(zip(*itertools.product(extremes(dtype), repeat=2), strict=True))
-        columns += [tuple(reversed(columns[0][: len(columns[0]) // 2] * 3))[: len(columns[0])]] * (count - 2)
-        waiting = iter([torch.tensor(column, dtype=TO_TORCH[dtype]) for column in columns])
-        number = FLOAT_NUMBER if dtype.is_float else INT_NUMBER
-        specs: list[Spec] = [number if kind == "number" else tensor(len(columns[0]), dtype=dtype) for kind in kinds]
-        inputs = [(0.375 if dtype.is_float else 3) if kind == "number" else next(waiting) for kind in kinds]
-        if name == "mask_where":
-            specs[1], inputs[1] = tensor(len(columns[0]), dtype=DType.BOOL), inputs[1] > 0
-        try:
-            if role_of(op.bind(specs, {}))[0] != Role.COMPUTES:
-                continue
-            traced(lambda *xs, name=name: row(name)(*xs), specs)
-        except BurnTorchError:  # this type is none of the row's
-            continue
-        if dtype.is_float or name not in ("div", "remainder", "fmod", "pow"):  # which no kernel computes of integers
-            yield name, specs, inputs
+        kinds = tuple(kind for _, kind in op.signature.inputs)
+        yield op, kinds
+        for position in [n for n, kind in enumerate(kinds) if kind == "operand"]:
+            yield op, (*kinds[:position], "number", *kinds[position + 1 :])
 
 
-def _references(graph: Graph, inputs: list[Any]) -> list[torch.Tensor]:
+def _inputs(op: Op, of: Sequence[str], dtype: DType, kinds: Sequence[str]) -> tuple[list[Spec], list[list[Any]]]:
+    columns = list(zip(*itertools.product(extremes(dtype), repeat=2), strict=True))
+    size = len(columns[0])
+    columns += [tuple(reversed(columns[0][: size // 2] * 3))[:size], tuple(columns[1][3:] + columns[1][:3])]
+    waiting = iter(columns)
+    number = FLOAT_NUMBER if dtype.is_float else INT_NUMBER
+    specs: list[Spec] = [number if kind == "number" else tensor(size, dtype=dtype) for kind in kinds]
+    tensors = [None if kind == "number" else torch.tensor(next(waiting), dtype=TO_TORCH[dtype]) for kind in kinds]
+    if op.name == "mask_where":  # whose input has no gradient
+        mask = len(kinds) - len(of) + 1
+        specs[mask], tensors[mask] = tensor(size, dtype=DType.BOOL), tensors[mask] > 0
+    calls: list[list[Any]] = []
+    for one, other in _numbers(dtype):
+        numbers = iter([one, other] * 2)
+        calls.append([next(numbers) if x is None else x for x in tensors])
+    return specs, calls if "number" in kinds else calls[:1]
+
+
+def _numbers(dtype: DType) -> list[tuple[Any, Any]]:
+    """Pairs of numbers, as the type holds them: of a remainder another last digit changes everything."""
+    if not dtype.is_float:
+        return [(3, 5)]
+    held = [tuple(torch.tensor(pair, dtype=TO_TORCH[dtype]).tolist()) for pair in NUMBERS]
+    return [(a, b) for (a, b), pair in zip(held, NUMBERS, strict=True) if np.isinf(a) == np.isinf(pair[0])]
+
+
+def _is_computed(function: Callable[..., Any], specs: list[Spec]) -> bool:
+    """Whether a kernel can be made of all of it."""
+    return all(role_of(node.call)[0] == Role.COMPUTES for node in traced(function, specs).nodes)
+
+
+def _is_traced(function: Callable[..., Any], specs: list[Spec]) -> bool:
+    """Whether the row takes this type, and its results are no inputs."""
+    try:
+        graph = traced(function, specs)
+    except BurnTorchError:
+        return False
+    return bool(graph.outputs) and not set(graph.outputs) & {i for i, _ in graph.inputs}
+
+
+# -- comparing --------------------------------------------------------------------------------------
+def _references(graph: Graph, inputs: list[Any]) -> list[Sequence[torch.Tensor]]:
     """What the leaves say, and what float64 says: they differ where a result overflows on the way."""
     with np.errstate(all="ignore"):
-        found = [interpret(graph, LibTorch(), inputs)[0], in_float64(graph, inputs)[0]]
+        found = [interpret(graph, LibTorch(), inputs), in_float64(graph, inputs)]
         if not any(isinstance(x, torch.Tensor) and x.dtype == torch.bfloat16 for x in inputs):  # numpy has none
             arrays = [x.numpy() if isinstance(x, torch.Tensor) else x for x in inputs]
-            found.append(torch.from_numpy(np.asarray(interpret(graph, NdArray(), arrays)[0])))
+            found.append([torch.from_numpy(np.asarray(y)) for y in interpret(graph, NdArray(), arrays)])
     return found
 
 
-def _check(name: str, y: torch.Tensor, references: list[torch.Tensor], inputs: list[Any]) -> None:
+def _check(
+    name: str, results: Sequence[torch.Tensor], references: Sequence[Sequence[torch.Tensor]], inputs: list[Any]
+) -> None:
+    for nth, y in enumerate(results):
+        wanted = [reference[nth] for reference in references]
+        wrong = (~_right(name, y, wanted, inputs)).nonzero().flatten().tolist()
+        at = [tuple(x[n].item() if isinstance(x, torch.Tensor) else x for x in inputs) for n in wrong[:3]]
+        values = [[z[n].item() for z in (y, *wanted)] for n in wrong[:3]]
+        assert not wrong, f"{name}: {len(wrong)} of {y.dtype}, at {at}: it, the leaf, float64, numpy: {values}"
+
+
+def _right(name: str, y: torch.Tensor, references: Sequence[torch.Tensor], inputs: list[Any]) -> torch.Tensor:
     right = torch.zeros(y.shape, dtype=torch.bool)
-    for z in references:
-        if not y.is_floating_point():
+    if not y.is_floating_point():
+        for z in references:
             right |= y == z
-            continue
-        dtype = next(ours for ours, theirs in TO_TORCH.items() if theirs is y.dtype)
-        exact, tiny = z.to(y.dtype).double(), torch.finfo(y.dtype).tiny
+        return right
+    dtype = next(ours for ours, theirs in TO_TORCH.items() if theirs is y.dtype)
+    cancels = name in CANCEL or name.startswith("gradient")
+    tiny = torch.finfo(y.dtype).tiny
+    for z in references:
+        exact = z.to(y.dtype).double()
         size = exact.abs()
-        if name in CANCEL:
-            size = sum((x.double().abs() for x in inputs), size + 1.0)
+        if cancels:
+            tensors = [x.double().abs() for x in inputs if isinstance(x, torch.Tensor)]
+            size = sum((x.nan_to_num(0.0, posinf=0.0) for x in tensors), size + 1.0)
         near = (y.double() - exact).abs() <= TOLERANCE[dtype] * size + 2 * tiny
         right |= near | (y.double() == exact) | (y.isnan() & exact.isnan())
-    wrong = (~right).nonzero().flatten().tolist()
-    at = [tuple(x[n].item() if isinstance(x, torch.Tensor) else x for x in inputs) for n in wrong[:3]]
-    values = [[z[n].item() for z in (y, *references)] for n in wrong[:3]]
-    assert not wrong, f"{name} of {y.dtype} at {at}: each first, then as the leaves and float64 say: {values}"
+        if name.startswith("gradient"):  # of a product that overflows on the way the rest is infinite or NaN
+            right |= ~y.isfinite() & ~exact.isfinite()
+    if not cancels and name not in UNSIGNED:
+        for negative in (False, True):
+            agreed = torch.stack([(z == 0) & (z.signbit() == negative) for z in references]).all(0)
+            right &= ~agreed | (y != 0) | (y.signbit() == negative)
+    return right

@@ -3,49 +3,49 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from burn_torch import Device, Tensor, compile
 from burn_torch.backend.libtorch.c_kernels import CFunction, compiler
 from burn_torch.core.dtype import DType
 from burn_torch.fusion import c_lowering
 from burn_torch.graph.ir import Graph
-from tests.fusion.extremes import check_rows
+from tests.fusion.extremes import check_gradients, check_rows
 
 pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="no C compiler with OpenMP here"),
     pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="kernels run in Triton's interpreter here"),
 ]
 
-SLOW = [DType.F16, DType.I64, DType.I32, DType.I16]
+TYPES = [DType.F32, DType.F64, DType.BF16, DType.I8, DType.U8, DType.BOOL]
+SLOW = [pytest.param(dtype, marks=pytest.mark.slow) for dtype in (DType.F16, DType.I64, DType.I32, DType.I16)]
+
+
+@pytest.fixture(autouse=True)
+def whatever_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_lowering, "FEW", 1)
+
+
+def run(graph: Graph) -> CFunction:
+    kernel = CFunction(graph, strict=False)
+    assert kernel.kernel is not None
+    return kernel
+
+
+@pytest.mark.parametrize("dtype", [*TYPES, *SLOW], ids=str)
+def test_every_row_at_its_extremes(dtype: DType) -> None:
+    assert check_rows(dtype, run) >= (80 if dtype.is_float else 7)
 
 
 @pytest.mark.parametrize(
     "dtype",
-    [
-        DType.F32,
-        DType.F64,
-        DType.BF16,
-        DType.I8,
-        DType.U8,
-        DType.BOOL,
-        *(pytest.param(d, marks=pytest.mark.slow) for d in SLOW),
-    ],
+    [DType.F32, *(pytest.param(d, marks=pytest.mark.slow) for d in (DType.F64, DType.F16, DType.BF16))],
     ids=str,
 )
-def test_every_row_at_its_extremes(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(c_lowering, "FEW", 1)
-
-    def run(graph: Graph, inputs: list[Any]) -> list[torch.Tensor]:
-        kernel = CFunction(graph, strict=False)
-        assert kernel.kernel is not None
-        return list(kernel(*inputs))
-
-    assert check_rows(dtype, run) >= (60 if dtype.is_float else 7)
+def test_every_gradient_at_its_extremes(dtype: DType) -> None:
+    assert check_gradients(dtype, run) >= 45
 
 
 def test_remainders_in_a_fused_function() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from burn_torch.backend.libtorch.fused import FusedKernel  # after the check for
 from burn_torch.core.dtype import DType
 from burn_torch.graph.ir import Graph
 from burn_torch.ops.torch_types import TO_TORCH
-from tests.fusion.extremes import check_rows
+from tests.fusion.extremes import check_gradients, check_rows
 from tests.fusion.programs import row, tensor, traced
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -36,10 +37,24 @@ def test_shifts_beyond_the_width_leave_the_sign_alone(name: str, dtype: DType) -
     assert z.tolist() == expected.tolist()
 
 
+def run(graph: Graph) -> Callable[..., list[torch.Tensor]]:
+    kernel = FusedKernel(graph, strict=False)
+
+    def call(*inputs: Any) -> list[torch.Tensor]:
+        placed = [x.cuda() if isinstance(x, torch.Tensor) else x for x in inputs]
+        return [y.cpu() for y in kernel(*placed)]
+
+    return call
+
+
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.F16, DType.BF16, *WIDTHS], ids=str)
 def test_every_row_at_its_extremes(dtype: DType) -> None:
-    def run(graph: Graph, inputs: list[Any]) -> list[torch.Tensor]:
-        placed = [x.cuda() if isinstance(x, torch.Tensor) else x for x in inputs]
-        return [y.cpu() for y in FusedKernel(graph, strict=False)(*placed)]
+    assert check_rows(dtype, run, "cuda:0") >= (80 if dtype.is_float else 7)
 
-    assert check_rows(dtype, run, "cuda:0") >= (60 if dtype.is_float else 7)
+
+HALVES = [pytest.param(dtype, marks=pytest.mark.slow) for dtype in (DType.F16, DType.BF16)]
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, *HALVES], ids=str)
+def test_every_gradient_at_its_extremes(dtype: DType) -> None:
+    assert check_gradients(dtype, run, "cuda:0") >= 45

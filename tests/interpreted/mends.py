@@ -6,6 +6,7 @@ import inspect
 from types import FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
@@ -17,6 +18,21 @@ def mended(patch: Any) -> None:
     mend_bounds_of_loops(patch.setattr)
     _one_patch_a_launch(patch)
     _types_made_once(patch)
+    _numbers_of_32_bits(patch)
+
+
+def _numbers_of_32_bits(patch: Any) -> None:
+    """A launch on a GPU passes a float as float32; here it stays a number, float64 if it is denormal, and -0.0 is 0."""
+    original = interpreter._implicit_cvt
+
+    def converted(argument: Any) -> Any:
+        if type(argument) is not float:
+            return original(argument)
+        with np.errstate(over="ignore"):
+            handle = interpreter.TensorHandle(np.array([argument], np.float32), tl.float32)
+        return tl.tensor(handle, tl.float32)
+
+    patch.setattr(interpreter, "_implicit_cvt", converted)
 
 
 def _one_patch_a_launch(patch: Any) -> None:

@@ -15,7 +15,7 @@ from burn_kernels import prims  # noqa: E402  # after the check for triton
 from burn_torch.backend.libtorch.fused import FusedKernel  # noqa: E402
 from burn_torch.core.dtype import DType  # noqa: E402
 from burn_torch.graph.ir import Graph  # noqa: E402
-from tests.fusion.extremes import check_rows  # noqa: E402
+from tests.fusion.extremes import check_gradients, check_rows  # noqa: E402
 from tests.fusion.test_c_prims import pairs  # noqa: E402
 
 pytestmark = [
@@ -23,16 +23,24 @@ pytestmark = [
     pytest.mark.filterwarnings("error::burn_torch.fusion.reasons.FusionWarning"),
 ]
 
-TYPES = [DType.F32, DType.F64, DType.F16, DType.I64, DType.I32, DType.I16, DType.I8, DType.BOOL]
+TYPES = [DType.F32, DType.F16, DType.I32, DType.BOOL]
+SLOW = [pytest.param(dtype, marks=pytest.mark.slow) for dtype in (DType.F64, DType.I64, DType.I16, DType.I8)]
 """The interpreter takes the least numbers of bf16 for 0, and no `~` of u8."""
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_every_row_at_its_extremes(dtype: DType) -> None:
-    def run(graph: Graph, inputs: list[Any]) -> list[torch.Tensor]:
-        return list(FusedKernel(graph, strict=False)(*inputs))
+def run(graph: Graph) -> FusedKernel:
+    return FusedKernel(graph, strict=False)
 
-    assert check_rows(dtype, run) >= (60 if dtype.is_float else 7)
+
+@pytest.mark.parametrize("dtype", [*TYPES, *SLOW], ids=str)
+def test_every_row_at_its_extremes(dtype: DType) -> None:
+    assert check_rows(dtype, run) >= (80 if dtype.is_float else 7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.F16], ids=str)
+def test_every_gradient_at_its_extremes(dtype: DType) -> None:
+    assert check_gradients(dtype, run) >= 45
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton is untyped
