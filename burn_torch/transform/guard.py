@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from operator import getitem, is_
+from operator import contains, getitem, is_
 from typing import Any, Final, Protocol, final
 
 import numpy as np
@@ -24,11 +24,13 @@ __all__ = [
     "Cell",
     "Contents",
     "Entry",
+    "Fields",
     "Guard",
     "Long",
     "Place",
     "Probe",
     "Used",
+    "elements_of",
     "is_same",
 ]
 
@@ -158,15 +160,15 @@ class Contents:
         )
         return before if same else found
 
-    def grew(self) -> bool:
-        """Whether it is a dict that has all it had, and more: a cache that was filled."""
+    def added(self) -> Sequence[Any] | None:
+        """The values that came to a dict, if it has all it had; None for what changed otherwise."""
         container = self._container
         if not isinstance(container, dict):
-            return False
-        return all(
-            is_same(container.get(key, ABSENT), value)
-            for key, value in zip(self.before[2], self.before[1], strict=True)
-        )
+            return None
+        kept = dict(zip(self.before[2], self.before[1], strict=True))
+        if not all(is_same(container.get(key, ABSENT), value) for key, value in kept.items()):
+            return None
+        return [value for key, value in container.items() if key not in kept]
 
     def held(self) -> Iterable[Any]:
         """The objects that this place itself keeps."""
@@ -178,6 +180,34 @@ class Contents:
 
 
 @final
+class Fields:
+    """Which attributes an object has, for code that asks for one that may not be there."""
+
+    __slots__ = ("_fields", "before", "name")
+
+    def __init__(self, name: str, fields: dict[str, Any]) -> None:
+        self.name, self._fields = name, fields
+        self.before = frozenset(fields)
+
+    def now(self) -> Any:
+        """Their names."""
+        return self.before if self._fields.keys() == self.before else frozenset(self._fields)
+
+    def added(self) -> Sequence[Any] | None:
+        """The values of attributes that came, if none went."""
+        fields = self._fields
+        return [fields[name] for name in fields if name not in self.before] if self.before <= fields.keys() else None
+
+    def held(self) -> Iterable[Any]:
+        """The objects that this place itself keeps."""
+        return ()
+
+    def renew(self) -> None:
+        """Takes what it holds now for what it held."""
+        self.before = frozenset(self._fields)
+
+
+@final
 class Bytes:
     """The elements of an array or of a tensor of torch."""
 
@@ -185,11 +215,11 @@ class Bytes:
 
     def __init__(self, name: str, value: Any) -> None:
         self.name, self._value = name, value
-        self.before = _elements(value)
+        self.before = elements_of(value)
 
     def now(self) -> Any:
         """Its bytes, shape and type."""
-        found = _elements(self._value)
+        found = elements_of(self._value)
         return self.before if found == self.before else found
 
     def held(self) -> Iterable[Any]:
@@ -198,17 +228,17 @@ class Bytes:
 
     def renew(self) -> None:
         """Takes what it holds now for what it held."""
-        self.before = _elements(self._value)
+        self.before = elements_of(self._value)
 
 
 @final
 class Probe:
     """Something that a function of its own reads: a variable of the environment, the state of a generator."""
 
-    __slots__ = ("_read", "before", "name")
+    __slots__ = ("_of", "_read", "before", "name")
 
-    def __init__(self, name: str, read: Callable[[], Any]) -> None:
-        self.name, self._read = name, read
+    def __init__(self, name: str, read: Callable[[], Any], *of: Any) -> None:
+        self.name, self._read, self._of = name, read, of
         self.before = read()
 
     def now(self) -> Any:
@@ -218,7 +248,7 @@ class Probe:
 
     def held(self) -> Iterable[Any]:
         """The objects that this place itself keeps."""
-        return ()
+        return self._of
 
     def renew(self) -> None:
         """Takes what it holds now for what it held."""
@@ -259,21 +289,24 @@ class Used(_Refused):
 class Guard:
     """Whether all places of a trace hold what they held; some 30 ns each."""
 
-    __slots__ = ("_entries", "_holders", "_keys", "_others", "_values")
+    __slots__ = (
+        "_absent", "_absent_holders", "_absent_keys", "_entries", "_holders", "_keys", "_others", "_values",
+    )  # fmt: skip
 
     def __init__(self, places: Iterable[Place]) -> None:
         places = list(places)
-        entries = [place for place in places if isinstance(place, Entry) and place.before is not ABSENT]
-        self._entries: Final = entries
-        self._holders: Final = [entry.holder for entry in entries]
-        self._keys: Final = [entry.key for entry in entries]
-        self._values: Final = [entry.before for entry in entries]
-        self._others: Final = [
-            place for place in places if not (isinstance(place, Entry) and place.before is not ABSENT)
-        ]
+        entries = [place for place in places if isinstance(place, Entry)]
+        self._entries: Final = [entry for entry in entries if entry.before is not ABSENT]
+        self._absent: Final = [entry for entry in entries if entry.before is ABSENT]
+        self._absent_holders: Final = [entry.holder for entry in self._absent]
+        self._absent_keys: Final = [entry.key for entry in self._absent]
+        self._holders: Final = [entry.holder for entry in self._entries]
+        self._keys: Final = [entry.key for entry in self._entries]
+        self._values: Final = [entry.before for entry in self._entries]
+        self._others: Final = [place for place in places if not isinstance(place, Entry)]
 
     def __len__(self) -> int:
-        return len(self._entries) + len(self._others)
+        return len(self._entries) + len(self._absent) + len(self._others)
 
     def holds(self) -> bool:
         """Whether nothing that the trace read is another now."""
@@ -285,12 +318,14 @@ class Guard:
                     self._values[i] = entry.before = entry.holder[entry.key]  # another object of the same value
         except KeyError:
             return False
+        if any(map(contains, self._absent_holders, self._absent_keys)):
+            return False
         return all(place.now() is place.before for place in self._others)
 
     def differences(self) -> Sequence[Difference]:
         """The places that hold something else now."""
         found = []
-        for place in (*self._entries, *self._others):
+        for place in (*self._entries, *self._absent, *self._others):
             now = place.now()
             if now is not place.before:
                 found.append(Difference(place.name, _shown(place.before), _shown(now)))
@@ -329,7 +364,8 @@ def _items(container: Any) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
     return len(container), tuple(container), ()
 
 
-def _elements(value: Any) -> Any:
+def elements_of(value: Any) -> Any:
+    """What memory holds, with its shape and type: of an array, a tensor of torch, or anything with a buffer."""
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, value.tolist() if value.dtype.hasobject else value.tobytes()
     if isinstance(value, torch.Tensor):

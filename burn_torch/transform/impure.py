@@ -11,13 +11,15 @@ import io
 import os
 import random
 import time
+import uuid
 from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any, Final
 
 import numpy as np
 import torch
 
-__all__ = ["GENERATORS", "generator_state", "global_generators", "impure_call", "restoring"]
+__all__ = ["GENERATORS", "PYTHON_CALLS", "generator_state", "global_generators", "impure_call", "restoring"]
 
 _CLOCK: Final = (
     "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time",
@@ -51,11 +53,20 @@ def _calls() -> Iterator[tuple[Any, str]]:
             yield function, f"torch.{name}"
     yield io.open, "open"
     yield builtins.input, "input"
+    yield np.fromfile, "numpy.fromfile"
+    yield torch.from_file, "torch.from_file"
 
 
 _CALLS: Final[dict[Any, str]] = dict(_calls())
+PYTHON_CALLS: Final[dict[CodeType, str]] = {
+    random.Random.gauss.__code__: "random.gauss",  # draws two and keeps one, which the next call takes without a draw
+    uuid.uuid1.__code__: "uuid.uuid1",
+}
+"""Functions of Python's own library that give another value in each call, by their code."""
+
 _DRAWS: Final = frozenset(("random", "getrandbits"))
 _READS: Final = frozenset(("read", "readline", "readlines", "readinto", "read1", "__next__"))
+_QUERIES: Final = frozenset(("execute", "fetchone", "fetchmany", "fetchall"))
 _NOW: Final = frozenset(("now", "today", "utcnow"))
 
 GENERATORS: Final[tuple[type[Any], ...]] = (
@@ -79,6 +90,8 @@ def impure_call(function: Any) -> str | None:
         return f"{owner.__name__}.{called}"
     if called in _READS and isinstance(owner, io.IOBase):
         return f"{called} of a file"
+    if called in _QUERIES and type(owner).__module__ == "sqlite3":
+        return f"{called} of a database"
     if called in _TORCH_METHODS and isinstance(owner, torch.Tensor):
         return f"torch.Tensor.{called}"
     return None

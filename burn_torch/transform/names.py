@@ -31,6 +31,8 @@ class Names(NamedTuple):
     """Those that it looks up in its module."""
     inside: frozenset[str]
     """Those that may be attributes, or keys that are written as texts."""
+    imported: frozenset[str]
+    """Modules that it imports itself."""
 
 
 def codes_in(code: CodeType) -> Iterator[CodeType]:
@@ -46,11 +48,16 @@ def names_of(code: CodeType) -> Names:
     """The names in a code."""
     outside: set[str] = set()
     inside: set[str] = set()
+    imported: set[str] = set()
     for part in codes_in(code):
         inside.update(part.co_names)
         inside.update(constant for constant in part.co_consts if isinstance(constant, str) and constant.isidentifier())
-        outside.update(i.argval for i in dis.get_instructions(part) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
-    return Names(frozenset(outside), frozenset(inside))
+        for instruction in dis.get_instructions(part):
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                outside.add(instruction.argval)
+            elif instruction.opname == "IMPORT_NAME":
+                imported.add(instruction.argval)
+    return Names(frozenset(outside), frozenset(inside), frozenset(imported))
 
 
 def line_of(codes: Iterable[CodeType], name: str) -> str:

@@ -6,9 +6,12 @@ changes without need costs a trace, one that is missed would be a wrong result.
 
 from __future__ import annotations
 
+import array
+import builtins
 import functools
 import gc
 import io
+import mmap
 import sys
 import types
 import weakref
@@ -29,7 +32,20 @@ from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.ops.value import Value
 from burn_torch.transform.flatten import opened
-from burn_torch.transform.guard import ABSENT, Attribute, Bytes, Cell, Contents, Entry, Long, Place, Probe, Used
+from burn_torch.transform.guard import (
+    ABSENT,
+    Attribute,
+    Bytes,
+    Cell,
+    Contents,
+    Entry,
+    Fields,
+    Long,
+    Place,
+    Probe,
+    Used,
+    elements_of,
+)
 from burn_torch.transform.impure import GENERATORS, global_generators
 from burn_torch.transform.names import is_library, is_standard, names_of
 
@@ -45,8 +61,11 @@ IMMUTABLE: Final = (
 _TENSORS: Final = Value | Param | RunningState
 _CONTAINERS: Final = (list, dict, set, frozenset, tuple, deque)
 _WRAPPERS: Final = (UserDict, UserList, ChainMap, MappingProxyType)
-_MEMORY: Final = (np.ndarray, torch.Tensor, bytearray, memoryview, _SimpleCData, Array, Structure, Union)
-_WHOLE: Final = ("burn_torch.optim", "threading", "queue", "multiprocessing")
+_MEMORY: Final = (
+    np.ndarray, torch.Tensor, bytearray, memoryview, array.array, mmap.mmap, _SimpleCData, Array, Structure, Union,
+)  # fmt: skip
+_OF_TORCH: Final = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+_WHOLE: Final = ("burn_torch.optim", "threading", "queue", "multiprocessing", "configparser")
 """Objects of these packages answer by methods of their own, so all of their attributes count."""
 _CLOSED: Final = frozenset(("builtins", "logging", "pathlib", "re", "typing", "abc", "enum", "functools", "_thread"))
 """Objects of these modules have no attributes that a step computes with."""
@@ -89,13 +108,14 @@ class Places:
         if (id(holder), key) not in self._lasting:
             self._lasting[id(holder), key] = make()
 
-    def outside(self, name: str, namespace: Any, key: str, names: frozenset[str] | None) -> None:
-        """Notes a name of a module or of a class, and what its value holds."""
+    def outside(
+        self, name: str, namespace: Any, key: str, names: frozenset[str] | None, owner: type[Any] | None = None
+    ) -> None:
+        """Notes a name of a module, or of the class `owner`, and what its value holds."""
         value = namespace.get(key, ABSENT)
         if not (isinstance(value, ModuleType | Tree | _TENSORS) or _is_definition_of_a_library(value)):
-            self.add(
-                namespace if isinstance(namespace, dict) else value, key, lambda: Entry(name, namespace, key, value)
-            )
+            holder = namespace if owner is None else owner  # the dict of a class is another object each time
+            self.add(holder, key, lambda: Entry(name, namespace, key, value))
         self.look(value, name, names)
 
     def enclosed(self, function: FunctionType, names: frozenset[str]) -> None:
@@ -109,7 +129,7 @@ class Places:
     # -- values -----------------------------------------------------------------------------------------------------
     def look(self, value: Any, path: str, names: frozenset[str] | None) -> None:
         """Notes the places inside of a value that code with these names may read; None for all of them."""
-        if isinstance(value, (*IMMUTABLE, _TENSORS)) or value is ABSENT:
+        if isinstance(value, (*IMMUTABLE, _TENSORS)) or value is ABSENT or value is vars(builtins):
             return
         seen = self._seen.get(id(value))
         fresh = seen is None
@@ -123,10 +143,14 @@ class Places:
             seen.names |= names
         if isinstance(value, _CONTAINERS):
             self._container(seen, path, names, fresh)
+            if hasattr(value, "__dict__"):  # of a class of the user's, with methods of its own
+                self._object(seen, path, names)
         elif isinstance(value, _WRAPPERS):
             self._wrapper(seen, path, names)
         elif isinstance(value, FunctionType):
             self.functions.setdefault(value.__code__, value)  # what it reads is seen when it runs
+            if (names is None or value.__dict__) and not _is_definition_of_a_library(value):
+                self._fields(seen, path, names, value.__dict__)
         elif isinstance(getattr(value, "__func__", None), FunctionType):
             self.functions.setdefault(value.__func__.__code__, value.__func__)
         elif isinstance(value, ModuleType):
@@ -152,6 +176,10 @@ class Places:
             self.add(value, "", lambda: Probe(f"{path}.get()", functools.partial(value.get, None)))
         elif isinstance(value, weakref.ref):
             self.look(value(), path, names)
+        elif isinstance(value, _OF_TORCH):
+            if fresh:
+                seen.places.append(Probe(path, lambda: _state_of_torch(value, set()), value))
+            self._object(seen, path, names)
         elif isinstance(value, Iterator) and not isinstance(value, io.IOBase) and not hasattr(value, "__dict__"):
             seen.places.append(Used(path, value))
         elif isinstance(getattr(value, "__wrapped__", None), FunctionType) and callable(value):  # such as lru_cache's
@@ -201,20 +229,40 @@ class Places:
             self.outside(f"{path}.{name}", vars(module), name, names)
 
     def _class(self, kind: type[Any], names: frozenset[str] | None) -> set[str]:
-        """Attributes of a class: their names."""
+        """Attributes and methods of a class: their names."""
         found: set[str] = set()
+        below: list[type[Any]] = []
+        """Classes that come first, where the same name would hide it."""
         for base in kind.__mro__:
             if is_library(base.__module__) or base.__module__ in _CLOSED:
                 continue
             for name in _chosen(base.__dict__, names):
                 value = base.__dict__[name]
-                if name.startswith("__") or hasattr(value, "__get__"):
+                if name.startswith("__") or (hasattr(value, "__get__") and not isinstance(value, FunctionType)):
                     continue
+                for hiding in below:
+                    if name not in hiding.__dict__:
+                        self._attribute(hiding, name, names)
                 found.add(name)
-                if (id(base), name) not in self._known:
-                    self._known.add((id(base), name))
-                    self.outside(f"{base.__name__}.{name}", base.__dict__, name, names)
+                self._attribute(base, name, names)
+            below.append(base)
         return found
+
+    def _attribute(self, kind: type[Any], name: str, names: frozenset[str] | None) -> None:
+        if (id(kind), name) not in self._known:
+            self._known.add((id(kind), name))
+            self.outside(f"{kind.__name__}.{name}", kind.__dict__, name, names, kind)
+
+    def _fields(self, seen: _Seen, path: str, names: frozenset[str] | None, fields: dict[str, Any]) -> None:
+        """Notes the attributes of an object that stand in its dict; of which there are some, if it may be any."""
+        if names is None:
+            seen.places.append(Fields(path, fields))
+        is_local = type(seen.value).__name__ == "_local"  # a dict for each thread
+        for name in _chosen(fields, names):
+            item, where = fields[name], f"{path}.{name}"
+            if not isinstance(item, _TENSORS):
+                seen.places.append(Attribute(where, seen.value, name) if is_local else Entry(where, fields, name, item))
+            self.look(item, where, names)
 
     def _object(self, seen: _Seen, path: str, names: frozenset[str] | None) -> None:
         value = seen.value
@@ -228,17 +276,10 @@ class Places:
         elif is_library(module) or (module in _CLOSED and kind.__name__ != "_local"):
             return
         fields = getattr(value, "__dict__", None)
-        local = kind.__name__ == "_local"
         slots = {name: member for base in kind.__mro__ for name, member in base.__dict__.items()
                  if isinstance(member, types.MemberDescriptorType)}  # fmt: skip
-        for name in _chosen(fields if isinstance(fields, dict) else (), names):
-            item = fields[name]  # type: ignore[index]
-            if not isinstance(item, _TENSORS):
-                place = (
-                    Attribute(f"{path}.{name}", value, name) if local else Entry(f"{path}.{name}", fields, name, item)
-                )
-                seen.places.append(place)
-            self.look(item, f"{path}.{name}", names)
+        if isinstance(fields, dict):
+            self._fields(seen, path, names, fields)
         for name in _chosen(slots, names):
             seen.places.append(Attribute(f"{path}.{name}", value, name))
             self.look(getattr(value, name, None), f"{path}.{name}", names)
@@ -282,6 +323,24 @@ class Places:
                     if held[id(part)] <= 0:
                         left.append(part)
         return gone
+
+
+def _state_of_torch(value: Any, seen: set[int]) -> Any:
+    """The numbers and texts in a module, an optimizer or a schedule of torch; large tensors by their versions."""
+    if isinstance(value, torch.Tensor):
+        if value.numel() <= 4096 or value.is_inference():
+            return elements_of(value)
+        return id(value), value._version
+    if isinstance(value, IMMUTABLE):
+        return value
+    if id(value) in seen:
+        return None
+    seen.add(id(value))
+    if isinstance(value, dict):
+        return tuple([(key if isinstance(key, str) else id(key), _state_of_torch(value[key], seen)) for key in value])
+    if isinstance(value, list | tuple):
+        return tuple([_state_of_torch(item, seen) for item in value])
+    return _state_of_torch(vars(value), seen) if isinstance(value, _OF_TORCH) else None
 
 
 def _chosen(present: Any, names: frozenset[str] | None) -> Iterable[str]:

@@ -13,6 +13,7 @@ import builtins
 import gc
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
@@ -22,8 +23,8 @@ from typing import Any, Final, NamedTuple, Self, final
 from burn_torch.core.errors import TraceError, explain
 from burn_torch.core.frames import is_users
 from burn_torch.transform.closed_over import changed
-from burn_torch.transform.guard import ABSENT, Contents, Guard, Long, Place, Probe, Used
-from burn_torch.transform.impure import generator_state, global_generators, impure_call, restoring
+from burn_torch.transform.guard import ABSENT, Contents, Fields, Guard, Long, Place, Probe, Used
+from burn_torch.transform.impure import PYTHON_CALLS, generator_state, global_generators, impure_call, restoring
 from burn_torch.transform.names import codes_in, is_library, is_standard, line_of, names_of, place_of
 from burn_torch.transform.places import IMMUTABLE, LONGEST, Places
 from burn_torch.transform.surroundings import plain_function
@@ -114,16 +115,20 @@ class Readings:
                     self._enter(frame, code)
             elif event == "return":
                 self._leave(frame, code, arg)
-        elif event == "call" and code is _ENVIRON:
-            self._note_variable(frame)
+        elif event == "call":
+            if code is _ENVIRON:
+                self._note_variable(frame)
+            elif code in PYTHON_CALLS:
+                self._note(PYTHON_CALLS[code], frame)
 
     _event.watches_trace = True  # type: ignore[attr-defined]  # see `core.unwatched`
 
     def _note_builtin(self, function: Any, frame: FrameType) -> None:
         if function is builtins.print:
             self.prints = self.prints or place_of(frame.f_code, frame.f_lineno)
-        else:
+        elif frame.f_code not in self._wild:
             self._wild.add(frame.f_code)
+            self._look_everywhere(frame)  # before it sets what it asks for
 
     def _note(self, what: str, frame: FrameType) -> None:
         line = _users_line(frame)
@@ -137,6 +142,10 @@ class Readings:
 
     def _enter(self, frame: FrameType, code: CodeType) -> None:
         names = names_of(code)
+        if "AttributeError" in names.outside:
+            self._wild.add(code)
+        if "rvs" in names.inside:  # scipy's distributions draw from numpy's generator without naming it
+            self._meet_generator("numpy.random", global_generators()["numpy.random"])
         if code not in self._codes:
             self._look_outside(frame, code)
             self._codes[code] = None
@@ -144,18 +153,26 @@ class Readings:
         for name, value in frame.f_locals.items():
             if isinstance(value, attrgetter):
                 self._wild.add(code)
-            self._places.look(value, name, names.inside)
+            self._places.look(value, name, None if code in self._wild else names.inside)
 
     def _leave(self, frame: FrameType, code: CodeType, result: Any) -> None:
-        names: frozenset[str] | None = names_of(code).inside
-        caller = None if frame.f_back is None else names_of(frame.f_back.f_code).inside
-        self._places.look(result, f"{code.co_name}()", names if caller is None else names_of(code).inside | caller)
+        names = names_of(code)
+        of_caller = frozenset() if frame.f_back is None else names_of(frame.f_back.f_code).inside
+        self._places.look(result, f"{code.co_name}()", names.inside | of_caller)
+        for name in names.imported & sys.modules.keys():
+            self._places.look(sys.modules[name], name, names.inside)
         if code in self._wild:
-            for name in names_of(code).inside & frame.f_globals.keys():
-                self._places.outside(name, frame.f_globals, name, None)
-            names = None
+            self._look_everywhere(frame)
+            return
         for name, value in frame.f_locals.items():
-            self._places.look(value, name, names)
+            self._places.look(value, name, names.inside)
+
+    def _look_everywhere(self, frame: FrameType) -> None:
+        """Notes all that code may read which asks for attributes by a text, or for some that may not be there."""
+        for name in names_of(frame.f_code).inside & frame.f_globals.keys():
+            self._places.outside(name, frame.f_globals, name, None)
+        for name, value in frame.f_locals.items():
+            self._places.look(value, name, None)
 
     def _look_outside(self, frame: FrameType, code: CodeType) -> None:
         names = names_of(code)
@@ -192,10 +209,11 @@ class Readings:
                 raise _too_long(place)
             now = place.now()
             if now is not place.before:
-                if place.before is None or place.before is ABSENT or (isinstance(place, Contents) and place.grew()):
-                    place.renew()  # a cache was filled
-                else:
+                filled = _added(place, now)
+                if filled is None:
                     raise changed(self._function, place.name, owner if isinstance(place, Contents) else place.before)
+                if not any(isinstance(value, _COUNTED) for value in filled):
+                    place.renew()  # a cache was filled
             places.append(place)
         return Guard(places) if places else None
 
@@ -207,7 +225,7 @@ class Readings:
             if (ident in self._met or path in called) and generator_state(generator) != state:
                 drawn.append(restore)
                 if path not in called:
-                    where = line_of(self._codes, path.rpartition(".")[2])
+                    where = line_of(self._codes, path.rpartition(".")[2]) or line_of(self._codes, "rvs")
                     found.setdefault(where or path, _Reading(f"{path}, a {type(generator).__name__}", where))
         for place in iterators:
             where = line_of(self._codes, place.name.rpartition(".")[2])
@@ -227,6 +245,16 @@ class Readings:
             )
         )
 
+
+def _added(place: Place, now: Any) -> Sequence[Any] | None:
+    """The values that came where there were none; None where a value has been replaced."""
+    if isinstance(place, Contents | Fields):
+        return place.added()
+    return [now] if place.before is None or place.before is ABSENT else None
+
+
+_COUNTED: Final = (int, float, complex, str, bytes, bytearray, list, tuple, dict, set, deque)
+"""What the next call may make more of: a first value of this kind is no cache, so the next call is traced again."""
 
 _kinds: Final[dict[str, int]] = {}
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import array
 import collections
+import configparser
 import contextvars
 import datetime
 import functools
 import itertools
+import mmap
 import operator
 import os
 import random
 import secrets
+import sqlite3
 import sys
 import threading
 import time
@@ -24,6 +28,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 import burn_torch
 from burn_torch import Device, Module, Tensor
@@ -58,6 +63,21 @@ class Schedule:
         return float(SETTINGS[name])
 
 
+class Derived(Schedule):
+    pass
+
+
+class Answering(dict[str, float]):
+    """A dict that answers by an attribute of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = 1.0
+
+    def __getitem__(self, name: str) -> float:
+        return self.weight
+
+
 class Slotted:
     __slots__ = ("weight",)
 
@@ -79,7 +99,19 @@ class Scaled(Module):
         return x * self.strength * self.schedule.weight
 
 
-SCHEDULE = Schedule()
+SCHEDULE, DERIVED, ANSWERING = Schedule(), Derived(), Answering()
+NUMBERS, MEMORY = array.array("d", [1.0]), mmap.mmap(-1, 8)
+DROPOUT = torch.nn.Dropout(0.25)
+DESCENT = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
+PARSED = configparser.ConfigParser()
+ELSEWHERE = types.ModuleType("burn_test_elsewhere")
+CHANGES_BACK: list[tuple[Any, str, Any]] = [(Schedule, "value", Schedule.value), (ELSEWHERE, "level", 1.0)]
+
+
+def imported() -> float:
+    from burn_test_elsewhere import level  # type: ignore[import-not-found]  # a module of this test's
+
+    return float(level)
 
 
 def weight() -> float:
@@ -126,6 +158,10 @@ def as_written(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(here, "WEIGHT", 1.0)
     monkeypatch.setattr(Schedule, "rate", 1.0)
     monkeypatch.setattr(Scaled, "strength", 1.0)
+    for owner, name, value in CHANGES_BACK:
+        monkeypatch.setattr(owner, name, value, raising=False)
+    monkeypatch.setitem(sys.modules, ELSEWHERE.__name__, ELSEWHERE)
+    PARSED.read_dict({"step": {"weight": "1"}})
     LOCAL.weight = 1.0
     CHANGE(1.0)
     cached_schedule.cache_clear()
@@ -166,6 +202,21 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "a variable of a context": (lambda: VARIABLE.get(), lambda: VARIABLE.set(2.0)),
     "an attribute of a thread": (lambda: LOCAL.weight, lambda: setattr(LOCAL, "weight", 2.0)),
     "the environment": (lambda: float(os.getenv("BURN_TEST_KL", "1")), lambda: os.environ.update(BURN_TEST_KL="5")),
+    "a method set anew": (lambda: SCHEDULE.value(), lambda: setattr(Schedule, "value", lambda self: 6.0)),
+    "a method that an object hides": (lambda: SCHEDULE.value(), lambda: setattr(SCHEDULE, "value", lambda: 6.0)),
+    "an attribute that a derived class hides": (lambda: DERIVED.rate, lambda: setattr(Derived, "rate", 6.0)),
+    "an attribute that comes": (lambda: getattr(SCHEDULE, "late", 1.0), lambda: setattr(SCHEDULE, "late", 6.0)),
+    "a name imported where it is used": (lambda: imported(), lambda: setattr(ELSEWHERE, "level", 6.0)),
+    "an item of a dict of a class of its own": (lambda: ANSWERING["a"], lambda: setattr(ANSWERING, "weight", 6.0)),
+    "an item of array.array": (lambda: NUMBERS[0], lambda: NUMBERS.__setitem__(0, 6.0)),
+    "a byte of a mapped file": (lambda: MEMORY[0], lambda: MEMORY.__setitem__(0, 6)),
+    "a field of a torch module": (lambda: DROPOUT.p, lambda: setattr(DROPOUT, "p", 0.5)),
+    "the rate of a torch optimizer": (
+        lambda: DESCENT.param_groups[0]["lr"], lambda: DESCENT.param_groups[0].update(lr=0.125)
+    ),
+    "a value of a parsed file": (
+        lambda: PARSED.getfloat("step", "weight"), lambda: PARSED.read_dict({"step": {"weight": "6"}})
+    ),
     "what a cached function gave": (lambda: cached_schedule().weight, lambda: setattr(SCHEDULE, "weight", 2.5)),
 }  # fmt: skip
 
@@ -254,6 +305,7 @@ class Holder:
 
 
 HOLDER = Holder()
+DATABASE = sqlite3.connect(":memory:")
 IMPURE: dict[str, Callable[[], Any]] = {
     "random.random": lambda: random.random(),
     "random.gauss": lambda: random.gauss(0, 1),
@@ -275,6 +327,10 @@ IMPURE: dict[str, Callable[[], Any]] = {
     "datetime.now": lambda: datetime.datetime.now().microsecond,
     "date.today": lambda: datetime.date.today().day,
     "uuid4": lambda: uuid.uuid4().int % 7,
+    "uuid1": lambda: uuid.uuid1().int % 7,
+    "np.fromfile": lambda: np.fromfile(__file__, np.uint8, 1)[0],
+    "sqlite3": lambda: DATABASE.execute("select 1").fetchone()[0],
+    "scipy.stats": lambda: stats.norm.rvs(),
     "os.urandom": lambda: os.urandom(1)[0],
     "secrets": lambda: secrets.randbelow(9),
     "a file": lambda: len(Path(__file__).read_text("utf-8")),
@@ -297,6 +353,51 @@ def test_what_is_another_value_each_time_refuses_the_trace_with_its_line(form: s
         r".*expected: values that come in as arguments.*mend: .*read it outside and pass the value",
     ):
         burn_torch.compile(lambda x: x * float(read()))(x)
+
+
+def test_gauss_that_takes_what_the_last_call_kept_refuses_the_trace() -> None:
+    random.gauss(0, 1)  # draws two: the next call draws nothing
+    x = Tensor.from_floats([1.0], CPU)
+    with pytest.raises(TraceError, match=r"random\.gauss at .*test_compile_reads\.py"):
+        burn_torch.compile(lambda x: x * random.gauss(0, 1))(x)
+
+
+def count_in_an_object() -> float:
+    SCHEDULE.steps = getattr(SCHEDULE, "steps", 0) + 1  # type: ignore[attr-defined]
+    return float(SCHEDULE.steps)  # type: ignore[attr-defined]
+
+
+def count_in_a_function() -> float:
+    count_in_a_function.steps = getattr(count_in_a_function, "steps", 0) + 1  # type: ignore[attr-defined]
+    return float(count_in_a_function.steps)  # type: ignore[attr-defined]
+
+
+def count_in_the_environment() -> float:
+    os.environ["BURN_TEST_KL"] = str(int(os.environ.get("BURN_TEST_KL", "0")) + 1)
+    return float(os.environ["BURN_TEST_KL"])
+
+
+def count_in_a_dict_that_comes() -> float:
+    SCHEDULE.inner.value = SCHEDULE.inner.value if isinstance(SCHEDULE.inner.value, dict) else {"steps": 0}
+    SCHEDULE.inner.value["steps"] += 1
+    return float(SCHEDULE.inner.value["steps"])
+
+
+@pytest.mark.parametrize(
+    "count", [count_in_an_object, count_in_a_function, count_in_the_environment, count_in_a_dict_that_comes]
+)
+def test_a_count_that_the_first_call_begins_is_not_taken_for_a_cache(
+    count: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BURN_TEST_KL", "0")
+    monkeypatch.delenv("BURN_TEST_KL")
+    vars(count).clear()
+    monkeypatch.setattr(SCHEDULE.inner, "value", None)
+    compiled = burn_torch.compile(lambda x: x * count())
+    x = Tensor.from_floats([1.0], CPU)
+    assert compiled(x).tolist() == [1.0]
+    with pytest.raises(TraceError, match="changed something that it did not make"):
+        compiled(x)
 
 
 def test_a_refused_trace_gives_generators_back_what_it_drew() -> None:
