@@ -131,7 +131,14 @@ def _precise(x):
     return x.astype(np.float64)
 
 
+def _split_off_nowhere(xp, grid):
+    """Which positions are not finite (batch, 1, height, width, 1), and the grid with others in their place."""
+    nowhere = ~xp.isfinite(grid).all(-1)
+    return nowhere[:, None, :, :, None], xp.where(nowhere[..., None], xp.zeros_like(grid), grid)
+
+
 def _sampled(xp, x, grid, *, order, mode, padding_mode, align_corners):
+    nowhere, grid = _split_off_nowhere(xp, grid)
     batch, channels, *size = x.shape
     pixels, places = _precise(x).reshape(batch, channels, size[0] * size[1]), grid.shape[1:3]
     take = torch.take_along_dim if xp is torch else np.take_along_axis
@@ -141,10 +148,13 @@ def _sampled(xp, x, grid, *, order, mode, padding_mode, align_corners):
         for along, weight in weights.items():
             partials[along] = partials[along] + values * weight[:, None]
     chosen = [partials[k.bit_count()] for k in range(2**order)]
-    return xp.stack(chosen, -1).reshape(batch, channels, *places, 2**order)
+    y = xp.stack(chosen, -1).reshape(batch, channels, *places, 2**order)
+    return xp.where(nowhere, xp.full_like(y, 0.0 if order else math.nan), y)
 
 
 def _scattered(xp, g, grid, *, size, order, mode, padding_mode, align_corners):
+    nowhere, grid = _split_off_nowhere(xp, grid)
+    g = xp.where(nowhere, xp.zeros_like(g), g)
     batch, channels = g.shape[:2]
     places = g.shape[2] * g.shape[3]
     g, grid = _precise(g).reshape(batch, channels, places, 2**order), _precise(grid)
@@ -235,17 +245,14 @@ def _torch_grid_sample(call: Call):
     mode, padding_mode, align_corners = _torch_settings(call)
 
     def run(x, grid):
-        y = torch.grid_sampler_2d(x, grid, mode, padding_mode, align_corners)
-        # torch reads some pixel at NaN, but for two of its modes
-        return y.masked_fill_(grid.isfinite().all(-1).logical_not_()[:, None], math.nan)
+        nowhere, grid = _split_off_nowhere(torch, grid)  # where torch reads some pixel, or memory that is not its own
+        return torch.grid_sampler_2d(x, grid, mode, padding_mode, align_corners).masked_fill_(nowhere[..., 0], math.nan)
 
     return run
 
 
 def _numpy_grid_sample(x, grid, **settings):
-    nowhere = ~np.isfinite(grid).all(-1)
-    y = _sampled(np, x, np.where(nowhere[..., None], 0.0, grid), order=0, **settings)[..., 0]
-    return np.where(nowhere[:, None], math.nan, y)
+    return _sampled(np, x, grid, order=0, **settings)[..., 0]
 
 
 @op(
@@ -263,7 +270,7 @@ def grid_sample_2d(x: TensorSpec, grid: TensorSpec, *, mode: str, padding_mode: 
 
     Shapes: x (batch, channels, height, width), grid (batch, out_height, out_width, 2)
         -> (batch, channels, out_height, out_width); the batch may be empty.
-    Dtypes: float, both the same.  A position that is not finite gives NaN.
+    Dtypes: float, both the same.  A position that is not finite gives NaN, and no gradient.
     PyTorch: torch.nn.functional.grid_sample, which has no second gradients and reads some pixel at most such positions.
     """
     _check(x, grid, mode, padding_mode)
@@ -283,6 +290,8 @@ def _torch_backward(call: Call):
     backward = torch.ops.aten.grid_sampler_2d_backward.default
 
     def run(g, x, grid):
+        nowhere, grid = _split_off_nowhere(torch, grid)
+        g = g.masked_fill(nowhere[..., 0], 0)
         dx, dgrid = backward(g, x, grid, *settings, (live[0], True))  # torch always computes the second
         return dx if live[0] else None, dgrid if live[1] else None
 

@@ -75,6 +75,30 @@ def test_grid_sample_at_a_position_that_is_not_finite_is_nan(
     assert np.isfinite(y.transpose(0, 2, 3, 1)[~nowhere]).all()
 
 
+@each_device
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+@pytest.mark.parametrize("padding_mode", ["zeros", "border", "reflection"])
+def test_grid_sample_takes_no_gradient_at_a_position_that_is_not_finite(
+    make, mode: str, padding_mode: str, seed: np.random.Generator
+) -> None:
+    from burn_torch import ops
+
+    grid, g, x = seed.uniform(-1, 1, (2, 3, 4, 2)), seed.normal(size=(2, 3, 3, 4)), seed.normal(size=(2, 3, 5, 4))
+    grid[0, 0, 0], grid[0, 1, 1, 0], grid[1, 2, 3, 1] = np.nan, np.nan, np.inf
+    nowhere = ~np.isfinite(grid).all(-1)
+    elsewhere, without = np.where(nowhere[..., None], 0.3, grid), np.where(nowhere[:, None], 0, g)
+    settings = {"mode": mode, "padding_mode": padding_mode, "align_corners": False}
+
+    def gradients(g: np.ndarray, grid: np.ndarray) -> list[np.ndarray]:  # torch's own ended the process at NaN
+        given = [Tensor.from_data(v, make()) for v in (g, x, grid)]
+        return [np.asarray(d) for d in ops.grid_sample_2d_backward(*given, live=(True, True), **settings)]
+
+    for found, expected in zip(gradients(g, grid), gradients(without, elsewhere), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-14)
+    partials = ops.grid_sample_2d_derivative(*(Tensor.from_data(v, make()) for v in (x, grid)), order=1, **settings)
+    assert not np.asarray(partials).transpose(0, 2, 3, 1, 4)[nowhere].any()
+
+
 @pytest.mark.parametrize("causal", [True, False])
 def test_attention_with_a_negative_scale_hides_what_is_hidden(causal: bool, seed: np.random.Generator) -> None:
     q, k, v = (torch.from_numpy(seed.normal(size=(2, 3, 5, 8))) for _ in range(3))
