@@ -84,7 +84,7 @@ def _derivative(polynomial, order):
 
 
 def _axis_taps(xp, grid, size, orders, mode, padding_mode, align_corners):
-    """One axis: for each tap its index, and its weight for each order of derivative in `orders`."""
+    """One axis: for each tap its index, whether that is inside, and its weight for each order of derivative."""
     scale = (size - 1) / 2 if align_corners else size / 2
     p = (grid + 1) * scale - (0.0 if align_corners else 0.5)
     slope = xp.ones_like(p)
@@ -105,19 +105,22 @@ def _axis_taps(xp, grid, size, orders, mode, padding_mode, align_corners):
             for c in reversed(_derivative(polynomial, order)):
                 weight = weight * t + c
             weights[order] = xp.where(held, weight * (slope * scale) ** order, xp.zeros_like(t))
-        found.append((_integers(xp.where(held, index, xp.zeros_like(index))), weights))
+        found.append((_integers(xp.where(held, index, xp.zeros_like(index))), held, weights))
     return found
 
 
 def _taps(xp, grid, size, order, mode, padding_mode, align_corners):
-    """Each pair of taps: flat pixel indices (batch, places), and weights {order along the height: (batch, places)}."""
+    """Each pair of taps: flat pixel indices (batch, places), whether the pixel is inside, and weights {order along the
+    height: (batch, places)}; what lies outside has weights of 0, and the index of a pixel that is not read.
+    """
     grid = grid.reshape(grid.shape[0], -1, 2) if grid.shape[0] else grid.reshape(0, grid.shape[1] * grid.shape[2], 2)
     settings = (range(order + 1), mode, padding_mode, align_corners)
     columns = _axis_taps(xp, grid[..., 0], size[1], *settings)
-    for row, row_weights in _axis_taps(xp, grid[..., 1], size[0], *settings):
-        for column, column_weights in columns:
+    for row, row_held, row_weights in _axis_taps(xp, grid[..., 1], size[0], *settings):
+        for column, column_held, column_weights in columns:
             yield (
                 row * size[1] + column,
+                row_held & column_held,
                 {along: row_weights[along] * column_weights[order - along] for along in range(order + 1)},
             )
 
@@ -143,8 +146,9 @@ def _sampled(xp, x, grid, *, order, mode, padding_mode, align_corners):
     pixels, places = _precise(x).reshape(batch, channels, size[0] * size[1]), grid.shape[1:3]
     take = torch.take_along_dim if xp is torch else np.take_along_axis
     partials = [0.0] * (order + 1)  # by the order along the height
-    for index, weights in _taps(xp, _precise(grid), size, order, mode, padding_mode, align_corners):
+    for index, held, weights in _taps(xp, _precise(grid), size, order, mode, padding_mode, align_corners):
         values = take(pixels, index[:, None], 2)
+        values = xp.where(held[:, None], values, xp.zeros_like(values))  # 0 times NaN is NaN
         for along, weight in weights.items():
             partials[along] = partials[along] + values * weight[:, None]
     chosen = [partials[k.bit_count()] for k in range(2**order)]
@@ -167,10 +171,11 @@ def _scattered(xp, g, grid, *, size, order, mode, padding_mode, align_corners):
     else:
         x = np.zeros((batch, channels, size[0] * size[1]), g.dtype)
         planes = (np.arange(batch)[:, None, None], np.arange(channels)[None, :, None])
-    for index, weights in _taps(xp, grid, size, order, mode, padding_mode, align_corners):
+    for index, held, weights in _taps(xp, grid, size, order, mode, padding_mode, align_corners):
         values: Any = 0.0
         for along, weight in weights.items():
             values = values + parts[along] * weight[:, None]
+        values = xp.where(held[:, None], values, xp.zeros_like(values))
         if xp is torch:
             x.scatter_add_(2, index[:, None].expand(batch, channels, places), values)
         else:

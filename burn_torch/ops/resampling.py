@@ -99,8 +99,12 @@ def _numpy_interpolate(x, *, output_size, mode, align_corners):
 def _numpy_interpolate_backward(g, *, size, mode, align_corners):
     x = widened(g)
     for axis, n in enumerate(size, 2):
-        matrix = _matrix(n, g.shape[axis], mode, align_corners).astype(x.dtype)
-        x = np.matmul(x.swapaxes(axis, -1), matrix).swapaxes(axis, -1)
+        indices, weights = taps(n, g.shape[axis], mode, align_corners)
+        rows = np.moveaxis(x, axis, 0)  # (m, ...)
+        parts = rows[:, None] * weights.astype(x.dtype).reshape(*weights.shape, *(1,) * (rows.ndim - 1))
+        total = np.zeros((n, *rows.shape[1:]), x.dtype)
+        np.add.at(total, indices, parts)  # a product of matrices would spread NaN to all pixels
+        x = np.moveaxis(total, 0, axis)
     return x
 
 

@@ -76,10 +76,12 @@ class Noisy(Backend):
         cancelled = _CANCELLED.get(call.op.name)
         if cancelled is not None:
             outputs[0] = outputs[0] + (self._moved(inputs[cancelled]) - inputs[cancelled])
-        if call.op.name == "var_mean" and self.noise.seed % 2:
-            # taken along with squares, by updates, a mean of infinities is NaN; by a sum it is an infinity
-            mean = inputs[0].mean(dim=call.attrs["dims"], keepdim=True)
-            outputs[1] = torch.where(outputs[1].isfinite(), outputs[1], mean)
+        if call.op.name in _OPEN_AT_INFINITIES and self.noise.seed % 2:
+            outputs = [y if y is None else self._other_infinities(y) for y in outputs]
+            if call.op.name in _SPREADING and not all(
+                x.isfinite().all() for x in inputs if isinstance(x, torch.Tensor) and x.is_floating_point()
+            ):
+                outputs = [None if y is None else torch.full_like(y, torch.nan) for y in outputs]
         return outputs
 
     def _moved(self, x: torch.Tensor) -> torch.Tensor:
@@ -88,6 +90,10 @@ class Noisy(Backend):
             return x
         noise = torch.rand(x.shape, generator=self.noise.generator, dtype=torch.float64).mul_(2.0).sub_(1.0)
         return (x.double() * (1.0 + eps * noise) + TINY[FROM_TORCH[x.dtype]] * eps * noise).to(x.dtype)
+
+    def _other_infinities(self, y: torch.Tensor) -> torch.Tensor:
+        signs = torch.rand(y.shape, generator=self.noise.generator, dtype=torch.float64).sub_(0.5).to(y.dtype)
+        return torch.where(y.isfinite(), y, torch.where(y.isnan(), signs * torch.inf, torch.nan))
 
     def from_data(self, data: TensorData, place: str) -> Any:
         return self.inner.from_data(data, place)
@@ -122,6 +128,18 @@ class Noisy(Backend):
 
 _CANCELLED: Final = {"gelu": 0, "gelu_approximate": 0, "gelu_backward": 0, "gelu_approximate_backward": 0}
 """Rows that add 1 to a value near -1, and the operand that the sum is multiplied by: so large is the error of it."""
+
+
+_SPREADING: Final = frozenset(("attention", "attention_backward", "interpolate_backward", "grid_sample_2d_backward"))
+"""Rows that may spread an infinity among their inputs over all results, as 0 times it is NaN."""
+_OPEN_AT_INFINITIES: Final = _SPREADING | {
+    "var_mean", "layer_norm", "layer_norm_backward", "group_norm", "group_norm_backward", "batch_norm_inference",
+    "adam_update",
+}  # fmt: skip
+"""Rows of several steps, whose results at infinities are NaN or infinite by the order of the steps.
+
+A mean that is taken along with squares, by updates, is NaN; one by a sum is an infinity.
+"""
 
 
 def _is_exact(call: Call) -> bool:
