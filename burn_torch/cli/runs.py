@@ -20,8 +20,6 @@ __all__ = ["DEFAULT", "Found", "aligned", "best", "described", "differences", "f
 
 DEFAULT: Final = Path("artifacts")
 """Where `burn-torch train` keeps runs."""
-_MOST_BYTES: Final = 64 << 20
-"""A result.json that is longer is none of ours."""
 _DEPTH: Final = 3
 """Folders below a given one in which runs are looked for."""
 
@@ -40,21 +38,7 @@ class Found:
         """In one word."""
         if self.fault is not None:
             return "unreadable"
-        if self.view.ended is not None:
-            return self.view.ended.status
-        status = self.view.status
-        return (_result_of(self.directory) or status) if status == "dead" else status
-
-
-def _result_of(directory: Path) -> str | None:
-    """The status that a run wrote as its last act, where its last event was lost, as on a full disk."""
-    with suppress(OSError, ValueError):
-        text = (directory / "result.json").read_bytes()
-        found = json.loads(text) if len(text) <= _MOST_BYTES else None
-        status = found.get("status") if isinstance(found, dict) else None
-        if isinstance(status, str) and status.isascii() and status.replace("_", "").isalpha():
-            return status[:40]
-    return None
+        return self.view.status if self.view.ended is None else self.view.ended.status
 
 
 def open_run(directory: Path, *, outline: bool) -> Found:

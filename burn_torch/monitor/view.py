@@ -31,6 +31,7 @@ from burn_torch.monitor.event import (
 )
 from burn_torch.monitor.log import EVENTS, read_events, read_outline
 from burn_torch.monitor.progress import Progress
+from burn_torch.monitor.result import end_of
 from burn_torch.monitor.series import Series
 
 __all__ = ["MetricView", "RunView", "SplitView", "SummaryRow"]
@@ -135,7 +136,7 @@ class RunView:
 
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
         self.directory = None if directory is None else Path(directory)
-        self._alive: tuple[float, bool] | None = None
+        self._alive: tuple[float, bool, RunEnded | None] | None = None
         self._clear()
 
     @classmethod
@@ -161,7 +162,7 @@ class RunView:
 
     def _clear(self) -> None:
         self.run: RunStarted | None = None
-        self.ended: RunEnded | None = None
+        self._ended: RunEnded | None = None
         self.stop_requested: StopRequested | None = None
         self.split = Split.TRAIN
         self.epoch = 0
@@ -229,7 +230,7 @@ class RunView:
 
     def _run_started(self, event: RunStarted) -> None:
         self.run = event
-        self.ended = self.stop_requested = None
+        self._ended = self.stop_requested = None
         if self.started_s is None:
             self.started_s = self.now_s
         else:
@@ -316,20 +317,29 @@ class RunView:
         self.stop_requested = event
 
     def _run_ended(self, event: RunEnded) -> None:
-        self.ended = event
+        self._ended = event
 
     # -- reading -----------------------------------------------------------------------------------------
     @property
     def status(self) -> Literal["running", "ended", "dead"]:
         """Whether the run goes on, has said that it is over, or fell silent without a word."""
-        if self.ended is not None:
+        if self._ended is not None:
             return "ended"
         if self.directory is None:
             return "running"
         now = time.monotonic()
         if self._alive is None or now - self._alive[0] > _ALIVE_FOR_S:
-            self._alive = (now, is_alive(self.directory))
-        return "running" if self._alive[1] else "dead"
+            alive = is_alive(self.directory)
+            self._alive = (now, alive, None if alive else end_of(self.directory))
+        _, alive, end = self._alive
+        return "running" if alive else "dead" if end is None else "ended"
+
+    @property
+    def ended(self) -> RunEnded | None:
+        """How the run ended; from result.json where its last event was lost, as on a full disk."""
+        if self._ended is None and self.run is not None and self.status == "ended" and self._alive is not None:
+            return self._alive[2]
+        return self._ended
 
     @property
     def mode(self) -> str:

@@ -12,7 +12,7 @@ from burn_torch.monitor.dashboard.chart import Row
 from burn_torch.monitor.dashboard.content import clean
 from burn_torch.monitor.dashboard.source import Source
 from burn_torch.monitor.dashboard.ticks import short
-from burn_torch.monitor.event import LogLine, Stamped
+from burn_torch.monitor.event import LogLine, RunEnded, RunStarted, Stamped
 from burn_torch.monitor.log import EVENTS
 from burn_torch.monitor.plain import PlainRenderer
 from burn_torch.monitor.progress import format_duration, format_rate
@@ -116,6 +116,7 @@ class _Story:
     def _begin(self) -> None:
         self._now = 0.0
         self._number = -1
+        self._ended = False
         self._renderer = PlainRenderer(self._stream, clock=lambda: self._now)  # type: ignore[arg-type]  # two methods
 
     def tell(self, stamped: Stamped) -> None:
@@ -124,14 +125,16 @@ class _Story:
             self._begin()
         self._now, self._number = stamped.time, stamped.number
         event = stamped.event
+        self._ended = isinstance(event, RunEnded) or (self._ended and not isinstance(event, RunStarted))
         if isinstance(event, LogLine):
             if event.stream != "log":
                 self._stream.write(event.text + "\n")
         else:
             self._renderer.handle(event)
 
-    def close(self, last_words: str | None) -> None:
-        if last_words is not None:
+    def close(self, last_words: str) -> None:
+        """`last_words` are for a run that did not tell of its end itself."""
+        if not self._ended:
             self._stream.write(last_words + "\n")
         self._stream.flush()
 
@@ -143,6 +146,7 @@ def follow_lines(source: Source, stream: TextIO, *, sleep: Callable[[float], Non
         runs = source.runs  # asked before the read: what was there when it ended is still told
         source.poll(None, story.tell)
         if not runs and not source.runs:
-            story.close(SILENT_END if source.view.ended is None else None)
+            end = source.view.ended
+            story.close(SILENT_END if end is None else f"{end.status}; the last events of the run were lost")
             return
         sleep(_POLL_S)
