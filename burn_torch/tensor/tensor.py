@@ -189,8 +189,8 @@ def _no_tape(method: str, x: Tensor) -> AutodiffError:
             expected="a tensor computed from one that asked with require_grad()"
             if tracked
             else "a tensor of a device.autodiff()",
-            mend="call .require_grad() on the inputs before the forward; what a compiled function returned has no tape:"
-            " call backward inside it"
+            mend="call .require_grad() on the inputs before the forward; what a compiled function with donate returned"
+            " has no tape: call backward inside it"
             if tracked
             else "make the inputs on Device.cpu().autodiff()",
         )

@@ -9,26 +9,31 @@ import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload, runtime_checkable
 
 from burn_torch.backend import Backend
 from burn_torch.backend.autodiff.laid import running
 from burn_torch.backend.tracing import active
-from burn_torch.core.errors import ArgumentError, ConfigError, explain
+from burn_torch.core.errors import ArgumentError, AutodiffError, ConfigError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.fusion.variants import Schedules
 from burn_torch.graph import Graph
 from burn_torch.graph.passes import Numerics, Precision
 from burn_torch.module import Module
 from burn_torch.module.tree import Tree
+from burn_torch.tensor import Tensor
 from burn_torch.transform.closed_over import require_same
+from burn_torch.transform.connected import connect, pull_back, tensors_in
 from burn_torch.transform.donation import move, refuse_shared, take_over
 from burn_torch.transform.explanation import Explanation, explained
-from burn_torch.transform.flatten import Fault, Walk
+from burn_torch.transform.flatten import Fault, Walk, hanging_fault
+from burn_torch.transform.guard import Guard
 from burn_torch.transform.moved import Moved
-from burn_torch.transform.program import Program, trace
+from burn_torch.transform.options import choice, limit, signature
+from burn_torch.transform.program import Program, Traced, trace
 from burn_torch.transform.retrace import Retrace, compared
-from burn_torch.transform.structure import Root, Structure
+from burn_torch.transform.structure import Leaf, Root, Structure, interned
 from burn_torch.transform.surroundings import Surroundings, plain_function
 from burn_torch.transform.tapes import is_differentiated
 from burn_torch.transform.unflatten import TURNS
@@ -195,15 +200,15 @@ class Compiled(Generic[P, R]):
         """What that was, at the last of them."""
         self.prints: str | None = None
         """A line of the function that prints, if it has one: programs print nothing."""
-        self._signature: Final = _signature(function)
+        self._signature: Final = signature(function)
         self._surroundings: Final = Surroundings(function, captures)
         self._positions: Final = {name: i for i, name in enumerate(self._signature.parameters)}
         self._donate: Final = self._chosen("donate", donate)
         self._static: Final = self._chosen("static", static)
         self._captures: Final = tuple(captures)
-        self._numerics: Final = _choice("numerics", numerics, (None, "eager", "fast"))
-        self._precision: Final = _choice("precision", precision, ("float32", "bfloat16"))
-        self._fuse: Final = fuse if isinstance(fuse, bool) else _choice("fuse", fuse, (None, True, False))
+        self._numerics: Final = choice("numerics", numerics, (None, "eager", "fast"))
+        self._precision: Final = choice("precision", precision, ("float32", "bfloat16"))
+        self._fuse: Final = fuse if isinstance(fuse, bool) else choice("fuse", fuse, (None, True, False))
         self._schedules: Final = Schedules()
         if fuse and numerics == "eager":
             raise ConfigError(
@@ -215,7 +220,7 @@ class Compiled(Generic[P, R]):
                 )
             )
         self._replay: Final = replay
-        self._memory_limit_bytes: Final = _limit(memory_limit_bytes)
+        self._memory_limit_bytes: Final = limit(memory_limit_bytes)
         self._max_programs: Final = max_programs
         self._programs: Final[OrderedDict[Any, Program]] = OrderedDict()
         self._history: Final[deque[Retrace]] = deque(maxlen=64)
@@ -247,14 +252,27 @@ class Compiled(Generic[P, R]):
         if len(walk.roots) + len(walk.loose) > 1:
             refuse_shared(walk, self.name)
         if program.recorded is None or not self._donate:
-            return self._run(program, walk, settled)
+            return self._run(program, walk, settled, args, kwargs)
         with TURNS:
             if any(tree._flat is not flat for _, tree, flat in walk.roots if flat.private):
                 walk = Walk(apart=True)  # another thread's call has given it copies meanwhile
                 self._key(walk, args, kwargs)
-            return self._run(program, walk, settled)
+            return self._run(program, walk, settled, args, kwargs)
 
-    def _run(self, program: Program, walk: Walk, settled: Sequence[tuple[Tree, Any]]) -> R:
+    def _run(
+        self,
+        program: Program,
+        walk: Walk,
+        settled: Sequence[tuple[Tree, Any]],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> R:
+        link = program.connection
+        if link is None:
+            if walk.hanging:
+                raise hanging_fault().error(self._owner_of(walk.hanging[0], args, kwargs))
+        elif link.stack is None:
+            return self.function(*args, **kwargs)
         extra = program.beside(walk.trees)
         kept = program.is_handed_back(walk)
         if kept and program.lends_in_parts and not settled:
@@ -264,6 +282,9 @@ class Compiled(Generic[P, R]):
                     move(tree, moved)
             return program.again(walk.changing(program.donated) + extra)  # type: ignore[no-any-return]
         walk.complete()
+        if link is not None:
+            beside = partial(connect, program, [*args, *kwargs.values()], walk.leaves, extra)
+            return program(walk.leaves + extra, walk.trees, kept, beside)  # type: ignore[no-any-return]
         if self._donate:
             take_over(walk, program.donated, self.name)
             for optimizer, moved in settled:
@@ -329,6 +350,11 @@ class Compiled(Generic[P, R]):
             return walk.take(arg)
         except Fault as fault:
             raise fault.error(self._name(position)) from None
+
+    def _owner_of(self, x: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """The name of the argument that holds a tensor."""
+        named = [*((self._name(i), arg) for i, arg in enumerate(args)), *kwargs.items()]
+        return next(name for name, arg in named if any(x is one for one in tensors_in([arg])))
 
     def _name(self, position: int | str) -> str:
         names = list(self._positions)
@@ -408,10 +434,17 @@ class Compiled(Generic[P, R]):
                 RetraceWarning,
                 stacklevel=user_level(),
             )
-        donated = self._donated_leaves(structures, named)
+        program = self._program(traced, self.name, structures, self._donated_leaves(structures, named))
+        if program.connection is not None:
+            program.make_pullback = partial(self._pullback, program, call, structures, names)
+        return program
+
+    def _program(
+        self, traced: Traced, name: str, structures: Sequence[Structure], donated: frozenset[int] = frozenset()
+    ) -> Program:
         return Program(
             traced,
-            self.name,
+            name,
             numerics=self._numerics,
             precision=self._precision,
             fuse=self._fuse,
@@ -422,6 +455,33 @@ class Compiled(Generic[P, R]):
             held=_tree_leaves(structures) - donated,
             arguments=structures,
         )
+
+    def _pullback(
+        self,
+        program: Program,
+        call: Callable[[Sequence[Any]], Any],
+        structures: Sequence[Structure],
+        names: Sequence[str],
+        present: tuple[bool, ...],
+    ) -> Program:
+        """The program of the gradients of a call, for gradients of those results that are `present`."""
+        link = program.connection
+        assert link is not None
+        assert link.stack is not None
+        if program.guard is not None and not program.guard.holds():
+            raise _changed_since(self.name, program.guard)
+        specs = [spec for spec, there in zip(link.specs, present, strict=True) if there]
+        given: list[Structure] = [interned(Leaf, spec, link.stack.inner, 0) for spec in specs]
+
+        def pull(arguments: Sequence[Any]) -> Any:
+            cotangents, rest = arguments[: len(given)], arguments[len(given) :]
+            return pull_back(link, present, rest, cotangents, call(rest))
+
+        with self._lock:
+            every = [*given, *structures]
+            called = [*(f"gradient {i}" for i in range(len(given))), *names]
+            traced = trace(self.function, pull, every, called, self._captures, hand_in=False)
+            return self._program(traced, f"backward of {self.name}", every)
 
     def _donated_leaves(self, structures: Sequence[Structure], named: Sequence[str]) -> frozenset[int]:
         """Positions among the leaves that belong to donated arguments."""
@@ -466,6 +526,17 @@ class Compiled(Generic[P, R]):
         return f"<compiled {self.name}{self._signature}, {self.traces} traces>"
 
 
+def _changed_since(name: str, guard: Guard) -> AutodiffError:
+    return AutodiffError(
+        explain(
+            "backward: what a compiled function read besides its arguments has changed since its forward",
+            given=f"{name}: {'; '.join(map(str, guard.differences()))}",
+            expected="the same values until its first backward, which traces it again",
+            mend="pass what changes as an argument, or run the backward before it changes",
+        )
+    )
+
+
 def _tree_leaves(structures: Sequence[Structure]) -> frozenset[int]:
     """Positions among the leaves of arguments that are trees."""
     found: set[int] = set()
@@ -475,58 +546,6 @@ def _tree_leaves(structures: Sequence[Structure]) -> frozenset[int]:
             found.update(range(at, at + structure.size))
         at += structure.size
     return frozenset(found)
-
-
-def _signature(function: Any) -> inspect.Signature:
-    """How a function is called.  Raises: ArgumentError for what cannot be compiled: no function, or one that pauses."""
-    plain = plain_function(function)
-    try:
-        if isinstance(function, Module) and type(function).__call__ is Module.__call__:
-            raise TypeError
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        given, mend = f"{function!r:.80}", "write a function of your own around it: compile(lambda x: ...)"
-        if isinstance(function, Module):
-            given, mend = f"a module, {type(function).__name__}", "compile(lambda model, x: model.forward(x))"
-    else:
-        pauses = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-        if not any(test(plain) for test in pauses):
-            return signature
-        given, mend = f"{function!r:.80}, which yields or awaits", "compile what it does between two pauses"
-    raise ArgumentError(
-        explain(
-            "compile takes a function that returns its results",
-            given=given,
-            expected="a function, a method or a callable object with a signature, without yield and await",
-            mend=mend,
-        )
-    )
-
-
-def _choice(name: str, given: Any, among: tuple[Any, ...]) -> Any:
-    if given not in among or (isinstance(given, int) and not isinstance(given, bool)):
-        raise ArgumentError(
-            explain(
-                f"compile: unknown {name}",
-                given=repr(given),
-                expected=" or ".join(map(repr, among)),
-                mend=f"write {name}={among[-1]!r}, or leave it out",
-            )
-        )
-    return given
-
-
-def _limit(given: Any) -> int | None:
-    if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
-        return given
-    raise ArgumentError(
-        explain(
-            "compile: a limit of memory is a number of bytes",
-            given=f"memory_limit_bytes={given!r}",
-            expected="an int of 0 or more, or None",
-            mend="write 4 << 30 for 4 GiB; 0 is as little as recomputation can do",
-        )
-    )
 
 
 def _settled(args: Sequence[Any]) -> list[Any] | None:

@@ -40,7 +40,7 @@ from burn_torch.transform.structure import (
     interned,
 )
 
-__all__ = ["Fault", "Flat", "Lent", "Walk", "bare", "opened"]
+__all__ = ["Fault", "Flat", "Lent", "Walk", "bare", "hanging_fault", "opened"]
 
 
 @final
@@ -78,7 +78,7 @@ class Flat:
     lender   who gives them copies before their memory is overwritten; it lives as long as they need it
     """
 
-    __slots__ = ("_leaves", "asked", "cells", "handle", "lender", "private", "root")
+    __slots__ = ("_leaves", "asked", "cells", "handle", "lender", "private", "root", "tensors")
 
     def __init__(
         self,
@@ -96,6 +96,8 @@ class Flat:
         self.cells: Final = tuple(cells)
         self.asked: Final = asked
         self.lender = lender
+        self.tensors: tuple[Tensor, ...] | None = None
+        """The tensors of the tree's leaves, once they were asked for."""
 
     @property
     def leaves(self) -> tuple[Any, ...]:
@@ -140,6 +142,11 @@ class Fault(Exception):
         )
 
 
+def hanging_fault() -> Fault:
+    """What is said of a tensor on a tape where a program would cut it off."""
+    return Fault("a tensor that hangs on a tape", "pass x.detach(), or compile its computation too")
+
+
 @final
 class Walk:
     """One taking apart, of all arguments or of all results.
@@ -161,6 +168,8 @@ class Walk:
         self.leaves: list[Any] = []
         self.roots: list[tuple[int, Tree, Flat]] = []
         self.loose: list[tuple[int, Tensor]] = []
+        self.hanging: list[Tensor] = []
+        """Tensors computed from what asks for gradients: a program takes them for leaves, see `connected.py`."""
         self._seen: dict[int, int] = {}
         self._several: set[int] = set()
         self._cells: list[tuple[int, RunningState, Tensor]] = []
@@ -175,7 +184,7 @@ class Walk:
         kind = value.__class__
         if kind is Tensor:
             self.loose.append((len(self.leaves) + self._missing, value))
-            return self._tensor(value)
+            return self._tensor(value, self.hanging)
         spec = NUMBER_SPECS.get(kind)
         if spec is not None and kind is not bool:
             self.leaves.append(value)
@@ -329,8 +338,8 @@ class Walk:
         return take(value)
 
     # -- leaves -----------------------------------------------------------------------------------------
-    def _tensor(self, value: Tensor) -> Leaf:
-        stack, asked, primitive = bare(value)
+    def _tensor(self, value: Tensor, hanging: list[Tensor] | None = None) -> Leaf:
+        stack, asked, primitive = bare(value, hanging)
         if asked:
             self._asked.append(id(value.primitive))
         self.leaves.append(primitive)
@@ -372,8 +381,11 @@ def _read(tree: Tree) -> Flat:
     return walk.listed(interned(Root, tree.__class__, container))
 
 
-def bare(value: Tensor) -> tuple[Backend, int, Any]:
-    """A tensor's real stack, the levels of it on which it asks for gradients, and its leaf's primitive."""
+def bare(value: Tensor, hanging: list[Tensor] | None = None) -> tuple[Backend, int, Any]:
+    """A tensor's real stack, the levels of it on which it asks for gradients, and its leaf's primitive.
+
+    Raises: Fault for a tensor that is computed from one that asks, unless there is a list that takes it.
+    """
     backend: Any = value.backend
     primitive: Any = value.primitive
     stack, asked, bit = backend, 0, 1
@@ -382,7 +394,10 @@ def bare(value: Tensor) -> tuple[Backend, int, Any]:
             if backend.is_leaf(primitive):
                 asked |= bit
             elif backend.session is None:
-                raise Fault("a tensor that hangs on a tape", "pass x.detach(), or compile its computation too")
+                if hanging is None:
+                    raise hanging_fault()
+                hanging.append(value)
+                asked |= bit
             primitive = primitive.primitive
         bit <<= 1
         backend = backend.inner

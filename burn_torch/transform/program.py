@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, final
 
 from burn_torch.backend import Backend, LibTorch
+from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.backend.base import Program as Code
 from burn_torch.backend.base import Recorded
 from burn_torch.backend.fusion import is_fused
@@ -40,6 +41,8 @@ from burn_torch.graph.trace import Slot, Trace
 from burn_torch.module import RunningState
 from burn_torch.module.tree import Tree
 from burn_torch.transform.closed_over import Watch, changed, name_of
+from burn_torch.transform.connected import Call as ConnectedCall
+from burn_torch.transform.connected import Connection, connection
 from burn_torch.transform.flatten import Fault, Lent, Walk, bare
 from burn_torch.transform.guard import Guard
 from burn_torch.transform.lending import Lender, save_holders
@@ -62,7 +65,7 @@ class MemoryLimitWarning(UserWarning):
 class Traced:
     """What tracing gives: the graph, where its inputs come from, and what its outputs are."""
 
-    __slots__ = ("graph", "guard", "handed_in", "leaf", "literals", "prints", "result", "sources")
+    __slots__ = ("connection", "graph", "guard", "handed_in", "leaf", "literals", "prints", "result", "sources")
 
     def __init__(
         self,
@@ -74,6 +77,7 @@ class Traced:
         handed_in: Sequence[tuple[int, str, Leaf]],
         guard: Guard | None,
         prints: str | None,
+        connection: Connection | None,
     ) -> None:
         self.leaf: Final = leaf
         self.graph: Final = graph
@@ -88,6 +92,8 @@ class Traced:
         """What its Python read besides the arguments."""
         self.prints: Final = prints
         """The line that printed, if one did."""
+        self.connection: Final = connection
+        """Which results hang on which arguments."""
 
 
 @final
@@ -125,7 +131,13 @@ class Program:
         arguments: Sequence[Structure],
     ) -> None:
         self.traced: Final = traced
+        self.name: Final = name
         self.guard: Final = traced.guard
+        self.connection: Final = traced.connection if not donated else None
+        self._pullbacks: Final[dict[tuple[bool, ...], Program]] = {}
+        self.make_pullback: Callable[[tuple[bool, ...]], Program] | None = None
+        """Traces the function with its backward, for gradients of those results that are there."""
+        self._recording: Any = None
         self.donated: Final = donated
         on_device = _on_device(traced.graph)
         self.settings: Final = traced.leaf.settings() if on_device else None
@@ -264,8 +276,41 @@ class Program:
             extra[i] = keys[number][part]
         return extra
 
-    def __call__(self, leaves: list[Any], trees: Sequence[Tree], kept: bool = False) -> Any:
-        """The results, of all inputs and of the trees among the arguments; `kept` as `is_handed_back` says."""
+    @property
+    def recording(self) -> Any:
+        """What the tape keeps of each call, where results hang on arguments."""
+        if self._recording is None:
+            self._recording = ConnectedCall(self)
+        return self._recording
+
+    def pulled_back(
+        self, present: tuple[bool, ...], cotangents: Sequence[Any], leaves: Sequence[Any], extra: Sequence[Any]
+    ) -> Sequence[Any]:
+        """The gradients of the arguments that ask for them, of what an earlier call was given: see `connected.py`."""
+        found = self._pullbacks.get(present)
+        if found is None:
+            assert self.make_pullback is not None
+            found = self._pullbacks[present] = self.make_pullback(present)
+        drawn = {(number, part): extra[i] for i, number, part in self._drawn}
+        states = {id(cell): extra[i] for i, cell in self._states}
+        beside = found._extra.copy()
+        for i, number, part in found._drawn:
+            beside[i] = drawn[number, part]
+        for i, cell in found._states:
+            beside[i] = states[id(cell)]
+        gradients = found([*cotangents, *leaves, *beside], ())
+        return [None if g is None else g.primitive for g in gradients]
+
+    def __call__(
+        self,
+        leaves: list[Any],
+        trees: Sequence[Tree],
+        kept: bool = False,
+        connect: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
+    ) -> Any:
+        """The results, of all inputs and of the trees among the arguments; `kept` as `is_handed_back` says, `connect`
+        puts those on a tape that belong there.
+        """
         outputs: Sequence[Any] = self.run(*leaves, kept=True) if kept else self.run(*leaves)
         if self.lends_in_parts:
             assert self.recorded is not None
@@ -283,6 +328,8 @@ class Program:
             outputs = list(outputs)
             for position, number in self._literals:
                 outputs.insert(position, number)
+        if connect is not None:
+            outputs = connect(outputs)
         if self._lender is None:
             return self._result.build(outputs, 0, RESULTS, {})
         return self._lent(outputs)
@@ -360,10 +407,12 @@ def trace(
     names: Sequence[str],
     captures: Sequence[Any],
     watched: bool = True,
+    hand_in: bool = True,
 ) -> Traced:
     """Runs a function once over a trace; `call(arguments)` passes the arguments as the user does, `names` are theirs.
 
     watched  whether what its Python reads is noted; what is traced to be written to a file is not run again
+    hand_in  whether new values of running states are results
     Raises: TraceError for what a trace cannot hold, and whatever the function raises.
     """
     scope: TraceScope | None = None
@@ -395,6 +444,7 @@ def trace(
             walk, states, before = Walk(), Walk(), Walk()
             given = [before.take(argument) for argument in arguments]
             readings = Readings(function, arguments)
+            begun = next_id()
             with readings if watched else nullcontext():
                 returned = call(arguments)
             result = _taken(walk, returned)
@@ -406,7 +456,9 @@ def trace(
                 if not same or any(after.leaves[i] is not before.leaves[i] for i in range(at, at + structure.size)
                                    if i not in cells):  # fmt: skip
                     raise changed(function, name, argument)
-            handed_in = [(*place, states.take(value)) for place, value in scope.handed_in().items()]
+            link = connection(arguments, [(at, x) for at, x in walk.loose if at not in walk.cells()], begun)
+            new = scope.handed_in() if hand_in else {}
+            handed_in = [(*place, states.take(value)) for place, value in new.items()]
         watch.check()
         guard = readings.guard() if watched else None
         found = walk.leaves + states.leaves
@@ -414,7 +466,7 @@ def trace(
     literals = [(i, x) for i, x in enumerate(slots) if not isinstance(x, Slot)]
     graph = session.graph([x for x in slots if isinstance(x, Slot)])
     places = [(number, path, leaf) for number, path, leaf in handed_in if isinstance(leaf, Leaf)]
-    return Traced(session.real, graph, session.sources[count:], result, literals, places, guard, readings.prints)
+    return Traced(session.real, graph, session.sources[count:], result, literals, places, guard, readings.prints, link)
 
 
 def _warn_above(limit: int, peak: int, name: str) -> None:

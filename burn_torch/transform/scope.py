@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
@@ -20,10 +21,12 @@ __all__ = ["Draw", "DrawPart", "TraceScope", "node_at"]
 class Draw:
     """One draw of a traced function: how the scope that it is called in names it."""
 
-    __slots__ = ("name", "path", "tree")
+    __slots__ = ("_layer", "name", "path", "tree")
 
-    def __init__(self, name: str, tree: int | None, path: str) -> None:
+    def __init__(self, name: str, tree: int | None, path: str, layer: object = None) -> None:
         self.name: Final = name
+        self._layer: Final = weakref.ref(layer) if isinstance(layer, Tree) else None
+        """The layer itself where it is no argument: the function closes over it, or has made it."""
         self.tree: Final = tree
         """Which tree among the arguments holds the layer; None if none does."""
         self.path: Final = path
@@ -38,7 +41,8 @@ class Draw:
     def _path_in(self, scope: StepScope, trees: Sequence[Tree]) -> str | None:
         """How a scope names the layer; None if it does not know it."""
         if self.tree is None:
-            return None
+            layer = None if self._layer is None else self._layer()
+            return None if layer is None else scope.path_of(layer)
         tree = trees[self.tree]
         base = scope.path_of(tree)
         if base is not None:
@@ -103,7 +107,8 @@ class TraceScope(StepScope):
     def draw(self, layer: object) -> tuple[Any, int]:
         """Key and stream as run-time numbers."""
         tree, path = self._places.get(id(layer), (None, ""))
-        draw = Draw(f"name:{layer}" if isinstance(layer, str) else class_name(layer), tree, path)
+        name = f"name:{layer}" if isinstance(layer, str) else class_name(layer)
+        draw = Draw(name, tree, path, layer if tree is None else None)
         key, stream = (self._session.input(INT_NUMBER, DrawPart(draw, part)) for part in (0, 1))
         return key, stream  # type: ignore[return-value]  # a traced number stands for an int
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
 from burn_torch.backend.autodiff.derive import Derivation, Key, derive, float_outputs
@@ -16,7 +16,7 @@ from burn_torch.ops.op import Call
 if TYPE_CHECKING:
     from burn_torch.backend.autodiff.crossing import Crossing
 
-__all__ = ["CONSUMED", "Node", "Recording", "Tracked", "next_id"]
+__all__ = ["CONSUMED", "Node", "Recording", "Tracked", "next_id", "version_sum"]
 
 next_id: Final = itertools.count().__next__
 """Creation numbers: parents come before children, so they are a topological order on every thread."""
@@ -98,7 +98,7 @@ class Recording:
         self.flat: Final = tuple(flat)
         """Inputs whose gradient is zero everywhere, as that of `round`: a node points at them behind its edges."""
         self.saves: Final = tuple(saves)
-        self.version: Final = _version_sum(call, self.saves, self.inner)
+        self.version: Final = version_sum({"x": call.specs, "y": call.results}, self.saves, self.inner)
         self.record: Final = _recorder(self, tracked, tape.tracked)
         self.only: Callable[[Sequence[Any], Any], Sequence[Any]] | None = None
         """The backward where there is one output, once it was needed."""
@@ -204,9 +204,8 @@ def _function(source: str) -> Any:
     return eval(compile(source, "<burn_torch recording>", "eval"), {"__builtins__": {}})
 
 
-def _version_sum(call: Call, saves: Sequence[Key], inner: Any) -> Callable[[Any], int]:
+def version_sum(specs: Mapping[str, Sequence[Any]], saves: Sequence[Key], inner: Any) -> Callable[[Any], int]:
     """Of saved values, the sum of their versions: versions only grow, so it changes if any of them does."""
-    specs = {"x": call.specs, "y": call.results}
     tensors = [i for i, (kind, position) in enumerate(saves) if isinstance(specs[kind][position], TensorSpec)]
     expression = getattr(inner, "version_expression", None)
     if expression is not None:  # 35 ns a tensor; a method call would cost 60 more

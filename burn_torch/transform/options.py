@@ -1,0 +1,66 @@
+"""What `compile` is asked: the function and its options, checked where they are written."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.module import Module
+from burn_torch.transform.surroundings import plain_function
+
+__all__ = ["choice", "limit", "signature"]
+
+
+def signature(function: Any) -> inspect.Signature:
+    """How a function is called.  Raises: ArgumentError for what cannot be compiled: no function, or one that pauses."""
+    plain = plain_function(function)
+    try:
+        if isinstance(function, Module) and type(function).__call__ is Module.__call__:
+            raise TypeError
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        given, mend = f"{function!r:.80}", "write a function of your own around it: compile(lambda x: ...)"
+        if isinstance(function, Module):
+            given, mend = f"a module, {type(function).__name__}", "compile(lambda model, x: model.forward(x))"
+    else:
+        pauses = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+        if not any(test(plain) for test in pauses):
+            return signature
+        given, mend = f"{function!r:.80}, which yields or awaits", "compile what it does between two pauses"
+    raise ArgumentError(
+        explain(
+            "compile takes a function that returns its results",
+            given=given,
+            expected="a function, a method or a callable object with a signature, without yield and await",
+            mend=mend,
+        )
+    )
+
+
+def choice(name: str, given: Any, among: tuple[Any, ...]) -> Any:
+    """An option that is one of a few.  Raises: ArgumentError for any other."""
+    if given not in among or (isinstance(given, int) and not isinstance(given, bool)):
+        raise ArgumentError(
+            explain(
+                f"compile: unknown {name}",
+                given=repr(given),
+                expected=" or ".join(map(repr, among)),
+                mend=f"write {name}={among[-1]!r}, or leave it out",
+            )
+        )
+    return given
+
+
+def limit(given: Any) -> int | None:
+    """A limit of memory, in bytes.  Raises: ArgumentError for what is none."""
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
+        return given
+    raise ArgumentError(
+        explain(
+            "compile: a limit of memory is a number of bytes",
+            given=f"memory_limit_bytes={given!r}",
+            expected="an int of 0 or more, or None",
+            mend="write 4 << 30 for 4 GiB; 0 is as little as recomputation can do",
+        )
+    )
