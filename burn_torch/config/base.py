@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar, dataclass_tr
 from burn_torch.config._frozen import freeze
 from burn_torch.config._schema import ClassInfo, class_kind, compile_schema, info_of, schema_of
 from burn_torch.core import strict_json
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArtifactError, ConfigError, explain
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.core.files import write_atomic
@@ -189,6 +190,7 @@ class Config:
 attach_spellings(Config, CONFIG)
 
 
+@checked
 def replace(config: C, /, **changes: Any) -> C:
     """The configuration with some fields changed; the original stays as it is.
 

@@ -10,6 +10,7 @@ from burn_torch.config._containers import DictKind, SequenceKind, UnionKind
 from burn_torch.config._kinds import Kind
 from burn_torch.config._schema import ConfigKind, Field, VariantKind, note_unknown, schema_of
 from burn_torch.config.base import Config
+from burn_torch.core.checking import checked
 from burn_torch.core.faults import INVALID, Place, mend_name, raise_faults, shown
 
 __all__ = ["Edit", "apply_edits", "apply_overrides", "edit_of_text"]
@@ -48,6 +49,7 @@ class Edit(NamedTuple):
             ]
 
 
+@checked
 def apply_overrides(config: C, overrides: Iterable[str]) -> C:
     """The configuration with each `dotted.path=value` applied; the original stays as it is.
 

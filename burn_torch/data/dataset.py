@@ -8,7 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from burn_torch.core.errors import explain
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import DataError, explain
 from burn_torch.data._rows import read_csv_rows, read_json_rows
 
 __all__ = ["Dataset", "InMemDataset", "MapStyle", "SupportsEpoch"]
@@ -73,6 +74,7 @@ class Dataset(ABC, Generic[Item]):
         return self.get(checked_index(index, len(self)))
 
 
+@checked(error=DataError, but=("get", "get_many", "at_epoch"))
 class InMemDataset(Dataset[Item]):
     """A dataset of items that are in memory.
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import DataError, explain
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.core.share import shares
@@ -250,6 +251,7 @@ class BatchIterator(Generic[Batch]):
         self.close()
 
 
+@checked(error=DataError)
 class DataLoaderBuilder(Generic[Item, Batch]):
     """Builds a `DataLoader` step by step, as in Burn; each step gives a new builder.
 
@@ -290,6 +292,7 @@ class DataLoaderBuilder(Generic[Item, Batch]):
         return changed
 
 
+@checked(error=DataError)
 def split_dataloader(loader: DataLoader[Item, Batch], devices: Sequence[Any]) -> list[DataLoader[Item, Batch]]:
     """One loader a device, each with its own run of the dataset; their sizes differ by one item at most.
 

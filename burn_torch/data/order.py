@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import DataError, explain
 
 __all__ = ["permutation", "sample_generator", "sample_seed"]
@@ -26,6 +27,7 @@ _ORDER, _SEED, _GENERATOR, _DRAW = range(4)
 _WORD = 2**64
 
 
+@checked(error=DataError)
 def permutation(n: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """The positions 0..n-1 in the order of an epoch.
 
@@ -39,11 +41,13 @@ def permutation(n: int, seed: int, epoch: int) -> NDArray[np.int64]:
     return np.argsort(_words(seed, epoch, _ORDER, n), kind="stable").astype(np.int64, copy=False)
 
 
+@checked(error=DataError)
 def sample_seed(seed: int, epoch: int, index: int) -> int:
     """A 64-bit seed for what is done to one sample in one epoch, whichever worker does it."""
     return int(_philox(seed, epoch, index, _SEED).random_raw())
 
 
+@checked(error=DataError)
 def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
     """A numpy generator for what is done to one sample in one epoch.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import DataError, explain
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.data.dataset import MapStyle, dataset_at_epoch, fetch
@@ -19,6 +20,7 @@ from burn_torch.data.transform import Item, View, even_bounds
 __all__ = ["SamplerDataset", "SamplerDatasetOptions", "SelectionDataset", "ShuffledDataset"]
 
 
+@checked(error=DataError, but=("get", "get_many", "at_epoch"))
 class SelectionDataset(View[Item, Item]):
     """The items at some positions of a dataset, in the order of the positions; one may occur several times.
 
@@ -89,6 +91,7 @@ class SelectionDataset(View[Item, Item]):
         return len(self.indices)
 
 
+@checked(error=DataError, but=("get", "get_many", "at_epoch"))
 class ShuffledDataset(SelectionDataset[Item]):
     """All items in an order that the seed gives, the same in every epoch.
 
@@ -104,6 +107,7 @@ class ShuffledDataset(SelectionDataset[Item]):
         return ShuffledDataset(dataset, seed)
 
 
+@checked(error=DataError)
 @dataclass(frozen=True)
 class SamplerDatasetOptions:
     """How a `SamplerDataset` draws.
@@ -154,6 +158,7 @@ class SamplerDatasetOptions:
         return source_size if self.ratio is None else math.floor(source_size * self.ratio)
 
 
+@checked(error=DataError, but=("get", "get_many", "at_epoch"))
 class SamplerDataset(View[Item, Item]):
     """Random draws from a dataset, a function of (seed, epoch, index): the loader draws anew in each epoch.
 

@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import DataError, explain
 from burn_torch.data.dataset import Dataset, MapStyle, dataset_at_epoch, fetch
 from burn_torch.data.order import sample_generator
@@ -49,6 +50,7 @@ class Mapper(Protocol[In_contra, Out_co]):
         """The new item for an item."""
 
 
+@checked(error=DataError, but=("get", "get_many", "at_epoch"))
 class MapperDataset(View[In, Out]):
     """Each item through a mapper, when it is asked for.
 
@@ -69,6 +71,7 @@ class MapperDataset(View[In, Out]):
         return [self._map(item) for item in fetch(self.dataset, indices)]
 
 
+@checked(error=DataError, but=("get", "get_many", "at_epoch"))
 class AugmentedDataset(View[In, Out]):
     """Each item through a random function, whose generator is a function of (seed, epoch, index).
 
@@ -99,6 +102,7 @@ class AugmentedDataset(View[In, Out]):
         return self._augment(self.dataset[index], sample_generator(self._seed, self._epoch, index))
 
 
+@checked(error=DataError, but=("get", "get_many", "at_epoch"))
 class PartialDataset(View[Item, Item]):
     """The items from `start` up to, not including, `end`."""
 
@@ -151,6 +155,7 @@ class PartialDataset(View[Item, Item]):
         return self._end - self._start
 
 
+@checked(error=DataError, but=("get", "get_many", "at_epoch"))
 class ComposedDataset(Dataset[Item]):
     """Several datasets, one after the other."""
 
@@ -171,6 +176,7 @@ class ComposedDataset(Dataset[Item]):
         return self._ends[-1] if self._ends else 0
 
 
+@checked(error=DataError, but=("get", "get_many", "at_epoch"))
 class WindowsDataset(View[Item, list[Item]]):
     """Each run of `size` neighbours, starting at every position that leaves room for one.
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO, final
 
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import ConfigError
 from burn_torch.monitor.event import (
     EpochDone,
     Event,
@@ -23,6 +25,7 @@ from burn_torch.monitor.progress import Progress, format_duration, format_rate
 __all__ = ["PlainRenderer", "SilentRenderer", "epoch_line", "pace"]
 
 
+@checked(error=ConfigError)
 @final
 class PlainRenderer:
     """One line an epoch, and in long epochs one line every tenth of it, 10 seconds apart at least.

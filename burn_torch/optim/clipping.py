@@ -6,6 +6,7 @@ from typing import ClassVar, Final, cast
 
 from burn_torch import ops
 from burn_torch.config import Config
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.tensor import Tensor
@@ -53,6 +54,7 @@ GradientClippingConfig.Value = ClipValue
 GradientClippingConfig.Norm = ClipNorm
 
 
+@checked(error=ConfigError)
 class GradientClipping:
     """Applies a clipping to gradients, without reading them on the host."""
 

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, RecordError, explain
 from burn_torch.core.faults import Place, raise_faults
 from burn_torch.module import Module, ParamId, Tree
@@ -30,6 +31,7 @@ __all__ = ["GroupedLrScheduler", "GroupedOptimizer", "LearningRates", "ParamGrou
 Test = Callable[[ParamId, str], bool]
 
 
+@checked(error=ConfigError)
 @final
 class ParamGroup:
     """Some parameters of a model, told by path or id.
@@ -126,6 +128,7 @@ class ParamGroup:
         return self._words
 
 
+@checked(error=ConfigError)
 class LearningRates(float):
     """A learning rate for each group; as a number, that of the first one."""
 
@@ -265,6 +268,7 @@ class GroupedOptimizer(Tree):
         return self._with_fields({"optimizers": made})
 
 
+@checked(error=ConfigError)
 class GroupedLrScheduler(LrScheduler):
     """A schedule for each group; each may be a number, a schedule or its configuration."""
 

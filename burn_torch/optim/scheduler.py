@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from burn_torch.config import Config
 from burn_torch.config.rules import Rules
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, RecordError, explain
 from burn_torch.optim.record import LrSchedulerRecord
 
@@ -110,6 +111,7 @@ def _rates(config: Config, *names: str) -> Rules:
     return rules
 
 
+@checked(error=ConfigError)
 class ConstantLr(LrScheduler):
     """The same rate for every step."""
 

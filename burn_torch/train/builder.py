@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, final
 
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import ConfigError
 from burn_torch.tensor import Device
 from burn_torch.train.interrupt import Interrupter
 from burn_torch.train.learner import Learner
@@ -20,6 +22,7 @@ __all__ = ["BookLearner", "LearnerBuilder"]
 M = TypeVar("M")
 
 
+@checked(error=ConfigError)
 @final
 class LearnerBuilder:
     """Builds a learner whose `fit` trains, as in the Burn book.

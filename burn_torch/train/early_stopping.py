@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol, final, runtime_checkable
 
+from burn_torch.core.checking import at_least, checked
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.train.history import Direction, History
 from burn_torch.train.metric.base import Split
@@ -21,6 +22,7 @@ class EarlyStoppingStrategy(Protocol):
         ...
 
 
+@checked(error=ConfigError)
 @final
 @dataclass(frozen=True)
 class NoImprovementSince:
@@ -43,6 +45,7 @@ class NoImprovementSince:
             )
 
 
+@checked(error=ConfigError, but=("should_stop",), warmup_epochs=at_least(0))
 @final
 @dataclass(frozen=True)
 class MetricEarlyStoppingStrategy:

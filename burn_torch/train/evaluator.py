@@ -24,6 +24,7 @@ from typing import Any, Self, final
 
 import torch
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArtifactError, ConfigError, TraceError, explain
 from burn_torch.core.files import make_folder, write_atomic
 from burn_torch.module import Module
@@ -72,6 +73,7 @@ class Evaluation:
         return {"name": self.name, "items": self.items, "batches": self.batches, "metrics": values}
 
 
+@checked(error=ConfigError, but=("build",))
 @final
 class EvaluatorBuilder:
     """Puts an evaluator together; each step gives a new builder."""
@@ -158,6 +160,7 @@ class EvaluatorBuilder:
         return made
 
 
+@checked(error=ConfigError)
 @final
 class Evaluator:
     """Measures a model; made by `EvaluatorBuilder.build`."""

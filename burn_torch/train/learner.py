@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar, final
 import torch
 
 from burn_torch.config import Config
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.module import ModuleRecord, Tree
 from burn_torch.optim import GradientsParams, LrScheduler, OptimizerRecord, scheduler_of
@@ -22,6 +23,7 @@ __all__ = ["Learner", "schedule_text"]
 M = TypeVar("M")
 
 
+@checked(error=ConfigError, but=("stepped", "with_model", "lr_step", "lr_current"))
 @final
 @dataclass(frozen=True)
 class Learner(Generic[M]):

@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, final
 from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
 from burn_torch.core.belonging import belonging
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArtifactError, ConfigError, DistributedError, NonFiniteError, explain
 from burn_torch.core.frames import called_name, user_level
 from burn_torch.graph.passes import Precision
@@ -73,6 +74,7 @@ class LearningResult(Generic[M]):
     """Why it stopped, if it was told to."""
 
 
+@checked(error=ConfigError, but=("launch",))
 @final
 class SupervisedTraining:
     """Trains a model, epoch by epoch, with metrics, logs, checkpoints and a view of what happens.

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple, Self, final
 
 import torch
 
+from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import ConfigError, RecordError, explain
 from burn_torch.core.philox import stream_of
@@ -45,6 +46,7 @@ class _Named(NamedTuple):
     require_grad: bool
 
 
+@checked(error=ConfigError)
 @final
 class TorchModel:
     """A torch module as the loop sees it.

@@ -8,6 +8,7 @@ from typing import Any
 
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, differentiated, lowered
@@ -16,6 +17,7 @@ from burn_torch.transform.tapes import constant_under, gradient_of, leaf_on, roo
 __all__ = ["grad", "named", "number_of", "value_and_grad"]
 
 
+@checked
 def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """A function that gives the gradient of `fn`, which returns one number.
 
@@ -45,6 +47,7 @@ def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool
     return gradient
 
 
+@checked
 def value_and_grad(
     fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:

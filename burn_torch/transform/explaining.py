@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.errors import explain as worded
 from burn_torch.core.wording import counted
@@ -25,6 +26,7 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Expla
     return compiled.explain(*args, **kwargs)
 
 
+@checked
 def assert_fused(function: Callable[P, Any], /, *, max_kernels: int) -> Callable[P, Explanation]:
     """For tests: a function of the same arguments that fuses `function` for them and counts its kernels.
 

@@ -8,6 +8,7 @@ from typing import Any
 from burn_torch.backend import Autodiff
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import AutodiffError, explain
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import Lifted, fits, lowered, mapped, paired, zeros_like
@@ -26,6 +27,7 @@ from burn_torch.transform.tapes import (
 __all__ = ["hvp", "jvp", "vjp"]
 
 
+@checked
 def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """What fn gives at `primals`, and its pullback: (outputs, pullback), or (outputs, pullback, more) with aux.
 
@@ -73,6 +75,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     return (*results, lowered(more, [tape], own=own)) if has_aux else results
 
 
+@checked
 def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """What fn gives at `primals`, and how it changes along `tangents`: (outputs, tangents of the outputs).
 
@@ -131,6 +134,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
     return (*both, lowered(more, [upper, tape], own=own)) if has_aux else both
 
 
+@checked
 def hvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
     """The Hessian of fn, which returns one number, at `primals` times `tangents`: a tuple with one entry a primal.
 

@@ -12,6 +12,7 @@ from burn_torch.backend import Autodiff
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.backend.batched import Batched
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, ShapeError, explain
 from burn_torch.core.frames import user_level
 from burn_torch.module import Param
@@ -28,6 +29,7 @@ class PerSampleLoopWarning(UserWarning):
     """An operation was computed sample by sample, since its row says no better way."""
 
 
+@checked
 def per_sample_grad(
     loss_fn: Callable[..., Any],
     argnums: int | Sequence[int] = 0,

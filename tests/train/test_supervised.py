@@ -224,12 +224,13 @@ def test_all_faults_of_a_builder_come_at_once(program, tmp_path):
         valid_step = None
 
     training = program.make_training(tmp_path / "run", 0).grads_accumulation(0).metrics(LossMetric())
-    training = training.metric_valid(AccuracyMetric)
+    with pytest.raises(ConfigError, match=r"(?s)given: .*AccuracyMetric.*expected: .*mend: "):
+        training.metric_valid(AccuracyMetric)
     with pytest.raises(ConfigError) as caught:
         training.launch(program.make_learner(program.make_net(cls=Mute)))
     for part in (
         "num_epochs(0)", "grads_accumulation(0)", "Mute without train_step", "Mute without valid_step",
-        "two train metrics Loss", "two valid metrics Loss", "as a valid metric",
+        "two train metrics Loss", "two valid metrics Loss",
         "mend:     give a positive whole number",
         "expected: num_epochs of 1 or more",
     ):  # fmt: skip

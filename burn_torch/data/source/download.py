@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import DataError, explain
 from burn_torch.core.files import replacing_file
 
@@ -41,6 +42,7 @@ class RemoteFile:
     """Of the unpacked bytes: the same file, packed by another program, is the same file."""
 
 
+@checked(error=DataError)
 def cache_dir(dataset: str) -> Path:
     """The folder of downloaded files: $BURN_TORCH_CACHE, else ~/.cache/burn_torch; in it one folder a data set."""
     named = os.environ.get("BURN_TORCH_CACHE")

@@ -23,6 +23,7 @@ from typing import IO, Any, NoReturn, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import DataError, explain
 from burn_torch.core.files import replacing_file
 from burn_torch.core.reading import open_regular
@@ -37,6 +38,7 @@ _MAX_RATIO = 1032  # deflate makes at most 1032 bytes of one: what claims more i
 _MAX_AXES = 32  # numpy 1 has no more
 
 
+@checked(error=DataError)
 def read_idx(path: str | os.PathLike[str], *, limit_bytes: int | None = None) -> NDArray[Any]:
     """Reads an IDX file; whether it is gzipped is seen from its first bytes.
 
@@ -64,6 +66,7 @@ def read_idx(path: str | os.PathLike[str], *, limit_bytes: int | None = None) ->
         _refuse(file_path, "truncated or damaged gzip data", given=str(error), expected="a whole gzip file")
 
 
+@checked(error=DataError)
 def write_idx(path: str | os.PathLike[str], array: NDArray[Any]) -> None:
     """Writes an IDX file, gzipped if its name ends in .gz, whole or not at all.
 

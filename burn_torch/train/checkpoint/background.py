@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final, final
 
 from burn_torch.core.belonging import carried
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import ConfigError
 from burn_torch.module import ModuleRecord
 from burn_torch.train.checkpoint.content import Checkpoint, Position
 from burn_torch.train.checkpoint.file import Checkpointer, CheckpointFile, do_nothing
@@ -24,6 +26,7 @@ _PATIENCE_S: Final = 0.5
 """How long `close` waits for the one that is being written."""
 
 
+@checked(error=ConfigError)
 @final
 class AsyncCheckpointer:
     """Hands checkpoints to a thread that writes them, one after the other, through another checkpointer.

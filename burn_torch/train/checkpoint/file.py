@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Final, Protocol, final, runtime_checkable
 
 from burn_torch.core import files
-from burn_torch.core.errors import ArtifactError, RecordError, explain
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import ArtifactError, ConfigError, RecordError, explain
 from burn_torch.module import ModuleRecord
 from burn_torch.train.checkpoint.content import Checkpoint, Position
 from burn_torch.train.logger.application import LOG
@@ -112,6 +113,7 @@ class Checkpointer(Protocol):
         ...
 
 
+@checked(error=ConfigError)
 @final
 class FileCheckpointer:
     """The files of one folder, written while the caller waits."""

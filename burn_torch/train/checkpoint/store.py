@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.module import Module
 from burn_torch.train.checkpoint.background import AsyncCheckpointer
@@ -19,6 +20,7 @@ from burn_torch.train.checkpoint.strategy import CheckpointingStrategy
 __all__ = ["CheckpointEvery", "CheckpointStore"]
 
 
+@checked(error=ConfigError)
 @final
 @dataclass(frozen=True)
 class CheckpointEvery:

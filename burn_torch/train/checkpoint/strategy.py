@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final, runtime_checkable
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.train.history import Aggregate, Direction, History
 from burn_torch.train.metric.base import Split
@@ -29,6 +30,7 @@ class CheckpointingStrategy(Protocol):
         ...
 
 
+@checked(error=ConfigError, but=("keep",))
 @final
 @dataclass(frozen=True)
 class KeepLastNCheckpoints:
@@ -55,6 +57,7 @@ class KeepLastNCheckpoints:
         return set(saved[-self.num_keep :])
 
 
+@checked(error=ConfigError, but=("keep",))
 @final
 @dataclass(frozen=True)
 class MetricCheckpointingStrategy:
@@ -89,6 +92,7 @@ class MetricCheckpointingStrategy:
         return set() if best is None else {best}
 
 
+@checked(error=ConfigError, but=("keep",))
 @final
 class ComposedCheckpointingStrategy:
     """Keeps what any of several strategies keeps."""

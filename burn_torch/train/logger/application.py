@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final, Protocol, final, runtime_checkable
 
 from burn_torch.core.belonging import hearing
-from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import ArtifactError, ConfigError, explain
 
 __all__ = ["LOG", "ApplicationLogger", "FileApplicationLogger", "installed"]
 
@@ -49,6 +50,7 @@ class _File(logging.FileHandler):
             super().close()
 
 
+@checked(error=ConfigError)
 @final
 class FileApplicationLogger:
     """Appends lines with time, level and text to a file."""

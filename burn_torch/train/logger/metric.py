@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Final, Protocol, final, runtime_checkable
 
-from burn_torch.core.errors import ArtifactError, explain
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import ArtifactError, ConfigError, explain
 from burn_torch.core.files import append_to, make_folder, remove, write_atomic
 from burn_torch.train.history import EpochSummary, History, MetricDefinition, MetricValue
 from burn_torch.train.metric.base import Split
@@ -51,6 +52,7 @@ class MetricLogger(Protocol):
         ...
 
 
+@checked(error=ConfigError)
 @final
 class InMemoryMetricLogger:
     """Keeps the values; `history` has them."""
@@ -83,6 +85,7 @@ class InMemoryMetricLogger:
         """Nothing is open."""
 
 
+@checked(error=ConfigError)
 @final
 class FileMetricLogger:
     """`<dir>/<split>/epoch-<n>/<Metric>.log`: one value a line, one line a batch.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Self, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ShapeError, explain
+from burn_torch.core.errors import ConfigError, ShapeError, explain
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.activation import sigmoid
 from burn_torch.train.metric._tensors import changed, not_padding, on_leaf, require_positive, same_shape
@@ -16,6 +17,7 @@ from burn_torch.train.output import HammingScoreInput, TopKAccuracyInput, adapt
 __all__ = ["HammingScore", "TopKAccuracyMetric", "flat_scores"]
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class TopKAccuracyMetric(NumericMetric):
     """Percent of items whose right class is among the k highest scores; of equal scores the first ones are.
@@ -54,6 +56,7 @@ class TopKAccuracyMetric(NumericMetric):
         return Reading.of_total(right.bool_and(counted).int().sum(), counted.int().sum(), scale=100.0)
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class HammingScore(NumericMetric):
     """Percent of single labels that are decided as they are, a score above the threshold being a yes.

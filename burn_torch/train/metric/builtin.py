@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Self, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ShapeError, explain
+from burn_torch.core.errors import ConfigError, ShapeError, explain
 from burn_torch.train.metric._tensors import changed, not_padding, on_leaf
 from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
 from burn_torch.train.output import AccuracyInput, LossInput, adapt
@@ -39,6 +40,7 @@ class LossMetric(NumericMetric):
         return Reading.of_mean(on_leaf(found.loss), count)
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class AccuracyMetric(NumericMetric):
     """Percent of items whose highest score is at the right class; the first of equal scores counts.

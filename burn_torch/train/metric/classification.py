@@ -17,6 +17,8 @@ from typing import Any, Final, Self, final
 
 import numpy as np
 
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import ConfigError
 from burn_torch.tensor import Tensor
 from burn_torch.train.metric._tensors import changed, require_positive
 from burn_torch.train.metric.accumulate import AdditiveMetric, Array
@@ -81,6 +83,7 @@ class _ConfusionMetric(AdditiveMetric):
         """What is divided by what."""
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class PrecisionMetric(_ConfusionMetric):
     """Percent of the decisions that are true: tp / (tp + fp)."""
@@ -109,6 +112,7 @@ class PrecisionMetric(_ConfusionMetric):
         return tp, tp + fp
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class RecallMetric(_ConfusionMetric):
     """Percent of what is true that was decided: tp / (tp + fn)."""
@@ -137,6 +141,7 @@ class RecallMetric(_ConfusionMetric):
         return tp, tp + fn
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class FBetaScoreMetric(_ConfusionMetric):
     """The mean of precision and recall where recall weighs beta times as much, in percent; beta 1 is F1."""

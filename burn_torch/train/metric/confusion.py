@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, ShapeError, explain
+from burn_torch.core.errors import ArgumentError, ConfigError, ShapeError, explain
 from burn_torch.tensor import Tensor
 from burn_torch.train.metric._tensors import not_padding, on_leaf, same_shape
 from burn_torch.train.output import ConfusionStatsInput
@@ -54,6 +55,7 @@ class ClassReduction(Enum):
         )
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 @dataclass(frozen=True)
 class DecisionRule:

@@ -15,7 +15,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
-from burn_torch.core.errors import ArgumentError, explain
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import ArgumentError, ConfigError, explain
 from burn_torch.monitor.event import GpuUse
 from burn_torch.monitor.machine import Nvml, cpu_memory, cpu_temperature, cpu_times
 from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
@@ -156,6 +157,7 @@ class CudaQuantity(Enum):
     """°C of the hottest GPU."""
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class CudaMetric(_MachineMetric):
     """What the NVIDIA GPUs of the machine do: their memory, or another quantity; `describe` tells all of each.

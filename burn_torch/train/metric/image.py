@@ -13,8 +13,9 @@ from typing import Any, Final, Self, final
 import numpy as np
 
 from burn_torch.config import Config, replace
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ShapeError, explain
+from burn_torch.core.errors import ConfigError, ShapeError, explain
 from burn_torch.nn._layer import Rules
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.functional import avg_pool2d, conv2d
@@ -140,6 +141,7 @@ class _MeanOverImages(AdditiveMetric):
         return ratio(found["sum"], found["items"])
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class PsnrMetric(_MeanOverImages):
     """The mean over images of 10 log10(max^2 / mse), in dB.
@@ -166,6 +168,7 @@ class PsnrMetric(_MeanOverImages):
         return decibels
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class SsimMetric(_MeanOverImages):
     """The mean over images of the structural similarity, from -1 to 1; 1 is equality.
@@ -191,6 +194,7 @@ class SsimMetric(_MeanOverImages):
         return {"images": (luminance * structure).mean_dims((1, 2, 3)).reshape(outputs.shape[0])}
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class MsSsimMetric(_MeanOverImages):
     """The mean over images of the structural similarity at several scales, from 0 to 1.
@@ -223,6 +227,7 @@ class MsSsimMetric(_MeanOverImages):
         return {"images": value.mean_dims((1, 2, 3)).reshape(x.shape[0])}
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class DiceMetric(AdditiveMetric):
     """Twice the common area of two masks over the sum of their areas, of all images, classes and pixels together.

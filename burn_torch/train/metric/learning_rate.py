@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.optim import LearningRates
 from burn_torch.train.metric.base import MetricMetadata, NumericMetric, Reading
@@ -64,6 +65,7 @@ class LearningRateMetric(_Latest):
         return lr
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class GroupLearningRateMetric(_Latest):
     """The learning rate of a group of a `GroupedLrScheduler`; over an epoch, that of the last update.

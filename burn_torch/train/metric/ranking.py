@@ -13,7 +13,9 @@ from typing import Any, Final, Self, final
 
 import numpy as np
 
+from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
+from burn_torch.core.errors import ConfigError
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.activation import softmax
 from burn_torch.train.metric._tensors import changed, on_leaf, same_shape
@@ -115,6 +117,7 @@ class _RankingMetric(CollectingMetric):
         """The area of each class.  Shapes: scores, and true and counts in bool, (items, classes) -> (classes,)."""
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class AurocMetric(_RankingMetric):
     """Percent of the pairs of a true and an untrue item in which the true one has the higher score.
@@ -130,6 +133,7 @@ class AurocMetric(_RankingMetric):
         return areas_under_roc(scores, true, counts)
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class AucPrMetric(_RankingMetric):
     """Average precision in percent: the mean, over the true items, of the precision among what scores as high.

@@ -13,7 +13,8 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from burn_torch.core.errors import ArgumentError, ShapeError, explain
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import ArgumentError, ConfigError, ShapeError, explain
 from burn_torch.tensor import Tensor
 from burn_torch.train.metric._tensors import changed, exact, not_padding, on_leaf, require_positive
 from burn_torch.train.metric.accumulate import AdditiveMetric, Array, ratio
@@ -96,6 +97,7 @@ class _SequenceMetric(AdditiveMetric):
         return row if pad is None or pad not in row else row[: row.index(pad)]
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 @dataclass(frozen=True)
 class BleuSmoothing:
@@ -141,6 +143,7 @@ class BleuSmoothing:
         return BleuSmoothing(kind)
 
 
+@checked(error=ConfigError, but=("update", "measure"))
 @final
 class BleuScore(_SequenceMetric):
     """How many runs of 1 to max_n tokens of the predictions are in the targets, of the whole epoch as one corpus.

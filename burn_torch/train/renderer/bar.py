@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final, TextIO, final
 
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import ConfigError
 from burn_torch.monitor.plain import epoch_line, pace
 from burn_torch.monitor.progress import Progress
 from burn_torch.train.event import EpochDone, Event, Notice, RunEnded, SplitDone, SplitStarted, StepDone
@@ -24,6 +26,7 @@ _COLOURS: Final = {Split.TRAIN: "\x1b[91m", Split.VALID: "\x1b[94m"}  # light re
 _RESET: Final = "\x1b[0m"
 
 
+@checked(error=ConfigError)
 @final
 class BarRenderer:
     """`2/10 train ━━━━━━━━───── 62% Loss 0.2134 Accuracy 93.12 % ETA 12 s 3210 items/s 901/1437 items`

@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, Self, final
 
+from burn_torch.core.checking import checked
 from burn_torch.core.errors import ConfigError, TraceError, explain
 from burn_torch.core.share import Share, shares
 from burn_torch.module import Module, Param, ParamId, RunningState, Tree
@@ -42,6 +43,7 @@ class Several:
         self.items: Final = tuple(items)
 
 
+@checked(error=ConfigError)
 @final
 class MultiDevice:
     """Data-parallel training on several devices of one process.

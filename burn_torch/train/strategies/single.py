@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, final
 
-from burn_torch.core.errors import DeviceError, explain
+from burn_torch.core.checking import checked
+from burn_torch.core.errors import ConfigError, DeviceError, explain
 from burn_torch.optim import GradientsParams
 from burn_torch.tensor import Device
 from burn_torch.train.learner import Learner
@@ -13,6 +14,7 @@ from burn_torch.train.strategies.base import WHOLE_BATCH, StepFunctions
 __all__ = ["SingleDevice", "one_device"]
 
 
+@checked(error=ConfigError)
 @final
 class SingleDevice:
     """Everything on one device: that of the model, or the one given here.
