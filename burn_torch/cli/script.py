@@ -17,6 +17,7 @@ from burn_torch.backend.fusion import watched_streams
 from burn_torch.backend.fusion.default import VARIABLE
 from burn_torch.backend.fusion.explanation import StreamExplanation, explain_stream
 from burn_torch.core.errors import ConfigError, explain
+from burn_torch.core.reading import MAX_LINE, read_bounded
 from burn_torch.core.wording import counted
 from burn_torch.fusion import FusionExplanation, plan_of
 from burn_torch.fusion import explain as explain_plan
@@ -91,8 +92,8 @@ _IF_FUSED = "not fused; with fuse=True it would be"
 def defines_recipe(path: Path) -> bool:
     """Whether a file of Python has a RECIPE for `burn-torch train`; without one it is a script.  Runs nothing."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        tree = ast.parse(read_bounded(path, MAX_LINE))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested beyond all reason
         return False
     names: set[str] = set()
     for node in ast.walk(tree):

@@ -13,10 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from burn_torch.core.errors import ConfigError, explain
+
 __all__ = ["BYTES", "Tokenizer", "learn_merges"]
 
 BYTES: Final = 256
-_WORDS: Final = re.compile(rb" ?[^\s]+|\s+?(?= )|\s")
+MAX_TOKEN: Final = 128
+"""Bytes of a token.  A longer word is several: merging within one takes the square of its length."""
+_WORDS: Final = re.compile(rb" ?[^\s]{1,%d}|\s+?(?= )|\s" % (MAX_TOKEN - 1))
 
 Pair = tuple[int, int]
 
@@ -70,8 +74,14 @@ class Tokenizer:
         self.texts: list[bytes] = [bytes([i]) for i in range(BYTES)]
         """The bytes of each token."""
         for one, other in merges:
-            self._ranks[one, other] = len(self.texts)
-            self.texts.append(self.texts[one] + self.texts[other])
+            known = len(self.texts)
+            if not (0 <= one < known and 0 <= other < known):
+                raise _refuse_merge(known, (one, other), f"two tokens of 0 to {known - 1}")
+            text = self.texts[one] + self.texts[other]
+            if len(text) > MAX_TOKEN:
+                raise _refuse_merge(known, (one, other), f"tokens of {MAX_TOKEN} bytes at most, not {len(text)}")
+            self._ranks[one, other] = known
+            self.texts.append(text)
         self._known: dict[bytes, list[int]] = {}
 
     def __len__(self) -> int:
@@ -101,6 +111,17 @@ class Tokenizer:
                 break
             word = _merge(word, pair, token)
         return word
+
+
+def _refuse_merge(token: int, pair: Pair, expected: str) -> ConfigError:
+    return ConfigError(
+        explain(
+            "these merges make no tokenizer",
+            given=f"token {token} is the pair {pair}",
+            expected=expected,
+            mend="take the merges of the run that the model is of: its config.json has them",
+        )
+    )
 
 
 def _merge(word: Sequence[int], pair: Pair, token: int) -> list[int]:

@@ -9,12 +9,14 @@ sockets, a command is a file that the run looks for twice a second.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
 import secrets
 import shutil
 import socket
+import stat
 import tempfile
 import threading
 import time
@@ -42,6 +44,8 @@ _PLACE: Final = "control.json"
 _SOCKET: Final = "control.sock"
 _COMMAND_FILE: Final = "control.command"
 _REPLY_FILE: Final = "control.reply"
+_FOLDER: Final = "burn-torch-"
+"""What the name of a temporary folder with a socket begins with."""
 _MAX_PATH: Final = 100
 """Bytes of a socket's path: Linux takes 107, macOS 103."""
 _MAX_LINE: Final = 4096
@@ -136,7 +140,7 @@ class ControlServer:
                 return
             except OSError:  # not every file system has sockets
                 self._remove(path)
-        self._folder = Path(tempfile.mkdtemp(prefix="burn-torch-"))  # 0700
+        self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER))  # 0700
         self._bind(self._folder / _SOCKET)
 
     def _bind(self, path: Path) -> None:
@@ -181,19 +185,29 @@ class ControlServer:
                 after()
 
     def _poll(self) -> None:
-        path = self.directory / _COMMAND_FILE
         while not self._closed.wait(_POLL_S):
-            try:
-                line = path.read_bytes()[:_MAX_LINE]
-                path.unlink()
-            except OSError:
-                continue
-            reply, after = self._answer(line)
-            with suppress(OSError, ValueError):
-                reply = {**reply, "nonce": json.loads(line).get("nonce")}
-                write_atomic(self.directory / _REPLY_FILE, json.dumps(reply).encode(), durable=False)
-            if after is not None:
-                after()
+            self.answer_file()
+
+    def answer_file(self) -> None:
+        """Does what the file with a command says, if there is one, and takes it away."""
+        path = self.directory / _COMMAND_FILE
+        try:
+            line = read_bounded(path, _MAX_LINE)
+        except FileNotFoundError:
+            return
+        except OSError:  # a pipe, a folder, or longer than any command
+            line = b""
+        try:
+            path.unlink()
+        except OSError:
+            return
+        reply, after = self._answer(line)
+        with suppress(OSError, ValueError):
+            write_atomic(
+                self.directory / _REPLY_FILE, json.dumps({**reply, "nonce": _nonce(line)}).encode(), durable=False
+            )
+        if after is not None:
+            after()
 
     def _answer(self, line: bytes) -> tuple[dict[str, Any], Callable[[], None] | None]:
         """The reply, and what is done once it is sent."""
@@ -220,6 +234,14 @@ class ControlServer:
             self._told("kill", "ended at once by its viewer")
             return _yes("the run ends now"), self._kill
         return _no(f"there is no command {str(command)[:40]!r}; there are {', '.join(COMMANDS)}"), None
+
+
+def _nonce(line: bytes) -> Any:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found.get("nonce") if isinstance(found, dict) else None
 
 
 def _end_process() -> None:
@@ -256,7 +278,7 @@ class ControlClient:
                 raise FileNotFoundError("no run says that it is here")
             name = place.get("socket")
             if isinstance(name, str):
-                return self._through_socket(name, message)
+                return self._through_socket(_socket_path(self.directory, name), message)
             return self._through_file(message)
         except (OSError, ValueError) as err:
             raise ArtifactError(
@@ -268,8 +290,7 @@ class ControlClient:
                 )
             ) from err
 
-    def _through_socket(self, name: str, message: Mapping[str, Any]) -> Reply:
-        path = self.directory.absolute() / name
+    def _through_socket(self, path: Path, message: Mapping[str, Any]) -> Reply:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(self.timeout_s)
             if len(os.fsencode(path)) <= _MAX_PATH:
@@ -286,7 +307,7 @@ class ControlClient:
         end = time.monotonic() + self.timeout_s
         while time.monotonic() < end:
             with suppress(OSError, ValueError):
-                reply = _checked((self.directory / _REPLY_FILE).read_bytes())
+                reply = _checked(read_bounded(self.directory / _REPLY_FILE, _MAX_LINE))
                 if reply.get("nonce") == nonce:
                     return reply
             time.sleep(_POLL_S / 10)
@@ -298,7 +319,7 @@ class _short_way:  # noqa: N801  # a context manager
     """A short name for a socket whose path is too long."""
 
     def __init__(self, path: Path) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="burn-torch-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
         self._link = self._folder / "s"
         self._link.symlink_to(path)
 
@@ -323,10 +344,25 @@ def is_alive(directory: str | os.PathLike[str]) -> bool:
     try:  # from another container: its processes have other numbers, its socket still answers
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(1.0)
-            connection.connect(str(Path(directory).absolute() / name))
+            connection.connect(str(_socket_path(Path(directory), name)))
     except (OSError, ValueError):
         return False
     return True
+
+
+def _socket_path(directory: Path, name: str) -> Path:
+    """Where a run listens, as its `control.json` says.
+
+    Raises: OSError for a socket that no run of this user has made: what a stranger's file names hears nothing of us.
+    """
+    path = directory.absolute() / name
+    own = path.parent == directory.absolute() or path.parent.name.startswith(_FOLDER)
+    if path.name != _SOCKET or not own:
+        raise OSError(errno.EINVAL, "its control.json names a socket that is no run's", str(path))
+    status = path.stat()
+    if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.getuid():
+        raise OSError(errno.EACCES, "its control.json names what is no socket of this user", str(path))
+    return path
 
 
 def _read_place(directory: Path) -> dict[str, Any] | None:
@@ -379,7 +415,10 @@ def _receive(connection: socket.socket) -> bytes:
 
 
 def _checked(line: bytes) -> Reply:
-    found = json.loads(line)
-    if not isinstance(found, dict) or not isinstance(found.get("ok"), bool):
+    try:
+        found = json.loads(line)
+    except RecursionError:
+        found = None
+    if not isinstance(found, dict) or not (isinstance(found.get("ok"), bool) and isinstance(found.get("text"), str)):
         raise ValueError("it answers with something else")
     return found

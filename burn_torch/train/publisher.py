@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, final
 
 from burn_torch.core.errors import BurnTorchError, DataError
+from burn_torch.core.reading import MAX_LINE, open_regular
 from burn_torch.monitor.capture import capturing, logging_to
 from burn_torch.monitor.codec import DamagedLine, decode
 from burn_torch.monitor.control import KILLED, ControlServer
@@ -163,9 +164,9 @@ def _checkpoints_told(path: Path, position: int) -> tuple[frozenset[str], frozen
     """The names of the checkpoints that a log tells of before a position, and behind it."""
     told: set[str] = set()
     cut: set[str] = set()
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), open_regular(path) as file:
         at = 0
-        for line in file:
+        while line := file.readline(MAX_LINE):
             if b'"kind":"checkpoint"' in line:
                 with suppress(DamagedLine, DataError):
                     stamped = decode(line)

@@ -20,7 +20,7 @@ def slow_merges(text, count):
     """Byte-pair encoding as the paper has it: count all pairs again after every merge."""
     import re
 
-    words = [list(word) for word in re.findall(rb" ?[^\s]+|\s+?(?= )|\s", text)]
+    words = [list(word) for word in re.findall(rb" ?[^\s]{1,127}|\s+?(?= )|\s", text)]
     merges = []
     for number in range(count):
         pairs = {}
@@ -55,6 +55,22 @@ def test_tokens_decode_to_the_text(text):
     assert len(tokens) <= len(text.encode())
     assert sum(len(tokenizer.texts[token]) for token in tokens) == len(text.encode())
     assert Tokenizer(()).encode(text) == list(text.encode())
+
+
+@pytest.mark.parametrize(
+    "merges",
+    [[(97, 97)] + [(i, i) for i in range(256, 320)], [(97, -1)], [(97, 257)], [(400, 97)]],
+    ids=["doubles", "negative", "itself", "later"],
+)
+def test_merges_that_a_stranger_wrote_make_no_token_of_terabytes(merges):
+    with pytest.raises(ConfigError, match=r"make no tokenizer\n  given:    token .*\n  expected: .*\n  mend:     take"):
+        Tokenizer(merges)
+
+
+def test_a_word_of_a_megabyte_takes_no_square_of_it():
+    tokenizer = Tokenizer(learn_merges(b"ab" * 200_000, 3))
+    text = "ab" * 100_000
+    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_features_are_hashes_of_words_and_pairs():

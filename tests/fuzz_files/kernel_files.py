@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from tests.fuzz_files.mutations import json_changed, words_changed
-from tests.fuzz_files.reader import Reader, either
+from tests.fuzz_files.reader import Reader, WrongValueError, either
 
 __all__ = ["READERS"]
 
@@ -69,7 +71,95 @@ def read_reply(path: Path) -> None:
     ControlClient(path.parent)
 
 
+@cache
+def _store() -> bytes:
+    import tempfile
+
+    from burn_kernels.autotune.store import Fault, Place, Store, Timing
+
+    place = Place("softmax", "rows=4", "H200", "torch 2")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "autotune.sqlite"
+        store = Store(path)
+        store.add(
+            [Timing(place, f"c{i}", {"block": 128 << i}, (0.1, 0.2), 0.15) for i in range(40)],
+            [Fault(place, "c9", "disqualified", "wrong values")],
+        )
+        store.close()
+        return path.read_bytes()
+
+
+def use_store(path: Path) -> None:
+    """Timings are read, and one is added; where the file is damaged, in a new one or in memory."""
+    from burn_kernels.autotune.store import Place, Store, Timing
+
+    place = Place("softmax", "rows=4", "H200", "torch 2")
+    store = Store(path)
+    try:
+        store.timings(place)
+        store.faults(place)
+        store.all_timings()
+        store.all_faults()
+        store.add([Timing(place, "new", {"block": 1}, (0.1,), 0.1)])
+        store.timings(place)
+    finally:
+        store.close()
+
+
+_SQL: Final = (
+    b"CREATE VIEW timings AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
+    b"CREATE TRIGGER t BEFORE INSERT ON timings BEGIN DELETE FROM faults; END",
+    b"CREATE INDEX i ON timings (abs(-9223372036854775808))",
+    b"CREATE TABLE timings (kernel TEXT AS (zeroblob(900000000)))",
+    b"CREATE VIRTUAL TABLE timings USING fts5(kernel)",
+)
+
+
+@cache
+def _hostile_stores() -> tuple[bytes, ...]:
+    """The store with another schema under its version: views without end, triggers, columns that are computed."""
+    import sqlite3
+    import tempfile
+
+    made = [_store()]
+    for statement in _SQL:
+        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(sqlite3.Error):
+            path = Path(folder) / "s"
+            path.write_bytes(_store())
+            db = sqlite3.connect(path, isolation_level=None)
+            if (
+                b" timings " in statement.partition(b"AS")[0]
+                and b"TRIGGER" not in statement
+                and b"INDEX" not in statement
+            ):
+                db.execute("DROP TABLE timings")
+            db.execute(statement.decode())
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            db.close()
+            made.append(path.read_bytes())
+    return tuple(made)
+
+
+_SOURCE: Final = "def program(x):\n    y = x * 2.0  # as generated\n    return y + 1.0\n"
+
+
+def use_cached_source(path: Path) -> None:
+    """A program whose file in the cache is damaged is written again, and is the program."""
+    from burn_torch.backend.libtorch.source_file import compiled
+
+    _, cached = compiled(_SOURCE)
+    assert cached is not None
+    cached.write_bytes(path.read_bytes())
+    code, cached = compiled(_SOURCE)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    if names["program"](3.0) != 7.0 or cached is None or cached.read_text() != _SOURCE:
+        raise WrongValueError("the program is another one")
+
+
 READERS: Final[dict[str, Reader]] = {
     "lockfile": Reader("m.json", lambda: [_LOCK], read_lock, either(words_changed, json_changed)),
     "timings": Reader("m.json", lambda: [_BUNDLE], read_bundle, either(words_changed, json_changed)),
+    "autotune store": Reader("autotune.sqlite", _hostile_stores, use_store),
+    "cached source": Reader("m.py", lambda: [_SOURCE.encode()], use_cached_source, words_changed),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import io
 import random
 import struct
@@ -96,6 +97,7 @@ def read_image(path: Path) -> None:
     resized(read_grey_image(path), 16, 16)
 
 
+@cache
 def _idx() -> list[bytes]:
     import tempfile
 
@@ -114,6 +116,39 @@ def read_idx_file(path: Path) -> None:
     from burn_torch.data.source.idx import read_idx
 
     read_idx(path)
+
+
+_IMAGES, _LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
+
+
+@cache
+def _mnist() -> dict[str, bytes]:
+    import tempfile
+
+    from burn_torch.data.source.idx import write_idx
+
+    rng = np.random.default_rng(3)
+    arrays = {_IMAGES: rng.integers(0, 256, (6, 28, 28)), _LABELS: rng.integers(0, 10, 6)}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, array in arrays.items():
+            write_idx(Path(folder) / name, array.astype(np.uint8))
+        return {name: (Path(folder) / name).read_bytes() for name in arrays}
+
+
+def read_mnist(path: Path) -> None:
+    """A data set of a folder, and all its items."""
+    from burn_torch.data import MnistDataset
+
+    dataset = MnistDataset.test(path.parent)
+    assert all(dataset.get(i).image.shape == (28, 28) for i in range(len(dataset)))
+
+
+def check_download(path: Path) -> None:
+    """What a server has sent, before it is kept."""
+    from burn_torch.data.source.download import RemoteFile, _verify
+
+    plain = gzip.decompress(_mnist()[_LABELS])
+    _verify(path, RemoteFile("labels", len(plain), hashlib.sha256(plain).hexdigest()), "http://example.org/labels.gz")
 
 
 READERS: Final[dict[str, Reader]] = {
@@ -136,4 +171,19 @@ READERS: Final[dict[str, Reader]] = {
     "idx.gz": Reader(
         "m.gz", lambda: [gzip.compress(data) for data in _idx()], read_idx_file, packed_again(bytes_changed)
     ),
+    "mnist images": Reader(
+        _IMAGES,
+        lambda: [_mnist()[_IMAGES]],
+        read_mnist,
+        packed_again(bytes_changed),
+        beside=lambda: {_LABELS: _mnist()[_LABELS]},
+    ),
+    "mnist labels": Reader(
+        _LABELS,
+        lambda: [_mnist()[_LABELS]],
+        read_mnist,
+        packed_again(bytes_changed),
+        beside=lambda: {_IMAGES: _mnist()[_IMAGES]},
+    ),
+    "download": Reader("labels.gz.part", lambda: [_mnist()[_LABELS]], check_download, packed_again(bytes_changed)),
 }

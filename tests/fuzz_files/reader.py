@@ -45,8 +45,6 @@ class Reader:
     seeds: Callable[[], Sequence[bytes]]
     read: Callable[[Path], object]
     change: Change = bytes_changed
-    source: str = ""
-    """The row of the list in docs/building-blocks/errors.md that it belongs to."""
     beside: Callable[[], Mapping[str, bytes]] = field(default=dict)
     """The files that lie in the same folder and stay sound."""
     sealed: bool = False

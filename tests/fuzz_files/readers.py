@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.fuzz_files import (
     config_files,
+    control_files,
     kernel_files,
     onnx_files,
     picture_files,
@@ -26,5 +27,6 @@ READERS: Final[dict[str, Reader]] = {
     **table_files.READERS,
     **config_files.READERS,
     **run_files.READERS,
+    **control_files.READERS,
     **kernel_files.READERS,
 }

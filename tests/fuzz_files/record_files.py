@@ -81,6 +81,47 @@ def _shards() -> tuple[bytes, dict[str, bytes]]:
 _shards_once = cache(_shards)
 
 
+def read_shard(path: Path) -> None:
+    """A shard whose index and neighbours are sound; its name has a sum of them in it."""
+    path.rename(path.with_name(_first_shard()))
+    read_record(path.with_name("m.safetensors.index.json"))
+
+
+def _beside_shard() -> dict[str, bytes]:
+    index, shards = _shards_once()
+    return {
+        "m.safetensors.index.json": index,
+        **{name: data for name, data in shards.items() if name != _first_shard()},
+    }
+
+
+@cache
+def _first_shard() -> str:
+    return min(_shards_once()[1])
+
+
+@cache
+def _optimizer() -> bytes:
+    from burn_torch import Device, Tensor
+    from burn_torch.module import ParamId
+    from burn_torch.optim import OptimizerRecord
+
+    slots = {"moment_1": Tensor.ones((3, 4), Device.cpu()), "moment_2": Tensor.zeros((3, 4), Device.cpu())}
+    record = OptimizerRecord("Adam", {ParamId(7): (3, slots), ParamId(8): (2, {})})
+    return bytes(record.into_named().into_bytes(".safetensors"))
+
+
+def read_optimizer(path: Path) -> None:
+    """The states of an optimizer and of a schedule, saved apart from a checkpoint."""
+    from burn_torch.module import ModuleRecord
+    from burn_torch.optim import LrSchedulerRecord, OptimizerRecord
+
+    read_all(
+        lambda: OptimizerRecord.from_named(ModuleRecord.load(path)),
+        lambda: LrSchedulerRecord.from_named(ModuleRecord.load(path)),
+    )
+
+
 READERS: Final[dict[str, Reader]] = {
     "safetensors": Reader("m.safetensors", foreign_safetensors, read_record, either(bytes_changed, header_changed)),
     "safetensors, ours": Reader(
@@ -105,5 +146,16 @@ READERS: Final[dict[str, Reader]] = {
     "mpk.gz": Reader("m.mpk.gz", lambda: [_record(".mpk.gz")], read_record, packed_again(bytes_changed), sealed=True),
     "json.gz": Reader(
         "m.json.gz", lambda: [_record(".json.gz")], read_record, packed_again(words_changed), sealed=True
+    ),
+    "shard": Reader(
+        "shard.safetensors",
+        lambda: [_shards_once()[1][_first_shard()]],
+        read_shard,
+        either(bytes_changed, header_changed),
+        beside=_beside_shard,
+        sealed=True,
+    ),
+    "optimizer": Reader(
+        "m.safetensors", lambda: [_optimizer()], read_optimizer, either(bytes_changed, header_changed), sealed=True
     ),
 }

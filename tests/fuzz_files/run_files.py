@@ -23,7 +23,7 @@ __all__ = ["READERS"]
 
 
 @cache
-def _events() -> tuple[bytes, ...]:
+def event_logs() -> tuple[bytes, ...]:
     from burn_torch.monitor import Split, StepDone, encode
     from tests.monitor.test_codec import EVENTS, VALUES
 
@@ -202,13 +202,13 @@ def read_graph(path: Path) -> None:
 
 
 READERS: Final[dict[str, Reader]] = {
-    "events": Reader("events.jsonl", _events, show_runs, lines_changed, beside=_beside_events, shown=True),
+    "events": Reader("events.jsonl", event_logs, show_runs, lines_changed, beside=_beside_events, shown=True),
     "config of a run": Reader(
         "config.json",
         lambda: [config_seeds(False)[0]],
         inspect_run,
         either(words_changed, json_changed),
-        beside=lambda: {"events.jsonl": _events()[0]},
+        beside=lambda: {"events.jsonl": event_logs()[0]},
         shown=True,
     ),
     "inspected": Reader("m.safetensors", foreign_safetensors, inspect_file, header_changed, shown=True),

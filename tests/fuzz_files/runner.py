@@ -9,12 +9,14 @@ files of a slice are read by one process, forked from this one, and as many run 
 Every file must end in a result or in one of the library's errors, within 10 seconds and 512 MiB beyond the file,
 starting no process, connecting to nothing and touching no file outside its folder, and printing nothing that a terminal
 would take for a command.  A slice that a file kills goes on behind that file.  Exit status 1 where there was a fault;
-each is printed with the words that make its file again, and the file itself is kept in OUT.
+each is printed with the words that make its file again, and the file itself is kept in OUT, or in
+burn-torch-fuzz-files in the folder for temporary files.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import io
 import itertools
@@ -45,7 +47,8 @@ SLICE: Final = 400
 """Files of one process: a fork takes some 20 ms, and the slowest reader 5 s for so many."""
 _GRACE_S: Final = 5.0
 """How much later than the alarm clock, which Python hears between two of its steps, this process ends a case."""
-_PROGRESS: Final = struct.Struct("<qqqd")
+_PROGRESS: Final = struct.Struct("<qqqdd")
+"""Number of the file, files read and refused before it, clock and processor time when it began."""
 
 
 @dataclass
@@ -72,7 +75,8 @@ class _Slice:
     numbers: range
     child: int
     text: bytes = b""
-    faults: int = 0
+    where: str = ""
+    """Where it was when it had taken too long."""
 
 
 class Fuzzer:
@@ -107,7 +111,6 @@ class Fuzzer:
                     *lines, running.text = (running.text + text).split(b"\n")
                     for line in lines:
                         number, _, what = line.decode(errors="replace").partition(" ")
-                        running.faults += 1
                         yield from self._fault(running.name, int(number), what)
                     if not text:
                         self._pipes.unregister(key.fd)
@@ -135,7 +138,7 @@ class Fuzzer:
         READERS[name].seeds()  # made once, and inherited
         READERS[name].beside()
         source, pipe = os.pipe()
-        _PROGRESS.pack_into(self._shared, place * _PROGRESS.size, numbers.start - 1, 0, 0, time.monotonic())
+        _PROGRESS.pack_into(self._shared, place * _PROGRESS.size, numbers.start - 1, 0, 0, time.monotonic(), 0.0)
         child = os.fork()
         if child == 0:
             os.close(source)
@@ -147,20 +150,26 @@ class Fuzzer:
     def _read_slice(self, place: int, name: str, numbers: range, pipe: int) -> None:
         """In the child: reads its files, writes its progress where the parent sees it, and ends."""
         status, reader = 1, READERS[name]
+
+        def note(number: int, read: int, refused: int) -> None:
+            began = time.monotonic(), time.process_time()
+            _PROGRESS.pack_into(self._shared, place * _PROGRESS.size, number, read, refused, *began)
+
         try:
             folder = Path(tempfile.mkdtemp(dir=self._folder))
+            faulthandler.register(signal.SIGUSR1, self._trace(place).open("w"), all_threads=False)
             cases, read, refused = Cases(reader, folder), 0, 0
             for number in numbers:
                 if time.monotonic() > self.until:
                     break
                 data = changed_file(reader, name, self.seed, number)
-                _PROGRESS.pack_into(self._shared, place * _PROGRESS.size, number, read, refused, time.monotonic())
+                note(number, read, refused)
                 outcome, fault = cases.read(data, number)
                 if outcome == FAULT:
                     os.write(pipe, f"{number} {' '.join(fault.split())!r}\n".encode(errors="replace"))
                 else:
                     read, refused = read + (outcome == READ), refused + (outcome != READ)
-            _PROGRESS.pack_into(self._shared, place * _PROGRESS.size, -1, read, refused, time.monotonic())
+            note(-1, read, refused)
             shutil.rmtree(folder, ignore_errors=True)
             status = 0
         except BaseException as error:  # of the fuzzer itself
@@ -171,17 +180,17 @@ class Fuzzer:
     def _end(self, place: int) -> Iterator[tuple[str, int, str]]:
         """Takes in a process that is over; a fault where a file ended it."""
         ended = self._running.pop(place)
-        number, read, refused, began = _PROGRESS.unpack_from(self._shared, place * _PROGRESS.size)
+        number, read, refused, *_ = _PROGRESS.unpack_from(self._shared, place * _PROGRESS.size)
         _, status, usage = os.wait4(ended.child, 0)
         tally = self.tallies[ended.name]
         tally.read, tally.refused = tally.read + read, tally.refused + refused
         tally.seconds += usage.ru_utime + usage.ru_stime
-        now = time.monotonic()
-        if status == 0 or now > self.until + case.MAX_SECONDS or len(tally.faults) >= MAX_FAULTS:
+        if status == 0 or time.monotonic() > self.until + case.MAX_SECONDS or len(tally.faults) >= MAX_FAULTS:
             return
         if number in ended.numbers:
-            late = now - began > case.MAX_SECONDS
-            how = f"more than {case.MAX_SECONDS} s in a library" if late else f"the process died: status {status}"
+            how = f"the process died: status {status}"
+            if ended.where:
+                how = f"more than {case.MAX_SECONDS} s in a library, at {ended.where}"
             yield from self._fault(ended.name, number, how)
             self._again.append((ended.name, range(number + 1, ended.numbers.stop)))
 
@@ -198,15 +207,33 @@ class Fuzzer:
     def _watch_clock(self) -> None:
         now = time.monotonic()
         for place, running in self._running.items():
-            began = _PROGRESS.unpack_from(self._shared, place * _PROGRESS.size)[3]
-            if now - began > case.MAX_SECONDS + _GRACE_S:
+            *_, began, used = _PROGRESS.unpack_from(self._shared, place * _PROGRESS.size)
+            late = case.is_late(_processor_s(running.child) - used - _GRACE_S, now - began - _GRACE_S)
+            if late:
+                running.where = self._where(place, running.child)
+            if late or now > self.until + case.MAX_SECONDS:
                 os.kill(running.child, signal.SIGKILL)
+
+    def _where(self, place: int, child: int) -> str:
+        os.kill(child, signal.SIGUSR1)  # its fault handler answers, also where Python does not
+        time.sleep(0.3)
+        lines = self._trace(place).read_text(errors="replace").splitlines()
+        frames = [line.strip().replace('File "', "").replace('", line ', ":") for line in lines if "File" in line]
+        return " < ".join(frame.rpartition("/")[2] for frame in frames[:5]) or "a place that says nothing"
+
+    def _trace(self, place: int) -> Path:
+        return self._folder / f"trace-{place}"
 
     def _close(self) -> None:
         for running in self._running.values():
             os.kill(running.child, signal.SIGKILL)
             os.waitpid(running.child, 0)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _processor_s(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def warm_up(names: Iterable[str]) -> None:
@@ -259,14 +286,16 @@ def main() -> int:
         return 0
     seconds = float(words.get("SECONDS", "inf"))
     count = float(words.get("N", 2000 if math.isinf(seconds) else "inf"))
+    folder = Path(words.get("OUT", Path(tempfile.gettempdir()) / "burn-torch-fuzz-files"))
     processes = int(words.get("PROCESSES", os.cpu_count() or 1))
     print(f"seed {seed}, {len(names)} readers, {processes} processes", flush=True)
     warm_up(names)
     fuzzer = Fuzzer(names, seed, count, seconds - (time.monotonic() - start), processes)
     for name, number, what in fuzzer.run():
         print(f"    SEED={seed} READERS='{name}' CASE={number}: {what}", flush=True)
-        if "OUT" in words and number >= 0:
-            write_case(name, seed, number, Path(words["OUT"]))
+        if number >= 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            print(f"    {write_case(name, seed, number, folder)}", flush=True)
     print_table(fuzzer.tallies)
     return 1 if any(tally.faults for tally in fuzzer.tallies.values()) else 0
 

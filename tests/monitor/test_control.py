@@ -244,3 +244,48 @@ def test_a_server_that_cannot_listen_says_why(tmp_path):
     server.close()
     assert len(notices) == 1
     assert notices[0].startswith("no commands reach this run: ")
+
+
+def test_a_place_that_names_a_foreign_socket_is_not_connected_to(tmp_path):
+    """A stranger's control.json may not send our commands to any socket of this machine."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as foreign:
+        folder = tmp_path / "f"
+        folder.mkdir()
+        foreign.bind(str(folder / "agent.sock"))
+        foreign.listen(1)
+        foreign.settimeout(0.3)
+        run = tmp_path / "run"
+        run.mkdir()
+        for name in ("../f/agent.sock", str(folder / "agent.sock"), "agent.sock", "/dev/null"):
+            place = {"v": 1, "host": "other", "pid": 1, "started": "1", "namespace": None, "socket": name}
+            (run / "control.json").write_text(json.dumps(place))
+            with pytest.raises(ArtifactError, match="no run took the command 'ping'"):
+                ControlClient(run, timeout_s=0.2).send("ping")
+            assert not is_alive(run)
+        with pytest.raises(TimeoutError):
+            foreign.accept()
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"[" * 4000, b'{"ok": true}', b"x" * 5000, b"\xff"])
+def test_a_file_with_nonsense_is_answered_and_taken_away(tmp_path, content):
+    """Where there are no sockets: a list was an AttributeError that ended the thread."""
+    server = ControlServer(tmp_path, Stops(), sockets=False)
+    (tmp_path / "control.command").write_bytes(content)
+    server.answer_file()
+    assert not (tmp_path / "control.command").exists()
+    assert json.loads((tmp_path / "control.reply").read_text())["ok"] is False
+    (tmp_path / "control.reply").write_bytes(content)
+    (tmp_path / "control.json").write_text(json.dumps({"pid": os.getpid()}))
+    with pytest.raises(ArtifactError, match="no run took the command"):
+        ControlClient(tmp_path, timeout_s=0.05).send("ping")
+
+
+def test_a_pipe_as_command_does_not_hold_the_run_up(tmp_path):
+    os.mkfifo(tmp_path / "control.command")
+    ControlServer(tmp_path, Stops(), sockets=False).answer_file()
+    assert not (tmp_path / "control.command").exists()
+
+
+class Stops:
+    def stop(self, reason="", *, status=""):
+        raise AssertionError("nobody asked for it")

@@ -110,3 +110,33 @@ def test_settings_that_never_end_are_refused_at_once(tmp_path: Path, capsys: pyt
         told = capsys.readouterr().err
         assert "no words of its own" not in told
     assert RunView.of(run).status in ("running", "dead", "ended")
+
+
+def test_a_result_that_is_a_pipe_or_nested_says_nothing(tmp_path: Path) -> None:
+    from burn_torch.cli.runs import open_run
+
+    folder = write_run(tmp_path / "run", STARTED)
+    for write in (lambda path: path.write_bytes(b"[" * 100_000), os.mkfifo):
+        (folder / "result.json").unlink(missing_ok=True)
+        write(folder / "result.json")
+        assert open_run(folder, outline=True).status
+
+
+@pytest.mark.parametrize("content", [b"0.5\nx\n", b"\xff\xfe", b"1" * 5000 + b"\n.", b"1 2\n"])
+def test_a_damaged_log_of_a_metric_is_refused_and_written_again(tmp_path: Path, content: bytes) -> None:
+    from burn_torch import DataError
+    from burn_torch.monitor import MetricValue, Split
+    from burn_torch.train.history import History
+    from burn_torch.train.logger.metric import FileMetricLogger
+
+    path = tmp_path / "valid" / "epoch-1" / "Loss.log"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    logger = FileMetricLogger(tmp_path)
+    match = r"values of Loss cannot be read\n  given:    .*\n  expected: one number a line\n  mend: "
+    with pytest.raises(DataError, match=match):
+        logger.read_numeric("Loss", 1, Split.VALID)
+    history = History()
+    history.add(Split.VALID, 1, (MetricValue("Loss", 0.5, 1),))
+    logger.restore(history)
+    assert logger.read_numeric("Loss", 1, Split.VALID) == [0.5]

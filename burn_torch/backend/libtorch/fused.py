@@ -530,14 +530,21 @@ def module_of(name: str, source: str, lines: Sequence[str] = ()) -> ModuleType:
         return found
 
 
+def _holds(path: Path, source: str) -> bool:
+    try:
+        return path.exists() and is_kernel(path.read_text(encoding="utf-8"), source)
+    except UnicodeError:
+        return False
+
+
 def _written(name: str, source: str, lines: Sequence[str]) -> Path:
     for folder in (cache_folder().parent / "kernels", Path(tempfile.gettempdir()) / "burn_torch_kernels"):
         path = folder / f"{name}.py"
         try:
-            if not (path.exists() and is_kernel(path.read_text(encoding="utf-8"), source)):
+            if not _holds(path, source):
                 make_folder(folder)
                 write_atomic(path, commented(source, lines).encode(), durable=False)
-        except (OSError, UnicodeError):
+        except OSError:
             continue
         return path
     raise OSError(f"neither {cache_folder().parent} nor {tempfile.gettempdir()} can be written")

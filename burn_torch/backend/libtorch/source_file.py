@@ -42,7 +42,7 @@ def _written(name: str, source: str) -> Path | None:
     try:
         path = cache_folder() / name
         mark_generated(str(path.parent))
-        if not (path.exists() and path.read_text(encoding="utf-8") == source):  # a power cut may have emptied it
+        if not (path.exists() and path.read_bytes() == source.encode()):  # a power cut may have emptied it
             make_folder(path.parent)
             write_atomic(path, source.encode(), durable=False)
             _prune(path.parent)

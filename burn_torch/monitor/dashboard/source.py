@@ -6,12 +6,13 @@ import gc
 import os
 import signal as signals
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, final
+from typing import IO, Final, final
 
 from burn_torch.core.errors import ArtifactError
+from burn_torch.core.reading import MAX_LINE, open_regular
 from burn_torch.monitor.codec import DamagedLine, decode
 from burn_torch.monitor.control import ControlClient
 from burn_torch.monitor.event import Stamped
@@ -117,14 +118,22 @@ class Source:
     def _sampled(self) -> RunView:
         """The view of all events but steps, of the newest steps, and of one in so many of the older ones."""
         view = RunView(self.directory)
-        lines = self._path.read_bytes().split(b"\n")[:-1]  # what is behind the last newline is half a line
-        every = max((len(lines) - _NEWEST) // _SAMPLE, 1)
-        newest = len(lines) - _NEWEST
-        for number, line in enumerate(lines):
-            if number < newest and number % every and _STEP in line:
-                continue
-            with suppress(DamagedLine):
-                event = decode(line)
-                if event is not None:
-                    view.apply(event)
+        with suppress(OSError), open_regular(self._path) as file:
+            count = sum(1 for _ in _whole_lines(file))
+            file.seek(0)
+            newest, every = count - _NEWEST, max((count - _NEWEST) // _SAMPLE, 1)
+            for number, line in enumerate(_whole_lines(file)):
+                if number < newest and number % every and _STEP in line:
+                    continue
+                with suppress(DamagedLine):
+                    event = decode(line)
+                    if event is not None:
+                        view.apply(event)
         return view
+
+
+def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines without their ends; of one that is longer than any event come pieces, which no decoder takes."""
+    while line := file.readline(MAX_LINE):
+        if line.endswith(b"\n"):  # behind the last newline is half a line
+            yield line[:-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import IO, Final, Protocol, final, runtime_checkable
 
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArtifactError, ConfigError, explain
+from burn_torch.core.errors import ArtifactError, ConfigError, DataError, explain
 from burn_torch.core.files import append_to, make_folder, remove, write_atomic
+from burn_torch.core.reading import read_bounded
 from burn_torch.train.history import EpochSummary, History, MetricDefinition, MetricValue
 from burn_torch.train.metric.base import Split
 
@@ -21,6 +23,8 @@ FLUSH_EVERY_S: Final = 1.0
 """How old a line may be before `tail -f` shows it."""
 MAX_NEW: Final = 512
 """Steps whose values wait to be written."""
+_MAX_BYTES: Final = 32 << 20
+"""Of the values of an epoch that are read: as floats they take up to sixteen times that."""
 
 
 @runtime_checkable
@@ -150,7 +154,19 @@ class FileMetricLogger:
         if file is not None:
             file.flush()
         path = self.path(split, epoch, name)
-        return [float(line) for line in path.read_text().split()] if path.exists() else []
+        try:
+            return [float(line) for line in io.BytesIO(read_bounded(path, _MAX_BYTES))]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as err:
+            raise DataError(
+                explain(
+                    f"the values of {name} cannot be read",
+                    given=f"{path}: {getattr(err, 'strerror', None) or err}",
+                    expected="one number a line",
+                    mend="remove the file; a resume writes it again",
+                )
+            ) from err
 
     def restore(self, history: History, /) -> None:
         """Writes the files again from these values, and removes those of later epochs."""
@@ -178,7 +194,7 @@ class FileMetricLogger:
             if not wanted.get(path):
                 remove(path)
         for path, text in wanted.items():
-            if text and not (path.exists() and path.read_text() == text):
+            if text and not _holds(path, text.encode()):
                 write_atomic(path, text.encode())
 
     def close(self) -> None:
@@ -227,6 +243,13 @@ class FileMetricLogger:
 def file_name(name: str) -> str:
     """The name of a metric as the name of a file: no spaces, no separators."""
     return "".join("_" if char in ' /\\:*?"<>|' else char for char in name)
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return read_bounded(path, len(content)) == content
+    except OSError:  # absent, or longer
+        return False
 
 
 def _of_split(keys: Iterable[tuple[Split, str]], split: Split) -> list[tuple[Split, str]]:

@@ -274,16 +274,21 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
+    db.text_factory = lambda text: text.decode(errors="replace")  # then it is no JSON, and the file is damaged
     try:
         db.execute(f"PRAGMA busy_timeout = {round(1000 * BUSY_S)}")
+        db.execute("PRAGMA trusted_schema = OFF")
         _go_wal(db)
         db.execute("PRAGMA synchronous = NORMAL")
         if _schema_of(db) != SCHEMA:
             with _transaction(db):
                 if _schema_of(db) != SCHEMA:  # another process may have been quicker
-                    tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-                    for (name,) in tables:
-                        db.execute(f'DROP TABLE "{name}"')
+                    for kind, name in db.execute(
+                        "SELECT type, name FROM sqlite_master WHERE sql IS NOT NULL"
+                    ).fetchall():
+                        if kind != "table":
+                            raise sqlite3.DatabaseError(f"it has a {kind}, which no version of ours has")
+                        db.execute(f"DROP TABLE {_quoted(name)}")
                     for statement in _TABLES.split(";"):
                         db.execute(statement)
                     db.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
@@ -307,6 +312,8 @@ def _go_wal(db: sqlite3.Connection) -> None:
 
 
 def _schema_of(db: sqlite3.Connection) -> int:
+    if _statements(db) != _OWN:  # a view under the name of a table may run without end
+        return 0
     try:
         row = db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
     except sqlite3.OperationalError as error:
@@ -314,6 +321,17 @@ def _schema_of(db: sqlite3.Connection) -> int:
             raise
         return 0
     return int(row[0]) if row is not None and str(row[0]).isdigit() else 0
+
+
+def _statements(db: sqlite3.Connection) -> set[str]:
+    return {" ".join(sql.split()) for (sql,) in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+
+
+_OWN = {" ".join(statement.split()) for statement in _TABLES.split(";") if statement.strip()}
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 @contextlib.contextmanager

@@ -67,6 +67,16 @@ def test_equal_programs_share_a_file(cache: Path) -> None:
     assert len(list((cache / "programs").iterdir())) == 1
 
 
+@pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"def run(): pass"])
+def test_a_damaged_file_of_a_program_is_written_again(cache: Path, damage: bytes) -> None:
+    path = LEAF.program(small()).path
+    assert path is not None
+    whole = path.read_bytes()
+    path.write_bytes(damage)
+    assert LEAF.program(small()).path == path
+    assert path.read_bytes() == whole
+
+
 def test_a_folder_that_cannot_be_written_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: np.random.Generator
 ) -> None:

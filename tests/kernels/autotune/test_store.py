@@ -353,3 +353,33 @@ def test_a_connection_does_not_cross_a_fork(path: Path) -> None:
     child.join()
     store.add([timing("after")])
     assert {row.candidate for row in store.timings(PLACE)} == {"parent", "child", "after"}
+
+
+_ENDLESS = "SELECT 1 UNION ALL SELECT i FROM n"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("DROP TABLE timings", f"CREATE VIEW timings AS WITH RECURSIVE n(i) AS ({_ENDLESS}) SELECT i FROM n"),
+        ("CREATE TRIGGER t BEFORE INSERT ON timings BEGIN DELETE FROM timings; END",),
+        ("CREATE INDEX i ON timings (key)",),
+        ("UPDATE timings SET config = CAST(x'7B22FF' AS TEXT)",),
+        ("UPDATE timings SET median_ms = 'slow'",),
+    ],
+    ids=["a view without end", "a trigger", "an index", "no UTF-8", "no number"],
+)  # fmt: skip
+def test_a_file_of_another_schema_under_our_version_is_moved_aside(path: Path, statements: tuple[str, ...]) -> None:
+    """The first ran for ever, the fourth was SQLite's own error."""
+    store = Store(path)
+    store.add([timing()])
+    store.close()
+    db = sqlite3.connect(path, isolation_level=None)
+    for statement in statements:
+        db.execute(statement)
+    db.close()
+    store = Store(path)
+    with pytest.warns(AutotuneWarning, match="a new file is begun"):
+        assert store.all_timings() == []
+    store.add([timing("new")])
+    assert [row.candidate for row in Store(path).all_timings()] == ["new"]
