@@ -14,7 +14,7 @@ from burn_torch.monitor.event import RunEnded
 
 __all__ = ["end_of"]
 
-_MOST_BYTES: Final = 64 << 20
+_MOST_BYTES: Final = 16 << 20
 """A result.json that is longer is none of ours."""
 _STATUS: Final = re.compile("[A-Za-z_]{1,40}")
 _CODES: Final = {"failed": 1, "diverged": 4}

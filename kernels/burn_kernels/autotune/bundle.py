@@ -22,7 +22,7 @@ from burn_kernels.errors import explain
 __all__ = ["export_bundle", "import_bundle"]
 
 FORMAT, VERSION = "burn_kernels.timings", 1
-MAX_BYTES = 64 << 20
+MAX_BYTES = 16 << 20
 
 
 def _is_text(value: Any) -> bool:
