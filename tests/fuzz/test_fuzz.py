@@ -15,9 +15,10 @@ from burn_torch.ops.op import REGISTRY
 from tests.fuzz.case import Case
 from tests.fuzz.corpus import kept, load
 from tests.fuzz.doors import DOORS
-from tests.fuzz.draw import Drawer, draw_program, drawable, why_not_drawn
+from tests.fuzz.draw import Drawer, draw_program
 from tests.fuzz.layers import LAYERS
 from tests.fuzz.program import Program
+from tests.fuzz.rows import drawable, why_not_drawn
 from tests.fuzz.worker import check_program
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
