@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from burn_torch import BurnTorchError, Device, DType, Tensor
 from burn_torch.core.data import TensorData
 from tests.fuzz.program import LAYER, Input, Number, compute
-from tests.fuzz.rows import FLOATS, INTEGERS, LARGEST, ORDER_OF_TIES_IS_OPEN, SHAPES, expands
+from tests.fuzz.rows import FLOATS, INTEGERS, LARGE, LARGEST, ORDER_OF_TIES_IS_OPEN, SHAPES, expands
 
 __all__ = ["CPU", "Array", "Builder", "Value"]
 
@@ -116,7 +116,7 @@ class Builder:
             data = np.clip(np.round(data * 4), math.ceil(low * 4), math.floor(high * 4)) / 4  # ties, and exact numbers
         if self.wild and data.size:
             where = self.numpy.random(shape) < 0.2
-            data = np.where(where, self.numpy.choice([np.nan, np.inf, -np.inf, -0.0, 1e30], shape), data)
+            data = np.where(where, self.numpy.choice([np.nan, np.inf, -np.inf, -0.0, LARGE[self.float]], shape), data)
         return self.add_input(data, self.float)
 
     def pick(self, fits: Callable[[Value], bool]) -> Value | None:

@@ -10,7 +10,7 @@ from burn_torch import DType
 from burn_torch.ops.op import REGISTRY
 from tests.fuzz.attributes import draw_dims, draw_ranges, draw_sizes
 from tests.fuzz.building import Builder
-from tests.fuzz.rows import drawable, drawn_samples, placed
+from tests.fuzz.rows import LARGE, drawable, drawn_samples, placed
 
 __all__ = ["MAKERS"]
 
@@ -88,7 +88,9 @@ def _at_edges(d: Builder) -> bool:
         if x.dtype.kind != "f":
             operands.append(d.fresh(x.dtype.kind, shape))
             continue
-        edges = d.numpy.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e9, 45.0, 1e-30], shape)
+        edges = d.numpy.choice(
+            [np.nan, np.inf, -np.inf, 0.0, -0.0, LARGE[d.float], -LARGE[d.float] / 3, 45.0, 1e-30], shape
+        )
         operands.append(
             d.add_input(np.where(d.numpy.random(shape) < 0.5, edges, d.numpy.uniform(-3, 3, shape)), d.float)
         )

@@ -13,13 +13,15 @@ from burn_torch.ops.op import REGISTRY, Op
 from burn_torch.ops.samples import Sample, normalise
 
 __all__ = [
-    "FLOATS", "INTEGERS", "LARGEST", "ORDER_OF_TIES_IS_OPEN", "SHAPES", "broadcasts", "drawable", "drawn_samples",
-    "expands", "is_stream", "placed", "range_of", "why_not_drawn",
+    "FLOATS", "INTEGERS", "LARGE", "LARGEST", "ORDER_OF_TIES_IS_OPEN", "SHAPES", "broadcasts", "drawable",
+    "drawn_samples", "expands", "is_stream", "placed", "range_of", "why_not_drawn",
 ]  # fmt: skip
 
 LARGEST: Final = 1e5
 """Values beyond are not drawn: their rounding would hide what is wrong."""
 
+LARGE: Final = {DType.F64: 1e30, DType.F32: 1e9, DType.BF16: 1e9, DType.F16: 300.0}
+"""Among infinities: a product of a few stays in the range, whatever the order."""
 SHAPES: Final[tuple[tuple[int, ...], ...]] = (
     (3, 4), (3, 4), (3, 4), (4,), (1, 4), (3, 1), (2, 3, 4), (2, 1, 4), (), (1,), (1, 1),
     (4, 4), (5,), (2, 3), (7,), (2, 5, 3), (1, 3, 1), (0, 4), (3, 0), (0,), (2, 2, 3, 2), (17,), (9, 5),
