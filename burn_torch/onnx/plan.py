@@ -99,8 +99,23 @@ class Plan:
     trained: dict[str, bool] = field(default_factory=dict)
     onnx_names: dict[str, str] = field(default_factory=dict)
     """What the file calls each field."""
+    on_device: set[str] = field(default_factory=set)
+    """Values that lie on a device whatever the inputs are.  Of a loop and of a sequence none do: a loop that never runs
+    hands out what it was given, which the host may know."""
 
 
+_LISTS: Final = frozenset(
+    {
+        "ConcatFromSequence",
+        "Optional",
+        "OptionalGetElement",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceErase",
+        "SequenceInsert",
+        "SplitToSequence",
+    }
+)
 _RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Dropout"}
 )
@@ -159,6 +174,7 @@ class _Planner:
             self.names[info.name] = self.values.unique(info.name, "input")
             if info.kind == "tensor":
                 self.device.add(info.name)
+                self.result.on_device.add(self.names[info.name])
         steps = self._steps(graph)
         outputs = tuple(self._source(info.name, None, 0) for info in graph.outputs)
         live = {source.name for source in outputs if isinstance(source, Ref)}
@@ -270,8 +286,9 @@ class _Planner:
         for name in node.outputs[: _read_outputs(node)]:
             if name:
                 self.names[name] = self.values.unique(name, node.op)
-                if (on_device or placed) and not nested:
+                if (on_device or placed) and not nested and node.op not in _LISTS:
                     self.device.add(name)
+                    self.result.on_device.add(self.names[name])
             outputs.append(self.names[name] if name else None)
         return Step(entry, inputs, attributes, tuple(outputs), node.label, opset=node.opset, placed=placed)
 
@@ -384,7 +401,7 @@ def _read_outputs(node: Node) -> int:
 def _constant(node: Node) -> TensorData:
     """The value of a Constant node."""
     for name, value in node.attributes.items():
-        if name == "value" and isinstance(value, TensorData):
+        if name in ("value", "sparse_value") and isinstance(value, TensorData):
             return value
         if name in ("value_float", "value_floats"):
             return TensorData(np.asarray(value, np.float32), DType.F32)
@@ -394,8 +411,8 @@ def _constant(node: Node) -> TensorData:
         explain(
             f"{node.label} holds no number",
             given=", ".join(node.attributes) or "no attribute",
-            expected="value, value_float, value_floats, value_int or value_ints",
-            mend="texts and sparse tensors are not supported",
+            expected="value, sparse_value, value_float, value_floats, value_int or value_ints",
+            mend="texts are not supported: export the model without them",
         )
     )
 

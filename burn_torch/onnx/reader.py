@@ -11,7 +11,7 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import OnnxError, explain
@@ -19,7 +19,7 @@ from burn_torch.onnx.ir import Graph, Model, Node, ValueInfo
 from burn_torch.onnx.operators.axes import ONNX_DTYPES, OTHER_DTYPES
 from burn_torch.onnx.operators.registry import find
 from burn_torch.onnx.scopes import Scope, UniqueNames
-from burn_torch.onnx.tensors import Claims, tensor_data
+from burn_torch.onnx.tensors import Claims, sparse_data, tensor_data
 
 __all__ = ["MAX_FILE_BYTES", "MAX_NODES", "captured", "read_bytes", "read_model"]
 
@@ -32,6 +32,8 @@ MAX_EXPANDED_BYTES: Final = 32 << 20
 MAX_DEPTH: Final = 40
 """How deep functions call functions and graphs hold graphs."""
 
+FunctionKey: TypeAlias = tuple[str, str, str]
+"""Domain, name and overload of a function."""
 _DOMAINS: Final = {"ai.onnx": ""}
 
 
@@ -144,7 +146,7 @@ class _Reader:
     count: int = 0
     expanded_bytes: int = 0
     claims: Claims = field(default_factory=Claims)
-    defaults: dict[tuple[str, str], tuple[dict[str, Any], int]] = field(default_factory=dict)
+    defaults: dict[FunctionKey, tuple[dict[str, Any], int]] = field(default_factory=dict)
     """Of each function that was called: the defaults of its attributes, and its size."""
     faults: list[str] = field(default_factory=list)
 
@@ -165,9 +167,7 @@ class _Reader:
                 )
             )
         self.functions = {
-            (_DOMAINS.get(f.domain, f.domain), f.name): f
-            for f in self.proto.functions
-            if not getattr(f, "overload", "")
+            (_DOMAINS.get(f.domain, f.domain), f.name, getattr(f, "overload", "")): f for f in self.proto.functions
         }
         self.expanded_limit = MAX_EXPANDED_BYTES + 4 * self.proto.ByteSize()
         self.types: dict[str, Any] = {}
@@ -195,7 +195,9 @@ class _Reader:
         if scope.depth > MAX_DEPTH:
             raise _too_deep()
         _check_texts(proto.name, *(value.name for value in (*proto.initializer, *proto.input, *proto.output)))
+        _check_texts(*(tensor.values.name for tensor in proto.sparse_initializer))
         weights = Counter(tensor.name for tensor in proto.initializer)
+        weights.update(tensor.values.name for tensor in proto.sparse_initializer)
         twice = [name for name, count in weights.items() if count > 1]
         if twice:
             self.faults.append(f"the weight {twice[0]!r} of graph {proto.name!r} is there twice")
@@ -209,15 +211,7 @@ class _Reader:
             for info in (*proto.input, *proto.value_info):
                 self.types[rename(info.name)] = info.type
         constants = {rename(tensor.name): self.tensor(tensor) for tensor in proto.initializer}
-        if proto.sparse_initializer:
-            raise OnnxError(
-                explain(
-                    "sparse weights are not supported",
-                    given=f"{len(proto.sparse_initializer)} sparse initializers",
-                    expected="dense ones",
-                    mend="export the model with dense weights",
-                )
-            )
+        constants |= {rename(tensor.values.name): self.sparse(tensor) for tensor in proto.sparse_initializer}
         inputs = tuple(
             replace(_info(info), name=rename(info.name)) for info in proto.input if rename(info.name) not in constants
         )
@@ -290,11 +284,18 @@ class _Reader:
             if body is None:
                 found.append(node)
             else:
-                found += self.inlined(body, defaults, node, scope)
+                key = (domain, proto.op_type, getattr(proto, "overload", ""))
+                found += self.inlined(body, defaults, node, scope, key)
         return found
 
     def tensor(self, proto: Any) -> TensorData:
         return tensor_data(proto, self.folder, self.claims)
+
+    def sparse(self, proto: Any) -> TensorData:
+        """A sparse tensor with its zeros written out, which count as what functions hold do."""
+        data = sparse_data(proto, self.folder, self.claims, self.expanded_limit - self.expanded_bytes)
+        self.expanded_bytes += data.array.nbytes
+        return data
 
     def attributes(self, proto: Any, scope: Scope) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -316,6 +317,7 @@ class _Reader:
             5: lambda: self.graph(attribute.g, scope.deeper(), nested=True),
             6: lambda: tuple(_short(f) for f in attribute.floats),
             7: lambda: tuple(int(i) for i in attribute.ints),
+            11: lambda: self.sparse(attribute.sparse_tensor),
             8: lambda: tuple(s.decode("utf-8") for s in attribute.strings),
             13: lambda: str(attribute.tp)[:200],
         }
@@ -334,9 +336,9 @@ class _Reader:
     # -- functions ----------------------------------------------------------------------------------------
     def body(self, proto: Any, node: Node, scope: Scope) -> tuple[Any, dict[str, Any]]:
         """The function that a node calls, of the model or ONNX's own where no importer knows the operator; defaults."""
-        found = self.functions.get((node.domain, node.op))
+        key = (node.domain, node.op, getattr(proto, "overload", ""))
+        found = self.functions.get(key)
         if found is not None:
-            key = (node.domain, node.op)
             if key not in self.defaults:
                 values = {a.name: self.value(a, scope) for a in found.attribute_proto}
                 self.defaults[key] = (values, found.ByteSize())
@@ -389,9 +391,8 @@ class _Reader:
         body = onnx.FunctionProto.FromString(text)
         return body if body.node else None
 
-    def inlined(self, body: Any, defaults: dict[str, Any], node: Node, scope: Scope) -> list[Node]:
+    def inlined(self, body: Any, defaults: dict[str, Any], node: Node, scope: Scope, key: FunctionKey) -> list[Node]:
         """The nodes of a function, with the names and attributes of the call."""
-        key = (node.domain, node.op)
         if key in scope.stack or scope.depth > MAX_DEPTH:
             raise _too_deep()
         prefix = f"{node.name}/"

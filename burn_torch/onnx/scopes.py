@@ -46,7 +46,7 @@ class Scope:
     opsets: MutableMapping[str, int]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     prefix: str = ""
-    stack: tuple[tuple[str, str], ...] = ()
+    stack: tuple[tuple[str, str, str], ...] = ()
     depth: int = 0
 
     def of_graph(self, values: Iterable[str]) -> Scope:

@@ -190,7 +190,7 @@ class _Writer:
         """Whether a value is a tensor on a device, known beforehand."""
         if isinstance(source, Ref):
             known = self.known.get(source.name)
-            return known is not None and not known.on_host
+            return known is not None and not known.on_host and source.name in self.plan.on_device
         return isinstance(source, Weight)
 
     def annotated(self) -> set[str]:

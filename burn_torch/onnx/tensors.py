@@ -16,7 +16,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError, explain
 from burn_torch.onnx.operators.axes import dtype_of
 
-__all__ = ["MAX_TENSOR_BYTES", "Claims", "tensor_data"]
+__all__ = ["MAX_TENSOR_BYTES", "Claims", "sparse_data", "tensor_data"]
 
 MAX_TENSOR_BYTES: Final = 1 << 40
 """No declared size beyond this is believed."""
@@ -79,6 +79,30 @@ def tensor_data(proto: Any, folder: Path | None, claims: Claims | None = None) -
     stored = dtype.numpy.newbyteorder("<")
     array = np.frombuffer(raw, stored).astype(dtype.numpy, copy=True)
     return TensorData(array.reshape(shape), dtype)
+
+
+def sparse_data(proto: Any, folder: Path | None, claims: Claims | None, limit_bytes: int) -> TensorData:
+    """The values of a SparseTensorProto, with its zeros.  Raises: OnnxError if malformed, or beyond the limit."""
+    values = tensor_data(proto.values, folder, claims)
+    places = tensor_data(proto.indices, folder, claims)
+    name = proto.values.name or "a sparse tensor without a name"
+    shape = tuple(int(size) for size in proto.dims)
+    if any(size < 0 for size in shape) or len(values.shape) != 1:
+        raise _fault(name, f"sizes {shape}, values {values.shape}", "sizes of 0 or more, and a row of values")
+    size = math.prod(shape) * values.dtype.itemsize
+    if size > limit_bytes:
+        raise _fault(name, f"a sparse tensor of {size} bytes with its zeros", f"at most {limit_bytes} bytes more")
+    at = places.array
+    if places.dtype is not DType.I64 or at.shape not in ((len(values.array),), (len(values.array), len(shape))):
+        raise _fault(name, f"places {at.shape} {places.dtype.name}", f"i64, {len(values.array)} of them")
+    columns = at[:, None] if at.ndim == 1 else at
+    sizes = np.array([math.prod(shape)] if at.ndim == 1 else shape, np.int64)
+    if (columns < 0).any() or (columns >= sizes).any():
+        raise _fault(name, "a place outside", f"places within {shape}")
+    flat = at if at.ndim == 1 else np.ravel_multi_index(tuple(at.T), shape) if shape else np.zeros(len(at), np.int64)
+    dense = np.zeros(math.prod(shape), values.array.dtype)
+    dense[flat] = values.array
+    return TensorData(dense.reshape(shape), values.dtype)
 
 
 def _listed(proto: Any, dtype: DType, count: int, name: str) -> NDArray[Any]:

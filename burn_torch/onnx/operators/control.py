@@ -225,6 +225,8 @@ def split_to_sequence(x: Any, split_sizes: Host | None = None, *, axis: int = 0,
 
 
 def _parts(x: Any, sizes: tuple[int, ...], axis: int) -> list[Any]:
+    if not sizes and not x.shape[axis]:
+        return []  # no part of nothing
     return list(split(x, np.array(sizes, np.int64), axis=axis, outputs=len(sizes)))
 
 
