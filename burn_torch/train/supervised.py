@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,16 +16,16 @@ from burn_torch.config import Config
 from burn_torch.core.ambient import next_key
 from burn_torch.core.belonging import belonging
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArtifactError, ConfigError, DistributedError, NonFiniteError, explain
+from burn_torch.core.errors import ConfigError, DistributedError, explain
 from burn_torch.core.frames import called_name, user_level
 from burn_torch.graph.passes import Precision
-from burn_torch.monitor.control import ASKED
 from burn_torch.monitor.tensorboard import TensorBoardWriter, require_tensorboard
 from burn_torch.train.artifact import ArtifactDir
 from burn_torch.train.checkpoint import Checkpoint, CheckpointEvery, CheckpointingStrategy
 from burn_torch.train.checkpoint.store import file_store
 from burn_torch.train.checkpoint.strategy import default_strategy, metric_strategies
 from burn_torch.train.early_stopping import EarlyStoppingStrategy, MetricEarlyStoppingStrategy
+from burn_torch.train.ending import close_quietly, closing, forget_stop, status_of
 from burn_torch.train.event import EventReader
 from burn_torch.train.history import History
 from burn_torch.train.interrupt import Deadline, Interrupter, stopping_on_signals
@@ -335,15 +335,15 @@ class SupervisedTraining:
             stack.enter_context(installed(application))
             renderer = default_renderer(directory=artifact.path) if self._renderer is None else self._renderer
             renderer = renderer if peers.is_main else SilentRenderer()
-            stack.callback(_close_quietly, renderer)
+            stack.callback(close_quietly, renderer)
             shown = artifact.path if peers.is_main else Path(stack.enter_context(TemporaryDirectory()))
             publisher = Publisher(shown, (renderer, *self._readers) if peers.is_main else ())
             stack.callback(publisher.close)
             for reader in self._readers:
-                stack.callback(_close_quietly, reader)
+                stack.callback(close_quietly, reader)
             loggers = (self._loggers or (FileMetricLogger(artifact.path),)) if peers.is_main else ()
             for logger in loggers:
-                stack.push(_closing(logger))
+                stack.push(closing(logger))
             parts = Parts(
                 artifact=artifact,
                 train=train,
@@ -391,7 +391,7 @@ class SupervisedTraining:
             if self._tensorboard is not None and peers.is_main:
                 folder = artifact.path / "tensorboard" if self._tensorboard == "default" else self._tensorboard
                 stack.enter_context(publisher.feeding(TensorBoardWriter(folder)))
-            stack.callback(_forget_stop, parts.interrupter)  # when neither signals nor viewers are heard any more
+            stack.callback(forget_stop, parts.interrupter)  # when neither signals nor viewers are heard any more
             stack.enter_context(publisher.attended(parts.interrupter, run.say))
             return self._launched(run, parts)
 
@@ -410,7 +410,7 @@ class SupervisedTraining:
             LOG.exception("the run failed")
             if isinstance(err, Exception):
                 run.save_in_need(err)
-            run.failed(_status_of(err), err)
+            run.failed(status_of(err), err)
             raise
         finally:
             forget()
@@ -559,39 +559,6 @@ def _metric_faults(split: str, metrics: Sequence[Any]) -> list[tuple[str, str, s
             faults.append((f"two {split} metrics {metric.name}", "a name of its own for each", "give one another name"))
         seen.add(name)
     return faults
-
-
-def _closing(logger: MetricLogger) -> Callable[..., None]:
-    """Closes a logger at the end of a block; an error that is on its way is the one to tell."""
-
-    def close(kind: Any, error: BaseException | None, trace: Any) -> None:
-        try:
-            logger.close()
-        except (ArtifactError, OSError):
-            if error is None:
-                raise
-
-    return close
-
-
-def _close_quietly(renderer: EventReader) -> None:
-    with suppress(OSError):  # a closed pipe or terminal is no reason to lose the result
-        renderer.close()
-
-
-def _forget_stop(interrupter: Interrupter) -> None:
-    """Takes back a wish to stop that was for one run only, also one that came too late to stop it.
-
-    That of a caller of `Interrupter.stop` stays: it may be meant for all runs that have this handle.
-    """
-    if interrupter.status in ("interrupted", "terminated", "time_limit") or interrupter.get_message() == ASKED:
-        interrupter.reset()
-
-
-def _status_of(err: BaseException) -> str:
-    if isinstance(err, NonFiniteError):
-        return "diverged"
-    return "failed" if isinstance(err, Exception) else "aborted"
 
 
 def _check_length(checkpoint: Checkpoint, num_epochs: int) -> None:

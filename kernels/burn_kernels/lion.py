@@ -20,7 +20,6 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.errors import KernelArgumentError, explain
 from burn_kernels.launch import HALVES, wide_type
 from burn_kernels.optimizer import (
-    Config,
     _check_table,
     _clip,
     _launch,
@@ -30,11 +29,9 @@ from burn_kernels.optimizer import (
     _runs_kernel,
     _store,
     _write,
-    candidates,
-    default,
     flops,
-    step_tunable,
 )
+from burn_kernels.optimizer_tuning import Config, candidates, default, step_tunable
 from burn_kernels.spec import Draw, KernelSpec, Problem, register
 from burn_kernels.tensor_table import Table, Tensors, table
 

@@ -14,6 +14,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.spec import FLOAT_NUMBER
 from burn_torch.fusion import Plan, Reason, plan_of, schedule
 from burn_torch.fusion.bodies import Source
+from burn_torch.fusion.composites import open_composites
 from burn_torch.fusion.lowering import lower
 from burn_torch.graph.ir import Graph
 from burn_torch.graph.passes.dead import dead_code
@@ -266,7 +267,7 @@ def test_no_plan_raises_the_peak_of_memory(recipe: Recipe) -> None:
     graph = dead_code(traced(lambda *xs: cooked(steps, xs), specs_of(inputs)))
     found = plan_of(graph)
     verify(found.graph)
-    opened, whole = schedule._opened(graph)
+    opened, whole = open_composites(graph)
     first_steps = schedule._workspace(Source(opened), whole)
     assert peak_bytes(found.graph) <= peak_bytes(graph) + first_steps
 

@@ -110,6 +110,27 @@ def close(found: Any, expected: Any, tolerance: float = 1e-10) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale)
 
 
+def twin(model: Any) -> dict[str, torch.Tensor]:
+    """The parameters of an Mlp as torch's leaves."""
+    return {path: torch.from_numpy(array(p.val()).copy()).requires_grad_() for path, p in model.named_params()}
+
+
+def twin_forward(values: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    hidden = torch.tanh(x @ values["inner.weight"] + values["inner.bias"])
+    return hidden @ values["outer.weight"] + values["outer.bias"]
+
+
+def twin_loss(values: dict[str, torch.Tensor], x: Array, y: Array) -> torch.Tensor:
+    return (twin_forward(values, torch.from_numpy(x)) - torch.from_numpy(y)).square().mean()
+
+
+def judge(model: Any, found: Any, expected: dict[str, Array]) -> None:
+    ours = by_path(model, found)
+    assert set(ours) == set(expected)
+    for path, gradient in expected.items():
+        close(ours[path], gradient)
+
+
 def said(what: str, given: str = "", expected: str = "", mend: str = "") -> str:
     """The pattern of an error in three parts; each part may go on."""
     return rf"{what}(.|\n)*\n  given:    {given}(.|\n)*\n  expected: {expected}(.|\n)*\n  mend:     {mend}"

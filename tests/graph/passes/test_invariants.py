@@ -122,7 +122,7 @@ PLANNING = {
     "gradients of tables by rows": (compiled_program, "add_rows"),
     "endings of products": (compiled_program, "with_endings"),
     "planning": (schedule, "_plan_of"),
-    "opening composite operations": (schedule, "_opened"),
+    "opening composite operations": (schedule, "open_composites"),
 }
 
 
