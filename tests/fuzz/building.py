@@ -29,7 +29,10 @@ LARGEST_LAYER: Final = 3100
 
 
 def _has_ties(x: Any) -> bool:
-    return x is None or x.tensor.into_torch().unique().numel() < x.tensor.spec.numel
+    if x is None:
+        return True
+    values = x.tensor.into_torch()
+    return bool(values.isnan().any()) or values.unique().numel() < x.tensor.spec.numel
 
 
 class Value:

@@ -13,6 +13,7 @@ from burn_torch import Device, DType, Tensor, vjp
 from burn_torch.core.data import TensorData
 from tests.fuzz.compare import Judge, Noisy, Results
 from tests.fuzz.program import Program
+from tests.fuzz.training import Training
 
 __all__ = ["PLAIN", "Case", "first_by_tape", "second_by_transforms"]
 
@@ -21,11 +22,12 @@ PLAIN: Final = Device.cpu(fused=False)
 
 @dataclass(frozen=True)
 class Case:
-    """A program, and whether second gradients are compared too."""
+    """A program, whether second gradients are compared too, and whether a random training is beside it."""
 
     program: Program
     second: bool = False
     seed: int = 0
+    trains: bool = False
 
     # -- arguments ---------------------------------------------------------------------------------
     @cached_property
@@ -70,6 +72,11 @@ class Case:
             n * 0.9 if isinstance(n, float) else n + 1 if abs(n) >= 1 << 20 else n for n in self.program.numbers
         )
         return Case(replace(self.program, inputs=tuple(inputs), numbers=numbers), self.second, self.seed + 2)
+
+    @cached_property
+    def training(self) -> Training:
+        """A random training; it has nothing of the program but the seed."""
+        return Training(self.seed)
 
     # -- the reference -----------------------------------------------------------------------------
     @cached_property

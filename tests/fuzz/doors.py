@@ -12,6 +12,7 @@ vmap         per_sample_grad over several samples
 second       tape over tape, by transforms and by devices, against differences
 c            compile(fuse=True) on the CPU: generated C
 interpreter  the same with generated Triton, interpreted
+steps        a few steps of a random training: modules and optimizers in and out
 cuda         a fused device, and `compile`, which replays CUDA graphs
 """
 
@@ -470,6 +471,25 @@ def _in_numpy(check: Callable[[Case], Outcome]) -> Callable[[Case], Outcome]:
     return checked
 
 
+# -- training ------------------------------------------------------------------------------------------------------
+def steps(case: Case, device: Device) -> Outcome:
+    """Some steps of a random training on another device."""
+    return _trained(case, device, lambda step: step)
+
+
+def steps_compiled(case: Case, device: Device = PLAIN, **options: Any) -> Outcome:
+    """Steps as one program: the model and the optimizer are arguments, and of half of them donated ones."""
+    donated = ("net", "optimizer") if case.training.plan["donated"] else ()
+    return _trained(case, device, lambda step: compile(step, donate=donated, **options))
+
+
+def _trained(case: Case, device: Device, wrap: Callable[[Any], Any]) -> Outcome:
+    if not case.trains:
+        return _skip("one program in twelve")
+    words = case.training.judge.differences(case.training.run(device, wrap))
+    return Outcome(tuple(f"{one} of {case.training}" for one in words[:1]))
+
+
 # -- all doors, by phase ------------------------------------------------------------------------------------------
 def _fused() -> Device:
     return Device.cpu(fused=True)
@@ -492,6 +512,9 @@ DOORS: Final[dict[str, tuple[Door, ...]]] = {
         Door("second compile", second_compiled),
         Door("second lazy", lambda case: second_eager(case, _fused()), 0.5),
         Door("second ndarray", _in_numpy(lambda case: second_eager(case, Device.ndarray())), 0.5),
+        Door("steps ndarray", lambda case: steps(case, Device.ndarray())),
+        Door("steps compile", steps_compiled),
+        Door("steps lazy", lambda case: steps(case, _fused()), 0.5),
     ),
     "c": (
         *_shared(
@@ -500,6 +523,7 @@ DOORS: Final[dict[str, tuple[Door, ...]]] = {
             (Door("c donate", lambda case: donated(case, fuse=True)), 0.25),
         ),
         Door("second c", lambda case: second_compiled(case, fuse=True)),
+        Door("steps c", lambda case: steps_compiled(case, fuse=True), 0.3),
     ),
     "interpreter": (
         *_shared(
@@ -509,6 +533,7 @@ DOORS: Final[dict[str, tuple[Door, ...]]] = {
             (Door("interpreter lazy", lambda case: eager(case, _fused())), 0.2),
         ),
         Door("second interpreter", lambda case: second_compiled(case, fuse=True)),
+        Door("steps interpreter", lambda case: steps_compiled(case, fuse=True), 0.3),
     ),
     "cuda": (
         *_shared(
@@ -522,6 +547,11 @@ DOORS: Final[dict[str, tuple[Door, ...]]] = {
             "second cuda",
             (Door("second cuda", lambda case: second_eager(case, _on_gpu(True))), 0.5),
             (Door("second cuda compile", lambda case: second_compiled(case, _on_gpu(True))), 0.5),
+        ),
+        *_shared(
+            "steps cuda",
+            (Door("steps cuda", lambda case: steps(case, _on_gpu(True))), 0.4),
+            (Door("steps cuda compile", lambda case: steps_compiled(case, _on_gpu(True))), 0.6),
         ),
     ),
 }

@@ -75,7 +75,7 @@ class Report:
             self._print(phase, self.failures[key])
         for _, door, number in rest[:40]:
             words = self.failures[phase, door, number].words
-            print(f"{phase}, door {door}, program {number}: {words[:110]}")
+            print(f"{phase}, door {door}, program {number}: {words[:110] if not door.startswith('steps') else words}")
         if len(rest) > 40:
             print(f"{phase}: {len(rest) - 40} more disagreements")
         print(flush=True, end="")

@@ -6,10 +6,11 @@ import collections
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from burn_torch import DType
+from burn_torch import Device, DType
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.ops.op import REGISTRY
 from tests.fuzz.case import Case
@@ -19,6 +20,7 @@ from tests.fuzz.draw import Drawer, draw_program
 from tests.fuzz.layers import LAYERS
 from tests.fuzz.program import Program
 from tests.fuzz.rows import drawable, why_not_drawn
+from tests.fuzz.training import Training
 from tests.fuzz.worker import check_program
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning")
@@ -95,10 +97,34 @@ def test_a_program_as_python_computes_the_same() -> None:
 def test_a_few_programs_agree_on_every_door(second: bool) -> None:
     counts: collections.Counter[str] = collections.Counter()
     for seed in random.Random(int(second)).sample(range(10_000), 10):
-        case = Case(draw_program(seed), second, seed)
+        case = Case(draw_program(seed), second, seed, trains=second)
         found = check_program(case, EAGER, counts)
         assert not found, f"program {seed}: {[(door.name, words) for door, words in found]}\n{case.program.source()}"
-    assert all(counts[f"{door.name}|run"] for door in EAGER if second or not door.name.startswith("second")), counts
+    assert all(counts[f"{door.name}|run"] for door in EAGER if second or not door.name.startswith(("se", "st"))), counts
+
+
+def test_a_training_that_loses_its_optimizer_states_disagrees() -> None:
+    training = next(one for one in map(Training, range(99)) if one.plan["optimizer"] == "momentum")
+
+    def forgets(step: Any) -> Any:
+        def step_with_fresh_states(net: Any, optimizer: Any, *others: Any) -> Any:
+            stepped, moved, losses = step(net, training._optimizer(net), *others)
+            return stepped, moved, losses
+
+        return step_with_fresh_states
+
+    device = Device.cpu(fused=False)
+    assert not training.judge.differences(training.run(device))
+    assert training.judge.differences(training.run(device, forgets))
+
+
+def test_each_part_of_training_is_drawn() -> None:
+    plans = [Training(seed).plan for seed in range(200)]
+    layers = {name for plan in plans for name, _ in plan["layers"]}
+    assert {"BatchNorm", "Dropout", "GaussianNoise", "Embedding", "LayerNorm"} <= layers
+    assert {plan["optimizer"] for plan in plans} == {
+        "Sgd", "momentum", "nesterov", "Adam", "amsgrad", "AdamW", "cautious",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("path", kept(), ids=lambda path: path.stem)

@@ -157,6 +157,7 @@ class _Worker:
         self.shrinks = not options.first
         self.doors = doors
         self.second_every = 1 if all(door.name.startswith("second") for door in doors) else 10
+        self.steps_every = 1 if all(door.name.startswith("steps") for door in doors) else 12
         self.shared = shared
         self._connection = connection
         self._lock = threading.Lock()
@@ -202,7 +203,8 @@ class _Worker:
         from tests.fuzz.draw import draw_program
 
         own = case_seed(self.seed, number)
-        case = Case(draw_program(own), second=number % self.second_every == 0, seed=own % (1 << 31))
+        trains = number % self.steps_every == 5 % self.steps_every
+        case = Case(draw_program(own), number % self.second_every == 0, own % (1 << 31), trains)
         counts["programs"] += 1
         counts["steps"] += len(case.program.steps)
         try:
@@ -213,11 +215,12 @@ class _Worker:
             self._tell("failure", Failure("reference", number, words, case.program.to_json(), False, case.seed))
             return
         for door, words in check_program(case, self.doors, counts):
-            failure = Failure(door.name, number, words, case.program.to_json(), case.second, case.seed)
+            text = None if door.name.startswith("steps") else case.program.to_json()  # the words have the training
+            failure = Failure(door.name, number, words, text, case.second, case.seed)
             self._tell("failure", failure)
             kind = f"{door.name} {words[:60] if words.startswith('raised') else words.split(':')[0][:40]}"
             seconds = min(30.0, self.shared.deadline - time.time())
-            if self.shrinks and seconds > 0 and self.shared.may_shrink(kind):
+            if text and self.shrinks and seconds > 0 and self.shared.may_shrink(kind):
                 program = smallest(door, case, seconds)
                 words = try_door(door, Case(program, case.second, case.seed))[0] or words
                 self._tell("shrunk", replace(failure, words=words, program=program.to_json()))
