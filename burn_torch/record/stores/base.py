@@ -20,7 +20,7 @@ from burn_torch.record.precision import PrecisionSettings
 from burn_torch.record.stores.adapter import IdentityAdapter, ModuleAdapter
 from burn_torch.record.stores.filter import PathFilter, Predicate
 from burn_torch.record.stores.places import Place, Twin, places
-from burn_torch.record.stores.remap import KeyRemapper, map_indices_contiguous, renamed
+from burn_torch.record.stores.remap import KeyRemapper, lists_cut_short, map_indices_contiguous, renamed
 from burn_torch.record.stores.result import ApplyError, ApplyResult
 
 __all__ = ["ModuleStore", "WritableStore"]
@@ -128,6 +128,8 @@ class ModuleStore(ABC):
         """Entries by the names that they get in a module with the keys `wanted`."""
         entries = dict(record.entries)
         entries = renamed(entries, self.remapper.remap(entries))
+        if self.contiguous and self.partial:
+            self._require_whole_lists(entries, wanted)
         return renamed(entries, map_indices_contiguous(entries, wanted)) if self.contiguous else entries
 
     def get_snapshot(self, name: str) -> RecordEntry | None:
@@ -142,17 +144,19 @@ class ModuleStore(ABC):
         """The module with the values of the file, and what became of each.
 
         Floats take the element type of the module; other types must fit.
-        Raises: RecordError with every fault at once, unless `validate(False)`; then nothing was loaded.
+        Raises: RecordError with every fault at once, and where no value of the file has a place in the module, unless
+        `validate(False)`; then nothing was loaded.
         """
         there = places(module)
         record = self.read()
-        entries = self._named(record, (twin.key for place in there for twin in self._twins(place)))
+        entries = self._named(record, [twin.key for place in there for twin in self._twins(place)])
         found: dict[str, RecordEntry] = {}
         used: set[str] = set()
         missing: list[Place] = []
         skipped: list[str] = []
         errors: list[ApplyError] = []
         given: set[int] = set()
+        readers: dict[tuple[str, int], Place] = {}
         for place in there:
             if self.chosen is not None and not self.chosen.matches(place.path, place.container_path):
                 skipped.append(place.path)
@@ -164,6 +168,10 @@ class ModuleStore(ABC):
                 continue
             used.add(twin.key)
             given.add(id(place.leaf))
+            other = readers.setdefault((twin.key, twin.block), place)
+            if other.leaf is not place.leaf:
+                errors.append(ApplyError(place.path, "load", f"is {twin.key} of the file, and so is {other.path}"))
+                continue
             entry, fault = _fitted(place, twin, entries[twin.key])
             if fault is not None:
                 errors.append(fault)
@@ -182,6 +190,8 @@ class ModuleStore(ABC):
         )
         if self.validating and (result.errors or (result.missing and not self.partial)):
             raise self._refused(module, result)
+        if self.validating and missing and entries and not used:
+            raise self._refused(module, result, "has no value of")
         if record.metadata.get("format") == "pt" and isinstance(self.from_adapter, IdentityAdapter):
             warn_of_layout(module, found)
         return ModuleRecord(found).allow_partial().cast_to_module_dtype().apply(module), result
@@ -189,12 +199,25 @@ class ModuleStore(ABC):
     def _twins(self, place: Place) -> Sequence[Twin]:
         return self.from_adapter.twins(place) or (Twin(place.path),)
 
-    def _refused(self, module: Module, result: ApplyResult) -> RecordError:
-        listed = "\n            ".join(shortened(result.lines(self.partial)))
+    def _require_whole_lists(self, entries: Iterable[str], wanted: Iterable[str]) -> None:
+        """Raises: RecordError where part of a list is there, and which part can be read in two ways."""
+        unclear = lists_cut_short(entries, wanted)
+        if unclear:
+            raise RecordError(
+                explain(
+                    "part of a list is there, and its numbers have gaps",
+                    given=f"{self.name}: {'; '.join(shortened(unclear))}",
+                    expected="as many numbers as the module has, or numbers that the module has",
+                    mend="map_indices_contiguous(False) keeps the numbers, with_key_remapping(pattern, to) says others",
+                )
+            )
+
+    def _refused(self, module: Module, result: ApplyResult, what: str = "does not fit") -> RecordError:
+        listed = "\n            ".join(shortened(result.lines(self.partial and bool(result.applied))))
         unused = f"\n            unused in the file: {', '.join(shortened(result.unused))}" if result.unused else ""
         return RecordError(
             explain(
-                f"this file does not fit {type(module).__name__}",
+                f"this file {what} {type(module).__name__}",
                 given=f"{self.name}:\n            {listed}{unused}",
                 expected="a value of the right shape and type for each of the module",
                 mend="rename keys with with_key_remapping(pattern, to), leave some with with_regex(pattern), or"

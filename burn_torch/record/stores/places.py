@@ -63,15 +63,23 @@ def places(module: Module) -> list[Place]:
     return list(_places(module, "", (), ("",)))
 
 
+def _layer(value: Any) -> str:
+    """The library's class that an object is of: a layer derived from Linear lies as Linear does, and a class of
+    somebody else that is called Linear does not."""
+    classes = (cls for cls in type(value).__mro__ if cls.__module__.partition(".")[0] == "burn_torch")
+    return next((cls.__name__ for cls in classes), "")
+
+
 def _places(value: Any, path: str, above: tuple[str, ...], prefixes: tuple[str, ...]) -> Iterator[Place]:
     name = type(value).__name__
+    layer = _layer(value)
     here = (*above, tree.container_name(value))
     for field, child in tree.children(value):
         where = f"{path}.{field}" if path else field
         if isinstance(child, Param | RunningState):
-            yield Place(where, child, name, ".".join(here), _twins(name, field, child, prefixes))
+            yield Place(where, child, name, ".".join(here), _twins(layer, field, child, prefixes))
         elif not isinstance(child, tree.LEAVES):
-            blocks = _BLOCKS.get(name)
+            blocks = _BLOCKS.get(layer)
             inner = _renamed(value, field, prefixes)
             for place in _places(child, where, here, inner):
                 if blocks is None:
@@ -110,7 +118,7 @@ def _joined(prefix: str, name: str) -> str:
 
 def _renamed(value: Any, field: str, prefixes: Sequence[str]) -> tuple[str, ...]:
     """The names of a child: under each name of its parent, PyTorch's, then its own."""
-    container = type(value).__name__
+    container = _layer(value)
     names = dict.fromkeys((_CHILDREN.get(container, {}).get(field, field), field))
     if container in _NORMS_FIRST and value.norm_first and field in _NORMS_FIRST[container]:
         names = dict.fromkeys((_NORMS_FIRST[container][field], field))

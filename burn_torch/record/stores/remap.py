@@ -11,7 +11,7 @@ from burn_torch.core.errors import RecordError, explain
 from burn_torch.record.faults import shortened
 from burn_torch.record.stores.filter import compiled
 
-__all__ = ["KeyRemapper", "map_indices_contiguous", "renamed"]
+__all__ = ["KeyRemapper", "lists_cut_short", "map_indices_contiguous", "renamed"]
 
 V = TypeVar("V")
 _GROUP: Final = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
@@ -98,6 +98,22 @@ def map_indices_contiguous(keys: Iterable[str], wanted: Iterable[str] = ()) -> d
             if whole not in names:
                 names[whole] = rename(prefix, part)
     return {key: names[key] for key in listed}
+
+
+def lists_cut_short(keys: Iterable[str], wanted: Iterable[str]) -> list[str]:
+    """Lists whose numbers would lose gaps although the keys `wanted` have more of them: which lack cannot be known.
+
+    >>> lists_cut_short(["fc.0", "fc.2", "fc.4"], ["fc.0", "fc.1", "fc.2", "fc.3"])
+    ['fc: 0, 2, 4 in the file, 0, 1, 2, 3 in the module']
+    """
+    there = _numbers(wanted)
+    words = []
+    for prefix, ours in _numbers(keys).items():
+        known = there.get(prefix, {})
+        if len(ours) < len(known) and not ours.keys() <= known.keys() and any(n != i for n, i in ours.items()):
+            file, module = (", ".join(map(str, sorted(numbers))) for numbers in (ours, known))
+            words.append(f"{prefix or 'the file'}: {file} in the file, {module} in the module")
+    return words
 
 
 def _numbers(keys: Iterable[str]) -> dict[str, dict[int, int]]:
