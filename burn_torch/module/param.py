@@ -424,7 +424,9 @@ def _as_leaf(value: Tensor, require_grad: bool) -> Tensor:
     backend = value.backend
     if not backend.is_autodiff or is_recorded(backend, value.primitive):
         return value
-    return value.require_grad() if require_grad else _off_tape(value)
+    if require_grad and value.is_require_grad():
+        return value
+    return _off_tape(value).require_grad() if require_grad else _off_tape(value)
 
 
 def _off_tape(value: Tensor) -> Tensor:

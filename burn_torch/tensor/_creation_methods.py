@@ -40,9 +40,8 @@ class CreationMethods(DataMethods):
         """
         wanted = None if dtype is None else dtype_of(dtype)
         if options.__class__ is not Device:
-            own = TensorData.of(data)
-            device, chosen = creation(options, own.dtype)
-            data, wanted = own, wanted or chosen
+            device, chosen = creation(options, TensorData.of(data).dtype)
+            wanted = wanted or chosen  # of the data as they came: floats that became f32 would be rounded twice
         else:
             device = options
         made = TensorData.of(data, wanted)

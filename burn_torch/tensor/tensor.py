@@ -74,12 +74,18 @@ class Tensor(Operators, metaclass=Named):
         _gradients(gradients).replace(self, gradient)
 
     def require_grad(self) -> Tensor:
-        """This value as a leaf to which gradients are asked: off this device's tape, still on those under it."""
+        """This value as a leaf of this device's tape, to which gradients are asked; it stays on the tapes under that.
+
+        Raises: AutodiffError for what was computed from such leaves, whose gradients would end here; on devices without
+            gradients; and for integers.
+        """
         backend = self.backend
         if not isinstance(backend, Autodiff):
             raise _no_tape("require_grad", self)
-        if backend.is_leaf(self.primitive):
-            return self
+        if backend.is_tracked(self.primitive):
+            if backend.is_leaf(self.primitive):
+                return self
+            raise _is_computed(self)
         if not self.spec.dtype.is_float:
             raise AutodiffError(
                 explain(
@@ -176,6 +182,18 @@ def _gradients(gradients: Gradients) -> Gradients:
             mend="gradients = loss.backward(); x.grad(gradients)",
         )
     return gradients
+
+
+def _is_computed(x: Tensor) -> AutodiffError:
+    return AutodiffError(
+        explain(
+            "require_grad: this tensor was computed from others that ask for gradients, which would end here",
+            given=f"{x.spec} on {x.backend.name}, the result of an operation on its tape",
+            expected="a leaf: a tensor that nothing on the tape was computed into",
+            mend="for a new leaf write x.detach().require_grad(); for the gradient by it,"
+            " grad(rest_of_the_program)(x), which leaves it where it is",
+        )
+    )
 
 
 def _no_tape(method: str, x: Tensor) -> AutodiffError:

@@ -186,3 +186,11 @@ def test_errors_of_random() -> None:
         Tensor.random((2,), "normal", Device.cpu())  # type: ignore[arg-type]  # the mistake
     with pytest.raises(ShapeError, match=r"(?s)categorical: there is nothing to draw.*num_samples 0"):
         Tensor.ones((2,), Device.cpu()).categorical(0)
+
+
+def test_numbers_in_a_wanted_type_are_rounded_once() -> None:
+    """0.1 became f32, then f64."""
+    for values in (0.1, [0.1, 1e-40, 16777217.5], [[1.0 / 3.0]]):
+        for dtype, kind in (("f64", np.float64), ("f32", np.float32)):
+            made = Tensor.from_data(values, (Device.cpu(), dtype))
+            np.testing.assert_array_equal(made.into_data().values, np.asarray(values, kind).reshape(made.shape))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from burn_torch import Device, Tensor, compile, grad, hvp, jvp, optim, per_sample_grad, value_and_grad
-from burn_torch.core.errors import ShapeError
+from burn_torch.core.errors import AutodiffError, ShapeError
 from burn_torch.module import GradientsParams, Module, Param
 from tests.transform.functions import (
     CPU,
@@ -462,3 +462,21 @@ def test_accumulated_gradients_are_differentiated_through(seed: np.random.Genera
     once, twice = (by_path(model, grad(outer)(model, parts=n)) for n in (1, 2))
     for path in ENTRIES:
         close(twice[path], once[path])
+
+
+def test_require_grad_of_what_was_computed_is_refused() -> None:
+    """It cut gradients off without a word; Burn panics."""
+    x = tensor([3.0], TAPE).require_grad()
+    y = x * x
+    match = said(
+        "require_grad: this tensor was computed", r"\(1,\) f64 cpu", "a leaf", r"for a new leaf write x.detach\(\)"
+    )
+    for ask in (Tensor.require_grad, lambda y: y.set_require_grad(True)):
+        with pytest.raises(AutodiffError, match=match):
+            ask(y)
+    assert y.detach().require_grad().is_require_grad()
+    assert x.require_grad() is x
+    above = Tensor.from_inner(y).require_grad()  # still on the tape under its own
+    first = above.grad((above * above).backward())
+    assert first is not None
+    close(x.grad(first.backward()), np.array([12.0]))

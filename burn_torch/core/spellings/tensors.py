@@ -96,7 +96,7 @@ TENSOR: Final[dict[str, str]] = {
     "requires_grad_": "x.require_grad(), which gives another tensor",
     "grad_fn": "x.is_require_grad() tells leaves; a tape has no nodes to look at",
     "is_leaf": "x.is_require_grad()",
-    "retain_grad": "x = x.require_grad() before what follows, then x.grad(gradients)",
+    "retain_grad": "grad(what_follows)(x), or x.detach().require_grad() and x.grad(gradients)",
     "zero_grad": "nothing: backward returns new gradients",
     "volatile": "x.no_grad()",
     # -- arithmetic
