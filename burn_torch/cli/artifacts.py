@@ -6,8 +6,9 @@ import argparse
 import json
 import shlex
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from burn_torch.cli import registry
 from burn_torch.cli.recipe import Recipe
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from burn_torch.module import Module
     from burn_torch.tensor import Device
 
-__all__ = ["add_checkpoint", "saved_run", "trained_model"]
+__all__ = ["add_checkpoint", "bounded_by", "largest_checkpoint", "saved_run", "trained_model"]
+
+_ROOM: Final = 1 << 20
+"""Elements that a model may have beyond twice what its record has: some names are two parameters in the model."""
 
 
 def saved_run(artifact_dir: Path, recipe: Recipe | None = None) -> tuple[Recipe, Any]:
@@ -107,10 +111,26 @@ def trained_model(recipe: Recipe, config: Any, device: Device, args: Any, artifa
             )
         )
     try:
-        return recipe.model(config, device).load_file(path)
+        with bounded_by(path, artifact_dir):
+            model = recipe.model(config, device)
+        return model.load_file(path)
     except RecordError as err:
         err.add_note(f"while {artifact_dir / 'config.json'} describes the model that is wanted")
         raise
+
+
+def bounded_by(record: Path, artifact_dir: Path, elements: int | None = None) -> AbstractContextManager[None]:
+    """Within, a model is built for a record, with no more elements than the record can have.
+
+    elements  how many it has, where that is known; else as many as the file has bytes
+
+    Raises: ConfigError at the first parameter that is too many, before it is made.
+    """
+    from burn_torch.module.budget import bounded_elements
+
+    if elements is None:
+        elements = record.stat().st_size if record.is_file() else 0
+    return bounded_elements(2 * elements + _ROOM, str(artifact_dir / "config.json"), f"the model of {record}")
 
 
 def _checkpoint_model(
@@ -132,10 +152,20 @@ def _checkpoint_model(
     path, checkpoint = found
     _say(f"the model of {path}")
     try:
-        return recipe.model(config, device).load_record(checkpoint.model)
+        with bounded_by(path, artifact_dir):
+            model = recipe.model(config, device)
+        return model.load_record(checkpoint.model)
     except RecordError as err:
         err.add_note(f"while {artifact_dir / 'config.json'} describes the model that is wanted")
         raise
+
+
+def largest_checkpoint(artifact_dir: Path) -> Path | None:
+    """The largest file that a resume may take; None where there is none."""
+    from burn_torch.train import FileCheckpointer
+
+    files = [file.path for file in FileCheckpointer(artifact_dir / "checkpoint").files()]
+    return max(files, key=lambda path: path.stat().st_size, default=None)
 
 
 def _say(text: str) -> None:

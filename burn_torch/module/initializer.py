@@ -15,6 +15,7 @@ from burn_torch.core import ambient
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ConfigError, explain
 from burn_torch.core.spec import Shape
+from burn_torch.module.budget import count_elements
 from burn_torch.module.param import Param, ParamId
 from burn_torch.tensor import Device, Tensor
 
@@ -57,6 +58,7 @@ class Initializer(Config, enum=True):
         Raises: ConfigError where a fan is missing, or Orthogonal meets fewer than two axes.
         """
         sizes = tuple(shape)
+        count_elements(sizes)
         row, numbers = self._drawn(sizes, fan_in, fan_out)
         if row is not ops.full:
             numbers = (*numbers, *ambient.next_key())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from dataclasses import dataclass
@@ -239,6 +240,20 @@ def test_settings_of_a_wider_model(command, burn, tree, trained, files, tmp_path
     after = tree(tmp_path)
     assert {name for name in after if after[name] != before.get(name)} <= {"run/experiment.log"}
     assert after.keys() == before.keys()
+
+
+@pytest.mark.parametrize("settings", [{"channels": 10**9}, {"hidden": 10**12}])
+def test_settings_of_a_model_of_terabytes(settings, burn, trained, tmp_path):
+    """Its running statistics were made before the record was compared."""
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    path = run / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    for words in (["evaluate", "run"], ["resume", "run"], ["export", "run", "--to", "m.onnx"]):
+        done = burn(*words, cwd=tmp_path)
+        assert THREE_PARTS.match(done.err), done
+        assert "the settings describe another model than the record" in done.err
+        assert done.code == 2
 
 
 def test_a_run_without_a_model_yet(burn, trained, files, tmp_path):

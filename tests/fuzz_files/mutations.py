@@ -133,6 +133,7 @@ WORDS: Final = (
     "-1",
     "1e-400",
 )
+_MOST_TEXT: Final = 1 << 20
 Random = random.Random
 
 
@@ -273,7 +274,9 @@ def _tree_changed(value: Any, rnd: Random) -> Any:
     if kind < 0.08:
         del changed[key]
     elif kind < 0.16:
-        changed[key:key] = [changed[key]] * rnd.choice((1, 1, 50, 2000))
+        times = rnd.choice((1, 1, 50, 2000))
+        if times * len(json.dumps(changed[key])) < _MOST_TEXT:  # repeats within repeats would not end
+            changed[key:key] = [changed[key]] * times
     else:
         changed[key] = _tree_changed(changed[key], rnd)
     return changed

@@ -90,6 +90,32 @@ def inspect_run(path: Path) -> None:
     saved_run(path.parent)
 
 
+@cache
+def _small_run() -> tuple[bytes, bytes]:
+    """Settings and model of a small run."""
+    import tempfile
+
+    from burn_torch import Device
+    from burn_torch.cli import registry
+
+    recipe = registry.recipe("digits")
+    config = recipe.config(channels=2, hidden=4)
+    with tempfile.TemporaryDirectory() as folder:
+        model = recipe.model(config, Device.cpu()).save_file(Path(folder) / "model")
+        return config.to_json().encode(), model.read_bytes()
+
+
+def build_model(path: Path) -> None:
+    """The model of a run, built from its settings and loaded, as `predict` and `evaluate` do."""
+    from argparse import Namespace
+
+    from burn_torch import Device
+    from burn_torch.cli.artifacts import saved_run, trained_model
+
+    recipe, config = saved_run(path.parent)
+    trained_model(recipe, config, Device.cpu(), Namespace(checkpoint=None, recipe=None), path.parent)
+
+
 def inspect_file(path: Path) -> None:
     """What `inspect` says of a file."""
     _command("inspect", "x")(path)
@@ -217,4 +243,11 @@ READERS: Final[dict[str, Reader]] = {
     ),
     "replay": Reader("m.safetensors", lambda: [_replay()], run_replay, metadata_changed("anomaly"), sealed=True),
     "graph": Reader("m.json", _graphs, read_graph, either(words_changed, json_changed, json_changed)),
+    "settings of a model": Reader(
+        "config.json",
+        lambda: [_small_run()[0]],
+        build_model,
+        either(words_changed, json_changed, json_changed),
+        beside=lambda: {"model.safetensors": _small_run()[1]},
+    ),
 }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from burn_torch.cli import registry
-from burn_torch.cli.artifacts import saved_run
+from burn_torch.cli.artifacts import bounded_by, saved_run
 from burn_torch.core.errors import ArtifactError, ConfigError, explain
 from burn_torch.core.wording import counted
 
 if TYPE_CHECKING:
     from burn_torch.core.dtype import DType
+    from burn_torch.module import ModuleRecord
 
 HELP: Final = "write a file of tensors in another format"
 DESCRIPTION: Final = """\
@@ -65,9 +67,9 @@ def run(args: argparse.Namespace) -> int:
     record = record_of_onnx(args.input) if looks_like_onnx(args.input) else read_any(args.input)
     record = changed(record, remap=remap, only=args.only)
     if args.from_pytorch is not None:
-        record = from_pytorch(record, _model(args.from_pytorch, args.recipe), args.input)
+        record = from_pytorch(record, _model(args.from_pytorch, args, record), args.input)
     elif args.to_pytorch is not None:
-        record = to_pytorch(record, _model(args.to_pytorch, args.recipe), args.output)
+        record = to_pytorch(record, _model(args.to_pytorch, args, record), args.output)
     dtype = "f16" if args.half else args.dtype
     record = changed(record, dtype=None if dtype is None else _dtype(dtype))
     write_any(record, args.output)
@@ -97,8 +99,10 @@ def _pair(text: str) -> tuple[str, str]:
     return pattern, to
 
 
-def _model(run: Path, recipe: str | None) -> Any:
+def _model(run: Path, args: argparse.Namespace, record: ModuleRecord) -> Any:
     from burn_torch.tensor import Device
 
-    found, config = saved_run(run, None if recipe is None else registry.recipe(recipe))
-    return found.model(config, Device.cpu())
+    recipe, config = saved_run(run, None if args.recipe is None else registry.recipe(args.recipe))
+    elements = sum(math.prod(entry.shape) for entry in record.entries.values())
+    with bounded_by(args.input, run, elements):
+        return recipe.model(config, Device.cpu())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from burn_torch.cli import handover, options, placement, registry, survival
-from burn_torch.cli.artifacts import saved_run
+from burn_torch.cli.artifacts import bounded_by, largest_checkpoint, saved_run
 from burn_torch.cli.failure import EXIT_INTERRUPTED, EXIT_TERMINATED
 from burn_torch.cli.options import Settings
 from burn_torch.cli.placement import Placement
@@ -228,7 +228,9 @@ def _launched(
         config = settings.config
         seed(config.seed)
         train, valid = recipe.loaders(config, device)
-        with ParamId.seeded(config.seed):
+        record = largest_checkpoint(artifact_dir) if args.resume else None
+        bounded = nullcontext() if record is None else bounded_by(record, artifact_dir)
+        with ParamId.seeded(config.seed), bounded:
             learner = recipe.learner(config, device)
     handover.hand_over(args, artifact_dir)  # before a renderer looks at stdout
     origins = artifact_dir / "config.origins.json"
