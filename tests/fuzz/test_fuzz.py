@@ -18,6 +18,8 @@ from tests.fuzz.corpus import kept, load
 from tests.fuzz.doors import DOORS
 from tests.fuzz.draw import Drawer, draw_program
 from tests.fuzz.layers import LAYERS
+from tests.fuzz.opened import opened
+from tests.fuzz.phases import PHASES
 from tests.fuzz.program import Program
 from tests.fuzz.rows import drawable, why_not_drawn
 from tests.fuzz.training import Training
@@ -129,11 +131,24 @@ def test_each_part_of_training_is_drawn() -> None:
 
 @pytest.mark.parametrize("path", kept(), ids=lambda path: path.stem)
 def test_what_disagreed_once_agrees(path: Path) -> None:
-    phase, case = load(path)
-    if phase != "eager":
-        pytest.skip(f"a program of phase {phase}: make fuzz runs it")
+    _, case = load(path)
     found = check_program(case, EAGER, collections.Counter())
     assert not found, [(door.name, words) for door, words in found]
+
+
+@pytest.mark.skipif(PHASES["c"].missing() is not None, reason="there is no C compiler with OpenMP")
+def test_what_disagreed_once_in_c_agrees() -> None:
+    cases = {path.stem: case for path in kept() for phase, case in [load(path)] if phase == "c"}
+    assert cases
+    doors = [replace(door, share=1.0) for door in DOORS["c"]]
+    found: dict[str, list[str]] = {}
+
+    def check(name: str) -> None:
+        found[name] = [words for _, words in check_program(cases[name], doors, collections.Counter())]
+
+    with opened("c") as (_, run_all):
+        run_all(check, list(cases))
+    assert found == {name: [] for name in cases}
 
 
 def test_what_eager_refuses_is_no_program() -> None:
