@@ -190,7 +190,7 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
 
 @contextmanager
 def _plain_output(command: str) -> Iterator[None]:
-    """What a command prints goes to the terminal without control characters, whoever wrote the texts in it.
+    """What a command prints goes to the terminal without control characters, also those of a file's texts.
 
     Commands that draw on the screen write theirs themselves, and clean what they show.
     """

@@ -24,7 +24,7 @@ A message has three parts: what was given, what was expected, how to mend it.  `
 
 from __future__ import annotations
 
-from burn_torch.core.wording import printable
+from burn_torch.core.wording import visible
 
 __all__ = [
     "ArgumentError",
@@ -130,4 +130,4 @@ def explain(what: str, *, given: str, expected: str, mend: str) -> str:
       expected: one shape
       mend:     slice rhs
     """
-    return printable(f"{what}\n  given:    {given}\n  expected: {expected}\n  mend:     {mend}")
+    return visible(f"{what}\n  given:    {given}\n  expected: {expected}\n  mend:     {mend}", "\n")

@@ -1,4 +1,4 @@
-"""A block in which nothing of the user's runs, so whoever watches the Python of a trace may look away.
+"""A block in which nothing of the user's runs, so that the watcher of a trace may look away.
 
 A profile function in Python costs some 0.3 us at each call and return; half of a trace runs in such blocks.
 """

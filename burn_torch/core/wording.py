@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, Final, TextIO, final
 
-__all__ = ["CONTROL_CHARACTERS", "VisibleText", "counted", "one_line", "printable", "visible"]
+__all__ = ["CONTROL_CHARACTERS", "VisibleText", "counted", "one_line", "visible"]
 
 CONTROL_CHARACTERS: Final = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
 )
 """What a terminal takes for a command or for another direction of writing, as a class of regular expressions."""
-_CONTROL: Final = re.compile(f"[{CONTROL_CHARACTERS}]")
 
 
-def visible(text: str) -> str:
-    """A text with its control characters written out, but for the ends of lines and tabs.
+def visible(text: str, kept: str = "\n\t") -> str:
+    """A text for a terminal, with what no reader sees written out, but for ends of lines and tabs.
+
+    What a file or a user says so cannot move the cursor, colour anything or turn a line around.
 
     >>> visible("a\\x1b[2Jb\\u202ec")
     'a\\\\x1b[2Jb\\\\u202ec'
     """
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
 
 
 @final
@@ -59,22 +61,9 @@ def counted(count: int, noun: str, *, grouped: bool = False) -> str:
     return f"{number} {noun if count == 1 else plural(noun)}"
 
 
-def printable(text: str) -> str:
-    """Text for a terminal: what a file says cannot move the cursor, colour anything or turn the line around.
-
-    Ends of lines stay.
-
-    >>> print(printable("a\\x1b[2Jb"))
-    a\\x1b[2Jb
-    """
-    if text.replace("\n", "").isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
-
-
 def one_line(text: str) -> str:
-    """Text for a terminal, its ends of lines escaped too."""
-    return printable(text).replace("\n", "\\n")
+    """A text on one line: its ends of lines and tabs are written out too."""
+    return visible(text, "")
 
 
 def plural(noun: str) -> str:

@@ -2,7 +2,7 @@
 
     <prefix>/joined/<rank>   machine and process
     <prefix>/count           how many have joined
-    <prefix>/broken          why they cannot all come: whoever sees it first tells the others
+    <prefix>/broken          why they cannot all come: the rank that sees it first tells the others
 
 torch.distributed would wait in one call that says nothing until its timeout.
 """

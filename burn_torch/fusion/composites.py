@@ -157,7 +157,7 @@ def _in_parts(
 
 
 def _without_unread(graph: Graph, whole: Whole) -> tuple[Graph, Whole]:
-    """Without parts that nobody reads: a composite operation makes more than its readers want."""
+    """Without parts that have no reader: a composite operation makes more than its readers want."""
     needed = {i for i in graph.outputs if i is not None}
     kept: list[int] = []
     for n in reversed(range(len(graph.nodes))):

@@ -3,8 +3,8 @@
     plan = plan_or_plainer("endings of products", lambda: with_endings(graph), lambda: graph, notes)
 
 A limit (`Unfusible`, `Unsymbolic`) is no fault: it is noted for `explain`.  Everything else is a fault of the planner,
-which ends nobody's step: it is noted, and warned of.  With BURN_TORCH_VERIFY=1 it is raised, so that whoever works on
-the planner sees it where it happens; tests turn the warning into an error.
+which ends no step of a user: it is noted, and warned of.  With BURN_TORCH_VERIFY=1 it is raised where it happens, for
+work on the planner; tests turn the warning into an error.
 """
 
 from __future__ import annotations

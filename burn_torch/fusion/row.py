@@ -25,7 +25,7 @@ _planned: Final[OrderedDict[str, Graph]] = OrderedDict()
 """Bodies of symbolic sizes by their texts: what the scheduler makes of symbolic programs has them."""
 
 _known_over: Final[OrderedDict[str, tuple[tuple[int, int], ...]]] = OrderedDict()
-"""By the texts of bodies, what their kernels may write over what: whoever planned them has written them."""
+"""By the texts of bodies, what their kernels may write over what: planning has written them before."""
 
 
 def text_of(body: Graph) -> str:

@@ -6,7 +6,7 @@ in half types the largest error.  In float32 chance decides which of two right r
 own attention and gradients, with keys and columns in another order (240 pairs), the root mean squares were within 1.04
 of each other, the largest errors 1.7 apart in one of ten and 2.7 at most.  So it may be three times torch's.  Among
 fewer than 16384 numbers chance decides both: twice torch's plus four units.  Memory that the launchers allocate is
-filled with NaN before they run, so an element that nobody wrote is found.
+filled with NaN before they run, so an element that was not written is found.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def check_isolated(graph: Graph, donated: Collection[int] = ()) -> None:
             continue
         if root[i] in theirs or root[i] in seen or _is_larger(specs.get(i), specs.get(root[i])):
             raise _broken(
-                "left an output in memory that somebody else holds",
+                "left an output in memory that another value holds",
                 f"output %{i}, in the memory of %{root[i]}",
                 "a copy, see isolate_outputs",
             )

@@ -209,7 +209,7 @@ def test_an_output_in_memory_of_the_caller_is_caught(monkeypatch: pytest.MonkeyP
         lambda x: (x.exp(),) * 2,
         lambda x: x.exp().expand((4, 2, 3)),
     ):
-        with pytest.raises(GraphError, match="left an output in memory that somebody else holds"):
+        with pytest.raises(GraphError, match="left an output in memory that another value holds"):
             compile(function)(X)
 
 
