@@ -249,7 +249,7 @@ def test_settings_of_a_model_of_terabytes(settings, burn, trained, tmp_path):
     shutil.copytree(trained, run)
     path = run / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-    for words in (["evaluate", "run"], ["resume", "run"], ["export", "run", "--to", "m.onnx"]):
+    for words in (["evaluate", "run"], ["resume", "run"], ["export", "run", "--to", "onnx"]):
         done = burn(*words, cwd=tmp_path)
         assert THREE_PARTS.match(done.err), done
         assert "the settings describe another model than the record" in done.err

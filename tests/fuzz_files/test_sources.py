@@ -67,7 +67,7 @@ MODULES: Final = {
 }
 """Every module that opens a file: the reader that changes such files, or the reason why there is none."""
 READING: Final = frozenset(
-    ["open", "fdopen", "read_text", "read_bytes", "open_regular", "read_bounded", "connect", "mmap", "GzipFile",
+    ["open", "fdopen", "read_text", "read_bytes", "open_regular", "read_bounded", "mmap", "GzipFile",
      "fromfile", "memmap", "loadtxt", "genfromtxt", "ZipFile", "TarFile", "PyTorchFileReader"]
 )  # fmt: skip
 MODULES_OF_LOADERS: Final = frozenset(["np", "numpy", "torch", "pickle", "tomllib"])
